@@ -1,0 +1,50 @@
+"""Typed errors. Each message is one line: the rule, the value, the remedy.
+
+PlannerError
+├── InputError            what a user gave is wrong: field, value, what is allowed
+│   ├── UnknownNameError  no such model, cluster, schedule...: with the nearest names
+│   ├── FileFormatError   a file that does not parse or validate: path, field or line, what is allowed
+│   └── LayoutError       a layout that breaks a rule of parallelism
+└── OutputError           a path that can't be written
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["FileFormatError", "InputError", "LayoutError", "OutputError", "PlannerError", "UnknownNameError"]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+class PlannerError(Exception):
+    """Base of every error that planner raises on purpose; the message is one line for a person."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_one_line(message))
+
+
+class InputError(PlannerError):
+    """What the user gave is wrong."""
+
+
+class UnknownNameError(InputError):
+    """A name that is not in a registry; the message carries the nearest names."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str = "") -> None:
+        names = sorted(known)
+        near = get_close_matches(name.lower(), names, n=3, cutoff=0.4) or names[:8]
+        super().__init__(f"unknown {kind} {name!r}; nearest: {', '.join(near)}. {remedy}")
+
+
+class FileFormatError(InputError):
+    """A file that does not parse or validate."""
+
+
+class LayoutError(InputError):
+    """A layout that breaks a rule of parallelism."""
+
+
+class OutputError(PlannerError):
+    """A path that can't be written."""

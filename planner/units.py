@@ -1,0 +1,31 @@
+"""SI constants and formatting for people. Inside the package everything is seconds, bytes, FLOP, bytes/s."""
+
+KIB = 1024.0
+MIB = 1024.0**2
+GIB = 1024.0**3
+GIGA = 1e9
+TERA = 1e12
+GBIT = 1e9 / 8  # bytes in 1 Gb
+MINUTE = 60.0
+HOUR = 3600.0
+DAY = 86400.0
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Bytes as GiB, or MiB below a tenth of one: ``format_bytes(2**30) == "1.00 GiB"``."""
+    if abs(size_bytes) < 0.1 * GIB:
+        return f"{size_bytes / MIB:.1f} MiB"
+    return f"{size_bytes / GIB:.2f} GiB"
+
+
+def format_seconds(time_s: float) -> str:
+    """A duration in the unit a person would say: ``format_seconds(90) == "90.00 s"``, then h and days."""
+    if time_s < 1e-3:
+        return f"{time_s * 1e6:.1f} us"
+    if time_s < 1.0:
+        return f"{time_s * 1e3:.1f} ms"
+    if time_s < HOUR:
+        return f"{time_s:.2f} s"
+    if time_s < 2 * DAY:
+        return f"{time_s / HOUR:.1f} h"
+    return f"{time_s / DAY:.1f} days"
