@@ -1,0 +1,63 @@
+"""Seconds of the attention core (scores, softmax, values) by kernel. Array-first, shape (n,).
+
+Flash kernels compute causal attention, half of the score matrix plus the diagonal blocks (Dao et al. 2022,
+arXiv 2205.14135; Dao 2023, arXiv 2307.08691); the others compute all of it and move it through memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.kernels import Device
+from planner.layouts import Attention, Layouts
+from planner.models import Transformer
+
+__all__ = ["attention_s", "score_elements"]
+
+Array = NDArray[np.float64]
+
+FLASH_BLOCK = 128  # rows of a flash attention block: the diagonal blocks are computed whole
+# Bytes per score element that kernels move: product written, scale-mask-softmax, dropout and its mask, product read.
+FUSED_BYTES = (8.0, 12.0)  # forward, backward, without dropout
+UNFUSED_BYTES = (24.0, 26.0)  # scale, mask, cast to fp32, softmax, cast back: a pass each
+DROPOUT_BYTES = (5.0, 5.0)
+
+
+def score_elements(model: Transformer, layouts: Layouts) -> Array:
+    """Elements of the score matrices b a s^2 / (t c) of one micro-batch on one rank, shape (n,)."""
+    scores: Any = layouts.micro_batch * model.num_heads / layouts.tp * model.seq_len * (model.seq_len / layouts.cp)
+    return np.asarray(scores, dtype=np.float64)
+
+
+def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+    """Forward and backward seconds of the attention core for one micro-batch and layer."""
+    e = device.accelerator.efficiency
+    kernel = layouts.attention
+    flash = kernel >= Attention.FLASH1
+    names = [k.name.lower() for k in Attention]
+    scores = score_elements(model, layouts)
+    d = model.head_dim + np.where(np.asarray(model.kv_lora_rank) > 0, model.v_head_dim, model.head_dim)
+    flop = 2.0 * scores * d
+    causal = 0.5 * (1.0 + FLASH_BLOCK / np.asarray(model.seq_len))
+    forward_rate = np.array([e.flash_forward.get(n, np.nan) for n in names])[kernel]
+    backward_rate = np.array([e.flash_backward.get(n, np.nan) for n in names])[kernel]
+    # The backward kernel recomputes the scores: five products to the forward pass's two.
+    flash_forward = causal * flop / (forward_rate * device.attention_rate) + device.latency_s
+    flash_backward = 2.5 * causal * flop / (backward_rate * device.attention_rate) + 3 * device.latency_s
+
+    dropout = (np.asarray(model.max_positions) > 0) * 1.0
+    wide = device.element_bytes / 2.0
+
+    def in_memory(pass_: int, products: float, kernels: float) -> Array:
+        fused = kernel == Attention.FUSED
+        passes = np.where(fused, FUSED_BYTES[pass_], UNFUSED_BYTES[pass_]) + dropout * DROPOUT_BYTES[pass_]
+        product_s = products * flop / (e.attention_matrix_fraction * device.attention_rate)
+        launches = kernels + np.where(fused, 0.0, 4.0)
+        return np.asarray(product_s + scores * wide * passes / device.memory_rate + launches * device.latency_s)
+
+    forward = np.where(flash, flash_forward, in_memory(0, 1.0, 4.0))
+    backward = np.where(flash, flash_backward, in_memory(1, 2.0, 7.0))
+    return forward, backward

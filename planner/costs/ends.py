@@ -1,0 +1,60 @@
+"""Seconds of what the first and last pipeline stages do besides layers: embedding, head, cross-entropy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.kernels import Device, matmul_s, stream_s
+from planner.costs.layer import has_dropout, local_tokens
+from planner.layouts import Layouts
+from planner.models import Transformer
+
+__all__ = ["EndsCost", "ends_cost", "padded_vocab"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndsCost:
+    """Seconds for one micro-batch, arrays of shape (n,): embedding on the first stage, head on the last."""
+
+    embedding_forward_s: Array
+    embedding_backward_s: Array
+    head_forward_s: Array
+    head_backward_s: Array
+
+
+def padded_vocab(model: Transformer, layouts: Layouts) -> Array:
+    """Vocabulary rows as stored: a multiple of 128 t, Megatron-LM's default, shape (n,)."""
+    block = 128 * layouts.tp
+    return np.asarray(np.ceil(np.asarray(model.vocab) / block) * block, dtype=np.float64)
+
+
+def ends_cost(device: Device, model: Transformer, layouts: Layouts) -> EndsCost:
+    """Embedding look-up, the product onto the vocabulary and vocabulary-parallel cross-entropy.
+
+    Cross-entropy runs in fp32 over the logits (Megatron-LM): cast, maximum, exponential, sum, gradient, cast back.
+    """
+    tokens = local_tokens(model, layouts)
+    columns = padded_vocab(model, layouts) / layouts.tp
+    hidden = tokens * model.hidden
+    logits = tokens * columns
+    dropout = has_dropout(model) * 1.0
+    embed = stream_s(device, hidden * device.element_bytes * (2.0 + 2.0 * dropout), 3.0)
+    # The gradient is scattered into the whole table's gradient.
+    embed_back = stream_s(device, hidden * (device.element_bytes * (2.0 + dropout) + 4.0), 3.0)
+    head = matmul_s(device, tokens, columns, model.hidden) + stream_s(device, logits * 24.0, 6.0)
+    head_back = (
+        matmul_s(device, tokens, model.hidden, columns)
+        + matmul_s(device, columns, model.hidden, tokens)
+        + stream_s(device, logits * 14.0, 3.0)
+    )
+    return EndsCost(
+        embedding_forward_s=embed,
+        embedding_backward_s=embed_back,
+        head_forward_s=head,
+        head_backward_s=head_back,
+    )

@@ -1,0 +1,95 @@
+"""Seconds of one kernel: a matrix product by its shape, a memory-bound pass by its bytes. Array-first.
+
+Legend: products are (rows x depth) @ (depth x columns); every argument broadcasts to shape (n,).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.hardware import Accelerator
+from planner.layouts import Precision
+
+__all__ = ["Device", "matmul_s", "stream_s"]
+
+Array = NDArray[np.float64]
+
+# Smaller output tiles fill a GPU with small products, at less reuse of what is loaded: the side of a tile
+# relative to the largest one, and the rate relative to it (CUTLASS profiles; library kernels choose the best).
+TILE_SHRINK = ((1.0, 1.0, 1.0), (0.5, 1.0, 0.93), (0.5, 0.5, 0.75), (0.25, 0.5, 0.55))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One accelerator as the costs of a table of layouts see it.
+
+    matrix_rate: achieved FLOP/s of a large product at each layout's precision, shape (n,).
+    attention_rate: peak FLOP/s of the 16-bit (or wider) type that attention runs in, shape (n,).
+    element_bytes: bytes of an activation, shape (n,); matrix_bytes: bytes of a product's operand.
+    """
+
+    accelerator: Accelerator
+    matrix_rate: Array
+    attention_rate: Array
+    element_bytes: Array
+    matrix_bytes: Array
+
+    @staticmethod
+    def of(accelerator: Accelerator, precision: NDArray[np.int64]) -> Device:
+        """The device at each layout's precision; NaN rates where the accelerator lacks it."""
+        peak = {p: accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision}
+        fraction = accelerator.efficiency.matrix_fraction
+        rate = np.array([peak[p] * fraction.get(p.name.lower(), np.nan) for p in Precision])
+        # Attention scores stay in 16 bits when the linear layers are in fp8.
+        wide = np.array([peak[Precision.BF16 if p is Precision.FP8 else p] for p in Precision])
+        size = np.array([4.0, 4.0, 2.0, 2.0, 2.0])
+        operand = np.array([4.0, 4.0, 2.0, 2.0, 1.0])
+        return Device(
+            accelerator=accelerator,
+            matrix_rate=rate[precision],
+            attention_rate=wide[precision],
+            element_bytes=size[precision],
+            matrix_bytes=operand[precision],
+        )
+
+    @property
+    def memory_rate(self) -> float:
+        """Achieved bytes/s of a streaming kernel."""
+        return self.accelerator.memory_bandwidth_bytes_per_s * self.accelerator.efficiency.memory_fraction
+
+    @property
+    def latency_s(self) -> float:
+        """Fixed GPU seconds of one kernel."""
+        return self.accelerator.efficiency.kernel_latency_s
+
+
+def matmul_s(device: Device, rows: Any, columns: Any, depth: Any) -> Array:
+    """Seconds of a matrix product, from tile and wave quantization, pipeline fill along depth, and bytes.
+
+    An output of rows x columns is cut in tiles, tiles run in waves over the compute units, a last partial wave
+    costs a whole one; the best of a few tile sizes counts, as libraries choose. Depth K reaches
+    K / (K + depth_half) of the rate. Never faster than the operands cross memory.
+    Source: NVIDIA, "Matrix Multiplication Background" (tile and wave quantization); roofline, Williams 2009.
+    """
+    e = device.accelerator.efficiency
+    units = device.accelerator.num_compute_units
+    best = np.inf
+    for shrink_rows, shrink_columns, relative_rate in TILE_SHRINK:
+        tile = (e.tile_rows * shrink_rows) * (e.tile_columns * shrink_columns)
+        tiles = np.ceil(rows / (e.tile_rows * shrink_rows)) * np.ceil(columns / (e.tile_columns * shrink_columns))
+        waves = tiles / units
+        # With many waves the tail is shared: whole waves for the first few, then nearly the average.
+        waves = np.maximum(waves + 0.5 * (np.ceil(waves) - waves), np.minimum(np.ceil(waves), 1.0))
+        best = np.minimum(best, waves * (units * tile / relative_rate))
+    flop_s = 2.0 * best * (depth + e.depth_half) / device.matrix_rate
+    operands = (rows * depth + depth * columns) * device.matrix_bytes + rows * columns * device.element_bytes
+    return np.asarray(np.maximum(flop_s, operands / device.memory_rate) + device.latency_s)
+
+
+def stream_s(device: Device, size_bytes: Any, kernels: Any = 1.0) -> Array:
+    """Seconds for memory-bound kernels that move `size_bytes` in all, in `kernels` launches."""
+    return np.asarray(size_bytes / device.memory_rate + kernels * device.latency_s)

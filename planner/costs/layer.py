@@ -1,0 +1,194 @@
+"""Seconds of one transformer layer for one micro-batch on one rank, by operation. Array-first, shape (n,).
+
+b: sequences in a micro-batch; s: tokens of a sequence on this context rank; t: tensor-parallel degree;
+h: hidden size; the products are those of Narayanan et al. 2021 (arXiv 2104.04473, section 3 and appendix).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.attention import attention_s
+from planner.costs.kernels import Device, matmul_s, stream_s
+from planner.layouts import Layouts, Recompute
+from planner.models import Transformer
+
+__all__ = ["LayerCost", "has_dropout", "layer_cost", "local_tokens", "mla_flags"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCost:
+    """Seconds of one layer and micro-batch, each array of shape (n,): forward and backward by kind of work.
+
+    recompute_*: what the backward pass repeats of the forward pass first.
+    kernels: how many kernels the forward pass launches, for the host's side of the time.
+    """
+
+    forward_matmul_s: Array
+    forward_attention_s: Array
+    forward_pointwise_s: Array
+    backward_matmul_s: Array
+    backward_attention_s: Array
+    backward_pointwise_s: Array
+    recompute_s: Array
+
+    @property
+    def forward_s(self) -> Array:
+        """Seconds of the forward pass."""
+        return self.forward_matmul_s + self.forward_attention_s + self.forward_pointwise_s
+
+    @property
+    def backward_s(self) -> Array:
+        """Seconds of the backward pass, what it recomputes included."""
+        return self.backward_matmul_s + self.backward_attention_s + self.backward_pointwise_s + self.recompute_s
+
+
+def has_dropout(model: Transformer) -> Any:
+    """GPT-2 and GPT-3 recipes (learned positions) train with dropout 0.1; rotary and ALiBi models without."""
+    return np.asarray(model.max_positions) > 0
+
+
+def mla_flags(model: Transformer) -> Any:
+    """Where attention is multi-head latent attention (DeepSeek-V2), boolean."""
+    return np.asarray(model.kv_lora_rank) > 0
+
+
+def local_tokens(model: Transformer, layouts: Layouts) -> Array:
+    """Tokens of one micro-batch on one context rank, shape (n,)."""
+    return np.asarray(layouts.micro_batch * model.seq_len / layouts.cp, dtype=np.float64)
+
+
+def attention_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
+    """(columns, depth, count) of the linear products around attention, on one tensor rank."""
+    t, h = layouts.tp, model.hidden
+    a, kv, d = model.num_heads, np.maximum(model.num_kv_heads, layouts.tp), model.head_dim
+    mla = mla_flags(model)
+    rank_q = np.asarray(model.q_lora_rank)
+    nope = d - model.qk_rope_head_dim
+    v_dim = np.where(mla, model.v_head_dim, d)
+    return [
+        (np.where(mla, a * d / t, (a + 2 * kv) * d / t), np.where(mla & (rank_q > 0), rank_q, h), 1.0),
+        (np.maximum(rank_q, 1), h, (mla & (rank_q > 0)) * 1.0),
+        (np.maximum(model.kv_lora_rank + model.qk_rope_head_dim, 1), h, mla * 1.0),
+        (a * (nope + v_dim) / t, np.maximum(model.kv_lora_rank, 1), mla * 1.0),
+        (h, a * v_dim / t, 1.0),
+    ]
+
+
+def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
+    """(row factor, columns, depth, count) of the MLP's products, dense and experts, averaged over layers.
+
+    An expert-parallel rank keeps E / ep experts and sees, at balance, top_k tokens' worth of work per token,
+    in E / ep products of top_k * ep / E of the rows each.
+    """
+    L = model.num_layers
+    dense = model.num_dense_layers / L
+    sparse = 1.0 - dense
+    experts = np.maximum(model.num_experts, 1)
+    up = np.where(model.gated, 2.0, 1.0)
+    local = experts / layouts.ep
+    rows = np.maximum(model.top_k, 1) / local
+    expert_ffn = np.maximum(model.moe_ffn, 1) / layouts.tp
+    shared_ffn = np.maximum(model.moe_ffn * model.num_shared_experts, 1) / layouts.tp
+    shared = sparse * (np.asarray(model.num_shared_experts) > 0)
+    ffn = np.maximum(model.ffn, 1) / layouts.tp
+    h = model.hidden
+    return [
+        (1.0, up * ffn, h, dense),
+        (1.0, h, ffn, dense),
+        (rows, up * expert_ffn, h, sparse * local),
+        (rows, h, expert_ffn, sparse * local),
+        (1.0, up * shared_ffn, h, shared),
+        (1.0, h, shared_ffn, shared),
+        (1.0, experts, h, sparse),
+    ]
+
+
+def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+    """Forward and backward seconds of all linear products of a layer; backward is both gradients' products."""
+    tokens = local_tokens(model, layouts)
+    products = [(1.0, c, d, k) for c, d, k in attention_products(model, layouts)]
+    products += mlp_products(model, layouts)
+    forward = backward = np.zeros(len(layouts))
+    for row_factor, columns, depth, count in products:
+        if not np.any(count):
+            continue
+        rows = tokens * row_factor
+        forward = forward + count * matmul_s(device, rows, columns, depth)
+        backward = backward + count * matmul_s(device, rows, depth, columns)
+        backward = backward + count * matmul_s(device, columns, depth, rows)
+    return forward, backward
+
+
+# Bytes per element that a pass moves, in units of the activation's own bytes: (forward, backward, kernels).
+# Counted from the operations: r reads and w writes of 2-byte values, 4-byte ones count double.
+NORM_FUSED = (2.0, 5.0, 1.0)  # r x, w y | r x, r dy, w dx and partial sums
+NORM_EAGER = (17.0, 26.0, 6.0)  # cast up, square, mean, scale, cast down, weight: each pass on its own
+RESIDUAL = (3.0, 2.0, 1.0)  # r x, r residual, w sum | gradient passed on and summed
+DROPOUT = (0.5, 2.5, 0.0)  # fused with the residual: the mask | r dy, r mask, w dx
+ACTIVATION = (2.0, 3.0, 1.0)  # two-matrix MLP, per inner element: r x, w y | r x, r dy, w dx
+GATE = (5.0, 8.0, 2.0)  # gated MLP: silu then product, per inner element
+ROTARY = (8.0, 8.0, 6.0)  # per element of queries and keys: rotate halves, two products, sum
+LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
+FP8_CAST = (2.5, 5.0, 2.0)  # absolute maximum, cast and transpose of each product's input
+
+
+def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+    """Forward and backward seconds of norms, residuals, dropout, activations, rotary and copies.
+
+    With sequence parallelism the passes over the hidden state are shared by the tensor group
+    (Korthikanti et al. 2022, section 4.2.2).
+    """
+    tokens = local_tokens(model, layouts)
+    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    hidden = tokens * model.hidden / shared
+    qk = tokens * (model.num_heads + model.num_kv_heads) * model.head_dim / layouts.tp
+    qkv = qk + tokens * model.num_kv_heads * model.head_dim / layouts.tp
+    dense = model.num_dense_layers / model.num_layers
+    inner = dense * model.ffn
+    inner = inner + (1.0 - dense) * (model.top_k + model.num_shared_experts) * model.moe_ffn
+    inner = tokens * inner / layouts.tp
+    norm = np.where(layouts.fused_norm | ~np.asarray(model.rms_norm), 1.0, 0.0)
+    gated = np.asarray(model.gated) * 1.0
+    fp8 = (device.matrix_bytes < device.element_bytes) * 1.0
+    terms = [
+        (2 * hidden * norm, NORM_FUSED),
+        (2 * hidden * (1 - norm), NORM_EAGER),
+        (2 * hidden, RESIDUAL),
+        (2 * hidden * has_dropout(model), DROPOUT),
+        (inner * (1 - gated), ACTIVATION),
+        (inner * gated, GATE),
+        (qk * np.asarray(model.rotary), ROTARY),
+        (qkv, LAYOUT_COPY),
+        ((2 * hidden * shared + inner + qk / 2) * fp8, FP8_CAST),
+    ]
+    forward = backward = np.zeros(len(layouts))
+    for elements, (reads, reads_back, kernels) in terms:
+        used = (np.asarray(elements) > 0) * kernels
+        forward = forward + stream_s(device, elements * reads * device.element_bytes, used)
+        backward = backward + stream_s(device, elements * reads_back * device.element_bytes, 1.5 * used)
+    return forward, backward
+
+
+def layer_cost(device: Device, model: Transformer, layouts: Layouts) -> LayerCost:
+    """Seconds of one (average) layer for one micro-batch, by kind of work."""
+    matmul, matmul_back = matmuls_s(device, model, layouts)
+    attention, attention_back = attention_s(device, model, layouts)
+    pointwise, pointwise_back = pointwise_s(device, model, layouts)
+    again = np.where(layouts.recompute == Recompute.FULL, matmul + attention + pointwise, 0.0)
+    again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
+    return LayerCost(
+        forward_matmul_s=matmul,
+        forward_attention_s=attention,
+        forward_pointwise_s=pointwise,
+        backward_matmul_s=matmul_back,
+        backward_attention_s=attention_back,
+        backward_pointwise_s=pointwise_back,
+        recompute_s=again,
+    )

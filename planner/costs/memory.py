@@ -1,0 +1,200 @@
+"""Bytes on one accelerator: parameters, gradients, optimizer state, activations, buffers. Array-first, shape (n,).
+
+Activations follow Korthikanti et al. 2022 (arXiv 2205.05198, section 4), written per saved tensor so that other
+shapes, kernels and norms count too; a GPT layer in 16 bits gives their s b h (10 + 24/t + 5 a s / (h t)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.attention import score_elements
+from planner.costs.ends import padded_vocab
+from planner.costs.kernels import Device
+from planner.costs.layer import has_dropout, local_tokens
+from planner.hardware import Framework
+from planner.layouts import Attention, Layouts, Recompute
+from planner.models import Transformer, counts
+
+__all__ = ["Memory", "RankParameters", "layer_activation_bytes", "rank_memory", "rank_parameters"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankParameters:
+    """Parameters of one rank before ZeRO's sharding, arrays of shape (n,): shared by all and of its experts."""
+
+    dense: Array
+    experts: Array
+
+    @property
+    def total(self) -> Array:
+        """All parameters of the rank."""
+        return self.dense + self.experts
+
+
+def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: bool, last: bool) -> RankParameters:
+    """Parameters of a rank with `layers` layers, the embedding if `first`, norm and head if `last`.
+
+    A tied head is a second copy of the embedding where first and last stage are different ranks.
+    """
+    L = model.num_layers
+    sparse = 1.0 - model.num_dense_layers / L
+    all_experts = np.asarray(model.num_experts) * counts.expert_params(model) * sparse
+    average = (
+        model.num_dense_layers * counts.dense_layer_params(model)
+        + (L - model.num_dense_layers) * counts.moe_layer_params(model)
+    ) / L
+    dense = layers * (average - all_experts) / layouts.tp
+    table = padded_vocab(model, layouts) * model.hidden / layouts.tp
+    if first:
+        dense = dense + table + np.asarray(model.max_positions) * model.hidden
+    if last:
+        own_copy = ~np.asarray(model.tied) | (layouts.pp > 1 if not first else False)
+        dense = dense + model.hidden + table * own_copy
+    experts = layers * all_experts / (layouts.tp * layouts.ep)
+    return RankParameters(dense=np.asarray(dense, dtype=np.float64), experts=np.asarray(experts, dtype=np.float64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Peak bytes of a rank by what they hold, arrays of shape (n,)."""
+
+    parameters_bytes: Array
+    gradients_bytes: Array
+    optimizer_bytes: Array
+    activations_bytes: Array
+    logits_bytes: Array
+    buffers_bytes: Array
+    reserved_bytes: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        """Sum of the parts."""
+        return np.asarray(sum(getattr(self, f.name) for f in fields(self)))
+
+    @staticmethod
+    def largest(ranks: list[Memory]) -> Memory:
+        """For each layout the parts of the rank whose total is largest."""
+        totals = np.stack([r.total_bytes for r in ranks])
+        pick = np.argmax(totals, axis=0)
+        n = np.arange(totals.shape[1])
+        return Memory(
+            **{f.name: np.stack([getattr(r, f.name) for r in ranks])[pick, n] for f in fields(Memory)}
+        )
+
+
+def attention_core_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
+    """What the attention core saves besides its inputs: softmax and dropout of b a s^2 scores, or flash's sums."""
+    kernel = layouts.attention
+    scores = score_elements(model, layouts)
+    e = device.element_bytes
+    dropout = has_dropout(model) * 1.0
+    fused = scores * (e + dropout * (e + 1.0))
+    # Eager softmax keeps its fp32 output beside the cast copy; the masked scores' mask is a byte each.
+    unfused = scores * (e + 4.0 + 1.0 + dropout * (e + 1.0))
+    sums = local_tokens(model, layouts) * model.num_heads / layouts.tp * 4.0
+    flash = kernel >= Attention.FLASH1
+    return np.asarray(np.where(flash, sums, np.where(kernel == Attention.FUSED, fused, unfused)))
+
+
+def layer_activation_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
+    """Bytes that one layer saves for one micro-batch's backward pass when nothing is recomputed."""
+    tokens = local_tokens(model, layouts)
+    e, t = device.element_bytes, layouts.tp
+    shared = np.where(layouts.sequence_parallel, t, 1)
+    dropout = has_dropout(model) * 1.0
+    eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
+    # Two norm inputs and two product inputs; an eager RMSNorm keeps its fp32 input and product as well.
+    norms = 2.0 * (e + np.where(eager, 8.0, 0.0)) + 2.0 * e
+    hidden = tokens * model.hidden / shared * (norms + 2.0 * dropout)
+    mla = np.asarray(model.kv_lora_rank) > 0
+    v_dim = np.where(mla, model.v_head_dim, model.head_dim)
+    kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
+    q_and_k = (model.num_heads + kv_heads) * model.head_dim
+    heads = tokens / t * e * (q_and_k + kv_heads * v_dim + model.num_heads * v_dim)
+    latent = tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
+    # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product).
+    per_inner = np.where(model.gated, 4.0, 2.0) * e
+    dense = model.num_dense_layers / model.num_layers
+    routed = (1.0 - dense) * np.asarray(model.top_k)
+    inner = dense * model.ffn + (routed + (1.0 - dense) * model.num_shared_experts) * model.moe_ffn
+    # Each routed copy of a token is an expert's input and output too.
+    mlp = tokens / t * per_inner * inner + tokens * routed * model.hidden * 2.0 * e / shared
+    return np.asarray(hidden + heads + latent + mlp)
+
+
+def saved_bytes(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+    """Bytes that one layer keeps until its backward pass, and the transient extra while one layer recomputes."""
+    core = attention_core_bytes(device, model, layouts)
+    layer = layer_activation_bytes(device, model, layouts)
+    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    boundary = local_tokens(model, layouts) * model.hidden * device.element_bytes / shared
+    full = layouts.recompute == Recompute.FULL
+    flash = layouts.attention >= Attention.FLASH1
+    kept = np.where(full, boundary, layer + np.where((layouts.recompute == Recompute.SELECTIVE) & ~flash, 0.0, core))
+    again = np.where(full, layer + core, np.where(layouts.recompute == Recompute.SELECTIVE, core, 0.0))
+    return np.asarray(kept), np.asarray(again)
+
+
+def rank_memory(
+    device: Device,
+    framework: Framework,
+    model: Transformer,
+    layouts: Layouts,
+    *,
+    layers: Any,
+    in_flight: Any,
+    first: bool,
+    last: bool,
+) -> Memory:
+    """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
+
+    Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
+    (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context.
+    """
+    own = rank_parameters(model, layouts, layers, first, last)
+    ranks = layouts.dp * layouts.cp
+    expert_ranks = np.maximum(ranks // layouts.ep, 1)
+    mixed = device.element_bytes < 4.0
+    parameter = np.where(mixed, 2.0, 4.0)
+    gradient = np.where(mixed, framework.gradient_bytes, 4.0)
+    state = np.where(mixed, 12.0, 8.0)
+
+    def held(bytes_per_param: Any, from_stage: int) -> Array:
+        whole = layouts.zero < from_stage
+        dense = own.dense / np.where(whole, 1, ranks)
+        experts = own.experts / np.where(whole, 1, expert_ranks)
+        return np.asarray((dense + experts) * bytes_per_param)
+
+    kept, again = saved_bytes(device, model, layouts)
+    activations = kept * layers * in_flight
+    tokens = local_tokens(model, layouts)
+    hidden = tokens * model.hidden * device.element_bytes
+    if first:
+        shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+        activations = activations + in_flight * hidden / shared * (1.0 + has_dropout(model) * 0.5)
+    # 16-bit logits, their fp32 copy that softmax overwrites, and the gradient.
+    columns = padded_vocab(model, layouts) / layouts.tp
+    logits = tokens * columns * (2.0 * device.element_bytes + 4.0) if last else np.zeros(len(layouts))
+    # One layer's backward works on gradients of its inner activations; ZeRO-3 holds two gathered layers.
+    inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
+    working = again + 2.0 * tokens * inner / layouts.tp * device.element_bytes + 2.0 * hidden
+    gathered = np.where(layouts.zero == 3, 2.0 * (own.dense / np.maximum(layers, 1)) * (parameter + gradient), 0.0)
+    # The gathered input of sequence parallelism's products.
+    working = working + np.where(layouts.sequence_parallel & (layouts.tp > 1), hidden, 0.0)
+    slack = 1.0 + framework.fragmentation
+    return Memory(
+        parameters_bytes=held(parameter, 3),
+        gradients_bytes=held(gradient, 2),
+        optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, held(state, 1)),
+        activations_bytes=np.asarray(activations * slack),
+        logits_bytes=np.asarray(logits * slack),
+        buffers_bytes=np.asarray(working * slack + gathered),
+        reserved_bytes=np.full(len(layouts), framework.reserved_bytes),
+    )

@@ -1,0 +1,118 @@
+"""Seconds of communication: alpha-beta per link, groups placed on nodes in Megatron's order. Array-first.
+
+Ranks are numbered tensor innermost, then context, data, pipeline (Megatron-LM, `tp-cp-ep-dp-pp`). A group of
+n ranks at stride q has k = clip(node/q, 1, n) members in a node. Ring volumes: Thakur et al. 2005; Patarasu and
+Yuan 2009: all-gather and reduce-scatter S (n-1)/n per rank, all-reduce twice that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.hardware import Cluster
+from planner.layouts import Layouts
+
+__all__ = ["Group", "all_gather_s", "all_reduce_s", "all_to_all_s", "groups", "send_s"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A communication group of every layout: its size and how it lies on nodes, arrays of shape (n,).
+
+    ranks: members; local: members inside one node; bandwidth_bytes_per_s: what a ring through the group gets;
+    latency_s: start-up of one ring pass over all members.
+    """
+
+    ranks: Array
+    local: Array
+    node_bandwidth_bytes_per_s: Array
+    network_bandwidth_bytes_per_s: Array
+    latency_s: Array
+
+    @property
+    def bandwidth_bytes_per_s(self) -> Array:
+        """Bytes/s of a ring through the group: its slowest link."""
+        crosses = self.ranks > self.local
+        slow = np.minimum(self.node_bandwidth_bytes_per_s, self.network_bandwidth_bytes_per_s)
+        return np.where(crosses, slow, self.node_bandwidth_bytes_per_s)
+
+
+def place(cluster: Cluster, ranks: Any, stride: Any) -> Group:
+    """The group of `ranks` members at `stride`, on nodes of the cluster."""
+    node = cluster.gpus_per_node
+    ranks = np.asarray(ranks, dtype=np.float64)
+    local = np.clip(node / np.asarray(stride, dtype=np.float64), 1.0, ranks)
+    nodes = np.ceil(ranks / local)
+    nic = cluster.network.bandwidth_bytes_per_s * cluster.network.fraction * cluster.nics_per_node
+    # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
+    network = np.full_like(ranks, nic) * local / node
+    inside = np.full_like(ranks, cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.fraction)
+    # Rings inside a node, a tree over nodes.
+    hops = np.maximum(local - 1.0, 0.0) * cluster.node_link.latency_s
+    hops = hops + np.log2(np.maximum(nodes, 1.0)) * cluster.network.latency_s
+    return Group(
+        ranks=ranks,
+        local=local,
+        node_bandwidth_bytes_per_s=inside,
+        network_bandwidth_bytes_per_s=network,
+        latency_s=hops,
+    )
+
+
+def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
+    """The tensor, context, data, sharding (data x context) and expert groups of each layout."""
+    tp, cp, dp = layouts.tp, layouts.cp, layouts.dp
+    return {
+        "tensor": place(cluster, tp, np.ones_like(tp)),
+        "context": place(cluster, cp, tp),
+        "data": place(cluster, dp * cp, tp),
+        "expert": place(cluster, layouts.ep, tp),
+        "expert_data": place(cluster, np.maximum(dp * cp // layouts.ep, 1), tp * layouts.ep),
+    }
+
+
+def all_gather_s(group: Group, size_bytes: Any) -> Array:
+    """Seconds to gather `size_bytes` in all on every rank of the group; reduce-scatter takes the same."""
+    n = group.ranks
+    transfer = size_bytes * (n - 1.0) / n / group.bandwidth_bytes_per_s
+    return np.where(n > 1, transfer + group.latency_s, 0.0)
+
+
+def all_reduce_s(group: Group, size_bytes: Any) -> Array:
+    """Seconds to sum `size_bytes` over the group: a reduce-scatter and an all-gather."""
+    return 2.0 * all_gather_s(group, size_bytes)
+
+
+def all_to_all_s(group: Group, size_bytes: Any) -> Array:
+    """Seconds for each rank to send `size_bytes` in all, evenly to every rank of the group."""
+    n, k = group.ranks, group.local
+    inside = size_bytes * (k - 1.0) / n / group.node_bandwidth_bytes_per_s
+    # Per accelerator the network gives 1/local of the group's share.
+    outside = size_bytes * (n - k) / n * k / group.network_bandwidth_bytes_per_s
+    return np.where(n > 1, np.maximum(inside, outside) + group.latency_s, 0.0)
+
+
+def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any) -> Array:
+    """Seconds to pass one micro-batch's `size_bytes` (whole, not per tensor rank) to the next pipeline stage.
+
+    Each tensor rank sends its part; without sequence parallelism the group gathers it again over the node's
+    links (the scatter/gather of Narayanan et al. 2021, section 4.1).
+    """
+    stride = layouts.tp * layouts.cp * layouts.dp
+    crosses = stride >= cluster.gpus_per_node
+    part = size_bytes / layouts.tp
+    nic = cluster.network.bandwidth_bytes_per_s * cluster.network.fraction
+    nic = nic * cluster.nics_per_node / cluster.gpus_per_node
+    inside = cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.fraction
+    transfer = np.where(
+        crosses, part / nic + cluster.network.latency_s, part / inside + cluster.node_link.latency_s
+    )
+    gather = all_gather_s(place(cluster, layouts.tp, np.ones_like(layouts.tp)), size_bytes)
+    transfer = transfer + np.where(layouts.sequence_parallel, 0.0, gather)
+    return np.where(layouts.pp > 1, transfer, 0.0)

@@ -1,0 +1,37 @@
+"""Seconds of the optimizer step: Adam by the bytes it moves, gradient clipping, offload over the host link."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.kernels import Device
+from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts
+
+__all__ = ["optimizer_s"]
+
+Array = NDArray[np.float64]
+
+# Adam reads fp32 parameter, two moments and gradient and writes three of them and the 16-bit parameter (30 bytes);
+# casting the gradient to fp32, scaling and clipping by the global norm pass over it four times more (16 bytes).
+ADAM_BYTES = 30.0
+CLIP_BYTES = 16.0
+
+
+def optimizer_s(
+    device: Device, cluster: Cluster, framework: Framework, layouts: Layouts, params: Any, local: Any
+) -> Array:
+    """Seconds of the update, shape (n,).
+
+    params: parameters of the busiest rank before sharding; local: those whose optimizer state it holds.
+    Zeroing and averaging the gradient buffer passes over all of them. An offloaded state sends gradients to the
+    host and gets parameters back over the host link; the host's own arithmetic is taken to keep up.
+    """
+    update = local * (ADAM_BYTES + CLIP_BYTES) / device.memory_rate
+    buffer = 3.0 * params * framework.gradient_bytes / device.memory_rate
+    host = cluster.host_link.bandwidth_bytes_per_s * cluster.host_link.fraction
+    offloaded = local * (framework.gradient_bytes + 2.0) / host
+    return np.asarray(np.where(layouts.offload_optimizer, offloaded, update) + buffer + framework.host_step_s)

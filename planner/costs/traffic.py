@@ -1,0 +1,129 @@
+"""Communication of one step by kind of parallelism, in seconds. Array-first, shape (n,)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.ends import padded_vocab
+from planner.costs.kernels import Device
+from planner.costs.layer import local_tokens
+from planner.costs.network import Group, all_gather_s, all_reduce_s, all_to_all_s, groups, send_s
+from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts, Recompute
+from planner.models import Transformer
+
+__all__ = ["Traffic", "traffic"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Seconds on the wire, before any overlap, arrays of shape (n,).
+
+    layer_forward_s, layer_backward_s: tensor-parallel collectives of one layer and micro-batch.
+    context_*: keys and values around the context ring; expert_*: all-to-alls.
+    send_s: one micro-batch's activations to the next stage.
+    layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered.
+    reduce_s: gradient reduction of the busiest rank, once a step; gather_s: updated parameters, once a step.
+    tied_s: the tied embedding's gradient between first and last stage.
+    """
+
+    layer_forward_s: Array
+    layer_backward_s: Array
+    context_forward_s: Array
+    context_backward_s: Array
+    expert_forward_s: Array
+    expert_backward_s: Array
+    ends_s: Array
+    send_s: Array
+    layer_gather_s: Array
+    layer_reduce_s: Array
+    reduce_s: Array
+    gather_s: Array
+    tied_s: Array
+
+
+def tensor_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
+    """Two all-reduces a layer and direction (Megatron-LM), or gather and scatter pairs of the same volume.
+
+    Full recomputation repeats the forward collectives but the last; with sequence parallelism the backward pass
+    gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
+    """
+    size = local_tokens(model, layouts) * model.hidden * device.element_bytes
+    one = all_reduce_s(group, size)
+    again = np.where(layouts.recompute == Recompute.FULL, 2.0, 0.0)
+    return 2.0 * one, (2.0 + again) * one
+
+
+def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
+    """Ring attention: keys and values forward; keys, values and their gradients backward."""
+    heads = np.where(np.asarray(model.kv_lora_rank) > 0, model.num_heads, model.num_kv_heads)
+    size = 2.0 * layouts.micro_batch * model.seq_len * heads * model.head_dim / layouts.tp * device.element_bytes
+    once = all_gather_s(group, size)
+    return once, 2.0 * once
+
+
+def expert_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
+    """Dispatch and combine, each a token's hidden state to top_k experts, averaged over dense and sparse layers."""
+    sparse = 1.0 - model.num_dense_layers / model.num_layers
+    size = local_tokens(model, layouts) * model.hidden * model.top_k / layouts.tp * device.element_bytes
+    once = 2.0 * sparse * all_to_all_s(group, size)
+    return once, once
+
+
+def traffic(
+    device: Device,
+    cluster: Cluster,
+    framework: Framework,
+    model: Transformer,
+    layouts: Layouts,
+    layer_params: Array,
+    stage_params: Array,
+    expert_share: Array,
+) -> Traffic:
+    """All communication of the layouts; parameter counts are those of one rank, before ZeRO's sharding.
+
+    layer_params: of one layer; stage_params: of the rank with most; expert_share: fraction that are experts'.
+    """
+    by = groups(cluster, layouts)
+    tokens = local_tokens(model, layouts)
+    forward, backward = tensor_s(device, model, layouts, by["tensor"])
+    context, context_back = context_s(device, model, layouts, by["context"])
+    expert, expert_back = expert_s(device, model, layouts, by["expert"])
+    hidden_bytes = tokens * model.hidden * device.element_bytes
+    # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
+    ends = 2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0)
+
+    def data_s(collective: Any, params: Any, bytes_per_param: float) -> Array:
+        dense = collective(by["data"], params * (1.0 - expert_share) * bytes_per_param)
+        sparse = collective(by["expert_data"], params * expert_share * bytes_per_param)
+        return np.asarray(dense + np.where(expert_share > 0, sparse, 0.0))
+
+    zero = layouts.zero
+    scatter = data_s(all_gather_s, stage_params, framework.grad_reduce_bytes)
+    # Replicated state sums whole gradients; ZeRO-1 and up scatters them, then gathers what it updated.
+    reduce = np.where(zero == 0, 2.0, 1.0) * scatter
+    gather = np.where((zero == 1) | (zero == 2), data_s(all_gather_s, stage_params, 2.0), 0.0)
+    whole = zero == 3
+    tied_bytes = padded_vocab(model, layouts) / layouts.tp * model.hidden * framework.grad_reduce_bytes
+    tied = 2.0 * send_s(cluster, layouts, tied_bytes * layouts.tp)
+    return Traffic(
+        layer_forward_s=forward,
+        layer_backward_s=backward,
+        context_forward_s=context,
+        context_backward_s=context_back,
+        expert_forward_s=expert,
+        expert_backward_s=expert_back,
+        ends_s=ends,
+        send_s=send_s(cluster, layouts, hidden_bytes),
+        layer_gather_s=np.where(whole, data_s(all_gather_s, layer_params, 2.0), 0.0),
+        layer_reduce_s=np.where(whole, data_s(all_gather_s, layer_params, framework.grad_reduce_bytes), 0.0),
+        reduce_s=np.where(whole, 0.0, reduce),
+        gather_s=gather,
+        tied_s=np.where(np.asarray(model.tied) & (layouts.pp > 1), tied, 0.0),
+    )

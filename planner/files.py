@@ -1,0 +1,123 @@
+"""The file edge: TOML and JSON read and validated, every fault one line with path, field, value and what is allowed."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from planner.errors import FileFormatError, OutputError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["is_path", "read_json", "read_toml", "validate", "write_text"]
+
+M = TypeVar("M", bound="BaseModel")
+
+
+def is_path(name: str, suffixes: tuple[str, ...] = (".toml",)) -> bool:
+    """Whether a value names a file rather than a shipped profile: it has a separator or a file's suffix."""
+    return "/" in name or "\\" in name or name.endswith(suffixes)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise FileFormatError(f"{path}: can't be read: {reason}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file's tables.
+
+    Raises:
+        FileFormatError: the file can't be read or parsed.
+    """
+    try:
+        return tomllib.loads(_read(path))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise FileFormatError(f"{path}: not valid TOML: {error}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file's object.
+
+    Raises:
+        FileFormatError: the file can't be read or parsed, or holds something else than an object.
+    """
+    try:
+        data = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise FileFormatError(f"{path}: holds a {type(data).__name__}; allowed: an object with named fields")
+    return data
+
+
+def validate(kind: type[M], data: Any, path: Path | str) -> M:
+    """The data as a pydantic model.
+
+    Raises:
+        FileFormatError: the first fault, with the field's name, its value and what is allowed; a misspelt field
+            comes with the nearest allowed one.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+    # A misspelt field explains the missing one, so it comes first.
+    fault = next((f for f in faults if f["type"] == "extra_forbidden"), faults[0])
+    where = ".".join(str(part) for part in fault["loc"]) or "file"
+    if fault["type"] == "extra_forbidden":
+        missing = [str(f["loc"][-1]) for f in faults if f["type"] == "missing"]
+        allowed = _siblings(kind, fault["loc"])
+        near = get_close_matches(str(fault["loc"][-1]), missing + allowed, n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else f"allowed: {', '.join(allowed)}"
+        raise FileFormatError(f"{path}: unknown field {where}; {hint}")
+    if fault["type"] == "missing":
+        raise FileFormatError(f"{path}: field {where} is missing")
+    shown = repr(fault["input"])
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    raise FileFormatError(f"{path}: field {where} is {shown}; allowed: {fault['msg']}")
+
+
+def _siblings(kind: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
+    """The fields allowed at the place of a fault."""
+    from pydantic import BaseModel
+
+    current: Any = kind
+    for part in loc[:-1]:
+        field = getattr(current, "model_fields", {}).get(part)
+        if field is None:
+            break
+        current = field.annotation
+    if isinstance(current, type) and issubclass(current, BaseModel):
+        return list(current.model_fields)
+    return list(kind.model_fields)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing: to a neighbour first, then renamed over.
+
+    Raises:
+        OutputError: the path can't be written.
+    """
+    import tempfile
+
+    temporary: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as stream:
+            temporary = Path(stream.name)
+            stream.write(text)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise OutputError(f"{path}: can't be written: {error.strerror}") from None

@@ -1,0 +1,180 @@
+"""Hardware and framework profiles by name or by file, checked and turned into plain data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from planner.errors import UnknownNameError
+from planner.files import is_path, read_toml, validate
+from planner.hardware.types import Accelerator, Cluster, Efficiency, Framework, Link
+from planner.units import GBIT, GIB, GIGA, TERA
+
+if TYPE_CHECKING:
+    from planner.hardware.schema import Figure, Sourced
+
+__all__ = [
+    "Accelerator",
+    "Cluster",
+    "Efficiency",
+    "Framework",
+    "Link",
+    "load_accelerator",
+    "load_cluster",
+    "load_efficiency",
+    "load_framework",
+    "load_link",
+    "profile_names",
+]
+
+F = TypeVar("F", bound="Sourced")
+MICRO = 1e-6
+
+
+@cache
+def profile_folder() -> Path:
+    """Where the shipped profiles lie: inside the installed wheel, or at the top of the source tree."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "hardware_profiles"
+    return installed if installed.is_dir() else package.parent / "hardware_profiles"
+
+
+def profile_names(kind: str) -> list[str]:
+    """Names of the shipped profiles of a kind: accelerators, efficiency, links, clusters or frameworks."""
+    return sorted(p.stem for p in (profile_folder() / kind).glob("*.toml"))
+
+
+def _read(kind: str, schema: type[F], name: str, beside: Path | None) -> tuple[F, Path]:
+    if is_path(name):
+        path = Path(name)
+        if beside is not None and not path.is_absolute():
+            path = beside / path
+    else:
+        path = profile_folder() / kind / f"{name}.toml"
+        if name not in profile_names(kind):
+            remedy = "Or give a TOML file of your own."
+            raise UnknownNameError(kind.removesuffix("s"), name, profile_names(kind), remedy)
+    return validate(schema, read_toml(path), path), path
+
+
+def _sources(file: Sourced) -> dict[str, str]:
+    from planner.hardware.schema import source_texts
+
+    return source_texts(file)
+
+
+def _values(table: Any, scale: float = 1.0) -> dict[str, float]:
+    """The figures of a small table that are given, scaled to SI."""
+    given: dict[str, Figure | None] = {field: getattr(table, field) for field in type(table).model_fields}
+    return {field: figure.value * scale for field, figure in given.items() if figure is not None}
+
+
+def load_efficiency(name: str, *, beside: Path | None = None) -> Efficiency:
+    """An architecture's efficiency by name or TOML path (relative to `beside`).
+
+    Raises:
+        UnknownNameError, FileFormatError: no such profile, or one that does not validate.
+    """
+    from planner.hardware.schema import EfficiencyFile
+
+    f, _ = _read("efficiency", EfficiencyFile, name, beside)
+    return Efficiency(
+        name=f.name,
+        matrix_fraction=_values(f.matrix_fraction),
+        tile_rows=f.tile_rows.value,
+        tile_columns=f.tile_columns.value,
+        depth_half=f.depth_half.value,
+        kernel_latency_s=f.kernel_latency_us.value * MICRO,
+        memory_fraction=f.memory_fraction.value,
+        flash_forward=_values(f.flash_forward),
+        flash_backward=_values(f.flash_backward),
+        attention_matrix_fraction=f.attention_matrix_fraction.value,
+        sources=_sources(f),
+    )
+
+
+def load_accelerator(name: str, *, beside: Path | None = None) -> Accelerator:
+    """An accelerator by name or TOML path; raises as `load_efficiency`."""
+    from planner.hardware.schema import AcceleratorFile
+
+    f, path = _read("accelerators", AcceleratorFile, name, beside)
+    return Accelerator(
+        name=f.name,
+        efficiency=load_efficiency(f.efficiency, beside=path.parent),
+        peak_flops=_values(f.peak_tflops, TERA),
+        num_compute_units=int(f.num_compute_units.value),
+        memory_bytes=f.memory_gib.value * GIB,
+        memory_bandwidth_bytes_per_s=f.memory_bandwidth_gbyte_per_s.value * GIGA,
+        power_w=f.power_w.value,
+        price_per_hour=None if f.price_usd_per_hour is None else f.price_usd_per_hour.value,
+        sources=_sources(f),
+    )
+
+
+def load_link(name: str, *, beside: Path | None = None) -> Link:
+    """A link by name or TOML path; raises as `load_efficiency`."""
+    from planner.hardware.schema import LinkFile
+
+    f, _ = _read("links", LinkFile, name, beside)
+    if f.bandwidth_gbit_per_s is not None:
+        bandwidth = f.bandwidth_gbit_per_s.value * GBIT
+    else:
+        assert f.bandwidth_gbyte_per_s is not None
+        bandwidth = f.bandwidth_gbyte_per_s.value * GIGA
+    return Link(
+        name=f.name,
+        kind=f.kind,
+        bandwidth_bytes_per_s=bandwidth,
+        latency_s=f.latency_us.value * MICRO,
+        fraction=f.fraction.value,
+        sources=_sources(f),
+    )
+
+
+def load_framework(name: str, *, beside: Path | None = None) -> Framework:
+    """A framework profile by name or TOML path; raises as `load_efficiency`."""
+    from planner.hardware.schema import FrameworkFile
+
+    f, _ = _read("frameworks", FrameworkFile, name, beside)
+    return Framework(
+        name=f.name,
+        gradient_bytes=f.gradient_bytes.value,
+        grad_reduce_bytes=f.grad_reduce_bytes.value,
+        overlap_grad_reduce=f.overlap_grad_reduce.value,
+        overlap_param_gather=f.overlap_param_gather.value,
+        overlap_pipeline=f.overlap_pipeline.value,
+        overlap_tensor=f.overlap_tensor.value,
+        host_layer_forward_s=f.host_layer_forward_us.value * MICRO,
+        host_layer_backward_s=f.host_layer_backward_us.value * MICRO,
+        host_step_s=f.host_step_us.value * MICRO,
+        reserved_bytes=f.reserved_gib.value * GIB,
+        fragmentation=f.fragmentation.value,
+        balanced_split=f.balanced_split,
+        sources=_sources(f),
+    )
+
+
+def load_cluster(name: str, *, network: str | None = None) -> Cluster:
+    """A cluster by name or TOML path, over another network if one is named; raises as `load_efficiency`."""
+    from planner.hardware.schema import ClusterFile
+
+    f, path = _read("clusters", ClusterFile, name, None)
+    beside = path.parent
+    cluster = Cluster(
+        name=f.name,
+        accelerator=load_accelerator(f.accelerator, beside=beside),
+        node_link=load_link(f.node_link, beside=beside),
+        network=load_link(f.network, beside=beside),
+        host_link=load_link(f.host_link, beside=beside),
+        gpus_per_node=f.gpus_per_node,
+        nics_per_node=f.nics_per_node,
+        storage_bandwidth_bytes_per_s=f.storage_bandwidth_gbyte_per_s.value * GIGA,
+        max_gpus=f.max_gpus,
+        framework=f.framework,
+        sources=_sources(f),
+    )
+    if network is None:
+        return cluster
+    return replace(cluster, name=f"{cluster.name} over {network}", network=load_link(network))

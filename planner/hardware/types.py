@@ -1,0 +1,114 @@
+"""Accelerators, links, clusters and frameworks as the cost models see them: plain data in SI units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Accelerator", "Cluster", "Efficiency", "Framework", "Link"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """What a GPU architecture achieves of its datasheet, the same for every model.
+
+    matrix_fraction: of peak, for a large product, by precision.
+    tile_rows, tile_columns: output tile of the largest matrix kernel; depth_half: inner dimension at which a
+    product reaches half of that fraction; kernel_latency_s: fixed time of one kernel.
+    memory_fraction: of memory bandwidth, for a streaming kernel.
+    flash_forward, flash_backward: of matrix peak for causal attention FLOP, by kernel.
+    attention_matrix_fraction: of matrix peak, for the batched products of unfused and fused-softmax attention.
+    sources: how each field was obtained.
+    """
+
+    name: str
+    matrix_fraction: Mapping[str, float]
+    tile_rows: float
+    tile_columns: float
+    depth_half: float
+    kernel_latency_s: float
+    memory_fraction: float
+    flash_forward: Mapping[str, float]
+    flash_backward: Mapping[str, float]
+    attention_matrix_fraction: float
+    sources: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """One accelerator: dense FLOP/s by precision, memory, and its architecture's efficiency."""
+
+    name: str
+    efficiency: Efficiency
+    peak_flops: Mapping[str, float]
+    num_compute_units: int
+    memory_bytes: float
+    memory_bandwidth_bytes_per_s: float
+    power_w: float
+    price_per_hour: float | None
+    sources: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A link, per direction: per accelerator inside a node, per NIC on a network.
+
+    fraction: of the bandwidth, that large messages achieve; latency_s: one hop, software included.
+    """
+
+    name: str
+    kind: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    fraction: float
+    sources: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """What a training framework overlaps, keeps in memory and launches.
+
+    gradient_bytes: of a parameter in the accumulated gradient; grad_reduce_bytes: of one in its reduction.
+    overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass, of
+    parameter gathers under the forward pass, of sends between stages, of tensor-parallel collectives.
+    host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short kernels;
+    host_step_s: fixed time of a step.
+    reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
+    balanced_split: layers are split by cost, the head counted, rather than in even numbers.
+    """
+
+    name: str
+    gradient_bytes: float
+    grad_reduce_bytes: float
+    overlap_grad_reduce: float
+    overlap_param_gather: float
+    overlap_pipeline: float
+    overlap_tensor: float
+    host_layer_forward_s: float
+    host_layer_backward_s: float
+    host_step_s: float
+    reserved_bytes: float
+    fragmentation: float
+    balanced_split: bool
+    sources: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Nodes of one accelerator: links inside a node, a network between nodes.
+
+    gpus_per_node: accelerators that share the fast link (the NVLink domain).
+    framework: the profile assumed where none is chosen, the usual one of the hardware's years.
+    """
+
+    name: str
+    accelerator: Accelerator
+    node_link: Link
+    network: Link
+    host_link: Link
+    gpus_per_node: int
+    nics_per_node: int
+    storage_bandwidth_bytes_per_s: float
+    max_gpus: int | None
+    framework: str
+    sources: Mapping[str, str]

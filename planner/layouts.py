@@ -1,0 +1,186 @@
+"""What can be chosen: a table of layouts, one array element a candidate. One layout is a table of length one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InputError, UnknownNameError
+
+__all__ = ["Attention", "Layouts", "Precision", "Recompute", "Split", "choice"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Recompute(IntEnum):
+    """Activations recomputed in the backward pass: none, the attention core, or every layer from its input."""
+
+    NONE = 0
+    SELECTIVE = 1
+    FULL = 2
+
+
+class Attention(IntEnum):
+    """The attention kernel; `fused` is a fused scale-mask-softmax that still keeps O(s^2) activations."""
+
+    UNFUSED = 0
+    FUSED = 1
+    FLASH1 = 2
+    FLASH2 = 3
+    FLASH3 = 4
+
+
+class Precision(IntEnum):
+    """Number format of the matrix products."""
+
+    FP32 = 0
+    TF32 = 1
+    FP16 = 2
+    BF16 = 3
+    FP8 = 4
+
+
+class Split(IntEnum):
+    """How layers go to pipeline stages: an even count, or balanced by cost with the head counted."""
+
+    EVEN = 0
+    BALANCED = 1
+
+
+E = TypeVar("E", bound=IntEnum)
+
+
+def choice(kind: type[E], name: str) -> E:
+    """The member of an enumeration by its lower-case name.
+
+    Raises:
+        UnknownNameError: no member has that name.
+    """
+    try:
+        return kind[name.upper()]
+    except KeyError:
+        raise UnknownNameError(kind.__name__.lower(), name, [m.name.lower() for m in kind]) from None
+
+
+ENUMS: Mapping[str, type[IntEnum]] = {
+    "recompute": Recompute,
+    "attention": Attention,
+    "precision": Precision,
+    "layer_split": Split,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layouts:
+    """A table of layouts; every field but `schedule_names` is an array of shape (n,).
+
+    dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert parallelism; a layout uses
+    dp*tp*pp*cp accelerators, expert parallelism lives inside dp*cp.
+    micro_batch: sequences per micro-batch and replica; global_batch: sequences per optimizer step.
+    schedule: index into `schedule_names`.
+    zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too.
+    """
+
+    schedule_names: tuple[str, ...]
+    schedule: Ints
+    dp: Ints
+    tp: Ints
+    pp: Ints
+    cp: Ints
+    ep: Ints
+    virtual_stages: Ints
+    micro_batch: Ints
+    global_batch: Ints
+    zero: Ints
+    recompute: Ints
+    attention: Ints
+    precision: Ints
+    layer_split: Ints
+    sequence_parallel: Bools
+    fused_norm: Bools
+    offload_optimizer: Bools
+
+    def __len__(self) -> int:
+        return len(self.dp)
+
+    @property
+    def gpus(self) -> Ints:
+        """Accelerators that each layout uses, shape (n,)."""
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def micro_batches(self) -> Ints:
+        """Micro-batches per step and replica, shape (n,)."""
+        return self.global_batch // (self.micro_batch * self.dp)
+
+    def take(self, index: Any) -> Layouts:
+        """The layouts at an index array, mask or slice."""
+        arrays = {f.name: getattr(self, f.name)[index] for f in fields(self) if f.name != "schedule_names"}
+        return replace(self, **arrays)
+
+    def row(self, i: int) -> dict[str, Any]:
+        """One layout as plain values with names for the enumerations: what JSON and tables show."""
+        out: dict[str, Any] = {}
+        for f in fields(self):
+            if f.name == "schedule_names":
+                continue
+            value = getattr(self, f.name)[i].item()
+            if f.name == "schedule":
+                value = self.schedule_names[value]
+            elif f.name in ENUMS:
+                value = ENUMS[f.name](value).name.lower()
+            out[f.name] = value
+        return out
+
+    @staticmethod
+    def concatenate(tables: Sequence[Layouts]) -> Layouts:
+        """Tables one after the other; all must share `schedule_names`.
+
+        Raises:
+            InputError: no table, or tables of different schedule names.
+        """
+        if not tables or any(t.schedule_names != tables[0].schedule_names for t in tables):
+            raise InputError("tables of layouts to join must exist and share their schedule names")
+        names = [f.name for f in fields(Layouts) if f.name != "schedule_names"]
+        arrays = {n: np.concatenate([getattr(t, n) for t in tables]) for n in names}
+        return replace(tables[0], **arrays)
+
+    @staticmethod
+    def of(
+        *,
+        schedule: str | Sequence[str] = "1f1b",
+        dp: Any = 1,
+        tp: Any = 1,
+        pp: Any = 1,
+        cp: Any = 1,
+        ep: Any = 1,
+        virtual_stages: Any = 1,
+        micro_batch: Any = 1,
+        global_batch: Any,
+        zero: Any = 1,
+        recompute: Any = Recompute.NONE,
+        attention: Any = Attention.FLASH2,
+        precision: Any = Precision.BF16,
+        layer_split: Any = Split.EVEN,
+        sequence_parallel: Any = False,
+        fused_norm: Any = True,
+        offload_optimizer: Any = False,
+    ) -> Layouts:
+        """A table from scalars and arrays, broadcast together; `schedule` is a name or one name a layout."""
+        per_layout = [schedule] if isinstance(schedule, str) else list(schedule)
+        names = tuple(dict.fromkeys(per_layout))
+        code = np.array([names.index(s) for s in per_layout], dtype=np.int64)
+        ints = (dp, tp, pp, cp, ep, virtual_stages, micro_batch, global_batch, zero)
+        enums = (recompute, attention, precision, layer_split)
+        flags = (sequence_parallel, fused_norm, offload_optimizer)
+        arrays = [code, *(np.asarray(x, dtype=np.int64) for x in (*ints, *enums))]
+        arrays += [np.asarray(x, dtype=np.bool_) for x in flags]
+        out = [np.atleast_1d(a) for a in np.broadcast_arrays(*arrays)]
+        keys = [f.name for f in fields(Layouts) if f.name != "schedule_names"]
+        return Layouts(schedule_names=names, **dict(zip(keys, out, strict=True)))

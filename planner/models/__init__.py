@@ -1,0 +1,90 @@
+"""Transformer shapes: presets by name, Hugging Face configs, one's own TOML; parameter and FLOP counts."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from planner.errors import FileFormatError, InputError, UnknownNameError
+from planner.files import is_path, read_toml
+from planner.models import counts, flops
+from planner.models.transformer import FAMILIES, Transformer, check, from_shape, stack
+
+__all__ = ["FAMILIES", "Transformer", "counts", "flops", "from_shape", "load_model", "model_names", "stack"]
+
+PRESETS = Path(__file__).with_name("presets.toml")
+
+
+@cache
+def _presets() -> dict[str, dict[str, Any]]:
+    tables: dict[str, dict[str, Any]] = read_toml(PRESETS)["presets"]
+    return tables
+
+
+def model_names() -> list[str]:
+    """Names of the presets; besides these, `x-N` for the X family of Lamy-Poirier 2021."""
+    return list(_presets())
+
+
+def x_family(alpha: int) -> Transformer:
+    """X_alpha of Lamy-Poirier 2021 (arXiv 2106.02679): width alpha^2, alpha/2 heads of 2 alpha, sequence 16 alpha.
+
+    12 alpha^5 parameters in the layers' products; vocabulary 51,200, which the paper leaves out.
+
+    Raises:
+        InputError: alpha is not an even number from 2 to 10,000.
+    """
+    if alpha % 2 or not 2 <= alpha <= 10_000:
+        raise InputError(f"model x-{alpha}: alpha is {alpha}; allowed: an even number from 2 to 10000")
+    return check(
+        Transformer(
+            name=f"x-{alpha}",
+            family="gpt",
+            num_layers=alpha,
+            hidden=alpha**2,
+            ffn=4 * alpha**2,
+            num_heads=alpha // 2,
+            num_kv_heads=alpha // 2,
+            head_dim=2 * alpha,
+            vocab=51200,
+            seq_len=16 * alpha,
+            max_positions=16 * alpha,
+            num_dense_layers=alpha,
+            **FAMILIES["gpt"],
+        )
+    )
+
+
+def load_model(name: str) -> Transformer:
+    """A model by preset name, `x-N`, a Hugging Face config.json (or its folder), or a TOML file.
+
+    Raises:
+        UnknownNameError: no preset of that name.
+        FileFormatError: a file that can't be read, parsed or validated.
+    """
+    if name in _presets():
+        from planner.models.description import from_description
+
+        return from_description(_presets()[name], PRESETS, name)
+    if name.startswith("x-") and name[2:].isdecimal() and len(name) < 9:
+        return x_family(int(name[2:]))
+    path = Path(name)
+    if not is_path(name, (".toml", ".json")):
+        remedy = "Or give a config.json or a TOML file (see planner models --help)."
+        raise UnknownNameError("model", name, [*model_names(), "x-160"], remedy)
+    try:
+        if path.is_dir():
+            path = path / "config.json"
+    except (OSError, ValueError):
+        raise FileFormatError(f"{name!r}: not a usable path") from None
+    if path.suffix == ".json":
+        from planner.models.huggingface import from_config
+
+        return from_config(path)
+    from planner.models.description import from_description
+
+    tables = read_toml(path)
+    if set(tables) != {"model"}:
+        raise FileFormatError(f"{path}: has tables {sorted(tables)}; allowed: one table, [model]")
+    return from_description(tables["model"], path, path.stem)

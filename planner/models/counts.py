@@ -1,0 +1,106 @@
+"""Parameter counts, exact. Every function broadcasts over the fields of a model or a table of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.models.transformer import Transformer
+
+__all__ = [
+    "active_params",
+    "attention_params",
+    "dense_layer_params",
+    "embedding_params",
+    "expert_params",
+    "final_norm_params",
+    "head_params",
+    "mlp_params",
+    "moe_layer_params",
+    "norm_params",
+    "total_params",
+]
+
+
+def _flag(value: Any) -> Any:
+    return np.asarray(value) * 1
+
+
+def norm_params(m: Transformer) -> Any:
+    """Of one norm over the hidden state: a weight, and a bias unless RMSNorm."""
+    return m.hidden * (2 - _flag(m.rms_norm))
+
+
+def attention_params(m: Transformer) -> Any:
+    """Query, key, value and output products with biases, query and key norms; multi-head latent where so.
+
+    Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): low-rank products down and up, with
+    an RMSNorm on each latent.
+    """
+    a, kv, d, h = m.num_heads, m.num_kv_heads, m.head_dim, m.hidden
+    plain = h * (a + 2 * kv) * d + a * d * h
+    plain = plain + _flag(m.qkv_bias) * (a + 2 * kv) * d + _flag(m.linear_bias) * h + _flag(m.qk_norm) * 2 * d
+    rank_q, rank_kv, rope = np.asarray(m.q_lora_rank), np.asarray(m.kv_lora_rank), m.qk_rope_head_dim
+    query = np.where(rank_q > 0, h * rank_q + rank_q + rank_q * a * d, h * a * d)
+    key_value = h * (rank_kv + rope) + rank_kv + rank_kv * a * (d - rope + m.v_head_dim)
+    latent = query + key_value + a * m.v_head_dim * h
+    return np.where(rank_kv > 0, latent, plain)
+
+
+def _mlp(m: Transformer, inner: Any, bias: Any) -> Any:
+    matrices = 2 + _flag(m.gated)
+    return matrices * m.hidden * inner + bias * ((matrices - 1) * inner + m.hidden)
+
+
+def mlp_params(m: Transformer) -> Any:
+    """Of a dense layer's MLP."""
+    return _mlp(m, m.ffn, _flag(m.linear_bias))
+
+
+def expert_params(m: Transformer) -> Any:
+    """Of one expert."""
+    return _mlp(m, m.moe_ffn, 0)
+
+
+def dense_layer_params(m: Transformer) -> Any:
+    """Of a layer with a dense MLP: attention, MLP, two norms."""
+    return attention_params(m) + mlp_params(m) + 2 * norm_params(m)
+
+
+def moe_layer_params(m: Transformer) -> Any:
+    """Of a sparse layer: attention, router, experts, shared experts, two norms."""
+    experts = (m.num_experts + np.asarray(m.num_shared_experts)) * expert_params(m)
+    return attention_params(m) + m.hidden * np.asarray(m.num_experts) + experts + 2 * norm_params(m)
+
+
+def embedding_params(m: Transformer) -> Any:
+    """Token table, learned positions, BLOOM's norm after the embedding."""
+    return (m.vocab + np.asarray(m.max_positions)) * m.hidden + _flag(m.embedding_norm) * norm_params(m)
+
+
+def final_norm_params(m: Transformer) -> Any:
+    """Of the norm before the head."""
+    return norm_params(m)
+
+
+def head_params(m: Transformer) -> Any:
+    """Of an untied output matrix; 0 where it is the token table."""
+    return (1 - _flag(m.tied)) * m.vocab * m.hidden
+
+
+def _outside_layers(m: Transformer) -> Any:
+    return embedding_params(m) + final_norm_params(m) + head_params(m)
+
+
+def total_params(m: Transformer) -> Any:
+    """All parameters."""
+    sparse = m.num_layers - np.asarray(m.num_dense_layers)
+    return m.num_dense_layers * dense_layer_params(m) + sparse * moe_layer_params(m) + _outside_layers(m)
+
+
+def active_params(m: Transformer) -> Any:
+    """Parameters that one token meets: top_k of the experts."""
+    sparse = m.num_layers - np.asarray(m.num_dense_layers)
+    unused = sparse * (m.num_experts - np.asarray(m.top_k)) * expert_params(m)
+    return total_params(m) - unused

@@ -1,0 +1,83 @@
+"""FLOP of a model by operation, and the conventions by which papers count them. All broadcast over models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from planner.errors import UnknownNameError
+from planner.models.counts import active_params
+from planner.models.transformer import Transformer
+
+__all__ = ["CONVENTIONS", "forward_flops", "step_flops"]
+
+
+def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
+    """FLOP of one sequence's forward pass by operation: two for each multiply-add.
+
+    causal: count half of the attention scores, as flash kernels compute them.
+    """
+    s, h, L = m.seq_len, m.hidden, m.num_layers
+    a, kv, d = m.num_heads, m.num_kv_heads, m.head_dim
+    rank_q, rank_kv, rope = np.asarray(m.q_lora_rank), np.asarray(m.kv_lora_rank), m.qk_rope_head_dim
+    latent = rank_kv > 0
+    v_dim = np.where(latent, m.v_head_dim, d)
+    query = np.where(rank_q > 0, h * rank_q + rank_q * a * d, h * a * d)
+    projections = np.where(
+        latent, query + h * (rank_kv + rope) + rank_kv * a * (d - rope + m.v_head_dim), h * (a + 2 * kv) * d
+    )
+    half = 0.5 if causal else 1.0
+    matrices = 2 + np.asarray(m.gated) * 1
+    sparse = L - np.asarray(m.num_dense_layers)
+    per_token = {
+        "qkv": 2.0 * L * projections,
+        "attention_scores": half * 2.0 * L * s * a * d,
+        "attention_values": half * 2.0 * L * s * a * v_dim,
+        "attention_output": 2.0 * L * a * v_dim * h,
+        "mlp": 2.0 * m.num_dense_layers * matrices * h * m.ffn,
+        "router": 2.0 * sparse * h * np.asarray(m.num_experts),
+        "experts": 2.0 * sparse * matrices * h * np.asarray(m.moe_ffn) * (m.top_k + np.asarray(m.num_shared_experts)),
+        "head": 2.0 * h * np.asarray(m.vocab),
+    }
+    return {name: flop * s for name, flop in per_token.items()}
+
+
+def _megatron(m: Transformer, sequences: Any, recompute: Any) -> Any:
+    layers = sum(flop for name, flop in forward_flops(m).items() if name != "head")
+    head = forward_flops(m)["head"]
+    return sequences * (np.where(recompute, 4.0, 3.0) * layers + 3.0 * head)
+
+
+def _palm(m: Transformer, sequences: Any, recompute: Any) -> Any:
+    n = active_params(m)
+    return sequences * m.seq_len * (6.0 * n + 12.0 * m.num_layers * m.num_heads * m.head_dim * m.seq_len)
+
+
+def _six_nd(m: Transformer, sequences: Any, recompute: Any) -> Any:
+    return sequences * m.seq_len * 6.0 * active_params(m)
+
+
+# megatron: every product of the model, whole attention, the recomputed forward counted where it is done
+#   (Narayanan et al. 2021, eq. 3: 96 B s l h^2 (1 + s/6h + V/16lh); Korthikanti et al. 2022 without recompute).
+# palm: 6 N + 12 L H Q T a token (Chowdhery et al. 2022, appendix B), N all parameters that a token meets.
+# 6nd: 6 N a token (Kaplan et al. 2020).
+CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {
+    "megatron": _megatron,
+    "palm": _palm,
+    "6nd": _six_nd,
+}
+
+
+def step_flops(m: Transformer, sequences: Any, convention: str = "palm", *, recompute: Any = False) -> Any:
+    """FLOP of a step of `sequences`, forward and backward, by a convention's way of counting.
+
+    recompute: full activation recomputation, which only "megatron" counts.
+
+    Raises:
+        UnknownNameError: no such convention.
+    """
+    if convention not in CONVENTIONS:
+        raise UnknownNameError("FLOP convention", convention, CONVENTIONS)
+    return CONVENTIONS[convention](m, sequences, recompute)

@@ -1,0 +1,155 @@
+"""The shape of a transformer. Fields are numbers for one model, or arrays of shape (n,) for one model a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InputError
+
+__all__ = ["FAMILIES", "Transformer", "check", "from_shape", "stack"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transformer:
+    """A decoder-only transformer; every formula on it broadcasts, so a field may be a number or an array (n,).
+
+    ffn: inner size of a dense layer's MLP; gated: three matrices (SwiGLU) instead of two.
+    num_experts, top_k, num_shared_experts, moe_ffn: of the sparse layers, 0 where there are none;
+    num_dense_layers: layers with the dense MLP, all of them in a dense model.
+    max_positions: rows of a learned position table, 0 for rotary and ALiBi.
+    linear_bias: biases in every linear layer; qkv_bias: in the query, key and value products.
+    rms_norm: norms without bias; qk_norm: RMSNorm over each query and key head; embedding_norm: BLOOM's.
+    kv_lora_rank > 0: multi-head latent attention (DeepSeek-V2), where head_dim is the query's and key's whole
+    head and v_head_dim the value's; q_lora_rank 0: queries straight from the hidden state.
+    """
+
+    name: Any
+    family: Any
+    num_layers: Any
+    hidden: Any
+    ffn: Any
+    num_heads: Any
+    num_kv_heads: Any
+    head_dim: Any
+    vocab: Any
+    seq_len: Any
+    max_positions: Any = 0
+    gated: Any = False
+    rms_norm: Any = False
+    rotary: Any = False
+    tied: Any = False
+    linear_bias: Any = False
+    qkv_bias: Any = False
+    qk_norm: Any = False
+    embedding_norm: Any = False
+    num_experts: Any = 0
+    top_k: Any = 0
+    num_shared_experts: Any = 0
+    moe_ffn: Any = 0
+    num_dense_layers: Any = 0
+    q_lora_rank: Any = 0
+    kv_lora_rank: Any = 0
+    qk_rope_head_dim: Any = 0
+    v_head_dim: Any = 0
+
+
+POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
+NOT_NEGATIVE = (
+    "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "num_dense_layers",
+    "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim",
+)  # fmt: skip
+LARGEST = 10**9
+
+
+def check(model: Transformer) -> Transformer:
+    """The same model if its shape is possible.
+
+    Raises:
+        InputError: a size is not a whole number in range, or sizes contradict each other; names the field.
+    """
+    for name in POSITIVE + NOT_NEGATIVE:
+        value = getattr(model, name)
+        least = 1 if name in POSITIVE else 0
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+            raise InputError(f"model {model.name}: {name} is {value!r}; allowed: a whole number from {least} to 1e9")
+    if model.num_heads % model.num_kv_heads:
+        raise InputError(
+            f"model {model.name}: num_heads {model.num_heads} must be a multiple of num_kv_heads {model.num_kv_heads}"
+        )
+    if model.num_dense_layers > model.num_layers:
+        raise InputError(f"model {model.name}: num_dense_layers is {model.num_dense_layers}, more than num_layers")
+    if model.num_dense_layers and not model.ffn:
+        raise InputError(f"model {model.name}: ffn is 0, but there are dense layers")
+    if model.num_dense_layers < model.num_layers and not (
+        model.moe_ffn and model.num_experts and 0 < model.top_k <= model.num_experts
+    ):
+        raise InputError(
+            f"model {model.name}: sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
+            f"got moe_ffn {model.moe_ffn}, top_k {model.top_k}, num_experts {model.num_experts}"
+        )
+    return model
+
+
+def stack(models: Sequence[Transformer], index: Any) -> Transformer:
+    """One table from many models: each field becomes an array, `field[i]` that of `models[index[i]]`."""
+    columns = {f.name: np.array([getattr(m, f.name) for m in models])[index] for f in fields(Transformer)}
+    return Transformer(**columns)
+
+
+# What a family of the measured runs means, where only sizes are given.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt": {"tied": True, "linear_bias": True, "qkv_bias": True},
+    "llama": {"gated": True, "rms_norm": True, "rotary": True},
+    "nemotron": {"rotary": True},
+    "moe": {"gated": True, "rms_norm": True, "rotary": True},
+}
+
+
+def from_shape(
+    *,
+    family: str,
+    layers: int,
+    hidden: int,
+    ffn: int,
+    heads: int,
+    kv_heads: int,
+    vocab: int,
+    seq_len: int,
+    experts: int = 0,
+    top_k: int = 0,
+    name: str = "",
+) -> Transformer:
+    """A model from its sizes and its family's conventions: norms, positions, biases, gating, tying.
+
+    Raises:
+        InputError: an unknown family, or an impossible shape.
+    """
+    if family not in FAMILIES:
+        raise InputError(f"family is {family!r}; allowed: {', '.join(FAMILIES)}")
+    if heads > 0 and hidden % heads:
+        raise InputError(f"model {name}: hidden {hidden} must be a multiple of heads {heads}")
+    sparse = family == "moe"
+    model = Transformer(
+        name=name or f"{family}-{layers}x{hidden}",
+        family=family,
+        num_layers=layers,
+        hidden=hidden,
+        ffn=0 if sparse else ffn,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=hidden // max(heads, 1),
+        vocab=vocab,
+        seq_len=seq_len,
+        **FAMILIES[family],
+    )
+    if family == "gpt":
+        model = replace(model, max_positions=seq_len)
+    if sparse:
+        model = replace(model, num_experts=experts, top_k=top_k, moe_ffn=ffn)
+    else:
+        model = replace(model, num_dense_layers=layers)
+    return check(model)
