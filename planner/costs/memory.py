@@ -38,8 +38,8 @@ class RankParameters:
         return self.dense + self.experts
 
 
-def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: bool, last: bool) -> RankParameters:
-    """Parameters of a rank with `layers` layers, the embedding if `first`, norm and head if `last`.
+def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: Any, last: Any) -> RankParameters:
+    """Parameters of a rank with `layers` layers, the embedding where `first`, norm and head where `last`.
 
     A tied head is a second copy of the embedding where first and last stage are different ranks.
     """
@@ -52,11 +52,9 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: bo
     ) / L
     dense = layers * (average - all_experts) / layouts.tp
     table = padded_vocab(model, layouts) * model.hidden / layouts.tp
-    if first:
-        dense = dense + table + np.asarray(model.max_positions) * model.hidden
-    if last:
-        own_copy = ~np.asarray(model.tied) | (layouts.pp > 1 if not first else False)
-        dense = dense + model.hidden + table * own_copy
+    dense = dense + first * (table + np.asarray(model.max_positions) * model.hidden)
+    own_copy = ~np.asarray(model.tied) | (layouts.pp > 1)
+    dense = dense + last * (model.hidden + table * own_copy)
     experts = layers * all_experts / (layouts.tp * layouts.ep)
     return RankParameters(dense=np.asarray(dense, dtype=np.float64), experts=np.asarray(experts, dtype=np.float64))
 
@@ -150,10 +148,12 @@ def rank_memory(
     *,
     layers: Any,
     in_flight: Any,
-    first: bool,
-    last: bool,
+    first: Any,
+    last: Any,
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
+
+    first, last: boolean arrays, where the rank holds the embedding and the head.
 
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
     (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context.
@@ -176,12 +176,11 @@ def rank_memory(
     activations = kept * layers * in_flight
     tokens = local_tokens(model, layouts)
     hidden = tokens * model.hidden * device.element_bytes
-    if first:
-        shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
-        activations = activations + in_flight * hidden / shared * (1.0 + has_dropout(model) * 0.5)
+    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    activations = activations + first * in_flight * hidden / shared * (1.0 + has_dropout(model) * 0.5)
     # 16-bit logits, their fp32 copy that softmax overwrites, and the gradient.
     columns = padded_vocab(model, layouts) / layouts.tp
-    logits = tokens * columns * (2.0 * device.element_bytes + 4.0) if last else np.zeros(len(layouts))
+    logits = last * tokens * columns * (2.0 * device.element_bytes + 4.0)
     # One layer's backward works on gradients of its inner activations; ZeRO-3 holds two gathered layers.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
     working = again + 2.0 * tokens * inner / layouts.tp * device.element_bytes + 2.0 * hidden

@@ -1,0 +1,90 @@
+"""Which layouts are legal: a table of rules, each with its text and where it is broken. Array-first."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import LayoutError
+from planner.hardware import Cluster
+from planner.layouts import Attention, Layouts, Precision, Split
+from planner.models import Transformer
+from planner.schedules import Rule, get_schedule
+
+__all__ = ["check_legal", "first_broken", "legal", "rules"]
+
+
+def _schedule_rules(layouts: Layouts) -> list[Rule]:
+    out = []
+    for i, name in enumerate(layouts.schedule_names):
+        rows = layouts.schedule == i
+        micro_batches = np.maximum(layouts.micro_batches, 1)
+        for rule in get_schedule(name).rules(layouts.pp, micro_batches, layouts.virtual_stages):
+            out.append(Rule(text=rule.text, broken=rule.broken & rows))
+    return out
+
+
+def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
+    """Every rule with where it is broken, boolean of shape (n,)."""
+    x = layouts
+    heads, kv = np.asarray(model.num_heads), np.asarray(model.num_kv_heads)
+    layers, sequence = np.asarray(model.num_layers), np.asarray(model.seq_len)
+    experts = np.asarray(model.num_experts)
+    lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
+    split = x.dp * x.micro_batch
+    table = [
+        ("degrees, micro-batch, global batch and virtual stages are at least 1",
+         np.min([x.dp, x.tp, x.pp, x.cp, x.ep, x.micro_batch, x.global_batch, x.virtual_stages], axis=0) < 1),
+        ("global_batch must be divisible by dp * micro_batch", x.global_batch % np.maximum(split, 1) != 0),
+        ("tp must divide the attention heads", heads % np.maximum(x.tp, 1) != 0),
+        ("tp must divide the key-value heads or be a multiple of them",
+         (kv % np.maximum(x.tp, 1) != 0) & (x.tp % np.maximum(kv, 1) != 0)),
+        ("pp * virtual_stages must not exceed the layers", x.pp * x.virtual_stages > layers),
+        ("virtual stages need layers divisible by pp * virtual_stages",
+         (x.virtual_stages > 1) & (layers % np.maximum(x.pp * x.virtual_stages, 1) != 0)),
+        ("virtual stages and a split balanced by cost exclude each other",
+         (x.virtual_stages > 1) & (x.layer_split == Split.BALANCED)),
+        ("cp must divide half the sequence (causal balance takes two chunks a rank)",
+         (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
+        ("cp above 1 needs a flash attention kernel", (x.cp > 1) & (x.attention < Attention.FLASH1)),
+        ("sequence parallelism needs a sequence divisible by tp * cp",
+         x.sequence_parallel & (sequence % np.maximum(x.tp * x.cp, 1) != 0)),
+        ("ep must divide the experts (1 for a dense model)",
+         np.where(experts > 0, experts % np.maximum(x.ep, 1) != 0, x.ep != 1)),
+        ("ep must divide dp * cp", (x.dp * x.cp) % np.maximum(x.ep, 1) != 0),
+        ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
+        ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches)", (x.zero > 1) & (x.pp > 1)),
+        ("the accelerator has no arithmetic of that precision", lacks[x.precision]),
+        ("more accelerators than the cluster has", x.gpus > (cluster.max_gpus or np.inf)),
+    ]  # fmt: skip
+    return [Rule(text=text, broken=np.asarray(broken)) for text, broken in table] + _schedule_rules(layouts)
+
+
+def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> NDArray[np.bool_]:
+    """Where a layout breaks no rule."""
+    broken = np.zeros(len(layouts), dtype=bool)
+    for rule in rules(model, cluster, layouts):
+        broken |= rule.broken
+    return ~broken
+
+
+def first_broken(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[str]:
+    """For each layout the first rule that it breaks, or an empty text."""
+    out = [""] * len(layouts)
+    for rule in reversed(rules(model, cluster, layouts)):
+        for i in np.flatnonzero(rule.broken):
+            out[i] = rule.text
+    return out
+
+
+def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> None:
+    """Nothing, if every layout is legal.
+
+    Raises:
+        LayoutError: the first layout that is not, with the rule that it breaks and its degrees.
+    """
+    for i, text in enumerate(first_broken(model, cluster, layouts)):
+        if text:
+            row = layouts.row(i)
+            shown = ", ".join(f"{k} {row[k]}" for k in ("dp", "tp", "pp", "cp", "ep", "micro_batch", "global_batch"))
+            raise LayoutError(f"illegal layout: {text}; got {shown}, virtual_stages {row['virtual_stages']}")

@@ -1,0 +1,7 @@
+"""Measured runs beside predictions: reading, filling what is not said, predicting, scoring."""
+
+from planner.validation.predict import Predictions, predict
+from planner.validation.runs import Run, read_runs
+from planner.validation.score import rank_correlation, score
+
+__all__ = ["Predictions", "Run", "predict", "rank_correlation", "read_runs", "score"]

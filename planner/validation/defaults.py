@@ -1,0 +1,71 @@
+"""What an empty cell of a measured run means: the framework's usual setting, or what it would have chosen.
+
+| empty | becomes |
+| --- | --- |
+| cp, ep, virtual_stages, seq_splits | 1 |
+| dp | n_gpus / (tp pp cp) |
+| schedule | interleaved where virtual_stages > 1, else 1f1b |
+| zero | 1, the distributed optimizer |
+| sequence_parallel | on from Megatron-Core on where tp > 1, off before |
+| attention | fused softmax for Megatron-LM's profile, flash2 after |
+| fused_norm | true |
+| recompute | the least that is predicted to fit: none, selective, full |
+| micro_batch (and virtual_stages, where neither it nor the schedule is said) | the fastest predicted that fits |
+
+No default looks at a measurement. Runs with ZeRO-3 are taken as FSDP's, others as the cluster's usual framework.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from planner.hardware import Cluster, Framework
+from planner.models import Transformer
+from planner.validation.runs import Run
+
+__all__ = ["candidates", "filled_cells", "framework_name"]
+
+FILLED = (
+    "dp", "cp", "ep", "virtual_stages", "schedule", "zero", "sequence_parallel", "attention", "fused_norm",
+    "recompute", "micro_batch",
+)  # fmt: skip
+MICRO_BATCHES = (1, 2, 4, 8)
+
+
+def framework_name(run: Run, cluster: Cluster) -> str:
+    """The framework profile of a run."""
+    return "fsdp" if run["zero"] == 3 else cluster.framework
+
+
+def filled_cells(run: Run) -> int:
+    """How many cells of a run a default fills."""
+    return sum(run[c] is None for c in FILLED)
+
+
+def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[str, Any]]:
+    """The layouts that a run may have had: one where every cell is said."""
+    tp, pp, cp = run["tp"], run["pp"], run["cp"] or 1
+    dp = run["dp"] or max(run["n_gpus"] // (tp * pp * cp), 1)
+    modern = framework.name != "megatron-lm"
+    base = {
+        "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": run["ep"] or 1, "global_batch": run["global_batch"],
+        "precision": run["precision"], "zero": 1 if run["zero"] is None else run["zero"],
+        "attention": run["attention"] or ("flash2" if modern else "fused"),
+        "fused_norm": run["fused_norm"] is not False,
+        "layer_split": "balanced" if framework.balanced_split else "even",
+        "sequence_parallel": modern and tp > 1 if run["sequence_parallel"] is None else run["sequence_parallel"],
+    }  # fmt: skip
+    micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)
+    modes = [run["recompute"]] if run["recompute"] else ["none", "selective", "full"]
+    chunks = [run["virtual_stages"] or 1]
+    if run["micro_batch"] is None and run["virtual_stages"] is None and run["schedule"] is None and pp > 1:
+        per_rank = model.num_layers // pp if model.num_layers % pp == 0 else 1
+        chunks = [v for v in range(1, per_rank + 1) if per_rank % v == 0]
+    out = []
+    for b, mode, v in product(micro, modes, chunks):
+        schedule = run["schedule"] or ("interleaved" if v > 1 else "1f1b")
+        if schedule == "1f1b" and v > 1:
+            schedule = "interleaved"
+        out.append(base | {"micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule})
+    return out

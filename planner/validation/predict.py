@@ -1,0 +1,215 @@
+"""Predictions for measured runs: rows to layouts, all of a cluster's in one pass, one chosen for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InputError
+from planner.estimate import estimate
+from planner.hardware import Cluster, Framework, load_cluster, load_framework
+from planner.layouts import Attention, Layouts, Precision, Recompute, Split, choice
+from planner.legality import first_broken
+from planner.models import FAMILIES, Transformer, from_shape, load_model, stack
+from planner.models.flops import step_flops
+from planner.schedules import get_schedule
+from planner.validation.defaults import candidates, filled_cells, framework_name
+from planner.validation.runs import Run
+
+__all__ = ["Predictions", "predict"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """A prediction a run, arrays of shape (rows,): NaN times where a run can't be predicted, with its reason.
+
+    measured_s: the measured step time, or where a source gives only TFLOP/s or MFU the time that it means.
+    """
+
+    runs: list[Run]
+    step_time_s: Array
+    memory_bytes: Array
+    fits: NDArray[np.bool_]
+    measured_s: Array
+    measured_memory_bytes: Array
+    reasons: list[str]
+    filled_cells: int
+
+    @property
+    def ok(self) -> NDArray[np.bool_]:
+        """Where the run fit in memory."""
+        return np.array([run["outcome"] == "ok" for run in self.runs], dtype=bool)
+
+
+SHAPE = ("family", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq_len", "experts", "top_k")
+
+
+class Models:
+    """The transformers of the runs, each distinct one made once."""
+
+    def __init__(self) -> None:
+        self.models: list[Transformer] = []
+        self.index: dict[tuple[Any, ...], int] = {}
+
+    def of(self, run: Run) -> int:
+        """The index of a run's model: from its shape cells, or the preset or file that it names."""
+        shape = tuple(run[c] for c in SHAPE)
+        key = shape if run["layers"] else (run["model"], run["seq_len"], run.path.parent)
+        if key not in self.index:
+            self.models.append(self._make(run))
+            self.index[key] = len(self.models) - 1
+        return self.index[key]
+
+    def _make(self, run: Run) -> Transformer:
+        if run["layers"] is None:
+            from dataclasses import replace
+
+            name = run["model"]
+            beside = run.path.parent / name
+            model = load_model(str(beside) if Path(name).suffix in (".toml", ".json") else name)
+            return replace(model, seq_len=run["seq_len"]) if run["seq_len"] else model
+        for column in ("hidden", "heads", "vocab", "seq_len"):
+            if run[column] is None:
+                raise InputError(f"column {column} is empty, but layers are given")
+        if run["family"] not in FAMILIES:
+            raise InputError(f"family is {run['family']!r}; allowed: {', '.join(FAMILIES)}")
+        return from_shape(
+            family=run["family"],
+            layers=run["layers"],
+            hidden=run["hidden"],
+            ffn=run["ffn"] or 4 * run["hidden"],
+            heads=run["heads"],
+            kv_heads=run["kv_heads"] or run["heads"],
+            vocab=run["vocab"],
+            seq_len=run["seq_len"],
+            experts=run["experts"] or 0,
+            top_k=run["top_k"] or 0,
+            name=run["model"],
+        )
+
+
+def _table(rows: list[dict[str, Any]]) -> Layouts:
+    """Layouts from one dictionary a layout, enumerations by name."""
+    enums = {"recompute": Recompute, "attention": Attention, "precision": Precision, "layer_split": Split}
+    columns: dict[str, Any] = {}
+    for key in rows[0]:
+        values = [row[key] for row in rows]
+        columns[key] = [choice(enums[key], v) for v in values] if key in enums else values
+    return Layouts.of(**columns)
+
+
+def _check_row(run: Run, layout: dict[str, Any]) -> None:
+    """A row's names and its product of degrees; raises InputError with the reason why it can't be predicted."""
+    get_schedule(layout["schedule"])
+    for key, kind in (("recompute", Recompute), ("attention", Attention), ("precision", Precision)):
+        choice(kind, layout[key])
+    gpus = layout["dp"] * layout["tp"] * layout["pp"] * layout["cp"]
+    if gpus != run["n_gpus"]:
+        raise InputError(f"dp tp pp cp make {gpus} accelerators, n_gpus is {run['n_gpus']}")
+    if (run["seq_splits"] or 1) > 1:
+        raise InputError(f"seq_splits is {run['seq_splits']}; this version predicts 1")
+
+
+def _measured_s(run: Run, model: Transformer, cluster: Cluster) -> float:
+    """The measured step time, or the one that the source's TFLOP/s or MFU means; NaN where there is none."""
+    if run["step_time_s"] is not None:
+        return float(run["step_time_s"])
+    if run["tflops_per_gpu"] is not None:
+        flop = step_flops(model, run["global_batch"], "megatron", recompute=run["recompute"] == "full")
+        return float(flop / (run["tflops_per_gpu"] * 1e12 * run["n_gpus"]))
+    if run["mfu"] is not None:
+        peak = cluster.accelerator.peak_flops.get(run["precision"], np.nan)
+        return float(step_flops(model, run["global_batch"], "palm") / (run["mfu"] * peak * run["n_gpus"]))
+    return float("nan")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The candidates of all runs on one cluster with one framework."""
+
+    cluster: Cluster
+    framework: Framework
+    rows: list[int]
+    models: list[int]
+    layouts: list[dict[str, Any]]
+
+
+LoadCluster = Callable[[str], Cluster]
+LoadFramework = Callable[[str], Framework]
+
+
+def predict(
+    runs: list[Run], cluster_of: LoadCluster = load_cluster, framework_of: LoadFramework = load_framework
+) -> Predictions:
+    """Predict every run; a run that can't be predicted keeps NaN and its reason.
+
+    cluster_of, framework_of: profiles by name, so that a calibration can try others.
+    """
+    n = len(runs)
+    models, groups = Models(), {}
+    reasons, measured = [""] * n, np.full(n, np.nan)
+    clusters: dict[str, Cluster] = {}
+    frameworks: dict[str, Framework] = {}
+    for i, run in enumerate(runs):
+        try:
+            cluster = clusters.setdefault(run["cluster"], None) or cluster_of(run["cluster"])  # type: ignore[arg-type]
+            clusters[run["cluster"]] = cluster
+            name = framework_name(run, cluster)
+            framework = frameworks.get(name) or framework_of(name)
+            frameworks[name] = framework
+            k = models.of(run)
+            options = candidates(run, models.models[k], framework)
+            _check_row(run, options[0])
+        except InputError as error:
+            reasons[i] = str(error)
+            continue
+        measured[i] = _measured_s(run, models.models[k], cluster)
+        group = groups.setdefault(
+            (run["cluster"], name), Group(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
+        )
+        group.rows.extend([i] * len(options))
+        group.models.extend([k] * len(options))
+        group.layouts.extend(options)
+    step, memory, fits = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
+    for group in groups.values():
+        _predict_group(group, models.models, step, memory, fits, reasons)
+    return Predictions(
+        runs=runs,
+        step_time_s=step,
+        memory_bytes=memory,
+        fits=fits,
+        measured_s=measured,
+        measured_memory_bytes=np.array([(r["peak_memory_gib"] or np.nan) for r in runs]) * 2.0**30,
+        reasons=reasons,
+        filled_cells=sum(filled_cells(r) for r in runs),
+    )
+
+
+def _predict_group(
+    group: Group, models: list[Transformer], step: Array, memory: Array, fits: Any, reasons: list[str]
+) -> None:
+    """Fill in the predictions of a group's rows: of a row's legal candidates the fastest that fits."""
+    table = stack(models, np.array(group.models))
+    layouts = _table(group.layouts)
+    broken = first_broken(table, group.cluster, layouts)
+    result = estimate(table, group.cluster, group.framework, layouts)
+    order = np.lexsort((result.step_time_s, ~result.fits))
+    taken: set[int] = set()
+    illegal: dict[int, str] = {}
+    for c in order:
+        row = group.rows[c]
+        if broken[c]:
+            illegal.setdefault(row, broken[c])
+        elif row not in taken:
+            taken.add(row)
+            step[row], memory[row], fits[row] = result.step_time_s[c], result.memory_bytes[c], result.fits[c]
+    for row, text in illegal.items():
+        if row not in taken:
+            reasons[row] = text
