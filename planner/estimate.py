@@ -193,8 +193,8 @@ def _step_time(
     mean = total / p
     work = m * num_layers / p
     backward_share = layer.backward_s / layer.total_s
-    window = framework.overlap_grad_reduce * slowest * backward_share
-    reduce = np.maximum(t.reduce_s - window, (1.0 - framework.overlap_grad_reduce) * t.reduce_s)
+    hidden = np.where(p > 1, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
+    reduce = np.maximum(t.reduce_s - hidden * slowest * backward_share, (1.0 - hidden) * t.reduce_s)
     window = framework.overlap_param_gather * slowest * (1.0 - backward_share)
     gather = np.maximum(t.gather_s - window, (1.0 - framework.overlap_param_gather) * t.gather_s)
     return StepTime(

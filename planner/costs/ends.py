@@ -42,7 +42,7 @@ def ends_cost(device: Device, model: Transformer, layouts: Layouts) -> EndsCost:
     columns = padded_vocab(model, layouts) / layouts.tp
     hidden = tokens * model.hidden
     logits = tokens * columns
-    dropout = has_dropout(model) * 1.0
+    dropout = has_dropout(model, layouts) * 1.0
     embed = stream_s(device, hidden * device.element_bytes * (2.0 + 2.0 * dropout), 3.0)
     # The gradient is scattered into the whole table's gradient.
     embed_back = stream_s(device, hidden * (device.element_bytes * (2.0 + dropout) + 4.0), 3.0)

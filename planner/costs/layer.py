@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from planner.costs.attention import attention_s
 from planner.costs.kernels import Device, matmul_s, stream_s
-from planner.layouts import Layouts, Recompute
+from planner.layouts import Attention, Layouts, Recompute
 from planner.models import Transformer
 
 __all__ = ["LayerCost", "has_dropout", "layer_cost", "local_tokens", "mla_flags"]
@@ -49,9 +49,9 @@ class LayerCost:
         return self.backward_matmul_s + self.backward_attention_s + self.backward_pointwise_s + self.recompute_s
 
 
-def has_dropout(model: Transformer) -> Any:
-    """GPT-2 and GPT-3 recipes (learned positions) train with dropout 0.1; rotary and ALiBi models without."""
-    return np.asarray(model.max_positions) > 0
+def has_dropout(model: Transformer, layouts: Layouts) -> Any:
+    """GPT-2 and GPT-3 recipes (learned positions) train with dropout 0.1; later ones, with flash kernels, without."""
+    return (np.asarray(model.max_positions) > 0) & (layouts.attention < Attention.FLASH1)
 
 
 def mla_flags(model: Transformer) -> Any:
@@ -129,7 +129,9 @@ def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Arr
 # Bytes per element that a pass moves, in units of the activation's own bytes: (forward, backward, kernels).
 # Counted from the operations: r reads and w writes of 2-byte values, 4-byte ones count double.
 NORM_FUSED = (2.0, 5.0, 1.0)  # r x, w y | r x, r dy, w dx and partial sums
-NORM_EAGER = (17.0, 26.0, 6.0)  # cast up, square, mean, scale, cast down, weight: each pass on its own
+# An eager RMSNorm casts up, squares, means, scales, casts down, weighs, each in a pass of its own; its backward
+# walks the same chain with two products and a reduction a step, and sums the two paths to the input.
+NORM_EAGER = (18.0, 45.0, 7.0)
 RESIDUAL = (3.0, 2.0, 1.0)  # r x, r residual, w sum | gradient passed on and summed
 DROPOUT = (0.5, 2.5, 0.0)  # fused with the residual: the mask | r dy, r mask, w dx
 ACTIVATION = (2.0, 3.0, 1.0)  # two-matrix MLP, per inner element: r x, w y | r x, r dy, w dx
@@ -161,7 +163,7 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
         (2 * hidden * norm, NORM_FUSED),
         (2 * hidden * (1 - norm), NORM_EAGER),
         (2 * hidden, RESIDUAL),
-        (2 * hidden * has_dropout(model), DROPOUT),
+        (2 * hidden * has_dropout(model, layouts), DROPOUT),
         (inner * (1 - gated), ACTIVATION),
         (inner * gated, GATE),
         (qk * np.asarray(model.rotary), ROTARY),

@@ -92,7 +92,7 @@ def attention_core_bytes(device: Device, model: Transformer, layouts: Layouts) -
     kernel = layouts.attention
     scores = score_elements(model, layouts)
     e = device.element_bytes
-    dropout = has_dropout(model) * 1.0
+    dropout = has_dropout(model, layouts) * 1.0
     fused = scores * (e + dropout * (e + 1.0))
     # Eager softmax keeps its fp32 output beside the cast copy; the masked scores' mask is a byte each.
     unfused = scores * (e + 4.0 + 1.0 + dropout * (e + 1.0))
@@ -106,7 +106,7 @@ def layer_activation_bytes(device: Device, model: Transformer, layouts: Layouts)
     tokens = local_tokens(model, layouts)
     e, t = device.element_bytes, layouts.tp
     shared = np.where(layouts.sequence_parallel, t, 1)
-    dropout = has_dropout(model) * 1.0
+    dropout = has_dropout(model, layouts) * 1.0
     eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
     # Two norm inputs and two product inputs; an eager RMSNorm keeps its fp32 input and product as well.
     norms = 2.0 * (e + np.where(eager, 8.0, 0.0)) + 2.0 * e
@@ -177,10 +177,10 @@ def rank_memory(
     tokens = local_tokens(model, layouts)
     hidden = tokens * model.hidden * device.element_bytes
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
-    activations = activations + first * in_flight * hidden / shared * (1.0 + has_dropout(model) * 0.5)
-    # 16-bit logits, their fp32 copy that softmax overwrites, and the gradient.
+    activations = activations + first * in_flight * hidden / shared * (1.0 + has_dropout(model, layouts) * 0.5)
+    # 16-bit logits and their fp32 copy, which softmax and then the gradient overwrite.
     columns = padded_vocab(model, layouts) / layouts.tp
-    logits = last * tokens * columns * (2.0 * device.element_bytes + 4.0)
+    logits = last * tokens * columns * (device.element_bytes + 4.0)
     # One layer's backward works on gradients of its inner activations; ZeRO-3 holds two gathered layers.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
     working = again + 2.0 * tokens * inner / layouts.tp * device.element_bytes + 2.0 * hidden

@@ -53,9 +53,9 @@ def place(cluster: Cluster, ranks: Any, stride: Any) -> Group:
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
     network = np.full_like(ranks, nic) * local / node
     inside = np.full_like(ranks, cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.fraction)
-    # Rings inside a node, a tree over nodes.
-    hops = np.maximum(local - 1.0, 0.0) * cluster.node_link.latency_s
-    hops = hops + np.log2(np.maximum(nodes, 1.0)) * cluster.network.latency_s
+    # Launching and synchronising the ranks, then a tree: inside the node and over nodes.
+    hops = (1.0 + np.log2(local)) * cluster.node_link.latency_s
+    hops = hops + np.log2(nodes) * cluster.network.latency_s
     return Group(
         ranks=ranks,
         local=local,
@@ -79,14 +79,18 @@ def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
 
 def all_gather_s(group: Group, size_bytes: Any) -> Array:
     """Seconds to gather `size_bytes` in all on every rank of the group; reduce-scatter takes the same."""
-    n = group.ranks
-    transfer = size_bytes * (n - 1.0) / n / group.bandwidth_bytes_per_s
-    return np.where(n > 1, transfer + group.latency_s, 0.0)
+    return _ring_s(group, size_bytes)
 
 
 def all_reduce_s(group: Group, size_bytes: Any) -> Array:
-    """Seconds to sum `size_bytes` over the group: a reduce-scatter and an all-gather."""
-    return 2.0 * all_gather_s(group, size_bytes)
+    """Seconds to sum `size_bytes` over the group: the volume of a reduce-scatter and an all-gather, one start."""
+    return _ring_s(group, 2.0 * size_bytes)
+
+
+def _ring_s(group: Group, size_bytes: Any) -> Array:
+    n = group.ranks
+    transfer = size_bytes * (n - 1.0) / n / group.bandwidth_bytes_per_s
+    return np.where(n > 1, transfer + group.latency_s, 0.0)
 
 
 def all_to_all_s(group: Group, size_bytes: Any) -> Array:

@@ -13,7 +13,7 @@ from planner.costs.kernels import Device
 from planner.costs.layer import local_tokens
 from planner.costs.network import Group, all_gather_s, all_reduce_s, all_to_all_s, groups, send_s
 from planner.hardware import Cluster, Framework
-from planner.layouts import Layouts, Recompute
+from planner.layouts import Layouts, Precision, Recompute
 from planner.models import Transformer
 
 __all__ = ["Traffic", "traffic"]
@@ -99,18 +99,21 @@ def traffic(
     # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
     ends = 2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0)
 
-    def data_s(collective: Any, params: Any, bytes_per_param: float) -> Array:
+    def data_s(collective: Any, params: Any, bytes_per_param: Any) -> Array:
         dense = collective(by["data"], params * (1.0 - expert_share) * bytes_per_param)
         sparse = collective(by["expert_data"], params * expert_share * bytes_per_param)
         return np.asarray(dense + np.where(expert_share > 0, sparse, 0.0))
 
     zero = layouts.zero
-    scatter = data_s(all_gather_s, stage_params, framework.grad_reduce_bytes)
-    # Replicated state sums whole gradients; ZeRO-1 and up scatters them, then gathers what it updated.
-    reduce = np.where(zero == 0, 2.0, 1.0) * scatter
+    grad_bytes = np.where(
+        layouts.precision >= Precision.BF16, framework.bf16_grad_reduce_bytes, framework.grad_reduce_bytes
+    )
+    reduce = data_s(all_reduce_s, stage_params, grad_bytes)
     gather = np.where((zero == 1) | (zero == 2), data_s(all_gather_s, stage_params, 2.0), 0.0)
+    pace = np.where((zero == 1) | (zero == 2), framework.sharded_bandwidth, 1.0)
+    reduce, gather = reduce / pace, gather / pace
     whole = zero == 3
-    tied_bytes = padded_vocab(model, layouts) / layouts.tp * model.hidden * framework.grad_reduce_bytes
+    tied_bytes = padded_vocab(model, layouts) / layouts.tp * model.hidden * grad_bytes
     tied = 2.0 * send_s(cluster, layouts, tied_bytes * layouts.tp)
     return Traffic(
         layer_forward_s=forward,
@@ -122,7 +125,7 @@ def traffic(
         ends_s=ends,
         send_s=send_s(cluster, layouts, hidden_bytes),
         layer_gather_s=np.where(whole, data_s(all_gather_s, layer_params, 2.0), 0.0),
-        layer_reduce_s=np.where(whole, data_s(all_gather_s, layer_params, framework.grad_reduce_bytes), 0.0),
+        layer_reduce_s=np.where(whole, data_s(all_gather_s, layer_params, grad_bytes), 0.0),
         reduce_s=np.where(whole, 0.0, reduce),
         gather_s=gather,
         tied_s=np.where(np.asarray(model.tied) & (layouts.pp > 1), tied, 0.0),

@@ -176,13 +176,16 @@ class FrameworkFile(Sourced):
 
     gradient_bytes: _between(0, 16)  # type: ignore[valid-type]
     grad_reduce_bytes: _between(0, 16)  # type: ignore[valid-type]
+    bf16_grad_reduce_bytes: _between(0, 16)  # type: ignore[valid-type]
     overlap_grad_reduce: Share
+    overlap_grad_reduce_pipelined: Share
     overlap_param_gather: Share
     overlap_pipeline: Share
     overlap_tensor: Share
     host_layer_forward_us: Latency
     host_layer_backward_us: Latency
     host_step_us: _between(0, 1e8)  # type: ignore[valid-type]
+    sharded_bandwidth: Fraction
     reserved_gib: _between(0, 1e3)  # type: ignore[valid-type]
     fragmentation: _between(0, 10)  # type: ignore[valid-type]
     balanced_split: StrictBool

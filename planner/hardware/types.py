@@ -68,11 +68,14 @@ class Link:
 class Framework:
     """What a training framework overlaps, keeps in memory and launches.
 
-    gradient_bytes: of a parameter in the accumulated gradient; grad_reduce_bytes: of one in its reduction.
-    overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass, of
-    parameter gathers under the forward pass, of sends between stages, of tensor-parallel collectives.
+    gradient_bytes: of a parameter in the accumulated gradient; grad_reduce_bytes, bf16_grad_reduce_bytes: of
+    one in its reduction, in fp16 training and in bf16 or fp8.
+    overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass (without
+    and with pipeline stages), of parameter gathers under the forward pass, of sends between stages, of
+    tensor-parallel collectives.
     host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short kernels;
     host_step_s: fixed time of a step.
+    sharded_bandwidth: of a plain all-reduce's bandwidth, that the sharded optimizer's collectives achieve.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     balanced_split: layers are split by cost, the head counted, rather than in even numbers.
     """
@@ -80,13 +83,16 @@ class Framework:
     name: str
     gradient_bytes: float
     grad_reduce_bytes: float
+    bf16_grad_reduce_bytes: float
     overlap_grad_reduce: float
+    overlap_grad_reduce_pipelined: float
     overlap_param_gather: float
     overlap_pipeline: float
     overlap_tensor: float
     host_layer_forward_s: float
     host_layer_backward_s: float
     host_step_s: float
+    sharded_bandwidth: float
     reserved_bytes: float
     fragmentation: float
     balanced_split: bool

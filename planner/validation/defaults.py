@@ -7,7 +7,7 @@
 | schedule | interleaved where virtual_stages > 1, else 1f1b |
 | zero | 1, the distributed optimizer |
 | sequence_parallel | on from Megatron-Core on where tp > 1, off before |
-| attention | fused softmax for Megatron-LM's profile, flash2 after |
+| attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
 | recompute | the least that is predicted to fit: none, selective, full |
 | micro_batch (and virtual_stages, where neither it nor the schedule is said) | the fastest predicted that fits |
@@ -51,7 +51,7 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     base = {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": run["ep"] or 1, "global_batch": run["global_batch"],
         "precision": run["precision"], "zero": 1 if run["zero"] is None else run["zero"],
-        "attention": run["attention"] or ("flash2" if modern else "fused"),
+        "attention": run["attention"] or ("flash3" if modern else "fused"),
         "fused_norm": run["fused_norm"] is not False,
         "layer_split": "balanced" if framework.balanced_split else "even",
         "sequence_parallel": modern and tp > 1 if run["sequence_parallel"] is None else run["sequence_parallel"],

@@ -1,0 +1,171 @@
+"""Fit the efficiency figures of one GPU's profiles to measured runs: robust least squares, physical bounds.
+
+    python -m pip install '.[calibrate]'
+    python benchmarks/calibrate.py --cluster dgx-a100 measured_runs/*.csv
+
+Prints each figure with its bounds, start, fit and standard error (from the Jacobian), then the scores by source.
+Nothing depends on a row, a model or a source: the same figures serve every run of the cluster. Copy the figures
+into hardware_profiles/ with the provenance line that the last line of the output gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from planner.hardware import Cluster, Framework, load_cluster, load_framework
+from planner.validation import predict, read_runs, score
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A profile's figure under calibration: `kind:field[.key,key]`, its bounds in the profile's own (SI) unit."""
+
+    path: str
+    low: float
+    high: float
+
+
+COMMON = [
+    Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95),
+    Parameter("efficiency:kernel_latency_s", 1e-6, 15e-6),
+    Parameter("efficiency:memory_fraction", 0.4, 0.95),
+    Parameter("efficiency:flash_forward.flash2", 0.15, 0.75),
+    Parameter("efficiency:flash_backward.flash2", 0.15, 0.7),
+    Parameter("node_link:fraction", 0.2, 0.9),
+    Parameter("node_link:latency_s", 1e-6, 300e-6),
+    Parameter("network:fraction", 0.1, 0.95),
+    Parameter("network:latency_s", 1e-6, 300e-6),
+]
+A100 = [
+    *COMMON,
+    Parameter("efficiency:flash_forward.flash1", 0.1, 0.6),
+    Parameter("efficiency:flash_backward.flash1", 0.1, 0.6),
+    Parameter("efficiency:attention_matrix_fraction", 0.1, 0.8),
+    Parameter("megatron-lm:host_layer_forward_s", 0.0, 3e-3),
+    Parameter("megatron-lm:host_layer_backward_s", 0.0, 3e-3),
+    Parameter("megatron-lm:sharded_bandwidth", 0.05, 1.0),
+]
+H100 = [
+    *[p for p in COMMON if "latency" not in p.path and "memory_fraction" not in p.path],
+    Parameter("efficiency:matrix_fraction.fp8", 0.2, 0.9),
+    Parameter("efficiency:flash_forward.flash3", 0.15, 0.75),
+    Parameter("efficiency:flash_backward.flash3", 0.15, 0.7),
+    Parameter("megatron-core:host_layer_forward_s", 0.0, 3e-3),
+    Parameter("megatron-core:overlap_tensor", 0.0, 0.95),
+]
+SETS = {"dgx-a100": A100, "dgx-h100": H100}
+
+
+def get(thing: object, field: str) -> float:
+    name, _, keys = field.partition(".")
+    value = getattr(thing, name)
+    return float(value[keys.split(",")[0]] if keys else value)
+
+
+def put(thing: object, field: str, value: float) -> object:
+    name, _, keys = field.partition(".")
+    if keys:
+        table = dict(getattr(thing, name)) | {k: value for k in keys.split(",")}
+        return replace(thing, **{name: table})
+    return replace(thing, **{name: value})
+
+
+def applied(cluster: Cluster, parameters: list[Parameter], x: np.ndarray) -> Cluster:
+    """The cluster with its links' and efficiency's figures replaced."""
+    for p, value in zip(parameters, x, strict=True):
+        kind, field = p.path.split(":")
+        if kind == "efficiency":
+            efficiency = put(cluster.accelerator.efficiency, field, value)
+            cluster = replace(cluster, accelerator=replace(cluster.accelerator, efficiency=efficiency))
+        elif kind in ("node_link", "network"):
+            cluster = replace(cluster, **{kind: put(getattr(cluster, kind), field, value)})
+    return cluster
+
+
+def framework_with(framework: Framework, parameters: list[Parameter], x: np.ndarray) -> Framework:
+    for p, value in zip(parameters, x, strict=True):
+        kind, field = p.path.split(":")
+        if kind == framework.name:
+            framework = put(framework, field, value)
+    return framework
+
+
+def start_of(p: Parameter, cluster: Cluster) -> float:
+    kind, field = p.path.split(":")
+    if kind == "efficiency":
+        return get(cluster.accelerator.efficiency, field)
+    if kind in ("node_link", "network"):
+        return get(getattr(cluster, kind), field)
+    return get(load_framework(kind), field)
+
+
+def scores(runs: list, predictions: object) -> None:
+    source = np.array([r["source"] for r in runs])
+    for name in [*dict.fromkeys(source), "overall"]:
+        k = np.isfinite(predictions.step_time_s) & ((source == name) | (name == "overall"))
+        p = predictions
+        s = score(p.step_time_s[k], p.measured_s[k], p.fits[k], p.ok[k], p.memory_bytes[k],
+                  p.measured_memory_bytes[k])  # fmt: skip
+        cells = [f"{key} {s[key]:.3f}" if isinstance(s[key], float) else f"{key} {s[key]}"
+                 for key in ("mape", "bias", "max_error", "rank_correlation", "regret", "oom_accuracy")]  # fmt: skip
+        print(f"  {name:32s} {s['timed_rows']:5d}  " + "  ".join(cells))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--cluster", choices=sorted(SETS), required=True, help="prefix of the rows' clusters")
+    parser.add_argument("--hold-out", default="", help="leave out sources whose name contains this, then score them")
+    parser.add_argument("--max-evaluations", type=int, default=20)
+    args = parser.parse_args()
+    parameters = SETS[args.cluster]
+    runs = [r for f in args.files for r in read_runs(f) if r["cluster"].startswith(args.cluster)]
+    held = [r for r in runs if args.hold_out and args.hold_out in r["source"]]
+    runs = [r for r in runs if r not in held]
+    base = load_cluster(runs[0]["cluster"])
+    low = np.array([p.low for p in parameters])
+    span = np.array([p.high for p in parameters]) - low
+    start = np.clip((np.array([start_of(p, base) for p in parameters]) - low) / span, 0.02, 0.98)
+
+    def run(unit: np.ndarray, rows: list) -> object:
+        x = low + unit * span
+        cluster_of: Callable[[str], Cluster] = lambda name: applied(load_cluster(name), parameters, x)  # noqa: E731
+        framework_of: Callable[[str], Framework] = lambda name: framework_with(  # noqa: E731
+            load_framework(name), parameters, x
+        )
+        return predict(rows, cluster_of, framework_of)
+
+    source = np.array([r["source"] for r in runs])
+    size = {name: int(np.sum(source == name)) for name in set(source)}
+    weight = np.array([size[s] ** -0.5 for s in source])  # each set counts the same
+    measured = predict(runs).measured_s
+    use = np.isfinite(measured)
+
+    def residuals(unit: np.ndarray) -> np.ndarray:
+        p = run(unit, runs)
+        return (weight * np.log(p.step_time_s / measured))[use & np.isfinite(p.step_time_s)]
+
+    fit = least_squares(residuals, start, bounds=(0, 1), loss="soft_l1", f_scale=0.005, diff_step=1e-3,
+                        max_nfev=args.max_evaluations)  # fmt: skip
+    variance = 2 * fit.cost / max(len(fit.fun) - len(parameters), 1)
+    error = np.sqrt(np.clip(np.diag(np.linalg.pinv(fit.jac.T @ fit.jac)) * variance, 0, None))
+    for p, s, u, e in zip(parameters, start, fit.x, error, strict=True):
+        i = parameters.index(p)
+        print(f"{p.path:45s} start {low[i] + s * span[i]:<11.5g} fit {low[i] + u * span[i]:<11.5g} "
+              f"+- {e * span[i]:<10.2g} in [{p.low:g}, {p.high:g}]")  # fmt: skip
+    scores(runs, run(fit.x, runs))
+    if held:
+        print("held out:")
+        scores(held, run(fit.x, held))
+    files = ", ".join(sorted({f.name for f in args.files}))
+    print(f"calibration: benchmarks/calibrate.py --cluster {args.cluster} on {files}; {int(use.sum())} timed rows")
+
+
+if __name__ == "__main__":
+    main()
