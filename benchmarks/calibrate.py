@@ -52,7 +52,8 @@ A100 = [
     Parameter("megatron-lm:sharded_bandwidth", 0.05, 1.0),
 ]
 H100 = [
-    *[p for p in COMMON if "latency" not in p.path and "memory_fraction" not in p.path],
+    *[p for p in COMMON if p.path not in ("efficiency:kernel_latency_s", "efficiency:memory_fraction",
+                                          "node_link:fraction", "network:latency_s")],
     Parameter("efficiency:matrix_fraction.fp8", 0.2, 0.9),
     Parameter("efficiency:flash_forward.flash3", 0.15, 0.75),
     Parameter("efficiency:flash_backward.flash3", 0.15, 0.7),

@@ -110,7 +110,9 @@ def traffic(
     )
     reduce = data_s(all_reduce_s, stage_params, grad_bytes)
     gather = np.where((zero == 1) | (zero == 2), data_s(all_gather_s, stage_params, 2.0), 0.0)
-    pace = np.where((zero == 1) | (zero == 2), framework.sharded_bandwidth, 1.0)
+    # A group that fills its nodes drives every NIC; strided ones of a sharded optimizer drive a share.
+    strided = by["data"].local < cluster.gpus_per_node
+    pace = np.where(((zero == 1) | (zero == 2)) & strided, framework.sharded_bandwidth, 1.0)
     reduce, gather = reduce / pace, gather / pace
     whole = zero == 3
     tied_bytes = padded_vocab(model, layouts) / layouts.tp * model.hidden * grad_bytes

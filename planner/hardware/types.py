@@ -75,7 +75,8 @@ class Framework:
     tensor-parallel collectives.
     host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short kernels;
     host_step_s: fixed time of a step.
-    sharded_bandwidth: of a plain all-reduce's bandwidth, that the sharded optimizer's collectives achieve.
+    sharded_bandwidth: of a plain all-reduce's bandwidth, what a sharded optimizer's collectives achieve in groups
+    that do not fill their nodes.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     balanced_split: layers are split by cost, the head counted, rather than in even numbers.
     """
