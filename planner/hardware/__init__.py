@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.errors import UnknownNameError
+from planner.errors import FileFormatError, UnknownNameError
 from planner.files import is_path, read_toml, validate
 from planner.hardware.types import Accelerator, Cluster, Efficiency, Framework, Link
 from planner.units import GBIT, GIB, GIGA, TERA
@@ -21,6 +21,11 @@ __all__ = [
     "Efficiency",
     "Framework",
     "Link",
+    "accelerator_names",
+    "cluster_names",
+    "cluster_with_network",
+    "framework_names",
+    "link_names",
     "load_accelerator",
     "load_cluster",
     "load_efficiency",
@@ -44,6 +49,26 @@ def profile_folder() -> Path:
 def profile_names(kind: str) -> list[str]:
     """Names of the shipped profiles of a kind: accelerators, efficiency, links, clusters or frameworks."""
     return sorted(p.stem for p in (profile_folder() / kind).glob("*.toml"))
+
+
+def accelerator_names() -> list[str]:
+    """Names of the shipped accelerators."""
+    return profile_names("accelerators")
+
+
+def cluster_names() -> list[str]:
+    """Names of the shipped clusters."""
+    return profile_names("clusters")
+
+
+def framework_names() -> list[str]:
+    """Names of the shipped framework profiles."""
+    return profile_names("frameworks")
+
+
+def link_names() -> list[str]:
+    """Names of the shipped links and networks."""
+    return profile_names("links")
 
 
 def _read(kind: str, schema: type[F], name: str, beside: Path | None) -> tuple[F, Path]:
@@ -96,14 +121,26 @@ def load_efficiency(name: str, *, beside: Path | None = None) -> Efficiency:
 
 
 def load_accelerator(name: str, *, beside: Path | None = None) -> Accelerator:
-    """An accelerator by name or TOML path; raises as `load_efficiency`."""
+    """An accelerator by name or TOML path (relative to `beside`).
+
+    Raises:
+        UnknownNameError: no such accelerator or efficiency.
+        FileFormatError: a file that does not validate, or a peak whose precision its efficiency lacks.
+    """
     from planner.hardware.schema import AcceleratorFile
 
     f, path = _read("accelerators", AcceleratorFile, name, beside)
+    efficiency = load_efficiency(f.efficiency, beside=path.parent)
+    peak_flops = _values(f.peak_tflops, TERA)
+    for precision in peak_flops:
+        if precision not in efficiency.matrix_fraction:
+            known = ", ".join(efficiency.matrix_fraction)
+            field = f"field peak_tflops.{precision}"
+            raise FileFormatError(f"{path}: {field} has no fraction in efficiency {efficiency.name!r}; allowed: {known}")
     return Accelerator(
         name=f.name,
-        efficiency=load_efficiency(f.efficiency, beside=path.parent),
-        peak_flops=_values(f.peak_tflops, TERA),
+        efficiency=efficiency,
+        peak_flops=peak_flops,
         num_compute_units=int(f.num_compute_units.value),
         memory_bytes=f.memory_gib.value * GIB,
         memory_bandwidth_bytes_per_s=f.memory_bandwidth_gbyte_per_s.value * GIGA,
@@ -175,9 +212,22 @@ def load_cluster(name: str, *, network: str | None = None) -> Cluster:
         nics_per_node=f.nics_per_node,
         storage_bandwidth_bytes_per_s=f.storage_bandwidth_gbyte_per_s.value * GIGA,
         max_gpus=f.max_gpus,
-        framework=f.framework,
+        framework=_framework_reference(f.framework, beside),
         sources=_sources(f),
     )
-    if network is None:
-        return cluster
-    return replace(cluster, name=f"{cluster.name} over {network}", network=load_link(network))
+    return cluster if network is None else cluster_with_network(cluster, network)
+
+
+def _framework_reference(name: str, beside: Path) -> str:
+    """A cluster's default framework, such that it loads from anywhere: a known name, or a path from here."""
+    if is_path(name):
+        return str(beside / name)
+    if name not in framework_names():
+        raise UnknownNameError("framework", name, framework_names(), "Or give a TOML file of your own.")
+    return name
+
+
+def cluster_with_network(cluster: Cluster | str, network: str) -> Cluster:
+    """The same nodes over another network, by name or TOML path; raises as `load_cluster`."""
+    nodes = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    return replace(nodes, name=f"{nodes.name} over {network}", network=load_link(network))

@@ -4,18 +4,44 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 __all__ = ["AcceleratorFile", "ClusterFile", "EfficiencyFile", "Figure", "FrameworkFile", "LinkFile"]
 
 
-def _not_bool(value: Any) -> Any:
+def _refuse(allowed: str) -> PydanticCustomError:
+    """A refusal whose whole message is what is allowed; braces would be read as a template's."""
+    return PydanticCustomError("profile", "{allowed}", {"allowed": allowed})
+
+
+def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("a number")
-    return float(value)
+        raise _refuse("a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise _refuse("a finite number") from None
 
 
-Number = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
+def _said(text: str) -> str:
+    if not text.strip():
+        raise _refuse("text that says where the figure comes from")
+    return text
+
+
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Text = Annotated[StrictStr, Field(min_length=3), AfterValidator(_said)]
 
 
 class Strict(BaseModel):
@@ -30,41 +56,55 @@ class Figure(Strict):
     value: Number
     source: Annotated[StrictStr, Field(min_length=1)]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _table(cls, data: Any) -> Any:
+        if not isinstance(data, (dict, Figure)):
+            raise _refuse('{ value = a number, source = "a key of [sources]" }')
+        return data
 
-def _between(low: float, high: float) -> Any:
+
+def _between(low: float, high: float) -> AfterValidator:
     def check(figure: Figure) -> Figure:
         if not low <= figure.value <= high:
-            raise ValueError(f"a value from {low:g} to {high:g}")
+            raise _refuse(f"a value from {low:g} to {high:g}")
         return figure
 
-    from pydantic import AfterValidator
-
-    return Annotated[Figure, AfterValidator(check)]
+    return AfterValidator(check)
 
 
-Fraction = _between(1e-3, 1.0)
-Share = _between(0.0, 1.0)
-Latency = _between(0.0, 1e5)  # microseconds
-Tflops = _between(1e-4, 1e5)
-GbytePerS = _between(1e-3, 1e5)
+def _whole(figure: Figure) -> Figure:
+    if figure.value != int(figure.value):
+        raise _refuse("a whole number")
+    return figure
+
+
+Fraction = Annotated[Figure, _between(1e-3, 1.0)]
+Share = Annotated[Figure, _between(0.0, 1.0)]
+Latency = Annotated[Figure, _between(0.0, 1e5)]  # microseconds
+Tflops = Annotated[Figure, _between(1e-4, 1e5)]
+GbytePerS = Annotated[Figure, _between(1e-3, 1e5)]
+ParameterBytes = Annotated[Figure, _between(0, 16)]
+Tile = Annotated[Figure, _between(1, 1024), AfterValidator(_whole)]
 Name = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+Count = Annotated[StrictInt, Field(ge=1, le=100_000)]
 
 
 class Sourced(Strict):
     """A file with `[sources]`, each used and each defined."""
 
     name: Name
-    sources: dict[str, Annotated[StrictStr, Field(min_length=3)]]
+    sources: dict[str, Text]
 
     @model_validator(mode="after")
     def _sources_match(self) -> Sourced:
         used = {figure.source: field for field, figure in _figures(self)}
         for key, field in used.items():
             if key not in self.sources:
-                raise ValueError(f"a source of {field} that stands in [sources]; {key!r} does not")
+                raise _refuse(f"a source of {field} that stands in [sources]; {key!r} does not")
         for key in self.sources:
             if key not in used:
-                raise ValueError(f"only sources that a figure uses; {key!r} is not used")
+                raise _refuse(f"only sources that a figure uses; {key!r} is not used")
         return self
 
 
@@ -87,7 +127,17 @@ def source_texts(model: Sourced) -> dict[str, str]:
     return {name: model.sources[figure.source] for name, figure in _figures(model)}
 
 
-class Precisions(Strict):
+class OneOrMore(Strict):
+    """A table of optional figures that isn't empty."""
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> OneOrMore:
+        if not self.model_fields_set:
+            raise _refuse(f"at least one of {', '.join(type(self).model_fields)}")
+        return self
+
+
+class Precisions(OneOrMore):
     """A figure by precision; a device without one leaves it out."""
 
     fp32: Tflops | None = None
@@ -97,7 +147,7 @@ class Precisions(Strict):
     fp8: Tflops | None = None
 
 
-class PrecisionFractions(Strict):
+class PrecisionFractions(OneOrMore):
     """A fraction by precision."""
 
     fp32: Fraction | None = None
@@ -107,7 +157,7 @@ class PrecisionFractions(Strict):
     fp8: Fraction | None = None
 
 
-class FlashFractions(Strict):
+class FlashFractions(OneOrMore):
     """A fraction by flash attention kernel."""
 
     flash1: Fraction | None = None
@@ -119,9 +169,9 @@ class EfficiencyFile(Sourced):
     """`efficiency/*.toml`."""
 
     matrix_fraction: PrecisionFractions
-    tile_rows: _between(1, 1024)  # type: ignore[valid-type]
-    tile_columns: _between(1, 1024)  # type: ignore[valid-type]
-    depth_half: _between(0, 1e5)  # type: ignore[valid-type]
+    tile_rows: Tile
+    tile_columns: Tile
+    depth_half: Annotated[Figure, _between(0, 1e5)]
     kernel_latency_us: Latency
     memory_fraction: Fraction
     flash_forward: FlashFractions
@@ -133,11 +183,11 @@ class AcceleratorFile(Sourced):
     """`accelerators/*.toml`; dense FLOP/s, never the sparsity figure."""
 
     efficiency: Name
-    num_compute_units: _between(1, 1e5)  # type: ignore[valid-type]
-    memory_gib: _between(0.1, 1e4)  # type: ignore[valid-type]
-    memory_bandwidth_gbyte_per_s: _between(1, 1e5)  # type: ignore[valid-type]
-    power_w: _between(1, 1e4)  # type: ignore[valid-type]
-    price_usd_per_hour: _between(0, 1e4) | None = None  # type: ignore[valid-type]
+    num_compute_units: Annotated[Figure, _between(1, 1e5), AfterValidator(_whole)]
+    memory_gib: Annotated[Figure, _between(0.1, 1e4)]
+    memory_bandwidth_gbyte_per_s: Annotated[Figure, _between(1, 1e5)]
+    power_w: Annotated[Figure, _between(1, 1e4)]
+    price_usd_per_hour: Annotated[Figure, _between(0, 1e4)] | None = None
     peak_tflops: Precisions
 
 
@@ -146,14 +196,14 @@ class LinkFile(Sourced):
 
     kind: Annotated[StrictStr, Field(pattern="^(nvlink|pcie|infiniband|ethernet|memory)$")]
     bandwidth_gbyte_per_s: GbytePerS | None = None
-    bandwidth_gbit_per_s: _between(0.01, 1e5) | None = None  # type: ignore[valid-type]
+    bandwidth_gbit_per_s: Annotated[Figure, _between(0.01, 1e5)] | None = None
     latency_us: Latency
     fraction: Fraction
 
     @model_validator(mode="after")
     def _one_bandwidth(self) -> LinkFile:
         if (self.bandwidth_gbyte_per_s is None) == (self.bandwidth_gbit_per_s is None):
-            raise ValueError("exactly one of bandwidth_gbyte_per_s and bandwidth_gbit_per_s")
+            raise _refuse("exactly one of bandwidth_gbyte_per_s and bandwidth_gbit_per_s")
         return self
 
 
@@ -165,18 +215,18 @@ class ClusterFile(Sourced):
     network: Name
     host_link: Name
     framework: Name
-    gpus_per_node: Annotated[StrictInt, Field(ge=1, le=100_000)]
-    nics_per_node: Annotated[StrictInt, Field(ge=1, le=100_000)]
-    max_gpus: Annotated[StrictInt, Field(ge=1)] | None = None
+    gpus_per_node: Count
+    nics_per_node: Count
+    max_gpus: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = None
     storage_bandwidth_gbyte_per_s: GbytePerS
 
 
 class FrameworkFile(Sourced):
     """`frameworks/*.toml`."""
 
-    gradient_bytes: _between(0, 16)  # type: ignore[valid-type]
-    grad_reduce_bytes: _between(0, 16)  # type: ignore[valid-type]
-    bf16_grad_reduce_bytes: _between(0, 16)  # type: ignore[valid-type]
+    gradient_bytes: ParameterBytes
+    grad_reduce_bytes: ParameterBytes
+    bf16_grad_reduce_bytes: ParameterBytes
     overlap_grad_reduce: Share
     overlap_grad_reduce_pipelined: Share
     overlap_param_gather: Share
@@ -184,8 +234,8 @@ class FrameworkFile(Sourced):
     overlap_tensor: Share
     host_layer_forward_us: Latency
     host_layer_backward_us: Latency
-    host_step_us: _between(0, 1e8)  # type: ignore[valid-type]
+    host_step_us: Annotated[Figure, _between(0, 1e8)]
     sharded_bandwidth: Fraction
-    reserved_gib: _between(0, 1e3)  # type: ignore[valid-type]
-    fragmentation: _between(0, 10)  # type: ignore[valid-type]
+    reserved_gib: Annotated[Figure, _between(0, 1e3)]
+    fragmentation: Annotated[Figure, _between(0, 10)]
     balanced_split: StrictBool

@@ -17,7 +17,8 @@ class Efficiency:
     product reaches half of that fraction; kernel_latency_s: fixed time of one kernel.
     memory_fraction: of memory bandwidth, for a streaming kernel.
     flash_forward, flash_backward: of matrix peak for causal attention FLOP, by kernel.
-    attention_matrix_fraction: of matrix peak, for the batched products of unfused and fused-softmax attention.
+    attention_matrix_fraction: of matrix peak, for the batched products of unfused and fused-softmax
+    attention.
     sources: how each field was obtained.
     """
 
@@ -70,13 +71,13 @@ class Framework:
 
     gradient_bytes: of a parameter in the accumulated gradient; grad_reduce_bytes, bf16_grad_reduce_bytes: of
     one in its reduction, in fp16 training and in bf16 or fp8.
-    overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass (without
-    and with pipeline stages), of parameter gathers under the forward pass, of sends between stages, of
-    tensor-parallel collectives.
-    host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short kernels;
-    host_step_s: fixed time of a step.
-    sharded_bandwidth: of a plain all-reduce's bandwidth, what a sharded optimizer's collectives achieve in groups
-    that do not fill their nodes.
+    overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass
+    (without and with pipeline stages), of parameter gathers under the forward pass, of sends between stages,
+    of tensor-parallel collectives.
+    host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short
+    kernels; host_step_s: fixed time of a step.
+    sharded_bandwidth: of a plain all-reduce's bandwidth, what a sharded optimizer's collectives achieve in
+    groups that do not fill their nodes.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     balanced_split: layers are split by cost, the head counted, rather than in even numbers.
     """

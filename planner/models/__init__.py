@@ -28,8 +28,9 @@ def model_names() -> list[str]:
 
 
 def x_family(alpha: int) -> Transformer:
-    """X_alpha of Lamy-Poirier 2021 (arXiv 2106.02679): width alpha^2, alpha/2 heads of 2 alpha, sequence 16 alpha.
+    """X_alpha of Lamy-Poirier 2021 (arXiv 2106.02679): width alpha^2, alpha / 2 heads of 2 alpha.
 
+    alpha layers, sequence 16 alpha.
     12 alpha^5 parameters in the layers' products; vocabulary 51,200, which the paper leaves out.
 
     Raises:
@@ -56,6 +57,13 @@ def x_family(alpha: int) -> Transformer:
     )
 
 
+def _is_config_folder(path: Path) -> bool:
+    try:
+        return (path / "config.json").is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def load_model(name: str) -> Transformer:
     """A model by preset name, `x-N`, a Hugging Face config.json (or its folder), or a TOML file.
 
@@ -70,7 +78,7 @@ def load_model(name: str) -> Transformer:
     if name.startswith("x-") and name[2:].isdecimal() and len(name) < 9:
         return x_family(int(name[2:]))
     path = Path(name)
-    if not is_path(name, (".toml", ".json")):
+    if not is_path(name, (".toml", ".json")) and not _is_config_folder(path):
         remedy = "Or give a config.json or a TOML file (see planner models --help)."
         raise UnknownNameError("model", name, [*model_names(), "x-160"], remedy)
     try:

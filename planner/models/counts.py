@@ -19,6 +19,8 @@ __all__ = [
     "mlp_params",
     "moe_layer_params",
     "norm_params",
+    "router_params",
+    "shared_expert_params",
     "total_params",
 ]
 
@@ -40,7 +42,7 @@ def attention_params(m: Transformer) -> Any:
     """
     a, kv, d, h = m.num_heads, m.num_kv_heads, m.head_dim, m.hidden
     plain = h * (a + 2 * kv) * d + a * d * h
-    plain = plain + _flag(m.qkv_bias) * (a + 2 * kv) * d + _flag(m.linear_bias) * h + _flag(m.qk_norm) * 2 * d
+    plain = plain + _flag(m.qkv_bias) * (a + 2 * kv) * d + _flag(m.output_bias) * h + _flag(m.qk_norm) * 2 * d
     rank_q, rank_kv, rope = np.asarray(m.q_lora_rank), np.asarray(m.kv_lora_rank), m.qk_rope_head_dim
     query = np.where(rank_q > 0, h * rank_q + rank_q + rank_q * a * d, h * a * d)
     key_value = h * (rank_kv + rope) + rank_kv + rank_kv * a * (d - rope + m.v_head_dim)
@@ -55,12 +57,25 @@ def _mlp(m: Transformer, inner: Any, bias: Any) -> Any:
 
 def mlp_params(m: Transformer) -> Any:
     """Of a dense layer's MLP."""
-    return _mlp(m, m.ffn, _flag(m.linear_bias))
+    return _mlp(m, m.ffn, _flag(m.mlp_bias))
 
 
 def expert_params(m: Transformer) -> Any:
-    """Of one expert."""
+    """Of one expert; experts have no biases."""
     return _mlp(m, m.moe_ffn, 0)
+
+
+def shared_expert_params(m: Transformer) -> Any:
+    """Of all shared experts of one sparse layer, each of the size of a routed one."""
+    return np.asarray(m.num_shared_experts) * expert_params(m)
+
+
+def router_params(m: Transformer) -> Any:
+    """Of one sparse layer's router, a product without bias.
+
+    DeepSeek-V3's balancing term for each expert isn't counted: no gradient trains it.
+    """
+    return m.hidden * np.asarray(m.num_experts)
 
 
 def dense_layer_params(m: Transformer) -> Any:
@@ -70,8 +85,8 @@ def dense_layer_params(m: Transformer) -> Any:
 
 def moe_layer_params(m: Transformer) -> Any:
     """Of a sparse layer: attention, router, experts, shared experts, two norms."""
-    experts = (m.num_experts + np.asarray(m.num_shared_experts)) * expert_params(m)
-    return attention_params(m) + m.hidden * np.asarray(m.num_experts) + experts + 2 * norm_params(m)
+    experts = m.num_experts * expert_params(m) + shared_expert_params(m)
+    return attention_params(m) + router_params(m) + experts + 2 * norm_params(m)
 
 
 def embedding_params(m: Transformer) -> Any:
@@ -94,7 +109,7 @@ def _outside_layers(m: Transformer) -> Any:
 
 
 def total_params(m: Transformer) -> Any:
-    """All parameters."""
+    """All parameters, without multi-token prediction modules; vocabulary unpadded."""
     sparse = m.num_layers - np.asarray(m.num_dense_layers)
     return m.num_dense_layers * dense_layer_params(m) + sparse * moe_layer_params(m) + _outside_layers(m)
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from planner.errors import FileFormatError, InputError
 from planner.files import validate
-from planner.models.transformer import FAMILIES, Transformer, check
+from planner.models.transformer import FAMILIES, FLAGS, Transformer, check
 
 __all__ = ["Description", "from_description"]
 
@@ -41,8 +41,9 @@ class Description(BaseModel):
     rms_norm: StrictBool | None = None
     rotary: StrictBool | None = None
     tied: StrictBool | None = None
-    linear_bias: StrictBool | None = None
     qkv_bias: StrictBool | None = None
+    output_bias: StrictBool | None = None
+    mlp_bias: StrictBool | None = None
     qk_norm: StrictBool | None = None
     embedding_norm: StrictBool | None = None
     experts: Size = Field(default=0, ge=0, le=1_000_000)
@@ -54,9 +55,6 @@ class Description(BaseModel):
     kv_lora_rank: Size = Field(default=0, ge=0)
     qk_rope_head_dim: Size = Field(default=0, ge=0)
     v_head_dim: Size = Field(default=0, ge=0)
-
-
-FLAGS = ("gated", "rms_norm", "rotary", "tied", "linear_bias", "qkv_bias", "qk_norm", "embedding_norm")
 
 
 def from_description(data: Any, path: Path | str, name: str) -> Transformer:

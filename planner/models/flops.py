@@ -38,7 +38,7 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
         "attention_output": 2.0 * L * a * v_dim * h,
         "mlp": 2.0 * m.num_dense_layers * matrices * h * m.ffn,
         "router": 2.0 * sparse * h * np.asarray(m.num_experts),
-        "experts": 2.0 * sparse * matrices * h * np.asarray(m.moe_ffn) * (m.top_k + np.asarray(m.num_shared_experts)),
+        "experts": 2.0 * sparse * matrices * h * m.moe_ffn * (m.top_k + np.asarray(m.num_shared_experts)),
         "head": 2.0 * h * np.asarray(m.vocab),
     }
     return {name: flop * s for name, flop in per_token.items()}
@@ -52,16 +52,19 @@ def _megatron(m: Transformer, sequences: Any, recompute: Any) -> Any:
 
 def _palm(m: Transformer, sequences: Any, recompute: Any) -> Any:
     n = active_params(m)
-    return sequences * m.seq_len * (6.0 * n + 12.0 * m.num_layers * m.num_heads * m.head_dim * m.seq_len)
+    heads = m.head_dim + np.where(np.asarray(m.kv_lora_rank) > 0, m.v_head_dim, m.head_dim)
+    return (6.0 * n + 6.0 * m.num_layers * m.num_heads * heads * m.seq_len) * m.seq_len * sequences
 
 
 def _six_nd(m: Transformer, sequences: Any, recompute: Any) -> Any:
-    return sequences * m.seq_len * 6.0 * active_params(m)
+    return 6.0 * active_params(m) * m.seq_len * sequences
 
 
 # megatron: every product of the model, whole attention, the recomputed forward counted where it is done
 #   (Narayanan et al. 2021, eq. 3: 96 B s l h^2 (1 + s/6h + V/16lh); Korthikanti et al. 2022 without recompute).
-# palm: 6 N + 12 L H Q T a token (Chowdhery et al. 2022, appendix B), N all parameters that a token meets.
+# palm: 6 N + 12 L H Q T a token (Chowdhery et al. 2022, arXiv 2204.02311, appendix B), N all parameters that a
+#   token meets, embedding and head included, as Hagemann et al. 2023 count; where value heads have another size
+#   than query heads, 2 Q is their sum.
 # 6nd: 6 N a token (Kaplan et al. 2020).
 CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {
     "megatron": _megatron,
@@ -71,9 +74,10 @@ CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {
 
 
 def step_flops(m: Transformer, sequences: Any, convention: str = "palm", *, recompute: Any = False) -> Any:
-    """FLOP of a step of `sequences`, forward and backward, by a convention's way of counting.
+    """FLOP of a step of `sequences`, forward and backward, by the way of counting that `convention` names.
 
-    recompute: full activation recomputation, which only "megatron" counts.
+    sequences: global batch, a number or (n,); recompute: full activation recomputation, a flag or (n,), which
+    only "megatron" counts.
 
     Raises:
         UnknownNameError: no such convention.

@@ -1,4 +1,4 @@
-"""The shape of a transformer. Fields are numbers for one model, or arrays of shape (n,) for one model a layout."""
+"""The shape of a transformer: numbers for one model, or arrays of shape (n,) for one model a layout."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ __all__ = ["FAMILIES", "Transformer", "check", "from_shape", "stack"]
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """A decoder-only transformer; every formula on it broadcasts, so a field may be a number or an array (n,).
+    """A decoder-only transformer; every formula on it broadcasts: a field is a number or an array (n,).
 
     ffn: inner size of a dense layer's MLP; gated: three matrices (SwiGLU) instead of two.
     num_experts, top_k, num_shared_experts, moe_ffn: of the sparse layers, 0 where there are none;
     num_dense_layers: layers with the dense MLP, all of them in a dense model.
     max_positions: rows of a learned position table, 0 for rotary and ALiBi.
-    linear_bias: biases in every linear layer; qkv_bias: in the query, key and value products.
+    qkv_bias, output_bias, mlp_bias: biases in the query, key and value products, in attention's output product,
+    in a dense layer's MLP.
     rms_norm: norms without bias; qk_norm: RMSNorm over each query and key head; embedding_norm: BLOOM's.
     kv_lora_rank > 0: multi-head latent attention (DeepSeek-V2), where head_dim is the query's and key's whole
     head and v_head_dim the value's; q_lora_rank 0: queries straight from the hidden state.
+    Multi-token prediction modules aren't described, nor are sliding windows.
     """
 
     name: Any
@@ -42,8 +44,9 @@ class Transformer:
     rms_norm: Any = False
     rotary: Any = False
     tied: Any = False
-    linear_bias: Any = False
     qkv_bias: Any = False
+    output_bias: Any = False
+    mlp_bias: Any = False
     qk_norm: Any = False
     embedding_norm: Any = False
     num_experts: Any = 0
@@ -62,7 +65,11 @@ NOT_NEGATIVE = (
     "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "num_dense_layers",
     "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim",
 )  # fmt: skip
+FLAGS = (
+    "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "embedding_norm",
+)  # fmt: skip
 LARGEST = 10**9
+MOST_PARAMS = 10**18
 
 
 def check(model: Transformer) -> Transformer:
@@ -71,27 +78,44 @@ def check(model: Transformer) -> Transformer:
     Raises:
         InputError: a size is not a whole number in range, or sizes contradict each other; names the field.
     """
+    m, who = model, f"model {model.name}"
     for name in POSITIVE + NOT_NEGATIVE:
-        value = getattr(model, name)
+        value = getattr(m, name)
         least = 1 if name in POSITIVE else 0
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-            raise InputError(f"model {model.name}: {name} is {value!r}; allowed: a whole number from {least} to 1e9")
-    if model.num_heads % model.num_kv_heads:
+            raise InputError(f"{who}: {name} is {value!r}; allowed: a whole number from {least} to 1e9")
+    for name in FLAGS:
+        if not isinstance(getattr(m, name), bool):
+            raise InputError(f"{who}: {name} is {getattr(m, name)!r}; allowed: true or false")
+    if m.num_heads % m.num_kv_heads:
+        raise InputError(f"{who}: num_heads {m.num_heads} must be a multiple of num_kv_heads {m.num_kv_heads}")
+    if m.num_dense_layers > m.num_layers:
+        raise InputError(f"{who}: num_dense_layers is {m.num_dense_layers}; allowed: up to num_layers {m.num_layers}")
+    if m.num_dense_layers and not m.ffn:
+        raise InputError(f"{who}: ffn is 0; allowed: 1 or more, for there are dense layers")
+    if m.num_dense_layers < m.num_layers and not (m.moe_ffn and 0 < m.top_k <= m.num_experts):
         raise InputError(
-            f"model {model.name}: num_heads {model.num_heads} must be a multiple of num_kv_heads {model.num_kv_heads}"
+            f"{who}: sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
+            f"got moe_ffn {m.moe_ffn}, top_k {m.top_k}, num_experts {m.num_experts}"
         )
-    if model.num_dense_layers > model.num_layers:
-        raise InputError(f"model {model.name}: num_dense_layers is {model.num_dense_layers}, more than num_layers")
-    if model.num_dense_layers and not model.ffn:
-        raise InputError(f"model {model.name}: ffn is 0, but there are dense layers")
-    if model.num_dense_layers < model.num_layers and not (
-        model.moe_ffn and model.num_experts and 0 < model.top_k <= model.num_experts
-    ):
+    if m.kv_lora_rank and not (m.v_head_dim and m.qk_rope_head_dim < m.head_dim):
         raise InputError(
-            f"model {model.name}: sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
-            f"got moe_ffn {model.moe_ffn}, top_k {model.top_k}, num_experts {model.num_experts}"
+            f"{who}: kv_lora_rank {m.kv_lora_rank} needs v_head_dim >= 1 and qk_rope_head_dim < head_dim; "
+            f"got v_head_dim {m.v_head_dim}, qk_rope_head_dim {m.qk_rope_head_dim}, head_dim {m.head_dim}"
         )
+    if _rough_params(m) > MOST_PARAMS:
+        raise InputError(f"{who}: its sizes make over 1e18 parameters; allowed: fewer")
     return model
+
+
+def _rough_params(m: Transformer) -> int:
+    """An upper bound in Python's own integers, so that counts in int64 can't wrap."""
+    heads = m.num_heads * (2 * m.head_dim + m.v_head_dim + 2)
+    attention = (2 * m.hidden + m.q_lora_rank + m.kv_lora_rank) * (heads + m.q_lora_rank + m.kv_lora_rank + m.hidden)
+    inner = m.ffn + m.moe_ffn * (m.num_experts + m.num_shared_experts) + m.num_experts
+    layer = 2 * attention + 4 * (m.hidden + 1) * (inner + 2)
+    outside = (2 * m.vocab + m.max_positions + 6) * m.hidden
+    return int(m.num_layers * layer + outside)
 
 
 def stack(models: Sequence[Transformer], index: Any) -> Transformer:
@@ -102,7 +126,7 @@ def stack(models: Sequence[Transformer], index: Any) -> Transformer:
 
 # What a family of the measured runs means, where only sizes are given.
 FAMILIES: dict[str, dict[str, Any]] = {
-    "gpt": {"tied": True, "linear_bias": True, "qkv_bias": True},
+    "gpt": {"tied": True, "qkv_bias": True, "output_bias": True, "mlp_bias": True},
     "llama": {"gated": True, "rms_norm": True, "rotary": True},
     "nemotron": {"rotary": True},
     "moe": {"gated": True, "rms_norm": True, "rotary": True},

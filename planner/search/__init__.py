@@ -1,0 +1,16 @@
+"""The space of layouts, and the search through all of it."""
+
+from planner.search.recommend import OBJECTIVES, Recommendation, largest_part, pareto_front, recommend
+from planner.search.space import Fixed, default_attention, default_precision, enumerate_layouts
+
+__all__ = [
+    "OBJECTIVES",
+    "Fixed",
+    "Recommendation",
+    "default_attention",
+    "default_precision",
+    "enumerate_layouts",
+    "largest_part",
+    "pareto_front",
+    "recommend",
+]

@@ -1,0 +1,131 @@
+"""Rank every layout: the best, the front of time against memory, and why the rest lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import UnknownNameError
+from planner.estimate import Estimate, estimate
+from planner.hardware import Cluster, Framework
+from planner.layouts import Attention, Layouts, Precision
+from planner.models import Transformer
+from planner.search.space import Fixed, enumerate_layouts
+
+__all__ = ["OBJECTIVES", "Recommendation", "largest_part", "pareto_front", "recommend"]
+
+Indices = NDArray[np.int64]
+CHUNK = 4096  # layouts estimated at once: small enough for a core's cache
+OBJECTIVES = ("time", "memory", "cost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """What a search found. Indices point into `estimate`'s table, best first.
+
+    legal: layouts estimated; fitting: those within memory; best: the first k by the objective.
+    front: fastest layout for each amount of memory, ascending in time.
+    nearest_miss: the layout over memory that exceeds it least, None where all fit.
+    fastest_over_memory: the fastest that does not fit, None where all fit or none would be faster.
+    ties: how many more fitting layouts are within 1 % of the best's time.
+    """
+
+    estimate: Estimate
+    legal: int
+    fitting: int
+    best: Indices
+    front: Indices
+    nearest_miss: int | None
+    fastest_over_memory: int | None
+    ties: int
+
+
+def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:
+    """`estimate` in chunks that stay in cache; the result does not depend on the chunk."""
+    n = len(layouts)
+    parts = [
+        estimate(model, cluster, framework, layouts.take(slice(i, i + CHUNK))) for i in range(0, n, CHUNK)
+    ]
+    return parts[0] if len(parts) == 1 else _join(layouts, parts)
+
+
+def _join(layouts: Layouts, parts: list[Estimate]) -> Estimate:
+    def joined(get: Any) -> Any:
+        return np.concatenate([get(p) for p in parts])
+
+    first = parts[0]
+    time = type(first.time)(**{f.name: joined(lambda p, f=f: getattr(p.time, f.name)) for f in fields(first.time)})
+    memory = type(first.memory)(
+        **{f.name: joined(lambda p, f=f: getattr(p.memory, f.name)) for f in fields(first.memory)}
+    )
+    rest = [f.name for f in fields(first) if f.name not in ("layouts", "time", "memory")]
+    arrays = {name: joined(lambda p, name=name: getattr(p, name)) for name in rest}
+    return Estimate(layouts=layouts, time=time, memory=memory, **arrays)
+
+
+def pareto_front(time_s: Any, memory_bytes: Any) -> Indices:
+    """Indices of the points that none beats in both, ascending in time."""
+    order = np.lexsort((memory_bytes, time_s))
+    least = np.minimum.accumulate(memory_bytes[order])
+    new = np.r_[True, memory_bytes[order][1:] < least[:-1]]
+    return np.asarray(order[new])
+
+
+def largest_part(result: Estimate, i: int) -> tuple[str, float]:
+    """The largest part of a layout's step besides the products themselves, and its share of the step."""
+    parts = {f.name: float(getattr(result.time, f.name)[i]) for f in fields(result.time) if f.name != "matmul_s"}
+    name = max(parts, key=lambda k: parts[k])
+    return name.removesuffix("_s"), parts[name] / float(result.step_time_s[i])
+
+
+def recommend(
+    model: Transformer,
+    cluster: Cluster,
+    framework: Framework,
+    *,
+    gpus: int,
+    global_batch: int,
+    precision: Precision,
+    attention: Attention,
+    fixed: Fixed = Fixed(),
+    top: int = 5,
+    objective: str = "time",
+) -> Recommendation:
+    """Search all legal layouts.
+
+    objective: time (the same order as tokens per second, or cost, on a given number of accelerators) or memory.
+
+    Raises:
+        LayoutError, InputError: nothing legal, numbers out of range.
+        UnknownNameError: no such objective.
+    """
+    if objective not in OBJECTIVES:
+        raise UnknownNameError("objective", objective, OBJECTIVES)
+    layouts = enumerate_layouts(
+        model, cluster, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed
+    )
+    result = estimate_all(model, cluster, framework, layouts)
+    step, memory, fits = result.step_time_s, result.memory_bytes, result.fits
+    rows = np.flatnonzero(fits)
+    keys = (memory[rows], step[rows]) if objective != "memory" else (step[rows], memory[rows])
+    order = rows[np.lexsort(keys)]
+    over = np.flatnonzero(~fits)
+    miss = int(over[np.argmin(memory[over])]) if len(over) else None
+    faster = None
+    if len(over) and len(order):
+        quickest = int(over[np.argmin(step[over])])
+        faster = quickest if step[quickest] < step[order[0]] else None
+    ties = int(np.sum(step[rows] <= 1.01 * step[order[0]])) - 1 if len(order) else 0
+    return Recommendation(
+        estimate=result,
+        legal=len(layouts),
+        fitting=len(rows),
+        best=order[:top],
+        front=rows[pareto_front(step[rows], memory[rows])] if len(rows) else rows,
+        nearest_miss=miss,
+        fastest_over_memory=faster,
+        ties=ties,
+    )
