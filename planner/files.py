@@ -13,7 +13,7 @@ from planner.errors import FileFormatError, OutputError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["is_path", "read_json", "read_toml", "validate", "write_text"]
+__all__ = ["check_writable", "is_path", "read_json", "read_toml", "validate", "write_text"]
 
 M = TypeVar("M", bound="BaseModel")
 
@@ -121,3 +121,19 @@ def write_text(path: Path, text: str) -> None:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
         raise OutputError(f"{path}: can't be written: {error.strerror}") from None
+
+
+def check_writable(path: Path) -> None:
+    """Nothing, if a file can be written there; asked before long work whose result would be lost.
+
+    Raises:
+        OutputError: no such folder, a folder in the file's place, or no permission.
+    """
+    import os
+
+    if path.is_dir():
+        raise OutputError(f"{path}: can't be written: it is a folder")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path}: can't be written: no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OutputError(f"{path}: can't be written: permission denied")

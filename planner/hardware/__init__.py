@@ -134,9 +134,8 @@ def load_accelerator(name: str, *, beside: Path | None = None) -> Accelerator:
     peak_flops = _values(f.peak_tflops, TERA)
     for precision in peak_flops:
         if precision not in efficiency.matrix_fraction:
-            known = ", ".join(efficiency.matrix_fraction)
-            field = f"field peak_tflops.{precision}"
-            raise FileFormatError(f"{path}: {field} has no fraction in efficiency {efficiency.name!r}; allowed: {known}")
+            missing = f"field peak_tflops.{precision} has no matrix_fraction in efficiency {efficiency.name!r}"
+            raise FileFormatError(f"{path}: {missing}; allowed: {', '.join(efficiency.matrix_fraction)}")
     return Accelerator(
         name=f.name,
         efficiency=efficiency,

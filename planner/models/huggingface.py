@@ -1,4 +1,4 @@
-"""A model from a Hugging Face `config.json`, read as a plain local file: one table of key names a model type."""
+"""A model from a Hugging Face `config.json`, a plain local file: one table of key names a model type."""
 
 from __future__ import annotations
 
@@ -9,27 +9,41 @@ from typing import Any
 from planner.errors import FileFormatError
 from planner.files import read_json
 from planner.models.description import from_description
-from planner.models.transformer import Transformer
+from planner.models.transformer import LARGEST, Transformer
 
 __all__ = ["MODEL_TYPES", "from_config"]
 
 
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 class Config:
-    """A config's fields, with one-line faults; null counts as absent, as in the Hugging Face readers."""
+    """A config's fields, with one-line faults; null counts as absent unless a reader says otherwise."""
 
     def __init__(self, data: dict[str, Any], path: Path) -> None:
         self.data, self.path = data, path
 
-    def size(self, key: str, default: int | None = None) -> int:
-        """A whole number, or the default where the key is absent or null."""
+    def fault(self, key: str, allowed: str) -> FileFormatError:
+        """The error for a field that is missing or has a value that isn't allowed."""
+        state = f"is {_shown(self.data[key])}" if key in self.data else "is missing"
+        return FileFormatError(f"{self.path}: field {key} {state}; allowed: {allowed}")
+
+    def size(self, key: str, default: int | None = None, *, least: int = 1, absent: int | None = None) -> int:
+        """A whole number; `default` where the key is null or absent, `absent` where it is absent."""
         value = self.data.get(key)
-        if value is None:
-            if default is None:
-                raise FileFormatError(f"{self.path}: field {key} is missing; allowed: a whole number")
+        if key not in self.data and absent is not None:
+            return absent
+        if value is None and default is not None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**9:
-            raise FileFormatError(f"{self.path}: field {key} is {value!r}; allowed: a whole number from 0 to 1e9")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+            raise self.fault(key, f"a whole number from {least} to 1e9")
         return value
+
+    def first(self, *keys: str) -> int:
+        """The size under the first of these keys that is there."""
+        return self.size(next((k for k in keys if self.data.get(k) is not None), keys[0]))
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false, or the default where the key is absent or null."""
@@ -37,8 +51,13 @@ class Config:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise FileFormatError(f"{self.path}: field {key} is {value!r}; allowed: true or false")
+            raise self.fault(key, "true or false")
         return value
+
+    def require(self, key: str, wanted: bool) -> None:
+        """Refuse a variant of the architecture that a Transformer can't describe."""
+        if self.flag(key, wanted) != wanted:
+            raise self.fault(key, f"{str(wanted).lower()}; the other isn't supported")
 
 
 def _gpt2(c: Config) -> dict[str, Any]:
@@ -50,11 +69,11 @@ def _gpt2(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _common(c: Config, family: str) -> dict[str, Any]:
+def _common(c: Config, family: str, *, kv_absent: int | None = None) -> dict[str, Any]:
     heads = c.size("num_attention_heads")
     out = {
         "family": family, "layers": c.size("num_hidden_layers"), "hidden": c.size("hidden_size"), "heads": heads,
-        "kv_heads": c.size("num_key_value_heads", heads), "vocab": c.size("vocab_size"),
+        "kv_heads": c.size("num_key_value_heads", heads, absent=kv_absent), "vocab": c.size("vocab_size"),
         "seq_len": c.size("max_position_embeddings"), "tied": c.flag("tie_word_embeddings", False),
     }  # fmt: skip
     if c.data.get("head_dim") is not None:
@@ -62,24 +81,25 @@ def _common(c: Config, family: str) -> dict[str, Any]:
     return out
 
 
+def _biases(c: Config) -> dict[str, Any]:
+    bias = c.flag("attention_bias", False)
+    return {"qkv_bias": bias, "output_bias": bias}
+
+
 def _gpt_neox(c: Config) -> dict[str, Any]:
     bias = c.flag("attention_bias", True)
     return _common(c, "gpt") | {
-        "ffn": c.size("intermediate_size"), "rotary": True, "max_positions": 0, "qkv_bias": bias,
+        "ffn": c.size("intermediate_size"), "rotary": True, "max_positions": 0, "qkv_bias": bias, "output_bias": bias,
     }  # fmt: skip
 
 
 def _llama(c: Config) -> dict[str, Any]:
-    bias = c.flag("attention_bias", False)
-    if bias != c.flag("mlp_bias", False):
-        raise FileFormatError(f"{c.path}: field mlp_bias must equal attention_bias; other mixtures are not supported")
-    return _common(c, "llama") | {"ffn": c.size("intermediate_size"), "linear_bias": bias, "qkv_bias": bias}
+    own = {"ffn": c.size("intermediate_size"), "mlp_bias": c.flag("mlp_bias", False)}
+    return _common(c, "llama") | _biases(c) | own
 
 
 def _mistral(c: Config) -> dict[str, Any]:
-    return _common(c, "llama") | {
-        "ffn": c.size("intermediate_size"), "kv_heads": c.size("num_key_value_heads", 8),
-    }  # fmt: skip
+    return _common(c, "llama", kv_absent=8) | {"ffn": c.size("intermediate_size")}
 
 
 def _qwen2(c: Config) -> dict[str, Any]:
@@ -87,51 +107,66 @@ def _qwen2(c: Config) -> dict[str, Any]:
 
 
 def _qwen3(c: Config) -> dict[str, Any]:
-    return _common(c, "llama") | {
-        "ffn": c.size("intermediate_size"), "qk_norm": True, "head_dim": c.size("head_dim", 128),
-    }  # fmt: skip
+    own = {"ffn": c.size("intermediate_size"), "qk_norm": True, "head_dim": c.size("head_dim", 128)}
+    return _common(c, "llama") | _biases(c) | own
 
 
 def _mixtral(c: Config) -> dict[str, Any]:
-    return _common(c, "moe") | {
-        "kv_heads": c.size("num_key_value_heads", 8), "moe_ffn": c.size("intermediate_size"),
-        "experts": c.size("num_local_experts", 8), "top_k": c.size("num_experts_per_tok", 2),
+    return _common(c, "moe", kv_absent=8) | {
+        "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 8),
+        "top_k": c.size("num_experts_per_tok", 2),
     }  # fmt: skip
 
 
 def _qwen3_moe(c: Config) -> dict[str, Any]:
-    layers = c.size("num_hidden_layers")
-    step = max(c.size("decoder_sparse_step", 1), 1)
-    only = c.data.get("mlp_only_layers") or []
-    if not isinstance(only, list):
-        raise FileFormatError(f"{c.path}: field mlp_only_layers is {only!r}; allowed: a list of layer numbers")
-    dense = sum(1 for i in range(min(layers, 100_000)) if i in only or (i + 1) % step)
-    return _common(c, "moe") | {
-        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"), "dense_layers": dense,
-        "experts": c.size("num_experts"), "top_k": c.size("num_experts_per_tok"), "qk_norm": True,
+    layers, experts = c.size("num_hidden_layers"), c.size("num_experts", least=0)
+    step = c.size("decoder_sparse_step", 1)
+    only = c.data.get("mlp_only_layers")
+    if only is not None and not (isinstance(only, list) and all(type(i) is int for i in only)):
+        raise c.fault("mlp_only_layers", "a list of layer numbers")
+    sparse = layers // step if experts else 0
+    sparse -= sum(1 for i in set(only or []) if 0 <= i < layers and (i + 1) % step == 0) if experts else 0
+    return _common(c, "moe") | _biases(c) | {
+        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
+        "dense_layers": layers - sparse, "experts": experts, "top_k": c.size("num_experts_per_tok"),
+        "qk_norm": True,
     }  # fmt: skip
 
 
 def _deepseek_v3(c: Config) -> dict[str, Any]:
-    rope = c.size("qk_rope_head_dim")
+    c.require("attention_bias", False)
+    if c.size("moe_layer_freq", 1) != 1:
+        raise c.fault("moe_layer_freq", "1; others aren't supported")
+    layers, rope = c.size("num_hidden_layers"), c.size("qk_rope_head_dim")
     return _common(c, "moe") | {
         "kv_heads": c.size("num_attention_heads"), "head_dim": c.size("qk_nope_head_dim") + rope,
         "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
-        "dense_layers": c.size("first_k_dense_replace", 0), "experts": c.size("n_routed_experts"),
-        "shared_experts": c.size("n_shared_experts", 0), "top_k": c.size("num_experts_per_tok"),
-        "q_lora_rank": c.size("q_lora_rank", 0), "kv_lora_rank": c.size("kv_lora_rank"),
+        "dense_layers": min(c.size("first_k_dense_replace", 0, least=0, absent=3), layers),
+        "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
+        "shared_experts": c.size("n_shared_experts", 0, least=0, absent=1),
+        "q_lora_rank": c.size("q_lora_rank", 0, absent=1536), "kv_lora_rank": c.size("kv_lora_rank"),
         "qk_rope_head_dim": rope, "v_head_dim": c.size("v_head_dim"),
     }  # fmt: skip
 
 
 def _bloom(c: Config) -> dict[str, Any]:
-    hidden = c.size("hidden_size", c.size("n_embed", 0)) or c.size("hidden_size")
     return {
-        "family": "gpt", "layers": c.size("n_layer", c.size("num_hidden_layers", 0)), "hidden": hidden,
-        "heads": c.size("n_head", c.size("num_attention_heads", 0)), "vocab": c.size("vocab_size"),
-        "seq_len": c.size("seq_length", 2048), "max_positions": 0, "embedding_norm": True,
-        "tied": c.flag("tie_word_embeddings", True),
+        "family": "gpt", "layers": c.first("n_layer", "num_hidden_layers"),
+        "hidden": c.first("hidden_size", "n_embed"), "heads": c.first("n_head", "num_attention_heads"),
+        "vocab": c.size("vocab_size"), "seq_len": c.size("seq_length", 2048), "max_positions": 0,
+        "embedding_norm": True, "tied": c.flag("tie_word_embeddings", True),
     }  # fmt: skip
+
+
+def _opt(c: Config) -> dict[str, Any]:
+    hidden, positions = c.size("hidden_size"), c.size("max_position_embeddings")
+    if c.size("word_embed_proj_dim", hidden) != hidden:
+        raise c.fault("word_embed_proj_dim", f"hidden_size, which is {hidden}; others aren't supported")
+    for key in ("do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"):
+        c.require(key, True)
+    # Two rows of OPT's position table stand before position 0.
+    own = {"ffn": c.size("ffn_dim"), "max_positions": positions + 2, "tied": c.flag("tie_word_embeddings", True)}
+    return _common(c, "gpt") | own
 
 
 MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
@@ -145,22 +180,30 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "qwen3_moe": _qwen3_moe,
     "deepseek_v3": _deepseek_v3,
     "bloom": _bloom,
+    "opt": _opt,
 }
 
 
 def from_config(path: Path) -> Transformer:
     """The model of a `config.json`; a multimodal file's language model is under `text_config`.
 
-    The sequence length is the largest that the model takes: give `--seq-len` for another.
+    The sequence length is the largest that the model takes: give `--seq-len` for another. Multi-token prediction
+    modules and sliding windows are left out.
 
     Raises:
         FileFormatError: not JSON, an unknown model type, a missing or wrong field.
     """
     data = read_json(path)
     if isinstance(data.get("text_config"), dict):
-        data = data["text_config"]
+        tied = {"tie_word_embeddings": data["tie_word_embeddings"]} if "tie_word_embeddings" in data else {}
+        data = tied | data["text_config"]
+    config = Config(data, path)
     kind = data.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
-        raise FileFormatError(f"{path}: field model_type is {kind!r}; allowed: {', '.join(MODEL_TYPES)}")
-    name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
-    return from_description(MODEL_TYPES[kind](Config(data, path)), path, name)
+        raise config.fault("model_type", ", ".join(MODEL_TYPES))
+    described = MODEL_TYPES[kind](config)
+    if "head_dim" not in described and described["hidden"] % described["heads"]:
+        hidden = next(k for k in ("hidden_size", "n_embd", "n_embed") if data.get(k) is not None)
+        raise config.fault(hidden, f"a multiple of the {described['heads']} attention heads")
+    name = path.resolve().parent.name if path.name == "config.json" else ""
+    return from_description(described, path, name or path.stem)

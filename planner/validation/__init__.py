@@ -1,7 +1,18 @@
 """Measured runs beside predictions: reading, filling what is not said, predicting, scoring."""
 
+from planner.validation.accuracy import accuracy_sentence, scores, shipped_files
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import Run, read_runs
 from planner.validation.score import rank_correlation, score
 
-__all__ = ["Predictions", "Run", "predict", "rank_correlation", "read_runs", "score"]
+__all__ = [
+    "Predictions",
+    "Run",
+    "accuracy_sentence",
+    "predict",
+    "rank_correlation",
+    "read_runs",
+    "score",
+    "scores",
+    "shipped_files",
+]

@@ -1,0 +1,48 @@
+"""The command line: one file a command; parsing, printing, exit codes. Heavy imports wait for the command."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from planner.cli import clusters, estimate, models, recommend, validate
+from planner.errors import PlannerError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="planner",
+    help="Which parallel layout to train a transformer with, how fast it will be, and why.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command("recommend")(recommend.command)
+app.command("estimate")(estimate.command)
+app.command("validate")(validate.command)
+app.command("models")(models.command)
+app.command("clusters")(clusters.command)
+
+
+def main() -> None:
+    """Run the command line; a fault of the user is one line on stderr and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except PlannerError as error:
+        print(f"planner: {error}", file=sys.stderr)
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        print("planner: interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    except Exception as error:
+        # Usage errors of the option parser (typer carries its own copy, so there is no class to name).
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        print(f"planner: {' '.join(message().split())} (planner COMMAND --help)", file=sys.stderr)
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,72 @@
+"""`planner clusters`: list clusters, show one with the source of each figure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from planner.cli import options as o
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(help="Show this cluster or file in full.")] = None,
+    network: o.Network = None,
+    json: o.Json = False,
+) -> None:
+    """List the clusters, or show one with every figure and where it comes from.
+
+    Example: planner clusters dgx-a100-80gb --network ethernet-25g
+    """
+    from dataclasses import asdict
+
+    from planner.hardware import load_cluster, profile_names
+    from planner.report.tables import plain_table
+    from planner.units import GBIT, GIB, TERA
+
+    if name is not None:
+        cluster = load_cluster(name, network=network)
+        if json:
+            o.print_json(asdict(cluster))
+            return
+        table = plain_table("figure", "value", "source", numbers=(1,))
+        for key, value, source in _flat(asdict(cluster), ""):
+            table.add_row(key, value, source)
+        o.print_view(table)
+        return
+    loaded = [load_cluster(n, network=network) for n in profile_names("clusters")]
+    if json:
+        o.print_json({"clusters": [asdict(c) for c in loaded]})
+        return
+    table = plain_table("cluster", "GPU", "GiB", "TFLOP/s", "a node", "network", numbers=(2, 3, 4))
+    for c in loaded:
+        peak = max(v for k, v in c.accelerator.peak_flops.items() if k != "fp8") / TERA
+        nic = c.network.bandwidth_bytes_per_s / GBIT
+        table.add_row(
+            c.name, c.accelerator.name, f"{c.accelerator.memory_bytes / GIB:.0f}", f"{peak:g}",
+            str(c.gpus_per_node), f"{c.nics_per_node} x {nic:g} Gb/s {c.network.kind}",
+        )  # fmt: skip
+    o.print_view(table)
+
+
+def _flat(tree: dict[str, Any], prefix: str) -> list[tuple[str, str, str]]:
+    """Every number of a nested record with its dotted name and the text of its source."""
+    sources = tree.get("sources", {})
+    rows: list[tuple[str, str, str]] = []
+    for key, value in tree.items():
+        if key == "sources":
+            continue
+        if isinstance(value, dict) and "name" in value:
+            rows += _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, dict):
+            rows += [(f"{prefix}{key}.{k}", f"{v:.4g}", _source(sources, f"{key}.{k}")) for k, v in value.items()]
+        else:
+            shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+            rows.append((prefix + key, shown, _source(sources, key)))
+    return rows
+
+
+def _source(sources: dict[str, str], key: str) -> str:
+    """The source of a figure; profiles name it with their own unit, so the stem decides."""
+    stem = key.replace("peak_flops", "peak_tflops").removesuffix("_bytes_per_s").removesuffix("_bytes").removesuffix("_s")
+    return next((text for name, text in sources.items() if name == stem or name.startswith(stem + "_")), "")

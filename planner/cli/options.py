@@ -1,0 +1,81 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from planner.hardware import Cluster, Framework
+    from planner.models import Transformer
+
+Model = Annotated[str, typer.Argument(help="A preset (planner models), a config.json or its folder, or a TOML file.")]
+ClusterName = Annotated[str, typer.Option("--cluster", help="A cluster (planner clusters) or a TOML file.")]
+Gpus = Annotated[int, typer.Option("--gpus", help="Accelerators to use.")]
+GlobalBatch = Annotated[int, typer.Option("--global-batch", help="Sequences per optimizer step.")]
+Network = Annotated[str | None, typer.Option("--network", help="Another network, such as ethernet-25g.")]
+FrameworkName = Annotated[
+    str | None, typer.Option("--framework", help="megatron-lm, megatron-core, fsdp or a TOML file.")
+]
+SeqLen = Annotated[int | None, typer.Option("--seq-len", help="Tokens a sequence, instead of the model's.")]
+PrecisionName = Annotated[str | None, typer.Option("--precision", help="fp32, tf32, fp16, bf16 or fp8.")]
+AttentionName = Annotated[
+    str | None, typer.Option("--attention", help="unfused, fused, flash1, flash2 or flash3.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md) and nothing else.")]
+
+
+def question(
+    model: str, cluster: str, network: str | None, framework: str | None, seq_len: int | None
+) -> tuple[Transformer, Cluster, Framework]:
+    """The model, cluster and framework that the options name."""
+    from planner.errors import InputError
+    from planner.hardware import load_cluster, load_framework
+    from planner.models import load_model
+
+    shape = load_model(model)
+    if seq_len is not None:
+        if not 1 <= seq_len <= 10**9:
+            raise InputError(f"--seq-len is {seq_len}; allowed: a whole number from 1 to 1e9")
+        longer = max(shape.max_positions, seq_len) if shape.max_positions else 0
+        shape = replace(shape, seq_len=seq_len, max_positions=longer)
+    hardware = load_cluster(cluster, network=network)
+    return shape, hardware, load_framework(framework or hardware.framework)
+
+
+def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> tuple[Any, Any]:
+    """Precision and attention kernel, by name or by the accelerator's default."""
+    from planner.errors import InputError
+    from planner.layouts import Attention, Precision, choice
+    from planner.search import default_attention, default_precision
+
+    p = choice(Precision, precision) if precision else default_precision(cluster)
+    if p.name.lower() not in cluster.accelerator.peak_flops:
+        known = ", ".join(cluster.accelerator.peak_flops)
+        raise InputError(f"--precision is {p.name.lower()}; {cluster.accelerator.name} has: {known}")
+    return p, choice(Attention, attention) if attention else default_attention(cluster)
+
+
+def print_json(record: dict[str, Any]) -> None:
+    """A record on stdout."""
+    import json
+
+    typer.echo(json.dumps(record, indent=2, allow_nan=False))
+
+
+def print_view(*views: Any) -> None:
+    """Views on stdout: colour on a terminal only, at most 100 columns wide there, never folded in a pipe."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=120)
+    for view in views:
+        console.print(view)
+
+
+def finish(code: int) -> NoReturn:
+    """Leave with an exit code."""
+    raise typer.Exit(code)

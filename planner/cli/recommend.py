@@ -1,0 +1,77 @@
+"""`planner recommend`: the layout to run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as o
+
+Degree = Annotated[list[int] | None, typer.Option(help="Allow only this; may be given several times.")]
+
+
+def command(
+    model: o.Model,
+    cluster: o.ClusterName,
+    gpus: o.Gpus,
+    global_batch: o.GlobalBatch,
+    network: o.Network = None,
+    framework: o.FrameworkName = None,
+    seq_len: o.SeqLen = None,
+    precision: o.PrecisionName = None,
+    attention: o.AttentionName = None,
+    tp: Degree = None,
+    pp: Degree = None,
+    dp: Degree = None,
+    cp: Degree = None,
+    ep: Degree = None,
+    micro_batch: Degree = None,
+    virtual_stages: Degree = None,
+    zero: Degree = None,
+    recompute: Annotated[list[str] | None, typer.Option(help="Allow only none, selective or full.")] = None,
+    schedule: Annotated[list[str] | None, typer.Option(help="Allow only gpipe, 1f1b or interleaved.")] = None,
+    allow_offload: Annotated[bool, typer.Option(help="Also try optimizer state in host memory.")] = False,
+    top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
+    objective: Annotated[str, typer.Option(help="time (same order as cost) or memory.")] = "time",
+    json: o.Json = False,
+) -> None:
+    """Find the layout to run: every legal one is estimated, the best shown, and why the rest lost.
+
+    Example: planner recommend llama-13b --cluster dgx-a100-80gb --gpus 64 --global-batch 2048
+
+    Exit code 1 where nothing fits in memory.
+    """
+    from planner.layouts import Recompute, choice
+    from planner.report import records, tables
+    from planner.schedules import get_schedule
+    from planner.search import Fixed, recommend
+    from planner.validation import accuracy_sentence
+
+    shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
+    number, kernel = o.numerics(hardware, precision, attention)
+    for name in schedule or []:
+        get_schedule(name)
+
+    def only(values: list[int] | None) -> tuple[int, ...] | None:
+        return tuple(values) if values else None
+
+    fixed = Fixed(
+        tp=only(tp), pp=only(pp), dp=only(dp), cp=only(cp), ep=only(ep), micro_batch=only(micro_batch),
+        virtual_stages=only(virtual_stages), zero=only(zero),
+        recompute=tuple(choice(Recompute, r) for r in recompute) if recompute else None,
+        schedule=tuple(dict.fromkeys(schedule)) if schedule else None, offload=allow_offload,
+    )  # fmt: skip
+    found = recommend(
+        shape, hardware, stack, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
+        fixed=fixed, top=top, objective=objective,
+    )  # fmt: skip
+    accuracy = accuracy_sentence(hardware.accelerator.efficiency.name)
+    if json:
+        asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
+        o.print_json(asked | records.recommendation_record(found, hardware) | {"accuracy": accuracy})
+    else:
+        title = f"{shape.name} on {gpus} GPUs of {hardware.name}, batch {global_batch} x {shape.seq_len} tokens"
+        o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy))
+    if not len(found.best):
+        o.finish(1)

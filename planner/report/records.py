@@ -1,0 +1,79 @@
+"""Results as plain dictionaries with stable, documented keys (docs/json.md): what `--json` prints."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from planner.estimate import Estimate
+from planner.hardware import Cluster, Framework
+from planner.models import Transformer, counts
+from planner.search import Recommendation, largest_part
+from planner.units import GIB
+
+__all__ = ["estimate_record", "model_record", "question_record", "recommendation_record"]
+
+
+def model_record(model: Transformer) -> dict[str, Any]:
+    """A model's shape and its parameter counts."""
+    shape = {f.name: getattr(model, f.name) for f in fields(model)}
+    return shape | {
+        "parameters": int(counts.total_params(model)),
+        "active_parameters": int(counts.active_params(model)),
+    }
+
+
+def question_record(model: Transformer, cluster: Cluster, framework: Framework, gpus: int) -> dict[str, Any]:
+    """What was asked."""
+    return {
+        "model": model.name,
+        "parameters": int(counts.total_params(model)),
+        "seq_len": int(model.seq_len),
+        "cluster": cluster.name,
+        "framework": framework.name,
+        "gpus": int(gpus),
+        "memory_gib_per_gpu": cluster.accelerator.memory_bytes / GIB,
+    }
+
+
+def estimate_record(result: Estimate, i: int, cluster: Cluster) -> dict[str, Any]:
+    """One layout: its choices, seconds and bytes with their parts, efficiency."""
+    step = float(result.step_time_s[i])
+    gpus = int(result.layouts.gpus[i])
+    price = cluster.accelerator.price_per_hour
+    part, share = largest_part(result, i)
+    return {
+        "layout": result.layouts.row(i),
+        "gpus": gpus,
+        "micro_batches": int(result.layouts.micro_batches[i]),
+        "step_time_s": step,
+        "tokens_per_s_per_gpu": float(result.tokens_per_s_per_gpu[i]),
+        "mfu": float(result.mfu[i]),
+        "memory_gib": float(result.memory_bytes[i]) / GIB,
+        "fits": bool(result.fits[i]),
+        "time_s": {f.name.removesuffix("_s"): float(getattr(result.time, f.name)[i]) for f in fields(result.time)},
+        "memory_parts_gib": {
+            f.name.removesuffix("_bytes"): float(getattr(result.memory, f.name)[i]) / GIB
+            for f in fields(result.memory)
+        },
+        "largest_overhead": part,
+        "largest_overhead_share": share,
+        "cost_usd_per_step": None if price is None else price * gpus * step / 3600.0,
+    }
+
+
+def recommendation_record(found: Recommendation, cluster: Cluster) -> dict[str, Any]:
+    """A search: counts, the best layouts, the front of time against memory, why the rest lost."""
+
+    def one(i: int | None) -> dict[str, Any] | None:
+        return None if i is None else estimate_record(found.estimate, int(i), cluster)
+
+    return {
+        "searched": found.legal,
+        "fitting": found.fitting,
+        "ties_within_1_percent": found.ties,
+        "best": [one(i) for i in found.best],
+        "pareto_front": [one(i) for i in found.front],
+        "nearest_miss": one(found.nearest_miss),
+        "fastest_over_memory": one(found.fastest_over_memory),
+    }

@@ -1,0 +1,181 @@
+"""Results as tables and sentences for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from planner.estimate import Estimate
+from planner.hardware import Cluster
+from planner.search import Recommendation, largest_part
+from planner.units import GIB, format_bytes, format_seconds
+
+__all__ = ["estimate_view", "layout_text", "plain_table", "recommendation_view", "validation_view"]
+
+PARTS = {
+    "matmul": "matrix products",
+    "attention": "attention core",
+    "pointwise": "norms, activations, copies",
+    "recompute": "recomputed forward",
+    "embedding_head": "embedding, head and loss",
+    "host": "waiting for the host's launches",
+    "tensor_comm": "tensor-parallel collectives",
+    "context_comm": "context-parallel ring",
+    "expert_comm": "expert all-to-all",
+    "sharding_comm": "parameter gathers (ZeRO-3)",
+    "pipeline_comm": "sends between stages",
+    "imbalance": "uneven stages",
+    "bubble": "pipeline bubble",
+    "data_comm": "gradient reduction, exposed",
+    "optimizer": "optimizer step",
+}
+
+
+def plain_table(*columns: str, numbers: tuple[int, ...] = ()) -> Table:
+    """An unframed table; `numbers` are right-aligned columns."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i in numbers else "left", no_wrap=i in numbers)
+    return table
+
+
+def layout_text(row: dict[str, Any]) -> str:
+    """A layout in one line, defaults left out."""
+    text = f"dp {row['dp']} tp {row['tp']} pp {row['pp']}"
+    for key, name in (("cp", "cp"), ("ep", "ep"), ("virtual_stages", "v")):
+        if row[key] > 1:
+            text += f" {name} {row[key]}"
+    text += f" mb {row['micro_batch']} zero {row['zero']}"
+    if row["sequence_parallel"]:
+        text += " sp"
+    if row["recompute"] != "none":
+        text += f" recompute {row['recompute']}"
+    if row["layer_split"] == "balanced":
+        text += " balanced"
+    if row["offload_optimizer"]:
+        text += " offload"
+    return text + (f" {row['schedule']}" if row["pp"] > 1 else "")
+
+
+def _line(result: Estimate, i: int) -> tuple[str, ...]:
+    part, share = largest_part(result, i)
+    return (
+        layout_text(result.layouts.row(i)),
+        f"{result.step_time_s[i]:.4g}",
+        f"{result.mfu[i]:.1%}",
+        f"{result.memory_bytes[i] / GIB:.1f}",
+        f"{part} {share:.0%}",
+    )
+
+
+def _table(result: Estimate, rows: Any) -> Table:
+    table = plain_table("layout", "step s", "MFU", "GiB", "largest overhead", numbers=(1, 2, 3))
+    for i in rows:
+        table.add_row(*_line(result, int(i)))
+    return table
+
+
+def recommendation_view(found: Recommendation, cluster: Cluster, accuracy: str) -> RenderableType:
+    """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is."""
+    result = found.estimate
+    capacity = cluster.accelerator.memory_bytes
+    lines: list[RenderableType] = []
+    if len(found.best):
+        i = int(found.best[0])
+        lines.append(Text("Run this: " + layout_text(result.layouts.row(i)), style="bold"))
+        lines.append(
+            f"  {format_seconds(float(result.step_time_s[i]))} a step, MFU {result.mfu[i]:.1%}, "
+            f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU, "
+            f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)}"
+        )
+        lines += ["", _table(result, found.best), ""]
+        lines.append(Text("Fastest for each amount of memory", style="bold"))
+        front = found.front if len(found.front) <= 6 else found.front[[0, 1, 2, len(found.front) // 2, -2, -1]]
+        lines += [_table(result, front), ""]
+    lines += _why(found, capacity)
+    lines += ["", Text("How accurate: " + accuracy)]
+    return Group(*lines)
+
+
+def _why(found: Recommendation, capacity: float) -> list[RenderableType]:
+    """How many lost and why, in sentences."""
+    result = found.estimate
+    over = found.legal - found.fitting
+    lines: list[RenderableType] = [Text("Why the rest lost", style="bold")]
+    lines.append(f"  {found.legal:,} legal layouts; {over:,} do not fit in memory, {found.fitting:,} do.")
+    if found.ties > 0:
+        lines.append(f"  {found.ties} more are within 1 % of the best: too close to tell apart.")
+    miss = found.nearest_miss
+    if miss is not None:
+        excess = float(result.memory_bytes[miss]) - capacity
+        lines.append(f"  Nearest miss, {format_bytes(excess)} over: {layout_text(result.layouts.row(miss))}")
+    if len(found.best):
+        part, share = largest_part(result, int(found.best[0]))
+        lines.append(f"  The best spends most beside products on {PARTS[part]}: {share:.1%} of the step.")
+    faster = found.fastest_over_memory
+    if faster is not None:
+        gain = 1.0 - float(result.step_time_s[faster] / result.step_time_s[found.best[0]])
+        need = format_bytes(float(result.memory_bytes[faster]))
+        lines.append(
+            f"  With {need} a GPU, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster."
+        )
+    elif len(found.best):
+        lines.append("  More memory would not change the answer: no faster layout is over it.")
+    else:
+        lines.append("  Nothing fits: use more GPUs, a smaller micro-batch, --allow-offload, or more memory.")
+    return lines
+
+
+def estimate_view(result: Estimate, i: int, cluster: Cluster) -> RenderableType:
+    """One layout in full: its line, then seconds and bytes by part."""
+    step = float(result.step_time_s[i])
+    time = plain_table("where the time goes", "s", "share", numbers=(1, 2))
+    for f in fields(result.time):
+        seconds = float(getattr(result.time, f.name)[i])
+        if abs(seconds) >= 5e-7:
+            time.add_row(PARTS[f.name.removesuffix("_s")], f"{seconds:.4g}", f"{seconds / step:.1%}")
+    time.add_row("step", f"{step:.4g}", "100.0%", style="bold")
+    memory = plain_table("where the memory goes", "GiB", numbers=(1,))
+    for f in fields(result.memory):
+        size = float(getattr(result.memory, f.name)[i])
+        if size > 0:
+            memory.add_row(f.name.removesuffix("_bytes"), f"{size / GIB:.2f}")
+    memory.add_row("peak of the fullest rank", f"{result.memory_bytes[i] / GIB:.2f}", style="bold")
+    capacity = cluster.accelerator.memory_bytes
+    verdict = "fits" if result.fits[i] else "DOES NOT FIT"
+    head = Text(layout_text(result.layouts.row(i)), style="bold")
+    line = (
+        f"  {format_seconds(step)} a step, MFU {result.mfu[i]:.1%}, {result.tokens_per_s_per_gpu[i]:,.0f} "
+        f"tokens/s/GPU; {verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)}"
+    )
+    return Group(head, line, "", time, "", memory)
+
+
+def validation_view(sources: dict[str, dict[str, Any]], overall: dict[str, Any]) -> RenderableType:
+    """Scores by source and overall, in two tables that fit 80 columns."""
+
+    def percent(value: Any) -> str:
+        return "-" if value is None else value if isinstance(value, str) else f"{100 * value:.1f}"
+
+    rows = [*sources.items(), ("overall", overall)]
+    time = plain_table("source", "rows", "timed", "mape", "bias", "max", "rank", "regret", numbers=(1, 2, 3, 4, 5, 6, 7))
+    memory = plain_table(
+        "source", "oom right", "missed", "false", "memory rows", "memory mape", numbers=(1, 2, 3, 4, 5)
+    )
+    for name, s in rows:
+        style = "bold" if name == "overall" else ""
+        rank = "-" if s["rank_correlation"] is None else f"{s['rank_correlation']:.3f}"
+        time.add_row(
+            name, str(s["rows"]), str(s["timed_rows"]), percent(s["mape"]), percent(s["bias"]),
+            percent(s["max_error"]), rank, percent(s["regret"]), style=style,
+        )  # fmt: skip
+        memory.add_row(
+            name, percent(s["oom_accuracy"]), str(s["oom_missed"]), str(s["oom_false"]), str(s["memory_rows"]),
+            percent(s["memory_mape"]), style=style,
+        )  # fmt: skip
+    return Group("Step time, errors in %", time, "", "Memory, in %", memory)
+

@@ -1,0 +1,68 @@
+"""How far predictions have been from measured runs: scores by source, and one sentence for a recommendation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.hardware import load_cluster
+from planner.validation.predict import Predictions, predict
+from planner.validation.runs import read_runs
+from planner.validation.score import score
+
+__all__ = ["accuracy_sentence", "scores", "shipped_files"]
+
+
+def shipped_files() -> list[Path]:
+    """The measured runs in the package, or at the top of the source tree."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "measured_runs"
+    folder = installed if installed.is_dir() else package.parent / "measured_runs"
+    return sorted(folder.glob("*.csv"))
+
+
+def scores(p: Predictions) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Scores by source, and of all rows together; there rank and regret are the mean over sources.
+
+    Rows that could not be predicted count in `rows` and `unpredicted`, not in the errors.
+    """
+    source = np.array([run["source"] for run in p.runs])
+    usable = np.isfinite(p.step_time_s)
+
+    def of(rows: Any) -> dict[str, Any]:
+        k = rows & usable
+        s = score(
+            p.step_time_s[k], p.measured_s[k], p.fits[k], p.ok[k], p.memory_bytes[k], p.measured_memory_bytes[k]
+        )
+        return s | {"rows": int(rows.sum()), "unpredicted": int((rows & ~usable).sum())}
+
+    by_source = {name: of(source == name) for name in dict.fromkeys(source.tolist())}
+    overall = of(np.ones(len(source), dtype=bool))
+    ranks = [s["rank_correlation"] for s in by_source.values() if s["rank_correlation"] is not None]
+    regrets = [s["regret"] for s in by_source.values() if s["regret"] is not None]
+    numbers = [r for r in regrets if not isinstance(r, str)]
+    overall["rank_correlation"] = float(np.mean(ranks)) if ranks else None
+    overall["regret"] = "failed" if len(numbers) < len(regrets) else (float(np.mean(numbers)) if numbers else None)
+    return by_source, overall
+
+
+def accuracy_sentence(architecture: str) -> str:
+    """How far this version's step times are from the shipped measured runs on GPUs of that architecture."""
+    runs = [run for path in shipped_files() for run in read_runs(path)]
+    names = {run["cluster"] for run in runs}
+    same = {name for name in names if load_cluster(name).accelerator.efficiency.name == architecture}
+    near = [run for run in runs if run["cluster"] in same]
+    if not near:
+        return f"no measured runs on {architecture} GPUs are shipped: unverified here; see planner validate."
+    p = predict(near)
+    timed = np.isfinite(p.step_time_s) & np.isfinite(p.measured_s) & p.ok
+    error = np.abs(p.step_time_s[timed] / p.measured_s[timed] - 1.0)
+    fits = float(np.mean(p.fits == p.ok))
+    return (
+        f"on {int(timed.sum())} measured runs on {architecture} GPUs (which also calibrated the profile), step time "
+        f"was off by {100 * error.mean():.1f} % on average, by less than {100 * np.quantile(error, 0.8):.0f} % in "
+        f"80 % of them; whether a run fits in memory was right for {100 * fits:.0f} %."
+    )
+

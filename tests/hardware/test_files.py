@@ -1,0 +1,236 @@
+"""A user's own files: what is wrong with one is said in one line that names the file and the field."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.errors import FileFormatError, PlannerError, UnknownNameError
+from planner.hardware import load_accelerator, load_cluster, load_framework, load_link
+
+ACCELERATOR = """
+name = "mine"
+efficiency = "ampere"
+num_compute_units = { value = 108, source = "sheet" }
+memory_gib = { value = 80, source = "sheet" }
+memory_bandwidth_gbyte_per_s = { value = 2039, source = "sheet" }
+power_w = { value = 400, source = "sheet" }
+
+[peak_tflops]
+fp32 = { value = 19.5, source = "sheet" }
+bf16 = { value = 312, source = "sheet" }
+
+[sources]
+sheet = "the vendor's datasheet"
+"""
+
+LINK = """
+name = "mine"
+kind = "infiniband"
+bandwidth_gbit_per_s = { value = 200, source = "sheet" }
+latency_us = { value = 8, source = "sheet" }
+fraction = { value = 0.85, source = "sheet" }
+
+[sources]
+sheet = "the vendor's datasheet"
+"""
+
+CLUSTER = """
+name = "mine"
+accelerator = "a100-sxm-80gb"
+node_link = "nvlink-3"
+network = "infiniband-hdr"
+host_link = "pcie-4"
+framework = "megatron-lm"
+gpus_per_node = 8
+nics_per_node = 8
+max_gpus = 64
+storage_bandwidth_gbyte_per_s = { value = 5, source = "sheet" }
+
+[sources]
+sheet = "the vendor's datasheet"
+"""
+
+# What is replaced in the file, by what, and what the message names.
+BAD_ACCELERATORS = [
+    ('memory_gib = { value = 80, source = "sheet" }', "", "memory_gib is missing"),
+    ("[peak_tflops]", "", "peak_tflops"),
+    ("value = 80", "value = -80", "memory_gib .* from 0.1 to 10000"),
+    ("value = 80", "value = 0", "memory_gib .* from 0.1 to 10000"),
+    ("value = 80", "value = nan", "memory_gib.value is nan; .*finite"),
+    ("value = 80", "value = inf", "memory_gib.value is inf; .*finite"),
+    ("value = 80", "value = 1" + "0" * 400, "memory_gib.value .*finite"),
+    ("value = 80", "value = true", "memory_gib.value is True; allowed: a number"),
+    ("value = 80", 'value = "80"', "memory_gib.value is '80'; allowed: a number"),
+    ("value = 80", "value = [80]", "memory_gib.value is .80.; allowed: a number"),
+    ('{ value = 80, source = "sheet" }', "80", r"memory_gib is 80; allowed: \{ value = a number"),
+    ("value = 80, ", "", "memory_gib.value is missing"),
+    ('value = 80, source = "sheet"', "value = 80", "memory_gib.source is missing"),
+    ("value = 80, source", "value = 80, sorce", "memory_gib.sorce; did you mean source"),
+    ("value = 80", "value = 85899345920", "memory_gib .* from 0.1 to 10000"),  # bytes
+    ("value = 2039", "value = 2039e9", "memory_bandwidth_gbyte_per_s .* from 1 to 100000"),  # bytes/s
+    ("value = 312", "value = 312e12", "peak_tflops.bf16 .* from 0.0001 to 100000"),  # FLOP/s
+    ("value = 108", "value = 108.5", "num_compute_units .* a whole number"),
+    ("memory_gib", "memory_gb", "memory_gb; did you mean memory_gib"),
+    ("memory_gib", "memory_bytes", "memory_bytes; did you mean .*memory_gib"),
+    ("memory_bandwidth_gbyte_per_s", "memory_bandwidth_gbit_per_s", "did you mean memory_bandwidth_gbyte_per_s"),
+    ("power_w", "power_kw", "power_kw; did you mean power_w"),
+    ("[peak_tflops]", "[peak_flops]", "peak_flops; did you mean peak_tflops"),
+    ("bf16 =", "bf15 =", "peak_tflops.bf15; did you mean bf16"),
+    ("bf16 =", "fp8 =", "peak_tflops.fp8 has no matrix_fraction in efficiency 'ampere'"),
+    ('value = 80, source = "sheet"', 'value = 80, source = "shet"', "source of memory_gib .*'shet' does not"),
+    ("[sources]", '[sources]\nother = "a page"', "'other' is not used"),
+    ("the vendor's datasheet", "", "sources.sheet"),
+    ("the vendor's datasheet", "     ", "sources.sheet .* where the figure comes from"),
+    ('"mine"', '""', "name"),
+    ('"mine"', "7", "name is 7"),
+    ('"ampere"', '"missing.toml"', "missing.toml: can't be read"),
+    ("power_w =", "power_w", "not valid TOML"),
+    ('power_w = { value = 400, source = "sheet" }', "power_w = { value = 400", "not valid TOML"),
+]
+
+BAD_LINKS = [
+    ("bandwidth_gbit_per_s", "bandwidth_gb_per_s", "did you mean bandwidth_gbit_per_s or bandwidth_gbyte_per_s"),
+    ('bandwidth_gbit_per_s = { value = 200, source = "sheet" }', "", "exactly one of bandwidth_gbyte_per_s and"),
+    ("latency_us", 'bandwidth_gbyte_per_s = { value = 25, source = "sheet" }\nlatency_us', "exactly one of"),
+    ("value = 200", "value = 25e9", "bandwidth_gbit_per_s .* from 0.01 to 100000"),
+    ("latency_us", "latency_s", "latency_s; did you mean latency_us"),
+    ("value = 8,", "value = -8,", "latency_us .* from 0 to"),
+    ("value = 0.85", "value = 85", "fraction .* from 0.001 to 1"),
+    ("value = 0.85", "value = 0", "fraction .* from 0.001 to 1"),
+    ('"infiniband"', '"token-ring"', "kind is 'token-ring'; .*nvlink"),
+]
+
+BAD_CLUSTERS = [
+    ("gpus_per_node = 8", "gpus_per_node = 0", "gpus_per_node is 0"),
+    ("gpus_per_node = 8", "gpus_per_node = 8.0", "gpus_per_node is 8.0"),
+    ("gpus_per_node = 8", "gpus_per_node = true", "gpus_per_node is True"),
+    ("gpus_per_node", "gpu_per_node", "gpu_per_node; did you mean gpus_per_node"),
+    ("nics_per_node = 8", "nics_per_node = -1", "nics_per_node is -1"),
+    ("max_gpus = 64", "max_gpus = 0", "max_gpus is 0"),
+    ('"nvlink-3"', "3", "node_link is 3"),
+    ('"nvlink-3"', '"./none.toml"', "none.toml: can't be read"),
+    ("storage_bandwidth_gbyte_per_s", "storage_bandwidth", "did you mean storage_bandwidth_gbyte_per_s"),
+]
+
+LOADERS = {ACCELERATOR: load_accelerator, LINK: load_link, CLUSTER: load_cluster}
+
+
+def check(tmp_path: Path, text: str, loader: str, message: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(FileFormatError, match=message) as caught:
+        LOADERS[loader](str(path))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD_ACCELERATORS)
+def test_bad_accelerator(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in ACCELERATOR
+    check(tmp_path, ACCELERATOR.replace(old, new, 1), ACCELERATOR, message)
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD_LINKS)
+def test_bad_link(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in LINK
+    check(tmp_path, LINK.replace(old, new, 1), LINK, message)
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD_CLUSTERS)
+def test_bad_cluster(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in CLUSTER
+    check(tmp_path, CLUSTER.replace(old, new, 1), CLUSTER, message)
+
+
+def test_empty_table_of_peaks(tmp_path: Path) -> None:
+    start, end = ACCELERATOR.index("fp32"), ACCELERATOR.index("[sources]")
+    check(tmp_path, ACCELERATOR[:start] + ACCELERATOR[end:], ACCELERATOR, "peak_tflops .* at least one of fp32")
+
+
+@pytest.mark.parametrize("name", ["none.toml", "folder/", "folder/none", "folder", "nul\0.toml"])
+def test_not_a_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileFormatError, match="can't be read"):
+        load_accelerator(str(tmp_path / name))
+
+
+def test_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileFormatError, match="not UTF-8"):
+        load_accelerator(str(path))
+
+
+@pytest.mark.parametrize("field", ["accelerator", "node_link", "network", "host_link", "framework"])
+def test_unknown_reference(tmp_path: Path, field: str) -> None:
+    start = CLUSTER.index(f"{field} = ")
+    end = CLUSTER.index("\n", start)
+    path = tmp_path / "mine.toml"
+    path.write_text(f'{CLUSTER[:start]}{field} = "nothing-like-it"{CLUSTER[end:]}')
+    with pytest.raises(UnknownNameError, match="nothing-like-it"):
+        load_cluster(str(path))
+
+
+def test_a_cluster_refers_to_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, away = tmp_path / "here", tmp_path / "away"
+    here.mkdir()
+    away.mkdir()
+    (here / "gpu.toml").write_text(ACCELERATOR)
+    (here / "net.toml").write_text(LINK)
+    framework = Path(__file__).parents[2] / "hardware_profiles" / "frameworks" / "fsdp.toml"
+    (here / "framework.toml").write_text(framework.read_text())
+    text = CLUSTER.replace('"a100-sxm-80gb"', '"gpu.toml"').replace('"infiniband-hdr"', '"./net.toml"')
+    (here / "cluster.toml").write_text(text.replace('"megatron-lm"', '"framework.toml"'))
+    monkeypatch.chdir(away)
+    cluster = load_cluster("../here/cluster.toml")
+    assert (cluster.accelerator.name, cluster.network.name, cluster.node_link.name) == ("mine", "mine", "nvlink-3")
+    assert load_framework(cluster.framework).name == "fsdp"
+
+
+def test_pydantic_is_not_imported_until_a_profile_is_read() -> None:
+    code = "import sys, planner.hardware as h; h.cluster_names(); sys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+VALUES = st.one_of(
+    st.integers().map(str),
+    st.floats().map(repr),
+    st.booleans().map(lambda b: str(b).lower()),
+    st.sampled_from(['""', '"sheet"', "[]", "{}", "[[1]]", "1" + "0" * 400, "1979-05-27", "nan", "-inf", '{ value = 1 }']),
+    st.text(max_size=8).map(lambda text: '"' + text + '"'),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_mutated_file_never_raises_anything_else(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from([ACCELERATOR, LINK, CLUSTER]))
+    load, lines = LOADERS[text], text.splitlines()
+    for _ in range(data.draw(st.integers(1, 3))):
+        i = data.draw(st.integers(0, len(lines) - 1))
+        key = lines[i].split("=")[0]
+        kind = data.draw(st.sampled_from(["drop", "value", "figure", "cut", "twice", "noise"]))
+        if kind == "drop":
+            lines[i] = ""
+        elif kind == "value":
+            lines[i] = f"{key}= {data.draw(VALUES)}"
+        elif kind == "figure":
+            lines[i] = f'{key}= {{ value = {data.draw(VALUES)}, source = "sheet" }}'
+        elif kind == "cut":
+            lines[i] = lines[i][: data.draw(st.integers(0, len(lines[i])))]
+        elif kind == "twice":
+            lines.insert(i, lines[i])
+        else:
+            lines[i] += data.draw(st.text(max_size=6))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mine.toml"
+        path.write_text("\n".join(lines), encoding="utf-8", errors="surrogatepass")
+        try:
+            load(str(path))
+        except PlannerError as error:
+            assert "\n" not in str(error)

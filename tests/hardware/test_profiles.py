@@ -1,0 +1,186 @@
+"""The shipped profiles: each loads, each figure has a source, and datasheet figures are what datasheets say."""
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import planner.hardware as hardware
+from planner.errors import UnknownNameError
+from planner.hardware import (
+    Accelerator,
+    accelerator_names,
+    cluster_names,
+    cluster_with_network,
+    framework_names,
+    link_names,
+    load_accelerator,
+    load_cluster,
+    load_efficiency,
+    load_framework,
+    load_link,
+    profile_names,
+)
+from planner.units import GIB
+
+LOADERS: dict[str, Callable[[str], Any]] = {
+    "accelerators": load_accelerator,
+    "clusters": load_cluster,
+    "efficiency": load_efficiency,
+    "frameworks": load_framework,
+    "links": load_link,
+}
+SHIPPED = [(kind, name) for kind in LOADERS for name in profile_names(kind)]
+
+# Peak dense TFLOP/s in bf16 (fp16 on V100), memory in GiB to 1%, GB/s: from the vendors' datasheets.
+DATASHEET = [
+    ("v100-sxm-16gb", "fp16", 125, 16, 900),
+    ("v100-sxm-32gb", "fp16", 125, 32, 900),
+    ("a100-sxm-40gb", "bf16", 312, 40, 1555),
+    ("a100-sxm-80gb", "bf16", 312, 80, 2039),
+    ("a100-pcie-80gb", "bf16", 312, 80, 1935),
+    ("h100-sxm", "bf16", 989.5, 80, 3350),
+    ("h100-pcie", "bf16", 756.5, 80, 2000),
+    ("h200", "bf16", 989.5, 140.4, 4800),
+    ("b200", "bf16", 2250, 178.4, 8000),
+    ("b300", "bf16", 2250, 268.6, 8000),
+    ("gb200", "bf16", 2500, 185.0, 8000),
+    ("gb300", "bf16", 2500, 277.5, 8000),
+    ("l4", "bf16", 121, 22.5, 300),
+    ("mi250x", "bf16", 383, 128, 3276.8),
+    ("mi300x", "bf16", 1307.4, 192, 5300),
+]
+
+# Cluster, accelerator, GPUs and NICs a node, Gb/s a NIC, GB/s of NVLink a GPU and direction, framework.
+CLUSTERS = [
+    ("dgx-1-v100", "v100-sxm-32gb", 8, 4, 100, 150, "megatron-lm"),
+    ("dgx-2-v100", "v100-sxm-32gb", 16, 8, 100, 150, "megatron-lm"),
+    ("dgx-a100-40gb", "a100-sxm-40gb", 8, 8, 200, 300, "megatron-lm"),
+    ("dgx-a100-80gb", "a100-sxm-80gb", 8, 8, 200, 300, "megatron-lm"),
+    ("selene", "a100-sxm-80gb", 8, 8, 200, 300, "megatron-lm"),
+    ("aws-p4d", "a100-sxm-40gb", 8, 4, 100, 300, "megatron-lm"),
+    ("dgx-h100", "h100-sxm", 8, 8, 400, 450, "megatron-core"),
+    ("dgx-h200", "h200", 8, 8, 400, 450, "megatron-core"),
+    ("dgx-b200", "b200", 8, 8, 400, 900, "megatron-core"),
+    ("dgx-b300", "b300", 8, 8, 800, 900, "megatron-core"),
+    ("gb200-nvl72", "gb200", 72, 72, 400, 900, "megatron-core"),
+    ("gb300-nvl72", "gb300", 72, 72, 800, 900, "megatron-core"),
+]
+
+
+def numbers(profile: Any) -> list[tuple[str, float]]:
+    """Every float of a profile, those in its small tables with a dotted name."""
+    found: list[tuple[str, float]] = []
+    for field in fields(profile):
+        value = getattr(profile, field.name)
+        if isinstance(value, float):
+            found.append((field.name, value))
+        elif isinstance(value, dict) and field.name != "sources":
+            found += [(f"{field.name}.{key}", v) for key, v in value.items()]
+    return found
+
+
+@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+def test_shipped_profile_loads_under_its_file_name(kind: str, name: str) -> None:
+    assert LOADERS[kind](name).name == name
+
+
+@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+def test_every_figure_is_sane_and_has_a_source(kind: str, name: str) -> None:
+    profile = LOADERS[kind](name)
+    figures = numbers(profile)
+    assert all(math.isfinite(value) and value >= 0 for _, value in figures)
+    # A source is filed under the TOML field, whose unit may differ: compare how many there are. The price, the
+    # count of compute units and the accelerator's efficiency are the fields that are no float of their own.
+    extra = 1 if kind == "accelerators" else 0
+    assert len(profile.sources) == len(figures) + extra
+    assert all(len(text) > 10 for text in profile.sources.values())
+
+
+@pytest.mark.parametrize(("name", "precision", "tflops", "gib", "gbyte_per_s"), DATASHEET)
+def test_datasheet_figures(name: str, precision: str, tflops: float, gib: float, gbyte_per_s: float) -> None:
+    accelerator = load_accelerator(name)
+    assert accelerator.peak_flops[precision] == pytest.approx(tflops * 1e12)
+    assert accelerator.memory_bytes == pytest.approx(gib * GIB, rel=0.01)
+    assert accelerator.memory_bandwidth_bytes_per_s == pytest.approx(gbyte_per_s * 1e9)
+
+
+@pytest.mark.parametrize("name", accelerator_names())
+def test_peaks_are_dense_and_ordered(name: str) -> None:
+    peak = load_accelerator(name).peak_flops
+    if "bf16" in peak:
+        assert peak["fp16"] == peak["bf16"]
+    if "fp8" in peak:
+        assert peak["fp8"] == pytest.approx(2 * peak["bf16"], rel=0.01)  # a sparsity figure would make it 4
+    assert all(peak["fp32"] <= value for value in peak.values())
+
+
+@pytest.mark.parametrize(("name", "accelerator", "gpus", "nics", "gbit", "gbyte", "framework"), CLUSTERS)
+def test_cluster_figures(
+    name: str, accelerator: str, gpus: int, nics: int, gbit: float, gbyte: float, framework: str
+) -> None:
+    cluster = load_cluster(name)
+    assert (cluster.accelerator.name, cluster.framework) == (accelerator, framework)
+    assert (cluster.gpus_per_node, cluster.nics_per_node) == (gpus, nics)
+    assert cluster.network.bandwidth_bytes_per_s == pytest.approx(gbit * 1e9 / 8)
+    assert cluster.node_link.bandwidth_bytes_per_s == pytest.approx(gbyte * 1e9)
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_cluster_references_hold(name: str) -> None:
+    cluster = load_cluster(name)
+    assert load_framework(cluster.framework).name in framework_names()
+    assert {cluster.node_link.name, cluster.network.name, cluster.host_link.name} <= set(link_names())
+    assert cluster.max_gpus is None or cluster.max_gpus % cluster.gpus_per_node == 0
+
+
+def test_selene_is_560_nodes() -> None:
+    assert load_cluster("selene").max_gpus == 560 * 8
+
+
+def test_infiniband_and_ethernet_of_one_rate_carry_the_same_bits() -> None:
+    assert load_link("infiniband-hdr").bandwidth_bytes_per_s == load_link("ethernet-200g").bandwidth_bytes_per_s
+    assert load_link("ethernet-100g").latency_s > load_link("ethernet-100g-rdma").latency_s
+    assert load_link("ethernet-100g").fraction < load_link("ethernet-100g-rdma").fraction
+
+
+def test_network_is_replaced_and_nothing_else() -> None:
+    before = load_cluster("dgx-h100")
+    after = cluster_with_network("dgx-h100", "ethernet-100g")
+    assert after == cluster_with_network(before, "ethernet-100g") == load_cluster("dgx-h100", network="ethernet-100g")
+    assert after.network == load_link("ethernet-100g")
+    assert (after.accelerator, after.node_link) == (before.accelerator, before.node_link)
+    assert after.name == "dgx-h100 over ethernet-100g"
+
+
+@pytest.mark.parametrize(
+    ("load", "misspelt", "nearest"),
+    [
+        (load_cluster, "dgx-a100-80g", "dgx-a100-80gb"),
+        (load_accelerator, "h100-smx", "h100-sxm"),
+        (load_link, "nvlink4", "nvlink-4"),
+        (load_framework, "megatron", "megatron-lm"),
+        (load_efficiency, "hoper", "hopper"),
+    ],
+)
+def test_unknown_name_comes_with_the_nearest(load: Callable[[str], Any], misspelt: str, nearest: str) -> None:
+    with pytest.raises(UnknownNameError, match=nearest):
+        load(misspelt)
+
+
+def test_unknown_network() -> None:
+    with pytest.raises(UnknownNameError, match="ethernet-100g"):
+        cluster_with_network("dgx-h100", "ethernet-100gb")
+
+
+def test_all_names_what_is_there() -> None:
+    assert sorted(hardware.__all__) == list(hardware.__all__)
+    assert all(hasattr(hardware, name) for name in hardware.__all__)
+
+
+def test_profiles_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        load_accelerator("h100-sxm").power_w = 1.0  # type: ignore[misc]
+    assert isinstance(load_accelerator("h100-sxm"), Accelerator)
