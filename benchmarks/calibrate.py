@@ -52,8 +52,12 @@ A100 = [
     Parameter("megatron-lm:sharded_bandwidth", 0.05, 1.0),
 ]
 H100 = [
-    *[p for p in COMMON if p.path not in ("efficiency:kernel_latency_s", "efficiency:memory_fraction",
-                                          "node_link:fraction", "network:latency_s")],
+    *[
+        p
+        for p in COMMON
+        if p.path
+        not in ("efficiency:kernel_latency_s", "efficiency:memory_fraction", "node_link:fraction", "network:latency_s")
+    ],
     Parameter("efficiency:matrix_fraction.fp8", 0.2, 0.9),
     Parameter("efficiency:flash_forward.flash3", 0.15, 0.75),
     Parameter("efficiency:flash_backward.flash3", 0.15, 0.7),
@@ -72,7 +76,7 @@ def get(thing: object, field: str) -> float:
 def put(thing: object, field: str, value: float) -> object:
     name, _, keys = field.partition(".")
     if keys:
-        table = dict(getattr(thing, name)) | {k: value for k in keys.split(",")}
+        table = dict(getattr(thing, name)) | dict.fromkeys(keys.split(","), value)
         return replace(thing, **{name: table})
     return replace(thing, **{name: value})
 

@@ -34,7 +34,9 @@ class UnknownNameError(InputError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str = "") -> None:
         names = sorted(known)
-        near = get_close_matches(name.lower(), names, n=3, cutoff=0.4) or names[:8]
+        inside = [n for n in names if name and name.lower() in n]
+        near = (inside + get_close_matches(name.lower(), names, n=3, cutoff=0.4))[:4] or names[:8]
+        near = list(dict.fromkeys(near))
         super().__init__(f"unknown {kind} {name!r}; nearest: {', '.join(near)}. {remedy}")
 
 

@@ -123,9 +123,7 @@ def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traff
     )
 
 
-def _ranks(
-    model: Transformer, layouts: Layouts, stages: Stages
-) -> tuple[RankParameters, RankParameters]:
+def _ranks(model: Transformer, layouts: Layouts, stages: Stages) -> tuple[RankParameters, RankParameters]:
     """Parameters of the first and of the last rank."""
     one = layouts.pp == 1
     yes = np.ones(len(layouts), dtype=bool)
@@ -135,9 +133,7 @@ def _ranks(
     )
 
 
-def _peak_memory(
-    device: Device, framework: Framework, model: Transformer, layouts: Layouts, stages: Stages
-) -> Memory:
+def _peak_memory(device: Device, framework: Framework, model: Transformer, layouts: Layouts, stages: Stages) -> Memory:
     """The fuller of the first rank, with most micro-batches in flight, and the last, with the logits."""
     one = layouts.pp == 1
     yes = np.ones(len(layouts), dtype=bool)
@@ -152,10 +148,7 @@ def _peak_memory(
         (stages.last, flight_last, one, yes),
     )
     return Memory.largest(
-        [
-            rank_memory(device, framework, model, layouts, layers=n, in_flight=k, first=f, last=z)
-            for n, k, f, z in ends
-        ]
+        [rank_memory(device, framework, model, layouts, layers=n, in_flight=k, first=f, last=z) for n, k, f, z in ends]
     )
 
 

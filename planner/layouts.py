@@ -148,7 +148,7 @@ class Layouts:
         if not tables or any(t.schedule_names != tables[0].schedule_names for t in tables):
             raise InputError("tables of layouts to join must exist and share their schedule names")
         names = [f.name for f in fields(Layouts) if f.name != "schedule_names"]
-        arrays = {n: np.concatenate([getattr(t, n) for t in tables]) for n in names}
+        arrays: dict[str, Any] = {n: np.concatenate([getattr(t, n) for t in tables]) for n in names}
         return replace(tables[0], **arrays)
 
     @staticmethod

@@ -43,6 +43,7 @@ def main() -> None:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        print(f"planner: {' '.join(message().split())} (planner COMMAND --help)", file=sys.stderr)
+        if text := " ".join(message().split()):
+            print(f"planner: {text} (planner COMMAND --help)", file=sys.stderr)
         code = 2
     sys.exit(code if isinstance(code, int) else 0)

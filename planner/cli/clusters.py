@@ -68,5 +68,7 @@ def _flat(tree: dict[str, Any], prefix: str) -> list[tuple[str, str, str]]:
 
 def _source(sources: dict[str, str], key: str) -> str:
     """The source of a figure; profiles name it with their own unit, so the stem decides."""
-    stem = key.replace("peak_flops", "peak_tflops").removesuffix("_bytes_per_s").removesuffix("_bytes").removesuffix("_s")
+    stem = (
+        key.replace("peak_flops", "peak_tflops").removesuffix("_bytes_per_s").removesuffix("_bytes").removesuffix("_s")
+    )
     return next((text for name, text in sources.items() if name == stem or name.startswith(stem + "_")), "")

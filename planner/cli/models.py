@@ -38,7 +38,9 @@ def command(
     if json:
         o.print_json({"models": rows})
         return
-    table = plain_table("model", "parameters", "layers", "hidden", "heads", "vocab", "seq_len", numbers=tuple(range(1, 7)))
+    table = plain_table(
+        "model", "parameters", "layers", "hidden", "heads", "vocab", "seq_len", numbers=tuple(range(1, 7))
+    )
     for r in rows:
         columns = ("parameters", "num_layers", "hidden", "num_heads", "vocab", "seq_len")
         table.add_row(r["name"], *(f"{r[c]:,}" for c in columns))

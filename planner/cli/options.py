@@ -21,9 +21,7 @@ FrameworkName = Annotated[
 ]
 SeqLen = Annotated[int | None, typer.Option("--seq-len", help="Tokens a sequence, instead of the model's.")]
 PrecisionName = Annotated[str | None, typer.Option("--precision", help="fp32, tf32, fp16, bf16 or fp8.")]
-AttentionName = Annotated[
-    str | None, typer.Option("--attention", help="unfused, fused, flash1, flash2 or flash3.")
-]
+AttentionName = Annotated[str | None, typer.Option("--attention", help="unfused, fused, flash1, flash2 or flash3.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md) and nothing else.")]
 
 

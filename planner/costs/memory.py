@@ -82,9 +82,7 @@ class Memory:
         totals = np.stack([r.total_bytes for r in ranks])
         pick = np.argmax(totals, axis=0)
         n = np.arange(totals.shape[1])
-        return Memory(
-            **{f.name: np.stack([getattr(r, f.name) for r in ranks])[pick, n] for f in fields(Memory)}
-        )
+        return Memory(**{f.name: np.stack([getattr(r, f.name) for r in ranks])[pick, n] for f in fields(Memory)})
 
 
 def attention_core_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:

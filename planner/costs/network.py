@@ -114,9 +114,7 @@ def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any) -> Array:
     nic = cluster.network.bandwidth_bytes_per_s * cluster.network.fraction
     nic = nic * cluster.nics_per_node / cluster.gpus_per_node
     inside = cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.fraction
-    transfer = np.where(
-        crosses, part / nic + cluster.network.latency_s, part / inside + cluster.node_link.latency_s
-    )
+    transfer = np.where(crosses, part / nic + cluster.network.latency_s, part / inside + cluster.node_link.latency_s)
     gather = all_gather_s(place(cluster, layouts.tp, np.ones_like(layouts.tp)), size_bytes)
     transfer = transfer + np.where(layouts.sequence_parallel, 0.0, gather)
     return np.where(layouts.pp > 1, transfer, 0.0)

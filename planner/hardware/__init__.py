@@ -134,8 +134,9 @@ def load_accelerator(name: str, *, beside: Path | None = None) -> Accelerator:
     peak_flops = _values(f.peak_tflops, TERA)
     for precision in peak_flops:
         if precision not in efficiency.matrix_fraction:
-            missing = f"field peak_tflops.{precision} has no matrix_fraction in efficiency {efficiency.name!r}"
-            raise FileFormatError(f"{path}: {missing}; allowed: {', '.join(efficiency.matrix_fraction)}")
+            known = ", ".join(efficiency.matrix_fraction)
+            fault = f"has no matrix_fraction in efficiency {efficiency.name!r}; allowed: {known}"
+            raise FileFormatError(f"{path}: field peak_tflops.{precision} {fault}")
     return Accelerator(
         name=f.name,
         efficiency=efficiency,

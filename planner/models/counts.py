@@ -37,8 +37,8 @@ def norm_params(m: Transformer) -> Any:
 def attention_params(m: Transformer) -> Any:
     """Query, key, value and output products with biases, query and key norms; multi-head latent where so.
 
-    Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): low-rank products down and up, with
-    an RMSNorm on each latent.
+    Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): low-rank products down and up,
+    with an RMSNorm on each latent.
     """
     a, kv, d, h = m.num_heads, m.num_kv_heads, m.head_dim, m.hidden
     plain = h * (a + 2 * kv) * d + a * d * h

@@ -61,7 +61,7 @@ def from_description(data: Any, path: Path | str, name: str) -> Transformer:
     """The model that a `[model]` table describes.
 
     Raises:
-        FileFormatError: a field is missing, misspelt, of the wrong type, out of range, or contradicts another.
+        FileFormatError: a field is missing, misspelt, of a wrong type, out of range, or contradicts another.
     """
     d = validate(Description, data, path)
     if d.head_dim is None and d.hidden % d.heads:

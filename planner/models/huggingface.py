@@ -72,8 +72,8 @@ def _gpt2(c: Config) -> dict[str, Any]:
 def _common(c: Config, family: str, *, kv_absent: int | None = None) -> dict[str, Any]:
     heads = c.size("num_attention_heads")
     out = {
-        "family": family, "layers": c.size("num_hidden_layers"), "hidden": c.size("hidden_size"), "heads": heads,
-        "kv_heads": c.size("num_key_value_heads", heads, absent=kv_absent), "vocab": c.size("vocab_size"),
+        "family": family, "layers": c.size("num_hidden_layers"), "hidden": c.size("hidden_size"),
+        "heads": heads, "kv_heads": c.size("num_key_value_heads", heads, absent=kv_absent), "vocab": c.size("vocab_size"),
         "seq_len": c.size("max_position_embeddings"), "tied": c.flag("tie_word_embeddings", False),
     }  # fmt: skip
     if c.data.get("head_dim") is not None:
@@ -89,7 +89,8 @@ def _biases(c: Config) -> dict[str, Any]:
 def _gpt_neox(c: Config) -> dict[str, Any]:
     bias = c.flag("attention_bias", True)
     return _common(c, "gpt") | {
-        "ffn": c.size("intermediate_size"), "rotary": True, "max_positions": 0, "qkv_bias": bias, "output_bias": bias,
+        "ffn": c.size("intermediate_size"), "rotary": True, "max_positions": 0, "qkv_bias": bias,
+        "output_bias": bias,
     }  # fmt: skip
 
 
@@ -165,8 +166,9 @@ def _opt(c: Config) -> dict[str, Any]:
     for key in ("do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"):
         c.require(key, True)
     # Two rows of OPT's position table stand before position 0.
-    own = {"ffn": c.size("ffn_dim"), "max_positions": positions + 2, "tied": c.flag("tie_word_embeddings", True)}
-    return _common(c, "gpt") | own
+    return _common(c, "gpt") | {
+        "ffn": c.size("ffn_dim"), "max_positions": positions + 2, "tied": c.flag("tie_word_embeddings", True),
+    }  # fmt: skip
 
 
 MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
@@ -187,8 +189,8 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
 def from_config(path: Path) -> Transformer:
     """The model of a `config.json`; a multimodal file's language model is under `text_config`.
 
-    The sequence length is the largest that the model takes: give `--seq-len` for another. Multi-token prediction
-    modules and sliding windows are left out.
+    The sequence length is the largest that the model takes: give `--seq-len` for another. Multi-token
+    prediction modules and sliding windows are left out.
 
     Raises:
         FileFormatError: not JSON, an unknown model type, a missing or wrong field.

@@ -21,8 +21,8 @@ class Transformer:
     num_experts, top_k, num_shared_experts, moe_ffn: of the sparse layers, 0 where there are none;
     num_dense_layers: layers with the dense MLP, all of them in a dense model.
     max_positions: rows of a learned position table, 0 for rotary and ALiBi.
-    qkv_bias, output_bias, mlp_bias: biases in the query, key and value products, in attention's output product,
-    in a dense layer's MLP.
+    qkv_bias, output_bias, mlp_bias: biases in the query, key and value products, in attention's output
+    product, in a dense layer's MLP.
     rms_norm: norms without bias; qk_norm: RMSNorm over each query and key head; embedding_norm: BLOOM's.
     kv_lora_rank > 0: multi-head latent attention (DeepSeek-V2), where head_dim is the query's and key's whole
     head and v_head_dim the value's; q_lora_rank 0: queries straight from the hidden state.
@@ -88,9 +88,9 @@ def check(model: Transformer) -> Transformer:
         if not isinstance(getattr(m, name), bool):
             raise InputError(f"{who}: {name} is {getattr(m, name)!r}; allowed: true or false")
     if m.num_heads % m.num_kv_heads:
-        raise InputError(f"{who}: num_heads {m.num_heads} must be a multiple of num_kv_heads {m.num_kv_heads}")
+        raise InputError(f"{who}: num_heads is {m.num_heads}; allowed: multiples of num_kv_heads, {m.num_kv_heads}")
     if m.num_dense_layers > m.num_layers:
-        raise InputError(f"{who}: num_dense_layers is {m.num_dense_layers}; allowed: up to num_layers {m.num_layers}")
+        raise InputError(f"{who}: num_dense_layers is {m.num_dense_layers}; allowed: up to {m.num_layers} layers")
     if m.num_dense_layers and not m.ffn:
         raise InputError(f"{who}: ffn is 0; allowed: 1 or more, for there are dense layers")
     if m.num_dense_layers < m.num_layers and not (m.moe_ffn and 0 < m.top_k <= m.num_experts):
@@ -111,7 +111,8 @@ def check(model: Transformer) -> Transformer:
 def _rough_params(m: Transformer) -> int:
     """An upper bound in Python's own integers, so that counts in int64 can't wrap."""
     heads = m.num_heads * (2 * m.head_dim + m.v_head_dim + 2)
-    attention = (2 * m.hidden + m.q_lora_rank + m.kv_lora_rank) * (heads + m.q_lora_rank + m.kv_lora_rank + m.hidden)
+    ranks = m.q_lora_rank + m.kv_lora_rank
+    attention = (2 * m.hidden + ranks) * (heads + ranks + m.hidden)
     inner = m.ffn + m.moe_ffn * (m.num_experts + m.num_shared_experts) + m.num_experts
     layer = 2 * attention + 4 * (m.hidden + 1) * (inner + 2)
     outside = (2 * m.vocab + m.max_positions + 6) * m.hidden

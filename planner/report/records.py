@@ -53,8 +53,7 @@ def estimate_record(result: Estimate, i: int, cluster: Cluster) -> dict[str, Any
         "fits": bool(result.fits[i]),
         "time_s": {f.name.removesuffix("_s"): float(getattr(result.time, f.name)[i]) for f in fields(result.time)},
         "memory_parts_gib": {
-            f.name.removesuffix("_bytes"): float(getattr(result.memory, f.name)[i]) / GIB
-            for f in fields(result.memory)
+            f.name.removesuffix("_bytes"): float(getattr(result.memory, f.name)[i]) / GIB for f in fields(result.memory)
         },
         "largest_overhead": part,
         "largest_overhead_share": share,

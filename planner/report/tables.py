@@ -120,9 +120,7 @@ def _why(found: Recommendation, capacity: float) -> list[RenderableType]:
     if faster is not None:
         gain = 1.0 - float(result.step_time_s[faster] / result.step_time_s[found.best[0]])
         need = format_bytes(float(result.memory_bytes[faster]))
-        lines.append(
-            f"  With {need} a GPU, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster."
-        )
+        lines.append(f"  With {need} a GPU, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster.")
     elif len(found.best):
         lines.append("  More memory would not change the answer: no faster layout is over it.")
     else:
@@ -162,7 +160,9 @@ def validation_view(sources: dict[str, dict[str, Any]], overall: dict[str, Any])
         return "-" if value is None else value if isinstance(value, str) else f"{100 * value:.1f}"
 
     rows = [*sources.items(), ("overall", overall)]
-    time = plain_table("source", "rows", "timed", "mape", "bias", "max", "rank", "regret", numbers=(1, 2, 3, 4, 5, 6, 7))
+    time = plain_table(
+        "source", "rows", "timed", "mape", "bias", "max", "rank", "regret", numbers=(1, 2, 3, 4, 5, 6, 7)
+    )
     memory = plain_table(
         "source", "oom right", "missed", "false", "memory rows", "memory mape", numbers=(1, 2, 3, 4, 5)
     )
@@ -178,4 +178,3 @@ def validation_view(sources: dict[str, dict[str, Any]], overall: dict[str, Any])
             percent(s["memory_mape"]), style=style,
         )  # fmt: skip
     return Group("Step time, errors in %", time, "", "Memory, in %", memory)
-

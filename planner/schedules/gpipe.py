@@ -1,7 +1,7 @@
 """GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards.
 
-    rank 0  F0 F1 F2 .  .  .  .  B2 B1 B0
-    rank 1  .  F0 F1 F2 .  .  B2 B1 B0 .
+rank 0  F0 F1 F2 .  .  .  .  B2 B1 B0
+rank 1  .  F0 F1 F2 .  .  B2 B1 B0 .
 """
 
 from __future__ import annotations

@@ -22,9 +22,7 @@ class Interleaved(Schedule):
         return [
             Rule(text="interleaved needs at least 2 virtual stages", broken=np.asarray(v < 2)),
             Rule(text="interleaved needs at least 2 pipeline ranks", broken=np.asarray(p < 2)),
-            Rule(
-                text="interleaved needs a number of micro-batches divisible by pp", broken=np.asarray(m % p != 0)
-            ),
+            Rule(text="interleaved needs a number of micro-batches divisible by pp", broken=np.asarray(m % p != 0)),
         ]
 
     def order(self, p: int, m: int, v: int) -> list[list[Operation]]:

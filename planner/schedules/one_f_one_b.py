@@ -1,7 +1,7 @@
 """1F1B with a flush: PipeDream-Flush (Narayanan et al. 2021, arXiv 2006.09503), DAPPLE.
 
-    rank 0  F0 F1 .  .  B0 F2 B1 .  B2
-    rank 1  .  F0 B0 F1 B1 .  F2 B2 .
+rank 0  F0 F1 .  .  B0 F2 B1 .  B2
+rank 1  .  F0 B0 F1 B1 .  F2 B2 .
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ class OneFOneB(Schedule):
 
     def rules(self, p: Any, m: Any, v: Any) -> list[Rule]:
         """Only one chunk a rank."""
-        return [
-            Rule(text="1f1b has one virtual stage per rank; use interleaved for more", broken=np.asarray(v != 1))
-        ]
+        return [Rule(text="1f1b has one virtual stage per rank; use interleaved for more", broken=np.asarray(v != 1))]
 
     def order(self, p: int, m: int, v: int) -> list[list[Operation]]:
         """Rank r: w = min(p - 1 - r, m) forwards, m - w pairs (F, B), w backwards."""

@@ -46,9 +46,7 @@ class Recommendation:
 def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:
     """`estimate` in chunks that stay in cache; the result does not depend on the chunk."""
     n = len(layouts)
-    parts = [
-        estimate(model, cluster, framework, layouts.take(slice(i, i + CHUNK))) for i in range(0, n, CHUNK)
-    ]
+    parts = [estimate(model, cluster, framework, layouts.take(slice(i, i + CHUNK))) for i in range(0, n, CHUNK)]
     return parts[0] if len(parts) == 1 else _join(layouts, parts)
 
 
@@ -72,6 +70,12 @@ def pareto_front(time_s: Any, memory_bytes: Any) -> Indices:
     least = np.minimum.accumulate(memory_bytes[order])
     new = np.r_[True, memory_bytes[order][1:] < least[:-1]]
     return np.asarray(order[new])
+
+
+def _distinct(order: Indices, step: Any, memory: Any) -> Indices:
+    """Sorted indices without layouts that equal the one before in time and memory (a split that changes nothing)."""
+    same = (step[order][1:] == step[order][:-1]) & (memory[order][1:] == memory[order][:-1])
+    return np.asarray(order[np.r_[True, ~same]] if len(order) else order)
 
 
 def largest_part(result: Estimate, i: int) -> tuple[str, float]:
@@ -111,14 +115,14 @@ def recommend(
     step, memory, fits = result.step_time_s, result.memory_bytes, result.fits
     rows = np.flatnonzero(fits)
     keys = (memory[rows], step[rows]) if objective != "memory" else (step[rows], memory[rows])
-    order = rows[np.lexsort(keys)]
+    order = _distinct(rows[np.lexsort(keys)], step, memory)
     over = np.flatnonzero(~fits)
     miss = int(over[np.argmin(memory[over])]) if len(over) else None
     faster = None
     if len(over) and len(order):
         quickest = int(over[np.argmin(step[over])])
         faster = quickest if step[quickest] < step[order[0]] else None
-    ties = int(np.sum(step[rows] <= 1.01 * step[order[0]])) - 1 if len(order) else 0
+    ties = int(np.sum(step[order] <= 1.01 * step[order[0]])) - 1 if len(order) else 0
     return Recommendation(
         estimate=result,
         legal=len(layouts),

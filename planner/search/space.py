@@ -64,9 +64,7 @@ def _allowed(values: list[int], fixed: tuple[int, ...] | None) -> list[int]:
     return values if fixed is None else [v for v in values if v in fixed]
 
 
-def degrees(
-    model: Transformer, gpus: int, global_batch: int, fixed: Fixed
-) -> list[tuple[int, int, int, int, int]]:
+def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> list[tuple[int, int, int, int, int]]:
     """Every (dp, tp, pp, cp, ep) whose product is the number of accelerators and that divides what it must."""
     out = []
     ways = divisors(gpus)

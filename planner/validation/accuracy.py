@@ -33,9 +33,7 @@ def scores(p: Predictions) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
 
     def of(rows: Any) -> dict[str, Any]:
         k = rows & usable
-        s = score(
-            p.step_time_s[k], p.measured_s[k], p.fits[k], p.ok[k], p.memory_bytes[k], p.measured_memory_bytes[k]
-        )
+        s = score(p.step_time_s[k], p.measured_s[k], p.fits[k], p.ok[k], p.memory_bytes[k], p.measured_memory_bytes[k])
         return s | {"rows": int(rows.sum()), "unpredicted": int((rows & ~usable).sum())}
 
     by_source = {name: of(source == name) for name in dict.fromkeys(source.tolist())}
@@ -65,4 +63,3 @@ def accuracy_sentence(architecture: str) -> str:
         f"was off by {100 * error.mean():.1f} % on average, by less than {100 * np.quantile(error, 0.8):.0f} % in "
         f"80 % of them; whether a run fits in memory was right for {100 * fits:.0f} %."
     )
-

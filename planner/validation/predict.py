@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,6 @@ class Models:
 
     def _make(self, run: Run) -> Transformer:
         if run["layers"] is None:
-            from dataclasses import replace
-
             name = run["model"]
             beside = run.path.parent / name
             model = load_model(str(beside) if Path(name).suffix in (".toml", ".json") else name)
@@ -153,17 +151,20 @@ def predict(
     cluster_of, framework_of: profiles by name, so that a calibration can try others.
     """
     n = len(runs)
-    models, groups = Models(), {}
+    models = Models()
+    groups: dict[tuple[str, str], Group] = {}
     reasons, measured = [""] * n, np.full(n, np.nan)
     clusters: dict[str, Cluster] = {}
     frameworks: dict[str, Framework] = {}
     for i, run in enumerate(runs):
         try:
-            cluster = clusters.setdefault(run["cluster"], None) or cluster_of(run["cluster"])  # type: ignore[arg-type]
-            clusters[run["cluster"]] = cluster
+            if run["cluster"] not in clusters:
+                clusters[run["cluster"]] = cluster_of(run["cluster"])
+            cluster = clusters[run["cluster"]]
             name = framework_name(run, cluster)
-            framework = frameworks.get(name) or framework_of(name)
-            frameworks[name] = framework
+            if name not in frameworks:
+                frameworks[name] = framework_of(name)
+            framework = frameworks[name]
             k = models.of(run)
             options = candidates(run, models.models[k], framework)
             _check_row(run, options[0])
@@ -171,9 +172,10 @@ def predict(
             reasons[i] = str(error)
             continue
         measured[i] = _measured_s(run, models.models[k], cluster)
-        group = groups.setdefault(
-            (run["cluster"], name), Group(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
-        )
+        key = (run["cluster"], name)
+        if key not in groups:
+            groups[key] = Group(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
+        group = groups[key]
         group.rows.extend([i] * len(options))
         group.models.extend([k] * len(options))
         group.layouts.extend(options)

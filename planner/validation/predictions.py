@@ -29,11 +29,7 @@ def predictions_csv(p: Predictions) -> str:
     writer.writerow(HEADER)
     for i, run in enumerate(p.runs):
         predicted = "" if p.reasons[i] else ("ok" if p.fits[i] else "oom")
-        writer.writerow(
-            [
-                run["source"], run["run"], cell(p.step_time_s[i]), cell(p.measured_s[i]),
-                cell(p.memory_bytes[i] / GIB), cell(p.measured_memory_bytes[i] / GIB), predicted, run["outcome"],
-                p.reasons[i],
-            ]  # fmt: skip
-        )
+        times = [cell(p.step_time_s[i]), cell(p.measured_s[i])]
+        memory = [cell(p.memory_bytes[i] / GIB), cell(p.measured_memory_bytes[i] / GIB)]
+        writer.writerow([run["source"], run["run"], *times, *memory, predicted, run["outcome"], p.reasons[i]])
     return out.getvalue()

@@ -71,9 +71,7 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
     except ValueError:
         kind = "a whole number" if column in WHOLE else "a number"
         least = "from 0" if column == "zero" else "above 0"
-        raise FileFormatError(
-            f"{path}: line {line}: column {column} is {text!r}; allowed: {kind} {least}"
-        ) from None
+        raise FileFormatError(f"{path}: line {line}: column {column} is {text!r}; allowed: {kind} {least}") from None
 
 
 def read_runs(path: Path) -> list[Run]:
