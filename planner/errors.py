@@ -36,8 +36,8 @@ class UnknownNameError(InputError):
         names = sorted(known)
         inside = [n for n in names if name and name.lower() in n]
         near = (inside + get_close_matches(name.lower(), names, n=3, cutoff=0.4))[:4] or names[:8]
-        near = list(dict.fromkeys(near))
-        super().__init__(f"unknown {kind} {name!r}; nearest: {', '.join(near)}. {remedy}")
+        shown = f"allowed: {', '.join(names)}" if len(names) <= 8 else f"nearest: {', '.join(dict.fromkeys(near))}"
+        super().__init__(f"unknown {kind} {name!r}; {shown}. {remedy}")
 
 
 class FileFormatError(InputError):

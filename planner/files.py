@@ -39,7 +39,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(_read(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -82,7 +82,10 @@ def validate(kind: type[M], data: Any, path: Path | str) -> M:
         raise FileFormatError(f"{path}: unknown field {where}; {hint}")
     if fault["type"] == "missing":
         raise FileFormatError(f"{path}: field {where} is missing")
-    shown = repr(fault["input"])
+    try:
+        shown = repr(fault["input"])
+    except ValueError:  # Python refuses to print integers of thousands of digits
+        shown = "a huge number"
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     raise FileFormatError(f"{path}: field {where} is {shown}; allowed: {fault['msg']}")
 

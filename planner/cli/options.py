@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -29,16 +28,12 @@ def question(
     model: str, cluster: str, network: str | None, framework: str | None, seq_len: int | None
 ) -> tuple[Transformer, Cluster, Framework]:
     """The model, cluster and framework that the options name."""
-    from planner.errors import InputError
     from planner.hardware import load_cluster, load_framework
-    from planner.models import load_model
+    from planner.models import load_model, with_seq_len
 
     shape = load_model(model)
     if seq_len is not None:
-        if not 1 <= seq_len <= 10**9:
-            raise InputError(f"--seq-len is {seq_len}; allowed: a whole number from 1 to 1e9")
-        longer = max(shape.max_positions, seq_len) if shape.max_positions else 0
-        shape = replace(shape, seq_len=seq_len, max_positions=longer)
+        shape = with_seq_len(shape, seq_len)
     hardware = load_cluster(cluster, network=network)
     return shape, hardware, load_framework(framework or hardware.framework)
 

@@ -32,7 +32,8 @@ def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
     """The least possible load of the slowest of p contiguous stages, in layers.
 
     L layers of cost 1, an embedding of cost e before the first and a head of cost g after the last. A load T is
-    enough when (p-2) floor(T) + floor(T-e) + floor(T-g) >= L; the least is k, k + e or k + g for a whole k.
+    enough when T >= e, g and (p-2) floor(T) + floor(T-e) + floor(T-g) >= L; the least is k, k + e or k + g for
+    a whole k.
     """
     average = (L + e + g) / p
     best = L + e + g
@@ -41,7 +42,8 @@ def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
             load = np.floor(np.maximum(average - extra, 0.0)) + step + extra
             room = (p - 2) * np.floor(load + 1e-9) + np.maximum(np.floor(load - e + 1e-9), 0)
             room = room + np.maximum(np.floor(load - g + 1e-9), 0)
-            best = np.where((room >= L) & (p > 1), np.minimum(best, load), best)
+            enough = (room >= L) & (load >= np.maximum(e, g) - 1e-9) & (p > 1)
+            best = np.where(enough, np.minimum(best, load), best)
     return np.asarray(best)
 
 

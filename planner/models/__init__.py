@@ -9,9 +9,19 @@ from typing import Any
 from planner.errors import FileFormatError, InputError, UnknownNameError
 from planner.files import is_path, read_toml
 from planner.models import counts, flops
-from planner.models.transformer import FAMILIES, Transformer, check, from_shape, stack
+from planner.models.transformer import FAMILIES, Transformer, check, from_shape, stack, with_seq_len
 
-__all__ = ["FAMILIES", "Transformer", "counts", "flops", "from_shape", "load_model", "model_names", "stack"]
+__all__ = [
+    "FAMILIES",
+    "Transformer",
+    "counts",
+    "flops",
+    "from_shape",
+    "load_model",
+    "model_names",
+    "stack",
+    "with_seq_len",
+]
 
 PRESETS = Path(__file__).with_name("presets.toml")
 
@@ -65,7 +75,7 @@ def _is_config_folder(path: Path) -> bool:
 
 
 def load_model(name: str) -> Transformer:
-    """A model by preset name, `x-N`, a Hugging Face config.json (or its folder), or a TOML file.
+    """A model by preset name, `x-N`, a Hugging Face config.json or its folder, or a TOML file.
 
     Raises:
         UnknownNameError: no preset of that name.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from planner.errors import FileFormatError, InputError
 from planner.files import validate
-from planner.models.transformer import FAMILIES, FLAGS, Transformer, check
+from planner.models.transformer import FAMILIES, FLAGS, LARGEST, Transformer, check
 
 __all__ = ["Description", "from_description"]
 
@@ -34,9 +34,9 @@ class Description(BaseModel):
     vocab: Size = Field(gt=0, le=100_000_000)
     seq_len: Size = Field(gt=0, le=1_000_000_000)
     ffn: Size | None = Field(default=None, gt=0, le=100_000_000)
-    kv_heads: Size | None = Field(default=None, gt=0)
+    kv_heads: Size | None = Field(default=None, gt=0, le=LARGEST)
     head_dim: Size | None = Field(default=None, gt=0, le=1_000_000)
-    max_positions: Size | None = Field(default=None, ge=0)
+    max_positions: Size | None = Field(default=None, ge=0, le=LARGEST)
     gated: StrictBool | None = None
     rms_norm: StrictBool | None = None
     rotary: StrictBool | None = None
@@ -47,14 +47,14 @@ class Description(BaseModel):
     qk_norm: StrictBool | None = None
     embedding_norm: StrictBool | None = None
     experts: Size = Field(default=0, ge=0, le=1_000_000)
-    top_k: Size = Field(default=0, ge=0)
-    shared_experts: Size = Field(default=0, ge=0)
-    moe_ffn: Size = Field(default=0, ge=0)
-    dense_layers: Size | None = Field(default=None, ge=0)
-    q_lora_rank: Size = Field(default=0, ge=0)
-    kv_lora_rank: Size = Field(default=0, ge=0)
-    qk_rope_head_dim: Size = Field(default=0, ge=0)
-    v_head_dim: Size = Field(default=0, ge=0)
+    top_k: Size = Field(default=0, ge=0, le=LARGEST)
+    shared_experts: Size = Field(default=0, ge=0, le=LARGEST)
+    moe_ffn: Size = Field(default=0, ge=0, le=LARGEST)
+    dense_layers: Size | None = Field(default=None, ge=0, le=LARGEST)
+    q_lora_rank: Size = Field(default=0, ge=0, le=LARGEST)
+    kv_lora_rank: Size = Field(default=0, ge=0, le=LARGEST)
+    qk_rope_head_dim: Size = Field(default=0, ge=0, le=LARGEST)
+    v_head_dim: Size = Field(default=0, ge=0, le=LARGEST)
 
 
 def from_description(data: Any, path: Path | str, name: str) -> Transformer:

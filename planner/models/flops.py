@@ -61,10 +61,10 @@ def _six_nd(m: Transformer, sequences: Any, recompute: Any) -> Any:
 
 
 # megatron: every product of the model, whole attention, the recomputed forward counted where it is done
-#   (Narayanan et al. 2021, eq. 3: 96 B s l h^2 (1 + s/6h + V/16lh); without recompute Korthikanti et al. 2022).
-# palm: 6 N + 12 L H Q T a token (Chowdhery et al. 2022, arXiv 2204.02311, appendix B), N all parameters that a
-#   token meets, embedding and head included, as Hagemann et al. 2023 count; 2 Q is the size of a query head and
-#   a value head.
+#   (with it Narayanan et al. 2021, eq. 3: 96 B s l h^2 (1 + s/6h + V/16lh); without it Korthikanti et al. 2022).
+# palm: 6 N + 12 L H Q T a token (Chowdhery et al. 2022, arXiv 2204.02311, appendix B), N all parameters that
+#   a token meets, embedding and head included, as Hagemann et al. 2023 count; 2 Q is the size of a query head
+#   and a value head.
 # 6nd: 6 N a token (Kaplan et al. 2020).
 CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {
     "megatron": _megatron,
@@ -76,8 +76,8 @@ CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {
 def step_flops(m: Transformer, sequences: Any, convention: str = "palm", *, recompute: Any = False) -> Any:
     """FLOP of a step of `sequences`, forward and backward, by the way of counting that `convention` names.
 
-    sequences: global batch, a number or (n,); recompute: full activation recomputation, a flag or (n,), which
-    only "megatron" counts.
+    sequences: global batch, a number or (n,); recompute: full activation recomputation, a flag or (n,),
+    which only "megatron" counts.
 
     Raises:
         UnknownNameError: no such convention.

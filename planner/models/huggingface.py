@@ -73,7 +73,8 @@ def _common(c: Config, family: str, *, kv_absent: int | None = None) -> dict[str
     heads = c.size("num_attention_heads")
     out = {
         "family": family, "layers": c.size("num_hidden_layers"), "hidden": c.size("hidden_size"),
-        "heads": heads, "kv_heads": c.size("num_key_value_heads", heads, absent=kv_absent), "vocab": c.size("vocab_size"),
+        "heads": heads, "kv_heads": c.size("num_key_value_heads", heads, absent=kv_absent),
+        "vocab": c.size("vocab_size"),
         "seq_len": c.size("max_position_embeddings"), "tied": c.flag("tie_word_embeddings", False),
     }  # fmt: skip
     if c.data.get("head_dim") is not None:
@@ -95,8 +96,8 @@ def _gpt_neox(c: Config) -> dict[str, Any]:
 
 
 def _llama(c: Config) -> dict[str, Any]:
-    own = {"ffn": c.size("intermediate_size"), "mlp_bias": c.flag("mlp_bias", False)}
-    return _common(c, "llama") | _biases(c) | own
+    common = _common(c, "llama") | _biases(c)
+    return common | {"ffn": c.size("intermediate_size"), "mlp_bias": c.flag("mlp_bias", False)}
 
 
 def _mistral(c: Config) -> dict[str, Any]:
@@ -108,8 +109,8 @@ def _qwen2(c: Config) -> dict[str, Any]:
 
 
 def _qwen3(c: Config) -> dict[str, Any]:
-    own = {"ffn": c.size("intermediate_size"), "qk_norm": True, "head_dim": c.size("head_dim", 128)}
-    return _common(c, "llama") | _biases(c) | own
+    common = _common(c, "llama") | _biases(c)
+    return common | {"ffn": c.size("intermediate_size"), "qk_norm": True, "head_dim": c.size("head_dim", 128)}
 
 
 def _mixtral(c: Config) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.errors import InputError
 
-__all__ = ["FAMILIES", "Transformer", "check", "from_shape", "stack"]
+__all__ = ["FAMILIES", "Transformer", "check", "from_shape", "stack", "with_seq_len"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +88,9 @@ def check(model: Transformer) -> Transformer:
         if not isinstance(getattr(m, name), bool):
             raise InputError(f"{who}: {name} is {getattr(m, name)!r}; allowed: true or false")
     if m.num_heads % m.num_kv_heads:
-        raise InputError(f"{who}: num_heads is {m.num_heads}; allowed: multiples of num_kv_heads, {m.num_kv_heads}")
+        raise InputError(f"{who}: num_heads {m.num_heads} isn't a multiple of num_kv_heads {m.num_kv_heads}")
     if m.num_dense_layers > m.num_layers:
-        raise InputError(f"{who}: num_dense_layers is {m.num_dense_layers}; allowed: up to {m.num_layers} layers")
+        raise InputError(f"{who}: num_dense_layers {m.num_dense_layers} is over num_layers {m.num_layers}")
     if m.num_dense_layers and not m.ffn:
         raise InputError(f"{who}: ffn is 0; allowed: 1 or more, for there are dense layers")
     if m.num_dense_layers < m.num_layers and not (m.moe_ffn and 0 < m.top_k <= m.num_experts):
@@ -178,3 +178,9 @@ def from_shape(
     else:
         model = replace(model, num_dense_layers=layers)
     return check(model)
+
+
+def with_seq_len(model: Transformer, seq_len: int) -> Transformer:
+    """The same model trained on another sequence length; a learned position table grows where it must."""
+    positions = max(model.max_positions, seq_len) if model.max_positions else 0
+    return check(replace(model, seq_len=seq_len, max_positions=positions))

@@ -1,6 +1,6 @@
 """The space of layouts, and the search through all of it."""
 
-from planner.search.recommend import OBJECTIVES, Recommendation, largest_part, pareto_front, recommend
+from planner.search.ranking import OBJECTIVES, Recommendation, largest_part, pareto_front, recommend
 from planner.search.space import Fixed, default_attention, default_precision, enumerate_layouts
 
 __all__ = [

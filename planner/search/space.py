@@ -118,7 +118,7 @@ def enumerate_layouts(
     global_batch: int,
     precision: Precision,
     attention: Attention,
-    fixed: Fixed = Fixed(),
+    fixed: Fixed,
 ) -> Layouts:
     """Every legal layout, within what is fixed. Without a pipeline the schedule is called 1f1b.
 

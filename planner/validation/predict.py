@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from planner.estimate import estimate
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split, choice
 from planner.legality import first_broken
-from planner.models import FAMILIES, Transformer, from_shape, load_model, stack
+from planner.models import FAMILIES, Transformer, from_shape, load_model, stack, with_seq_len
 from planner.models.flops import step_flops
 from planner.schedules import get_schedule
 from planner.validation.defaults import candidates, filled_cells, framework_name
@@ -72,7 +72,7 @@ class Models:
             name = run["model"]
             beside = run.path.parent / name
             model = load_model(str(beside) if Path(name).suffix in (".toml", ".json") else name)
-            return replace(model, seq_len=run["seq_len"]) if run["seq_len"] else model
+            return with_seq_len(model, run["seq_len"]) if run["seq_len"] else model
         for column in ("hidden", "heads", "vocab", "seq_len"):
             if run[column] is None:
                 raise InputError(f"column {column} is empty, but layers are given")

@@ -94,7 +94,7 @@ def recommend(
     global_batch: int,
     precision: Precision,
     attention: Attention,
-    fixed: Fixed = Fixed(),
+    fixed: Fixed | None = None,
     top: int = 5,
     objective: str = "time",
 ) -> Recommendation:
@@ -109,7 +109,13 @@ def recommend(
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
     layouts = enumerate_layouts(
-        model, cluster, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed
+        model,
+        cluster,
+        gpus=gpus,
+        global_batch=global_batch,
+        precision=precision,
+        attention=attention,
+        fixed=fixed or Fixed(),
     )
     result = estimate_all(model, cluster, framework, layouts)
     step, memory, fits = result.step_time_s, result.memory_bytes, result.fits

@@ -1,0 +1,123 @@
+"""The command line as a user meets it: exit codes, one-line faults, JSON and nothing else, a fast start."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ASK = ["recommend", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "2048"]
+
+
+def planner(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_recommend_prints_the_answer():
+    done = planner(*ASK)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for text in ("Run this: dp ", "Why the rest lost", "How accurate", "GiB"):
+        assert text in done.stdout
+
+
+def test_recommend_json_has_the_documented_keys():
+    done = planner(*ASK, "--json", "--top", "3")
+    record = json.loads(done.stdout)
+    documented = (ROOT / "docs" / "json.md").read_text()
+    best = record["best"][0]
+    assert len(record["best"]) == 3
+    for key in [*record, *best, *best["layout"], *best["time_s"], *best["memory_parts_gib"]]:
+        assert f"`{key}`" in documented, key
+    assert sum(best["time_s"].values()) == pytest.approx(best["step_time_s"])
+    assert sum(best["memory_parts_gib"].values()) == pytest.approx(best["memory_gib"])
+
+
+def test_estimate_validate_models_clusters_json():
+    layout = ["--tp", "8", "--pp", "8", "--dp", "2", "--global-batch", "64", "--recompute", "full"]
+    one = json.loads(planner("estimate", "gpt3-175b", "--cluster", "selene", *layout, "--json").stdout)
+    assert one["fits"] is True
+    assert one["gpus"] == 128
+    assert "x-160" not in planner("models", "--json").stdout
+    assert json.loads(planner("models", "x-160", "--json").stdout)["num_layers"] == 160
+    cluster = json.loads(planner("clusters", "selene", "--json").stdout)
+    assert cluster["accelerator"]["sources"]
+    scores = json.loads(planner("validate", "--json").stdout)
+    assert set(scores) == {"sources", "overall", "filled_cells", "unpredicted"}
+    keys = {"rows", "timed_rows", "mape", "bias", "max_error", "rank_correlation", "regret", "oom_accuracy",
+            "oom_missed", "oom_false", "memory_rows", "memory_mape"}  # fmt: skip
+    assert keys <= set(scores["overall"])
+
+
+def test_predictions_file_has_a_row_a_run(tmp_path, reference_runs):
+    out = tmp_path / "out.csv"
+    done = planner("validate", str(reference_runs("korthikanti_2022_a100.csv")), "--predictions", str(out))
+    assert done.returncode == 0, done.stderr
+    lines = out.read_text().splitlines()
+    assert len(lines) == 11
+    assert lines[0].startswith("source,run,predicted_step_time_s")
+
+
+BAD = [
+    (["recommend", "lama-13b", *ASK[2:]], "llama-13b"),
+    ([*ASK[:3], "dgx-a100", *ASK[4:]], "dgx-a100-80gb"),
+    ([*ASK[:5], "0", *ASK[6:]], "gpus is 0"),
+    ([*ASK[:5], "-8", *ASK[6:]], "gpus is -8"),
+    ([*ASK[:5], "6.5", *ASK[6:]], "--gpus"),
+    ([*ASK[:5], "many", *ASK[6:]], "--gpus"),
+    ([*ASK[:5], "10007", *ASK[6:]], "near by"),
+    ([*ASK[:7], "0"], "global_batch is 0"),
+    (["estimate", "llama-13b", "--cluster", "selene", "--dp", "2", "--global-batch", "7"], "divisible"),
+    ([*ASK, "--network", "infinibad-hdr"], "infiniband-hdr"),
+    ([*ASK, "--framework", "megatron"], "megatron-lm"),
+    ([*ASK, "--precision", "fp8"], "fp8"),
+    ([*ASK, "--recompute", "some"], "selective"),
+    ([*ASK, "--schedule", "1f2b"], "1f1b"),
+    ([*ASK, "--objective", "beauty"], "time"),
+    (["validate", "nothing.csv"], "nothing.csv"),
+    (["validate", "--predictions", "/nonexistent/x.csv"], "/nonexistent"),
+    (["models", "nothing.json"], "nothing.json"),
+    (["recommend"], "model"),
+    (["dance"], "dance"),
+]
+
+
+@pytest.mark.parametrize(("args", "named"), BAD, ids=[" ".join(a)[-40:] for a, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(args, named):
+    done = planner(*args)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_fits_is_exit_code_1_with_the_nearest_miss():
+    done = planner("recommend", "megatron-1t", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "8")
+    assert done.returncode == 1
+    assert "Nearest miss" in done.stdout
+
+
+def test_help_imports_nothing_heavy():
+    probe = (
+        "import sys; sys.argv = ['planner', '--help']\n"
+        "from planner.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('numpy', 'scipy', 'pandas', 'matplotlib', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_readme_commands_run():
+    """Every `planner` line of the README's code blocks."""
+    lines = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
+    commands = [line.split() for line in lines if line.startswith("planner ")]
+    assert len(commands) >= 4
+    for command in commands:
+        done = planner(*command[1:])
+        assert done.returncode == 0, (command, done.stderr)

@@ -1,0 +1,51 @@
+"""Hugging Face configs as their repositories give them, cut to the fields that carry sizes, with known counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def hf(model_type: str, layers: int, hidden: int, heads: int, ffn: int, vocab: int, **more: Any) -> dict[str, Any]:
+    return {
+        "model_type": model_type,
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "intermediate_size": ffn,
+        "vocab_size": vocab,
+        "max_position_embeddings": 2048,
+        **more,
+    }
+
+
+GPT2 = {
+    "model_type": "gpt2",
+    "n_layer": 12,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_inner": None,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
+BLOOM = {"model_type": "bloom", "n_layer": 24, "hidden_size": 1024, "n_head": 16, "vocab_size": 250880}
+OPT = hf("opt", 12, 768, 12, 0, 50272, ffn_dim=3072, word_embed_proj_dim=768)
+LLAMA = hf("llama", 32, 4096, 32, 11008, 32000, num_key_value_heads=None)
+MISTRAL = hf("mistral", 32, 4096, 32, 14336, 32000, sliding_window=4096)
+MIXTRAL = hf("mixtral", 32, 4096, 32, 14336, 32000, num_local_experts=8, num_experts_per_tok=2)
+QWEN2 = hf("qwen2", 24, 896, 14, 4864, 151936, num_key_value_heads=2, tie_word_embeddings=True)
+QWEN3 = hf("qwen3", 28, 1024, 16, 3072, 151936, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True)
+QWEN3_MOE = hf(
+    "qwen3_moe", 48, 2048, 32, 6144, 151936, num_key_value_heads=4, head_dim=128, num_experts=128,
+    num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1, mlp_only_layers=[],
+)  # fmt: skip
+DEEPSEEK_V3 = hf(
+    "deepseek_v3", 61, 7168, 128, 18432, 129280, num_key_value_heads=128, moe_intermediate_size=2048,
+    first_k_dense_replace=3, n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8, q_lora_rank=1536,
+    kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, num_nextn_predict_layers=1,
+)  # fmt: skip
+PYTHIA = hf("gpt_neox", 6, 512, 8, 2048, 50304, use_parallel_residual=True)
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    str(c["model_type"]): c
+    for c in (GPT2, BLOOM, OPT, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, DEEPSEEK_V3, PYTHIA)
+}

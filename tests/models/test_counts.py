@@ -1,0 +1,90 @@
+"""Parameter counts beside published ones; sums of parts; tables equal to single models."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.models import counts, load_model, model_names
+
+PUBLISHED = list(
+    csv.DictReader(Path(__file__).with_name("published_params.csv").read_text(encoding="utf-8").splitlines())
+)
+
+# Narayanan et al. 2021, arXiv 2104.04473, Table 1, in billions to one decimal; the last one of Korthikanti et al. 2022.
+ROUNDED = {
+    "megatron-1.7b": 1.7,
+    "megatron-3.6b": 3.6,
+    "megatron-7.5b": 7.5,
+    "megatron-18b": 18.4,
+    "megatron-39b": 39.1,
+    "megatron-76b": 76.1,
+    "megatron-145b": 145.6,
+    "megatron-310b": 310.1,
+    "megatron-530b": 529.6,
+    "megatron-1t": 1008.0,
+    "megatron-22b": 22.1,
+}
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=[r["model"] for r in PUBLISHED])
+def test_total_is_the_published_one(row: dict[str, str]) -> None:
+    assert int(counts.total_params(load_model(row["model"]))) == int(row["params"]), row["source"]
+
+
+@pytest.mark.parametrize(("name", "billions"), ROUNDED.items())
+def test_total_rounds_to_the_papers(name: str, billions: float) -> None:
+    assert counts.total_params(load_model(name)) / 1e9 == pytest.approx(billions, abs=0.075)
+
+
+def test_every_preset_loads_and_its_name_is_near_its_size() -> None:
+    for name in model_names():
+        model = load_model(name)
+        assert model.name == name
+        size = name.rsplit("-", 1)[-1]
+        unit = {"m": 1e6, "b": 1e9, "t": 1e12}.get(size[-1])
+        if unit and size[:-1].replace(".", "").isdecimal() and name != "qwen2-0.5b":
+            # LLaMA's 30B has 32.5; MPT's names are round.
+            assert counts.total_params(model) == pytest.approx(float(size[:-1]) * unit, rel=0.32), name
+
+
+def test_active_params_published() -> None:
+    # Mixtral 12.9B (arXiv 2401.04088), DeepSeek-V3 37B (arXiv 2412.19437).
+    assert counts.active_params(load_model("mixtral-8x7b")) / 1e9 == pytest.approx(12.9, abs=0.05)
+    assert counts.active_params(load_model("deepseek-v3")) / 1e9 == pytest.approx(37.0, abs=0.6)
+
+
+def test_x_160_of_lamy_poirier() -> None:
+    # arXiv 2106.02679, Table 5.1: 1.26 trillion parameters, embeddings left out.
+    model = load_model("x-160")
+    layers = model.num_layers * counts.dense_layer_params(model)
+    assert layers == pytest.approx(12 * 160**5, rel=1e-4)
+    assert (model.num_heads, model.head_dim, model.hidden, model.seq_len) == (80, 320, 25600, 2560)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_total_is_the_sum_of_its_parts(name: str) -> None:
+    m = load_model(name)
+    sparse = m.num_layers - m.num_dense_layers
+    dense_layer = counts.attention_params(m) + counts.mlp_params(m) + 2 * counts.norm_params(m)
+    sparse_layer = (
+        counts.attention_params(m)
+        + counts.router_params(m)
+        + m.num_experts * counts.expert_params(m)
+        + counts.shared_expert_params(m)
+        + 2 * counts.norm_params(m)
+    )
+    outside = counts.embedding_params(m) + counts.final_norm_params(m) + counts.head_params(m)
+    assert counts.total_params(m) == m.num_dense_layers * dense_layer + sparse * sparse_layer + outside
+    assert sparse or counts.active_params(m) == counts.total_params(m)
+
+
+def test_bloom_norm_and_tied_head() -> None:
+    bloom = load_model("bloom-176b")
+    assert counts.embedding_params(bloom) == 250880 * 14336 + 2 * 14336
+    assert counts.head_params(bloom) == 0
+    assert counts.head_params(load_model("llama-7b")) == 32000 * 4096
+    assert isinstance(counts.total_params(bloom), (int, np.integer))

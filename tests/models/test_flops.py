@@ -1,0 +1,94 @@
+"""FLOP by operation and by convention, beside the papers' formulas and a paper's measured utilization."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.errors import UnknownNameError
+from planner.models import counts, from_shape, load_model, model_names
+from planner.models.flops import forward_flops, step_flops
+
+RUNS = Path(__file__).parents[2] / "measured_runs"
+GPT = [n for n in model_names() if n.startswith(("gpt", "megatron"))]
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    return [r for r in csv.DictReader((RUNS / name).read_text(encoding="utf-8").splitlines()) if r["step_time_s"]]
+
+
+def model_of(row: dict[str, str]) -> Any:
+    sizes = {c: int(row[c]) for c in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq_len")}
+    return from_shape(family=row["family"], **sizes)
+
+
+@pytest.mark.parametrize("name", GPT)
+def test_megatron_is_narayanan_eq_3_and_korthikantis_without_recompute(name: str) -> None:
+    m = load_model(name)
+    B, s, layers, h, V = 1536, m.seq_len, m.num_layers, m.hidden, m.vocab
+    eq3 = 96 * B * s * layers * h**2 * (1 + s / (6 * h) + V / (16 * layers * h))
+    model_flop = 72 * B * s * layers * h**2 * (1 + s / (6 * h) + V / (12 * layers * h))
+    assert step_flops(m, B, "megatron", recompute=True) == pytest.approx(eq3, rel=1e-12)
+    assert step_flops(m, B, "megatron") == pytest.approx(model_flop, rel=1e-12)
+
+
+def test_narayanan_table_1_throughput() -> None:
+    # The times in the file come from the table's TFLOP/s by eq. 3; the table prints whole TFLOP/s.
+    for row in rows("narayanan_2021_a100.csv"):
+        flop = step_flops(model_of(row), int(row["global_batch"]), "megatron", recompute=True)
+        rate = flop / float(row["step_time_s"]) / int(row["n_gpus"]) / 1e12
+        assert rate == pytest.approx(float(row["tflops_per_gpu"]), rel=0.03), row["run"]
+
+
+def test_palm_gives_hagemanns_utilization() -> None:
+    """N holds embedding and head: without either one the ratio would be off by 1.5 to 10 %.
+
+    The file's time and its utilization are averages over different steps, so single runs stray.
+    """
+    table = [r for r in rows("hagemann_llama_a100.csv") if r["mfu"]]
+    flop = np.array([step_flops(model_of(r), int(r["global_batch"]), "palm") for r in table])
+    given = np.array([[float(r[c]) for c in ("step_time_s", "n_gpus", "mfu")] for r in table])
+    error = flop / (given[:, 0] * given[:, 1] * 312e12) / given[:, 2] - 1
+    assert len(table) == 239
+    assert abs(np.median(error)) < 2e-4
+    assert np.mean(abs(error) < 1.2e-3) > 0.9
+    assert np.max(abs(error)) < 0.02
+
+
+def test_6nd_and_palm() -> None:
+    m = load_model("llama-13b")
+    n = 13_015_864_320
+    assert step_flops(m, 2, "6nd") == pytest.approx(6 * n * 4096)
+    assert step_flops(m, 2, "palm") == pytest.approx((6 * n + 12 * 40 * 5120 * 2048) * 4096)
+    moe = load_model("mixtral-8x7b")
+    assert step_flops(moe, 1, "6nd") == pytest.approx(6 * counts.active_params(moe) * 8192)
+
+
+def test_unknown_convention() -> None:
+    with pytest.raises(UnknownNameError, match="palm"):
+        step_flops(load_model("gpt2"), 1, "plam")
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_products_are_two_flop_a_weight_and_token(name: str) -> None:
+    """Every matrix's FLOP is 2 x parameters x tokens, so biases, norms and tables are all that is left over."""
+    m = replace(load_model(name), qkv_bias=False, output_bias=False, mlp_bias=False, qk_norm=False)
+    m = replace(m, rms_norm=True, tied=False, max_positions=0, embedding_norm=False)
+    flop = forward_flops(m)
+    products = sum(f for op, f in flop.items() if op not in ("attention_scores", "attention_values"))
+    latents = m.num_layers * (m.q_lora_rank + m.kv_lora_rank) if m.kv_lora_rank else 0
+    norms = (2 * m.num_layers + 1) * counts.norm_params(m) + latents
+    weights = counts.active_params(m) - norms - m.vocab * m.hidden
+    assert products == pytest.approx(2.0 * weights * m.seq_len, rel=1e-12)
+
+
+def test_causal_halves_attention_alone() -> None:
+    m = load_model("deepseek-v3")
+    whole, half = forward_flops(m), forward_flops(m, causal=True)
+    for op, flop in whole.items():
+        assert half[op] == (flop / 2 if op in ("attention_scores", "attention_values") else flop)

@@ -1,0 +1,165 @@
+"""config.json files: known counts, the traps of each model type, one-line faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.errors import FileFormatError, UnknownNameError
+from planner.models import counts, load_model
+from tests.models.configs import BLOOM, CONFIGS, DEEPSEEK_V3, GPT2, LLAMA, MISTRAL, OPT, PYTHIA, QWEN3_MOE
+
+# Parameters of the checkpoints on the Hugging Face hub; Pythia's also in its README (EleutherAI/pythia).
+CHECKPOINTS: list[tuple[str, dict[str, Any], int]] = [
+    ("gpt2", GPT2, 124_439_808),
+    ("bigscience/bloom-560m", BLOOM, 559_214_592),
+    ("bigscience/bloom-7b1", BLOOM | {"n_layer": 30, "hidden_size": 4096, "n_head": 32}, 7_069_016_064),
+    ("facebook/opt-125m", OPT, 125_239_296),
+    ("huggyllama/llama-7b", LLAMA, 6_738_415_616),
+    ("mistralai/Mistral-7B-v0.1", MISTRAL, 7_241_732_096),
+    ("mistralai/Mixtral-8x7B-v0.1", CONFIGS["mixtral"], 46_702_792_704),
+    ("Qwen/Qwen2-0.5B", CONFIGS["qwen2"], 494_032_768),
+    ("Qwen/Qwen3-0.6B", CONFIGS["qwen3"], 596_049_920),
+    ("Qwen/Qwen3-30B-A3B", QWEN3_MOE, 30_532_122_624),
+    ("deepseek-ai/DeepSeek-V3", DEEPSEEK_V3, 671_026_419_200 - 58 * 256),
+    ("EleutherAI/pythia-70m", PYTHIA, 70_426_624),
+]
+
+
+def params(path: str) -> int:
+    return int(counts.total_params(load_model(path)))
+
+
+@pytest.mark.parametrize(("name", "config", "expected"), CHECKPOINTS, ids=[c[0] for c in CHECKPOINTS])
+def test_checkpoints(name: str, config: dict[str, Any], expected: int, write: Any) -> None:
+    assert params(write(config)) == expected
+
+
+def test_every_model_type_is_covered() -> None:
+    from planner.models.huggingface import MODEL_TYPES
+
+    assert set(MODEL_TYPES) == set(CONFIGS)
+
+
+def test_folder_and_name(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(GPT2)
+    assert load_model(str(tmp_path)).name == tmp_path.name
+    monkeypatch.chdir(tmp_path.parent)
+    assert load_model(tmp_path.name).num_layers == 12
+    assert load_model(write(GPT2, "mine.json")).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("config", "kv_heads"),
+    [
+        (LLAMA, 32),
+        ({k: v for k, v in LLAMA.items() if k != "num_key_value_heads"}, 32),
+        (LLAMA | {"num_key_value_heads": 4}, 4),
+        (MISTRAL, 8),
+        (MISTRAL | {"num_key_value_heads": None}, 32),
+        (CONFIGS["mixtral"], 8),
+    ],
+)
+def test_kv_heads_absent_and_null(config: dict[str, Any], kv_heads: int, write: Any) -> None:
+    assert load_model(write(config)).num_kv_heads == kv_heads
+
+
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_tying_follows_the_type_unless_said(model_type: str, write: Any) -> None:
+    config = {k: v for k, v in CONFIGS[model_type].items() if k != "tie_word_embeddings"}
+    default = model_type in ("gpt2", "bloom", "opt")
+    assert load_model(write(config)).tied is default
+    assert load_model(write(config | {"tie_word_embeddings": None})).tied is default
+    assert load_model(write(config | {"tie_word_embeddings": not default})).tied is not default
+
+
+def test_text_config(write: Any) -> None:
+    nested = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"hidden_size": 1024}}
+    assert params(write(nested)) == 6_738_415_616
+    outer = {"model_type": "mistral3", "text_config": LLAMA, "tie_word_embeddings": True}
+    assert load_model(write(outer)).tied is True
+
+
+def test_head_dim_is_taken_from_the_file(write: Any) -> None:
+    assert load_model(write(MISTRAL | {"hidden_size": 5120, "head_dim": 128})).head_dim == 128
+    assert load_model(write(MISTRAL | {"head_dim": None})).head_dim == 128
+    assert load_model(write(LLAMA | {"num_attention_heads": 33, "head_dim": 64})).head_dim == 64
+
+
+def test_llama_biases(write: Any) -> None:
+    plain = params(write(LLAMA))
+    assert params(write(LLAMA | {"attention_bias": True})) - plain == 32 * 4 * 4096
+    assert params(write(LLAMA | {"mlp_bias": True})) - plain == 32 * (2 * 11008 + 4096)
+
+
+def test_qwen3_moe_dense_layers(write: Any) -> None:
+    assert load_model(write(QWEN3_MOE | {"decoder_sparse_step": 2})).num_dense_layers == 24
+    assert load_model(write(QWEN3_MOE | {"mlp_only_layers": [0, 47, 47, 99]})).num_dense_layers == 2
+    assert load_model(write(QWEN3_MOE | {"mlp_only_layers": None, "num_experts": 0})).num_dense_layers == 48
+
+
+def test_deepseek_ranks_absent_and_null(write: Any) -> None:
+    assert load_model(write(DEEPSEEK_V3 | {"q_lora_rank": None})).q_lora_rank == 0
+    left = {k: v for k, v in DEEPSEEK_V3.items() if k not in ("q_lora_rank", "first_k_dense_replace")}
+    assert load_model(write(left)) == load_model(write(DEEPSEEK_V3))
+    model = load_model(write(DEEPSEEK_V3))
+    assert (model.head_dim, model.v_head_dim, model.num_dense_layers) == (192, 128, 3)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (LLAMA | {"model_type": "mamba"}, "model_type is 'mamba'.*gpt2.*llama"),
+        (LLAMA | {"model_type": ["llama"]}, "model_type"),
+        ({}, "model_type is missing"),
+        ({"text_config": {"hidden_size": 3}}, "model_type is missing"),
+        ({k: v for k, v in LLAMA.items() if k != "hidden_size"}, "hidden_size is missing"),
+        (LLAMA | {"hidden_size": "4096"}, "hidden_size is '4096'"),
+        (LLAMA | {"hidden_size": 4096.0}, "hidden_size is 4096.0"),
+        (LLAMA | {"hidden_size": True}, "hidden_size is True"),
+        (LLAMA | {"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        (LLAMA | {"num_attention_heads": -1}, "num_attention_heads is -1"),
+        (LLAMA | {"num_attention_heads": 33}, "hidden_size is 4096.*33"),
+        (LLAMA | {"num_key_value_heads": 5}, "num_heads 32.*num_kv_heads 5"),
+        (LLAMA | {"vocab_size": 10**30}, "vocab_size"),
+        (LLAMA | {"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'"),
+        (LLAMA | {"num_hidden_layers": 100_000, "hidden_size": 32 * 10**5, "intermediate_size": 10**8}, "1e18"),
+        (CONFIGS["mixtral"] | {"num_experts_per_tok": 9}, "top_k 9"),
+        (QWEN3_MOE | {"mlp_only_layers": [[1]]}, "mlp_only_layers"),
+        (QWEN3_MOE | {"num_hidden_layers": 10**9}, "layers"),
+        (DEEPSEEK_V3 | {"attention_bias": True}, "attention_bias"),
+        (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
+        (OPT | {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
+        (OPT | {"do_layer_norm_before": False}, "do_layer_norm_before"),
+        ("[1, 2]", "object"),
+        ('{"model_type": "llama", ', "not valid JSON"),
+        ("", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+    ],
+)
+def test_faults_are_one_line_with_path_and_field(config: Any, says: str, write: Any) -> None:
+    path = write(config)
+    with pytest.raises(FileFormatError, match=says) as caught:
+        load_model(path)
+    message = str(caught.value)
+    assert message.startswith(path)
+    assert "\n" not in message
+    assert len(message) < len(path) + 300
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    for name in (str(tmp_path), str(tmp_path / "no.json"), "no/such", "bad\0name.json", "../"):
+        with pytest.raises(FileFormatError):
+            load_model(name)
+    for name in ("", "gtp2", "x-", "x-1.5", "\0", "x" * 5000):
+        with pytest.raises(UnknownNameError):
+            load_model(name)
+
+
+def test_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(FileFormatError, match="UTF-8"):
+        load_model(str(path))

@@ -1,0 +1,127 @@
+"""Search: the same answer as brute force over one layout at a time; the findings of Hagemann et al. 2023."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from planner.errors import InputError, LayoutError
+from planner.estimate import estimate
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Attention, Layouts, Precision, Recompute
+from planner.legality import legal
+from planner.models import from_shape, load_model
+from planner.search import Fixed, enumerate_layouts, pareto_front, recommend
+from planner.search.ranking import estimate_all
+from planner.search.space import default_attention
+
+CLUSTER = load_cluster("dgx-a100-80gb")
+MEGATRON = load_framework("megatron-lm")
+SMALL = from_shape(family="llama", layers=6, hidden=512, ffn=1024, heads=8, kv_heads=4, vocab=32000, seq_len=512)
+COMMON = {"precision": Precision.BF16, "attention": Attention.FLASH2}
+
+
+def brute_force(gpus: int, batch: int) -> set[tuple[int, ...]]:
+    """Every legal layout found by trying all small numbers, one at a time."""
+    found = set()
+    small = range(1, gpus + 1)
+    for dp, tp, pp, cp, mb, v in product(small, small, small, (1, 2), range(1, batch + 1), range(1, 7)):
+        if dp * tp * pp * cp != gpus:
+            continue
+        for schedule, zero, mode, sp, split in product(
+            ("gpipe", "1f1b", "interleaved"), range(4), (Recompute.NONE, Recompute.FULL), (False, True), (0, 1)
+        ):
+            trivial = (pp == 1 and (schedule != "1f1b" or split)) or (tp == 1 and sp) or (dp * cp == 1 and zero)
+            if trivial:
+                continue
+            layouts = Layouts.of(
+                schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, virtual_stages=v, micro_batch=mb, global_batch=batch,
+                zero=zero, recompute=mode, sequence_parallel=sp, layer_split=split,
+            )  # fmt: skip
+            if legal(SMALL, CLUSTER, layouts)[0]:
+                code = ("gpipe", "1f1b", "interleaved").index(schedule)
+                found.add((dp, tp, pp, cp, mb, v, code, zero, int(mode), int(sp), split))
+    return found
+
+
+def test_the_space_is_what_brute_force_finds():
+    layouts = enumerate_layouts(SMALL, CLUSTER, gpus=4, global_batch=4, fixed=Fixed(), **COMMON)
+    columns = [
+        layouts.dp, layouts.tp, layouts.pp, layouts.cp, layouts.micro_batch, layouts.virtual_stages, layouts.schedule,
+        layouts.zero, layouts.recompute, layouts.sequence_parallel.astype(int), layouts.layer_split,
+    ]  # fmt: skip
+    rows = list(zip(*(c.tolist() for c in columns), strict=True))
+    assert len(rows) == len(set(rows))
+    assert set(rows) == brute_force(4, 4)
+
+
+def test_the_best_is_the_least_of_all_estimated_one_by_one():
+    found = recommend(SMALL, CLUSTER, MEGATRON, gpus=4, global_batch=8, **COMMON)
+    layouts = found.estimate.layouts
+    one_by_one = [estimate(SMALL, CLUSTER, MEGATRON, layouts.take(slice(i, i + 1))) for i in range(len(layouts))]
+    times = np.array([e.step_time_s[0] for e in one_by_one])
+    fits = np.array([e.fits[0] for e in one_by_one])
+    assert times[found.best[0]] == times[fits].min()
+    assert np.all(np.diff(found.estimate.step_time_s[found.best]) >= 0)
+
+
+def test_the_result_does_not_depend_on_the_chunk(monkeypatch):
+    layouts = enumerate_layouts(SMALL, CLUSTER, gpus=8, global_batch=16, fixed=Fixed(), **COMMON)
+    whole = estimate(SMALL, CLUSTER, MEGATRON, layouts)
+    monkeypatch.setattr("planner.search.ranking.CHUNK", 7)
+    pieces = estimate_all(SMALL, CLUSTER, MEGATRON, layouts)
+    assert np.array_equal(whole.step_time_s, pieces.step_time_s)
+    assert np.array_equal(whole.memory_bytes, pieces.memory_bytes)
+
+
+def test_the_front_is_what_nothing_beats():
+    rng = np.random.default_rng(0)
+    time, memory = rng.random(200), rng.random(200)
+    front = set(pareto_front(time, memory).tolist())
+    for i in range(200):
+        beaten = np.any((time <= time[i]) & (memory <= memory[i]) & ((time < time[i]) | (memory < memory[i])))
+        assert (i in front) == (not beaten)
+
+
+def test_what_is_fixed_stays_fixed():
+    fixed = Fixed(tp=(2,), pp=(2,), recompute=(Recompute.FULL,), zero=(1,))
+    layouts = recommend(SMALL, CLUSTER, MEGATRON, gpus=8, global_batch=16, fixed=fixed, **COMMON).estimate.layouts
+    assert set(layouts.tp) == set(layouts.pp) == {2}
+    assert set(layouts.recompute) == {int(Recompute.FULL)}
+
+
+def test_numbers_out_of_range_and_no_legal_layout():
+    with pytest.raises(InputError, match="gpus is 0"):
+        recommend(SMALL, CLUSTER, MEGATRON, gpus=0, global_batch=8, **COMMON)
+    with pytest.raises(LayoutError, match="near by"):
+        recommend(SMALL, CLUSTER, MEGATRON, gpus=7, global_batch=4, **COMMON)
+    with pytest.raises(InputError, match="4480"):
+        recommend(SMALL, load_cluster("selene"), MEGATRON, gpus=4488, global_batch=8, **COMMON)
+
+
+def hagemann(name: str) -> object:
+    """A LLaMA of Hagemann et al. 2023 with its vocabulary of 128,000."""
+    m = load_model(name)
+    return from_shape(family="llama", layers=m.num_layers, hidden=m.hidden, ffn=m.ffn, heads=m.num_heads,
+                      kv_heads=m.num_heads, vocab=128000, seq_len=2048)  # fmt: skip
+
+
+# The paper's search space: ZeRO-1, no context parallelism, no interleaving, powers of two.
+PAPER = {"cp": (1,), "zero": (1,), "virtual_stages": (1,), "schedule": ("1f1b",), "micro_batch": (1, 2, 4, 8)}
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("llama-13b", 64), ("llama-30b", 256), ("llama-65b", 128)])
+def test_findings_of_hagemann(name, gpus):
+    """arXiv 2311.05610: without checkpointing where it fits, little tensor parallelism, pipeline before it."""
+    fixed = Fixed(tp=(1, 2, 4, 8), pp=(1, 2, 4, 8), sequence_parallel=(False,), **PAPER)
+    found = recommend(hagemann(name), CLUSTER, MEGATRON, gpus=gpus, global_batch=2048, fixed=fixed, **COMMON)
+    row = found.estimate.layouts.row(int(found.best[0]))
+    assert row["recompute"] == "none"
+    assert row["micro_batch"] == 1
+    assert row["tp"] <= 2
+    assert row["tp"] <= row["pp"]
+
+
+def test_default_attention_is_the_faster_flash():
+    assert default_attention(CLUSTER) is Attention.FLASH2
+    assert default_attention(load_cluster("dgx-h100")) is Attention.FLASH3
