@@ -31,7 +31,7 @@ class Parameter:
     high: float
 
 
-COMMON = [
+A100 = [
     Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95),
     Parameter("efficiency:kernel_latency_s", 1e-6, 15e-6),
     Parameter("efficiency:memory_fraction", 0.4, 0.95),
@@ -41,9 +41,6 @@ COMMON = [
     Parameter("node_link:latency_s", 1e-6, 300e-6),
     Parameter("network:fraction", 0.1, 0.95),
     Parameter("network:latency_s", 1e-6, 300e-6),
-]
-A100 = [
-    *COMMON,
     Parameter("efficiency:flash_forward.flash1", 0.1, 0.6),
     Parameter("efficiency:flash_backward.flash1", 0.1, 0.6),
     Parameter("efficiency:attention_matrix_fraction", 0.1, 0.8),
@@ -52,16 +49,10 @@ A100 = [
     Parameter("megatron-lm:sharded_bandwidth", 0.05, 1.0),
 ]
 H100 = [
-    *[
-        p
-        for p in COMMON
-        if p.path
-        not in ("efficiency:kernel_latency_s", "efficiency:memory_fraction", "node_link:fraction", "network:latency_s")
-    ],
+    Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95),
     Parameter("efficiency:matrix_fraction.fp8", 0.2, 0.9),
-    Parameter("efficiency:flash_forward.flash3", 0.15, 0.75),
-    Parameter("efficiency:flash_backward.flash3", 0.15, 0.7),
-    Parameter("megatron-core:host_layer_forward_s", 0.0, 3e-3),
+    Parameter("efficiency:flash_forward.flash2", 0.15, 0.75),
+    Parameter("efficiency:flash_backward.flash2", 0.1, 0.7),
     Parameter("megatron-core:overlap_tensor", 0.0, 0.95),
 ]
 SETS = {"dgx-a100": A100, "dgx-h100": H100}

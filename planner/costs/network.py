@@ -111,9 +111,9 @@ def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any) -> Array:
     stride = layouts.tp * layouts.cp * layouts.dp
     crosses = stride >= cluster.gpus_per_node
     part = size_bytes / layouts.tp
-    nic = cluster.network.bandwidth_bytes_per_s * cluster.network.fraction
+    nic = cluster.network.bandwidth_bytes_per_s * cluster.network.send_fraction
     nic = nic * cluster.nics_per_node / cluster.gpus_per_node
-    inside = cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.fraction
+    inside = cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.send_fraction
     transfer = np.where(crosses, part / nic + cluster.network.latency_s, part / inside + cluster.node_link.latency_s)
     gather = all_gather_s(place(cluster, layouts.tp, np.ones_like(layouts.tp)), size_bytes)
     transfer = transfer + np.where(layouts.sequence_parallel, 0.0, gather)

@@ -54,7 +54,8 @@ class Accelerator:
 class Link:
     """A link, per direction: per accelerator inside a node, per NIC on a network.
 
-    fraction: of the bandwidth, that large messages achieve; latency_s: one hop, software included.
+    fraction: of the bandwidth, that rings of large messages achieve; send_fraction: that a send between two does;
+    latency_s: one hop, software included.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Link:
     bandwidth_bytes_per_s: float
     latency_s: float
     fraction: float
+    send_fraction: float
     sources: Mapping[str, str]
 
 
