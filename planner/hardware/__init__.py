@@ -166,7 +166,7 @@ def load_link(name: str, *, beside: Path | None = None) -> Link:
         bandwidth_bytes_per_s=bandwidth,
         latency_s=f.latency_us.value * MICRO,
         fraction=f.fraction.value,
-        send_fraction=(f.send_fraction or f.fraction).value,
+        send_fraction=f.send_fraction.value,
         sources=_sources(f),
     )
 

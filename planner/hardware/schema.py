@@ -199,7 +199,7 @@ class LinkFile(Sourced):
     bandwidth_gbit_per_s: Annotated[Figure, _between(0.01, 1e5)] | None = None
     latency_us: Latency
     fraction: Fraction
-    send_fraction: Fraction | None = None
+    send_fraction: Fraction
 
     @model_validator(mode="after")
     def _one_bandwidth(self) -> LinkFile:

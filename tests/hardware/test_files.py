@@ -37,6 +37,7 @@ kind = "infiniband"
 bandwidth_gbit_per_s = { value = 200, source = "sheet" }
 latency_us = { value = 8, source = "sheet" }
 fraction = { value = 0.85, source = "sheet" }
+send_fraction = { value = 0.9, source = "sheet" }
 
 [sources]
 sheet = "the vendor's datasheet"
