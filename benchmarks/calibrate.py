@@ -118,6 +118,11 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--cluster", choices=sorted(SETS), required=True, help="prefix of the rows' clusters")
     parser.add_argument("--hold-out", default="", help="leave out sources whose name contains this, then score them")
+    parser.add_argument(
+        "--weight",
+        default="",
+        help="SOURCE=FACTOR: counts more, such as a set without data parallelism, whose rows isolate the GPU",
+    )
     parser.add_argument("--max-evaluations", type=int, default=20)
     args = parser.parse_args()
     parameters = SETS[args.cluster]
@@ -139,7 +144,10 @@ def main() -> None:
 
     source = np.array([r["source"] for r in runs])
     size = {name: int(np.sum(source == name)) for name in set(source)}
+    heavy, _, factor = args.weight.partition("=")
     weight = np.array([size[s] ** -0.5 for s in source])  # each set counts the same
+    if heavy:
+        weight *= np.where(np.char.find(source.astype(str), heavy) >= 0, float(factor), 1.0)
     measured = predict(runs).measured_s
     use = np.isfinite(measured)
 
@@ -160,7 +168,9 @@ def main() -> None:
         print("held out:")
         scores(held, run(fit.x, held))
     files = ", ".join(sorted({f.name for f in args.files}))
-    print(f"calibration: benchmarks/calibrate.py --cluster {args.cluster} on {files}; {int(use.sum())} timed rows")
+    print(
+        f"calibration: benchmarks/calibrate.py --cluster {args.cluster} --weight '{args.weight}' on {files}; {int(use.sum())} timed rows"
+    )
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def test_hagemann_by_source(shipped, source):
     assert s["mape"] <= 0.10
     assert s["regret"] <= 0.10
     assert s["oom_accuracy"] >= 0.90
-    if source != "hagemann-13b-2k-32gpu-sp":  # 16 rows; at 0.77 it misses the bar of 0.85: see docs/accuracy.md
+    if source != "hagemann-13b-2k-32gpu-sp":  # 16 rows; at 0.69 it misses the bar of 0.85: see docs/accuracy.md
         assert s["rank_correlation"] >= 0.85
 
 
@@ -143,6 +143,15 @@ def test_narayanan_table_1(shipped):
     s = shipped["narayanan-table1"]
     assert s["timed_rows"] == 10
     assert s["max_error"] <= 0.10
+
+
+def test_korthikanti_table_5(reference_runs):
+    """Korthikanti et al. 2022, Table 5: 22B, 175B, 530B, 1T with full and with selective recompute, within 8 %."""
+    runs = read_runs(reference_runs("korthikanti_2022_a100.csv"))
+    table = [run for run in runs if run["dp"] == 1]
+    assert len(table) == 8
+    p = predict(table)
+    assert np.max(np.abs(p.step_time_s / p.measured_s - 1.0)) <= 0.08
 
 
 @pytest.mark.parametrize(
