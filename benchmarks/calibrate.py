@@ -169,7 +169,8 @@ def main() -> None:
         scores(held, run(fit.x, held))
     files = ", ".join(sorted({f.name for f in args.files}))
     print(
-        f"calibration: benchmarks/calibrate.py --cluster {args.cluster} --weight '{args.weight}' on {files}; {int(use.sum())} timed rows"
+        f"calibration: benchmarks/calibrate.py --cluster {args.cluster} --weight '{args.weight}' on {files}; "
+        f"{int(use.sum())} timed rows"
     )
 
 

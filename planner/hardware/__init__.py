@@ -209,10 +209,10 @@ def load_cluster(name: str, *, network: str | None = None) -> Cluster:
         node_link=load_link(f.node_link, beside=beside),
         network=load_link(f.network, beside=beside),
         host_link=load_link(f.host_link, beside=beside),
-        gpus_per_node=f.gpus_per_node,
-        nics_per_node=f.nics_per_node,
+        gpus_per_node=int(f.gpus_per_node.value),
+        nics_per_node=int(f.nics_per_node.value),
         storage_bandwidth_bytes_per_s=f.storage_bandwidth_gbyte_per_s.value * GIGA,
-        max_gpus=f.max_gpus,
+        max_gpus=None if f.max_gpus is None else int(f.max_gpus.value),
         framework=_framework_reference(f.framework, beside),
         sources=_sources(f),
     )

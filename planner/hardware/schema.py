@@ -11,7 +11,6 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
-    StrictInt,
     StrictStr,
     model_validator,
 )
@@ -87,7 +86,7 @@ GbytePerS = Annotated[Figure, _between(1e-3, 1e5)]
 ParameterBytes = Annotated[Figure, _between(0, 16)]
 Tile = Annotated[Figure, _between(1, 1024), AfterValidator(_whole)]
 Name = Annotated[StrictStr, Field(min_length=1, max_length=200)]
-Count = Annotated[StrictInt, Field(ge=1, le=100_000)]
+Count = Annotated[Figure, _between(1, 1e7), AfterValidator(_whole)]
 
 
 class Sourced(Strict):
@@ -218,7 +217,7 @@ class ClusterFile(Sourced):
     framework: Name
     gpus_per_node: Count
     nics_per_node: Count
-    max_gpus: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = None
+    max_gpus: Count | None = None
     storage_bandwidth_gbyte_per_s: GbytePerS
 
 

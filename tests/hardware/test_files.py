@@ -50,9 +50,9 @@ node_link = "nvlink-3"
 network = "infiniband-hdr"
 host_link = "pcie-4"
 framework = "megatron-lm"
-gpus_per_node = 8
-nics_per_node = 8
-max_gpus = 64
+gpus_per_node = { value = 8, source = "sheet" }
+nics_per_node = { value = 8, source = "sheet" }
+max_gpus = { value = 64, source = "sheet" }
 storage_bandwidth_gbyte_per_s = { value = 5, source = "sheet" }
 
 [sources]
@@ -110,12 +110,12 @@ BAD_LINKS = [
 ]
 
 BAD_CLUSTERS = [
-    ("gpus_per_node = 8", "gpus_per_node = 0", "gpus_per_node is 0"),
-    ("gpus_per_node = 8", "gpus_per_node = 8.0", "gpus_per_node is 8.0"),
-    ("gpus_per_node = 8", "gpus_per_node = true", "gpus_per_node is True"),
+    ("gpus_per_node = { value = 8", "gpus_per_node = { value = 0", "gpus_per_node .*from 1 to"),
+    ("gpus_per_node = { value = 8", "gpus_per_node = { value = 8.5", "gpus_per_node .*a whole number"),
+    ("gpus_per_node = { value = 8", "gpus_per_node = { value = true", "gpus_per_node.value is True"),
     ("gpus_per_node", "gpu_per_node", "gpu_per_node; did you mean gpus_per_node"),
-    ("nics_per_node = 8", "nics_per_node = -1", "nics_per_node is -1"),
-    ("max_gpus = 64", "max_gpus = 0", "max_gpus is 0"),
+    ("nics_per_node = { value = 8", "nics_per_node = { value = -1", "nics_per_node .*from 1 to"),
+    ("max_gpus = { value = 64", "max_gpus = { value = 0", "max_gpus .*from 1 to"),
     ('"nvlink-3"', "3", "node_link is 3"),
     ('"nvlink-3"', '"./none.toml"', "none.toml: can't be read"),
     ("storage_bandwidth_gbyte_per_s", "storage_bandwidth", "did you mean storage_bandwidth_gbyte_per_s"),
