@@ -188,6 +188,7 @@ def _step_time(
     backward_share = layer.backward_s / layer.total_s
     hidden = np.where(p > 1, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
     reduce = np.maximum(t.reduce_s - hidden * slowest * backward_share, (1.0 - hidden) * t.reduce_s)
+    reduce = reduce * np.where(layouts.zero == 2, m, 1)
     window = framework.overlap_param_gather * slowest * (1.0 - backward_share)
     gather = np.maximum(t.gather_s - window, (1.0 - framework.overlap_param_gather) * t.gather_s)
     return StepTime(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -67,6 +68,14 @@ def print_view(*views: Any) -> None:
         console = Console(highlight=False, width=120)
     for view in views:
         console.print(view)
+
+
+def working(what: str) -> AbstractContextManager[Any]:
+    """A spinner on stderr while something runs, on a terminal only."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.status(what) if console.is_terminal else nullcontext()
 
 
 def finish(code: int) -> NoReturn:

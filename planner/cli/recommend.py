@@ -33,7 +33,7 @@ def command(
     schedule: Annotated[list[str] | None, typer.Option(help="Allow only gpipe, 1f1b or interleaved.")] = None,
     allow_offload: Annotated[bool, typer.Option(help="Also try optimizer state in host memory.")] = False,
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
-    objective: Annotated[str, typer.Option(help="time (same order as cost) or memory.")] = "time",
+    objective: Annotated[str, typer.Option(help="time, throughput, cost (one order) or memory.")] = "time",
     json: o.Json = False,
 ) -> None:
     """Find the layout to run: every legal one is estimated, the best shown, and why the rest lost.
@@ -62,10 +62,11 @@ def command(
         recompute=tuple(choice(Recompute, r) for r in recompute) if recompute else None,
         schedule=tuple(dict.fromkeys(schedule)) if schedule else None, offload=allow_offload,
     )  # fmt: skip
-    found = recommend(
-        shape, hardware, stack, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
-        fixed=fixed, top=top, objective=objective,
-    )  # fmt: skip
+    with o.working("searching every legal layout"):
+        found = recommend(
+            shape, hardware, stack, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
+            fixed=fixed, top=top, objective=objective,
+        )  # fmt: skip
     accuracy = accuracy_sentence(hardware.accelerator.efficiency.name)
     if json:
         asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}

@@ -38,7 +38,8 @@ def command(
         from planner.files import check_writable
 
         check_writable(predictions)
-    result = predict(runs)
+    with o.working(f"predicting {len(runs)} runs"):
+        result = predict(runs)
     by_source, overall = scores(result)
     unpredicted = [
         {"file": str(run.path), "line": run.line, "source": run["source"], "run": run["run"], "reason": reason}

@@ -29,7 +29,8 @@ class Traffic:
     context_*: keys and values around the context ring; expert_*: all-to-alls.
     send_s: one micro-batch's activations to the next stage.
     layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered.
-    reduce_s: gradient reduction of the busiest rank, once a step; gather_s: updated parameters, once a step.
+    reduce_s: gradient reduction of the busiest rank, once a step, or for ZeRO-2 once a micro-batch;
+    gather_s: updated parameters, once a step.
     tied_s: the tied embedding's gradient between first and last stage.
     """
 
@@ -108,7 +109,10 @@ def traffic(
     grad_bytes = np.where(
         layouts.precision >= Precision.BF16, framework.bf16_grad_reduce_bytes, framework.grad_reduce_bytes
     )
-    reduce = data_s(all_reduce_s, stage_params, grad_bytes)
+    # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
+    reduce = np.where(
+        zero == 2, data_s(all_gather_s, stage_params, grad_bytes), data_s(all_reduce_s, stage_params, grad_bytes)
+    )
     gather = np.where((zero == 1) | (zero == 2), data_s(all_gather_s, stage_params, 2.0), 0.0)
     # A group that fills its nodes drives every NIC; strided ones of a sharded optimizer drive a share.
     strided = by["data"].local < cluster.gpus_per_node

@@ -19,7 +19,7 @@ __all__ = ["OBJECTIVES", "Recommendation", "largest_part", "pareto_front", "reco
 
 Indices = NDArray[np.int64]
 CHUNK = 4096  # layouts estimated at once: small enough for a core's cache
-OBJECTIVES = ("time", "memory", "cost")
+OBJECTIVES = ("time", "throughput", "cost", "memory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ def recommend(
 ) -> Recommendation:
     """Search all legal layouts.
 
-    objective: time (the same order as tokens per second, or cost, on a given number of accelerators) or memory.
+    objective: memory, or time, throughput, cost, which give the same order on a given number of accelerators.
 
     Raises:
         LayoutError, InputError: nothing legal, numbers out of range.

@@ -121,3 +121,15 @@ def test_readme_commands_run():
     for command in commands:
         done = planner(*command[1:])
         assert done.returncode == 0, (command, done.stderr)
+
+
+def test_readme_shows_what_validate_prints():
+    """The README's table is today's output, to a rounding."""
+    text = (ROOT / "README.md").read_text()
+    shown = text.split("<!-- planner validate -->")[1].split("```")[1].strip().splitlines()
+    printed = planner("validate").stdout.splitlines()[1 : len(shown) + 1]
+    for was, now in zip(shown, printed, strict=True):
+        name, *old = was.split()
+        assert name == now.split()[0]
+        if name != "source":
+            assert [float(x) for x in old] == pytest.approx([float(x) for x in now.split()[1:]], abs=0.11)
