@@ -60,7 +60,7 @@ class StepTime:
 class Estimate:
     """What `estimate` says of a table of layouts.
 
-    fits: peak memory within the accelerator's; model_flops: of a step, PaLM's convention.
+    fits: peak memory within the accelerator's; mfu: model FLOP by PaLM's convention over peak, 0 to 1.
     """
 
     layouts: Layouts

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.kernels import Device
+from planner.costs.shapes import has_dropout, is_latent
 from planner.layouts import Attention, Layouts
 from planner.models import Transformer
 
@@ -39,7 +40,7 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     flash = kernel >= Attention.FLASH1
     names = [k.name.lower() for k in Attention]
     scores = score_elements(model, layouts)
-    d = model.head_dim + np.where(np.asarray(model.kv_lora_rank) > 0, model.v_head_dim, model.head_dim)
+    d = model.head_dim + np.where(is_latent(model), model.v_head_dim, model.head_dim)
     flop = 2.0 * scores * d
     causal = 0.5 * (1.0 + FLASH_BLOCK / np.asarray(model.seq_len))
     forward_rate = np.array([e.flash_forward.get(n, np.nan) for n in names])[kernel]
@@ -48,7 +49,7 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     flash_forward = causal * flop / (forward_rate * device.attention_rate) + device.latency_s
     flash_backward = 2.5 * causal * flop / (backward_rate * device.attention_rate) + 3 * device.latency_s
 
-    dropout = (np.asarray(model.max_positions) > 0) * 1.0
+    dropout = has_dropout(model, layouts) * 1.0
     wide = device.element_bytes / 2.0
 
     def in_memory(pass_: int, products: float, kernels: float) -> Array:

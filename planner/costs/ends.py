@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.kernels import Device, matmul_s, stream_s
-from planner.costs.layer import has_dropout, local_tokens
+from planner.costs.shapes import has_dropout, local_tokens, padded_vocab
 from planner.layouts import Layouts
 from planner.models import Transformer
 
-__all__ = ["EndsCost", "ends_cost", "padded_vocab"]
+__all__ = ["EndsCost", "ends_cost"]
 
 Array = NDArray[np.float64]
 
@@ -25,12 +25,6 @@ class EndsCost:
     embedding_backward_s: Array
     head_forward_s: Array
     head_backward_s: Array
-
-
-def padded_vocab(model: Transformer, layouts: Layouts) -> Array:
-    """Vocabulary rows as stored: a multiple of 128 t, Megatron-LM's default, shape (n,)."""
-    block = 128 * layouts.tp
-    return np.asarray(np.ceil(np.asarray(model.vocab) / block) * block, dtype=np.float64)
 
 
 def ends_cost(device: Device, model: Transformer, layouts: Layouts) -> EndsCost:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from planner.costs.attention import attention_s
 from planner.costs.kernels import Device, matmul_s, stream_s
-from planner.layouts import Attention, Layouts, Recompute
+from planner.costs.shapes import has_dropout, is_latent, local_tokens
+from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 
-__all__ = ["LayerCost", "has_dropout", "layer_cost", "local_tokens", "mla_flags"]
+__all__ = ["LayerCost", "layer_cost"]
 
 Array = NDArray[np.float64]
 
@@ -26,8 +27,7 @@ Array = NDArray[np.float64]
 class LayerCost:
     """Seconds of one layer and micro-batch, each array of shape (n,): forward and backward by kind of work.
 
-    recompute_*: what the backward pass repeats of the forward pass first.
-    kernels: how many kernels the forward pass launches, for the host's side of the time.
+    recompute_s: what the backward pass repeats of the forward pass first.
     """
 
     forward_matmul_s: Array
@@ -49,26 +49,11 @@ class LayerCost:
         return self.backward_matmul_s + self.backward_attention_s + self.backward_pointwise_s + self.recompute_s
 
 
-def has_dropout(model: Transformer, layouts: Layouts) -> Any:
-    """GPT-2 and GPT-3 recipes (learned positions) train with dropout 0.1; later ones, with flash kernels, without."""
-    return (np.asarray(model.max_positions) > 0) & (layouts.attention < Attention.FLASH1)
-
-
-def mla_flags(model: Transformer) -> Any:
-    """Where attention is multi-head latent attention (DeepSeek-V2), boolean."""
-    return np.asarray(model.kv_lora_rank) > 0
-
-
-def local_tokens(model: Transformer, layouts: Layouts) -> Array:
-    """Tokens of one micro-batch on one context rank, shape (n,)."""
-    return np.asarray(layouts.micro_batch * model.seq_len / layouts.cp, dtype=np.float64)
-
-
 def attention_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
     """(columns, depth, count) of the linear products around attention, on one tensor rank."""
     t, h = layouts.tp, model.hidden
     a, kv, d = model.num_heads, np.maximum(model.num_kv_heads, layouts.tp), model.head_dim
-    mla = mla_flags(model)
+    mla = is_latent(model)
     rank_q = np.asarray(model.q_lora_rank)
     nope = d - model.qk_rope_head_dim
     v_dim = np.where(mla, model.v_head_dim, d)

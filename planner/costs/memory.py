@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.attention import score_elements
-from planner.costs.ends import padded_vocab
 from planner.costs.kernels import Device
-from planner.costs.layer import has_dropout, local_tokens
+from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab
 from planner.hardware import Framework
 from planner.layouts import Attention, Layouts, Recompute
 from planner.models import Transformer, counts
@@ -109,7 +108,7 @@ def layer_activation_bytes(device: Device, model: Transformer, layouts: Layouts)
     # Two norm inputs and two product inputs; an eager RMSNorm keeps its fp32 input and product as well.
     norms = 2.0 * (e + np.where(eager, 8.0, 0.0)) + 2.0 * e
     hidden = tokens * model.hidden / shared * (norms + 2.0 * dropout)
-    mla = np.asarray(model.kv_lora_rank) > 0
+    mla = is_latent(model)
     v_dim = np.where(mla, model.v_head_dim, model.head_dim)
     kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
     q_and_k = (model.num_heads + kv_heads) * model.head_dim

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.ends import padded_vocab
 from planner.costs.kernels import Device
-from planner.costs.layer import local_tokens
 from planner.costs.network import Group, all_gather_s, all_reduce_s, all_to_all_s, groups, send_s
+from planner.costs.shapes import is_latent, local_tokens, padded_vocab
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Precision, Recompute
 from planner.models import Transformer
@@ -63,7 +62,7 @@ def tensor_s(device: Device, model: Transformer, layouts: Layouts, group: Group)
 
 def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
     """Ring attention: keys and values forward; keys, values and their gradients backward."""
-    heads = np.where(np.asarray(model.kv_lora_rank) > 0, model.num_heads, model.num_kv_heads)
+    heads = np.where(is_latent(model), model.num_heads, model.num_kv_heads)
     size = 2.0 * layouts.micro_batch * model.seq_len * heads * model.head_dim / layouts.tp * device.element_bytes
     once = all_gather_s(group, size)
     return once, 2.0 * once

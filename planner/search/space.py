@@ -86,7 +86,7 @@ def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> l
 def _choices(
     model: Transformer, attention: Attention, global_batch: int, degree: tuple[int, int, int, int, int], fixed: Fixed
 ) -> list[list[Any]]:
-    """The remaining choices of one set of degrees: columns of an array each, in the order of `NAMES`."""
+    """The remaining choices of one set of degrees: allowed values of each, in the order that `_from_grid` unpacks."""
     dp, tp, pp, cp, _ = degree
     micro = _allowed(divisors(global_batch // dp), fixed.micro_batch)
     chunks = [1]

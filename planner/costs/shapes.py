@@ -1,0 +1,36 @@
+"""What several cost models ask of a layout's share of a model. Array-first, shape (n,)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.layouts import Attention, Layouts
+from planner.models import Transformer
+
+__all__ = ["has_dropout", "is_latent", "local_tokens", "padded_vocab"]
+
+Array = NDArray[np.float64]
+
+
+def has_dropout(model: Transformer, layouts: Layouts) -> Any:
+    """GPT-2 and GPT-3 recipes (learned positions) train with dropout 0.1; later ones, with flash kernels, without."""
+    return (np.asarray(model.max_positions) > 0) & (layouts.attention < Attention.FLASH1)
+
+
+def is_latent(model: Transformer) -> Any:
+    """Where attention is multi-head latent attention (DeepSeek-V2), boolean."""
+    return np.asarray(model.kv_lora_rank) > 0
+
+
+def local_tokens(model: Transformer, layouts: Layouts) -> Array:
+    """Tokens of one micro-batch on one context rank, shape (n,)."""
+    return np.asarray(layouts.micro_batch * model.seq_len / layouts.cp, dtype=np.float64)
+
+
+def padded_vocab(model: Transformer, layouts: Layouts) -> Array:
+    """Vocabulary rows as stored: a multiple of 128 t, Megatron-LM's default, shape (n,)."""
+    block = 128 * layouts.tp
+    return np.asarray(np.ceil(np.asarray(model.vocab) / block) * block, dtype=np.float64)
