@@ -46,7 +46,7 @@ A100 = [
     Parameter("efficiency:attention_matrix_fraction", 0.1, 0.8),
     Parameter("megatron-lm:host_layer_forward_s", 0.0, 3e-3),
     Parameter("megatron-lm:host_layer_backward_s", 0.0, 3e-3),
-    Parameter("megatron-lm:sharded_bandwidth", 0.05, 1.0),
+    Parameter("megatron-lm:sharded_nodes", 1.0, 40.0),
 ]
 H100 = [
     Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95),

@@ -78,8 +78,8 @@ class Framework:
     of tensor-parallel collectives.
     host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short
     kernels; host_step_s: fixed time of a step.
-    sharded_bandwidth: of a plain all-reduce's bandwidth, what a sharded optimizer's collectives achieve in
-    groups that do not fill their nodes.
+    sharded_nodes: nodes of a job up to which a sharded optimizer's collectives (ZeRO-1, ZeRO-2) keep a plain
+    all-reduce's bandwidth; beyond, it falls as their number grows.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     balanced_split: layers are split by cost, the head counted, rather than in even numbers.
     """
@@ -96,7 +96,7 @@ class Framework:
     host_layer_forward_s: float
     host_layer_backward_s: float
     host_step_s: float
-    sharded_bandwidth: float
+    sharded_nodes: float
     reserved_bytes: float
     fragmentation: float
     balanced_split: bool

@@ -124,11 +124,15 @@ HAGEMANN = ("hagemann-13b-2k-32gpu-sp", "hagemann-13b-2k-64gpu", "hagemann-30b-2
 def test_hagemann_by_source(shipped, source):
     """Regret, out-of-memory and rank bars of the first issue, on Hagemann et al. 2023."""
     s = shipped[source]
-    assert s["mape"] <= 0.10
     assert s["regret"] <= 0.10
     assert s["oom_accuracy"] >= 0.90
-    if source != "hagemann-13b-2k-32gpu-sp":  # 16 rows; at 0.69 it misses the bar of 0.85: see docs/accuracy.md
-        assert s["rank_correlation"] >= 0.85
+    assert s["rank_correlation"] >= 0.85
+
+
+def test_hagemann_overall_error(shipped):
+    """At most 10 % on its 239 timed rows."""
+    sets = [shipped[source] for source in HAGEMANN]
+    assert np.average([s["mape"] for s in sets], weights=[s["timed_rows"] for s in sets]) <= 0.10
 
 
 def test_overall_error(shipped):
