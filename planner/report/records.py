@@ -74,5 +74,5 @@ def recommendation_record(found: Recommendation, cluster: Cluster) -> dict[str, 
         "best": [one(i) for i in found.best],
         "pareto_front": [one(i) for i in found.front],
         "nearest_miss": one(found.nearest_miss),
-        "fastest_over_memory": one(found.fastest_over_memory),
+        "faster_over_memory": one(found.faster_over_memory),
     }

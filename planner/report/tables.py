@@ -116,13 +116,13 @@ def _why(found: Recommendation, capacity: float) -> list[RenderableType]:
     if len(found.best):
         part, share = largest_part(result, int(found.best[0]))
         lines.append(f"  The best spends most beside products on {PARTS[part]}: {share:.1%} of the step.")
-    faster = found.fastest_over_memory
+    faster = found.faster_over_memory
     if faster is not None:
         gain = 1.0 - float(result.step_time_s[faster] / result.step_time_s[found.best[0]])
         need = format_bytes(float(result.memory_bytes[faster]))
         lines.append(f"  With {need} a GPU, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster.")
     elif len(found.best):
-        lines.append("  More memory would not change the answer: no faster layout is over it.")
+        lines.append("  More memory would not change the answer: none over it is 2 % faster.")
     else:
         lines.append("  Nothing fits: use more GPUs, a smaller micro-batch, --allow-offload, or more memory.")
     return lines

@@ -19,6 +19,7 @@ __all__ = ["OBJECTIVES", "Recommendation", "largest_part", "pareto_front", "reco
 
 Indices = NDArray[np.int64]
 CHUNK = 4096  # layouts estimated at once: small enough for a core's cache
+WORTH_IT = 0.02  # a gain below this is not worth more memory
 OBJECTIVES = ("time", "throughput", "cost", "memory")
 
 
@@ -29,7 +30,7 @@ class Recommendation:
     legal: layouts estimated; fitting: those within memory; best: the first k by the objective.
     front: fastest layout for each amount of memory, ascending in time.
     nearest_miss: the layout over memory that exceeds it least, None where all fit.
-    fastest_over_memory: the fastest that does not fit, None where all fit or none would be faster.
+    faster_over_memory: of those over memory and at least 2 % faster the one that needs least, or None.
     ties: how many more fitting layouts are within 1 % of the best's time.
     """
 
@@ -39,7 +40,7 @@ class Recommendation:
     best: Indices
     front: Indices
     nearest_miss: int | None
-    fastest_over_memory: int | None
+    faster_over_memory: int | None
     ties: int
 
 
@@ -126,8 +127,8 @@ def recommend(
     miss = int(over[np.argmin(memory[over])]) if len(over) else None
     faster = None
     if len(over) and len(order):
-        quickest = int(over[np.argmin(step[over])])
-        faster = quickest if step[quickest] < step[order[0]] else None
+        better = over[step[over] < (1.0 - WORTH_IT) * step[order[0]]]
+        faster = int(better[np.argmin(memory[better])]) if len(better) else None
     ties = int(np.sum(step[order] <= 1.01 * step[order[0]])) - 1 if len(order) else 0
     return Recommendation(
         estimate=result,
@@ -136,6 +137,6 @@ def recommend(
         best=order[:top],
         front=rows[pareto_front(step[rows], memory[rows])] if len(rows) else rows,
         nearest_miss=miss,
-        fastest_over_memory=faster,
+        faster_over_memory=faster,
         ties=ties,
     )
