@@ -113,11 +113,13 @@ def traffic(
         zero == 2, data_s(all_gather_s, stage_params, grad_bytes), data_s(all_reduce_s, stage_params, grad_bytes)
     )
     gather = np.where((zero == 1) | (zero == 2), data_s(all_gather_s, stage_params, 2.0), 0.0)
-    # Seen in measured runs of ZeRO-1 on 4 to 48 nodes, and not in those of plain all-reduce: the more nodes a job
+    # Seen in measured runs of ZeRO-1 and ZeRO-3 on 4 to 280 nodes, and not in those of plain all-reduce: the more nodes a job
     # has, the less bandwidth the sharded collectives get, however few of them a group spans. Cause not established.
     nodes = np.ceil(layouts.gpus / cluster.gpus_per_node)
-    share = np.minimum(framework.sharded_nodes / nodes, 1.0)
-    pace = np.where((zero == 1) | (zero == 2), share, 1.0)
+    # They never fall below one NIC of a node at a send's rate.
+    network = cluster.network
+    floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
+    pace = np.where(zero > 0, np.clip(framework.sharded_nodes / nodes, floor, 1.0), 1.0)
     reduce, gather = reduce / pace, gather / pace
     whole = zero == 3
     tied_bytes = padded_vocab(model, layouts) / layouts.tp * model.hidden * grad_bytes
@@ -131,8 +133,8 @@ def traffic(
         expert_backward_s=expert_back,
         ends_s=ends,
         send_s=send_s(cluster, layouts, hidden_bytes),
-        layer_gather_s=np.where(whole, data_s(all_gather_s, layer_params, 2.0), 0.0),
-        layer_reduce_s=np.where(whole, data_s(all_gather_s, layer_params, grad_bytes), 0.0),
+        layer_gather_s=np.where(whole, data_s(all_gather_s, layer_params, 2.0) / pace, 0.0),
+        layer_reduce_s=np.where(whole, data_s(all_gather_s, layer_params, grad_bytes) / pace, 0.0),
         reduce_s=np.where(whole, 0.0, reduce),
         gather_s=gather,
         tied_s=np.where(np.asarray(model.tied) & (layouts.pp > 1), tied, 0.0),

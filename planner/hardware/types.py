@@ -78,8 +78,8 @@ class Framework:
     of tensor-parallel collectives.
     host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short
     kernels; host_step_s: fixed time of a step.
-    sharded_nodes: nodes of a job up to which a sharded optimizer's collectives (ZeRO-1, ZeRO-2) keep a plain
-    all-reduce's bandwidth; beyond, it falls as their number grows.
+    sharded_nodes: nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it falls
+    as their number grows, down to one NIC of a node.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     balanced_split: layers are split by cost, the head counted, rather than in even numbers.
     """
