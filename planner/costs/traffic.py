@@ -113,8 +113,8 @@ def traffic(
         zero == 2, data_s(all_gather_s, stage_params, grad_bytes), data_s(all_reduce_s, stage_params, grad_bytes)
     )
     gather = np.where((zero == 1) | (zero == 2), data_s(all_gather_s, stage_params, 2.0), 0.0)
-    # Seen in measured runs of ZeRO-1 and ZeRO-3 on 4 to 280 nodes, and not in those of plain all-reduce: the more nodes a job
-    # has, the less bandwidth the sharded collectives get, however few of them a group spans. Cause not established.
+    # Seen in measured runs of ZeRO-1 and ZeRO-3 on 4 to 280 nodes, not in those of plain all-reduce: the more nodes
+    # a job has, the less bandwidth the sharded collectives get, however few a group spans. Cause not established.
     nodes = np.ceil(layouts.gpus / cluster.gpus_per_node)
     # They never fall below one NIC of a node at a send's rate.
     network = cluster.network
