@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
-from planner.validation import predict, read_runs, score
+from planner.validation import Predictions, predict, read_runs, scores
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,13 @@ def start_of(p: Parameter, cluster: Cluster) -> float:
     return get(load_framework(kind), field)
 
 
-def scores(runs: list, predictions: object) -> None:
-    source = np.array([r["source"] for r in runs])
-    for name in [*dict.fromkeys(source), "overall"]:
-        k = np.isfinite(predictions.step_time_s) & ((source == name) | (name == "overall"))
-        p = predictions
-        s = score(p.step_time_s[k], p.measured_s[k], p.fits[k], p.ok[k], p.memory_bytes[k],
-                  p.measured_memory_bytes[k])  # fmt: skip
-        cells = [f"{key} {s[key]:.3f}" if isinstance(s[key], float) else f"{key} {s[key]}"
-                 for key in ("mape", "bias", "max_error", "rank_correlation", "regret", "oom_accuracy")]  # fmt: skip
+def show_scores(predictions: Predictions) -> None:
+    by_source, overall = scores(predictions)
+    for name, s in [*by_source.items(), ("overall", overall)]:
+        cells = [
+            f"{key} {s[key]:.3f}" if isinstance(s[key], float) else f"{key} {s[key]}"
+            for key in ("mape", "bias", "max_error", "rank_correlation", "regret", "oom_accuracy")
+        ]
         print(f"  {name:32s} {s['timed_rows']:5d}  " + "  ".join(cells))
 
 
@@ -121,7 +119,7 @@ def main() -> None:
     parser.add_argument(
         "--weight",
         default="",
-        help="SOURCE=FACTOR: counts more, such as a set without data parallelism, whose rows isolate the GPU",
+        help="SOURCE=FACTOR: that source counts more; say in the provenance why",
     )
     parser.add_argument("--max-evaluations", type=int, default=20)
     args = parser.parse_args()
@@ -134,7 +132,7 @@ def main() -> None:
     span = np.array([p.high for p in parameters]) - low
     start = np.clip((np.array([start_of(p, base) for p in parameters]) - low) / span, 0.02, 0.98)
 
-    def run(unit: np.ndarray, rows: list) -> object:
+    def run(unit: np.ndarray, rows: list) -> Predictions:
         x = low + unit * span
         cluster_of: Callable[[str], Cluster] = lambda name: applied(load_cluster(name), parameters, x)  # noqa: E731
         framework_of: Callable[[str], Framework] = lambda name: framework_with(  # noqa: E731
@@ -163,10 +161,10 @@ def main() -> None:
         i = parameters.index(p)
         print(f"{p.path:45s} start {low[i] + s * span[i]:<11.5g} fit {low[i] + u * span[i]:<11.5g} "
               f"+- {e * span[i]:<10.2g} in [{p.low:g}, {p.high:g}]")  # fmt: skip
-    scores(runs, run(fit.x, runs))
+    show_scores(run(fit.x, runs))
     if held:
         print("held out:")
-        scores(held, run(fit.x, held))
+        show_scores(run(fit.x, held))
     files = ", ".join(sorted({f.name for f in args.files}))
     print(
         f"calibration: benchmarks/calibrate.py --cluster {args.cluster} --weight '{args.weight}' on {files}; "

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from planner.costs.ends import EndsCost, ends_cost
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost, layer_cost
-from planner.costs.memory import Memory, RankParameters, rank_memory, rank_parameters
+from planner.costs.memory import Memory, rank_memory, rank_parameters
 from planner.costs.optimizer import optimizer_s
 from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, traffic
 from planner.hardware import Cluster, Framework
-from planner.layouts import Layouts, Recompute
+from planner.layouts import Layouts, Precision, Recompute
 from planner.models import Transformer
 from planner.models.flops import step_flops
 from planner.schedules import get_schedule
@@ -123,32 +123,27 @@ def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traff
     )
 
 
-def _ranks(model: Transformer, layouts: Layouts, stages: Stages) -> tuple[RankParameters, RankParameters]:
-    """Parameters of the first and of the last rank."""
+def _ends(layouts: Layouts, stages: Stages) -> tuple[tuple[Array, Any, Any], tuple[Array, Any, Any]]:
+    """The first and the last rank: layers, and where the rank holds the embedding and the head."""
     one = layouts.pp == 1
     yes = np.ones(len(layouts), dtype=bool)
-    return (
-        rank_parameters(model, layouts, stages.first, yes, one),
-        rank_parameters(model, layouts, stages.last, one, yes),
-    )
+    return (stages.first, yes, one), (stages.last, one, yes)
 
 
 def _peak_memory(device: Device, framework: Framework, model: Transformer, layouts: Layouts, stages: Stages) -> Memory:
     """The fuller of the first rank, with most micro-batches in flight, and the last, with the logits."""
-    one = layouts.pp == 1
-    yes = np.ones(len(layouts), dtype=bool)
     flight_first, flight_last = np.zeros(len(layouts)), np.zeros(len(layouts))
     for i, name in enumerate(layouts.schedule_names):
         rows = layouts.schedule == i
         p, m, v = layouts.pp[rows], layouts.micro_batches[rows], layouts.virtual_stages[rows]
         flight_first[rows] = get_schedule(name).in_flight(p, m, v, 0)
         flight_last[rows] = get_schedule(name).in_flight(p, m, v, p - 1)
-    ends = (
-        (stages.first, flight_first, yes, one),
-        (stages.last, flight_last, one, yes),
-    )
+    flights = (flight_first, flight_last)
     return Memory.largest(
-        [rank_memory(device, framework, model, layouts, layers=n, in_flight=k, first=f, last=z) for n, k, f, z in ends]
+        [
+            rank_memory(device, framework, model, layouts, layers=n, in_flight=k, first=f, last=z)
+            for (n, f, z), k in zip(_ends(layouts, stages), flights, strict=True)
+        ]
     )
 
 
@@ -213,7 +208,7 @@ def _step_time(
 def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:
     """Step time and peak memory of every layout.
 
-    model: one transformer, or one a layout (array fields); layouts must be legal (`planner.rules`).
+    model: one transformer, or one a layout (array fields); layouts must be legal (`planner.legality`).
     """
     device = Device.of(cluster.accelerator, layouts.precision)
     cost = layer_cost(device, model, layouts)
@@ -223,7 +218,7 @@ def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / per_layer
     g = (ends.head_forward_s + ends.head_backward_s) / per_layer
     stages = split_layers(layouts, model.num_layers, e, g)
-    first, last = _ranks(model, layouts, stages)
+    first, last = (rank_parameters(model, layouts, n, f, z) for n, f, z in _ends(layouts, stages))
     busiest = np.maximum(first.total, last.total)
     expert_share = np.where(first.total > 0, first.experts / first.total, 0.0)
     no = np.zeros(len(layouts), dtype=bool)
@@ -236,7 +231,7 @@ def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts
     time = _step_time(framework, layouts, model.num_layers, cost, layer, ends, stages, t, update)
     memory = _peak_memory(device, framework, model, layouts, stages)
     step = time.total_s
-    peak = np.array([cluster.accelerator.peak_flops.get(n, np.nan) for n in ("fp32", "tf32", "fp16", "bf16", "fp8")])
+    peak = np.array([cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
     flop = step_flops(model, layouts.global_batch, "palm")
     gpus = layouts.gpus
     total = memory.total_bytes

@@ -13,7 +13,7 @@ from planner.errors import FileFormatError, OutputError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["check_writable", "is_path", "read_json", "read_toml", "validate", "write_text"]
+__all__ = ["check_writable", "is_path", "read_json", "read_toml", "shipped_folder", "validate", "write_text"]
 
 M = TypeVar("M", bound="BaseModel")
 
@@ -21,6 +21,13 @@ M = TypeVar("M", bound="BaseModel")
 def is_path(name: str, suffixes: tuple[str, ...] = (".toml",)) -> bool:
     """Whether a value names a file rather than a shipped profile: it has a separator or a file's suffix."""
     return "/" in name or "\\" in name or name.endswith(suffixes)
+
+
+def shipped_folder(name: str) -> Path:
+    """Where a folder of data that ships with the package lies: in the installed wheel, or atop the source tree."""
+    package = Path(__file__).resolve().parent
+    installed = package / name
+    return installed if installed.is_dir() else package.parent / name
 
 
 def _read(path: Path) -> str:

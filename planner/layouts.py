@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError, UnknownNameError
 
-__all__ = ["Attention", "Layouts", "Precision", "Recompute", "Split", "choice"]
+__all__ = ["ENUMS", "Attention", "Layouts", "Precision", "Recompute", "Split", "choice"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

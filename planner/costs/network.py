@@ -25,8 +25,8 @@ Array = NDArray[np.float64]
 class Group:
     """A communication group of every layout: its size and how it lies on nodes, arrays of shape (n,).
 
-    ranks: members; local: members inside one node; bandwidth_bytes_per_s: what a ring through the group gets;
-    latency_s: start-up of one ring pass over all members.
+    ranks: members; local: members inside one node; node_bandwidth_bytes_per_s, network_bandwidth_bytes_per_s: what a
+    ring gets of a node's links and of the network; latency_s: start-up of one collective.
     """
 
     ranks: Array

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.errors import FileFormatError, UnknownNameError
-from planner.files import is_path, read_toml, validate
+from planner.files import is_path, read_toml, shipped_folder, validate
 from planner.hardware.types import Accelerator, Cluster, Efficiency, Framework, Link
 from planner.units import GBIT, GIB, GIGA, TERA
 
@@ -38,17 +37,9 @@ F = TypeVar("F", bound="Sourced")
 MICRO = 1e-6
 
 
-@cache
-def profile_folder() -> Path:
-    """Where the shipped profiles lie: inside the installed wheel, or at the top of the source tree."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "hardware_profiles"
-    return installed if installed.is_dir() else package.parent / "hardware_profiles"
-
-
 def profile_names(kind: str) -> list[str]:
     """Names of the shipped profiles of a kind: accelerators, efficiency, links, clusters or frameworks."""
-    return sorted(p.stem for p in (profile_folder() / kind).glob("*.toml"))
+    return sorted(p.stem for p in (shipped_folder("hardware_profiles") / kind).glob("*.toml"))
 
 
 def accelerator_names() -> list[str]:
@@ -77,7 +68,7 @@ def _read(kind: str, schema: type[F], name: str, beside: Path | None) -> tuple[F
         if beside is not None and not path.is_absolute():
             path = beside / path
     else:
-        path = profile_folder() / kind / f"{name}.toml"
+        path = shipped_folder("hardware_profiles") / kind / f"{name}.toml"
         if name not in profile_names(kind):
             remedy = "Or give a TOML file of your own."
             raise UnknownNameError(kind.removesuffix("s"), name, profile_names(kind), remedy)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.files import shipped_folder
 from planner.hardware import load_cluster
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import read_runs
@@ -17,10 +18,7 @@ __all__ = ["accuracy_sentence", "scores", "shipped_files"]
 
 def shipped_files() -> list[Path]:
     """The measured runs in the package, or at the top of the source tree."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "measured_runs"
-    folder = installed if installed.is_dir() else package.parent / "measured_runs"
-    return sorted(folder.glob("*.csv"))
+    return sorted(shipped_folder("measured_runs").glob("*.csv"))
 
 
 def scores(p: Predictions) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.estimate import estimate
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
-from planner.layouts import Attention, Layouts, Precision, Recompute, Split, choice
+from planner.layouts import ENUMS, Attention, Layouts, Precision, Recompute, choice
 from planner.legality import first_broken
 from planner.models import FAMILIES, Transformer, from_shape, load_model, stack, with_seq_len
 from planner.models.flops import step_flops
@@ -95,11 +95,10 @@ class Models:
 
 def _table(rows: list[dict[str, Any]]) -> Layouts:
     """Layouts from one dictionary a layout, enumerations by name."""
-    enums = {"recompute": Recompute, "attention": Attention, "precision": Precision, "layer_split": Split}
     columns: dict[str, Any] = {}
     for key in rows[0]:
         values = [row[key] for row in rows]
-        columns[key] = [choice(enums[key], v) for v in values] if key in enums else values
+        columns[key] = [choice(ENUMS[key], v) for v in values] if key in ENUMS else values
     return Layouts.of(**columns)
 
 
