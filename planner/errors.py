@@ -4,14 +4,25 @@ PlannerError
 ├── InputError            what a user gave is wrong: field, value, what is allowed
 │   ├── UnknownNameError  no such model, cluster, schedule...: with the nearest names
 │   ├── FileFormatError   a file that does not parse or validate: path, field or line, what is allowed
-│   └── LayoutError       a layout that breaks a rule of parallelism
-└── OutputError           a path that can't be written
+│   ├── LayoutError       a layout that breaks a rule of parallelism
+│   └── ScheduleError     an order of operations that is incomplete, doubled or can't run to its end
+├── OutputError           a path that can't be written
+└── ExecutionError        training that can't go on: a rank that died, ranks that wait for each other, a loss that is NaN
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["FileFormatError", "InputError", "LayoutError", "OutputError", "PlannerError", "UnknownNameError"]
+__all__ = [
+    "ExecutionError",
+    "FileFormatError",
+    "InputError",
+    "LayoutError",
+    "OutputError",
+    "PlannerError",
+    "ScheduleError",
+    "UnknownNameError",
+]
 
 
 def _one_line(text: str) -> str:
@@ -48,5 +59,13 @@ class LayoutError(InputError):
     """A layout that breaks a rule of parallelism."""
 
 
+class ScheduleError(InputError):
+    """An order of operations that is incomplete, doubled or can't run to its end."""
+
+
 class OutputError(PlannerError):
     """A path that can't be written."""
+
+
+class ExecutionError(PlannerError):
+    """Training that can't go on."""

@@ -23,11 +23,12 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Precision, Recompute
 from planner.models import Transformer
 from planner.models.flops import step_flops
-from planner.schedules import get_schedule
+from planner.schedules import Pipeline, get_schedule
 
 __all__ = ["Estimate", "StepTime", "estimate"]
 
 Array = NDArray[np.float64]
+Passes = tuple[Array, Array, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +136,9 @@ def _peak_memory(device: Device, framework: Framework, model: Transformer, layou
     flight_first, flight_last = np.zeros(len(layouts)), np.zeros(len(layouts))
     for i, name in enumerate(layouts.schedule_names):
         rows = layouts.schedule == i
-        p, m, v = layouts.pp[rows], layouts.micro_batches[rows], layouts.virtual_stages[rows]
-        flight_first[rows] = get_schedule(name).in_flight(p, m, v, 0)
-        flight_last[rows] = get_schedule(name).in_flight(p, m, v, p - 1)
+        pipe = pipeline(layouts.take(rows))
+        flight_first[rows] = get_schedule(name).in_flight(pipe, 0)
+        flight_last[rows] = get_schedule(name).in_flight(pipe, pipe.p - 1)
     flights = (flight_first, flight_last)
     return Memory.largest(
         [
@@ -147,14 +148,25 @@ def _peak_memory(device: Device, framework: Framework, model: Transformer, layou
     )
 
 
-def _makespan(layouts: Layouts, total_s: Array, slowest_s: Array) -> Array:
+def pipeline(layouts: Layouts) -> Pipeline:
+    """The pipelines' sizes as their schedules take them."""
+    return Pipeline(p=layouts.pp, m=layouts.micro_batches, v=layouts.virtual_stages)
+
+
+def _makespan(layouts: Layouts, total: Passes, slowest: Passes) -> Array:
+    """Seconds of each layout's schedule from seconds F, I, W through all stages and through the slowest rank."""
     out = np.zeros(len(layouts))
     for i, name in enumerate(layouts.schedule_names):
         r = layouts.schedule == i
-        out[r] = get_schedule(name).makespan(
-            total_s[r], slowest_s[r], layouts.micro_batches[r], layouts.virtual_stages[r]
-        )
+        parts = [tuple(x[r] for x in passes) for passes in (total, slowest)]
+        out[r] = get_schedule(name).makespan(pipeline(layouts.take(r)), parts[0], parts[1])
     return out
+
+
+def _passes(both_s: Array, layer: LayerTime, cost: LayerCost) -> Passes:
+    """F, I, W of a time for both passes, divided as a layer's is."""
+    forward, weight = layer.forward_s / layer.total_s, cost.weight_grad_s / layer.total_s
+    return both_s * forward, both_s * (1.0 - forward - weight), both_s * weight
 
 
 def _step_time(
@@ -177,7 +189,7 @@ def _step_time(
     sends = 2.0 * v * t.send_s * shown
     slowest = stages.slowest_layers * layer.total_s + sends
     total = num_layers * layer.total_s + ends_s + t.ends_s + p * sends
-    span = _makespan(layouts, total, slowest)
+    span = _makespan(layouts, _passes(total, layer, cost), _passes(slowest, layer, cost))
     mean = total / p
     work = m * num_layers / p
     backward_share = layer.backward_s / layer.total_s

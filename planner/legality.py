@@ -9,7 +9,7 @@ from planner.errors import LayoutError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Split
 from planner.models import Transformer
-from planner.schedules import Rule, get_schedule
+from planner.schedules import Pipeline, Rule, get_schedule
 
 __all__ = ["check_legal", "first_broken", "legal", "rules"]
 
@@ -18,8 +18,8 @@ def _schedule_rules(layouts: Layouts) -> list[Rule]:
     out = []
     for i, name in enumerate(layouts.schedule_names):
         rows = layouts.schedule == i
-        micro_batches = np.maximum(layouts.micro_batches, 1)
-        for rule in get_schedule(name).rules(layouts.pp, micro_batches, layouts.virtual_stages):
+        pipe = Pipeline(p=layouts.pp, m=np.maximum(layouts.micro_batches, 1), v=layouts.virtual_stages)
+        for rule in get_schedule(name).rules(pipe):
             out.append(Rule(text=rule.text, broken=rule.broken & rows))
     return out
 

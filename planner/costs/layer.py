@@ -27,7 +27,8 @@ Array = NDArray[np.float64]
 class LayerCost:
     """Seconds of one layer and micro-batch, each array of shape (n,): forward and backward by kind of work.
 
-    recompute_s: what the backward pass repeats of the forward pass first.
+    recompute_s: what the backward pass repeats of the forward pass first. weight_grad_s: the part of
+    backward_matmul_s that makes weights' gradients (W), on which no other layer waits.
     """
 
     forward_matmul_s: Array
@@ -37,6 +38,7 @@ class LayerCost:
     backward_attention_s: Array
     backward_pointwise_s: Array
     recompute_s: Array
+    weight_grad_s: Array
 
     @property
     def forward_s(self) -> Array:
@@ -95,20 +97,20 @@ def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, A
     ]
 
 
-def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
-    """Forward and backward seconds of all linear products of a layer; backward is both gradients' products."""
+def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array, Array]:
+    """Seconds of all linear products of a layer: forward, input gradient, weight gradient."""
     tokens = local_tokens(model, layouts)
     products = [(1.0, c, d, k) for c, d, k in attention_products(model, layouts)]
     products += mlp_products(model, layouts)
-    forward = backward = np.zeros(len(layouts))
+    forward = input_grad = weight_grad = np.zeros(len(layouts))
     for row_factor, columns, depth, count in products:
         if not np.any(count):
             continue
         rows = tokens * row_factor
         forward = forward + count * matmul_s(device, rows, columns, depth)
-        backward = backward + count * matmul_s(device, rows, depth, columns)
-        backward = backward + count * matmul_s(device, columns, depth, rows)
-    return forward, backward
+        input_grad = input_grad + count * matmul_s(device, rows, depth, columns)
+        weight_grad = weight_grad + count * matmul_s(device, columns, depth, rows)
+    return forward, input_grad, weight_grad
 
 
 # Bytes per element that a pass moves, in units of the activation's own bytes: (forward, backward, kernels).
@@ -165,7 +167,7 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
 
 def layer_cost(device: Device, model: Transformer, layouts: Layouts) -> LayerCost:
     """Seconds of one (average) layer for one micro-batch, by kind of work."""
-    matmul, matmul_back = matmuls_s(device, model, layouts)
+    matmul, input_grad, weight_grad = matmuls_s(device, model, layouts)
     attention, attention_back = attention_s(device, model, layouts)
     pointwise, pointwise_back = pointwise_s(device, model, layouts)
     again = np.where(layouts.recompute == Recompute.FULL, matmul + attention + pointwise, 0.0)
@@ -174,8 +176,9 @@ def layer_cost(device: Device, model: Transformer, layouts: Layouts) -> LayerCos
         forward_matmul_s=matmul,
         forward_attention_s=attention,
         forward_pointwise_s=pointwise,
-        backward_matmul_s=matmul_back,
+        backward_matmul_s=input_grad + weight_grad,
         backward_attention_s=attention_back,
         backward_pointwise_s=pointwise_back,
         recompute_s=again,
+        weight_grad_s=weight_grad,
     )

@@ -1,22 +1,47 @@
 """Pipeline schedules by name: one file a family, its order of operations and its closed forms side by side."""
 
 from planner.errors import UnknownNameError
-from planner.schedules.base import Operation, Rule, Schedule
-from planner.schedules.gpipe import GPipe
-from planner.schedules.interleaved import Interleaved
-from planner.schedules.one_f_one_b import OneFOneB
+from planner.schedules.base import Operation, Order, Pipeline, Rule, Schedule
+from planner.schedules.breadth_first import BreadthFirst, Layered, Modular
+from planner.schedules.gpipe import GPipe, TeraPipe
+from planner.schedules.interleaved import Interleaved, Seq1F1BInterleaved
+from planner.schedules.one_f_one_b import OneFOneB, Seq1F1B
+from planner.schedules.zero_bubble import ZeroBubbleH1, ZeroBubbleH2
 
-__all__ = ["SCHEDULES", "Operation", "Rule", "Schedule", "get_schedule"]
+__all__ = ["ALIASES", "SCHEDULES", "Operation", "Order", "Pipeline", "Rule", "Schedule", "get_schedule"]
 
-SCHEDULES: dict[str, Schedule] = {s.name: s for s in (GPipe(), OneFOneB(), Interleaved())}
+SCHEDULES: dict[str, Schedule] = {
+    s.name: s
+    for s in (
+        GPipe(),
+        TeraPipe(),
+        OneFOneB(),
+        Seq1F1B(),
+        Interleaved(),
+        Seq1F1BInterleaved(),
+        BreadthFirst(),
+        Layered(),
+        Modular(),
+        ZeroBubbleH1(),
+        ZeroBubbleH2(),
+    )
+}
+
+ALIASES = {
+    "pipedream-flush": "1f1b",  # Narayanan et al. 2021's name
+    "dapple": "1f1b",
+    "depth-first": "interleaved",  # Lamy-Poirier 2022's name for Megatron-LM's order
+    "looped-bfs": "breadth-first",  # PyTorch's name
+}
 
 
 def get_schedule(name: str) -> Schedule:
-    """The schedule of that name.
+    """The schedule of that name or alias.
 
     Raises:
         UnknownNameError: no schedule has that name; the message gives the nearest.
     """
+    name = ALIASES.get(name, name)
     if name not in SCHEDULES:
-        raise UnknownNameError("schedule", name, SCHEDULES)
+        raise UnknownNameError("schedule", name, [*SCHEDULES, *ALIASES])
     return SCHEDULES[name]

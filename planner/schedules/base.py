@@ -1,31 +1,34 @@
 """What a pipeline schedule is: an order of operations per rank, and its closed forms beside it.
 
-p: pipeline ranks; m: micro-batches; v: virtual stages (model chunks) per rank; r: rank from 0.
+Letters, as the papers use them: p pipeline ranks, r a rank from 0; m micro-batches a step; v virtual stages (model
+chunks) a rank; k sequence slices a micro-batch; F, I, W seconds of one micro-batch's forward, input gradient and
+weight gradient through all the layers of one rank; B = I + W.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Operation", "Rule", "Schedule"]
+from planner.schedules.operations import Operation, Order
+
+__all__ = ["Array", "Operation", "Order", "Pipeline", "Rule", "Schedule"]
 
 Array = NDArray[np.float64]
 
 
-class Operation(NamedTuple):
-    """One operation on a rank; prints as a cell such as ``2F0``: stage, kind (F or B), micro-batch."""
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """The size of a pipeline: ranks p, micro-batches m, virtual stages v, sequence slices k. Integers or arrays."""
 
-    stage: int
-    kind: str
-    micro_batch: int
-
-    def __str__(self) -> str:
-        return f"{self.stage}{self.kind}{self.micro_batch}"
+    p: Any
+    m: Any
+    v: Any = 1
+    k: Any = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,30 +40,94 @@ class Rule:
 
 
 class Schedule(ABC):
-    """A pipeline schedule. Closed forms broadcast over arrays of p, m, v."""
+    """A pipeline schedule. `order` makes one pipeline's operations; closed forms broadcast over arrays.
+
+    Closed forms are for equal stages and slices of equal time, without communication. Each says where it holds;
+    there it equals the simulated timeline of `order` (tested).
+    """
 
     name: str
+    source: str
+    """The paper, and how its order is known."""
+    synchronous: bool = True
+    """Every gradient is taken at the weights it updates. False changes the training: only with --allow-async."""
+    splits_backward: bool = False
+    """I and W are operations of their own."""
+    sliced: bool = False
+    """Runs on slices of the sequence (k > 1)."""
+    chunks: int | None = 1
+    """Virtual stages a rank: a number, or None where the user chooses them (at least 2)."""
+    copies: int = 1
+    """Copies of the weights a rank holds because micro-batches enter the pipeline from both ends."""
+    unsynchronised_end: bool = False
+    """Ranks start the next step without waiting for one another (optimizer post-validation, Qi et al. 2023)."""
+    looped_placement: bool = True
+    """Stage s lies on rank s mod p; False: the V, on rank s mod 2p or, above p, 2p - 1 - s mod 2p."""
+    layer_at_a_time: bool = False
+    """All micro-batches pass a chunk before the next: one parameter gather and one gradient reduction a chunk."""
+
+    def rules(self, pipe: Pipeline) -> list[Rule]:
+        """The rules that a pipeline must keep, each with where it is broken."""
+        out = []
+        if self.chunks is None:
+            out.append(Rule(text=f"{self.name} needs at least 2 virtual stages", broken=np.asarray(pipe.v < 2)))
+        elif self.chunks == 1:
+            out.append(Rule(text=f"{self.name} has one virtual stage per rank", broken=np.asarray(pipe.v != 1)))
+        else:
+            text = f"{self.name} has exactly {self.chunks} virtual stages per rank"
+            out.append(Rule(text=text, broken=np.asarray(pipe.v != self.chunks)))
+        if self.sliced:
+            out.append(Rule(text=f"{self.name} needs at least 2 sequence slices", broken=np.asarray(pipe.k < 2)))
+        else:
+            out.append(Rule(text=f"{self.name} does not slice the sequence", broken=np.asarray(pipe.k != 1)))
+        return out + self.own_rules(pipe)
+
+    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+        """Rules beyond those of chunks and slices."""
+        return []
 
     @abstractmethod
-    def rules(self, p: Any, m: Any, v: Any) -> list[Rule]:
-        """The rules that p, m and v must keep, each with where it is broken."""
+    def order(self, pipe: Pipeline) -> Order:
+        """The operations of every rank, in order, of one step; integers in `pipe`, its rules kept."""
 
     @abstractmethod
-    def order(self, p: int, m: int, v: int) -> list[list[Operation]]:
-        """The operations of every rank, in order; stage j*p + r is chunk j of rank r."""
+    def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
+        """Idle seconds of a rank in a step."""
 
     @abstractmethod
-    def in_flight(self, p: Any, m: Any, v: Any, rank: Any) -> Array:
-        """Peak micro-batches whose activations a rank holds, in units of all the rank's layers."""
+    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
+        """Peak activations that a rank holds, in micro-batches of all its layers.
 
-    def bubble_fraction(self, p: Any, m: Any, v: Any) -> Array:
-        """Idle share of the step for equal stages and no communication: (p-1)/(v m + p - 1)."""
-        return np.asarray((p - 1) / (v * m + p - 1.0))
-
-    def makespan(self, total_s: Any, slowest_s: Any, m: Any, v: Any) -> Array:
-        """Seconds from the first operation to the last.
-
-        total_s: one micro-batch forward and backward through all stages; slowest_s: through the slowest rank.
-        The slowest rank sets the pace, the others are passed once to fill and drain: m slowest + (total - slowest)/v.
+        kept: the share of a micro-batch's activations that lives on from its input gradient to its weight gradient.
         """
-        return np.asarray(m * slowest_s + (total_s - slowest_s) / v)
+
+    def weight_versions(self, pipe: Pipeline, rank: Any) -> Array:
+        """Versions of its weights that a rank holds at once."""
+        return np.asarray(1.0 + 0.0 * (pipe.p + rank))
+
+    def messages(self, pipe: Pipeline) -> Array:
+        """Transfers to a neighbour, of a whole micro-batch's boundary, each way, a micro-batch and rank."""
+        return np.asarray(pipe.v * 1.0)
+
+    def staleness(self) -> str:
+        """For asynchronous schedules: at which weights a gradient is taken, in words."""
+        return "none: gradients are taken at the weights that they update"
+
+    def bubble_fraction(self, pipe: Pipeline, F: Any = 1.0, I: Any = 1.0, W: Any = 1.0) -> Array:
+        """Idle share of the step: bubble / (m (F + I + W) + bubble)."""
+        idle = self.bubble_s(pipe, F, I, W)
+        return np.asarray(idle / (pipe.m * (F + I + W) + idle))
+
+    def makespan(self, pipe: Pipeline, total: tuple[Any, Any, Any], slowest: tuple[Any, Any, Any]) -> Array:
+        """Seconds of a step whose ranks may be uneven: m times the slowest rank, and the others' bubble.
+
+        total: seconds F, I, W of one micro-batch through all stages; slowest: through the slowest rank. The bubble is
+        that of equal ranks that take the mean of the others: exact for equal stages.
+        """
+        others = np.maximum(np.asarray(pipe.p) - 1, 1)
+        rest = [np.where(np.asarray(pipe.p) > 1, (t - s) / others, s) for t, s in zip(total, slowest, strict=True)]
+        return np.asarray(pipe.m * (slowest[0] + slowest[1] + slowest[2]) + self.bubble_s(pipe, *rest))
+
+    def closed_form_holds(self, F: Any, I: Any, W: Any) -> tuple[Any, Any, Any]:
+        """The nearest seconds for which `bubble_s` is exact: the same, where it holds for all."""
+        return F, I, W

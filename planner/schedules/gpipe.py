@@ -1,4 +1,6 @@
-"""GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards.
+"""GPipe (Huang et al. 2019, arXiv 1811.06965) and TeraPipe (Li et al. 2021, arXiv 2102.07988).
+
+All forwards, then all backwards:
 
 rank 0  F0 F1 F2 .  .  .  .  B2 B1 B0
 rank 1  .  F0 F1 F2 .  .  B2 B1 B0 .
@@ -10,25 +12,38 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Operation, Rule, Schedule
+from planner.schedules.base import Array, Order, Pipeline, Schedule
+from planner.schedules.weave import one_in_one_out, units
 
 
 class GPipe(Schedule):
     """All forwards, then all backwards in reverse order; every micro-batch's activations live until then."""
 
     name = "gpipe"
+    source = "Huang et al. 2019, arXiv 1811.06965; order read"
 
-    def rules(self, p: Any, m: Any, v: Any) -> list[Rule]:
-        """Only one chunk a rank."""
-        return [Rule(text="gpipe has one virtual stage per rank", broken=np.asarray(v != 1))]
+    def order(self, pipe: Pipeline) -> Order:
+        """Every rank: F0..F(N-1), B(N-1)..B0 over the N = m k units in order of micro-batch, then slice."""
+        unit = np.arange(pipe.m * pipe.k)
+        i, j = unit // pipe.k, unit % pipe.k
+        rows = []
+        for r in range(pipe.p):
+            forward, backward = units(r, "F", i, j), units(r, "B", i[::-1], j[::-1])
+            rows.append(one_in_one_out(forward, backward, len(unit)))
+        return Order.of_tables(rows)
 
-    def order(self, p: int, m: int, v: int) -> list[list[Operation]]:
-        """Every rank: F0..F(m-1), B(m-1)..B0."""
-        return [
-            [Operation(r, "F", i) for i in range(m)] + [Operation(r, "B", i) for i in reversed(range(m))]
-            for r in range(p)
-        ]
+    def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
+        """(p - 1)(F + B), and 1/k of it where the unit is a slice."""
+        return np.asarray((pipe.p - 1) * (F + I + W) / pipe.k)
 
-    def in_flight(self, p: Any, m: Any, v: Any, rank: Any) -> Array:
+    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """All m, on every rank."""
-        return np.asarray(m + 0.0 * (p + rank))
+        return np.asarray(pipe.m + 0.0 * (pipe.p + rank))
+
+
+class TeraPipe(GPipe):
+    """GPipe's order over slices of the sequence, token order forward and back again."""
+
+    name = "terapipe"
+    source = "Li et al. 2021, arXiv 2102.07988; order read"
+    sliced = True

@@ -1,6 +1,6 @@
-"""Interleaved 1F1B, depth first (Narayanan et al. 2021, arXiv 2104.04473, section 2.2; Megatron-LM).
+"""Interleaved 1F1B, depth first (Narayanan et al. 2021, arXiv 2104.04473, section 2.2; Megatron-LM), also on slices.
 
-Rank r holds v chunks, stages r, p + r, 2p + r...; groups of p micro-batches go through chunk after chunk.
+Rank r holds v chunks, stages r, p + r, 2p + r...; groups of p units go through chunk after chunk.
 """
 
 from __future__ import annotations
@@ -9,44 +9,62 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Operation, Rule, Schedule
+from planner.schedules.base import Array, Order, Pipeline, Rule, Schedule
+from planner.schedules.weave import Table, one_in_one_out, units
 
 
 class Interleaved(Schedule):
     """1F1B over v chunks a rank: the bubble is 1/v of 1F1B's, for v times the messages."""
 
     name = "interleaved"
+    source = "Narayanan et al. 2021, arXiv 2104.04473, section 2.2; Megatron-LM; order read"
+    chunks = None
 
-    def rules(self, p: Any, m: Any, v: Any) -> list[Rule]:
-        """At least two chunks and two ranks, and micro-batches in whole groups of p."""
+    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+        """At least two ranks, and micro-batches in whole groups of p."""
         return [
-            Rule(text="interleaved needs at least 2 virtual stages", broken=np.asarray(v < 2)),
-            Rule(text="interleaved needs at least 2 pipeline ranks", broken=np.asarray(p < 2)),
-            Rule(text="interleaved needs a number of micro-batches divisible by pp", broken=np.asarray(m % p != 0)),
+            Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(pipe.p < 2)),
+            Rule(
+                text=f"{self.name} needs a number of micro-batches divisible by pp",
+                broken=np.asarray(pipe.m % pipe.p != 0),
+            ),
         ]
 
-    def order(self, p: int, m: int, v: int) -> list[list[Operation]]:
-        """Rank r: w = min(m v, 2(p - 1 - r) + (v - 1) p) forwards, pairs (F, B), the remaining backwards.
+    def order(self, pipe: Pipeline) -> Order:
+        """Rank r: w = 2(p - 1 - r) + (v - 1) p + k - 1 forwards, pairs (F, B), the remaining backwards.
 
-        The i-th forward is of chunk (i mod p v) // p and micro-batch (i // p v) p + i mod p; backwards mirror the
-        chunk.
+        The i-th forward is of chunk (i mod p v) // p and unit (i // p v) p + i mod p of the m k units; backwards
+        mirror the chunk, and take each micro-batch's slices from the last.
         """
-
-        def unit(i: int, kind: str, r: int) -> Operation:
-            chunk = (i % (p * v)) // p
-            chunk = v - 1 - chunk if kind == "B" else chunk
-            return Operation(chunk * p + r, kind, (i // (p * v)) * p + i % p)
-
-        ranks = []
-        total = m * v
+        p, v, k = pipe.p, pipe.v, pipe.k
+        index = np.arange(pipe.m * v * k)
+        chunk = (index % (p * v)) // p
+        unit = (index // (p * v)) * p + index % p
+        rows: list[Table] = []
         for r in range(p):
-            w = min(total, 2 * (p - 1 - r) + (v - 1) * p)
-            row = [unit(i, "F", r) for i in range(w)]
-            for i in range(total - w):
-                row += [unit(w + i, "F", r), unit(i, "B", r)]
-            ranks.append(row + [unit(i, "B", r) for i in range(total - w, total)])
-        return ranks
+            forward = units(chunk * p + r, "F", unit // k, unit % k)
+            backward = units((v - 1 - chunk) * p + r, "B", unit // k, k - 1 - unit % k)
+            rows.append(one_in_one_out(forward, backward, 2 * (p - 1 - r) + (v - 1) * p + k - 1))
+        return Order.of_tables(rows)
 
-    def in_flight(self, p: Any, m: Any, v: Any, rank: Any) -> Array:
-        """(2(p - 1 - r) + (v - 1) p + 1) / v, at most m; on rank 0 that is p + (p - 1)/v."""
-        return np.asarray(np.minimum((2 * (p - 1 - rank) + (v - 1) * p + 1) / v, m), dtype=np.float64)
+    def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
+        """(p - 1)(F + B)/(v k)."""
+        return np.asarray((pipe.p - 1) * (F + I + W) / (pipe.v * pipe.k))
+
+    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
+        """(2(p - 1 - r) + (v - 1) p + k)/(v k), at most m; on rank 0 and k = 1 that is p + (p - 1)/v."""
+        p, v, k = pipe.p, pipe.v, pipe.k
+        return np.asarray(np.minimum((2 * (p - 1 - rank) + (v - 1) * p + k) / (v * k), pipe.m), dtype=np.float64)
+
+
+class Seq1F1BInterleaved(Interleaved):
+    """Interleaved 1F1B whose unit is a slice of the sequence."""
+
+    name = "seq1f1b-interleaved"
+    source = "Sun et al. 2024, arXiv 2406.03488; Seq1F1B repository; order read"
+    sliced = True
+
+    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+        """A group of p units must hold whole micro-batches."""
+        text = f"{self.name} needs pp divisible by the sequence slices"
+        return [*super().own_rules(pipe), Rule(text=text, broken=np.asarray(pipe.p % np.maximum(pipe.k, 1) != 0))]

@@ -1,4 +1,4 @@
-"""1F1B with a flush: PipeDream-Flush (Narayanan et al. 2021, arXiv 2006.09503), DAPPLE.
+"""1F1B with a flush: PipeDream-Flush (Narayanan et al. 2021, arXiv 2006.09503), DAPPLE; and on sequence slices.
 
 rank 0  F0 F1 .  .  B0 F2 B1 .  B2
 rank 1  .  F0 B0 F1 B1 .  F2 B2 .
@@ -10,29 +10,42 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Operation, Rule, Schedule
+from planner.schedules.base import Array, Order, Pipeline, Schedule
+from planner.schedules.weave import one_in_one_out, units
 
 
 class OneFOneB(Schedule):
     """Warm up with p - 1 - r forwards, then one forward and one backward in turn, then the rest."""
 
     name = "1f1b"
+    source = "Narayanan et al. 2021, arXiv 2006.09503 (PipeDream-Flush); Megatron-LM; order read"
 
-    def rules(self, p: Any, m: Any, v: Any) -> list[Rule]:
-        """Only one chunk a rank."""
-        return [Rule(text="1f1b has one virtual stage per rank; use interleaved for more", broken=np.asarray(v != 1))]
+    def order(self, pipe: Pipeline) -> Order:
+        """Rank r: w = p - 1 - r + k - 1 forwards, pairs (F, B), w backwards, of m k units.
 
-    def order(self, p: int, m: int, v: int) -> list[list[Operation]]:
-        """Rank r: w = min(p - 1 - r, m) forwards, m - w pairs (F, B), w backwards."""
-        ranks = []
-        for r in range(p):
-            w = min(p - 1 - r, m)
-            row = [Operation(r, "F", i) for i in range(w)]
-            for i in range(m - w):
-                row += [Operation(r, "F", w + i), Operation(r, "B", i)]
-            ranks.append(row + [Operation(r, "B", i) for i in range(m - w, m)])
-        return ranks
+        With slices (Seq1F1B): forwards by micro-batch, then slice; backwards by micro-batch, last slice first,
+        because a slice's keys and values get gradients from the later ones.
+        """
+        unit = np.arange(pipe.m * pipe.k)
+        i, j = unit // pipe.k, unit % pipe.k
+        rows = []
+        for r in range(pipe.p):
+            forward, backward = units(r, "F", i, j), units(r, "B", i, pipe.k - 1 - j)
+            rows.append(one_in_one_out(forward, backward, pipe.p - 1 - r + pipe.k - 1))
+        return Order.of_tables(rows)
 
-    def in_flight(self, p: Any, m: Any, v: Any, rank: Any) -> Array:
-        """min(p - r, m)."""
-        return np.asarray(np.minimum(p - rank, m), dtype=np.float64)
+    def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
+        """(p - 1)(F + B), and 1/k of it where the unit is a slice."""
+        return np.asarray((pipe.p - 1) * (F + I + W) / pipe.k)
+
+    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
+        """(p - r + k - 1)/k, at most m."""
+        return np.asarray(np.minimum((pipe.p - rank + pipe.k - 1) / pipe.k, pipe.m), dtype=np.float64)
+
+
+class Seq1F1B(OneFOneB):
+    """1F1B whose unit is a slice of the sequence: the bubble and the activations in flight shrink by 1/k."""
+
+    name = "seq1f1b"
+    source = "Sun et al. 2024, arXiv 2406.03488; order read"
+    sliced = True

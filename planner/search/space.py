@@ -13,7 +13,6 @@ from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import legal
 from planner.models import Transformer
-from planner.schedules import SCHEDULES
 
 __all__ = ["Fixed", "default_attention", "default_precision", "enumerate_layouts"]
 
@@ -83,6 +82,10 @@ def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> l
     return out
 
 
+DEFAULT_SCHEDULES = ("gpipe", "1f1b", "interleaved")
+"""What is searched unless schedules are named."""
+
+
 def _choices(
     model: Transformer, attention: Attention, global_batch: int, degree: tuple[int, int, int, int, int], fixed: Fixed
 ) -> list[list[Any]]:
@@ -131,7 +134,7 @@ def enumerate_layouts(
             raise InputError(f"{name} is {value}; allowed: a whole number from 1 to 10000000")
     if cluster.max_gpus is not None and gpus > cluster.max_gpus:
         raise InputError(f"gpus is {gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
-    schedules = list(fixed.schedule) if fixed.schedule else list(SCHEDULES)
+    schedules = list(fixed.schedule) if fixed.schedule else list(DEFAULT_SCHEDULES)
     tables = []
     for degree in degrees(model, gpus, global_batch, fixed):
         columns = _choices(model, attention, global_batch, degree, fixed)

@@ -1,70 +1,138 @@
-"""Schedules: literal orders, and closed forms equal to the timeline of the same operations."""
+"""Schedules: literal orders, completeness, and closed forms equal to the timeline of the same operations."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import UnknownNameError
-from planner.schedules import SCHEDULES, get_schedule
-from tests.schedules.timeline import run
+from planner.errors import ScheduleError, UnknownNameError
+from planner.schedules import SCHEDULES, Operation, Order, Pipeline, get_schedule
+from planner.schedules.dependencies import dependencies
+from planner.simulation.timeline import durations, run
+from tests.schedules.cases import named_pipelines
 
 
-def cells(name: str, p: int, m: int, v: int = 1) -> list[str]:
-    return [" ".join(map(str, row)) for row in get_schedule(name).order(p, m, v)]
+def cells(name: str, **size: int) -> list[str]:
+    return [" ".join(map(str, row)) for row in get_schedule(name).order(Pipeline(**size)).rows()]
 
 
-def test_orders_as_literals():
-    assert cells("gpipe", 2, 3) == ["0F0 0F1 0F2 0B2 0B1 0B0", "1F0 1F1 1F2 1B2 1B1 1B0"]
-    assert cells("1f1b", 3, 4) == [
-        "0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3",
-        "1F0 1F1 1B0 1F2 1B1 1F3 1B2 1B3",
-        "2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3",
-    ]
-    assert cells("interleaved", 2, 2, 2)[1] == "1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1"
+LITERALS = [
+    ("gpipe", {"p": 2, "m": 3}, ["0F0 0F1 0F2 0B2 0B1 0B0", "1F0 1F1 1F2 1B2 1B1 1B0"]),
+    (
+        "1f1b",
+        {"p": 3, "m": 4},
+        ["0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3", "1F0 1F1 1B0 1F2 1B1 1F3 1B2 1B3", "2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3"],
+    ),
+    ("interleaved", {"p": 2, "m": 2, "v": 2}, ["0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1", "1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1"]),
+    (
+        "breadth-first",
+        {"p": 2, "m": 2, "v": 2},
+        ["0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1", "1F0 1F1 3F0 3F1 3B0 3B1 1B0 1B1"],
+    ),
+    ("layered", {"p": 1, "m": 2, "v": 2}, ["0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1"]),
+    ("seq1f1b", {"p": 2, "m": 1, "k": 2}, ["0F0 0F0.1 0B0.1 0B0", "1F0 1F0.1 1B0.1 1B0"]),
+    ("terapipe", {"p": 1, "m": 1, "k": 2}, ["0F0 0F0.1 0B0.1 0B0"]),
+    ("zb-h1", {"p": 2, "m": 3}, ["0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2"]),
+    (
+        "zb-h2",
+        {"p": 2, "m": 3},
+        ["0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"],
+    ),
+]
 
 
-shape = st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(1, 4))
+@pytest.mark.parametrize(("name", "size", "rows"), LITERALS)
+def test_orders_as_literals(name, size, rows):
+    assert cells(name, **size) == rows
 
 
-def legal_case(name: str, p: int, group: int, v: int) -> tuple[int, int, int]:
-    """p, m and v that the schedule allows."""
-    if name == "interleaved":
-        return max(p, 2), max(p, 2) * group, max(v, 2)
-    return p, p * group, 1
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.sampled_from(sorted(SCHEDULES)), shape, st.floats(0.1, 3.0), st.floats(0.1, 3.0))
-def test_makespan_and_peak_equal_the_timeline(name, case, f, b):
-    p, m, v = legal_case(name, *case)
+@settings(max_examples=400, deadline=None)
+@given(named_pipelines(), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.0, 1.0))
+def test_bubble_and_peak_equal_the_timeline(case, f, i, w, kept):
+    name, pipe = case
     schedule = get_schedule(name)
-    assert not any(np.any(rule.broken) for rule in schedule.rules(p, m, v))
-    order = schedule.order(p, m, v)
-    span, peak = run(order, [f / v] * (p * v), [b / v] * (p * v))
-    assert span == pytest.approx(schedule.makespan(p * (f + b), f + b, m, v), rel=1e-9)
-    assert 1.0 - m * (f + b) / span == pytest.approx(schedule.bubble_fraction(p, m, v), abs=1e-9)
-    for r in range(p):
-        assert peak[r] / v == pytest.approx(schedule.in_flight(p, m, v, r), rel=1e-12)
-        ops = order[r]
-        assert len(set(ops)) == len(ops) == 2 * m * v
-        assert all(op.stage % p == r for op in ops)
+    f, i, w = schedule.closed_form_holds(f, i, w)
+    parts = pipe.v * pipe.k
+    order = schedule.order(pipe)
+    timeline = run(order, durations(order, f / parts, i / parts, w / parts))
+    step = timeline.span_s if schedule.unsynchronised_end else timeline.makespan_s
+    work = pipe.m * (f + i + w)
+    assert timeline.busy_s == pytest.approx(np.full(pipe.p, work), rel=1e-9)
+    assert step - work == pytest.approx(float(schedule.bubble_s(pipe, f, i, w)), rel=1e-9, abs=1e-9 * work)
+    closed = schedule.makespan(pipe, (pipe.p * f, pipe.p * i, pipe.p * w), (f, i, w))
+    assert step == pytest.approx(float(closed), rel=1e-9)
+    expected = [float(schedule.in_flight(pipe, r, kept)) for r in range(pipe.p)]
+    assert timeline.peak(kept=kept) / parts == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(["gpipe", "1f1b"]), shape, st.lists(st.floats(0.5, 2.0), min_size=6, max_size=6))
-def test_no_uneven_pipeline_beats_the_busiest_rank_and_the_closed_form_is_close(name, case, weights):
-    p, m, v = legal_case(name, *case)
-    forward, backward = weights[:p], [2 * w for w in weights[:p]]
-    span, _ = run(get_schedule(name).order(p, m, v), forward, backward)
-    closed = float(get_schedule(name).makespan(3 * sum(forward), 3 * max(forward), m, v))
-    assert span >= 3 * m * max(forward) - 1e-9
-    assert span <= closed + 1e-9
-    assert span >= 0.8 * closed
+@settings(max_examples=200, deadline=None)
+@given(named_pipelines())
+def test_every_operation_is_there_once_and_prints_and_parses(case):
+    name, pipe = case
+    rows = get_schedule(name).order(pipe).rows()
+    flat = [op for row in rows for op in row]
+    stages = pipe.p * pipe.v
+    kinds = "FIW" if get_schedule(name).splits_backward else "FB"
+    seen = {op[:4] for op in flat}
+    expected = {(s, k, m, j) for s in range(stages) for k in kinds for m in range(pipe.m) for j in range(pipe.k)}
+    whole = {(s, "B", m, j) for s, k, m, j in expected if k == "I" and (s, "B", m, j) in seen}
+    parts = {(s, k, m, j) for s, _, m, j in whole for k in "IW"}
+    assert seen == (expected | whole) - parts
+    assert len(flat) == len(seen)
+    assert all(Operation.parse(str(op)) == op for op in flat)
+    assert Order.of_rows(rows).rows() == rows
+
+
+@settings(max_examples=150, deadline=None)
+@given(named_pipelines(), st.integers(0, 2**32 - 1))
+def test_no_schedule_beats_the_busiest_rank(case, seed):
+    name, pipe = case
+    order = get_schedule(name).order(pipe)
+    f, i, w = np.random.default_rng(seed).uniform(0.3, 2.0, size=(3, pipe.p * pipe.v))
+    timeline = run(order, durations(order, f, i, w))
+    step = timeline.span_s if get_schedule(name).unsynchronised_end else timeline.makespan_s
+    assert step >= timeline.busy_s.max() * (1 - 1e-12)
+
+
+def broken(name: str, **size: int) -> list[str]:
+    return [r.text for r in get_schedule(name).rules(Pipeline(**size)) if np.any(r.broken)]
 
 
 def test_illegal_choices_say_the_rule():
-    broken = [r.text for r in get_schedule("interleaved").rules(4, 6, 2) if r.broken]
-    assert broken == ["interleaved needs a number of micro-batches divisible by pp"]
+    assert broken("interleaved", p=4, m=6, v=2) == ["interleaved needs a number of micro-batches divisible by pp"]
+    assert broken("1f1b", p=4, m=6, v=2) == ["1f1b has one virtual stage per rank"]
+    assert broken("seq1f1b", p=4, m=6) == ["seq1f1b needs at least 2 sequence slices"]
+    assert broken("zb-h2", p=4, m=6) == ["zb-h2 needs at least 2 (pp - 1) + 1 micro-batches"]
     with pytest.raises(UnknownNameError, match="interleaved"):
         get_schedule("interleave")
+    assert get_schedule("pipedream-flush") is SCHEDULES["1f1b"]
+
+
+def order_of(text: str) -> Order:
+    return Order.of_rows([[Operation.parse(cell) for cell in row.split()] for row in text.split(";")])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("0F0 0F0 0B0; 1F0 1B0", "stage 0, micro-batch 0 has more than one F"),
+        ("0F0 0B0; 1F0", "stage 1, micro-batch 0 has no B or I"),
+        ("0F0 0I0; 1F0 1B0", "stage 0, micro-batch 0 has I but no W"),
+        ("0F0 0B0 0W0; 1F0 1B0", "stage 0, micro-batch 0 has W but no I"),
+        ("0F0 0F900000000 0B0 0B900000000", "micro-batch 899999999 has no operation"),
+    ],
+)
+def test_incomplete_orders_say_what_is_missing(rows, message):
+    with pytest.raises(ScheduleError, match=message):
+        dependencies(order_of(rows))
+
+
+def test_a_deadlock_is_reported_with_its_circle():
+    order = order_of("0F0 0B0 0F1 0B1; 1F0 1F1 1B0 1B1")
+    with pytest.raises(ScheduleError, match=r"rank 0 at 0B0 waits for 1B0 of rank 1; rank 1 at 1F1 waits for 0F1"):
+        run(order, durations(order, 1.0, 1.0, 1.0))
+    backwards = order_of("0B0 0F0")
+    with pytest.raises(ScheduleError, match="rank 0 at 0B0 waits for 0F0 of rank 0"):
+        run(backwards, durations(backwards, 1.0, 1.0, 1.0))
+    with pytest.raises(ScheduleError, match="'0X0' is no operation"):
+        Operation.parse("0X0")

@@ -1,0 +1,35 @@
+"""Rows of the 1F1B kind: warm up with forwards, then a forward and a backward in turn, then the rest.
+
+A row is a table, int64 of shape (operations, 4): stage, kind, micro-batch, slice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.schedules.operations import KINDS
+
+__all__ = ["one_in_one_out", "units"]
+
+Table = NDArray[np.int64]
+
+
+def units(stage: Any, kind: str, micro_batch: Any, part: Any = 0) -> Table:
+    """Operations of one kind from arrays of stage, micro-batch and slice, broadcast together."""
+    columns = np.broadcast_arrays(np.atleast_1d(stage), KINDS.index(kind), micro_batch, part)
+    return np.stack([np.asarray(c, dtype=np.int64) for c in columns], axis=1)
+
+
+def one_in_one_out(forward: Table, backward: Table, warmup: int) -> Table:
+    """`warmup` forwards, then (F, B) in turn while there are forwards, then the remaining backwards."""
+    n = len(forward)
+    w = min(warmup, n)
+    out = np.empty((2 * n, 4), dtype=np.int64)
+    out[:w] = forward[:w]
+    out[w : w + 2 * (n - w) : 2] = forward[w:]
+    out[w + 1 : w + 2 * (n - w) : 2] = backward[: n - w]
+    out[w + 2 * (n - w) :] = backward[n - w :]
+    return out

@@ -1,0 +1,67 @@
+"""Zero bubble by hand: ZB-H1 and ZB-H2 (Qi et al. 2023, arXiv 2401.10241, section 3).
+
+The backward is split: the input gradient I goes on at once, the weight gradient W fills what would be idle.
+
+rank 0  F0 F1 .  .  I0 W0 F2 I1 W1 I2 W2     (ZB-H1, p = 2, m = 3)
+rank 1  .  F0 I0 F1 W0 I1 F2 W1 I2 W2
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.schedules.base import Array, Operation, Order, Pipeline, Rule, Schedule
+
+
+class ZeroBubbleH1(Schedule):
+    """1F1B's memory; the bubble is (p - 1)(F + I - W), a third of 1F1B's where the three are equal."""
+
+    name = "zb-h1"
+    source = "Qi et al. 2023, arXiv 2401.10241; order read in its repository"
+    splits_backward = True
+    unsynchronised_end = True
+    depth = 1
+    """Warm-up forwards for every rank behind: 1 in H1, 2 in H2."""
+
+    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+        """The warm-up must not run out of micro-batches."""
+        least = self.depth * (pipe.p - 1) + 1
+        text = f"{self.name} needs at least {self.depth} (pp - 1) + 1 micro-batches"
+        return [Rule(text=text, broken=np.asarray(pipe.m < least))]
+
+    def order(self, pipe: Pipeline) -> Order:
+        """Rank r: w = depth (p - 1 - r) F; then F, I, and a W once w + i reaches depth (p - 1); then the other W."""
+        rows = []
+        for r in range(pipe.p):
+            w, done = self.depth * (pipe.p - 1 - r), 0
+            row = [Operation(r, "F", i) for i in range(min(w, pipe.m))]
+            for i in range(pipe.m):
+                if w + i < pipe.m:
+                    row.append(Operation(r, "F", w + i))
+                row.append(Operation(r, "I", i))
+                if w + i >= self.depth * (pipe.p - 1):
+                    row.append(Operation(r, "W", done))
+                    done += 1
+            rows.append(row + [Operation(r, "W", i) for i in range(done, pipe.m)])
+        return Order.of_rows(rows)
+
+    def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
+        """(p - 1) max(F + I - depth min(F, W), 0), from a rank's first operation to its last.
+
+        The paper's F + I - depth W is for W <= F; a longer W fills no more than F's place (found by simulation).
+        """
+        return np.asarray((pipe.p - 1) * np.maximum(F + I - self.depth * np.minimum(F, W), 0.0))
+
+    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
+        """(p - r) and, of what W still needs, r more; H2: 2(p - r) - 1 and 2r."""
+        d, p = self.depth, pipe.p
+        return np.asarray(d * (p - 1 - rank) + 1 + d * rank * np.asarray(kept), dtype=np.float64)
+
+
+class ZeroBubbleH2(ZeroBubbleH1):
+    """No bubble where F, I and W are equal, for nearly twice 1F1B's activations."""
+
+    name = "zb-h2"
+    depth = 2

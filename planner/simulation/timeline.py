@@ -1,0 +1,113 @@
+"""The timeline of a schedule: when each operation runs for given durations, what ranks hold, what was waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import ScheduleError
+from planner.schedules.dependencies import dependencies
+from planner.schedules.operations import KINDS, Order
+from planner.simulation.engine import run_lanes
+
+__all__ = ["Timeline", "durations", "run"]
+
+Array = NDArray[np.float64]
+F, B, I, W = range(len(KINDS))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Timeline:
+    """Start and end in seconds of every operation of an order, shape (n,)."""
+
+    order: Order
+    waits: NDArray[np.int64]
+    lag_s: Array
+    start_s: Array
+    end_s: Array
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first operation's start to the last one's end."""
+        return float(self.end_s.max() - self.start_s.min())
+
+    @property
+    def span_s(self) -> float:
+        """The longest of any rank's first start to last end: the step where ranks need not wait for one another."""
+        begin, finish = self.start_s[self.order.start[:-1]], self.end_s[self.order.start[1:] - 1]
+        return float((finish - begin).max())
+
+    @property
+    def busy_s(self) -> Array:
+        """Seconds that each rank works, shape (p,)."""
+        lasts = np.where(np.roll(self.order.fused, 1), 0.0, self.end_s - self.start_s)
+        return np.add.reduceat(lasts, self.order.start[:-1])
+
+    def bubble_fraction(self, span: bool = False) -> float:
+        """Idle share of all ranks' time over the makespan, or over the span."""
+        whole = self.span_s if span else self.makespan_s
+        return float(1.0 - self.busy_s.mean() / whole)
+
+    def held(self, bytes_of: Callable[[NDArray[np.int64]], Any] | None = None, kept: float = 0.0) -> Array:
+        """Activations that each rank holds after each of its operations starts, shape (n,).
+
+        bytes_of: size of one forward's activations by stage (default 1). kept: the share that an input gradient
+        leaves for the weight gradient. F adds; B, I and W free when they end, so their own is still held.
+        """
+        size = np.ones(len(self.order)) if bytes_of is None else np.asarray(bytes_of(self.order.stage), dtype=float)
+        share = np.array([1.0, -1.0, -(1.0 - kept), -kept])
+        change = share[self.order.kind] * size
+        after = np.cumsum(change)
+        before_rank = np.concatenate([[0.0], after])[self.order.start[:-1]]
+        after -= np.repeat(before_rank, np.diff(self.order.start))
+        return np.where(change < 0, after - change, after)
+
+    def peak(self, bytes_of: Callable[[NDArray[np.int64]], Any] | None = None, kept: float = 0.0) -> Array:
+        """The most that each rank holds, shape (p,)."""
+        return np.maximum.reduceat(self.held(bytes_of, kept), self.order.start[:-1])
+
+
+def durations(order: Order, forward_s: Any, input_grad_s: Any, weight_grad_s: Any) -> Array:
+    """Seconds of every operation, shape (n,), from seconds by stage (or one figure): B takes I + W."""
+    stages = int(order.stage.max()) + 1
+    f, i, w = (np.broadcast_to(np.asarray(x, dtype=float), stages) for x in (forward_s, input_grad_s, weight_grad_s))
+    table = np.stack([f, i + w, i, w])
+    return np.asarray(table[order.kind, order.stage])
+
+
+def run(order: Order, duration_s: Array, transfer_s: float = 0.0, *, compiled: bool | None = None) -> Timeline:
+    """The timeline of an order; `transfer_s` passes between stages on different ranks, beside the compute.
+
+    Raises:
+        ScheduleError: an operation is missing or doubled, or ranks wait for one another in a circle.
+    """
+    waits = dependencies(order)
+    rank = order.rank
+    elsewhere = (waits >= 0) & (rank[waits] != rank[:, None])
+    lag = np.where(elsewhere, transfer_s, 0.0)
+    start, end, stopped = run_lanes(order.start, waits, lag, duration_s, order.fused, compiled=compiled)
+    if (end < 0).any():
+        raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, end, stopped)}")
+    return Timeline(order=order, waits=waits, lag_s=lag, start_s=start, end_s=end)
+
+
+def _cycle(order: Order, waits: NDArray[np.int64], end: Array, stopped: NDArray[np.int64]) -> str:
+    """The circle of waiting ranks, in words."""
+    rank = order.rank
+    at = next(r for r in range(order.ranks) if stopped[r] < order.start[r + 1])
+    seen: list[int] = []
+    steps: list[str] = []
+    while at not in seen:
+        seen.append(at)
+        head = int(stopped[at])
+        group = [head]
+        while order.fused[group[-1]]:
+            group.append(group[-1] + 1)
+        before = next(int(b) for g in group for b in waits[g] if b >= 0 and end[b] < 0)
+        steps.append(f"rank {at} at {order.operation(head)} waits for {order.operation(before)} of rank {rank[before]}")
+        at = int(rank[before])
+    return "; ".join(steps[seen.index(at) :])
