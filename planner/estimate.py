@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planner.costs.ends import EndsCost, ends_cost
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost, layer_cost
-from planner.costs.memory import Memory, rank_memory, rank_parameters
+from planner.costs.memory import Memory, rank_memory, rank_parameters, weight_grad_share
 from planner.costs.optimizer import optimizer_s
 from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, traffic
@@ -92,26 +92,36 @@ class LayerTime:
         return self.forward_s + self.backward_s
 
 
+def layer_at_a_time(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where all micro-batches pass a chunk before the next one."""
+    trait = np.array([get_schedule(name).layer_at_a_time for name in layouts.schedule_names])
+    return np.asarray(trait[layouts.schedule])
+
+
 def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traffic) -> LayerTime:
     """A layer's passes with exposed communication, and the host's launches where they take longer.
 
     The context ring hides under the attention it feeds; ZeRO-3's gathers and scatters under the passes, as far as
-    the framework prefetches.
+    the framework prefetches. Where all micro-batches pass a layer before the next it is gathered and reduced once
+    for all of them (Lamy-Poirier 2021, arXiv 2106.02679): here, the m-th part of that falls to each.
     """
+    repeats = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
+    gather_s, reduce_s = t.layer_gather_s / repeats, t.layer_reduce_s / repeats
     shown = 1.0 - framework.overlap_tensor
     tensor_f, tensor_b = shown * t.layer_forward_s, shown * t.layer_backward_s
     context_f = np.maximum(t.context_forward_s - cost.forward_attention_s, 0.1 * t.context_forward_s)
     context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, 0.1 * t.context_backward_s)
     forward = cost.forward_s + tensor_f + context_f + t.expert_forward_s
     backward = cost.backward_s + tensor_b + context_b + t.expert_backward_s
-    host_f = framework.host_layer_forward_s
+    host_f = framework.host_layer_forward_s * layouts.sequence_slices
+    host_b = framework.host_layer_backward_s * layouts.sequence_slices
     again = np.where(layouts.recompute == Recompute.FULL, host_f, 0.0)
     wait_f = np.maximum(host_f - forward, 0.0)
-    wait_b = np.maximum(framework.host_layer_backward_s + again - backward, 0.0)
+    wait_b = np.maximum(host_b + again - backward, 0.0)
     forward, backward = forward + wait_f, backward + wait_b
     hidden = framework.overlap_param_gather
-    gather_f = np.maximum(t.layer_gather_s - hidden * forward, (1.0 - hidden) * t.layer_gather_s)
-    both = t.layer_gather_s + t.layer_reduce_s
+    gather_f = np.maximum(gather_s - hidden * forward, (1.0 - hidden) * gather_s)
+    both = gather_s + reduce_s
     gather_b = np.maximum(both - hidden * backward, (1.0 - hidden) * both)
     return LayerTime(
         forward_s=forward + gather_f,
@@ -133,24 +143,37 @@ def _ends(layouts: Layouts, stages: Stages) -> tuple[tuple[Array, Any, Any], tup
 
 def _peak_memory(device: Device, framework: Framework, model: Transformer, layouts: Layouts, stages: Stages) -> Memory:
     """The fuller of the first rank, with most micro-batches in flight, and the last, with the logits."""
-    flight_first, flight_last = np.zeros(len(layouts)), np.zeros(len(layouts))
-    for i, name in enumerate(layouts.schedule_names):
-        rows = layouts.schedule == i
-        pipe = pipeline(layouts.take(rows))
-        flight_first[rows] = get_schedule(name).in_flight(pipe, 0)
-        flight_last[rows] = get_schedule(name).in_flight(pipe, pipe.p - 1)
-    flights = (flight_first, flight_last)
-    return Memory.largest(
-        [
-            rank_memory(device, framework, model, layouts, layers=n, in_flight=k, first=f, last=z)
-            for (n, f, z), k in zip(_ends(layouts, stages), flights, strict=True)
-        ]
-    )
+    n = len(layouts)
+    share = weight_grad_share(device, model, layouts)
+    ranks = []
+    for at_end, (layers, first, last) in enumerate(_ends(layouts, stages)):
+        flight, copies, versions = np.zeros(n), np.ones(n), np.ones(n)
+        for i, name in enumerate(layouts.schedule_names):
+            rows = layouts.schedule == i
+            schedule, pipe = get_schedule(name), pipeline(layouts.take(rows))
+            rank = at_end * (pipe.p - 1)
+            flight[rows] = schedule.in_flight(pipe, rank, share[rows])
+            copies[rows], versions[rows] = schedule.copies, schedule.weight_versions(pipe, rank)
+        ranks.append(
+            rank_memory(
+                device,
+                framework,
+                model,
+                layouts,
+                layers=layers,
+                in_flight=flight,
+                first=first,
+                last=last,
+                copies=copies,
+                versions=versions,
+            )
+        )
+    return Memory.largest(ranks)
 
 
 def pipeline(layouts: Layouts) -> Pipeline:
     """The pipelines' sizes as their schedules take them."""
-    return Pipeline(p=layouts.pp, m=layouts.micro_batches, v=layouts.virtual_stages)
+    return Pipeline(p=layouts.pp, m=layouts.micro_batches, v=layouts.virtual_stages, k=layouts.sequence_slices)
 
 
 def _makespan(layouts: Layouts, total: Passes, slowest: Passes) -> Array:
@@ -193,11 +216,18 @@ def _step_time(
     mean = total / p
     work = m * num_layers / p
     backward_share = layer.backward_s / layer.total_s
-    hidden = np.where(p > 1, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
-    reduce = np.maximum(t.reduce_s - hidden * slowest * backward_share, (1.0 - hidden) * t.reduce_s)
-    reduce = reduce * np.where(layouts.zero == 2, m, 1)
-    window = framework.overlap_param_gather * slowest * (1.0 - backward_share)
-    gather = np.maximum(t.gather_s - window, (1.0 - framework.overlap_param_gather) * t.gather_s)
+    by_layer = layer_at_a_time(layouts)
+    # Collectives hide under one micro-batch's pass; layer at a time under all micro-batches' passes of the other
+    # chunks, which leaves the last chunk's reduction and the first one's gather.
+    window = np.where(by_layer, m * (v - 1) / v, 1.0) * slowest
+    least = np.where(by_layer, 1.0 / v, 0.0)
+    hidden = np.where((p > 1) & ~by_layer, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
+    shown_share = np.maximum(1.0 - hidden, least)
+    reduce = np.maximum(t.reduce_s - hidden * window * backward_share, shown_share * t.reduce_s)
+    reduce = reduce * np.where((layouts.zero == 2) & ~by_layer, m, 1)
+    prefetched = framework.overlap_param_gather
+    gather = t.gather_s - prefetched * window * (1.0 - backward_share)
+    gather = np.maximum(gather, np.maximum(1.0 - prefetched, least) * t.gather_s)
     return StepTime(
         matmul_s=work * (cost.forward_matmul_s + cost.backward_matmul_s),
         attention_s=work * (cost.forward_attention_s + cost.backward_attention_s),

@@ -83,7 +83,7 @@ class Layouts:
     dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert parallelism; a layout uses
     dp*tp*pp*cp accelerators, expert parallelism lives inside dp*cp.
     micro_batch: sequences per micro-batch and replica; global_batch: sequences per optimizer step.
-    schedule: index into `schedule_names`.
+    schedule: index into `schedule_names`. sequence_slices: parts of a sequence that pass the pipeline one by one.
     zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too.
     """
 
@@ -95,6 +95,7 @@ class Layouts:
     cp: Ints
     ep: Ints
     virtual_stages: Ints
+    sequence_slices: Ints
     micro_batch: Ints
     global_batch: Ints
     zero: Ints
@@ -161,6 +162,7 @@ class Layouts:
         cp: Any = 1,
         ep: Any = 1,
         virtual_stages: Any = 1,
+        sequence_slices: Any = 1,
         micro_batch: Any = 1,
         global_batch: Any,
         zero: Any = 1,
@@ -176,7 +178,7 @@ class Layouts:
         per_layout = [schedule] if isinstance(schedule, str) else list(schedule)
         names = tuple(dict.fromkeys(per_layout))
         code = np.array([names.index(s) for s in per_layout], dtype=np.int64)
-        ints = (dp, tp, pp, cp, ep, virtual_stages, micro_batch, global_batch, zero)
+        ints = (dp, tp, pp, cp, ep, virtual_stages, sequence_slices, micro_batch, global_batch, zero)
         enums = (recompute, attention, precision, layer_split)
         flags = (sequence_parallel, fused_norm, offload_optimizer)
         arrays = [code, *(np.asarray(x, dtype=np.int64) for x in (*ints, *enums))]

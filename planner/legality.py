@@ -18,10 +18,18 @@ def _schedule_rules(layouts: Layouts) -> list[Rule]:
     out = []
     for i, name in enumerate(layouts.schedule_names):
         rows = layouts.schedule == i
-        pipe = Pipeline(p=layouts.pp, m=np.maximum(layouts.micro_batches, 1), v=layouts.virtual_stages)
+        pipe = Pipeline(
+            p=layouts.pp, m=np.maximum(layouts.micro_batches, 1), v=layouts.virtual_stages, k=layouts.sequence_slices
+        )
         for rule in get_schedule(name).rules(pipe):
             out.append(Rule(text=rule.text, broken=rule.broken & rows))
     return out
+
+
+def _trait(layouts: Layouts, name: str) -> NDArray[np.bool_]:
+    """A boolean of each layout's schedule."""
+    values = np.array([getattr(get_schedule(s), name) for s in layouts.schedule_names], dtype=bool)
+    return np.asarray(values[layouts.schedule])
 
 
 def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
@@ -33,8 +41,9 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
     split = x.dp * x.micro_batch
     table = [
-        ("degrees, micro-batch, global batch and virtual stages are at least 1",
-         np.min([x.dp, x.tp, x.pp, x.cp, x.ep, x.micro_batch, x.global_batch, x.virtual_stages], axis=0) < 1),
+        ("degrees, micro-batch, global batch, virtual stages and sequence slices are at least 1",
+         np.min([x.dp, x.tp, x.pp, x.cp, x.ep, x.micro_batch, x.global_batch, x.virtual_stages,
+                 x.sequence_slices], axis=0) < 1),
         ("global_batch must be divisible by dp * micro_batch", x.global_batch % np.maximum(split, 1) != 0),
         ("tp must divide the attention heads", heads % np.maximum(x.tp, 1) != 0),
         ("tp must divide the key-value heads or be a multiple of them",
@@ -46,6 +55,9 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
          (x.virtual_stages > 1) & (x.layer_split == Split.BALANCED)),
         ("cp must divide half the sequence (causal balance takes two chunks a rank)",
          (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
+        ("sequence slices exclude context parallelism", (x.sequence_slices > 1) & (x.cp > 1)),
+        ("sequence slices must divide the sequence, in multiples of tp with sequence parallelism",
+         sequence % np.maximum(x.sequence_slices * np.where(x.sequence_parallel, x.tp, 1), 1) != 0),
         ("cp above 1 needs a flash attention kernel", (x.cp > 1) & (x.attention < Attention.FLASH1)),
         ("sequence parallelism needs a sequence divisible by tp * cp",
          x.sequence_parallel & (sequence % np.maximum(x.tp * x.cp, 1) != 0)),
@@ -53,7 +65,10 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
          np.where(experts > 0, experts % np.maximum(x.ep, 1) != 0, x.ep != 1)),
         ("ep must divide dp * cp", (x.dp * x.cp) % np.maximum(x.ep, 1) != 0),
         ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
-        ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches)", (x.zero > 1) & (x.pp > 1)),
+        ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches) but where all micro-batches pass a "
+         "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~_trait(x, "layer_at_a_time")),
+        ("layered and modular have one layer a virtual stage", _trait(x, "one_layer_chunks")
+         & (x.virtual_stages * x.pp != layers)),
         ("the accelerator has no arithmetic of that precision", lacks[x.precision]),
         ("more accelerators than the cluster has", x.gpus > (cluster.max_gpus or np.inf)),
     ]  # fmt: skip

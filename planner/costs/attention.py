@@ -34,12 +34,12 @@ def score_elements(model: Transformer, layouts: Layouts) -> Array:
 
 
 def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
-    """Forward and backward seconds of the attention core for one micro-batch and layer."""
+    """Forward and backward seconds of the attention core for one pass of a layer: slices on average, one by one."""
     e = device.accelerator.efficiency
     kernel = layouts.attention
     flash = kernel >= Attention.FLASH1
     names = [k.name.lower() for k in Attention]
-    scores = score_elements(model, layouts)
+    scores = score_elements(model, layouts) / layouts.sequence_slices
     d = model.head_dim + np.where(is_latent(model), model.v_head_dim, model.head_dim)
     flop = 2.0 * scores * d
     causal = 0.5 * (1.0 + FLASH_BLOCK / np.asarray(model.seq_len))

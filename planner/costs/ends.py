@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.kernels import Device, matmul_s, stream_s
-from planner.costs.shapes import has_dropout, local_tokens, padded_vocab
+from planner.costs.shapes import has_dropout, padded_vocab, pass_tokens
 from planner.layouts import Layouts
 from planner.models import Transformer
 
@@ -32,7 +32,7 @@ def ends_cost(device: Device, model: Transformer, layouts: Layouts) -> EndsCost:
 
     Cross-entropy runs in fp32 over the logits (Megatron-LM): cast, maximum, exponential, sum, gradient, cast back.
     """
-    tokens = local_tokens(model, layouts)
+    tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
     columns = padded_vocab(model, layouts) / layouts.tp
     hidden = tokens * model.hidden
     logits = tokens * columns
@@ -47,8 +47,8 @@ def ends_cost(device: Device, model: Transformer, layouts: Layouts) -> EndsCost:
         + stream_s(device, logits * 14.0, 3.0)
     )
     return EndsCost(
-        embedding_forward_s=embed,
-        embedding_backward_s=embed_back,
-        head_forward_s=head,
-        head_backward_s=head_back,
+        embedding_forward_s=k * embed,
+        embedding_backward_s=k * embed_back,
+        head_forward_s=k * head,
+        head_backward_s=k * head_back,
     )

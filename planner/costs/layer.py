@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from planner.costs.attention import attention_s
 from planner.costs.kernels import Device, matmul_s, stream_s
-from planner.costs.shapes import has_dropout, is_latent, local_tokens
+from planner.costs.shapes import has_dropout, is_latent, pass_tokens
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 
@@ -98,8 +98,8 @@ def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, A
 
 
 def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array, Array]:
-    """Seconds of all linear products of a layer: forward, input gradient, weight gradient."""
-    tokens = local_tokens(model, layouts)
+    """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient."""
+    tokens = pass_tokens(model, layouts)
     products = [(1.0, c, d, k) for c, d, k in attention_products(model, layouts)]
     products += mlp_products(model, layouts)
     forward = input_grad = weight_grad = np.zeros(len(layouts))
@@ -129,12 +129,12 @@ FP8_CAST = (2.5, 5.0, 2.0)  # absolute maximum, cast and transpose of each produ
 
 
 def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
-    """Forward and backward seconds of norms, residuals, dropout, activations, rotary and copies.
+    """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary and copies.
 
     With sequence parallelism the passes over the hidden state are shared by the tensor group
     (Korthikanti et al. 2022, section 4.2.2).
     """
-    tokens = local_tokens(model, layouts)
+    tokens = pass_tokens(model, layouts)
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
     hidden = tokens * model.hidden / shared
     qk = tokens * (model.num_heads + model.num_kv_heads) * model.head_dim / layouts.tp
@@ -166,10 +166,11 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
 
 
 def layer_cost(device: Device, model: Transformer, layouts: Layouts) -> LayerCost:
-    """Seconds of one (average) layer for one micro-batch, by kind of work."""
-    matmul, input_grad, weight_grad = matmuls_s(device, model, layouts)
-    attention, attention_back = attention_s(device, model, layouts)
-    pointwise, pointwise_back = pointwise_s(device, model, layouts)
+    """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence."""
+    k = layouts.sequence_slices
+    matmul, input_grad, weight_grad = (k * x for x in matmuls_s(device, model, layouts))
+    attention, attention_back = (k * x for x in attention_s(device, model, layouts))
+    pointwise, pointwise_back = (k * x for x in pointwise_s(device, model, layouts))
     again = np.where(layouts.recompute == Recompute.FULL, matmul + attention + pointwise, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
     return LayerCost(

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from planner.costs.attention import score_elements
 from planner.costs.kernels import Device
-from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab
+from planner.costs.layer import attention_products, mlp_products
+from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab, pass_tokens
 from planner.hardware import Framework
 from planner.layouts import Attention, Layouts, Recompute
 from planner.models import Transformer, counts
 
-__all__ = ["Memory", "RankParameters", "layer_activation_bytes", "rank_memory", "rank_parameters"]
+__all__ = ["Memory", "RankParameters", "layer_activation_bytes", "rank_memory", "rank_parameters", "weight_grad_share"]
 
 Array = NDArray[np.float64]
 
@@ -134,7 +135,20 @@ def saved_bytes(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     flash = layouts.attention >= Attention.FLASH1
     kept = np.where(full, boundary, layer + np.where((layouts.recompute == Recompute.SELECTIVE) & ~flash, 0.0, core))
     again = np.where(full, layer + core, np.where(layouts.recompute == Recompute.SELECTIVE, core, 0.0))
+    again = again / layouts.sequence_slices
     return np.asarray(kept), np.asarray(again)
+
+
+def weight_grad_share(device: Device, model: Transformer, layouts: Layouts) -> Array:
+    """What a split backward keeps from input to weight gradient, over what a forward saved, shape (n,).
+
+    Inputs and output gradients of all linear products: for GPT 32 s b h bytes a layer (Qi et al. 2023,
+    arXiv 2401.10241, section 2.2). Above 1 where activations are recomputed.
+    """
+    products = [(1.0, c, d, n) for c, d, n in attention_products(model, layouts)] + mlp_products(model, layouts)
+    per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in products)
+    kept = local_tokens(model, layouts) * per_token * device.element_bytes
+    return np.asarray(kept / saved_bytes(device, model, layouts)[0])
 
 
 def rank_memory(
@@ -147,10 +161,13 @@ def rank_memory(
     in_flight: Any,
     first: Any,
     last: Any,
+    copies: Any = 1,
+    versions: Any = 1,
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
 
-    first, last: boolean arrays, where the rank holds the embedding and the head.
+    first, last: boolean arrays, where the rank holds the embedding and the head. copies: of all states, where
+    micro-batches enter the pipeline from both ends; versions: of the parameters alone, for asynchronous schedules.
 
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
     (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context.
@@ -167,7 +184,7 @@ def rank_memory(
         whole = layouts.zero < from_stage
         dense = own.dense / np.where(whole, 1, ranks)
         experts = own.experts / np.where(whole, 1, expert_ranks)
-        return np.asarray((dense + experts) * bytes_per_param)
+        return np.asarray((dense + experts) * bytes_per_param * copies)
 
     kept, again = saved_bytes(device, model, layouts)
     activations = kept * layers * in_flight
@@ -177,16 +194,21 @@ def rank_memory(
     activations = activations + first * in_flight * hidden / shared * (1.0 + has_dropout(model, layouts) * 0.5)
     # 16-bit logits and their fp32 copy, which softmax and then the gradient overwrite.
     columns = padded_vocab(model, layouts) / layouts.tp
-    logits = last * tokens * columns * (device.element_bytes + 4.0)
+    at_once = pass_tokens(model, layouts)
+    logits = last * at_once * columns * (device.element_bytes + 4.0)
     # One layer's backward works on gradients of its inner activations; ZeRO-3 holds two gathered layers.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
-    working = again + 2.0 * tokens * inner / layouts.tp * device.element_bytes + 2.0 * hidden
+    hidden = at_once * model.hidden * device.element_bytes
+    working = again + 2.0 * at_once * inner / layouts.tp * device.element_bytes + 2.0 * hidden
+    # Slices of a micro-batch add up the gradients of its keys and values in every layer.
+    kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
+    working = working + (layouts.sequence_slices > 1) * layers * 2.0 * tokens * kv * device.element_bytes
     gathered = np.where(layouts.zero == 3, 2.0 * (own.dense / np.maximum(layers, 1)) * (parameter + gradient), 0.0)
     # The gathered input of sequence parallelism's products.
     working = working + np.where(layouts.sequence_parallel & (layouts.tp > 1), hidden, 0.0)
     slack = 1.0 + framework.fragmentation
     return Memory(
-        parameters_bytes=held(parameter, 3),
+        parameters_bytes=held(parameter, 3) * versions,
         gradients_bytes=held(gradient, 2),
         optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, held(state, 1)),
         activations_bytes=np.asarray(activations * slack),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.layouts import Attention, Layouts
 from planner.models import Transformer
 
-__all__ = ["has_dropout", "is_latent", "local_tokens", "padded_vocab"]
+__all__ = ["has_dropout", "is_latent", "local_tokens", "padded_vocab", "pass_tokens"]
 
 Array = NDArray[np.float64]
 
@@ -28,6 +28,11 @@ def is_latent(model: Transformer) -> Any:
 def local_tokens(model: Transformer, layouts: Layouts) -> Array:
     """Tokens of one micro-batch on one context rank, shape (n,)."""
     return np.asarray(layouts.micro_batch * model.seq_len / layouts.cp, dtype=np.float64)
+
+
+def pass_tokens(model: Transformer, layouts: Layouts) -> Array:
+    """Tokens of one pass through a layer, a slice of the sequence where there are slices, shape (n,)."""
+    return np.asarray(local_tokens(model, layouts) / layouts.sequence_slices)
 
 
 def padded_vocab(model: Transformer, layouts: Layouts) -> Array:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.costs.kernels import Device
 from planner.costs.network import Group, all_gather_s, all_reduce_s, all_to_all_s, groups, send_s
-from planner.costs.shapes import is_latent, local_tokens, padded_vocab
+from planner.costs.shapes import is_latent, padded_vocab, pass_tokens
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Precision, Recompute
 from planner.models import Transformer
@@ -54,8 +54,8 @@ def tensor_s(device: Device, model: Transformer, layouts: Layouts, group: Group)
     Full recomputation repeats the forward collectives but the last; with sequence parallelism the backward pass
     gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
     """
-    size = local_tokens(model, layouts) * model.hidden * device.element_bytes
-    one = all_reduce_s(group, size)
+    size = pass_tokens(model, layouts) * model.hidden * device.element_bytes
+    one = layouts.sequence_slices * all_reduce_s(group, size)
     again = np.where(layouts.recompute == Recompute.FULL, 2.0, 0.0)
     return 2.0 * one, (2.0 + again) * one
 
@@ -71,8 +71,8 @@ def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group
 def expert_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
     """Dispatch and combine, each a token's hidden state to top_k experts, averaged over dense and sparse layers."""
     sparse = 1.0 - model.num_dense_layers / model.num_layers
-    size = local_tokens(model, layouts) * model.hidden * model.top_k / layouts.tp * device.element_bytes
-    once = 2.0 * sparse * all_to_all_s(group, size)
+    size = pass_tokens(model, layouts) * model.hidden * model.top_k / layouts.tp * device.element_bytes
+    once = 2.0 * sparse * layouts.sequence_slices * all_to_all_s(group, size)
     return once, once
 
 
@@ -91,13 +91,14 @@ def traffic(
     layer_params: of one layer; stage_params: of the rank with most; expert_share: fraction that are experts'.
     """
     by = groups(cluster, layouts)
-    tokens = local_tokens(model, layouts)
+    tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
     forward, backward = tensor_s(device, model, layouts, by["tensor"])
     context, context_back = context_s(device, model, layouts, by["context"])
     expert, expert_back = expert_s(device, model, layouts, by["expert"])
     hidden_bytes = tokens * model.hidden * device.element_bytes
     # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
     ends = 2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0)
+    ends = k * ends
 
     def data_s(collective: Any, params: Any, bytes_per_param: Any) -> Array:
         dense = collective(by["data"], params * (1.0 - expert_share) * bytes_per_param)
@@ -132,7 +133,7 @@ def traffic(
         expert_forward_s=expert,
         expert_backward_s=expert_back,
         ends_s=ends,
-        send_s=send_s(cluster, layouts, hidden_bytes),
+        send_s=k * send_s(cluster, layouts, hidden_bytes),
         layer_gather_s=np.where(whole, data_s(all_gather_s, layer_params, 2.0) / pace, 0.0),
         layer_reduce_s=np.where(whole, data_s(all_gather_s, layer_params, grad_bytes) / pace, 0.0),
         reduce_s=np.where(whole, 0.0, reduce),

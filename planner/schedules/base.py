@@ -63,6 +63,8 @@ class Schedule(ABC):
     """Ranks start the next step without waiting for one another (optimizer post-validation, Qi et al. 2023)."""
     looped_placement: bool = True
     """Stage s lies on rank s mod p; False: the V, on rank s mod 2p or, above p, 2p - 1 - s mod 2p."""
+    one_layer_chunks: bool = False
+    """A virtual stage is one layer."""
     layer_at_a_time: bool = False
     """All micro-batches pass a chunk before the next: one parameter gather and one gradient reduction a chunk."""
 

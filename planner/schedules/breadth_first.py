@@ -57,6 +57,7 @@ class Modular(BreadthFirst):
 
     name = "modular"
     source = "Lamy-Poirier 2021, arXiv 2106.02679, sections 3 and 4; order recalled, closed form simulated"
+    one_layer_chunks = True
 
 
 class Layered(BreadthFirst):
@@ -64,6 +65,7 @@ class Layered(BreadthFirst):
 
     name = "layered"
     source = "Lamy-Poirier 2021, arXiv 2106.02679, section 3; order recalled, closed form simulated"
+    one_layer_chunks = True
 
     def own_rules(self, pipe: Pipeline) -> list[Rule]:
         """One rank: with more it is the modular pipeline."""

@@ -165,7 +165,8 @@ def _from_grid(
     n = len(grid)
     return Layouts(
         schedule_names=schedules, schedule=code, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep,
-        virtual_stages=chunks, micro_batch=micro, global_batch=np.full(n, global_batch), zero=zero,
+        virtual_stages=chunks, sequence_slices=np.ones(n, dtype=np.int64), micro_batch=micro,
+        global_batch=np.full(n, global_batch), zero=zero,
         recompute=mode, attention=np.full(n, int(attention)), precision=np.full(n, int(precision)),
         layer_split=split, sequence_parallel=sequence.astype(bool), fused_norm=np.ones(n, dtype=bool),
         offload_optimizer=offload.astype(bool),
