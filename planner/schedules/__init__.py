@@ -7,6 +7,7 @@ from planner.schedules.gpipe import GPipe, TeraPipe
 from planner.schedules.interleaved import Interleaved, Seq1F1BInterleaved
 from planner.schedules.one_f_one_b import OneFOneB, Seq1F1B
 from planner.schedules.zero_bubble import ZeroBubbleH1, ZeroBubbleH2
+from planner.schedules.zero_bubble_v import ZeroBubbleV
 
 __all__ = ["ALIASES", "SCHEDULES", "Operation", "Order", "Pipeline", "Rule", "Schedule", "get_schedule"]
 
@@ -24,6 +25,7 @@ SCHEDULES: dict[str, Schedule] = {
         Modular(),
         ZeroBubbleH1(),
         ZeroBubbleH2(),
+        ZeroBubbleV(),
     )
 }
 

@@ -92,6 +92,14 @@ class Schedule(ABC):
     def order(self, pipe: Pipeline) -> Order:
         """The operations of every rank, in order, of one step; integers in `pipe`, its rules kept."""
 
+    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> NDArray[np.int64]:
+        """The rank that runs a stage for a micro-batch; arrays broadcast."""
+        p, s = np.asarray(pipe.p), np.asarray(stage) + 0 * np.asarray(micro_batch)
+        if self.looped_placement:
+            return np.asarray(s % p, dtype=np.int64)
+        down = s % (2 * p)
+        return np.asarray(np.where(down < p, down, 2 * p - 1 - down), dtype=np.int64)
+
     @abstractmethod
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """Idle seconds of a rank in a step."""

@@ -38,6 +38,14 @@ LITERALS = [
         {"p": 2, "m": 3},
         ["0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"],
     ),
+    (
+        "zb-v",
+        {"p": 2, "m": 3, "v": 2},
+        [
+            "0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2",
+            "1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2",
+        ],
+    ),
 ]
 
 
@@ -84,6 +92,14 @@ def test_every_operation_is_there_once_and_prints_and_parses(case):
 
 
 @settings(max_examples=150, deadline=None)
+@given(named_pipelines())
+def test_operations_lie_where_rank_of_says(case):
+    name, pipe = case
+    order = get_schedule(name).order(pipe)
+    assert np.array_equal(get_schedule(name).rank_of(pipe, order.stage, order.micro_batch), order.rank)
+
+
+@settings(max_examples=150, deadline=None)
 @given(named_pipelines(), st.integers(0, 2**32 - 1))
 def test_no_schedule_beats_the_busiest_rank(case, seed):
     name, pipe = case
@@ -102,6 +118,10 @@ def test_illegal_choices_say_the_rule():
     assert broken("interleaved", p=4, m=6, v=2) == ["interleaved needs a number of micro-batches divisible by pp"]
     assert broken("1f1b", p=4, m=6, v=2) == ["1f1b has one virtual stage per rank"]
     assert broken("seq1f1b", p=4, m=6) == ["seq1f1b needs at least 2 sequence slices"]
+    assert broken("zb-v", p=4, m=6, v=3) == [
+        "zb-v has exactly 2 virtual stages per rank",
+        "zb-v needs at least 2 pp - 1 micro-batches",
+    ]
     assert broken("zb-h2", p=4, m=6) == ["zb-h2 needs at least 2 (pp - 1) + 1 micro-batches"]
     with pytest.raises(UnknownNameError, match="interleaved"):
         get_schedule("interleave")

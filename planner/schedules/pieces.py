@@ -1,0 +1,21 @@
+"""Bubbles as the largest of several linear pieces in F, I and W.
+
+A step is a longest path through operations in order, so its length is the largest of sums a F + b I + c W; where
+F, I and W differ, different paths are the longest. Families found by simulation list theirs.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from planner.schedules.base import Array
+
+__all__ = ["largest"]
+
+
+def largest(F: Any, I: Any, W: Any, *pieces: tuple[Any, Any, Any]) -> Array:
+    """The largest a F + b I + c W of the pieces (a, b, c), and at least zero; arrays broadcast."""
+    return np.asarray(reduce(np.maximum, (a * F + b * I + c * W for a, b, c in pieces), 0.0), dtype=np.float64)

@@ -1,0 +1,89 @@
+"""Zero bubble on the V: ZB-V (Qi et al. 2023, arXiv 2401.10241, section 6; PyTorch's ScheduleZBVZeroBubble).
+
+Rank r holds stages r and 2p - 1 - r, so that the last stage lies on rank 0 and its input gradients start at once.
+
+rank 0  0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2     (p = 2, m = 3)
+rank 1  1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.schedules.base import Array, Operation, Order, Pipeline, Rule, Schedule
+from planner.schedules.pieces import largest
+
+
+class ZeroBubbleV(Schedule):
+    """No bubble where F, I and W are equal, for 1F1B's activations and twice its messages."""
+
+    name = "zb-v"
+    source = "Qi et al. 2023, arXiv 2401.10241, section 6; order read in PyTorch's ScheduleZBVZeroBubble"
+    splits_backward = True
+    unsynchronised_end = True
+    looped_placement = False
+    chunks = 2
+
+    def order(self, pipe: Pipeline) -> Order:
+        """2(p - r) - 1 F0; r (F1, F0); p - r (F1, I1, W1); (F0, I0, W0, F1, I1, W1); r (I0, I1); p - r (I0, W0).
+
+        0 and 1 are the rank's shallow and deep stage; the remaining W come last. The order is that of at least 2p - 1
+        micro-batches, less those that are not there.
+        """
+        p, m = pipe.p, pipe.m
+        n = max(2 * p - 1, m)
+        rows = []
+        for r in range(p):
+            done = dict.fromkeys(("F0", "F1", "I0", "I1", "W0", "W1"), 0)
+            row: list[Operation] = []
+
+            def put(*keys: str, done: dict[str, int] = done, row: list[Operation] = row, r: int = r) -> None:
+                for key in keys:
+                    if done[key] < m:
+                        row.append(Operation((r, 2 * p - 1 - r)[int(key[1])], key[0], done[key]))
+                    done[key] += 1
+
+            put(*["F0"] * (2 * (p - r) - 1))
+            put(*["F1", "F0"] * r)
+            put(*["F1", "I1", "W1"] * (p - r))
+            while done["F1"] < done["F0"] or done["F0"] < n:
+                if done["F0"] < n:
+                    put("F0")
+                put("I0", "W0", "F1", "I1", "W1")
+            put(*["I0", "I1"] * r)
+            put(*["I0", "W0"] * (p - r))
+            put(*["W1"] * (n - done["W1"]), *["W0"] * (n - done["W0"]))
+            rows.append(row)
+        return Order.of_rows(rows)
+
+    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+        """The warm-up of rank 0 must not run out of micro-batches."""
+        text = f"{self.name} needs at least 2 pp - 1 micro-batches"
+        return [Rule(text=text, broken=np.asarray(pipe.m < 2 * pipe.p - 1))]
+
+    def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
+        """The largest of nine sums, none where F = I = W; from a rank's first operation to its last, for all F, I, W.
+
+        The sums grow with q = p - 1, whatever m; found by simulation.
+        """
+        q = np.asarray(pipe.p) - 1
+        sums = largest(
+            F,
+            I,
+            W,
+            (2 * q, 0, -2 * q - 1),
+            (2 * q - 1, 1, -2 * q),
+            (2 * q, -q, -q),
+            (q - 1, 1 - q, 0),
+            (0, 2 * q, -2 * q),
+            (-q, q, 0),
+            (-q, 1, q - 1),
+            (1 - q, 0, q - 1),
+        )
+        return np.asarray(np.where(q > 0, sums / 2, 0.0))
+
+    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
+        """p on every rank."""
+        return np.asarray(1.0 * pipe.p + 0.0 * (np.asarray(rank) + pipe.m))
