@@ -1,0 +1,187 @@
+"""What the parts of a step cost: a layer's passes as they show, ends, stages, collectives, the update. Array-first.
+
+The closed form (`planner.estimate`) and the exact timeline (`planner.simulation`) are made of the same parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.ends import EndsCost, ends_cost
+from planner.costs.kernels import Device
+from planner.costs.layer import LayerCost, layer_cost
+from planner.costs.memory import rank_parameters
+from planner.costs.optimizer import optimizer_s
+from planner.costs.stages import Stages, split_layers
+from planner.costs.traffic import Traffic, traffic
+from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts, Recompute
+from planner.models import Transformer
+from planner.schedules import Pipeline, get_schedule
+
+__all__ = ["DataComm", "LayerTime", "StepCosts", "data_comm", "end_ranks", "pipeline", "step_costs"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCosts:
+    """The parts of every layout's step; arrays of shape (n,).
+
+    send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage. update_s: the optimizer's.
+    busiest_params: parameters of the rank with most, before sharding.
+    """
+
+    device: Device
+    cost: LayerCost
+    layer: LayerTime
+    ends: EndsCost
+    stages: Stages
+    traffic: Traffic
+    send_s: Array
+    update_s: Array
+    busiest_params: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTime:
+    """One layer and micro-batch with its collectives as they show: seconds, shape (n,)."""
+
+    forward_s: Array
+    backward_s: Array
+    tensor_s: Array
+    context_s: Array
+    expert_s: Array
+    sharding_s: Array
+    host_s: Array
+
+    @property
+    def total_s(self) -> Array:
+        """Forward and backward."""
+        return self.forward_s + self.backward_s
+
+
+def layer_at_a_time(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where all micro-batches pass a chunk before the next one."""
+    trait = np.array([get_schedule(name).layer_at_a_time for name in layouts.schedule_names])
+    return np.asarray(trait[layouts.schedule])
+
+
+def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traffic) -> LayerTime:
+    """A layer's passes with exposed communication, and the host's launches where they take longer.
+
+    The context ring hides under the attention it feeds; ZeRO-3's gathers and scatters under the passes, as far as
+    the framework prefetches. Where all micro-batches pass a layer before the next it is gathered and reduced once
+    for all of them (Lamy-Poirier 2021, arXiv 2106.02679): here, the m-th part of that falls to each.
+    """
+    repeats = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
+    gather_s, reduce_s = t.layer_gather_s / repeats, t.layer_reduce_s / repeats
+    shown = 1.0 - framework.overlap_tensor
+    tensor_f, tensor_b = shown * t.layer_forward_s, shown * t.layer_backward_s
+    context_f = np.maximum(t.context_forward_s - cost.forward_attention_s, 0.1 * t.context_forward_s)
+    context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, 0.1 * t.context_backward_s)
+    forward = cost.forward_s + tensor_f + context_f + t.expert_forward_s
+    backward = cost.backward_s + tensor_b + context_b + t.expert_backward_s
+    host_f = framework.host_layer_forward_s * layouts.sequence_slices
+    host_b = framework.host_layer_backward_s * layouts.sequence_slices
+    again = np.where(layouts.recompute == Recompute.FULL, host_f, 0.0)
+    wait_f = np.maximum(host_f - forward, 0.0)
+    wait_b = np.maximum(host_b + again - backward, 0.0)
+    forward, backward = forward + wait_f, backward + wait_b
+    hidden = framework.overlap_param_gather
+    gather_f = np.maximum(gather_s - hidden * forward, (1.0 - hidden) * gather_s)
+    both = gather_s + reduce_s
+    gather_b = np.maximum(both - hidden * backward, (1.0 - hidden) * both)
+    return LayerTime(
+        forward_s=forward + gather_f,
+        backward_s=backward + gather_b,
+        tensor_s=tensor_f + tensor_b,
+        context_s=context_f + context_b,
+        expert_s=t.expert_forward_s + t.expert_backward_s,
+        sharding_s=gather_f + gather_b,
+        host_s=wait_f + wait_b,
+    )
+
+
+def end_ranks(layouts: Layouts, stages: Stages) -> tuple[tuple[Array, Any, Any], tuple[Array, Any, Any]]:
+    """The first and the last rank: layers, and where the rank holds the embedding and the head."""
+    one = layouts.pp == 1
+    yes = np.ones(len(layouts), dtype=bool)
+    return (stages.first, yes, one), (stages.last, one, yes)
+
+
+def pipeline(layouts: Layouts) -> Pipeline:
+    """The pipelines' sizes as their schedules take them."""
+    return Pipeline(p=layouts.pp, m=layouts.micro_batches, v=layouts.virtual_stages, k=layouts.sequence_slices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataComm:
+    """Data-parallel collectives of a step, seconds of shape (n,): in all, and of that what hides under compute."""
+
+    reduce_s: Array
+    reduce_hidden_s: Array
+    gather_s: Array
+    gather_hidden_s: Array
+
+
+def data_comm(framework: Framework, layouts: Layouts, t: Traffic, forward_s: Any, backward_s: Any) -> DataComm:
+    """The gradient reduction and parameter gather of a rank whose passes of one micro-batch take so many seconds.
+
+    They hide under one micro-batch's pass as far as the framework overlaps; layer at a time under all micro-batches'
+    passes of the other chunks, which leaves the last chunk's reduction and the first one's gather.
+    """
+    m, p, v = layouts.micro_batches, layouts.pp, layouts.virtual_stages
+    by_layer = layer_at_a_time(layouts)
+    window = np.where(by_layer, m * (v - 1) / v, 1.0)
+    most = np.where(by_layer, (v - 1) / v, 1.0)
+    overlap = np.where((p > 1) & ~by_layer, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
+    times = np.where((layouts.zero == 2) & ~by_layer, m, 1)
+    reduce_hidden = np.minimum(overlap * window * backward_s, np.minimum(overlap, most) * t.reduce_s)
+    prefetch = framework.overlap_param_gather
+    gather_hidden = np.minimum(prefetch * window * forward_s, np.minimum(prefetch, most) * t.gather_s)
+    return DataComm(
+        reduce_s=times * t.reduce_s,
+        reduce_hidden_s=times * reduce_hidden,
+        gather_s=t.gather_s,
+        gather_hidden_s=gather_hidden,
+    )
+
+
+def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> StepCosts:
+    """The parts of every layout's step.
+
+    model: one transformer, or one a layout (array fields); layouts must be legal (`planner.legality`).
+    """
+    device = Device.of(cluster.accelerator, layouts.precision)
+    cost = layer_cost(device, model, layouts)
+    ends = ends_cost(device, model, layouts)
+    # Where layers lie depends on what one costs without waiting for parameters.
+    per_layer = cost.forward_s + cost.backward_s
+    e = (ends.embedding_forward_s + ends.embedding_backward_s) / per_layer
+    g = (ends.head_forward_s + ends.head_backward_s) / per_layer
+    stages = split_layers(layouts, model.num_layers, e, g)
+    first, last = (rank_parameters(model, layouts, n, f, z) for n, f, z in end_ranks(layouts, stages))
+    busiest = np.maximum(first.total, last.total)
+    expert_share = np.where(first.total > 0, first.experts / first.total, 0.0)
+    no = np.zeros(len(layouts), dtype=bool)
+    layer_params = rank_parameters(model, layouts, 1.0, no, no).total
+    t = traffic(device, cluster, framework, model, layouts, layer_params, busiest, expert_share)
+    layer = layer_time(framework, layouts, cost, t)
+    stages = split_layers(layouts, model.num_layers, e * per_layer / layer.total_s, g * per_layer / layer.total_s)
+    shards = np.where(layouts.zero > 0, layouts.dp * layouts.cp, 1)
+    return StepCosts(
+        device=device,
+        cost=cost,
+        layer=layer,
+        ends=ends,
+        stages=stages,
+        traffic=t,
+        send_s=t.send_s * (1.0 - framework.overlap_pipeline),
+        update_s=optimizer_s(device, cluster, framework, layouts, busiest, busiest / shards),
+        busiest_params=busiest,
+    )
