@@ -1,0 +1,126 @@
+"""Causal attention over blocks of queries, so that memory grows with s, not s^2; grouped queries; sequence slices.
+
+Shapes: b sequences, g key and value heads, r query heads a key head, s query tokens, t key tokens so far (t >= s),
+d head size, q queries of one block. The queries are the last s of the t positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from planner.trainer.arrays import Array
+
+__all__ = ["KeysValues", "attend", "attend_gradient"]
+
+BLOCK = 128
+
+
+def _blocks(s: int, t: int, block: int) -> Iterator[tuple[slice, int]]:
+    """Query ranges and how many keys each sees: a later key is never multiplied at all."""
+    for start in range(0, s, block):
+        stop = min(start + block, s)
+        yield slice(start, stop), t - s + stop
+
+
+def _scores(xp: Any, q_bgrqd: Array, k_bgtd: Array) -> Array:
+    """Scaled scores with later keys masked, shape (b, g, r, q, t); queries are the last of the t positions."""
+    q, t = q_bgrqd.shape[-2], k_bgtd.shape[-2]
+    scores = (q_bgrqd / math.sqrt(q_bgrqd.shape[-1])) @ k_bgtd[:, :, None].swapaxes(-1, -2)
+    later = xp.arange(q)[:, None] < xp.arange(q)[None, :]
+    tail = scores[..., t - q :]
+    tail[...] = xp.where(later, -xp.inf, tail)
+    return scores
+
+
+def attend(xp: Any, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array, block: int = BLOCK) -> tuple[Array, Array]:
+    """softmax(q k^T / sqrt(d)) v, and the logarithm of each row's sum, shapes (b, g, r, s, d) and (b, g, r, s, 1)."""
+    s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
+    out_bgrsd = xp.empty_like(q_bgrsd)
+    log_bgrs1 = xp.empty((*q_bgrsd.shape[:-1], 1), dtype=q_bgrsd.dtype)
+    for rows, keys in _blocks(s, t, block):
+        p = _scores(xp, q_bgrsd[..., rows, :], k_bgtd[..., :keys, :])
+        top = p.max(axis=-1, keepdims=True)
+        p -= top
+        xp.exp(p, out=p)
+        total = p.sum(axis=-1, keepdims=True)
+        out_bgrsd[..., rows, :] = (p @ v_bgtd[:, :, None, :keys]) / total
+        log_bgrs1[..., rows, :] = top + xp.log(total)
+    return out_bgrsd, log_bgrs1
+
+
+def attend_gradient(
+    xp: Any,
+    dout_bgrsd: Array,
+    q_bgrsd: Array,
+    k_bgtd: Array,
+    v_bgtd: Array,
+    out_bgrsd: Array,
+    log_bgrs1: Array,
+    dk_bgtd: Array,
+    dv_bgtd: Array,
+    block: int = BLOCK,
+) -> Array:
+    """The gradient by q; those by k and v are added to dk and dv.
+
+    Probabilities come again from scores and `log` (FlashAttention, Dao et al. 2022, algorithm 4).
+    """
+    s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
+    scale = 1.0 / math.sqrt(q_bgrsd.shape[-1])
+    dq_bgrsd = xp.empty_like(q_bgrsd)
+    delta_bgrs1 = (dout_bgrsd * out_bgrsd).sum(axis=-1, keepdims=True)
+    for rows, keys in _blocks(s, t, block):
+        q, dout = q_bgrsd[..., rows, :], dout_bgrsd[..., rows, :]
+        p = _scores(xp, q, k_bgtd[..., :keys, :])
+        p -= log_bgrs1[..., rows, :]
+        xp.exp(p, out=p)
+        dv_bgtd[..., :keys, :] += (p.swapaxes(-1, -2) @ dout).sum(axis=2)
+        ds = dout @ v_bgtd[:, :, None, :keys].swapaxes(-1, -2)
+        ds -= delta_bgrs1[..., rows, :]
+        ds *= p
+        ds *= scale
+        dq_bgrsd[..., rows, :] = ds @ k_bgtd[:, :, None, :keys]
+        dk_bgtd[..., :keys, :] += (ds.swapaxes(-1, -2) @ q).sum(axis=2)
+    return dq_bgrsd
+
+
+@dataclass(kw_only=True)
+class KeysValues:
+    """Keys and values of one micro-batch in one layer over its slices, and their gradients, arrays (b, g, t, d).
+
+    Slices write theirs from the first to the last and read all before; backward passes run from the last slice to
+    the first, each adds to the gradients of all before, so a slice's own are complete when its turn comes.
+    """
+
+    num_tokens: int
+    k_bgtd: Array = None
+    v_bgtd: Array = None
+    dk_bgtd: Array = None
+    dv_bgtd: Array = None
+
+    def write(self, xp: Any, k_bgsd: Array, v_bgsd: Array, start: int) -> tuple[Array, Array]:
+        """Keep a slice's keys and values; return those of all positions so far."""
+        b, g, s, d = k_bgsd.shape
+        if self.k_bgtd is None:
+            self.k_bgtd = xp.empty((b, g, self.num_tokens, d), dtype=k_bgsd.dtype)
+            self.v_bgtd = xp.empty_like(self.k_bgtd)
+        self.k_bgtd[:, :, start : start + s] = k_bgsd
+        self.v_bgtd[:, :, start : start + s] = v_bgsd
+        return self.until(start + s)
+
+    def until(self, stop: int) -> tuple[Array, Array]:
+        """Keys and values of the positions before `stop`."""
+        return self.k_bgtd[:, :, :stop], self.v_bgtd[:, :, :stop]
+
+    def gradients_until(self, xp: Any, stop: int) -> tuple[Array, Array]:
+        """Where gradients of the positions before `stop` add up."""
+        if self.dk_bgtd is None:
+            self.dk_bgtd = xp.zeros_like(self.k_bgtd)
+            self.dv_bgtd = xp.zeros_like(self.v_bgtd)
+        return self.dk_bgtd[:, :, :stop], self.dv_bgtd[:, :, :stop]
+
+    def clear(self) -> None:
+        """Give the memory back."""
+        self.k_bgtd = self.v_bgtd = self.dk_bgtd = self.dv_bgtd = None

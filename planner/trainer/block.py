@@ -1,0 +1,240 @@
+"""A transformer layer: norm, attention, residual; norm, MLP, residual.
+
+Shapes: b sequences, s tokens of this rank (a tp-th of the slice under sequence parallelism), S tokens of the slice,
+t tokens so far, h hidden, g this rank's key heads, r query heads a key head, d head size, f this rank's inner size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from planner.layouts import Recompute
+from planner.models import Transformer
+from planner.trainer.arrays import Array
+from planner.trainer.attention import KeysValues, attend, attend_gradient
+from planner.trainer.functions import (
+    gelu,
+    gelu_gradient,
+    norm,
+    norm_input_gradient,
+    normalized,
+    product,
+    product_input_gradient,
+    rotary_table,
+    rotate,
+    swiglu,
+    swiglu_gradient,
+)
+from planner.trainer.layer import Bias, Layer, NormWeights, Product, Setting, SliceOf
+from planner.trainer.parameters import Parameter, Unit, Views
+
+__all__ = ["EPS", "Block", "block_unit", "norm_parameters"]
+
+EPS = 1e-5
+
+
+def norm_parameters(name: str, model: Transformer) -> list[Parameter]:
+    """Gain and, unless RMSNorm, shift."""
+    gain = Parameter(name=f"{name}.gain", shape=(model.hidden,), start="ones", decays=False)
+    shift = Parameter(name=f"{name}.shift", shape=(model.hidden,), start="zeros", decays=False)
+    return [gain] if model.rms_norm else [gain, shift]
+
+
+def block_unit(model: Transformer, index: int) -> Unit:
+    """The parameters of layer `index`. Query, key and value weights of a key head lie together, so tp splits heads.
+
+    The products that end a residual branch start smaller by sqrt(2 L) (GPT-2).
+    """
+    m, small = model, 0.02 / math.sqrt(2 * model.num_layers)
+    g, r, d, h, f = m.num_kv_heads, m.num_heads // m.num_kv_heads, m.head_dim, m.hidden, m.ffn
+    up = (2, f) if m.gated else (f,)
+
+    def bias(name: str, shape: tuple[int, ...], tp_axis: int | None) -> Parameter:
+        return Parameter(name=name, shape=shape, tp_axis=tp_axis, start="zeros", decays=False)
+
+    parameters = [
+        *norm_parameters("norm1", m),
+        Parameter(name="qkv", shape=(h, g, (r + 2) * d), tp_axis=1),
+        Parameter(name="out", shape=(g, r * d, h), tp_axis=0, std=small),
+        *norm_parameters("norm2", m),
+        Parameter(name="up", shape=(h, *up), tp_axis=len(up)),
+        Parameter(name="down", shape=(f, h), tp_axis=0, std=small),
+    ]
+    if m.qkv_bias:
+        parameters.append(bias("qkv.bias", (g, (r + 2) * d), 0))
+    if m.output_bias:
+        parameters.append(bias("out.bias", (h,), None))
+    if m.mlp_bias:
+        parameters += [bias("up.bias", up, len(up) - 1), bias("down.bias", (h,), None)]
+    return Unit(f"layer{index}", tuple(parameters))
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What a pass keeps for its backward pass; `attended` is dropped under selective recomputation.
+
+    unit, scale: of both norms; queries: (b, g, r, S, d); up: the MLP's first product (b, S, f).
+    """
+
+    unit1_bsh: Array
+    scale1_bs1: Array
+    queries: Array
+    attended: tuple[Array, Array] | None
+    unit2_bsh: Array
+    scale2_bs1: Array
+    up: Array
+
+
+class Block(Layer):
+    """Layer `index` of the model."""
+
+    def __init__(self, setting: Setting, index: int) -> None:
+        self.index = index
+        self.setting = setting
+        self.units = (block_unit(setting.model, index),)
+
+    def forward(self, parameters: Views, x_bsh: Array, part: SliceOf) -> tuple[Array, Any]:
+        """See `Layer`. Under full recomputation only the input is kept, and over slices the keys and values."""
+        if self.setting.recompute != Recompute.FULL:
+            return self._forward(parameters, x_bsh, part)
+        y_bsh, _ = self._forward(parameters, x_bsh, part)
+        if part.is_only:
+            part.keys_values.pop(self.index)
+        return y_bsh, x_bsh
+
+    def _forward(
+        self, parameters: Views, x_bsh: Array, part: SliceOf, with_output: bool = True
+    ) -> tuple[Array, _Saved]:
+        xp, model, region = self.setting.xp, self.setting.model, self.setting.region
+        p = parameters
+        unit1, scale1 = norm(xp, x_bsh, model.rms_norm, EPS)
+        q, k, v = self._queries_keys_values(p, region.enter(self._normalized(p, "norm1", unit1)), part)
+        attended = attend(xp, q, k, v)
+        x_bsh = x_bsh + self._bias(p, "out", region.leave(product(self._tokens(attended[0]), self._matrix(p, "out"))))
+        unit2, scale2 = norm(xp, x_bsh, model.rms_norm, EPS)
+        up = product(region.enter(self._normalized(p, "norm2", unit2)), self._matrix(p, "up"))
+        up = self._bias(p, "up", up)
+        keep = attended if self.setting.recompute != Recompute.SELECTIVE else None
+        saved = _Saved(unit1, scale1, q, keep, unit2, scale2, up)
+        if with_output:
+            x_bsh += self._bias(p, "down", region.leave(product(self._activated(up), p["down"])))
+        return x_bsh, saved
+
+    def input_gradient(self, parameters: Views, dy_bsh: Array, saved: Any, part: SliceOf) -> tuple[Array, list[Any]]:
+        """See `Layer`. The inputs of products are made again from the norms, and gathered again where tokens are split.
+
+        A recomputed pass leaves out the last product and its reduction: nothing in the backward pass needs them.
+        """
+        if self.setting.recompute == Recompute.FULL:
+            _, saved = self._forward(parameters, saved, part, with_output=False)
+        dx_bsh, waiting = self._mlp_gradient(parameters, dy_bsh, saved)
+        dx_bsh, more = self._attention_gradient(parameters, dx_bsh, saved, part)
+        return dx_bsh, waiting + more
+
+    def _mlp_gradient(self, p: Views, dy_bsh: Array, saved: _Saved) -> tuple[Array, list[Any]]:
+        model, region = self.setting.model, self.setting.region
+        dy_bSh = region.leave_gradient(dy_bsh)
+        waiting: list[Any] = [Product("down", self._activated(saved.up), dy_bSh)]
+        dup = self._activated_gradient(product_input_gradient(dy_bSh, p["down"]), saved.up)
+        x_bSh = region.enter(self._normalized(p, "norm2", saved.unit2_bsh))
+        waiting.append(Product("up", x_bSh, dup))
+        if model.mlp_bias:
+            waiting += [Bias("down.bias", dy_bsh), Bias("up.bias", dup)]
+        dn_bsh = region.enter_gradient(product_input_gradient(dup, self._matrix(p, "up")))
+        waiting.append(NormWeights("norm2", dn_bsh, saved.unit2_bsh))
+        gain = p["norm2.gain"]
+        return dy_bsh + norm_input_gradient(dn_bsh, saved.unit2_bsh, saved.scale2_bs1, gain, model.rms_norm), waiting
+
+    def _attention_gradient(self, p: Views, dy_bsh: Array, saved: _Saved, part: SliceOf) -> tuple[Array, list[Any]]:
+        model, region = self.setting.model, self.setting.region
+        dy_bSh = region.leave_gradient(dy_bsh)
+        dout = product_input_gradient(dy_bSh, self._matrix(p, "out"))
+        out_bSo, dqkv = self._attended_gradient(dout, saved, part)
+        waiting: list[Any] = [Product("out", out_bSo, dy_bSh)]
+        x_bSh = region.enter(self._normalized(p, "norm1", saved.unit1_bsh))
+        waiting.append(Product("qkv", x_bSh, dqkv))
+        if model.output_bias:
+            waiting.append(Bias("out.bias", dy_bsh))
+        if model.qkv_bias:
+            waiting.append(Bias("qkv.bias", dqkv))
+        dn_bsh = region.enter_gradient(product_input_gradient(dqkv, self._matrix(p, "qkv")))
+        waiting.append(NormWeights("norm1", dn_bsh, saved.unit1_bsh))
+        gain = p["norm1.gain"]
+        return dy_bsh + norm_input_gradient(dn_bsh, saved.unit1_bsh, saved.scale1_bs1, gain, model.rms_norm), waiting
+
+    def _attended_gradient(self, dout_bSo: Array, saved: _Saved, part: SliceOf) -> tuple[Array, Array]:
+        """Attention's output, and the gradient by its product's output, both as rows of tokens."""
+        xp = self.setting.xp
+        kept = part.keys_values[self.index]
+        k, v = kept.until(part.stop)
+        dk, dv = kept.gradients_until(xp, part.stop)
+        q = saved.queries
+        out, log = saved.attended or attend(xp, q, k, v)
+        b, g, r, s, d = q.shape
+        dout = xp.ascontiguousarray(dout_bSo.reshape(b, s, g, r, d).transpose(0, 2, 3, 1, 4))
+        dq = attend_gradient(xp, dout, q, k, v, out, log, dk, dv)
+        mine = slice(part.start, part.stop)
+        dk, dv = dk[:, :, mine], dv[:, :, mine]
+        if self.setting.model.rotary:
+            table = self._table(part)
+            dq, dk = rotate(xp, dq, table, inverse=True), rotate(xp, dk, table, inverse=True)
+        dqkv = xp.concatenate([dq, dk[:, :, None], dv[:, :, None]], axis=2)
+        if part.start == 0:
+            part.keys_values.pop(self.index)
+        return self._tokens(out), self._tokens(dqkv)
+
+    def _queries_keys_values(self, p: Views, x_bSh: Array, part: SliceOf) -> tuple[Array, Array, Array]:
+        """Queries of the slice (b, g, r, S, d), keys and values of all positions so far (b, g, t, d)."""
+        xp, model = self.setting.xp, self.setting.model
+        b, s, _ = x_bSh.shape
+        d = model.head_dim
+        qkv = self._bias(p, "qkv", product(x_bSh, self._matrix(p, "qkv")))
+        qkv = xp.ascontiguousarray(qkv.reshape(b, s, p["qkv"].shape[1], -1, d).transpose(0, 2, 3, 1, 4))
+        q, k, v = qkv[:, :, :-2], qkv[:, :, -2], qkv[:, :, -1]
+        if model.rotary:
+            table = self._table(part)
+            q, k = rotate(xp, q, table), rotate(xp, k, table)
+        else:
+            q = xp.ascontiguousarray(q)
+        kept = part.keys_values.setdefault(self.index, KeysValues(num_tokens=part.num_tokens))
+        k, v = kept.write(xp, k, v, part.start)
+        return q, k, v
+
+    def _table(self, part: SliceOf) -> tuple[Array, Array]:
+        return rotary_table(self.setting.xp, part.start, part.stop, self.setting.model.head_dim, self.setting.dtype)
+
+    def _tokens(self, x_bgrSd: Array) -> Array:
+        """Heads back beside each other, shape (b, S, g r d)."""
+        b, _, _, s, _ = x_bgrSd.shape
+        return x_bgrSd.transpose(0, 3, 1, 2, 4).reshape(b, s, -1)
+
+    def _normalized(self, p: Views, name: str, unit_bsh: Array) -> Array:
+        return normalized(unit_bsh, p[f"{name}.gain"], p.get(f"{name}.shift"))
+
+    def _matrix(self, p: Views, name: str) -> Array:
+        """A weight as the matrix (inputs, outputs) that it is used as."""
+        w = p[name]
+        return w.reshape(-1, w.shape[-1]) if name == "out" else w.reshape(w.shape[0], -1)
+
+    def _bias(self, p: Views, name: str, y_bso: Array) -> Array:
+        """Add the bias in place, where there is one."""
+        bias = p.get(f"{name}.bias")
+        if bias is not None:
+            y_bso += bias.reshape(-1)
+        return y_bso
+
+    def _activated(self, up_bSf: Array) -> Array:
+        xp = self.setting.xp
+        if not self.setting.model.gated:
+            return gelu(xp, up_bSf)
+        f = up_bSf.shape[-1] // 2
+        return swiglu(xp, up_bSf[..., :f], up_bSf[..., f:])
+
+    def _activated_gradient(self, dy_bSf: Array, up_bSf: Array) -> Array:
+        xp = self.setting.xp
+        if not self.setting.model.gated:
+            return gelu_gradient(xp, dy_bSf, up_bSf)
+        f = up_bSf.shape[-1] // 2
+        return xp.concatenate(swiglu_gradient(xp, dy_bSf, up_bSf[..., :f], up_bSf[..., f:]), axis=-1)

@@ -1,0 +1,254 @@
+"""Runs a schedule on one rank: its operations strictly in order, activations and gradients to and from neighbours.
+
+A pass of a stage is for one slice of one micro-batch. Where each runs is read off the schedule itself: the rank in
+whose row the operation stands, so a stage may live on several ranks (a pipeline with two replicas of the model).
+Sends never wait and every message has a tag of its own, so that ranks which keep their order can't block each other.
+
+Shapes: m micro-batches, b sequences each, S tokens a sequence, s tokens of this rank's part of a slice, h hidden.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from planner.errors import LayoutError
+from planner.trainer.arrays import Array, num_bytes
+from planner.trainer.attention import KeysValues
+from planner.trainer.communicator import Communicator
+from planner.trainer.layer import Layer, Setting, SliceOf
+from planner.trainer.mesh import Mesh
+from planner.trainer.stage import Stage, add_gradients
+from planner.trainer.store import Store
+
+__all__ = ["Batch", "Event", "Executor", "Live", "Operation"]
+
+
+class Operation(Protocol):
+    """One operation of a schedule: kind F forward, B backward, I input gradient, W weight gradient."""
+
+    @property
+    def stage(self) -> int:
+        """Of the whole pipeline, from 0."""
+
+    @property
+    def kind(self) -> str:
+        """F, B, I or W."""
+
+    @property
+    def micro_batch(self) -> int:
+        """Of the step, from 0."""
+
+    @property
+    def slice(self) -> int:
+        """Of the sequence, from 0."""
+
+
+class Event(NamedTuple):
+    """An operation as it ran: seconds on this machine's clock, the wait for its input apart."""
+
+    stage: int
+    kind: str
+    micro_batch: int
+    slice: int
+    asked_s: float
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One replica's micro-batches of a step: integer arrays (m, b, S); the loss is a mean over `num_tokens`."""
+
+    tokens: Array
+    targets: Array
+    num_tokens: int
+
+
+@dataclass
+class Live:
+    """What passes hold on a rank, now and at most.
+
+    forward: passes whose backward hasn't run, counted in slices; waiting: input gradients whose weight gradients
+    haven't; size_bytes: of the arrays that both hold.
+    """
+
+    forward: int = 0
+    waiting: int = 0
+    size_bytes: int = 0
+    peak_forward: int = 0
+    peak_both: int = 0
+    peak_bytes: int = 0
+
+    def change(self, forward: int, waiting: int, size_bytes: int) -> None:
+        """Add to what is live."""
+        self.forward += forward
+        self.waiting += waiting
+        self.size_bytes += size_bytes
+        self.peak_forward = max(self.peak_forward, self.forward)
+        self.peak_both = max(self.peak_both, self.forward + self.waiting)
+        self.peak_bytes = max(self.peak_bytes, self.size_bytes)
+
+
+Key = tuple[int, int, int]  # stage, micro-batch, slice
+
+
+@dataclass
+class _State:
+    """Arrays between the operations of one step."""
+
+    saved: dict[Key, tuple[SliceOf, list[Any]]] = field(default_factory=dict)
+    waiting: dict[Key, list[tuple[Layer, list[Any]]]] = field(default_factory=dict)
+    bytes_of: dict[Key, int] = field(default_factory=dict)
+    keys_values: dict[tuple[int, int], dict[int, KeysValues]] = field(default_factory=dict)
+    local: dict[int, Array] = field(default_factory=dict)
+    loss: float = 0.0
+
+
+class Executor:
+    """Runs one rank's row of a schedule.
+
+    rows: the whole schedule, one row a pipeline rank. bounds: where slices start, and the end: 0, ..., S.
+    """
+
+    def __init__(
+        self,
+        *,
+        communicator: Communicator,
+        mesh: Mesh,
+        setting: Setting,
+        stages: Sequence[Stage],
+        store: Store,
+        rows: Sequence[Sequence[Operation]],
+        bounds: Sequence[int],
+    ) -> None:
+        self.communicator, self.mesh, self.setting, self.store = communicator, mesh, setting, store
+        self.stages, self.row, self.bounds = stages, rows[mesh.p], list(bounds)
+        self.where = rank_of_passes(rows)
+        self.live = Live()
+        self.events: list[Event] = []
+        self._check_slices()
+
+    def _check_slices(self) -> None:
+        region = self.setting.region
+        parts = [b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        if region.split_tokens and any(n % region.size for n in parts):
+            raise LayoutError(
+                f"sequence parallelism splits every slice over tp {region.size}; slices of {parts} tokens don't split"
+            )
+
+    def run(self, batch: Batch) -> float:
+        """One step's forward and backward passes; returns this rank's part of the mean loss.
+
+        Gradients of this rank's operations are added to the store's; `Store.reduce_gradients` completes them.
+        """
+        state = _State()
+        for here, after in zip(self.row, [*self.row[1:], None], strict=True):
+            keep = after is not None and (after.stage, after.kind) == (here.stage, here.kind)
+            asked = time.perf_counter()
+            x = self._input(here, batch, state)
+            start = time.perf_counter()
+            if here.kind == "F":
+                self._forward(here, x, batch, state, keep)
+            elif here.kind == "W":
+                self._weight_gradient(here, state, keep)
+            else:
+                self._backward(here, x, state, keep)
+            now = time.perf_counter()
+            self.events.append(Event(here.stage, here.kind, here.micro_batch, here.slice, asked, start, now))
+        self.communicator.flush()
+        return state.loss
+
+    def _forward(self, here: Operation, x: Array, batch: Batch, state: _State, keep: bool) -> None:
+        key = (here.stage, here.micro_batch, here.slice)
+        start, stop = self.bounds[here.slice], self.bounds[here.slice + 1]
+        part = SliceOf(
+            start=start,
+            stop=stop,
+            num_tokens=self.bounds[-1],
+            keys_values=state.keys_values.setdefault(key[:2], {}),
+            tokens_bs=batch.tokens[here.micro_batch, :, start:stop],
+            targets_bs=batch.targets[here.micro_batch, :, start:stop],
+            loss_weight=1.0 / batch.num_tokens,
+        )
+        y, saved = self.stages[here.stage].forward(self.store, x, part, keep)
+        state.saved[key] = part, saved
+        size = num_bytes(saved) + num_bytes(part.keys_values if here.slice == 0 else None)
+        state.bytes_of[key] = size
+        self.live.change(1, 0, size)
+        if y is None:
+            state.loss += float(part.loss)
+        else:
+            self._output(here, here.stage + 1, y, state)
+
+    def _backward(self, here: Operation, dy: Array, state: _State, keep: bool) -> None:
+        key = (here.stage, here.micro_batch, here.slice)
+        part, saved = state.saved.pop(key)
+        stage = self.stages[here.stage]
+        if here.kind == "B":
+            dx = stage.backward(self.store, dy, saved, part, keep)
+            self.live.change(-1, 0, -state.bytes_of.pop(key))
+        else:
+            dx, state.waiting[key] = stage.input_gradient(self.store, dy, saved, part, keep)
+            held = num_bytes([gradients for _, gradients in state.waiting[key]])
+            self.live.change(-1, 1, held - state.bytes_of.pop(key))
+            state.bytes_of[key] = held
+        if here.slice == 0:
+            del state.keys_values[key[:2]]
+        if dx is not None:
+            self._output(here, here.stage - 1, dx, state)
+
+    def _weight_gradient(self, here: Operation, state: _State, keep: bool) -> None:
+        key = (here.stage, here.micro_batch, here.slice)
+        for layer, gradients in state.waiting.pop(key):
+            add_gradients(self.store, layer, gradients, keep)
+        self.live.change(0, -1, -state.bytes_of.pop(key))
+
+    def _tag(self, here: Operation, receiver: int) -> int:
+        """A number of its own for every message of a step."""
+        forward = here.kind == "F"
+        from_stage = receiver - 1 if forward else receiver + 1
+        num_slices = len(self.bounds) - 1
+        return ((here.micro_batch * num_slices + here.slice) * len(self.stages) + from_stage) * 2 + forward
+
+    def _input(self, here: Operation, batch: Batch, state: _State) -> Array:
+        """What the operation works on: the last stage's activations, the next stage's gradient; None at the ends."""
+        source = here.stage + (-1 if here.kind == "F" else 1)
+        if here.kind == "W" or not 0 <= source < len(self.stages):
+            return None
+        tag = self._tag(here, here.stage)
+        p = self.where[source, here.micro_batch]
+        if p == self.mesh.p:
+            return state.local.pop(tag)
+        S = self.bounds[here.slice + 1] - self.bounds[here.slice]
+        mine = self.setting.region.my_tokens(S)
+        shape = (batch.tokens.shape[1], mine.stop - mine.start, self.setting.model.hidden)
+        return self.communicator.recv(self.mesh.at(p=p), tag, shape, self.setting.xp.dtype(self.setting.dtype))
+
+    def _output(self, here: Operation, receiver: int, x: Array, state: _State) -> None:
+        """Hand a result to the stage that needs it, on this rank or another."""
+        tag = self._tag(here, receiver)
+        p = self.where[receiver, here.micro_batch]
+        if p == self.mesh.p:
+            state.local[tag] = x
+        else:
+            self.communicator.send(x, self.mesh.at(p=p), tag)
+
+
+def rank_of_passes(rows: Sequence[Sequence[Operation]]) -> Mapping[tuple[int, int], int]:
+    """The pipeline rank that runs each (stage, micro-batch).
+
+    Raises:
+        LayoutError: a pass stands in two rows.
+    """
+    where: dict[tuple[int, int], int] = {}
+    for rank, row in enumerate(rows):
+        for op in row:
+            if where.setdefault((op.stage, op.micro_batch), rank) != rank:
+                raise LayoutError(
+                    f"stage {op.stage} of micro-batch {op.micro_batch} runs on ranks {where[op.stage, op.micro_batch]} "
+                    f"and {rank}; allowed: one rank"
+                )
+    return where

@@ -1,0 +1,68 @@
+"""Where a rank lies: its coordinates along the tensor, data and pipeline axes, and the groups it belongs to.
+
+Tensor ranks are innermost, then data, then pipeline: rank = t + tp (d + dp p), Megatron-LM's order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.trainer.communicator import Group
+
+__all__ = ["Mesh"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mesh:
+    """Degrees of parallelism, and one rank's coordinates in them."""
+
+    dp: int
+    tp: int
+    pp: int
+    rank: int
+
+    @property
+    def num_ranks(self) -> int:
+        """All ranks."""
+        return self.dp * self.tp * self.pp
+
+    @property
+    def t(self) -> int:
+        """Coordinate along the tensor axis."""
+        return self.rank % self.tp
+
+    @property
+    def d(self) -> int:
+        """Coordinate along the data axis: which replica of the model."""
+        return self.rank // self.tp % self.dp
+
+    @property
+    def p(self) -> int:
+        """Coordinate along the pipeline axis."""
+        return self.rank // (self.tp * self.dp)
+
+    def at(self, *, t: int | None = None, d: int | None = None, p: int | None = None) -> int:
+        """The rank at other coordinates; those not given stay."""
+        t = self.t if t is None else t
+        d = self.d if d is None else d
+        p = self.p if p is None else p
+        return t + self.tp * (d + self.dp * p)
+
+    @property
+    def tensor(self) -> Group:
+        """Ranks that share each layer."""
+        return Group("tp", tuple(self.at(t=t) for t in range(self.tp)))
+
+    @property
+    def data(self) -> Group:
+        """Ranks that hold the same parameters and see other data."""
+        return Group("dp", tuple(self.at(d=d) for d in range(self.dp)))
+
+    @property
+    def world(self) -> Group:
+        """All ranks."""
+        return Group("world", tuple(range(self.num_ranks)))
+
+    def holders(self, pipeline_ranks: tuple[int, ...]) -> Group:
+        """Pipeline ranks that hold the same parameters: a tied embedding's, or a second model replica's."""
+        return Group("replica", tuple(self.at(p=p) for p in pipeline_ranks))

@@ -1,0 +1,88 @@
+"""Optimizers on flat arrays, and clipping by the global norm.
+
+Shapes: k elements that this rank owns of a unit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.trainer.arrays import Array
+
+__all__ = ["SGD", "Adam", "Optimizer", "make_optimizer"]
+
+State = dict[str, Array]
+
+
+class Optimizer(ABC):
+    """How a gradient changes parameters. State is a dictionary of arrays of shape (k,) for each unit."""
+
+    learning_rate: float
+    states: dict[str, State]
+
+    @abstractmethod
+    def update(self, xp: Any, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
+        """Change a unit's parameters in place; `step` counts from 1, `decays` is 1 where weight decay applies."""
+
+
+@dataclass(kw_only=True)
+class SGD(Optimizer):
+    """w -= lr v with v = momentum v + g."""
+
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    states: dict[str, State] = field(default_factory=dict)
+
+    def update(self, xp: Any, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
+        """See `Optimizer`."""
+        if self.momentum:
+            state = self.states.setdefault(name, {})
+            v = state.setdefault("v", xp.zeros_like(w_k))
+            v *= self.momentum
+            v += g_k
+            g_k = v
+        w_k -= self.learning_rate * g_k
+
+
+@dataclass(kw_only=True)
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015); weight decay apart from the gradient is AdamW (Loshchilov and Hutter 2019)."""
+
+    learning_rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    states: dict[str, State] = field(default_factory=dict)
+
+    def update(self, xp: Any, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
+        """See `Optimizer`."""
+        state = self.states.setdefault(name, {})
+        m = state.setdefault("m", xp.zeros_like(w_k))
+        v = state.setdefault("v", xp.zeros_like(w_k))
+        m *= self.beta1
+        m += (1 - self.beta1) * g_k
+        v *= self.beta2
+        v += (1 - self.beta2) * (g_k * g_k)
+        if self.weight_decay:
+            w_k *= 1 - self.learning_rate * self.weight_decay * decays_k
+        root = xp.sqrt(v / (1 - self.beta2**step))
+        root += self.eps
+        w_k -= (self.learning_rate / (1 - self.beta1**step)) * (m / root)
+
+
+def make_optimizer(name: str, learning_rate: float, weight_decay: float) -> Optimizer:
+    """An optimizer by name.
+
+    Raises:
+        UnknownNameError: none has that name.
+    """
+    from planner.errors import UnknownNameError
+
+    if name == "sgd":
+        return SGD(learning_rate=learning_rate)
+    if name in ("adam", "adamw"):
+        return Adam(learning_rate=learning_rate, weight_decay=weight_decay if name == "adamw" else 0.0)
+    raise UnknownNameError("optimizer", name, ["sgd", "adam", "adamw"])

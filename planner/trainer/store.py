@@ -1,0 +1,171 @@
+"""One rank's parameters and gradients, sharded over data-parallel ranks as ZeRO says (Rajbhandari et al. 2020).
+
+| zero | parameters | gradients | optimizer state | at the end of a step |
+| --- | --- | --- | --- | --- |
+| 0 | whole | whole | whole | all-reduce gradients |
+| 1 | whole | whole | shard | reduce-scatter gradients, all-gather parameters |
+| 2 | whole | shard, scattered after each use | shard | all-gather parameters |
+| 3 | shard, gathered for each use | shard, scattered after each use | shard | nothing |
+
+Operations of one stage in a row share one gather and one scatter: so breadth-first schedules (layered gradient
+accumulation) gather each layer once a pass. Which unit is where: `Store.owned`. Shapes: n elements of a unit on one
+tensor-parallel rank, padded to a multiple of dp; k = n where this rank owns all of it, n / dp where it owns a shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from planner.trainer.arrays import Array
+from planner.trainer.communicator import Communicator, Group
+from planner.trainer.mesh import Mesh
+from planner.trainer.parameters import Unit, Views
+
+__all__ = ["Store"]
+
+
+class Store:
+    """Parameters and gradients of the units that this rank holds.
+
+    holders: of each unit, the ranks of this data and tensor coordinate that hold it: more than one for a tied
+    embedding, or a pipeline with two replicas of the model.
+    """
+
+    def __init__(
+        self,
+        *,
+        communicator: Communicator,
+        mesh: Mesh,
+        units: Iterable[Unit],
+        holders: Mapping[str, Group],
+        zero: int,
+        dtype: Any,
+        seed: int = 0,
+        sequence_parallel: bool = False,
+    ) -> None:
+        self.communicator, self.mesh, self.zero, self.dtype = communicator, mesh, zero, dtype
+        self.units = {unit.name: unit for unit in sorted(units, key=lambda u: u.name)}
+        self.holders = holders
+        self.sequence_parallel = sequence_parallel
+        self.xp = communicator.xp
+        self._parameters: dict[str, Array] = {}
+        self._gradients: dict[str, Array] = {}
+        self._gathered: dict[str, Array] = {}
+        self._unscattered: dict[str, Array] = {}
+        for name, unit in self.units.items():
+            start = self.padded(name, unit.initial(np, seed, mesh.tp, mesh.t))
+            start = self.xp.asarray(start.astype(dtype))
+            self._parameters[name] = start[self.mine(name)].copy() if zero == 3 else start
+        self.clear_gradients()
+
+    def num_elements(self, name: str) -> int:
+        """Elements of a unit on this tensor rank, padded so that they split evenly over dp."""
+        n = self.units[name].num_elements(self.mesh.tp)
+        return -(-n // self.mesh.dp) * self.mesh.dp
+
+    def padded(self, name: str, flat: Any) -> Any:
+        """A host array of the unit's elements with zeros behind, shape (n,)."""
+        return np.concatenate([flat, np.zeros(self.num_elements(name) - len(flat), dtype=flat.dtype)])
+
+    def mine(self, name: str) -> slice:
+        """The elements whose optimizer state this rank keeps."""
+        n = self.num_elements(name)
+        if not self.zero:
+            return slice(0, n)
+        k = n // self.mesh.dp
+        return slice(self.mesh.d * k, (self.mesh.d + 1) * k)
+
+    def parameters(self, unit: Unit) -> Views:
+        """The unit's parameters, whole; gathered where they are sharded."""
+        flat = self._parameters[unit.name]
+        if self.zero == 3:
+            if unit.name not in self._gathered:
+                self._gathered[unit.name] = self.communicator.all_gather(flat, self.mesh.data)
+            flat = self._gathered[unit.name]
+        return unit.views(flat, self.mesh.tp)
+
+    def gradients(self, unit: Unit) -> Views:
+        """Where the unit's gradients add up, whole."""
+        if self.zero < 2:
+            return unit.views(self._gradients[unit.name], self.mesh.tp)
+        if unit.name not in self._unscattered:
+            self._unscattered[unit.name] = self.xp.zeros(self.num_elements(unit.name), dtype=self.dtype)
+        return unit.views(self._unscattered[unit.name], self.mesh.tp)
+
+    def release(self, units: Iterable[Unit]) -> None:
+        """Forget gathered parameters."""
+        for unit in units:
+            self._gathered.pop(unit.name, None)
+
+    def scatter(self, units: Iterable[Unit]) -> None:
+        """Reduce gradients to the shards that ranks keep, where they do."""
+        for unit in units:
+            whole = self._unscattered.pop(unit.name, None)
+            if whole is not None:
+                self._gradients[unit.name] += self.communicator.reduce_scatter(whole, self.mesh.data)
+
+    def reduce_gradients(self) -> None:
+        """The step's gradients, complete: over data ranks, over all holders of a unit, over split tokens."""
+        for name, gradient in self._gradients.items():
+            if self.zero == 0:
+                self._gradients[name] = self.communicator.all_reduce(gradient, self.mesh.data)
+            elif self.zero == 1:
+                self._gradients[name] = self.communicator.reduce_scatter(gradient, self.mesh.data)
+        for name, gradient in self._gradients.items():
+            self._gradients[name] = self.communicator.all_reduce(gradient, self.holders[name])
+        if self.sequence_parallel:
+            self._reduce_split_tokens()
+
+    def _reduce_split_tokens(self) -> None:
+        """Weights outside of tensor-parallel regions saw only this rank's tokens: sum over the tensor group."""
+        for name, unit in self.units.items():
+            k = min(max(unit.num_whole(self.mesh.tp) - self.mine(name).start, 0), len(self._gradients[name]))
+            if k:
+                front = self._gradients[name][:k]
+                front[...] = self.communicator.all_reduce(front, self.mesh.tensor)
+
+    def owned(self, name: str) -> tuple[Array, Array]:
+        """The parameters that this rank steps, and their gradients, each of shape (k,)."""
+        whole = self._parameters[name]
+        return (whole if self.zero == 3 else whole[self.mine(name)]), self._gradients[name]
+
+    def publish(self) -> None:
+        """After the optimizer's step: every rank gets the parts that others stepped."""
+        if self.zero in (1, 2):
+            for name, whole in self._parameters.items():
+                part = whole[self.mine(name)].copy()
+                self._parameters[name] = self.communicator.all_gather(part, self.mesh.data)
+
+    def clear_gradients(self) -> None:
+        """Zero, ready for the next step."""
+        for name in self.units:
+            n = self.num_elements(name)
+            k = n if self.zero < 2 else n // self.mesh.dp
+            self._gradients[name] = self.xp.zeros(k, dtype=self.dtype)
+
+    def weights(self, name: str) -> Array:
+        """What each owned element counts in a sum over all ranks, shape (k,): one over the ranks that own it."""
+        unit, tp = self.units[name], self.mesh.tp
+        spread = unit.spread(np, lambda p: 1.0 if p.tp_axis is not None else 1.0 / tp, tp)
+        copies = len(self.holders[name]) * (1 if self.zero else self.mesh.dp)
+        return self.xp.asarray((self.padded(name, spread) / copies)[self.mine(name)].astype(self.dtype))
+
+    def decays(self, name: str) -> Array:
+        """1 where weight decay applies, else 0, shape (k,)."""
+        spread = self.units[name].spread(np, lambda p: p.decays, self.mesh.tp)
+        return self.xp.asarray(self.padded(name, spread)[self.mine(name)].astype(self.dtype))
+
+    def whole(self, name: str, owned_k: Array) -> dict[str, Array]:
+        """An owned array as the model's own tensors, gathered over data and tensor ranks: parameters or gradients."""
+        unit, mesh = self.units[name], self.mesh
+        flat = self.communicator.all_gather(owned_k, mesh.data) if self.zero else owned_k
+        ranks = self.communicator.all_gather(flat, mesh.tensor).reshape(mesh.tp, -1)
+        parts = [unit.views(flat, mesh.tp) for flat in ranks]
+        out = {}
+        for p in unit.parameters:
+            pieces = [part[p.name] for part in parts]
+            out[p.name] = pieces[0] if p.tp_axis is None else self.xp.concatenate(pieces, axis=p.tp_axis)
+        return out

@@ -1,0 +1,195 @@
+"""One rank of a training run: its share of the model, its row of the schedule, its optimizer.
+
+Every rank makes its own from the same plan; nothing is shared but what the communicator carries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.errors import ExecutionError, InputError, LayoutError
+from planner.layouts import Recompute
+from planner.models import Transformer
+from planner.trainer.arrays import Array, on_host
+from planner.trainer.communicator import Communicator, Group
+from planner.trainer.executor import Batch, Executor, Operation
+from planner.trainer.layer import Setting
+from planner.trainer.mesh import Mesh
+from planner.trainer.optimizers import Optimizer
+from planner.trainer.stage import make_stages, split_evenly
+from planner.trainer.store import Store
+from planner.trainer.tensor_parallel import Region
+
+__all__ = ["Task", "Worker", "check_model", "check_task"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is to be run, the same on every rank.
+
+    rows: the schedule, one row of operations a pipeline rank; layers_per_stage: by default an even split.
+    bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.
+    """
+
+    model: Transformer
+    rows: Sequence[Sequence[Operation]]
+    micro_batches: int
+    dp: int = 1
+    tp: int = 1
+    zero: int = 0
+    recompute: Recompute = Recompute.NONE
+    sequence_parallel: bool = False
+    bounds: Sequence[int] = ()
+    layers_per_stage: Sequence[int] = ()
+    dtype: Any = np.float32
+    seed: int = 0
+    clip: float = 0.0
+
+    @property
+    def pp(self) -> int:
+        """Pipeline ranks."""
+        return len(self.rows)
+
+    @property
+    def num_ranks(self) -> int:
+        """All ranks."""
+        return self.dp * self.tp * self.pp
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of the whole pipeline."""
+        return 1 + max(op.stage for row in self.rows for op in row)
+
+
+def check_model(m: Transformer) -> None:
+    """Nothing, if the trainer has layers for the model.
+
+    Raises:
+        InputError: it needs a kind of layer that isn't written.
+    """
+    missing = {
+        "experts": m.num_dense_layers < m.num_layers,
+        "multi-head latent attention": bool(m.kv_lora_rank),
+        "norms over query and key heads": m.qk_norm,
+        "a norm after the embedding": m.embedding_norm,
+    }
+    if wanted := [name for name, needed in missing.items() if needed]:
+        raise InputError(f"model {m.name} has {', '.join(wanted)}, which the trainer has no layers for")
+
+
+def check_task(task: Task) -> None:
+    """Nothing, if the layout splits the model.
+
+    Raises:
+        InputError: a layer that isn't written. LayoutError: a size that tp doesn't divide.
+    """
+    check_model(task.model)
+    for name in ("num_kv_heads", "ffn", "vocab"):
+        size = getattr(task.model, name)
+        if size % task.tp:
+            raise LayoutError(f"tp is {task.tp}; the trainer needs one that divides {name} {size}")
+    if task.zero not in (0, 1, 2, 3):
+        raise LayoutError(f"zero is {task.zero}; allowed: 0, 1, 2 or 3")
+
+
+class Worker:
+    """One rank, ready to step."""
+
+    def __init__(self, communicator: Communicator, task: Task, optimizer: Optimizer) -> None:
+        check_task(task)
+        if communicator.size != task.num_ranks:
+            raise LayoutError(f"the plan needs {task.num_ranks} ranks; {communicator.size} were started")
+        self.communicator, self.task, self.optimizer = communicator, task, optimizer
+        self.mesh = Mesh(dp=task.dp, tp=task.tp, pp=task.pp, rank=communicator.rank)
+        region = Region(
+            communicator=communicator,
+            group=self.mesh.tensor,
+            index=self.mesh.t,
+            sequence_parallel=task.sequence_parallel,
+        )
+        self.setting = Setting(
+            xp=communicator.xp, dtype=task.dtype, model=task.model, region=region, recompute=task.recompute
+        )
+        stages = make_stages(
+            self.setting, task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages)
+        )
+        on_rank = [{op.stage for op in row} for row in task.rows]
+        units = {unit.name: unit for s in sorted(on_rank[self.mesh.p]) for unit in stages[s].units}
+        held_by = [{unit.name for s in stages_here for unit in stages[s].units} for stages_here in on_rank]
+        holders = {
+            name: self.mesh.holders(tuple(p for p, names in enumerate(held_by) if name in names)) for name in units
+        }
+        self.store = Store(
+            communicator=communicator,
+            mesh=self.mesh,
+            units=units.values(),
+            holders=holders,
+            zero=task.zero,
+            dtype=task.dtype,
+            seed=task.seed,
+            sequence_parallel=region.split_tokens,
+        )
+        self.executor = Executor(
+            communicator=communicator,
+            mesh=self.mesh,
+            setting=self.setting,
+            stages=stages,
+            store=self.store,
+            rows=task.rows,
+            bounds=task.bounds or (0, task.model.seq_len),
+        )
+        self.steps = 0
+        self._weights = {name: self.store.weights(name) for name in units}
+        self._decays = {name: self.store.decays(name) for name in units}
+
+    def gradients(self, batch: Batch) -> float:
+        """Forward and backward passes of one step, gradients complete in the store; the mean loss, on every rank."""
+        self.store.clear_gradients()
+        loss = self.executor.run(batch)
+        self.store.reduce_gradients()
+        column = Group("loss", tuple(r for r in range(self.mesh.num_ranks) if r % self.mesh.tp == self.mesh.t))
+        total = self.communicator.all_reduce(self.communicator.xp.asarray([loss]), column)
+        return float(total[0])
+
+    def gradient_norm(self) -> float:
+        """Euclidean norm of the whole gradient, every element counted once."""
+        square = sum(float((self._weights[n] * g * g).sum()) for n in self._weights for g in [self.store.owned(n)[1]])
+        total = self.communicator.all_reduce(self.communicator.xp.asarray([square]), self.mesh.world)
+        return math.sqrt(float(total[0]))
+
+    def step(self, batch: Batch) -> float:
+        """One optimizer step; returns the mean loss before it.
+
+        Raises:
+            ExecutionError: the loss or the gradient is not a number; parameters are as they were.
+        """
+        loss = self.gradients(batch)
+        norm = self.gradient_norm() if self.task.clip else 0.0
+        if not np.isfinite(loss + norm):
+            raise ExecutionError(
+                f"the loss is {loss} and the gradient's norm {norm} in step {self.steps + 1}; "
+                f"try a lower learning rate than {self.optimizer.learning_rate}"
+            )
+        shrink = min(1.0, self.task.clip / norm) if norm else 1.0
+        self.steps += 1
+        for name in self._weights:
+            w, g = self.store.owned(name)
+            if shrink < 1.0:
+                g = g * shrink
+            self.optimizer.update(self.communicator.xp, name, w, g, self._decays[name], self.steps)
+        self.store.publish()
+        return loss
+
+    def whole(self, which: str = "gradients") -> dict[str, Array]:
+        """The gradients (or `parameters`) of this rank's units as the model's own tensors, on the host."""
+        out: dict[str, Array] = {}
+        for name in self.store.units:
+            parameters, gradients = self.store.owned(name)
+            owned = gradients if which == "gradients" else parameters
+            out |= {f"{name}.{k}": on_host(v) for k, v in self.store.whole(name, owned).items()}
+        return out

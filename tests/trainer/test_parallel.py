@@ -1,0 +1,102 @@
+"""Every way of sharing the work computes the loss and gradients of plain single-process training, to 1e-10."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.layouts import Recompute
+from planner.schedules import SCHEDULES
+from planner.schedules.base import Pipeline
+from planner.trainer.worker import Task
+from tests.trainer.helpers import Outcome, assert_same, data, gpt, llama, plain_rows, run
+
+MODELS = {"gpt": gpt(8), "llama": llama(8)}
+SYNCHRONOUS = sorted(name for name, s in SCHEDULES.items() if s.synchronous)
+
+
+@cache
+def plain(name: str) -> Outcome:
+    task = Task(model=MODELS[name], rows=plain_rows(), micro_batches=1, dtype=np.float64)
+    return run(task, data(MODELS[name]))
+
+
+def pipeline_of(name: str, p: int, m: int) -> Pipeline | None:
+    """The smallest legal pipeline of a schedule on p ranks."""
+    schedule = SCHEDULES[name]
+    for v in (1, 2, 4):
+        for k in (1, 2):
+            pipe = Pipeline(p=p, m=m, v=v, k=k)
+            if p * v <= 8 and not any(np.any(rule.broken) for rule in schedule.rules(pipe)):
+                return pipe
+    return None
+
+
+def task_of(model: str, name: str, pipe: Pipeline, **choices) -> Task:
+    bounds = tuple(range(0, 8 + 1, 8 // pipe.k))
+    rows = SCHEDULES[name].order(pipe).rows()
+    return Task(model=MODELS[model], rows=rows, micro_batches=pipe.m, bounds=bounds, dtype=np.float64, **choices)
+
+
+@pytest.mark.parametrize("name", SYNCHRONOUS)
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (2, 4), (4, 4), (4, 8)])
+def test_every_synchronous_schedule(name, p, m):
+    pipe = pipeline_of(name, p, m)
+    if pipe is None:
+        pytest.skip(f"{name} has no legal pipeline of {p} ranks and {m} micro-batches on 8 layers")
+    assert_same(run(task_of("llama", name, pipe), data(MODELS["llama"])), plain("llama"))
+
+
+CHOICES = [
+    {"dp": 2},
+    {"tp": 2},
+    {"tp": 2, "sequence_parallel": True},
+    {"dp": 2, "zero": 1},
+    {"dp": 2, "zero": 2},
+    {"dp": 2, "zero": 3},
+    {"dp": 2, "tp": 2, "zero": 3, "sequence_parallel": True, "recompute": Recompute.FULL},
+    {"dp": 2, "tp": 2, "zero": 1, "sequence_parallel": True, "recompute": Recompute.SELECTIVE},
+    {"tp": 2, "recompute": Recompute.FULL},
+]
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("p", [1, 2])
+def test_every_way_of_sharing_under_1f1b(choices, model, p):
+    found = run(task_of(model, "1f1b", Pipeline(p=p, m=4), **choices), data(MODELS[model]))
+    assert_same(found, plain(model))
+
+
+@given(
+    name=st.sampled_from(SYNCHRONOUS),
+    model=st.sampled_from(sorted(MODELS)),
+    degrees=st.sampled_from([(2, 1, 2), (1, 2, 2), (2, 2, 2), (1, 1, 4), (2, 1, 4), (1, 2, 4), (1, 1, 8)]),
+    m=st.sampled_from([2, 4, 8]),
+    zero=st.integers(0, 3),
+    sequence_parallel=st.booleans(),
+    recompute=st.sampled_from(list(Recompute)),
+)
+@settings(max_examples=60, deadline=None)
+def test_products_of_all_choices(name, model, degrees, m, zero, sequence_parallel, recompute):
+    dp, tp, p = degrees
+    pipe = pipeline_of(name, p, m)
+    if pipe is None:
+        return
+    task = task_of(model, name, pipe, dp=dp, tp=tp, zero=zero, sequence_parallel=sequence_parallel, recompute=recompute)
+    assert_same(run(task, data(MODELS[model])), plain(model))
+
+
+def test_a_step_changes_parameters_alike_under_every_zero():
+    model = MODELS["gpt"]
+    alone = run(Task(model=model, rows=plain_rows(), micro_batches=1, dtype=np.float64, clip=0.5), data(model), steps=3)
+    for zero in range(4):
+        pipe = Pipeline(p=2, m=2)
+        task = task_of("gpt", "1f1b", pipe, dp=2, tp=2, zero=zero, sequence_parallel=True, clip=0.5)
+        shared = run(task, data(model), steps=3)
+        for name, value in alone.parameters.items():
+            np.testing.assert_allclose(shared.parameters[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
