@@ -7,7 +7,7 @@ PlannerError
 │   ├── LayoutError       a layout that breaks a rule of parallelism
 │   └── ScheduleError     an order of operations that is incomplete, doubled or can't run to its end
 ├── OutputError           a path that can't be written
-└── ExecutionError        training that can't go on: a rank that died, ranks that wait for each other, a loss that is NaN
+└── ExecutionError        training that can't go on: a dead rank, ranks that wait for each other, a NaN loss
 """
 
 from collections.abc import Iterable
