@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tomllib
 from difflib import get_close_matches
@@ -13,7 +14,16 @@ from planner.errors import FileFormatError, OutputError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["check_writable", "is_path", "read_json", "read_toml", "shipped_folder", "validate", "write_text"]
+__all__ = [
+    "check_writable",
+    "is_path",
+    "read_csv",
+    "read_json",
+    "read_toml",
+    "shipped_folder",
+    "validate",
+    "write_text",
+]
 
 M = TypeVar("M", bound="BaseModel")
 
@@ -63,6 +73,21 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise FileFormatError(f"{path}: holds a {type(data).__name__}; allowed: an object with named fields")
     return data
+
+
+def read_csv(path: Path) -> list[list[str]]:
+    """A CSV file's rows of cells, an empty list for an empty line.
+
+    Raises:
+        FileFormatError: the file can't be read or parsed.
+    """
+    import csv
+
+    try:
+        # Spreadsheets begin UTF-8 files with a byte order mark.
+        return list(csv.reader(io.StringIO(_read(path).removeprefix("\ufeff"), newline=""), strict=True))
+    except csv.Error as error:
+        raise FileFormatError(f"{path}: not valid CSV: {error}") from None
 
 
 def validate(kind: type[M], data: Any, path: Path | str) -> M:

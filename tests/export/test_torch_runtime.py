@@ -1,0 +1,80 @@
+"""PyTorch's own pipeline runtime runs our schedules, and its gradients are those of one process."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.export.schedule_csv import write_schedule_csv
+from planner.schedules import Pipeline, get_schedule
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("torch") is None, reason="torch is not installed: pip install '.[torch]'"
+    ),
+]
+
+ROUNDING = 1e-12
+"""fp64, sums of a few dozen terms in another order; a micro-batch missed or doubled is 1e-2 and more."""
+
+
+def run_in_torch(path: Path, micro_batches: int, timeout_s: float = 40.0) -> subprocess.CompletedProcess[str]:
+    """The file in the runtime, one process a row; see torch_runtime.py."""
+    options = [str(path), "--micro-batches", str(micro_batches), "--timeout", str(timeout_s)]
+    return subprocess.run(
+        [sys.executable, "-m", "tests.export.torch_runtime", *options],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s + 60,
+    )
+
+
+@pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.parametrize(
+    ("name", "v"), [("1f1b", 1), ("interleaved", 2), ("breadth-first", 2), ("zb-h1", 1), ("zb-v", 2)]
+)
+def test_gradients_are_those_of_one_process(tmp_path: Path, name: str, v: int, p: int) -> None:
+    m, schedule, path = 8, get_schedule(name), tmp_path / "schedule.csv"
+    order = schedule.order(Pipeline(p=p, m=m, v=v))
+    write_schedule_csv(path, order, schedule)
+
+    result = run_in_torch(path, m)
+
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["worst"] < ROUNDING, report["name"]
+    assert report["ran"] == [[str(operation) for operation in row] for row in order.rows()]
+    assert report["unknown"] == []
+    # 12 tensors a block, the embedding, the head's two
+    assert report["parameters"] == 12 * p * v + 3
+
+
+def exchange(text: str, one: str, other: str) -> str:
+    return text.replace(one, "swap").replace(other, one).replace("swap", other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "reason"),
+    [
+        ("1B2", "1F2", "without first running Forward"),
+        ("1B0", "1F3", "can't schedule sends/recvs"),
+        ("0B3", "", "Invalid backward microbatches"),
+    ],
+)
+def test_a_wrong_schedule_does_not_pass(tmp_path: Path, one: str, other: str, reason: str) -> None:
+    """What the test above rests on: the runtime takes its order from the file, and nowhere else."""
+    path = tmp_path / "schedule.csv"
+    schedule = get_schedule("1f1b")
+    write_schedule_csv(path, schedule.order(Pipeline(p=2, m=4)), schedule)
+    text = path.read_text()
+    path.write_text(exchange(text, one, other) if other else text.replace(one, ""))
+
+    result = run_in_torch(path, 4)
+
+    assert result.returncode != 0
+    assert reason in result.stderr
