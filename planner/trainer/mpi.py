@@ -1,0 +1,96 @@
+"""The MPI engine: one process a rank, started by mpirun; arrays go over MPI through mpi4py's buffers.
+
+Arrays that aren't numpy's pass through host memory, so that any MPI will do.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.trainer.arrays import Array, on_host
+from planner.trainer.communicator import Communicator, Group
+
+__all__ = ["MPICommunicator", "load_mpi"]
+
+
+def load_mpi() -> Any:
+    """The `mpi4py.MPI` module, MPI started.
+
+    Raises:
+        InputError: mpi4py or an MPI library is missing.
+    """
+    try:
+        return importlib.import_module("mpi4py.MPI")
+    except (ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"engine is 'mpi' but MPI can't be loaded ({reason}); pip install '.[mpi]'") from None
+
+
+class MPICommunicator(Communicator):
+    """This process's rank. Groups become MPI communicators when first used."""
+
+    def __init__(self, xp: Any) -> None:
+        self.mpi = load_mpi()
+        self.world = self.mpi.COMM_WORLD
+        super().__init__(xp, self.world.Get_rank(), self.world.Get_size())
+        self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.size)): self.world}
+        # What was sent and may still be read: the request and its array.
+        self._leaving: list[tuple[Any, Array]] = []
+
+    def recv(self, source: int, tag: int, shape: tuple[int, ...], dtype: Any) -> Array:
+        """See `Communicator.recv`."""
+        x = np.empty(shape, dtype=dtype)
+        self.world.Recv(x, source=source, tag=tag)
+        return self._back(x)
+
+    def barrier(self) -> None:
+        """See `Communicator.barrier`."""
+        self.world.Barrier()
+
+    def flush(self) -> None:
+        """See `Communicator.flush`."""
+        self.mpi.Request.Waitall([request for request, _ in self._leaving])
+        self._leaving = []
+
+    def abort(self, code: int) -> None:
+        """Stop every rank's process at once."""
+        self.world.Abort(code)
+
+    def _send(self, x: Array, to: int, tag: int) -> None:
+        self._leaving = [(request, kept) for request, kept in self._leaving if not request.Test()]
+        x = self._out(x)
+        self._leaving.append((self.world.Isend(x, dest=to, tag=tag), x))
+
+    def _all_reduce(self, x: Array, group: Group, operation: str) -> Array:
+        x = self._out(x)
+        total = np.empty_like(x)
+        self._of(group).Allreduce(x, total, op=self.mpi.MAX if operation == "max" else self.mpi.SUM)
+        return self._back(total)
+
+    def _all_gather(self, x: Array, group: Group, axis: int) -> Array:
+        x = self._out(x)
+        parts = np.empty((len(group), *x.shape), dtype=x.dtype)
+        self._of(group).Allgather(x, parts)
+        return self._back(np.concatenate(list(parts), axis=axis) if axis else parts.reshape(-1, *x.shape[1:]))
+
+    def _reduce_scatter(self, x: Array, group: Group, axis: int) -> Array:
+        parts = np.stack(np.split(self._out(x), len(group), axis=axis))
+        mine = np.empty_like(parts[0])
+        self._of(group).Reduce_scatter_block(parts, mine, op=self.mpi.SUM)
+        return self._back(mine)
+
+    def _of(self, group: Group) -> Any:
+        if group.ranks not in self._groups:
+            members = self.world.Get_group().Incl(list(group.ranks))
+            self._groups[group.ranks] = self.world.Create_group(members, tag=group.ranks[0])
+        return self._groups[group.ranks]
+
+    def _out(self, x: Array) -> Any:
+        return np.ascontiguousarray(on_host(x))
+
+    def _back(self, x: Any) -> Array:
+        return x if self.xp is np else self.xp.asarray(x)

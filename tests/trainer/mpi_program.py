@@ -1,0 +1,71 @@
+"""What each process of the MPI tests runs: tasks of so many ranks, their gradients against plain training's.
+
+mpirun -n 4 python -m tests.trainer.mpi_program
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from planner.layouts import Recompute
+from planner.schedules import SCHEDULES
+from planner.schedules.base import Pipeline
+from planner.trainer.mpi import MPICommunicator
+from planner.trainer.optimizers import SGD
+from planner.trainer.worker import Task, Worker
+from tests.trainer.helpers import batch_of, data, llama, loud, plain_rows, run
+
+MODEL = llama(8)
+
+TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
+    2: [
+        ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "zero": 3}),
+        ("1f1b", Pipeline(p=1, m=2), {"tp": 2, "sequence_parallel": True}),
+        ("1f1b", Pipeline(p=1, m=2), {"tp": 2, "recompute": Recompute.FULL}),
+        ("1f1b", Pipeline(p=2, m=4), {}),
+        ("gpipe", Pipeline(p=2, m=4), {}),
+        ("interleaved", Pipeline(p=2, m=4, v=2), {}),
+        ("breadth-first", Pipeline(p=2, m=4, v=2), {}),
+        ("seq1f1b", Pipeline(p=2, m=4, k=2), {}),
+        ("zb-h1", Pipeline(p=2, m=4), {}),
+        ("zb-v", Pipeline(p=2, m=4, v=2), {}),
+    ],
+    4: [
+        ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "tp": 2, "zero": 1, "sequence_parallel": True}),
+        ("1f1b", Pipeline(p=2, m=4), {"dp": 2, "zero": 2}),
+        ("interleaved", Pipeline(p=2, m=4, v=2), {"dp": 2, "zero": 3}),
+        ("zb-h1", Pipeline(p=2, m=4), {"tp": 2, "sequence_parallel": True, "recompute": Recompute.SELECTIVE}),
+        ("1f1b", Pipeline(p=4, m=4), {}),
+        ("zb-v", Pipeline(p=4, m=8, v=2), {}),
+    ],
+}
+
+
+def main() -> None:
+    communicator = MPICommunicator(np)
+    tokens = data(MODEL)
+    expected = run(Task(model=MODEL, rows=plain_rows(), micro_batches=1, dtype=np.float64), tokens)
+    for name, pipe, choices in TASKS[communicator.size]:
+        bounds = tuple(range(0, 9, 8 // pipe.k))
+        rows = SCHEDULES[name].order(pipe).rows()
+        task = Task(
+            model=MODEL, rows=rows, micro_batches=pipe.m, bounds=bounds, dtype=np.float64, clip=1.0, **choices
+        )
+        worker = loud(Worker(communicator, task, SGD()))
+        loss = worker.gradients(batch_of(task, worker.mesh.d, tokens))
+        worst = abs(loss - expected.loss) / expected.loss
+        for key, value in worker.whole().items():
+            exact = expected.gradients[key]
+            worst = max(worst, np.abs(value - exact).max() / np.abs(exact).max())
+        if worst > 1e-10:
+            sys.exit(f"rank {communicator.rank}, {name} {pipe} {choices}: {worst}")
+        communicator.barrier()
+    if communicator.rank == 0:
+        print(f"{len(TASKS[communicator.size])} tasks agree")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Starting processes under mpirun, where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+needs_mpi = pytest.mark.skipif(
+    MPIRUN is None or importlib.util.find_spec("mpi4py") is None,
+    reason="needs mpi4py and mpirun: pip install '.[mpi]'",
+)
+
+
+def mpirun(num_ranks: int, arguments: list[str], timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run this Python with those arguments on so many ranks, one thread each."""
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    command = [str(MPIRUN), "--allow-run-as-root", "--oversubscribe", "-n", str(num_ranks), sys.executable]
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        command + arguments, capture_output=True, text=True, timeout=timeout_s, env=environment, cwd=root, check=False
+    )
