@@ -1,0 +1,282 @@
+"""Lamy-Poirier 2021 (arXiv 2106.02679): the paper's own cost model of the family X_x, and a search of its space.
+
+Letters as in the paper: n_b data-parallel replicas, n_l pipeline stages, n_a tensor ranks, b_mu sequences a
+micro-batch, n_mu micro-batches a step and replica, d_l layers, d_m width, s sequence, n_I the MLP's factor 4. The
+formulas are derived (`shared/reference/papers.md`), not read: three passes of matrix products of 8 p FLOP a token,
+recomputed forward included, at full peak; bandwidths in plus out; a network's traffic hides under the compute beside it
+where its arithmetic intensity is above the link's threshold, FLOP/s over bytes/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InputError
+from planner.units import GBIT, GIGA, TERA
+
+__all__ = [
+    "ETHERNET",
+    "INFINIBAND",
+    "STRATEGIES",
+    "Configuration",
+    "Hardware",
+    "Intensities",
+    "Strategy",
+    "Task",
+    "critical_batch",
+    "efficiency",
+    "fastest",
+    "intensities",
+    "memory_bytes",
+    "time_s",
+]
+
+Array = NDArray[np.float64]
+INFINIBAND = 50.0 * GIGA
+"""200 Gb/s a GPU, in plus out, bytes/s."""
+ETHERNET = 2.0 * 25.0 * GBIT
+"""25 Gb/s a GPU, in plus out, bytes/s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """Peak FLOP/s, bytes/s of node link and network in plus out, accelerators a node."""
+
+    flops: float = 312.0 * TERA
+    node_bytes_per_s: float = 600.0 * GIGA
+    network_bytes_per_s: float = INFINIBAND
+    gpus_per_node: int = 16
+
+    @property
+    def network_threshold(self) -> float:
+        """FLOP per byte at which the network takes as long as the compute."""
+        return self.flops / self.network_bytes_per_s
+
+    @property
+    def node_threshold(self) -> float:
+        """FLOP per byte at which the node's link takes as long as the compute."""
+        return self.flops / self.node_bytes_per_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """X_x: layers d_l = x, width d_m = x^2, heads x / 2, sequence s = 16 x, p = 12 x^5; steps at the critical batch."""
+
+    x: int = 160
+    steps: float = 1e5
+    mlp_factor: int = 4
+
+    @property
+    def parameters(self) -> float:
+        """p, embeddings left out."""
+        return 12.0 * float(self.x) ** 5
+
+    @property
+    def sequence(self) -> int:
+        """s, tokens."""
+        return 16 * self.x
+
+    @property
+    def width(self) -> int:
+        """d_m."""
+        return self.x**2
+
+
+def critical_batch(x: Any) -> Array:
+    """b_c = 82.0 x^(2/3) sequences: GPT-3's 3.2M tokens scaled with p^(1/3) (Kaplan et al. 2020, table 6)."""
+    return np.asarray(82.0 * np.asarray(x, dtype=np.float64) ** (2.0 / 3.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """What is combined, and whether in the paper's improved way: layered accumulation, modular pipeline, partition.
+
+    partitioned: parameters, gradients and optimizer state are split over the replicas; only layered accumulation can
+    afford it with many micro-batches, for it gathers each layer once a step.
+    """
+
+    name: str
+    pipeline: bool
+    tensor: bool
+    improved: bool
+
+    @property
+    def partitioned(self) -> bool:
+        """The improved strategies partition the state."""
+        return self.improved
+
+
+STRATEGIES: dict[str, Strategy] = {
+    s.name: s
+    for s in (
+        Strategy(name="data, baseline", pipeline=False, tensor=False, improved=False),
+        Strategy(name="data, improved", pipeline=False, tensor=False, improved=True),
+        Strategy(name="data + pipeline, baseline", pipeline=True, tensor=False, improved=False),
+        Strategy(name="data + pipeline, improved", pipeline=True, tensor=False, improved=True),
+        Strategy(name="data + tensor, baseline", pipeline=False, tensor=True, improved=False),
+        Strategy(name="data + tensor, improved", pipeline=False, tensor=True, improved=True),
+        Strategy(name="3d, baseline", pipeline=True, tensor=True, improved=False),
+        Strategy(name="3d, improved", pipeline=True, tensor=True, improved=True),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Degrees and micro-batches, integers or arrays that broadcast."""
+
+    n_b: Any
+    n_l: Any
+    n_a: Any
+    b_mu: Any
+    n_mu: Any
+
+    @property
+    def gpus(self) -> Any:
+        """n_b n_l n_a."""
+        return self.n_b * self.n_l * self.n_a
+
+    @property
+    def batch(self) -> Any:
+        """Sequences a step, n_b n_mu b_mu."""
+        return self.n_b * self.n_mu * self.b_mu
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intensities:
+    """FLOP of compute for each byte of a kind of traffic; infinite where there is none.
+
+    data: gradients, and parameters if partitioned, against the passes that they can hide under; gather: the forward
+    half of a partitioned step alone; pipeline: activations between stages; tensor: all-reduces in a layer.
+    """
+
+    data: Array
+    gather: Array
+    pipeline: Array
+    tensor: Array
+
+
+def intensities(task: Task, strategy: Strategy, c: Configuration, *, all_reduces: int = 6) -> Intensities:
+    """Arithmetic intensities of a configuration's traffic.
+
+    data, replicated: 8 bytes a parameter against the backward's 6 FLOP a token and parameter: 3/4 of the tokens of
+    one micro-batch, or of all n_mu where layered. Partitioned: 12 bytes against all 8 FLOP, 2/3; forward 4 against 2,
+    1/2. pipeline: (4 + 2 n_I) d_m d_l / n_l, one layer a chunk where modular. tensor: (4 + 2 n_I) / 6 d_m / (n_a - 1)
+    with six all-reduces a layer.
+    """
+    s, d_m, d_l, n_I = task.sequence, task.width, task.x, task.mlp_factor
+    tokens = np.asarray(c.b_mu * s * 1.0) * (c.n_mu if strategy.improved else 1)
+    none = np.full_like(tokens, np.inf)
+    chunk = 1.0 if strategy.improved else d_l / np.asarray(c.n_l, dtype=np.float64)
+    pipeline = np.where(np.asarray(c.n_l) > 1, (4 + 2 * n_I) * d_m * chunk, np.inf)
+    ranks = np.maximum(np.asarray(c.n_a, dtype=np.float64) - 1.0, 1e-300)
+    tensor = np.where(np.asarray(c.n_a) > 1, (4 + 2 * n_I) / all_reduces * d_m / ranks, np.inf)
+    return Intensities(
+        data=np.where(np.asarray(c.n_b) > 1, (2 / 3 if strategy.partitioned else 3 / 4) * tokens, np.inf),
+        gather=0.5 * tokens if strategy.partitioned else none,
+        pipeline=pipeline,
+        tensor=tensor,
+    )
+
+
+def overheads(
+    task: Task, strategy: Strategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6
+) -> dict[str, Array]:
+    """Time beyond the compute, each over the compute.
+
+    bubble: (n_l - 1)/n_mu, times n_l/d_l where modular. data: of the baseline with pipeline stages, whose gradients
+    have only the last micro-batch's backward to hide under, the whole traffic is counted; else it hides (a condition
+    of the search). tensor: never hides.
+    """
+    n_l, n_mu = np.asarray(c.n_l, dtype=np.float64), np.asarray(c.n_mu, dtype=np.float64)
+    intensity = intensities(task, strategy, c, all_reduces=all_reduces)
+    loops = n_l / task.x if strategy.improved else 1.0
+    exposed = 0.75 * hardware.network_threshold / intensity.data / n_mu
+    shown = strategy.pipeline and not strategy.improved
+    return {
+        "bubble": (n_l - 1.0) / n_mu * loops,
+        "data": np.asarray(exposed if shown else 0.0 * exposed),
+        "tensor": np.asarray(hardware.node_threshold / intensity.tensor + 0.0 * n_mu),
+    }
+
+
+def efficiency(task: Task, strategy: Strategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6) -> Array:
+    """Compute over compute plus overheads."""
+    return np.asarray(1.0 / (1.0 + sum(overheads(task, strategy, hardware, c, all_reduces=all_reduces).values())))
+
+
+def time_s(task: Task, strategy: Strategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6) -> Array:
+    """Seconds of training: 8 FLOP a parameter and token of `steps` critical batches, on all GPUs at the efficiency."""
+    flop = 8.0 * task.parameters * task.sequence * float(critical_batch(task.x)) * task.steps
+    share = efficiency(task, strategy, hardware, c, all_reduces=all_reduces)
+    return np.asarray(flop / (hardware.flops * np.asarray(c.gpus, dtype=np.float64) * share))
+
+
+def memory_bytes(task: Task, strategy: Strategy, c: Configuration) -> dict[str, Array]:
+    """Bytes a GPU: state, 12 a parameter over n_l n_a GPUs (all, if partitioned); checkpoints 2 b s d_m d_l over all;
+    buffers of a layer, 6 bytes a parameter over n_a.
+    """
+    gpus = np.asarray(c.gpus, dtype=np.float64)
+    sharers = gpus if strategy.partitioned else np.asarray(c.n_l * c.n_a, dtype=np.float64)
+    batch = np.asarray(c.batch, dtype=np.float64)
+    return {
+        "state": 12.0 * task.parameters / sharers,
+        "checkpoints": 2.0 * batch * task.sequence * task.width * task.x / gpus,
+        "buffers": 6.0 * task.parameters / task.x / np.asarray(c.n_a, dtype=np.float64) + 0.0 * gpus,
+    }
+
+
+def _space(task: Task, strategy: Strategy, hardware: Hardware) -> Configuration:
+    """Every (n_l, n_a, b_mu, n_mu) of the strategy, n_b the most replicas whose batch is at most critical.
+
+    Stages divide the layers; tensor ranks divide the heads and fit a node.
+    """
+    b_c = float(critical_batch(task.x))
+    stages = [n for n in range(1, task.x + 1) if task.x % n == 0] if strategy.pipeline else [1]
+    heads = max(task.x // 2, 1)
+    ranks = [a for a in range(1, hardware.gpus_per_node + 1) if heads % a == 0] if strategy.tensor else [1]
+    most = max(int(b_c), 1)
+    n_l, n_a, b_mu, n_mu = np.meshgrid(stages, ranks, np.arange(1, min(most, 64) + 1), np.arange(1, most + 1))
+    n_l, n_a, b_mu, n_mu = (v[b_mu * n_mu <= b_c] for v in (n_l, n_a, b_mu, n_mu))
+    return Configuration(n_b=(b_c / (b_mu * n_mu)).astype(np.int64), n_l=n_l, n_a=n_a, b_mu=b_mu, n_mu=n_mu)
+
+
+def allowed(
+    task: Task, strategy: Strategy, hardware: Hardware, c: Configuration, *, least_efficiency: float
+) -> NDArray[np.bool_]:
+    """Where the paper's rules hold: data and pipeline traffic hide, and at least half of the time is compute.
+
+    A modular pipeline needs a micro-batch a stage. The least efficiency counts bubble and data traffic, not the tensor
+    ranks, whose number the node bounds: so the paper's own integers come out, and only so.
+    """
+    x = intensities(task, strategy, c)
+    least = hardware.network_threshold
+    waste = overheads(task, strategy, hardware, c)
+    ok = np.asarray((x.pipeline >= least) & (1.0 / (1.0 + waste["bubble"] + waste["data"]) >= least_efficiency))
+    if strategy.improved:
+        ok &= np.asarray(c.n_mu >= c.n_l)
+    if not strategy.pipeline or strategy.improved:
+        ok &= (x.data >= least) & (x.gather >= least)
+    return ok
+
+
+def fastest(task: Task, strategy: Strategy, hardware: Hardware, *, least_efficiency: float = 0.5) -> Configuration:
+    """The configuration of the strategy that trains in the least time under the paper's rules; fewest GPUs on a tie.
+
+    Raises:
+        InputError: no configuration keeps the rules.
+    """
+    space = _space(task, strategy, hardware)
+    ok = allowed(task, strategy, hardware, space, least_efficiency=least_efficiency)
+    if not ok.any():
+        raise InputError(
+            f"no configuration of x-{task.x}, {strategy.name}, hides its traffic on a network of "
+            f"{hardware.network_bytes_per_s / GIGA:g} GB/s; give a faster one or a larger model"
+        )
+    kept = Configuration(**{f.name: getattr(space, f.name)[ok] for f in fields(space)})
+    i = np.lexsort((kept.gpus, time_s(task, strategy, hardware, kept)))[0]
+    return Configuration(**{f.name: int(getattr(kept, f.name)[i]) for f in fields(kept)})

@@ -1,0 +1,160 @@
+"""Scaling laws as data: read from `laws.toml` or a file of one's own, checked, chosen by name."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from planner.errors import UnknownNameError
+from planner.files import read_toml, validate
+
+__all__ = [
+    "ComputeOptimal",
+    "CriticalBatchLaw",
+    "LossLaw",
+    "compute_optimal_names",
+    "critical_batch_names",
+    "get_compute_optimal",
+    "get_critical_batch_law",
+    "get_loss_law",
+    "loss_names",
+]
+
+SHIPPED = Path(__file__).with_name("laws.toml")
+
+
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    if not 0 < pair[0] <= pair[1]:
+        raise PydanticCustomError("law", "two numbers above 0, the smaller first")
+    return pair
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=3)]
+Span = Annotated[tuple[float, float], AfterValidator(_ascending)]
+Mark = Literal["read", "recalled", "derived"]
+"""How a figure is known: read in its source, recalled, or derived here."""
+
+
+class Law(BaseModel):
+    """A table in which no unknown field passes; its name is the table's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = ""
+    source: Text
+    mark: Mark
+
+
+class LossLaw(Law):
+    """Loss in nats a token from parameters and data.
+
+    form sum-of-powers: E + A / N^alpha + B / D^beta, D tokens at small batches; kaplan-steps: (A / N)^alpha +
+    (B / S)^beta, S steps at batches far over the critical one. parameters: which N counts.
+    """
+
+    form: Literal["sum-of-powers", "kaplan-steps"]
+    parameters: Literal["all", "non-embedding"]
+    irreducible: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    parameters_coefficient: Positive
+    parameters_exponent: Positive
+    data_coefficient: Positive
+    data_exponent: Positive
+    fitted_parameters: Span
+    fitted_tokens: Span
+
+
+class CriticalBatchLaw(Law):
+    """Critical batch in tokens, coefficient (x / unit)^exponent; overhead: samples over the least there, as a share."""
+
+    variable: Literal["loss", "parameters", "tokens", "compute"]
+    unit: Positive
+    coefficient: Positive
+    exponent: Annotated[float, Field(allow_inf_nan=False)]
+    overhead: Annotated[float, Field(gt=0, le=1)]
+    fitted: Span
+
+
+class ComputeOptimal(Law):
+    """Power laws of training compute along the front of best loss: parameters, batch in tokens, steps."""
+
+    unit_flop: Positive
+    parameters_coefficient: Positive
+    parameters_exponent: Positive
+    batch_coefficient: Positive
+    batch_exponent: Positive
+    steps_coefficient: Positive
+    steps_exponent: Positive
+
+
+class LawFile(BaseModel):
+    """`laws.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    loss: dict[str, LossLaw] = {}
+    critical_batch: dict[str, CriticalBatchLaw] = {}
+    compute_optimal: dict[str, ComputeOptimal] = {}
+
+
+@cache
+def read_laws(path: Path = SHIPPED) -> LawFile:
+    """All laws of a file, each with its table's name.
+
+    Raises:
+        FileFormatError: a file that can't be read, parsed or validated.
+    """
+    tables: dict[str, Any] = read_toml(path)
+    for kind in tables.values():
+        if isinstance(kind, dict):
+            for name, law in kind.items():
+                if isinstance(law, dict):
+                    law.setdefault("name", name)
+    return validate(LawFile, tables, path)
+
+
+def loss_names() -> list[str]:
+    """Names of the shipped loss laws."""
+    return list(read_laws().loss)
+
+
+def critical_batch_names() -> list[str]:
+    """Names of the shipped laws of the critical batch."""
+    return list(read_laws().critical_batch)
+
+
+def compute_optimal_names() -> list[str]:
+    """Names of the shipped compute-optimal fronts."""
+    return list(read_laws().compute_optimal)
+
+
+def get_loss_law(name: str) -> LossLaw:
+    """The loss law of that name.
+
+    Raises:
+        UnknownNameError: there is none; the message gives the nearest.
+    """
+    laws = read_laws().loss
+    if name not in laws:
+        raise UnknownNameError("loss law", name, laws)
+    return laws[name]
+
+
+def get_critical_batch_law(name: str) -> CriticalBatchLaw:
+    """The law of the critical batch of that name; raises as `get_loss_law`."""
+    laws = read_laws().critical_batch
+    if name not in laws:
+        raise UnknownNameError("law of the critical batch", name, laws)
+    return laws[name]
+
+
+def get_compute_optimal(name: str) -> ComputeOptimal:
+    """The compute-optimal front of that name; raises as `get_loss_law`."""
+    laws = read_laws().compute_optimal
+    if name not in laws:
+        raise UnknownNameError("compute-optimal front", name, laws)
+    return laws[name]

@@ -1,0 +1,87 @@
+"""Loss from parameters and data, and back: how much data a target loss needs. Array-first, losses in nats a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InputError
+from planner.scaling.laws import LossLaw, get_critical_batch_law
+
+__all__ = ["compute_optimal_tokens", "least_loss", "loss_at", "tokens_for_loss"]
+
+Array = NDArray[np.float64]
+
+
+def least_loss(law: LossLaw, N: Any) -> Array:
+    """What N parameters reach with unlimited data: E + A / N^alpha, or Kaplan's (N_c / N)^alpha."""
+    A, a = law.parameters_coefficient, law.parameters_exponent
+    by_size = (A / np.asarray(N, dtype=np.float64)) ** a if law.form == "kaplan-steps" else A / np.power(N, a)
+    return np.asarray(law.irreducible + by_size)
+
+
+def _excess(law: LossLaw, N: Any, loss: Any) -> Array:
+    """What the data's term must be for a loss.
+
+    Raises:
+        InputError: no amount of data reaches the loss.
+    """
+    least = least_loss(law, N)
+    excess = np.asarray(loss, dtype=np.float64) - least
+    if np.any(excess <= 0):
+        i = np.unravel_index(np.argmin(excess), excess.shape)
+        wanted, floor = np.broadcast_arrays(np.asarray(loss, dtype=np.float64), least)
+        raise InputError(
+            f"loss is {wanted[i]:.4g}; allowed: above {floor[i]:.4f}, which is what the model reaches with unlimited "
+            f"data by {law.name}"
+        )
+    return np.asarray(excess)
+
+
+def tokens_for_loss(law: LossLaw, N: Any, loss: Any) -> Array:
+    """The fewest tokens that bring N parameters to a loss: those at batches far under the critical one.
+
+    Kaplan's law gives steps S_min; then the tokens are S_min B_crit(L) (Kaplan et al. 2020, section 5.1).
+
+    Raises:
+        InputError: no amount of data reaches the loss.
+    """
+    excess = _excess(law, N, loss)
+    B, b = law.data_coefficient, law.data_exponent
+    if law.form == "kaplan-steps":
+        crit = get_critical_batch_law("kaplan-2020")
+        return np.asarray(B / excess ** (1.0 / b) * crit.coefficient * np.power(loss, crit.exponent))
+    return np.asarray((B / excess) ** (1.0 / b))
+
+
+def loss_at(law: LossLaw, N: Any, tokens: Any) -> Array:
+    """The loss after `tokens` at small batches; Kaplan's form is inverted by bisection in log tokens.
+
+    N, tokens: numbers or arrays that broadcast.
+    """
+    N, tokens = np.broadcast_arrays(np.asarray(N, dtype=np.float64), np.asarray(tokens, dtype=np.float64))
+    least = least_loss(law, N)
+    if law.form == "sum-of-powers":
+        return np.asarray(least + law.data_coefficient / tokens**law.data_exponent)
+    low, high = np.log(1e-9) + 0.0 * least, np.log(1e3) + 0.0 * least
+    for _ in range(80):  # tokens_for_loss falls as the excess grows
+        middle = 0.5 * (low + high)
+        more = tokens_for_loss(law, N, least + np.exp(middle)) > tokens
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    return np.asarray(least + np.exp(high))
+
+
+def compute_optimal_tokens(law: LossLaw, N: Any) -> Array:
+    """Tokens D for which N parameters are the best use of 6 N D FLOP: alpha A / N^alpha = beta B / D^beta.
+
+    Hoffmann et al. 2022, section 3.3, solved for D; laws of the form sum-of-powers only.
+
+    Raises:
+        InputError: a law of another form.
+    """
+    if law.form != "sum-of-powers":
+        raise InputError(f"loss law {law.name} has no optimal tokens; allowed: a sum of powers, such as besiroglu-2024")
+    A, a, B, b = law.parameters_coefficient, law.parameters_exponent, law.data_coefficient, law.data_exponent
+    return np.asarray((b * B / (a * A)) ** (1.0 / b) * np.power(np.asarray(N, dtype=np.float64), a / b))

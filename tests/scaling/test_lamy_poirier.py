@@ -1,0 +1,96 @@
+"""Lamy-Poirier 2021 under its own assumptions: what the search finds for X_160."""
+
+import pytest
+
+from planner.errors import InputError
+from planner.scaling.lamy_poirier import (
+    ETHERNET,
+    STRATEGIES,
+    Configuration,
+    Hardware,
+    Task,
+    efficiency,
+    fastest,
+    intensities,
+    memory_bytes,
+    time_s,
+)
+from planner.units import DAY, GIB
+
+TASK, HARDWARE = Task(), Hardware()
+
+
+def days(name, c, **options):
+    return float(time_s(TASK, STRATEGIES[name], HARDWARE, c, **options)) / DAY
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "paper_days"),
+    [
+        ("data, baseline", 604, 382),
+        ("data, improved", 483, 478),
+        ("data + pipeline, baseline", 2240, 199),
+        ("data + pipeline, improved", 2415, 98),
+        ("data + tensor, improved", 7728, 34),
+        ("3d, baseline", 35840, 13.4),
+        ("3d, improved", 38640, 7),
+    ],
+)
+def test_the_search_finds_the_papers_times(name, gpus, paper_days):
+    c = fastest(TASK, STRATEGIES[name], HARDWARE)
+    assert days(name, c) == pytest.approx(paper_days, rel=0.03)
+    assert c.gpus == pytest.approx(gpus, rel=0.05)
+
+
+def test_the_improved_integers_exactly():
+    for name, degrees in (("data + pipeline, improved", (483, 5, 1)), ("3d, improved", (483, 5, 16))):
+        c = fastest(TASK, STRATEGIES[name], HARDWARE)
+        assert (c.n_b, c.n_l, c.n_a, c.b_mu, c.n_mu) == (*degrees, 1, 5)
+
+
+def test_the_papers_baseline_is_within_two_percent_of_what_the_search_finds():
+    theirs = Configuration(n_b=14, n_l=160, n_a=16, b_mu=1, n_mu=172)
+    strategy = STRATEGIES["3d, baseline"]
+    assert theirs.gpus == 35_840
+    assert 1.0 <= days("3d, baseline", theirs) / days("3d, baseline", fastest(TASK, strategy, HARDWARE)) < 1.02
+    assert float(efficiency(TASK, strategy, HARDWARE, theirs)) == pytest.approx(0.478, abs=0.001)
+    assert float(efficiency(TASK, strategy, HARDWARE, theirs, all_reduces=4)) == pytest.approx(0.490, abs=0.001)
+
+
+@pytest.mark.parametrize("kind", ["3d", "data + pipeline"])
+@pytest.mark.parametrize("all_reduces", [4, 6])
+def test_the_shortest_time_is_cut_by_half(kind, all_reduces):
+    base, better = (
+        days(f"{kind}, {how}", fastest(TASK, STRATEGIES[f"{kind}, {how}"], HARDWARE), all_reduces=all_reduces)
+        for how in ("baseline", "improved")
+    )
+    assert 1.8 <= base / better <= 2.1
+
+
+def test_memory_is_a_tiny_fraction():
+    strategy = STRATEGIES["3d, improved"]
+    parts = memory_bytes(TASK, strategy, fastest(TASK, strategy, HARDWARE))
+    assert parts["state"] < GIB
+    assert parts["state"] / GIB == pytest.approx(0.36, abs=0.01)
+    assert parts["checkpoints"] / GIB == pytest.approx(1.2, abs=0.05)
+
+
+def test_intensities_by_hand():
+    c = Configuration(n_b=483, n_l=5, n_a=16, b_mu=1, n_mu=5)
+    layered = intensities(TASK, STRATEGIES["3d, improved"], c)
+    assert layered.pipeline == 307_200
+    assert layered.pipeline > HARDWARE.flops / ETHERNET == 49_920
+    assert layered.gather == 0.5 * 5 * 2560
+    assert layered.tensor == pytest.approx(3413.3, abs=0.1)
+    base = intensities(TASK, STRATEGIES["3d, baseline"], c)
+    assert base.data == 0.75 * 2560
+    assert base.pipeline == 307_200 * 160 / 5
+
+
+def test_ethernet_still_trains_and_a_hopeless_network_says_so():
+    slow = Hardware(network_bytes_per_s=ETHERNET)
+    strategy = STRATEGIES["3d, improved"]
+    c = fastest(TASK, strategy, slow)
+    assert time_s(TASK, strategy, slow, c) / DAY == pytest.approx(8.4, rel=0.02)
+    with pytest.raises(InputError, match="faster one"):
+        fastest(TASK, STRATEGIES["data, improved"], Hardware(network_bytes_per_s=1e6))
