@@ -63,7 +63,8 @@ def _check(order: Order) -> None:
         stage, ranks = pairs[0, doubled[0]], pairs[1, pairs[0] == pairs[0, doubled[0]]]
         raise ScheduleError(
             f"stage {stage} lies on ranks {', '.join(map(str, ranks))}, by micro-batch: it can't be written for "
-            "PyTorch, whose runtime puts a stage on one rank; choose a schedule with one copy of the weights, such as zb-v"
+            "PyTorch, whose runtime puts a stage on one rank; choose a schedule with one copy of the weights, "
+            "such as zb-v"
         )
     run(order, np.ones(len(order)))
 

@@ -22,9 +22,11 @@ ROUNDING = 1e-12
 """fp64, sums of a few dozen terms in another order; a micro-batch missed or doubled is 1e-2 and more."""
 
 
-def run_in_torch(path: Path, micro_batches: int, timeout_s: float = 40.0) -> subprocess.CompletedProcess[str]:
+def run_in_torch(
+    path: Path, micro_batches: int, *more: str, timeout_s: float = 40.0
+) -> subprocess.CompletedProcess[str]:
     """The file in the runtime, one process a row; see torch_runtime.py."""
-    options = [str(path), "--micro-batches", str(micro_batches), "--timeout", str(timeout_s)]
+    options = [str(path), "--micro-batches", str(micro_batches), "--timeout", str(timeout_s), *more]
     return subprocess.run(
         [sys.executable, "-m", "tests.export.torch_runtime", *options],
         cwd=Path(__file__).parents[2],
@@ -78,3 +80,13 @@ def test_a_wrong_schedule_does_not_pass(tmp_path: Path, one: str, other: str, re
 
     assert result.returncode != 0
     assert reason in result.stderr
+
+
+def test_a_missing_gradient_is_seen(tmp_path: Path) -> None:
+    path, schedule = tmp_path / "schedule.csv", get_schedule("zb-h1")
+    write_schedule_csv(path, schedule.order(Pipeline(p=2, m=4)), schedule)
+
+    report = json.loads(run_in_torch(path, 4, "--skip", "1W2").stdout)
+
+    assert report["worst"] > 0.01
+    assert report["name"].startswith("1.")

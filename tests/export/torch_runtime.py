@@ -1,6 +1,6 @@
 """Runs a schedule CSV in PyTorch's pipeline runtime and compares the gradients with one process that has no pipeline.
 
-python -m tests.export.torch_runtime FILE.csv --micro-batches 8 [--timeout 60]
+python -m tests.export.torch_runtime FILE.csv --micro-batches 8 [--timeout 60] [--skip 1W2]
 
 Imports torch once, then forks one process a rank (gloo on the loopback, no port: a file is the rendezvous). Prints one
 JSON object: the largest difference of any parameter's gradient, relative to that gradient's largest entry; the cells
@@ -67,7 +67,7 @@ def make_batch(micro_batches: int):
     return tuple(torch.randint(VOCABULARY, shape, generator=generator) for _ in range(2))
 
 
-def run_rank(rank: int, rows: list[list[str]], path: Path, micro_batches: int, folder: Path) -> None:
+def run_rank(rank: int, rows: list[list[str]], options: argparse.Namespace, folder: Path) -> None:
     """One rank: its stages through the runtime; gradients and the cells that were run into a file."""
     import torch
     import torch.distributed as dist
@@ -80,14 +80,27 @@ def run_rank(rank: int, rows: list[list[str]], path: Path, micro_batches: int, f
     count = 1 + max(max(stages) for stages in held)
     modules = make_stages(count)
     stages = [PipelineStage(modules[s], s, count, torch.device("cpu")) for s in held[rank]]
-    runtime = _PipelineScheduleRuntime(stages, micro_batches, loss_fn=loss_of)
-    runtime._load_csv(str(path), format="compute_only")
-    tokens, target = make_batch(micro_batches)
+    runtime = _PipelineScheduleRuntime(stages, options.micro_batches, loss_fn=loss_of)
+    runtime._load_csv(str(options.path), format="compute_only")
+    for stage in stages:
+        skip_weight_gradient(stage, options.skip)
+    tokens, target = make_batch(options.micro_batches)
     runtime.step(*([tokens] if 0 in held[rank] else []), target=target if count - 1 in held[rank] else None)
     gradients = {f"{s}.{n}": p.grad for s in held[rank] for n, p in modules[s].named_parameters()}
     ran = [str(action) for action in runtime.pipeline_order_with_comms[rank] if action.is_compute_op]
     torch.save({"gradients": gradients, "ran": ran}, folder / f"rank{rank}.pt")
     dist.destroy_process_group()
+
+
+def skip_weight_gradient(stage, cell: str) -> None:
+    """Leave one weight gradient out, to see that the comparison finds it."""
+    whole = stage.backward_weight_one_chunk
+
+    def partial(micro_batch: int, last_backward: bool = False) -> None:
+        if f"{stage.stage_index}W{micro_batch}" != cell:
+            whole(micro_batch, last_backward=last_backward)
+
+    stage.backward_weight_one_chunk = partial
 
 
 def _stages(row: list[str]) -> list[int]:
@@ -98,7 +111,7 @@ def _stages(row: list[str]) -> list[int]:
     return [leaf.stage_index for leaf in leaves]
 
 
-def fork_ranks(rows: list[list[str]], path: Path, micro_batches: int, folder: Path, timeout_s: float) -> None:
+def fork_ranks(rows: list[list[str]], options: argparse.Namespace, folder: Path) -> None:
     """All ranks to their end; when one fails or time is up, the others are ended too."""
     left = {}
     for rank in range(len(rows)):
@@ -106,21 +119,21 @@ def fork_ranks(rows: list[list[str]], path: Path, micro_batches: int, folder: Pa
         if child == 0:
             code = 1
             try:
-                run_rank(rank, rows, path, micro_batches, folder)
+                run_rank(rank, rows, options, folder)
                 code = 0
             except BaseException as error:
                 print(f"rank {rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             finally:
                 os._exit(code)
         left[child] = rank
-    deadline, failed = time.monotonic() + timeout_s, ""
+    deadline, failed = time.monotonic() + options.timeout, ""
     while left and not failed:
         child, status = os.waitpid(-1, os.WNOHANG)
         if child:
             rank = left.pop(child)
             failed = f"rank {rank} failed" if status else ""
         elif time.monotonic() > deadline:
-            failed = f"ranks {sorted(left.values())} still ran after {timeout_s:g} s"
+            failed = f"ranks {sorted(left.values())} still ran after {options.timeout:g} s"
         else:
             time.sleep(0.01)
     if failed:
@@ -160,6 +173,7 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("--micro-batches", type=int, required=True)
     parser.add_argument("--timeout", type=float, default=60.0)
+    parser.add_argument("--skip", default="", help="a W that is left out, to see that the comparison finds it")
     options = parser.parse_args()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
@@ -170,7 +184,7 @@ def main() -> None:
     rows = [line.split(",") for line in options.path.read_text().splitlines()]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        fork_ranks(rows, options.path, options.micro_batches, folder, options.timeout)
+        fork_ranks(rows, options, folder)
         results = [torch.load(folder / f"rank{rank}.pt") for rank in range(len(rows))]
     count = 1 + max(stage for row in rows for stage in _stages(row))
     print(json.dumps(compare(count, options.micro_batches, results)))
