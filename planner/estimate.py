@@ -19,13 +19,12 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Precision
 from planner.models import Transformer
 from planner.models.flops import step_flops
-from planner.schedules import get_schedule
-from planner.step_costs import StepCosts, data_comm, end_ranks, pipeline, step_costs
+from planner.schedules import Loads, get_schedule
+from planner.step_costs import StepCosts, data_comm, key_ranks, pipeline, step_costs
 
 __all__ = ["Estimate", "StepTime", "estimate"]
 
 Array = NDArray[np.float64]
-Passes = tuple[Array, Array, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,28 +71,28 @@ class Estimate:
 
 
 def _peak_memory(device: Device, framework: Framework, model: Transformer, layouts: Layouts, stages: Stages) -> Memory:
-    """The fuller of the first rank, with most micro-batches in flight, and the last, with the logits."""
+    """The fullest of the first rank, with most micro-batches in flight, its neighbour, and the last with its logits."""
     n = len(layouts)
     share = weight_grad_share(device, model, layouts)
     ranks = []
-    for at_end, (layers, first, last) in enumerate(end_ranks(layouts, stages)):
+    for rank in key_ranks(layouts, stages):
+        number = np.broadcast_to(rank.number, n)
         flight, copies, versions = np.zeros(n), np.ones(n), np.ones(n)
         for i, name in enumerate(layouts.schedule_names):
             rows = layouts.schedule == i
             schedule, pipe = get_schedule(name), pipeline(layouts.take(rows))
-            rank = at_end * (pipe.p - 1)
-            flight[rows] = schedule.in_flight(pipe, rank, share[rows])
-            copies[rows], versions[rows] = schedule.copies, schedule.weight_versions(pipe, rank)
+            flight[rows] = schedule.in_flight(pipe, number[rows], share[rows])
+            copies[rows], versions[rows] = schedule.copies, schedule.weight_versions(pipe, number[rows])
         ranks.append(
             rank_memory(
                 device,
                 framework,
                 model,
                 layouts,
-                layers=layers,
+                layers=rank.layers,
                 in_flight=flight,
-                first=first,
-                last=last,
+                first=rank.first,
+                last=rank.last,
                 copies=copies,
                 versions=versions,
             )
@@ -101,38 +100,54 @@ def _peak_memory(device: Device, framework: Framework, model: Transformer, layou
     return Memory.largest(ranks)
 
 
-def _makespan(layouts: Layouts, total: Passes, slowest: Passes) -> Array:
-    """Seconds of each layout's schedule from seconds F, I, W through all stages and through the slowest rank."""
+def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
+    """F, I, W of every kind of rank: its layers, embedding or head, their collectives, and the exposed transfers."""
+    layer, ends = costs.layer, costs.ends
+    weight, send = costs.cost.weight_grad_s, layouts.virtual_stages * costs.send_s
+    # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
+    quarter = costs.traffic.ends_s / 4.0
+
+    def rank(layers: Array, first: Any, last: Any) -> tuple[Array, Array, Array]:
+        forward = layers * layer.forward_s + send + (1.0 * first + last) * quarter
+        backward = layers * layer.backward_s + send + (1.0 * first + last) * quarter
+        forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
+        backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
+        # The head's gradient is two equal products, one of them the weight's.
+        weights = layers * weight + last * ends.head_backward_s / 2.0
+        return forward, backward - weights, weights
+
+    stages, one = costs.stages, layouts.pp == 1
+    return Loads(
+        first=rank(stages.first, 1.0, one),
+        more=rank(stages.more, 0.0, 0.0),
+        num_more=stages.num_more,
+        less=rank(stages.less, 0.0, 0.0),
+        last=rank(stages.last, 0.0, 1.0),
+    )
+
+
+def _makespan(layouts: Layouts, loads: Loads) -> Array:
+    """Seconds of each layout's schedule."""
     out = np.zeros(len(layouts))
     for i, name in enumerate(layouts.schedule_names):
-        r = layouts.schedule == i
-        parts = [tuple(x[r] for x in passes) for passes in (total, slowest)]
-        out[r] = get_schedule(name).makespan(pipeline(layouts.take(r)), parts[0], parts[1])
+        rows = layouts.schedule == i
+        out[rows] = get_schedule(name).makespan(pipeline(layouts.take(rows)), loads.take(rows))
     return out
-
-
-def _passes(both_s: Array, costs: StepCosts) -> Passes:
-    """F, I, W of a time for both passes, divided as a layer's is."""
-    layer = costs.layer
-    forward, weight = layer.forward_s / layer.total_s, costs.cost.weight_grad_s / layer.total_s
-    return both_s * forward, both_s * (1.0 - forward - weight), both_s * weight
 
 
 def _step_time(framework: Framework, layouts: Layouts, num_layers: Any, costs: StepCosts) -> StepTime:
     """The step from its parts."""
     cost, layer, ends, t = costs.cost, costs.layer, costs.ends, costs.traffic
-    m, p, v = layouts.micro_batches, layouts.pp, layouts.virtual_stages
+    m, p = layouts.micro_batches, layouts.pp
     ends_s = ends.embedding_forward_s + ends.embedding_backward_s
     ends_s = ends_s + ends.head_forward_s + ends.head_backward_s
-    # Each chunk's forward receives and its backward receives; a rank waits for both.
-    sends = 2.0 * v * costs.send_s
-    slowest = costs.stages.slowest_layers * layer.total_s + sends
-    total = num_layers * layer.total_s + ends_s + t.ends_s + p * sends
-    span = _makespan(layouts, _passes(total, costs), _passes(slowest, costs))
-    mean = total / p
+    loads = _loads(layouts, costs)
+    span = _makespan(layouts, loads)
+    forward, input_grad, weight_grad = loads.slowest(p)
+    slowest = forward + input_grad + weight_grad
+    mean = sum(loads.total(p)) / p
     work = m * num_layers / p
-    backward_share = layer.backward_s / layer.total_s
-    data = data_comm(framework, layouts, t, slowest * (1.0 - backward_share), slowest * backward_share)
+    data = data_comm(framework, layouts, costs, forward, input_grad + weight_grad)
     return StepTime(
         matmul_s=work * (cost.forward_matmul_s + cost.backward_matmul_s),
         attention_s=work * (cost.forward_attention_s + cost.backward_attention_s),
@@ -144,7 +159,7 @@ def _step_time(framework: Framework, layouts: Layouts, num_layers: Any, costs: S
         context_comm_s=work * layer.context_s,
         expert_comm_s=work * layer.expert_s,
         sharding_comm_s=work * layer.sharding_s,
-        pipeline_comm_s=m * sends,
+        pipeline_comm_s=m * 2.0 * layouts.virtual_stages * costs.send_s,
         imbalance_s=m * (slowest - mean),
         bubble_s=span - m * slowest,
         data_comm_s=data.reduce_s - data.reduce_hidden_s + data.gather_s - data.gather_hidden_s + t.tied_s,

@@ -17,13 +17,13 @@ from planner.costs.layer import LayerCost, layer_cost
 from planner.costs.memory import rank_parameters
 from planner.costs.optimizer import optimizer_s
 from planner.costs.stages import Stages, split_layers
-from planner.costs.traffic import Traffic, traffic
+from planner.costs.traffic import Traffic, data_traffic, traffic
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 from planner.schedules import Pipeline, get_schedule
 
-__all__ = ["DataComm", "LayerTime", "StepCosts", "data_comm", "end_ranks", "pipeline", "step_costs"]
+__all__ = ["DataComm", "LayerTime", "Rank", "StepCosts", "data_comm", "key_ranks", "pipeline", "step_costs"]
 
 Array = NDArray[np.float64]
 
@@ -32,6 +32,7 @@ Array = NDArray[np.float64]
 class StepCosts:
     """The parts of every layout's step; arrays of shape (n,).
 
+    reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap.
     send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage. update_s: the optimizer's.
     busiest_params: parameters of the rank with most, before sharding.
     """
@@ -42,6 +43,8 @@ class StepCosts:
     ends: EndsCost
     stages: Stages
     traffic: Traffic
+    reduce_s: Array
+    gather_s: Array
     send_s: Array
     update_s: Array
     busiest_params: Array
@@ -107,11 +110,27 @@ def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traff
     )
 
 
-def end_ranks(layouts: Layouts, stages: Stages) -> tuple[tuple[Array, Any, Any], tuple[Array, Any, Any]]:
-    """The first and the last rank: layers, and where the rank holds the embedding and the head."""
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """A rank that may be the fullest: its number, layers, and where it holds the embedding and the head; (n,)."""
+
+    number: Any
+    layers: Array
+    first: Any
+    last: Any
+
+
+def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
+    """The first rank, the one behind it (of the ranks between the ends the fullest), and the last."""
     one = layouts.pp == 1
-    yes = np.ones(len(layouts), dtype=bool)
-    return (stages.first, yes, one), (stages.last, one, yes)
+    yes, no = np.ones(len(layouts), dtype=bool), np.zeros(len(layouts), dtype=bool)
+    middle = np.where(stages.num_more > 0, stages.more, stages.less) * (layouts.pp > 2)
+    last = np.where(one, stages.first, stages.last)
+    return [
+        Rank(number=0, layers=stages.first, first=yes, last=one),
+        Rank(number=np.minimum(1, layouts.pp - 1), layers=middle, first=no, last=no),
+        Rank(number=layouts.pp - 1, layers=last, first=one, last=yes),
+    ]
 
 
 def pipeline(layouts: Layouts) -> Pipeline:
@@ -129,7 +148,7 @@ class DataComm:
     gather_hidden_s: Array
 
 
-def data_comm(framework: Framework, layouts: Layouts, t: Traffic, forward_s: Any, backward_s: Any) -> DataComm:
+def data_comm(framework: Framework, layouts: Layouts, costs: StepCosts, forward_s: Any, backward_s: Any) -> DataComm:
     """The gradient reduction and parameter gather of a rank whose passes of one micro-batch take so many seconds.
 
     They hide under one micro-batch's pass as far as the framework overlaps; layer at a time under all micro-batches'
@@ -141,13 +160,13 @@ def data_comm(framework: Framework, layouts: Layouts, t: Traffic, forward_s: Any
     most = np.where(by_layer, (v - 1) / v, 1.0)
     overlap = np.where((p > 1) & ~by_layer, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
     times = np.where((layouts.zero == 2) & ~by_layer, m, 1)
-    reduce_hidden = np.minimum(overlap * window * backward_s, np.minimum(overlap, most) * t.reduce_s)
+    reduce_hidden = np.minimum(overlap * window * backward_s, np.minimum(overlap, most) * costs.reduce_s)
     prefetch = framework.overlap_param_gather
-    gather_hidden = np.minimum(prefetch * window * forward_s, np.minimum(prefetch, most) * t.gather_s)
+    gather_hidden = np.minimum(prefetch * window * forward_s, np.minimum(prefetch, most) * costs.gather_s)
     return DataComm(
-        reduce_s=times * t.reduce_s,
+        reduce_s=times * costs.reduce_s,
         reduce_hidden_s=times * reduce_hidden,
-        gather_s=t.gather_s,
+        gather_s=costs.gather_s,
         gather_hidden_s=gather_hidden,
     )
 
@@ -160,19 +179,17 @@ def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layou
     device = Device.of(cluster.accelerator, layouts.precision)
     cost = layer_cost(device, model, layouts)
     ends = ends_cost(device, model, layouts)
-    # Where layers lie depends on what one costs without waiting for parameters.
-    per_layer = cost.forward_s + cost.backward_s
-    e = (ends.embedding_forward_s + ends.embedding_backward_s) / per_layer
-    g = (ends.head_forward_s + ends.head_backward_s) / per_layer
-    stages = split_layers(layouts, model.num_layers, e, g)
-    first, last = (rank_parameters(model, layouts, n, f, z) for n, f, z in end_ranks(layouts, stages))
-    busiest = np.maximum(first.total, last.total)
-    expert_share = np.where(first.total > 0, first.experts / first.total, 0.0)
     no = np.zeros(len(layouts), dtype=bool)
-    layer_params = rank_parameters(model, layouts, 1.0, no, no).total
-    t = traffic(device, cluster, framework, model, layouts, layer_params, busiest, expert_share)
+    params = rank_parameters(model, layouts, 1.0, no, no)
+    expert_share = params.experts / params.total
+    t = traffic(device, cluster, framework, model, layouts, params.total, expert_share)
     layer = layer_time(framework, layouts, cost, t)
-    stages = split_layers(layouts, model.num_layers, e * per_layer / layer.total_s, g * per_layer / layer.total_s)
+    e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
+    g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
+    stages = split_layers(layouts, model.num_layers, e, g)
+    ranks = [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in key_ranks(layouts, stages)]
+    busiest = np.maximum.reduce([r.total for r in ranks])
+    reduce, gather = data_traffic(cluster, framework, layouts, busiest, expert_share)
     shards = np.where(layouts.zero > 0, layouts.dp * layouts.cp, 1)
     return StepCosts(
         device=device,
@@ -181,6 +198,8 @@ def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layou
         ends=ends,
         stages=stages,
         traffic=t,
+        reduce_s=reduce,
+        gather_s=gather,
         send_s=t.send_s * (1.0 - framework.overlap_pipeline),
         update_s=optimizer_s(device, cluster, framework, layouts, busiest, busiest / shards),
         busiest_params=busiest,

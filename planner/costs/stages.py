@@ -17,15 +17,22 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Layers of the first and last rank and of the ranks between, and the slowest rank's load, shape (n,).
+    """Layers of the ranks, shape (n,): the first; `num_more` ranks behind it with `more`; others with `less`; the last.
 
-    slowest_layers: its cost in units of one layer, embedding and head included.
+    slowest_layers: the slowest rank's cost in units of one layer, embedding and head included.
     """
 
     first: Array
-    middle: Array
+    more: Array
+    num_more: Array
+    less: Array
     last: Array
     slowest_layers: Array
+
+    def layers(self, index: int, p: int) -> NDArray[np.int64]:
+        """Layers of every rank of one layout, shape (p,)."""
+        middle = np.where(np.arange(p - 2) < self.num_more[index], self.more[index], self.less[index])
+        return np.concatenate([self.first[[index]], middle, self.last[[index]]]).astype(np.int64)[:p]
 
 
 def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
@@ -50,27 +57,31 @@ def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
 def split_layers(layouts: Layouts, num_layers: Any, embedding: Array, head: Array) -> Stages:
     """Layers a rank under each layout's split; embedding and head are costs in units of one layer.
 
-    Even: the same count, the remainder one each to the first ranks. Balanced: the least slowest load.
+    Even: the same count, the remainder one each to the first ranks. Balanced: the least slowest load T. First and
+    last rank then take what T leaves them beside embedding and head, but no more than an even share while the ranks
+    between can hold the rest; those share it evenly.
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
-    more, less = np.ceil(L / p), np.floor(L / p)
-    even = Stages(
-        first=more,
-        middle=more,
-        last=less,
-        slowest_layers=np.where(
-            p == 1, L + embedding + head, np.maximum(np.maximum(more + embedding, less + head), more * (p > 2))
-        ),
-    )
-    if not np.any(layouts.layer_split == Split.BALANCED):
-        return even
-    load = balanced_load(L, p, embedding, head)
-    first = np.where(p == 1, L, np.maximum(np.floor(load - embedding + 1e-9), 0))
-    last = np.where(p == 1, L, np.maximum(np.floor(load - head + 1e-9), 0))
-    pick = layouts.layer_split == Split.BALANCED
+    share, less = np.ceil(L / p), np.floor(L / p)
+    first, last = share, np.where(p == 1, 0.0, less)
+    load = np.maximum(np.maximum(share + embedding, less + head), share * (p > 2))
+    pick = (layouts.layer_split == Split.BALANCED) & (p > 1)
+    if np.any(pick):
+        T = balanced_load(L, p, embedding, head)
+        most, between = np.floor(T + 1e-9), np.maximum(p - 2, 0)
+        most_first = np.maximum(np.floor(T - embedding + 1e-9), 0)
+        most_last = np.maximum(np.floor(T - head + 1e-9), 0)
+        fewer = np.minimum(most_last, np.maximum(share, L - most_first - between * most))
+        first = np.where(pick, np.minimum(most_first, np.maximum(share, L - fewer - between * most)), first)
+        last = np.where(pick, fewer, last)
+        # Two ranks: the first takes what the last leaves.
+        first = np.where(pick & (p == 2), L - last, first)
+        load = np.where(pick, T, load)
+    load = np.where(p == 1, L + embedding + head, load)
+    first = np.where(p == 1, L, first)
+    ranks = np.maximum(p - 2, 1)
+    rest = np.where(p > 2, L - first - last, 0.0)
+    less = np.floor(rest / ranks)
     return Stages(
-        first=np.where(pick, first, even.first),
-        middle=np.where(pick, np.floor(load), even.middle),
-        last=np.where(pick, last, even.last),
-        slowest_layers=np.where(pick, load, even.slowest_layers),
-    )
+        first=first, more=less + 1.0, num_more=rest - less * ranks, less=less, last=last, slowest_layers=load
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Precision, Recompute
 from planner.models import Transformer
 
-__all__ = ["Traffic", "traffic"]
+__all__ = ["Traffic", "data_traffic", "traffic"]
 
 Array = NDArray[np.float64]
 
@@ -28,8 +28,6 @@ class Traffic:
     context_*: keys and values around the context ring; expert_*: all-to-alls.
     send_s: one micro-batch's activations to the next stage.
     layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered.
-    reduce_s: gradient reduction of the busiest rank, once a step, or for ZeRO-2 once a micro-batch;
-    gather_s: updated parameters, once a step.
     tied_s: the tied embedding's gradient between first and last stage.
     """
 
@@ -43,8 +41,6 @@ class Traffic:
     send_s: Array
     layer_gather_s: Array
     layer_reduce_s: Array
-    reduce_s: Array
-    gather_s: Array
     tied_s: Array
 
 
@@ -83,12 +79,11 @@ def traffic(
     model: Transformer,
     layouts: Layouts,
     layer_params: Array,
-    stage_params: Array,
     expert_share: Array,
 ) -> Traffic:
-    """All communication of the layouts; parameter counts are those of one rank, before ZeRO's sharding.
+    """All communication but the step's data-parallel collectives (`data_traffic`).
 
-    layer_params: of one layer; stage_params: of the rank with most; expert_share: fraction that are experts'.
+    layer_params: of one layer on one rank, before ZeRO's sharding; expert_share: fraction that are experts'.
     """
     by = groups(cluster, layouts)
     tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
@@ -100,30 +95,9 @@ def traffic(
     ends = 2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0)
     ends = k * ends
 
-    def data_s(collective: Any, params: Any, bytes_per_param: Any) -> Array:
-        dense = collective(by["data"], params * (1.0 - expert_share) * bytes_per_param)
-        sparse = collective(by["expert_data"], params * expert_share * bytes_per_param)
-        return np.asarray(dense + np.where(expert_share > 0, sparse, 0.0))
-
-    zero = layouts.zero
-    grad_bytes = np.where(
-        layouts.precision >= Precision.BF16, framework.bf16_grad_reduce_bytes, framework.grad_reduce_bytes
-    )
-    # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
-    reduce = np.where(
-        zero == 2, data_s(all_gather_s, stage_params, grad_bytes), data_s(all_reduce_s, stage_params, grad_bytes)
-    )
-    gather = np.where((zero == 1) | (zero == 2), data_s(all_gather_s, stage_params, 2.0), 0.0)
-    # Seen in measured runs of ZeRO-1 and ZeRO-3 on 4 to 280 nodes, not in those of plain all-reduce: the more nodes
-    # a job has, the less bandwidth the sharded collectives get, however few a group spans. Cause not established.
-    nodes = np.ceil(layouts.gpus / cluster.gpus_per_node)
-    # They never fall below one NIC of a node at a send's rate.
-    network = cluster.network
-    floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
-    pace = np.where(zero > 0, np.clip(framework.sharded_nodes / nodes, floor, 1.0), 1.0)
-    reduce, gather = reduce / pace, gather / pace
-    whole = zero == 3
-    tied_bytes = padded_vocab(model, layouts) / layouts.tp * model.hidden * grad_bytes
+    data = _Data(cluster, framework, layouts, by, expert_share)
+    whole = layouts.zero == 3
+    tied_bytes = padded_vocab(model, layouts) / layouts.tp * model.hidden * data.grad_bytes
     tied = 2.0 * send_s(cluster, layouts, tied_bytes * layouts.tp)
     return Traffic(
         layer_forward_s=forward,
@@ -134,9 +108,51 @@ def traffic(
         expert_backward_s=expert_back,
         ends_s=ends,
         send_s=k * send_s(cluster, layouts, hidden_bytes),
-        layer_gather_s=np.where(whole, data_s(all_gather_s, layer_params, 2.0) / pace, 0.0),
-        layer_reduce_s=np.where(whole, data_s(all_gather_s, layer_params, grad_bytes) / pace, 0.0),
-        reduce_s=np.where(whole, 0.0, reduce),
-        gather_s=gather,
+        layer_gather_s=np.where(whole, data.sharded_s(all_gather_s, layer_params, 2.0), 0.0),
+        layer_reduce_s=np.where(whole, data.sharded_s(all_gather_s, layer_params, data.grad_bytes), 0.0),
         tied_s=np.where(np.asarray(model.tied) & (layouts.pp > 1), tied, 0.0),
     )
+
+
+def data_traffic(
+    cluster: Cluster, framework: Framework, layouts: Layouts, stage_params: Array, expert_share: Array
+) -> tuple[Array, Array]:
+    """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
+
+    stage_params: of the rank with most, before sharding. Both are 0 for ZeRO-3, which has them in its layers.
+    """
+    data = _Data(cluster, framework, layouts, groups(cluster, layouts), expert_share)
+    zero, bytes_per_param = layouts.zero, data.grad_bytes
+    # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
+    reduce = np.where(
+        zero == 2,
+        data.sharded_s(all_gather_s, stage_params, bytes_per_param),
+        data.sharded_s(all_reduce_s, stage_params, bytes_per_param),
+    )
+    gather = np.where((zero == 1) | (zero == 2), data.sharded_s(all_gather_s, stage_params, 2.0), 0.0)
+    return np.where(zero == 3, 0.0, reduce), gather
+
+
+class _Data:
+    """The data-parallel groups' collectives: dense parameters over all replicas, experts over those of one expert."""
+
+    def __init__(
+        self, cluster: Cluster, framework: Framework, layouts: Layouts, by: dict[str, Group], expert_share: Array
+    ) -> None:
+        self.by, self.expert_share = by, expert_share
+        self.grad_bytes = np.where(
+            layouts.precision >= Precision.BF16, framework.bf16_grad_reduce_bytes, framework.grad_reduce_bytes
+        )
+        # Seen in measured runs of ZeRO-1 and ZeRO-3 on 4 to 280 nodes, not in those of plain all-reduce: the more
+        # nodes a job has, the less bandwidth the sharded collectives get, however few a group spans. Cause not
+        # established. They never fall below one NIC of a node at a send's rate.
+        nodes = np.ceil(layouts.gpus / cluster.gpus_per_node)
+        network = cluster.network
+        floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
+        self.pace = np.where(layouts.zero > 0, np.clip(framework.sharded_nodes / nodes, floor, 1.0), 1.0)
+
+    def sharded_s(self, collective: Any, params: Any, bytes_per_param: Any) -> Array:
+        """Seconds of a collective over a rank's parameters."""
+        dense = collective(self.by["data"], params * (1.0 - self.expert_share) * bytes_per_param)
+        sparse = collective(self.by["expert_data"], params * self.expert_share * bytes_per_param)
+        return np.asarray((dense + np.where(self.expert_share > 0, sparse, 0.0)) / self.pace)

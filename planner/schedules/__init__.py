@@ -1,15 +1,16 @@
 """Pipeline schedules by name: one file a family, its order of operations and its closed forms side by side."""
 
 from planner.errors import UnknownNameError
-from planner.schedules.base import Operation, Order, Pipeline, Rule, Schedule
+from planner.schedules.base import Loads, Operation, Order, Pipeline, Rule, Schedule
 from planner.schedules.breadth_first import BreadthFirst, Layered, Modular
+from planner.schedules.controllable_memory import VHalf, VMin
 from planner.schedules.gpipe import GPipe, TeraPipe
 from planner.schedules.interleaved import Interleaved, Seq1F1BInterleaved
 from planner.schedules.one_f_one_b import OneFOneB, Seq1F1B
 from planner.schedules.zero_bubble import ZeroBubbleH1, ZeroBubbleH2
 from planner.schedules.zero_bubble_v import ZeroBubbleV
 
-__all__ = ["ALIASES", "SCHEDULES", "Operation", "Order", "Pipeline", "Rule", "Schedule", "get_schedule"]
+__all__ = ["ALIASES", "SCHEDULES", "Loads", "Operation", "Order", "Pipeline", "Rule", "Schedule", "get_schedule"]
 
 SCHEDULES: dict[str, Schedule] = {
     s.name: s
@@ -26,6 +27,8 @@ SCHEDULES: dict[str, Schedule] = {
         ZeroBubbleH1(),
         ZeroBubbleH2(),
         ZeroBubbleV(),
+        VHalf(),
+        VMin(),
     )
 }
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from planner.schedules.operations import Operation, Order
 
-__all__ = ["Array", "Operation", "Order", "Pipeline", "Rule", "Schedule"]
+__all__ = ["Array", "Loads", "Operation", "Order", "Pipeline", "Rule", "Schedule"]
 
 Array = NDArray[np.float64]
 
@@ -29,6 +29,54 @@ class Pipeline:
     m: Any
     v: Any = 1
     k: Any = 1
+
+
+Passes = tuple[Any, Any, Any]
+"""Seconds F, I, W of one micro-batch through a rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loads:
+    """What uneven ranks do, arrays: the first rank, `num_more` ranks behind it, the other middle ones, the last.
+
+    Without a second rank all is in `first`.
+    """
+
+    first: Passes
+    more: Passes
+    num_more: Any
+    less: Passes
+    last: Passes
+
+    @staticmethod
+    def equal(F: Any, I: Any, W: Any) -> Loads:
+        """Ranks that all do the same."""
+        return Loads(first=(F, I, W), more=(F, I, W), num_more=0, less=(F, I, W), last=(F, I, W))
+
+    def take(self, index: Any) -> Loads:
+        """Those at an index array or mask; every field must be an array."""
+        kinds = {n: tuple(x[index] for x in getattr(self, n)) for n in ("first", "more", "less", "last")}
+        return Loads(num_more=self.num_more[index], **kinds)
+
+    def blocks(self, p: Any) -> list[tuple[Passes, Any]]:
+        """The four kinds of rank in order, each with how many there are."""
+        p = np.asarray(p)
+        middle = np.maximum(p - 2, 0)
+        more = np.minimum(self.num_more, middle)
+        return [(self.first, 1), (self.more, more), (self.less, middle - more), (self.last, (p > 1) * 1)]
+
+    def total(self, p: Any) -> Passes:
+        """Through all ranks."""
+        F, I, W = (sum(number * passes[i] for passes, number in self.blocks(p)) for i in range(3))
+        return F, I, W
+
+    def slowest(self, p: Any) -> Passes:
+        """Through the rank that takes longest."""
+        F, I, W = self.first
+        for (f, i, w), number in self.blocks(p)[1:]:
+            slower = (number > 0) & (f + i + w > F + I + W)
+            F, I, W = np.where(slower, f, F), np.where(slower, i, I), np.where(slower, w, W)
+        return F, I, W
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,12 +176,12 @@ class Schedule(ABC):
         idle = self.bubble_s(pipe, F, I, W)
         return np.asarray(idle / (pipe.m * (F + I + W) + idle))
 
-    def makespan(self, pipe: Pipeline, total: tuple[Any, Any, Any], slowest: tuple[Any, Any, Any]) -> Array:
+    def makespan(self, pipe: Pipeline, loads: Loads) -> Array:
         """Seconds of a step whose ranks may be uneven: m times the slowest rank, and the others' bubble.
 
-        total: seconds F, I, W of one micro-batch through all stages; slowest: through the slowest rank. The bubble is
-        that of equal ranks that take the mean of the others: exact for equal stages.
+        The bubble is that of equal ranks that take the mean of the others: exact for equal ranks.
         """
+        slowest, total = loads.slowest(pipe.p), loads.total(pipe.p)
         others = np.maximum(np.asarray(pipe.p) - 1, 1)
         rest = [np.where(np.asarray(pipe.p) > 1, (t - s) / others, s) for t, s in zip(total, slowest, strict=True)]
         return np.asarray(pipe.m * (slowest[0] + slowest[1] + slowest[2]) + self.bubble_s(pipe, *rest))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Order, Pipeline, Schedule
+from planner.schedules.base import Array, Loads, Order, Pipeline, Schedule
 from planner.schedules.weave import one_in_one_out, units
 
 
@@ -39,6 +39,17 @@ class GPipe(Schedule):
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """All m, on every rank."""
         return np.asarray(pipe.m + 0.0 * (pipe.p + rank))
+
+    def makespan(self, pipe: Pipeline, loads: Loads) -> Array:
+        """Once through all ranks, and every further unit at the pace of the slowest forward and the slowest backward.
+
+        Exact for uneven ranks: all forwards are done when the last rank starts the first backward.
+        """
+        total, k = sum(loads.total(pipe.p)), np.asarray(pipe.k)
+        blocks = [(passes, number > 0) for passes, number in loads.blocks(pipe.p)]
+        forward = np.maximum.reduce([np.where(there, F, 0.0) for (F, _, _), there in blocks])
+        backward = np.maximum.reduce([np.where(there, I + W, 0.0) for (_, I, W), there in blocks])
+        return np.asarray((total + (pipe.m * k - 1) * (forward + backward)) / k)
 
 
 class TeraPipe(GPipe):

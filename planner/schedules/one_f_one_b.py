@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Order, Pipeline, Schedule
+from planner.schedules.base import Array, Loads, Order, Pipeline, Schedule
 from planner.schedules.weave import one_in_one_out, units
 
 
@@ -41,6 +41,32 @@ class OneFOneB(Schedule):
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """(p - r + k - 1)/k, at most m."""
         return np.asarray(np.minimum((pipe.p - rank + pipe.k - 1) / pipe.k, pipe.m), dtype=np.float64)
+
+    def makespan(self, pipe: Pipeline, loads: Loads) -> Array:
+        """Seconds of a step of uneven ranks: the longest path that stays on one rank but for two detours.
+
+        On rank s, with t = F + B and T_s the later ranks' sum of t: the way there, m t_s, and two detours through the
+        later ranks and back, the first micro-batch's before its backward and the last one's after its forward. In
+        place of a detour the rank does w = min(p - 1 - s, m - 1) forwards, or backwards. With too few micro-batches
+        for both only the longer detour counts. Exact for equal ranks; else a path of the timeline, so never above it.
+        With slices the unit is a slice.
+        """
+        p, k = np.asarray(pipe.p), np.asarray(pipe.k)
+        units = np.asarray(pipe.m) * k
+        passes = [((F / k, (I + W) / k), number) for (F, I, W), number in loads.blocks(p)]
+        total = sum((F + B) * number for (F, B), number in passes)
+        longest, before, rank = np.asarray(0.0), np.asarray(0.0), np.asarray(0)
+        for (F, B), number in passes:
+            t = F + B
+            for s, prefix in ((rank, before), (rank + number - 1, before + (number - 1) * t)):
+                w = np.minimum(p - 1 - s, units - 1)
+                behind = total - prefix - t
+                ahead, back = np.maximum(behind - w * F, 0.0), np.maximum(behind - w * B, 0.0)
+                both = units >= p - s + 1
+                path = prefix + units * t + np.where(both, ahead + back, np.maximum(ahead, back))
+                longest = np.where(number > 0, np.maximum(longest, path), longest)
+            before, rank = before + number * t, rank + number
+        return longest
 
 
 class Seq1F1B(OneFOneB):

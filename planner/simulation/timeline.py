@@ -79,20 +79,36 @@ def durations(order: Order, forward_s: Any, input_grad_s: Any, weight_grad_s: An
     return np.asarray(table[order.kind, order.stage])
 
 
-def run(order: Order, duration_s: Array, transfer_s: float = 0.0, *, compiled: bool | None = None) -> Timeline:
-    """The timeline of an order; `transfer_s` passes between stages on different ranks, beside the compute.
+def run(
+    order: Order, duration_s: Array, transfer_s: float = 0.0, release_s: Any = None, *, compiled: bool | None = None
+) -> Timeline:
+    """The timeline of an order.
+
+    transfer_s: passes between stages on different ranks, beside the compute. release_s: before which a rank starts
+    nothing, shape (p,).
 
     Raises:
         ScheduleError: an operation is missing or doubled, or ranks wait for one another in a circle.
     """
     waits = dependencies(order)
-    rank = order.rank
+    rank, n, p = order.rank, len(order), order.ranks
     elsewhere = (waits >= 0) & (rank[waits] != rank[:, None])
     lag = np.where(elsewhere, transfer_s, 0.0)
-    start, end, stopped = run_lanes(order.start, waits, lag, duration_s, order.fused, compiled=compiled)
+    lanes, all_waits, all_lags, lasting, fused = order.start, waits, lag, duration_s, order.fused
+    if release_s is not None:
+        # One more lane, of operations that last nothing: a rank's first operation comes so long after its own.
+        lanes = np.concatenate([lanes, [n + p]])
+        all_waits = np.full((n + p, 4), -1, dtype=np.int64)
+        all_waits[:n, :3] = waits
+        all_waits[order.start[:-1], 3] = n + np.arange(p)
+        all_lags = np.zeros((n + p, 4))
+        all_lags[:n, :3] = lag
+        all_lags[order.start[:-1], 3] = release_s
+        lasting, fused = np.concatenate([lasting, np.zeros(p)]), np.concatenate([fused, np.zeros(p, dtype=bool)])
+    start, end, stopped = run_lanes(lanes, all_waits, all_lags, lasting, fused, compiled=compiled)
     if (end < 0).any():
         raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, end, stopped)}")
-    return Timeline(order=order, waits=waits, lag_s=lag, start_s=start, end_s=end)
+    return Timeline(order=order, waits=waits, lag_s=lag, start_s=start[:n], end_s=end[:n])
 
 
 def _cycle(order: Order, waits: NDArray[np.int64], end: Array, stopped: NDArray[np.int64]) -> str:

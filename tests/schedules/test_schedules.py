@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ScheduleError, UnknownNameError
-from planner.schedules import SCHEDULES, Operation, Order, Pipeline, get_schedule
+from planner.schedules import SCHEDULES, Loads, Operation, Order, Pipeline, get_schedule
 from planner.schedules.dependencies import dependencies
 from planner.simulation.timeline import durations, run
-from tests.schedules.cases import named_pipelines
+from tests.schedules.cases import named_pipelines, pipelines
 
 
 def cells(name: str, **size: int) -> list[str]:
@@ -46,6 +46,24 @@ LITERALS = [
             "1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2",
         ],
     ),
+    (
+        "v-min",
+        {"p": 3, "m": 2, "v": 2},
+        [
+            "0F0 0F1 5F0 5I0 5W0 5F1 0I0 5I1 5W1 0W0 0I1 0W1",
+            "1F0 1F1 4F0 4F1 4I0 4W0 1I0 1W0 4I1 4W1 1I1 1W1",
+            "2F0 3F0 2F1 3F1 3I0 2I0 3W0 2W0 3I1 2I1 3W1 2W1",
+        ],
+    ),
+    (
+        "v-half",
+        {"p": 3, "m": 2, "v": 2},
+        [
+            "0F0 0F1 5F0 5I0 5W0 5F1 5I1 5W1 0I0 0W0 0I1 0W1",
+            "1F0 1F1 4F0 4F1 4I0 4W0 1I0 4I1 4W1 1W0 1I1 1W1",
+            "2F0 3F0 2F1 3F1 3I0 3W0 2I0 2W0 3I1 3W1 2I1 2W1",
+        ],
+    ),
 ]
 
 
@@ -54,10 +72,11 @@ def test_orders_as_literals(name, size, rows):
     assert cells(name, **size) == rows
 
 
-@settings(max_examples=400, deadline=None)
-@given(named_pipelines(), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.0, 1.0))
-def test_bubble_and_peak_equal_the_timeline(case, f, i, w, kept):
-    name, pipe = case
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.0, 1.0))
+def test_bubble_and_peak_equal_the_timeline(name, data, f, i, w, kept):
+    pipe = data.draw(pipelines(name))
     schedule = get_schedule(name)
     f, i, w = schedule.closed_form_holds(f, i, w)
     parts = pipe.v * pipe.k
@@ -67,7 +86,7 @@ def test_bubble_and_peak_equal_the_timeline(case, f, i, w, kept):
     work = pipe.m * (f + i + w)
     assert timeline.busy_s == pytest.approx(np.full(pipe.p, work), rel=1e-9)
     assert step - work == pytest.approx(float(schedule.bubble_s(pipe, f, i, w)), rel=1e-9, abs=1e-9 * work)
-    closed = schedule.makespan(pipe, (pipe.p * f, pipe.p * i, pipe.p * w), (f, i, w))
+    closed = schedule.makespan(pipe, Loads.equal(f, i, w))
     assert step == pytest.approx(float(closed), rel=1e-9)
     expected = [float(schedule.in_flight(pipe, r, kept)) for r in range(pipe.p)]
     assert timeline.peak(kept=kept) / parts == pytest.approx(expected, rel=1e-9)
