@@ -1,0 +1,179 @@
+"""A timeline as a Chrome trace in JSON, which Perfetto opens (https://ui.perfetto.dev).
+
+A rank is a process, a stream of it a thread: its operations, then what else is given (the gather of parameters, the
+reduction of gradients, the update). Arrows lead from the operation that sends to the one on another rank that waits
+for it. Counters step when an operation starts. Times are microseconds from the first event, in whole nanoseconds, so
+that slices that touch don't overlap by rounding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.files import write_text
+from planner.schedules.operations import KINDS
+from planner.simulation.timeline import Timeline
+
+__all__ = ["Span", "trace_events", "trace_json", "write_trace"]
+
+Event = dict[str, Any]
+Ints = NDArray[np.int64]
+
+COMPUTE = "compute"
+"""The stream of the schedule's operations."""
+_CATEGORY = dict(zip(KINDS, ("forward", "backward", "input gradient", "weight gradient"), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """What a rank does beside its schedule: a slice on one of its streams, where slices must not overlap."""
+
+    rank: int
+    stream: str
+    name: str
+    start_s: float
+    end_s: float
+
+
+def write_trace(
+    path: Path,
+    timeline: Timeline,
+    *,
+    spans: Iterable[Span] = (),
+    counters: Mapping[str, NDArray[np.float64]] | None = None,
+) -> None:
+    """Write `trace_json` to a file.
+
+    Raises:
+        OutputError: the path can't be written.
+    """
+    write_text(path, trace_json(timeline, spans=spans, counters=counters))
+
+
+def trace_json(
+    timeline: Timeline, *, spans: Iterable[Span] = (), counters: Mapping[str, NDArray[np.float64]] | None = None
+) -> str:
+    """The trace as text, one event a line."""
+    events = trace_events(timeline, spans=spans, counters=counters)
+    lines = ",\n".join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in events)
+    return f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n]}}\n'
+
+
+def trace_events(
+    timeline: Timeline, *, spans: Iterable[Span] = (), counters: Mapping[str, NDArray[np.float64]] | None = None
+) -> list[Event]:
+    """The events of a trace.
+
+    spans: what ranks do beside their operations. counters: by name, a value at every operation's start, shape (n,),
+    such as `Timeline.held`; it falls to its value at the next start.
+    """
+    spans = list(spans)
+    streams = list(dict.fromkeys([COMPUTE, *(span.stream for span in spans)]))
+    zero_s = min([float(timeline.start_s.min()), *(span.start_s for span in spans)])
+    groups = _Groups(timeline, zero_s)
+    return [
+        *_names(timeline.order.ranks, streams),
+        *groups.slices(),
+        *(_span(span, streams.index(span.stream), zero_s) for span in spans),
+        *groups.arrows(),
+        *(event for name, values in (counters or {}).items() for event in groups.counter(name, values)),
+    ]
+
+
+def _nanoseconds(seconds: Any) -> Any:
+    return np.rint(np.asarray(seconds) * 1e9).astype(np.int64)
+
+
+def _names(ranks: int, streams: list[str]) -> list[Event]:
+    """What processes and threads are called, and in which order they are shown."""
+    out: list[Event] = []
+    for r in range(ranks):
+        out.append({"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r}"}})
+        out.append({"ph": "M", "name": "process_sort_index", "pid": r, "args": {"sort_index": r}})
+        for tid, stream in enumerate(streams):
+            out.append({"ph": "M", "name": "thread_name", "pid": r, "tid": tid, "args": {"name": stream}})
+            out.append({"ph": "M", "name": "thread_sort_index", "pid": r, "tid": tid, "args": {"sort_index": tid}})
+    return out
+
+
+def _span(span: Span, tid: int, zero_s: float) -> Event:
+    start, end = (int(_nanoseconds(x - zero_s)) for x in (span.start_s, span.end_s))
+    return {
+        "ph": "X", "name": span.name, "cat": span.stream, "pid": span.rank, "tid": tid, "ts": start / 1e3,
+        "dur": (end - start) / 1e3,
+    }  # fmt: skip
+
+
+class _Groups:
+    """Operations as they are drawn: those that run as one are one slice."""
+
+    def __init__(self, timeline: Timeline, zero_s: float) -> None:
+        order = timeline.order
+        self.timeline = timeline
+        self.first = np.flatnonzero(~np.concatenate([[False], order.fused[:-1]]))
+        self.last = np.append(self.first[1:], len(order)) - 1
+        self.of = np.repeat(np.arange(len(self.first)), self.last - self.first + 1)
+        self.rank = order.rank[self.first]
+        self.start = _nanoseconds(timeline.start_s[self.first] - zero_s)
+        self.end = _nanoseconds(timeline.end_s[self.last] - zero_s)
+
+    def slices(self) -> list[Event]:
+        """One event a group."""
+        operations = [operation for row in self.timeline.order.rows() for operation in row]
+        columns = (c.tolist() for c in (self.first, self.last, self.rank, self.start, self.end))
+        out: list[Event] = []
+        for first, last, rank, start, end in zip(*columns, strict=True):
+            operation = operations[first]
+            out.append(
+                {
+                    "ph": "X",
+                    "name": "".join(str(each) for each in operations[first : last + 1]),
+                    "cat": _CATEGORY[operation.kind] if first == last else "forward and backward",
+                    "pid": rank,
+                    "tid": 0,
+                    "ts": start / 1e3,
+                    "dur": (end - start) / 1e3,
+                    "args": {"stage": operation.stage, "micro_batch": operation.micro_batch, "slice": operation.slice},
+                }
+            )
+        return out
+
+    def arrows(self) -> list[Event]:
+        """A start and an end for every operation that waits for another rank."""
+        order, waits = self.timeline.order, self.timeline.waits
+        receiver, column = np.nonzero((waits >= 0) & (order.rank[waits] != order.rank[:, None]))
+        sender = waits[receiver, column]
+        forward = (order.kind[receiver] == KINDS.index("F")).tolist()
+        source, target = self.of[sender], self.of[receiver]
+        # A viewer joins an arrow to the slice that encloses its end: the last nanosecond still is inside.
+        leaves = np.maximum(self.end[source] - 1, self.start[source])
+        columns = (c.tolist() for c in (self.rank[source], leaves, self.rank[target], self.start[target]))
+        out: list[Event] = []
+        for number, (is_forward, (a, leave, b, arrive)) in enumerate(
+            zip(forward, zip(*columns, strict=True), strict=True)
+        ):
+            shared = {"name": "activations" if is_forward else "gradients", "cat": "send", "id": number, "tid": 0}
+            out.append({"ph": "s", **shared, "pid": a, "ts": leave / 1e3})
+            out.append({"ph": "f", "bp": "e", **shared, "pid": b, "ts": arrive / 1e3})
+        return out
+
+    def counter(self, name: str, values: NDArray[np.float64]) -> list[Event]:
+        """A counter of every rank: its largest value within each group, where that changes; 0 at the rank's end."""
+        top = np.maximum.reduceat(np.asarray(values, dtype=float), self.first)
+        new_rank = np.diff(self.rank, prepend=-1) != 0
+        shown = np.flatnonzero(new_rank | (np.diff(top, prepend=np.nan) != 0))
+        columns = (c[shown].tolist() for c in (self.rank, self.start, top))
+        out = [self._count(name, rank, start, value) for rank, start, value in zip(*columns, strict=True)]
+        ends = self.end[np.append(np.flatnonzero(new_rank)[1:], len(self.rank)) - 1].tolist()
+        return out + [self._count(name, rank, end, 0.0) for rank, end in enumerate(ends)]
+
+    @staticmethod
+    def _count(name: str, rank: int, at: int, value: float) -> Event:
+        return {"ph": "C", "name": name, "pid": rank, "ts": at / 1e3, "args": {"value": value}}
