@@ -1,0 +1,78 @@
+"""Schedules that an algorithm generates: their closed forms are read from the longest paths of their own order.
+
+The bubble of a given pipeline is the largest of whole-number sums of F, I and W (longest_paths), found once a size
+and kept. Beyond `settled` micro-batches the bubble grows evenly, by nothing or by what the steady state is uneven;
+it is extrapolated from the last two sizes, which is a lower bound (a largest of sums is convex in m) and equal to the
+timeline unless a longer circle overtakes later.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.schedules.base import Array, Order, Pipeline, Schedule
+from planner.schedules.longest_paths import bubble_pieces, largest_of, peak_pieces
+
+__all__ = ["Generated"]
+
+
+class Generated(Schedule):
+    """Bubble and peak from the order itself, for all F, I and W."""
+
+    def settled(self, p: int, v: int) -> int:
+        """Micro-batches from which on the bubble grows evenly."""
+        return 6 * p + 8
+
+    def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
+        """The longest path through the order less a rank's work; exact for all F, I, W up to `settled` m."""
+        arrays = np.broadcast_arrays(*map(np.asarray, (pipe.p, pipe.m, pipe.v, pipe.k, F, I, W)))
+        size = np.stack([a.ravel() for a in arrays[:4]], axis=1).astype(np.int64)
+        x = np.stack([a.ravel() for a in arrays[4:]], axis=1).astype(np.float64)
+        out = np.zeros(len(size))
+        for one in np.unique(size, axis=0):
+            rows = (size == one).all(axis=1)
+            p, m, v, k = one.tolist()
+            top = self.settled(p, v)
+            here = _bubble(self, p, min(m, top), v, k, x[rows])
+            if m > top:
+                before = _bubble(self, p, top - 1, v, k, x[rows])
+                here = here + (m - top) * np.maximum(here - before, 0.0)
+            out[rows] = here / (v * k)
+        return np.asarray(out.reshape(arrays[0].shape))
+
+    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
+        """The most that the order holds; beyond `settled` micro-batches it stays."""
+        arrays = np.broadcast_arrays(*map(np.asarray, (pipe.p, pipe.m, pipe.v, pipe.k, rank, kept)))
+        size = np.stack([a.ravel() for a in arrays[:5]], axis=1).astype(np.int64)
+        share = arrays[5].ravel().astype(np.float64)
+        out = np.zeros(len(size))
+        for one in np.unique(size, axis=0):
+            rows = (size == one).all(axis=1)
+            p, m, v, k, r = one.tolist()
+            pieces = _peaks(self, p, min(m, self.settled(p, v)), v, k)[r]
+            out[rows] = largest_of(pieces, np.ones_like(share[rows]), share[rows]) / (v * k)
+        return np.asarray(out.reshape(arrays[0].shape))
+
+
+def _bubble(schedule: Generated, p: int, m: int, v: int, k: int, x: Array) -> Array:
+    return largest_of(_pieces(schedule, p, m, v, k), *x.T)
+
+
+@lru_cache(maxsize=4096)
+def _pieces(schedule: Generated, p: int, m: int, v: int, k: int) -> NDArray[np.int64]:
+    return bubble_pieces(_order(schedule, p, m, v, k), schedule.unsynchronised_end)
+
+
+@lru_cache(maxsize=4096)
+def _peaks(schedule: Generated, p: int, m: int, v: int, k: int) -> list[Array]:
+    order = _order(schedule, p, m, v, k)
+    return [peak_pieces(order, r) for r in range(p)]
+
+
+@lru_cache(maxsize=8)
+def _order(schedule: Generated, p: int, m: int, v: int, k: int) -> Order:
+    return schedule.order(Pipeline(p=p, m=m, v=v, k=k))
