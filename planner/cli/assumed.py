@@ -1,0 +1,57 @@
+"""Options of the commands that join scaling laws with the search: what to train, laws, failures, money."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from planner.search import Fixed
+
+Tokens = Annotated[float | None, typer.Option("--tokens", help="Tokens to train on, such as 300e9.")]
+Loss = Annotated[float | None, typer.Option("--loss", help="Target loss in nats a token, instead of tokens.")]
+LossLawName = Annotated[str, typer.Option("--loss-law", help="kaplan-2020, hoffmann-2022 or besiroglu-2024.")]
+BatchLawName = Annotated[
+    str,
+    typer.Option(
+        "--critical-batch-law",
+        help="kaplan-2020, kaplan-2020-compute, lamy-poirier-2021, zhang-2024 or bergsma-2025.",
+    ),
+]
+CriticalBatch = Annotated[
+    float | None, typer.Option("--critical-batch", help="The critical batch in tokens, instead of a law's.")
+]
+BatchRule = Annotated[
+    str, typer.Option("--batch-rule", help="overhead: large batches need more samples; cap: none over the critical.")
+]
+Mtbf = Annotated[float | None, typer.Option("--mtbf-hours", help="Mean time between failures of a GPU; 1e12: never.")]
+Restart = Annotated[float | None, typer.Option("--restart-minutes", help="From a failure to the next step.")]
+CheckpointBytes = Annotated[float | None, typer.Option("--checkpoint-bytes", help="Of a checkpoint, a parameter.")]
+StorageRate = Annotated[float | None, typer.Option("--storage-gbyte-per-s", help="Checkpoint writes, GB/s a node.")]
+Price = Annotated[float | None, typer.Option("--price", help="USD a GPU-hour.")]
+Power = Annotated[float | None, typer.Option("--power-w", help="W a GPU while it trains.")]
+Site = Annotated[float | None, typer.Option("--site-factor", help="W of hosts, network, cooling a W of GPU.")]
+Degree = Annotated[list[int] | None, typer.Option(help="Allow only this; may be given several times.")]
+Names = Annotated[list[str] | None, typer.Option(help="Allow only this; may be given several times.")]
+
+
+def fixed(schedule: list[str] | None = None, recompute: list[str] | None = None, **degrees: Any) -> Fixed:
+    """What the user has settled, from lists of options; an empty list settles nothing."""
+    from planner.layouts import Recompute, choice
+    from planner.schedules import get_schedule
+    from planner.search import Fixed
+
+    for name, values in degrees.items():
+        least = 0 if name == "zero" else 1
+        for value in values or []:
+            if value < least:
+                from planner.errors import InputError
+
+                raise InputError(f"--{name.replace('_', '-')} is {value}; allowed: a whole number from {least}")
+    only: dict[str, Any] = {name: tuple(values) if values else None for name, values in degrees.items()}
+    return Fixed(
+        **only,
+        recompute=tuple(choice(Recompute, r) for r in recompute) if recompute else None,
+        schedule=tuple(dict.fromkeys(get_schedule(s).name for s in schedule)) if schedule else None,
+    )

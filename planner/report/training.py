@@ -1,0 +1,155 @@
+"""Training times as records and views."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from planner.hardware import Cluster
+from planner.models import Transformer
+from planner.plans.assumptions import Assumptions
+from planner.plans.goal import Goal
+from planner.plans.time import TrainingPlan
+from planner.report.records import estimate_record
+from planner.report.tables import layout_text, plain_table
+from planner.units import DAY, HOUR, MINUTE, format_bytes, format_seconds
+
+__all__ = ["assumptions_record", "count_text", "goal_record", "time_record", "time_view"]
+
+KWH = 3.6e6
+
+
+def count_text(value: float) -> str:
+    """A large number as a person says it: ``count_text(3.1e11) == "310B"``, K, M, B, T; plain below a thousand."""
+    for unit, name in ((1e15, "e15"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if abs(value) >= 0.9995 * unit:
+            return f"{value / unit:.3g}{name}" if unit < 1e15 else f"{value:.3g}"
+    return f"{value:.3g}"
+
+
+def money_text(value: float | None) -> str:
+    """Dollars, or that nobody gave a price."""
+    return "unknown: give --price" if value is None or math.isnan(value) else f"{value:,.0f} USD"
+
+
+def goal_record(goal: Goal, seq_len: int) -> dict[str, Any]:
+    """What is to be trained and by which laws."""
+    return {
+        "tokens_at_small_batch": goal.target.tokens,
+        "tokens_origin": goal.origin,
+        "loss_nats": goal.target.loss,
+        "loss_law": goal.loss_law.name,
+        "loss_law_source": goal.loss_law.source,
+        "critical_batch_law": goal.batch_law.name,
+        "critical_batch_law_source": goal.batch_law.source,
+        "critical_batch_tokens": goal.critical,
+        "critical_batch_sequences": goal.critical / seq_len,
+        "batch_scale_tokens": goal.scale,
+        "batch_rule": goal.rule,
+        "extrapolations": list(goal.warnings),
+    }
+
+
+def assumptions_record(assumptions: Assumptions) -> dict[str, Any]:
+    """Every figure with its unit, source and option."""
+    return {name: {f.name: getattr(a, f.name) for f in fields(a)} for name, a in assumptions.figures.items()}
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is none or endless: JSON has neither."""
+    return value if math.isfinite(value) else None
+
+
+def run_record(plan: TrainingPlan) -> dict[str, Any]:
+    """The run's figures."""
+    run = plan.run
+    out = {f.name: finite(float(getattr(run, f.name)[0])) for f in fields(run)}
+    out |= {"days": finite(float(run.wall_s[0]) / DAY), "energy_kwh": finite(float(run.energy_j[0]) / KWH)}
+    return out | {
+        "gpus": int(run.gpus[0]),
+        "global_batch": plan.batch,
+        "global_batch_origin": plan.batch_origin,
+        "samples_overhead": plan.overhead,
+    }
+
+
+def time_record(plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, seq_len: int) -> dict[str, Any]:
+    """A training time with its goal, layout and assumptions."""
+    return {
+        "goal": goal_record(plan.goal, seq_len),
+        "run": run_record(plan),
+        "layout": estimate_record(plan.found.estimate, plan.best, cluster),
+        "assumptions": assumptions_record(assumptions),
+    }
+
+
+def goal_lines(goal: Goal, seq_len: int) -> list[str]:
+    """The laws and what they say, in sentences."""
+    t = goal.target
+    share = goal.batch_law.overhead
+    lines = [
+        f"  tokens: {count_text(t.tokens)}, {goal.origin}; at small batches they reach {t.loss:.3f} nats a token "
+        f"by {goal.loss_law.name}",
+        f"  critical batch: {count_text(goal.critical)} tokens, {goal.critical / seq_len:,.0f} sequences, "
+        f"by {goal.batch_law.name} (--critical-batch-law), where samples are {share:.0%} over the least",
+        "  beyond small batches: "
+        + (
+            f"samples grow as 1 + B / {count_text(goal.scale)} tokens (McCandlish et al. 2018)"
+            if goal.rule == "overhead"
+            else "no more samples up to the critical batch, none allowed beyond (--batch-rule cap)"
+        ),
+    ]
+    return lines + [f"  careful: {w}" for w in goal.warnings]
+
+
+def assumption_lines(assumptions: Assumptions) -> RenderableType:
+    """A table of the figures behind the time."""
+    table = plain_table("assumed", "value", "unit", "source", numbers=(1,))
+    for a in assumptions.figures.values():
+        table.add_row(a.option, "-" if a.value is None else f"{a.value:,.6g}", a.unit, a.source)
+    return table
+
+
+def time_view(plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, model: Transformer) -> RenderableType:
+    """The days first, then what they are made of, the layout, the laws and every assumption."""
+    run, result, i = plan.run, plan.found.estimate, plan.best
+    wall = float(run.wall_s[0])
+    head = f"{wall / DAY:,.1f} days" if math.isfinite(wall) else "never: it fails faster than it restarts"
+    lines: list[RenderableType] = [Text(f"Training takes {head}", style="bold")]
+    energy = float(run.energy_j[0]) / KWH / 1000
+    table = plain_table("", "", numbers=(1,))
+    interval = float(run.interval_s[0])
+    hours = float(run.mtbf_s[0]) / HOUR
+    for name, value in (
+        ("tokens processed", count_text(float(run.tokens[0]))),
+        ("optimizer steps", f"{run.steps[0]:,.0f}"),
+        ("seconds a step", f"{run.step_time_s[0]:.4g}"),
+        ("days of steps alone", f"{run.busy_s[0] / DAY:,.1f}"),
+        ("goodput", f"{run.goodput[0]:.1%}"),
+        ("GPU-hours", count_text(float(run.gpu_hours[0]))),
+        ("money", money_text(float(run.cost_usd[0]))),
+        ("energy", f"{energy:,.4g} MWh"),
+    ):
+        table.add_row("  " + name, value)
+    lines += [table, ""]
+    size = format_bytes(assumptions.storage(model).checkpoint_bytes)
+    lines.append(
+        f"  a failure each {hours:,.3g} h on {int(run.gpus[0]):,} GPUs; a checkpoint of {size} takes "
+        f"{format_seconds(float(run.checkpoint_s[0]))}, best each {interval / MINUTE:,.3g} min (Daly 2006)"
+    )
+    lines += [
+        f"  batch {plan.batch:,} sequences of {model.seq_len:,} tokens, {plan.batch_origin}; "
+        f"small batches would reach the same loss with 1/{1 + plan.overhead:.3g} of the samples",
+        f"  layout: {layout_text(result.layouts.row(i))}; MFU {result.mfu[i]:.1%}, "
+        f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",
+        "",
+        Text("Laws", style="bold"),
+        *goal_lines(plan.goal, model.seq_len),
+        "",
+        assumption_lines(assumptions),
+    ]
+    return Group(*lines)
