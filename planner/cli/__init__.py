@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from planner.cli import clusters, estimate, models, recommend, validate
+from planner.cli import clusters, estimate, models, recommend, time, train, validate
 from planner.errors import PlannerError
 
 __all__ = ["app", "main"]
@@ -20,9 +20,11 @@ app = typer.Typer(
 )
 app.command("recommend")(recommend.command)
 app.command("estimate")(estimate.command)
+app.command("time")(time.command)
 app.command("validate")(validate.command)
 app.command("models")(models.command)
 app.command("clusters")(clusters.command)
+app.command("train")(train.command)
 
 
 def main() -> None:

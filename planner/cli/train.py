@@ -1,0 +1,246 @@
+"""`planner train`: a plan run for real, small."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli import options as o
+from planner.errors import FileFormatError, InputError, LayoutError, PlannerError
+
+if TYPE_CHECKING:
+    from planner.models import Transformer
+    from planner.trainer.loop import Measured, Progress, Training
+
+Override = Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")]
+
+
+def command(
+    plan: Annotated[Path | None, typer.Argument(help="JSON of planner recommend or estimate --json.")] = None,
+    model: Annotated[str, typer.Option(help="Without a plan: the model, as for planner estimate.")] = "gpt2",
+    scale: Annotated[
+        str, typer.Option(help="A small model of the same kind: tiny, small, medium, large; or full.")
+    ] = "small",
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 100,
+    schedule: Annotated[str | None, typer.Option(help="Instead of the plan's.")] = None,
+    dp: Override = None,
+    tp: Override = None,
+    pp: Override = None,
+    virtual_stages: Override = None,
+    slices: Override = None,
+    micro_batch: Override = None,
+    micro_batches: Override = None,
+    zero: Annotated[int | None, typer.Option(min=0, max=3, help="Instead of the plan's.")] = None,
+    recompute: Annotated[str | None, typer.Option(help="none, selective or full, instead of the plan's.")] = None,
+    engine: Annotated[str | None, typer.Option(help="serial (default), mpi (default under mpirun) or nccl.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
+    precision: Annotated[str, typer.Option(help="fp32 or fp64.")] = "fp32",
+    text: Annotated[Path | None, typer.Option(help="Text to train on; by default Python's own sources.")] = None,
+    optimizer: Annotated[str, typer.Option(help="adamw, adam or sgd.")] = "adamw",
+    learning_rate: Annotated[float, typer.Option(min=0.0)] = 3e-3,
+    clip: Annotated[float, typer.Option(min=0.0, help="Largest norm of the gradient, 0 for none.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder; goes on from its latest checkpoint.")] = None,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
+    noise_scale: Annotated[bool, typer.Option(help="Measure the gradient noise scale every 10 steps.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON and nothing else.")] = False,
+) -> None:
+    """Train a small transformer by a plan's own layout and schedule, and print what it took.
+
+    Example: planner train plan.json --steps 200, or mpirun -n 4 planner train plan.json
+
+    Exit code 2 where the plan can't be run, where a rank fails or the loss is no number.
+    """
+    from planner.trainer.loop import Training
+    from planner.trainer.text import Samples, load_text
+
+    engine = engine or ("mpi" if "OMPI_COMM_WORLD_SIZE" in os.environ else "serial")
+    overrides = {
+        "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "virtual_stages": virtual_stages,
+        "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero, "recompute": recompute,
+    }  # fmt: skip
+
+    def prepare() -> Training:
+        name, row = _plan(plan, model)
+        row |= {key: value for key, value in overrides.items() if value is not None}
+        task = _task(name, row, scale, micro_batches, precision, seed, clip)
+        samples = Samples(
+            text=load_text(text), seq_len=task.model.seq_len, micro_batch=_small(row, micro_batch),
+            micro_batches=task.micro_batches, dp=task.dp, seed=seed,
+        )  # fmt: skip
+        return Training(
+            task=task, samples=samples, steps=steps, optimizer=optimizer, learning_rate=learning_rate,
+            checkpoint=checkpoint, checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
+        )  # fmt: skip
+
+    _run(engine, device, prepare, json)
+
+
+def _plan(path: Path | None, model: str) -> tuple[str, dict[str, Any]]:
+    """The model's name and the layout of a plan; without one, the layout of a single rank."""
+    from planner.files import read_json
+    from planner.layouts import Layouts
+
+    if path is None:
+        return model, Layouts.of(global_batch=16, micro_batch=4, zero=0).row(0)
+    record = read_json(path)
+    best = record.get("best")
+    first = best[0] if isinstance(best, list) and best else record
+    layout = first.get("layout") if isinstance(first, dict) else None
+    if not isinstance(layout, dict) or not isinstance(record.get("model"), str):
+        raise FileFormatError(f"{path}: no plan; allowed: what planner recommend --json or estimate --json prints")
+    default = Layouts.of(global_batch=1).row(0)
+    if unknown := sorted(set(layout) - set(default)):
+        raise FileFormatError(f"{path}: layout has unknown field {unknown[0]}; allowed: {', '.join(default)}")
+    for key, value in layout.items():
+        if type(value) is not type(default[key]):
+            raise FileFormatError(f"{path}: layout.{key} is {value!r}; allowed: a {type(default[key]).__name__}")
+    return record["model"], default | layout
+
+
+def _small(row: dict[str, Any], chosen: int | None) -> int:
+    """Sequences a micro-batch: the plan's, at most 4 unless chosen."""
+    return chosen or min(int(row["micro_batch"]), 4)
+
+
+def _task(
+    name: str, row: dict[str, Any], scale: str, micro_batches: int | None, precision: str, seed: int, clip: float
+) -> Any:
+    """The plan's layout and schedule on a model that this machine can train."""
+    import numpy as np
+
+    from planner.layouts import Recompute, choice
+    from planner.models import load_model
+    from planner.trainer.worker import Task
+
+    if precision not in ("fp32", "fp64"):
+        raise InputError(f"precision is {precision!r}; allowed: fp32, fp64")
+    if row["cp"] > 1 or row["ep"] > 1:
+        raise LayoutError(f"cp is {row['cp']}, ep is {row['ep']}; the trainer runs plans with both 1: set them in it")
+    rows, m = _rows(row, micro_batches)
+    stages = 1 + max(op.stage for rank in rows for op in rank)
+    shape = _shape(load_model(name), scale, row["tp"], stages, row["sequence_slices"])
+    k = row["sequence_slices"]
+    return Task(
+        model=shape, rows=rows, micro_batches=m, dp=row["dp"], tp=row["tp"], zero=row["zero"],
+        recompute=choice(Recompute, row["recompute"]), sequence_parallel=row["sequence_parallel"],
+        bounds=tuple(shape.seq_len * i // k for i in range(k + 1)),
+        dtype=np.float64 if precision == "fp64" else np.float32, seed=seed, clip=clip,
+    )  # fmt: skip
+
+
+def _shape(model: Transformer, scale: str, tp: int, stages: int, slices: int) -> Transformer:
+    from planner.trainer.scaled import scaled_model
+    from planner.trainer.worker import check_model
+
+    check_model(model)
+    return model if scale == "full" else scaled_model(model, scale, tp, stages, slices)
+
+
+def _rows(row: dict[str, Any], chosen: int | None) -> tuple[Any, int]:
+    """The schedule's operations, and micro-batches a step: the plan's, or the fewest legal ones from 2 pp on."""
+    import numpy as np
+
+    from planner.schedules import get_schedule
+    from planner.schedules.base import Pipeline
+
+    schedule = get_schedule(row["schedule"])
+    if not schedule.synchronous:
+        raise LayoutError(f"schedule is {schedule.name}, an asynchronous one, which the trainer doesn't run yet")
+    planned = max(row["global_batch"] // (row["micro_batch"] * row["dp"]), 1)
+    few = min(planned, max(2 * row["pp"], 4))
+    broken = ""
+    for m in [chosen] if chosen else [*range(few, planned + 1), *range(planned + 1, planned + 8 * row["pp"] + 1)]:
+        pipe = Pipeline(p=row["pp"], m=m, v=row["virtual_stages"], k=row["sequence_slices"])
+        texts = [rule.text for rule in schedule.rules(pipe) if np.any(rule.broken)]
+        if not texts:
+            return schedule.order(pipe).rows(), m
+        broken = broken or texts[0]
+    raise LayoutError(f"{broken}; got pp {row['pp']}, virtual_stages {row['virtual_stages']}")
+
+
+def _run(engine: str, device: str, prepare: Any, json: bool) -> None:
+    """Start the ranks; the first prints."""
+    from planner.trainer.arrays import xp_for
+    from planner.trainer.loop import train
+    from planner.trainer.serial import run_serial
+
+    xp = xp_for(device)
+    if engine == "serial":
+        training = prepare()
+        measured = run_serial(
+            xp, training.task.num_ranks, lambda c: train(c, training, _reporter(training, quiet=json or c.rank > 0))
+        )[0]
+        _finish(training, measured, engine, json)
+        return
+    if engine not in ("mpi", "nccl"):
+        raise InputError(f"engine is {engine!r}; allowed: serial, mpi, nccl")
+    from planner.trainer.mpi import MPICommunicator
+
+    communicator = MPICommunicator(xp)
+    try:
+        training = prepare()
+        measured = train(communicator, training, _reporter(training, quiet=json or communicator.rank > 0))
+        if communicator.rank == 0:
+            _finish(training, measured, engine, json)
+    except BaseException as error:
+        # The others wait for this rank: stop them all, with its name.
+        message = str(error) if isinstance(error, PlannerError) else f"{type(error).__name__}: {error}"
+        print(f"planner: rank {communicator.rank}: {message}", file=sys.stderr, flush=True)
+        communicator.abort(2)
+
+
+def _reporter(training: Training, quiet: bool) -> Any:
+    """Prints a step's loss on stderr, in one line that is written over on a terminal."""
+    if quiet:
+        return lambda progress: None
+    terminal = sys.stderr.isatty()
+
+    def report(progress: Progress) -> None:
+        if progress.loss != progress.loss:
+            print(f"going on after step {progress.step}", file=sys.stderr)
+            return
+        last = progress.step == training.steps
+        if terminal or last or progress.step % max(training.steps // 10, 1) == 0:
+            noise = f"  noise scale {progress.noise_scale:,.0f} sequences" if training.noise_every else ""
+            line = f"step {progress.step:>5}/{training.steps}  loss {progress.loss:.4f} nats/byte"
+            end = "\r" if terminal and not last else "\n"
+            print(f"{line}  {progress.time_s * 1e3:,.0f} ms{noise}", end=end, file=sys.stderr, flush=True)
+
+    return report
+
+
+def _finish(training: Training, measured: Measured, engine: str, json: bool) -> None:
+    """What the run took, as a table or as JSON."""
+    import statistics
+
+    task = training.task
+    times = measured.step_time_s
+    record = {
+        "model": task.model.name, "engine": engine, "ranks": task.num_ranks, "micro_batches": task.micro_batches,
+        "first_step": measured.first_step, "steps": len(times),
+        "loss_first": measured.loss[0] if times else None, "loss_last": measured.loss[-1] if times else None,
+        "step_time_s": statistics.median(times) if times else None,
+        "busy_s": [float(x) for x in measured.busy_s], "waiting_s": [float(x) for x in measured.waiting_s],
+        "peak_activation_bytes": [int(x) for x in measured.peak_bytes],
+        "sent_bytes": measured.sent_bytes,
+        "noise_scale_sequences": measured.noise_scale if measured.noise_scale == measured.noise_scale else None,
+    }  # fmt: skip
+    if json:
+        o.print_json(record)
+        return
+    from rich.table import Table
+
+    table = Table(title=f"{task.model.name}: {task.num_ranks} ranks, engine {engine}", show_header=False)
+    if times:
+        table.add_row("loss", f"{measured.loss[0]:.4f} to {measured.loss[-1]:.4f} nats per byte")
+        table.add_row("step time", f"{statistics.median(times) * 1e3:,.1f} ms (median of {len(times)})")
+    table.add_row("in operations, by rank", "  ".join(f"{x * 1e3:,.1f}" for x in measured.busy_s[:8]) + " ms")
+    table.add_row("most activations, by rank", "  ".join(f"{x / 2**20:,.1f}" for x in measured.peak_bytes[:8]) + " MiB")
+    for kind, size in measured.sent_bytes.items():
+        table.add_row(f"sent a step for {kind}, rank 0", f"{size / 2**20:,.2f} MiB")
+    o.print_view(table)

@@ -1,0 +1,56 @@
+"""A plan's model and batch made small enough for the machine at hand, the layout and the schedule kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from planner.errors import UnknownNameError
+from planner.models import Transformer
+from planner.models.transformer import check
+from planner.trainer.text import VOCAB
+
+__all__ = ["SCALES", "scaled_model"]
+
+# Name: hidden size, layers, sequence length, aimed at.
+SCALES = {"tiny": (32, 2, 32), "small": (128, 2, 128), "medium": (256, 4, 256), "large": (512, 8, 512)}
+
+
+def scaled_model(model: Transformer, scale: str, tp: int, stages: int, slices: int) -> Transformer:
+    """A small model of the same kind on bytes: same norms, positions, biases, gating, tying and ratios of sizes.
+
+    Layers are a multiple of the stages, heads and inner size of tp, the sequence of slices and tp.
+
+    Raises:
+        UnknownNameError: no scale has that name.
+    """
+    if scale not in SCALES:
+        raise UnknownNameError("scale", scale, SCALES)
+    hidden, layers, seq_len = SCALES[scale]
+    ratio = max(model.num_heads // model.num_kv_heads, 1)
+    kv_heads = tp * max(1, 4 // (tp * ratio))
+    heads = kv_heads * ratio
+    head_dim = max(8, hidden // heads // 2 * 2)
+    inner = max(model.ffn, 1) / model.hidden
+    step = 8 * tp // gcd(8, tp)
+    ffn = max(1, round(hidden * inner / step)) * step
+    grain = slices * tp
+    seq_len = -(-seq_len // grain) * grain
+    layers = -(-layers // stages) * stages
+    vocab = -(-VOCAB // tp) * tp
+    return check(
+        replace(
+            model,
+            name=f"{model.name} ({scale})",
+            num_layers=layers,
+            num_dense_layers=layers,
+            hidden=hidden,
+            ffn=ffn,
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            head_dim=head_dim,
+            vocab=vocab,
+            seq_len=seq_len,
+            max_positions=seq_len if model.max_positions else 0,
+        )
+    )

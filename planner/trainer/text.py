@@ -1,0 +1,71 @@
+"""What is trained on: text as bytes, so that every file will do and the vocabulary is 256.
+
+By default the sources of this Python's standard library, which every machine has. Shapes: n bytes of text,
+m micro-batches of b sequences of S tokens.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.trainer.executor import Batch
+
+__all__ = ["VOCAB", "Samples", "load_text"]
+
+VOCAB = 256
+DEFAULT_BYTES = 8_000_000
+
+
+def load_text(path: Path | None) -> Any:
+    """The text as integers, shape (n,), uint8.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+    if path is not None:
+        try:
+            return np.frombuffer(path.read_bytes(), dtype=np.uint8)
+        except OSError as error:
+            raise InputError(f"{path}: can't be read: {error.strerror}") from None
+    parts: list[bytes] = []
+    for source in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        parts.append(source.read_bytes())
+        if sum(map(len, parts)) > DEFAULT_BYTES:
+            break
+    return np.frombuffer(b"".join(parts), dtype=np.uint8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Sequences at random places of the text. Which ones depends on seed and step alone, not on the layout."""
+
+    text: Any
+    seq_len: int
+    micro_batch: int
+    micro_batches: int
+    dp: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.text) <= self.seq_len + 1:
+            raise InputError(f"text has {len(self.text)} bytes; needed: over {self.seq_len + 1}, a sequence's")
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of a step, all replicas together."""
+        return self.micro_batch * self.micro_batches * self.dp
+
+    def batch(self, xp: Any, step: int, d: int) -> Batch:
+        """Replica d's micro-batches of a step."""
+        generator = np.random.default_rng([self.seed, step])
+        starts = generator.integers(0, len(self.text) - self.seq_len - 1, self.sequences)
+        mine = starts.reshape(self.dp, self.micro_batches, self.micro_batch)[d]
+        tokens = self.text[mine[..., None] + np.arange(self.seq_len + 1)].astype(np.int64)
+        num_tokens = self.sequences * self.seq_len
+        return Batch(tokens=xp.asarray(tokens[..., :-1]), targets=xp.asarray(tokens[..., 1:]), num_tokens=num_tokens)
