@@ -139,6 +139,13 @@ def saved_bytes(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     return np.asarray(kept), np.asarray(again)
 
 
+def embedding_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
+    """Bytes that the embedding saves for one micro-batch: its output, and the mask of its dropout."""
+    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    hidden = local_tokens(model, layouts) * model.hidden * device.element_bytes
+    return np.asarray(hidden / shared * (1.0 + has_dropout(model, layouts) * 0.5))
+
+
 def weight_grad_share(device: Device, model: Transformer, layouts: Layouts) -> Array:
     """What a split backward keeps from input to weight gradient, over what a forward saved, shape (n,).
 
@@ -189,9 +196,7 @@ def rank_memory(
     kept, again = saved_bytes(device, model, layouts)
     activations = kept * layers * in_flight
     tokens = local_tokens(model, layouts)
-    hidden = tokens * model.hidden * device.element_bytes
-    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
-    activations = activations + first * in_flight * hidden / shared * (1.0 + has_dropout(model, layouts) * 0.5)
+    activations = activations + first * in_flight * embedding_bytes(device, model, layouts)
     # 16-bit logits and their fp32 copy, which softmax and then the gradient overwrite.
     columns = padded_vocab(model, layouts) / layouts.tp
     at_once = pass_tokens(model, layouts)

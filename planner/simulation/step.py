@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.memory import rank_memory, rank_parameters, saved_bytes, weight_grad_share
+from planner.costs.memory import embedding_bytes, rank_memory, rank_parameters, saved_bytes, weight_grad_share
 from planner.errors import LayoutError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
@@ -139,7 +139,9 @@ def simulate(
     finish = ready + share * costs.update_s
     begin = timeline.start_s[order.start[:-1]] - shown
     share_kept = float(weight_grad_share(costs.device, model, layouts)[0])
-    kept = float(saved_bytes(costs.device, model, layouts)[0][0]) * (1.0 + framework.fragmentation) / k
+    slack = (1.0 + framework.fragmentation) / k
+    stage_bytes = loads.layers * saved_bytes(costs.device, model, layouts)[0][0] * slack
+    stage_bytes[0] += embedding_bytes(costs.device, model, layouts)[0] * slack
     static = rank_memory(
         costs.device, framework, model, layouts, layers=ranks.layers, in_flight=0.0, first=ranks.first,
         last=ranks.last, copies=schedule.copies, versions=schedule.weight_versions(pipe, np.arange(p)),
@@ -147,7 +149,7 @@ def simulate(
     return StepSimulation(
         schedule=schedule, pipe=pipe, loads=loads, timeline=timeline, gather_s=gather, gather_hidden_s=gather - shown,
         reduce_start_s=reduce_start, reduce_end_s=reduce_end, update_start_s=ready, update_end_s=finish,
-        held_bytes=timeline.held(lambda stage: loads.layers[stage] * kept, share_kept), static_bytes=static,
+        held_bytes=timeline.held(lambda stage: stage_bytes[stage], share_kept), static_bytes=static,
         step_time_s=float((finish - begin).max()) if schedule.unsynchronised_end else float(finish.max()),
     )  # fmt: skip
 

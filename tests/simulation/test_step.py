@@ -1,0 +1,98 @@
+"""The simulated step against the closed form that search uses, on random layouts of real models and clusters."""
+
+import numpy as np
+import pytest
+
+from planner.errors import LayoutError
+from planner.estimate import estimate
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Attention, Layouts, Recompute, Split
+from planner.legality import first_broken
+from planner.models import Transformer, load_model
+from planner.schedules import SCHEDULES, get_schedule
+from planner.simulation.step import simulate
+
+MODELS = ("llama2-7b", "llama-13b", "llama-65b", "gpt3-175b", "llama3-8b", "bloom-176b")
+CLUSTERS = ("dgx-a100-80gb", "dgx-h100", "dgx-1-v100")
+
+
+def pick(rng: np.random.Generator, *values):
+    return values[int(rng.integers(len(values)))]
+
+
+def random_layout(rng: np.random.Generator, model: Transformer, names: list[str]) -> Layouts:
+    """Any layout with a pipeline, legal or not."""
+    name = pick(rng, *names)
+    schedule = get_schedule(name)
+    pp = pick(rng, 2, 4, 8, 16)
+    chunks = schedule.chunks or pick(rng, *[v for v in range(2, 13) if model.num_layers % (pp * v) == 0] or [2])
+    if schedule.one_layer_chunks:
+        chunks = model.num_layers // pp
+    return Layouts.of(
+        schedule=name, dp=pick(rng, 1, 2, 4), tp=pick(rng, 1, 2, 4, 8), pp=pp, virtual_stages=chunks,
+        sequence_slices=pick(rng, 2, 4) if schedule.sliced else 1, micro_batch=pick(rng, 1, 2, 4),
+        global_batch=pick(rng, 32, 64, 128, 256), zero=pick(rng, 0, 1, 3) if schedule.layer_at_a_time else pick(rng, 0, 1),
+        recompute=pick(rng, Recompute.NONE, Recompute.FULL), attention=pick(rng, Attention.FLASH2, Attention.FUSED),
+        layer_split=pick(rng, Split.EVEN, Split.BALANCED), sequence_parallel=pick(rng, False, True),
+        precision=2,
+    )  # fmt: skip
+
+
+def legal_layouts(count: int, seed: int, names: list[str]):
+    rng = np.random.default_rng(seed)
+    while count:
+        model, cluster = load_model(pick(rng, *MODELS)), load_cluster(pick(rng, *CLUSTERS))
+        layouts = random_layout(rng, model, names)
+        if layouts.micro_batches[0] >= 1 and not first_broken(model, cluster, layouts)[0]:
+            count -= 1
+            yield model, cluster, load_framework(cluster.framework), layouts
+
+
+def differences(count: int, seed: int, names: list[str]) -> tuple[np.ndarray, np.ndarray, list]:
+    """Relative differences of step time and peak memory, closed form over timeline, and the layouts."""
+    time, memory, rows = [], [], []
+    for model, cluster, framework, layouts in legal_layouts(count, seed, names):
+        closed = estimate(model, cluster, framework, layouts)
+        exact = simulate(model, cluster, framework, layouts)
+        time.append(closed.step_time_s[0] / exact.step_time_s - 1.0)
+        memory.append(closed.memory_bytes[0] / exact.peak_bytes.max() - 1.0)
+        rows.append((model.name, layouts.row(0)))
+        assert exact.step_time_s >= exact.timeline.busy_s.max() - 1e-9
+        assert np.all(exact.idle_s >= -1e-9 * exact.step_time_s)
+    return np.array(time), np.array(memory), rows
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_closed_form_is_close_to_the_timeline(name):
+    if name == "layered":
+        pytest.skip("one pipeline rank: nothing to fill")
+    time, memory, rows = differences(12, 7, [name])
+    worst = int(np.argmax(np.abs(time)))
+    assert np.abs(time).max() <= 0.02, rows[worst]
+    assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
+
+
+@pytest.mark.slow
+def test_closed_form_is_within_two_percent_on_a_thousand_layouts():
+    time, memory, rows = differences(1000, 1, [n for n in SCHEDULES if n != "layered"])
+    worst = int(np.argmax(np.abs(time)))
+    assert np.abs(time).max() <= 0.02, (time[worst], rows[worst])
+    assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
+
+
+def test_equal_stages_give_the_closed_form_exactly():
+    """A model whose head and embedding are next to nothing: every stage lasts the same."""
+    cluster = load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    layouts = Layouts.of(pp=4, tp=8, dp=2, global_batch=64, layer_split=Split.EVEN)
+    model = load_model("gpt3-175b")
+    closed = estimate(model, cluster, framework, layouts)
+    exact = simulate(model, cluster, framework, layouts)
+    assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=1e-9)
+
+
+def test_one_layout_at_a_time():
+    cluster = load_cluster("dgx-a100-80gb")
+    layouts = Layouts.of(pp=[2, 4], global_batch=8)
+    with pytest.raises(LayoutError, match="simulate takes one layout, got 2"):
+        simulate(load_model("llama-13b"), cluster, load_framework(cluster.framework), layouts)
