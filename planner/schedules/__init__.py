@@ -1,6 +1,7 @@
 """Pipeline schedules by name: one file a family, its order of operations and its closed forms side by side."""
 
 from planner.errors import UnknownNameError
+from planner.schedules.asynchronous import PipeDream, SpecTrain, TwoBufferedWeights, XPipe
 from planner.schedules.base import Loads, Operation, Order, Pipeline, Rule, Schedule
 from planner.schedules.breadth_first import BreadthFirst, Layered, Modular
 from planner.schedules.controllable_memory import VHalf, VMin
@@ -29,6 +30,10 @@ SCHEDULES: dict[str, Schedule] = {
         ZeroBubbleV(),
         VHalf(),
         VMin(),
+        TwoBufferedWeights(),
+        PipeDream(),
+        XPipe(),
+        SpecTrain(),
     )
 }
 
@@ -36,6 +41,7 @@ ALIASES = {
     "pipedream-flush": "1f1b",  # Narayanan et al. 2021's name
     "dapple": "1f1b",
     "depth-first": "interleaved",  # Lamy-Poirier 2022's name for Megatron-LM's order
+    "pipedream-2bw": "2bw",
     "looped-bfs": "breadth-first",  # PyTorch's name
 }
 

@@ -99,6 +99,8 @@ class Schedule(ABC):
     """The paper, and how its order is known."""
     synchronous: bool = True
     """Every gradient is taken at the weights it updates. False changes the training: only with --allow-async."""
+    steady: bool = False
+    """Never drained: a step is the period of the steady state, as `steps_order` of several steps shows it."""
     splits_backward: bool = False
     """I and W are operations of their own."""
     sliced: bool = False
@@ -148,6 +150,14 @@ class Schedule(ABC):
         down = s % (2 * p)
         return np.asarray(np.where(down < p, down, 2 * p - 1 - down), dtype=np.int64)
 
+    def steps_order(self, pipe: Pipeline, steps: int) -> Order:
+        """The operations of several steps on end; step t's micro-batches are t m to t m + m - 1."""
+        one = self.order(pipe)
+        flat = np.stack([one.stage, one.kind, one.micro_batch, one.slice, one.fused], axis=1)
+        rows = np.split(flat, one.start[1:-1])
+        later = np.array([0, 0, pipe.m, 0, 0])
+        return Order.of_tables([np.concatenate([row + t * later for t in range(steps)]) for row in rows])
+
     @abstractmethod
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """Idle seconds of a rank in a step."""
@@ -166,6 +176,13 @@ class Schedule(ABC):
     def messages(self, pipe: Pipeline) -> Array:
         """Transfers to a neighbour, of a whole micro-batch's boundary, each way, a micro-batch and rank."""
         return np.asarray(pipe.v * 1.0)
+
+    def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> NDArray[np.int64]:
+        """Updates between the weights of a micro-batch's forward and those that its gradient updates.
+
+        micro_batch: counted through all steps from the first, whose weights nothing has updated.
+        """
+        return np.zeros(np.broadcast(pipe.p, pipe.m, rank, micro_batch).shape, dtype=np.int64)
 
     def staleness(self) -> str:
         """For asynchronous schedules: at which weights a gradient is taken, in words."""

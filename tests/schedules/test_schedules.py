@@ -72,6 +72,35 @@ def test_orders_as_literals(name, size, rows):
     assert cells(name, **size) == rows
 
 
+@pytest.mark.parametrize("name", sorted(n for n, s in SCHEDULES.items() if s.steady))
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_updates_behind_are_those_of_the_order(name, data):
+    pipe = data.draw(pipelines(name))
+    schedule = get_schedule(name)
+    assert not schedule.synchronous
+    every = 1 if name in ("pipedream", "spectrain") else pipe.m
+    versions = [set() for _ in range(pipe.p)]
+    for r, row in enumerate(schedule.steps_order(pipe, 4).rows()):
+        backwards, alive = 0, {}
+        for op in row:
+            if op.kind == "B":
+                backwards += 1
+                del alive[op.micro_batch]
+                continue
+            behind = int(schedule.updates_behind(pipe, r, op.micro_batch))
+            version = op.micro_batch // every - behind
+            # What is done by then may be newer than what 2BW uses, never older.
+            assert version <= backwards // every
+            if name != "2bw":
+                assert version == backwards // every
+            alive[op.micro_batch] = version
+            versions[r].add(len(set(alive.values()) | {backwards // every}))
+        stored = float(schedule.weight_versions(pipe, r))
+        if name in ("pipedream", "2bw"):
+            assert max(versions[r]) <= stored
+
+
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.0, 1.0))
@@ -80,11 +109,16 @@ def test_bubble_and_peak_equal_the_timeline(name, data, f, i, w, kept):
     schedule = get_schedule(name)
     f, i, w = schedule.closed_form_holds(f, i, w)
     parts = pipe.v * pipe.k
-    order = schedule.order(pipe)
+    # One step; of a pipeline that is never drained, as many as fill it, less all but the last.
+    steps = -(-2 * pipe.p // pipe.m) if schedule.steady else 1
+    order = schedule.steps_order(pipe, steps)
     timeline = run(order, durations(order, f / parts, i / parts, w / parts))
     step = timeline.span_s if schedule.unsynchronised_end else timeline.makespan_s
     work = pipe.m * (f + i + w)
-    assert timeline.busy_s == pytest.approx(np.full(pipe.p, work), rel=1e-9)
+    assert timeline.busy_s == pytest.approx(np.full(pipe.p, steps * work), rel=1e-9)
+    if schedule.steady:
+        longer = schedule.steps_order(pipe, steps + 1)
+        step = run(longer, durations(longer, f / parts, i / parts, w / parts)).makespan_s - step
     assert step - work == pytest.approx(float(schedule.bubble_s(pipe, f, i, w)), rel=1e-9, abs=1e-9 * work)
     closed = schedule.makespan(pipe, Loads.equal(f, i, w))
     assert step == pytest.approx(float(closed), rel=1e-9)
