@@ -84,7 +84,7 @@ def load_checkpoint(folder: Path, worker: Worker) -> bool:
         raise InputError(f"{folder}: a checkpoint of a different run: {wrong[0]} is {shown}; choose another folder")
     part = _part(folder, step, worker.mesh.rank)
     try:
-        with np.load(part, allow_pickle=False) as arrays:
+        with part.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             _restore(worker, dict(arrays))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise FileFormatError(f"{part}: damaged checkpoint: {error}") from None

@@ -91,7 +91,8 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
         batch = training.samples.batch(communicator.xp, worker.steps, worker.mesh.d)
         worker.executor.events.clear()
         before, start = communicator.traffic.wire_bytes.copy(), time.perf_counter()
-        loss = worker.step(batch)
+        with np.errstate(all="ignore"):  # the step itself says when a number is none
+            loss = worker.step(batch)
         took = time.perf_counter() - start
         measured.step_time_s.append(took)
         measured.loss.append(loss)

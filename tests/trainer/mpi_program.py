@@ -51,9 +51,7 @@ def main() -> None:
     for name, pipe, choices in TASKS[communicator.size]:
         bounds = tuple(range(0, 9, 8 // pipe.k))
         rows = SCHEDULES[name].order(pipe).rows()
-        task = Task(
-            model=MODEL, rows=rows, micro_batches=pipe.m, bounds=bounds, dtype=np.float64, clip=1.0, **choices
-        )
+        task = Task(model=MODEL, rows=rows, micro_batches=pipe.m, bounds=bounds, dtype=np.float64, clip=1.0, **choices)
         worker = loud(Worker(communicator, task, SGD()))
         loss = worker.gradients(batch_of(task, worker.mesh.d, tokens))
         worst = abs(loss - expected.loss) / expected.loss
