@@ -10,6 +10,7 @@ import pytest
 
 from planner.export.schedule_csv import write_schedule_csv
 from planner.schedules import Pipeline, get_schedule
+from planner.schedules.csv_file import read_schedule
 
 pytestmark = [
     pytest.mark.slow,
@@ -90,3 +91,13 @@ def test_a_missing_gradient_is_seen(tmp_path: Path) -> None:
 
     assert report["worst"] > 0.01
     assert report["name"].startswith("1.")
+
+
+def test_operations_that_run_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.csv"
+    write_schedule_csv(path, read_schedule(Path(__file__).parent / "pytorch" / "DualPipeV.csv"))
+
+    report = json.loads(run_in_torch(path, 8).stdout)
+
+    assert report["worst"] < ROUNDING, report["name"]
+    assert report["ran"] == [line.split(",") for line in path.read_text().splitlines()]
