@@ -5,6 +5,7 @@ from planner.schedules.asynchronous import PipeDream, SpecTrain, TwoBufferedWeig
 from planner.schedules.base import Loads, Operation, Order, Pipeline, Rule, Schedule
 from planner.schedules.breadth_first import BreadthFirst, Layered, Modular
 from planner.schedules.controllable_memory import VHalf, VMin
+from planner.schedules.dualpipe import DualPipe, DualPipeV
 from planner.schedules.gpipe import GPipe, TeraPipe
 from planner.schedules.interleaved import Interleaved, Seq1F1BInterleaved
 from planner.schedules.one_f_one_b import OneFOneB, Seq1F1B
@@ -30,6 +31,8 @@ SCHEDULES: dict[str, Schedule] = {
         ZeroBubbleV(),
         VHalf(),
         VMin(),
+        DualPipe(),
+        DualPipeV(),
         TwoBufferedWeights(),
         PipeDream(),
         XPipe(),
