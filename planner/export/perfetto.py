@@ -9,7 +9,7 @@ that slices that touch don't overlap by rounding.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from planner.files import write_text
 from planner.schedules.operations import KINDS
 from planner.simulation.timeline import Timeline
 
-__all__ = ["Span", "trace_events", "trace_json", "write_trace"]
+__all__ = ["COMPUTE", "Counter", "Span", "trace_events", "trace_json", "write_trace"]
 
 Event = dict[str, Any]
 Ints = NDArray[np.int64]
@@ -42,12 +42,24 @@ class Span:
     end_s: float
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counter:
+    """A quantity that every rank holds: its value at each operation's start, shape (n,), on top of a rank's base.
+
+    It keeps a value until the next operation starts, and falls to the base, shape (p,), when the last one ends.
+    """
+
+    name: str
+    values: NDArray[np.float64]
+    base: Any = 0.0
+
+
 def write_trace(
     path: Path,
     timeline: Timeline,
     *,
     spans: Iterable[Span] = (),
-    counters: Mapping[str, NDArray[np.float64]] | None = None,
+    counters: Iterable[Counter] = (),
 ) -> None:
     """Write `trace_json` to a file.
 
@@ -57,22 +69,17 @@ def write_trace(
     write_text(path, trace_json(timeline, spans=spans, counters=counters))
 
 
-def trace_json(
-    timeline: Timeline, *, spans: Iterable[Span] = (), counters: Mapping[str, NDArray[np.float64]] | None = None
-) -> str:
+def trace_json(timeline: Timeline, *, spans: Iterable[Span] = (), counters: Iterable[Counter] = ()) -> str:
     """The trace as text, one event a line."""
     events = trace_events(timeline, spans=spans, counters=counters)
     lines = ",\n".join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in events)
     return f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n]}}\n'
 
 
-def trace_events(
-    timeline: Timeline, *, spans: Iterable[Span] = (), counters: Mapping[str, NDArray[np.float64]] | None = None
-) -> list[Event]:
+def trace_events(timeline: Timeline, *, spans: Iterable[Span] = (), counters: Iterable[Counter] = ()) -> list[Event]:
     """The events of a trace.
 
-    spans: what ranks do beside their operations. counters: by name, a value at every operation's start, shape (n,),
-    such as `Timeline.held`; it falls to its value at the next start.
+    spans: what ranks do beside their operations. counters: what they hold, such as `Timeline.held`.
     """
     spans = list(spans)
     streams = list(dict.fromkeys([COMPUTE, *(span.stream for span in spans)]))
@@ -83,7 +90,7 @@ def trace_events(
         *groups.slices(),
         *(_span(span, streams.index(span.stream), zero_s) for span in spans),
         *groups.arrows(),
-        *(event for name, values in (counters or {}).items() for event in groups.counter(name, values)),
+        *(event for counter in counters for event in groups.counts(counter)),
     ]
 
 
@@ -164,16 +171,20 @@ class _Groups:
             out.append({"ph": "f", "bp": "e", **shared, "pid": b, "ts": arrive / 1e3})
         return out
 
-    def counter(self, name: str, values: NDArray[np.float64]) -> list[Event]:
-        """A counter of every rank: its largest value within each group, where that changes; 0 at the rank's end."""
-        top = np.maximum.reduceat(np.asarray(values, dtype=float), self.first)
+    def counts(self, counter: Counter) -> list[Event]:
+        """A counter of every rank: its largest value within each group, where that changes; the base at the end."""
+        base = np.broadcast_to(np.asarray(counter.base, dtype=float), self.timeline.order.ranks)
+        top = np.maximum.reduceat(np.asarray(counter.values, dtype=float), self.first) + base[self.rank]
         new_rank = np.diff(self.rank, prepend=-1) != 0
         shown = np.flatnonzero(new_rank | (np.diff(top, prepend=np.nan) != 0))
-        columns = (c[shown].tolist() for c in (self.rank, self.start, top))
-        out = [self._count(name, rank, start, value) for rank, start, value in zip(*columns, strict=True)]
-        ends = self.end[np.append(np.flatnonzero(new_rank)[1:], len(self.rank)) - 1].tolist()
-        return out + [self._count(name, rank, end, 0.0) for rank, end in enumerate(ends)]
-
-    @staticmethod
-    def _count(name: str, rank: int, at: int, value: float) -> Event:
-        return {"ph": "C", "name": name, "pid": rank, "ts": at / 1e3, "args": {"value": value}}
+        lasts = np.append(np.flatnonzero(new_rank)[1:], len(self.rank)) - 1
+        columns = [
+            np.concatenate(pair).tolist()
+            for pair in (
+                (self.rank[shown], self.rank[lasts]), (self.start[shown], self.end[lasts]), (top[shown], base)
+            )
+        ]  # fmt: skip
+        return [
+            {"ph": "C", "name": counter.name, "pid": rank, "ts": at / 1e3, "args": {"value": value}}
+            for rank, at, value in zip(*columns, strict=True)
+        ]

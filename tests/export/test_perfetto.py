@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from planner.errors import OutputError
-from planner.export.perfetto import Span, trace_events, trace_json, write_trace
+from planner.export.perfetto import Counter, Span, trace_events, trace_json, write_trace
 from planner.schedules import Operation, Order, Pipeline, get_schedule
 from planner.simulation.timeline import Timeline, durations, run
 from tests.schedules.cases import named_pipelines
@@ -39,7 +39,7 @@ def test_a_trace_in_full() -> None:
     events = trace_events(
         timeline,
         spans=[Span(rank=1, stream="network", name="reduce gradients", start_s=6e-6, end_s=7e-6)],
-        counters={"activations (micro-batches)": timeline.held()},
+        counters=[Counter(name="activations", values=timeline.held(), base=np.array([0.0, 2.0]))],
     )
     drawn = [(e["name"], e["pid"], e["tid"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
     assert drawn == [
@@ -57,7 +57,7 @@ def test_a_trace_in_full() -> None:
         ("f", "activations", 1, 1, 1.5),
     ]
     counts = [(e["pid"], e["ts"], e["args"]["value"]) for e in events if e["ph"] == "C"]
-    assert counts == [(0, 0.0, 1.0), (1, 1.5, 1.0), (0, 8.0, 0.0), (1, 5.5, 0.0)]
+    assert counts == [(0, 0.0, 1.0), (1, 1.5, 3.0), (0, 8.0, 0.0), (1, 5.5, 2.0)]
     names = {(e["pid"], e.get("tid")): e["args"]["name"] for e in events if e["name"].endswith("_name")}
     assert names == {
         (0, None): "rank 0", (0, 0): "compute", (0, 1): "network",
@@ -69,7 +69,7 @@ def test_a_trace_in_full() -> None:
 def test_any_schedule_gives_a_valid_trace(case: tuple[str, Pipeline]) -> None:
     name, pipe = case
     timeline = timeline_of(name, pipe, transfer_s=0.1)
-    trace = json.loads(trace_json(timeline, counters={"held": timeline.held()}))
+    trace = json.loads(trace_json(timeline, counters=[Counter(name="held", values=timeline.held())]))
     events = trace["traceEvents"]
     lanes = tracks(events)
     for (rank, _), slices in lanes.items():
@@ -93,7 +93,9 @@ def test_any_schedule_gives_a_valid_trace(case: tuple[str, Pipeline]) -> None:
 def test_operations_that_run_as_one_are_one_slice() -> None:
     order = Order.of_rows([[Operation.parse(cell) for cell in ["0F0", "0F1&", "0B0", "0B1"]]])
     timeline = run(order, np.ones(4))
-    drawn = [e for e in trace_events(timeline, counters={"held": timeline.held()}) if e["ph"] in "XC"]
+    drawn = [
+        e for e in trace_events(timeline, counters=[Counter(name="held", values=timeline.held())]) if e["ph"] in "XC"
+    ]
     assert [e["name"] for e in drawn if e["ph"] == "X"] == ["0F0", "0F1&0B0", "0B1"]
     assert [e["args"]["value"] for e in drawn if e["ph"] == "C"] == [1.0, 2.0, 1.0, 0.0]
 

@@ -1,0 +1,39 @@
+"""A simulated step as a trace: the schedule, the data-parallel collectives and the update around it, and memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.export.perfetto import COMPUTE, Counter, Span, write_trace
+from planner.simulation.step import StepSimulation
+from planner.units import GIB
+
+__all__ = ["step_spans", "write_step_trace"]
+
+
+def write_step_trace(path: Path, step: StepSimulation) -> None:
+    """The step as a Perfetto trace; every rank's memory is its counter.
+
+    Raises:
+        OutputError: the path can't be written.
+    """
+    memory = Counter(name="memory (GiB)", values=step.held_bytes / GIB, base=step.static_bytes / GIB)
+    write_trace(path, step.timeline, spans=step_spans(step), counters=[memory])
+
+
+def step_spans(step: StepSimulation) -> list[Span]:
+    """What every rank does beside its schedule: parameter gather and gradient reduction on the network, the update."""
+    order, timeline = step.timeline.order, step.timeline
+    first, done = timeline.start_s[order.start[:-1]], timeline.end_s[order.start[1:] - 1]
+    gather = first - (step.gather_s - step.gather_hidden_s)
+    table = (
+        ("data-parallel network", "gather parameters", gather, gather + step.gather_s),
+        ("data-parallel network", "reduce gradients", step.reduce_start_s, step.reduce_end_s),
+        (COMPUTE, "update", step.update_start_s.clip(min=done), step.update_end_s),
+    )
+    return [
+        Span(rank=rank, stream=stream, name=name, start_s=start, end_s=end)
+        for stream, name, starts, ends in table
+        for rank, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True))
+        if end > start
+    ]
