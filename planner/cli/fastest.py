@@ -1,0 +1,127 @@
+"""`planner fastest`: the shortest time in which a model can be trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli import assumed as a
+from planner.cli import options as o
+
+if TYPE_CHECKING:
+    from planner.hardware import Cluster
+
+MOST_GPUS = 100_000
+
+
+def command(
+    model: o.Model,
+    cluster: Annotated[list[str], typer.Option("--cluster", help="A cluster; several are set side by side.")],
+    max_gpus: Annotated[int | None, typer.Option(help="Most accelerators; else the cluster's, or 100,000.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Most USD; needs a price.")] = None,
+    strategies: Annotated[
+        str,
+        typer.Option(help="Comma-separated: data, data+tensor, data+pipeline, 3d, each with :schedule if you like."),
+    ] = "3d",
+    node_size: Annotated[
+        list[int] | None, typer.Option(help="GPUs a node, 0: unlimited; several are set side by side.")
+    ] = None,
+    network: Annotated[
+        list[str] | None, typer.Option("--network", help="Another network; several are set side by side.")
+    ] = None,
+    tokens: a.Tokens = None,
+    loss: a.Loss = None,
+    loss_law: a.LossLawName = "besiroglu-2024",
+    critical_batch_law: a.BatchLawName = "zhang-2024",
+    critical_batch: a.CriticalBatch = None,
+    batch_rule: a.BatchRule = "overhead",
+    mtbf_hours: a.Mtbf = None,
+    restart_minutes: a.Restart = None,
+    checkpoint_bytes: a.CheckpointBytes = None,
+    storage_gbyte_per_s: a.StorageRate = None,
+    price: a.Price = None,
+    power_w: a.Power = None,
+    site_factor: a.Site = None,
+    framework: o.FrameworkName = None,
+    seq_len: o.SeqLen = None,
+    precision: o.PrecisionName = None,
+    attention: o.AttentionName = None,
+    json: o.Json = False,
+) -> None:
+    """Minimise wall time over GPUs, batch and layout together: fronts, knee, and what binds at each point.
+
+    Tokens are those that small batches need; a larger batch takes more, by --batch-rule.
+
+    Example: planner fastest x-160 --cluster dgx-a100-80gb --max-gpus 100000 --network infiniband-hdr
+    """
+    from planner.errors import LayoutError
+    from planner.hardware import load_framework
+    from planner.models import load_model, with_seq_len
+    from planner.plans.assumptions import assume
+    from planner.plans.fastest import plan_fastest
+    from planner.plans.goal import goal
+    from planner.plans.joint import strategy
+    from planner.report import fastest as report
+
+    shape = load_model(model)
+    if seq_len is not None:
+        shape = with_seq_len(shape, seq_len)
+    aim = goal(
+        shape, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
+        critical_batch=critical_batch,
+    )  # fmt: skip
+    plans = [strategy(s.strip()) for s in strategies.split(",")]
+    given = {
+        "mtbf_hours": mtbf_hours, "restart_minutes": restart_minutes, "price_usd_per_hour": price, "power_w": power_w,
+        "checkpoint_bytes_per_parameter": checkpoint_bytes, "storage_gbyte_per_s": storage_gbyte_per_s,
+        "site_factor": site_factor,
+    }  # fmt: skip
+    cases = clusters(cluster, network or [], node_size or [])
+    done: list[tuple[Any, ...]] = []
+    with o.working("searching GPUs, batches and layouts"):
+        for hardware in cases:
+            number, kernel = o.numerics(hardware, precision, attention)
+            assumptions = assume(hardware, given)
+            stack = load_framework(framework or hardware.framework)
+            for plan in plans:
+                try:
+                    found: Any = plan_fastest(
+                        shape, hardware, stack, aim, assumptions, plan,
+                        max_gpus=max_gpus if max_gpus is not None else hardware.max_gpus or MOST_GPUS,
+                        max_cost=max_cost, precision=number, attention=kernel,
+                    )  # fmt: skip
+                except LayoutError as error:
+                    if len(cases) * len(plans) == 1:
+                        raise
+                    found = str(error)
+                done.append((hardware, plan.name, found, assumptions))
+    seq = int(shape.seq_len)
+    if json:
+        results = [
+            {"cluster": h.name, "strategy": s, "none": f}
+            if isinstance(f, str)
+            else report.fastest_record(f, aim, given_, h, seq)
+            for h, s, f, given_ in done
+        ]
+        o.print_json({"model": shape.name, "seq_len": seq, "results": results})
+        return
+    views: list[Any] = []
+    if len(done) > 1:
+        rows = [(h.name, s, f) for h, s, f, _ in done]
+        views += [f"{shape.name}, side by side", "", report.side_by_side_view(rows), ""]
+    for hardware, _, found, assumptions in done if len(done) == 1 else done[:1]:
+        if not isinstance(found, str):
+            views += [f"{shape.name} on {hardware.name}", ""]
+            views.append(report.fastest_view(found, aim, assumptions, hardware, seq))
+    o.print_view(*views)
+
+
+def clusters(names: list[str], networks: list[str], sizes: list[int]) -> list[Cluster]:
+    """Every cluster over every network with every node size that is named."""
+    from planner.hardware import load_cluster
+    from planner.plans.variants import with_node_size
+
+    over: list[str | None] = [*networks] or [None]
+    out = [load_cluster(name, network=network) for name in names for network in over]
+    return [with_node_size(c, size) for c in out for size in sizes] if sizes else out

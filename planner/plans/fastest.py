@@ -1,0 +1,236 @@
+"""The shortest time: wall time minimised over accelerators, batch and layout together; fronts, knee, what binds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InputError, LayoutError
+from planner.estimate import Estimate
+from planner.hardware import Cluster, Framework
+from planner.layouts import Attention, Layouts, Precision
+from planner.models import Transformer
+from planner.plans.assumptions import Assumptions
+from planner.plans.goal import Goal
+from planner.plans.joint import Space, Strategy, coarse, families, fine
+from planner.plans.variants import UNLIMITED, with_node_size
+from planner.scaling import TrainingTime, knee, pareto_front, tokens_at_batch, training_time
+from planner.search.ranking import estimate_all
+
+__all__ = ["Binding", "Fastest", "plan_fastest"]
+
+Array = NDArray[np.float64]
+NEAR = 300  # candidates that compete for a point of a front once a constraint is relaxed
+BEST_OF_OCTAVE = 24  # coarse candidates of half an octave of accelerators that are refined
+WORTH_SAYING = 0.02  # a constraint whose relaxation gains less does not bind
+MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What shortens the time of a point most when it is relaxed twofold, and by which share; "compute" where none."""
+
+    name: str
+    gain: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fastest:
+    """The outcome of a search. Indices point into `estimate` and `run`, which hold all candidates that were kept.
+
+    best: the shortest time; by_gpus, by_cost: fronts from the least to the most of it (GPU-hours where there is no
+    price); knee_gpus, knee_cost: positions in those fronts; binding: for each point of by_gpus.
+    """
+
+    strategy: str
+    estimate: Estimate
+    run: TrainingTime
+    searched: int
+    best: int
+    by_gpus: NDArray[np.int64]
+    by_cost: NDArray[np.int64]
+    knee_gpus: int
+    knee_cost: int
+    binding: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What stays the same while candidates change."""
+
+    model: Transformer
+    cluster: Cluster
+    framework: Framework
+    goal: Goal
+    assumptions: Assumptions
+
+    def runs(self, step_time_s: Array, layouts: Layouts, scale: float) -> TrainingTime:
+        """Training times of layouts whose steps take so long."""
+        batch = layouts.global_batch * float(self.model.seq_len)
+        tokens = tokens_at_batch(self.goal.target.tokens, batch, scale, self.goal.rule)
+        a = self.assumptions
+        return training_time(
+            step_time_s, layouts.gpus, batch, tokens,
+            reliability=a.reliability, storage=a.storage(self.model), prices=a.prices,
+        )  # fmt: skip
+
+    def wall_s(self, step_time_s: Array, fits: Any, layouts: Layouts, relaxed: float = 1.0) -> Array:
+        """Wall time, endless where it does not fit or the batch is over the cap; `relaxed` multiplies the critical."""
+        run = self.runs(step_time_s, layouts, self.goal.scale * relaxed)
+        ok = fits
+        if self.goal.rule == "cap":
+            ok = ok & (run.batch_tokens <= self.goal.critical * relaxed)
+        return np.asarray(np.where(ok, run.wall_s, np.inf))
+
+
+def _price(run: TrainingTime) -> Array:
+    """Dollars, or GPU-hours where there is no price."""
+    return run.gpu_hours if np.isnan(run.cost_usd).all() else run.cost_usd
+
+
+def _relaxed(q: _Question, result: Estimate) -> dict[str, Array]:
+    """Wall times of a table of candidates, each constraint relaxed twofold."""
+    c, x = q.cluster, result.layouts
+    step, fits = result.step_time_s, result.fits
+    network = replace(c, network=replace(c.network, bandwidth_bytes_per_s=2 * c.network.bandwidth_bytes_per_s))
+    link = replace(c, node_link=replace(c.node_link, bandwidth_bytes_per_s=2 * c.node_link.bandwidth_bytes_per_s))
+    room = result.memory_bytes <= 2 * c.accelerator.memory_bytes
+    hours = q.assumptions.figures["mtbf_hours"]
+    assert hours.value is not None
+    figures = {**q.assumptions.figures, "mtbf_hours": replace(hours, value=2 * hours.value)}
+    rarer = replace(q, assumptions=replace(q.assumptions, figures=figures))
+    out = {
+        "critical batch": q.wall_s(step, fits, x, relaxed=2.0),
+        "memory": q.wall_s(step, room, x),
+        "failures": rarer.wall_s(step, fits, x),
+        "bubble": q.wall_s(step - 0.5 * (result.time.bubble_s + result.time.imbalance_s), fits, x),
+    }
+    for name, other in (
+        ("network", network),
+        ("node link", link),
+        ("node size", with_node_size(c, min(2 * c.gpus_per_node, UNLIMITED))),
+    ):
+        out[name] = q.wall_s(estimate_all(q.model, other, q.framework, x).step_time_s, fits, x)
+    return out
+
+
+def _bindings(q: _Question, result: Estimate, wall: Array, points: NDArray[np.int64]) -> tuple[Binding, ...]:
+    """What binds at each point of a front, among the candidates near it with no more accelerators."""
+    hopeful = q.wall_s(result.step_time_s, True, result.layouts, relaxed=2.0)
+    near = []
+    for i in points:
+        rows = np.flatnonzero(result.layouts.gpus <= result.layouts.gpus[i])
+        near.append(rows[np.argsort(hopeful[rows], kind="stable")[:NEAR]])
+    every = np.unique(np.concatenate([*near, points]))
+    relaxed = _relaxed(q, _taken(result, every))
+    out = []
+    for i, rows in zip(points, near, strict=True):
+        here = np.searchsorted(every, np.r_[rows, i])
+        gains = {name: 1.0 - float(times[here].min()) / float(wall[i]) for name, times in relaxed.items()}
+        name = max(gains, key=lambda k: gains[k])
+        worth = gains[name] >= WORTH_SAYING
+        out.append(Binding(name=name if worth else "compute", gain=max(gains[name], 0.0)))
+    return tuple(out)
+
+
+def _taken(result: Estimate, rows: Any) -> Estimate:
+    """An estimate's rows."""
+    from dataclasses import fields
+
+    def part(table: Any) -> Any:
+        return type(table)(**{f.name: getattr(table, f.name)[rows] for f in fields(table)})
+
+    arrays = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in ("layouts", "time", "memory")}
+    return Estimate(
+        layouts=result.layouts.take(rows), time=part(result.time), memory=part(result.memory),
+        **{name: array[rows] for name, array in arrays.items()},
+    )  # fmt: skip
+
+
+def _space(
+    model: Transformer, cluster: Cluster, goal: Goal, max_gpus: int, numerics: tuple[Precision, Attention]
+) -> Space:
+    """Batches from a 256th of the critical one to where samples are five times the least, or twice the cap."""
+    most = 2.0 * goal.critical if goal.rule == "cap" else MOST_BATCH * goal.scale
+    critical = goal.critical / model.seq_len
+    return Space(
+        max_gpus=max_gpus, least_batch=max(critical / 256, 1.0), most_batch=max(most / model.seq_len, 1.0),
+        precision=numerics[0], attention=numerics[1],
+    )  # fmt: skip
+
+
+def plan_fastest(
+    model: Transformer,
+    cluster: Cluster,
+    framework: Framework,
+    goal: Goal,
+    assumptions: Assumptions,
+    plan: Strategy,
+    *,
+    max_gpus: int,
+    max_cost: float | None = None,
+    precision: Precision,
+    attention: Attention,
+    points: int = 12,
+) -> Fastest:
+    """Search accelerators up to `max_gpus`, batches and layouts of a strategy for the shortest wall time.
+
+    Raises:
+        InputError: numbers out of range, a cost without a price.
+        LayoutError: nothing fits in memory, or under the cost.
+    """
+    if not 1 <= max_gpus <= 10_000_000:
+        raise InputError(f"max-gpus is {max_gpus}; allowed: a whole number from 1 to 10000000")
+    if max_cost is not None and assumptions.prices.price_per_hour is None:
+        raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
+    if max_cost is not None and not max_cost > 0:
+        raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
+    q = _Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
+    space = _space(model, cluster, goal, max_gpus, (precision, attention))
+    first = coarse(model, cluster, families(model, cluster, plan, space), space)
+    rough = estimate_all(model, cluster, framework, first)
+    promising = _promising(q, rough)
+    second = fine(model, cluster, first.take(promising), space, (goal.critical / model.seq_len,))
+    result = estimate_all(model, cluster, framework, Layouts.concatenate([first.take(promising), second]))
+    wall = q.wall_s(result.step_time_s, result.fits, result.layouts)
+    run = q.runs(result.step_time_s, result.layouts, goal.scale)
+    price = _price(run)
+    if max_cost is not None:
+        wall = np.where(price <= max_cost, wall, np.inf)
+    if not np.isfinite(wall).any():
+        least = "" if max_cost is None else f" for {max_cost:,.0f} USD"
+        raise LayoutError(
+            f"nothing trains {model.name} on at most {max_gpus} GPUs of {cluster.name} by {plan.name}{least}: "
+            f"give more GPUs{' or money' if least else ''}"
+        )
+    by_gpus = _thinned(pareto_front(wall, result.layouts.gpus), result.layouts.gpus, points)
+    by_cost = _thinned(pareto_front(wall, price), price, points)
+    return Fastest(
+        strategy=plan.name, estimate=result, run=run, searched=len(first) + len(second), best=int(by_gpus[-1]),
+        by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee(wall[by_gpus], result.layouts.gpus[by_gpus]),
+        knee_cost=knee(wall[by_cost], price[by_cost]), binding=_bindings(q, result, wall, by_gpus),
+    )  # fmt: skip
+
+
+def _promising(q: _Question, rough: Estimate) -> NDArray[np.int64]:
+    """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave."""
+    wall = q.wall_s(rough.step_time_s, rough.fits, rough.layouts)
+    run = q.runs(rough.step_time_s, rough.layouts, q.goal.scale)
+    keep = [pareto_front(wall, _price(run))]
+    octave = np.floor(2.0 * np.log2(rough.layouts.gpus)).astype(np.int64)
+    for o in np.unique(octave):
+        rows = np.flatnonzero((octave == o) & np.isfinite(wall))
+        keep.append(rows[np.argsort(wall[rows], kind="stable")[:BEST_OF_OCTAVE]])
+    return np.unique(np.concatenate(keep))
+
+
+def _thinned(front: NDArray[np.int64], price: Any, points: int) -> NDArray[np.int64]:
+    """At most so many points of a front, evenly in the logarithm of the price, both ends kept."""
+    if len(front) <= points:
+        return front
+    x = np.log(np.asarray(price, dtype=np.float64)[front])
+    aims = np.linspace(x[0], x[-1], points)
+    return np.asarray(front[np.unique(np.abs(x[None, :] - aims[:, None]).argmin(axis=1))])

@@ -1,0 +1,139 @@
+"""Shortest times as records and views: fronts, knees, what binds, clusters side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from planner.hardware import Cluster
+from planner.plans.assumptions import Assumptions
+from planner.plans.fastest import Fastest
+from planner.plans.goal import Goal
+from planner.report.records import estimate_record
+from planner.report.tables import layout_text, plain_table
+from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
+from planner.units import DAY, format_seconds
+
+__all__ = ["fastest_record", "fastest_view", "side_by_side_view"]
+
+KWH = 3.6e6
+
+
+def _point(found: Fastest, i: int, cluster: Cluster) -> dict[str, Any]:
+    run = found.run
+    return {
+        "gpus": int(run.gpus[i]),
+        "days": float(run.wall_s[i]) / DAY,
+        "global_batch": int(found.estimate.layouts.global_batch[i]),
+        "tokens": float(run.tokens[i]),
+        "steps": float(run.steps[i]),
+        "goodput": float(run.goodput[i]),
+        "gpu_hours": float(run.gpu_hours[i]),
+        "cost_usd": finite(float(run.cost_usd[i])),
+        "energy_kwh": float(run.energy_j[i]) / KWH,
+        "layout": estimate_record(found.estimate, i, cluster),
+    }
+
+
+def fastest_record(
+    found: Fastest, goal: Goal, assumptions: Assumptions, cluster: Cluster, seq_len: int
+) -> dict[str, Any]:
+    """One search: the shortest time, both fronts with their knees, what binds at each point."""
+    by_gpus = [
+        _point(found, int(i), cluster) | {"binding": b.name, "gain_if_relaxed_twofold": b.gain}
+        for i, b in zip(found.by_gpus, found.binding, strict=True)
+    ]
+    return {
+        "cluster": cluster.name,
+        "network": cluster.network.name,
+        "gpus_per_node": cluster.gpus_per_node,
+        "strategy": found.strategy,
+        "searched": found.searched,
+        "goal": goal_record(goal, seq_len),
+        "shortest": by_gpus[-1],
+        "time_against_gpus": by_gpus,
+        "knee_gpus": by_gpus[found.knee_gpus]["gpus"],
+        "time_against_cost": [_point(found, int(i), cluster) for i in found.by_cost],
+        "knee_cost_gpu_hours": float(found.run.gpu_hours[found.by_cost[found.knee_cost]]),
+        "assumptions": assumptions_record(assumptions),
+    }
+
+
+def _by_gpus(found: Fastest) -> RenderableType:
+    """The front of time against accelerators, the knee marked."""
+    table = plain_table("GPUs", "time", "goodput", "batch", "MFU", "layout", "what binds", numbers=(0, 1, 2, 3, 4))
+    run, x = found.run, found.estimate
+    for place, (i, b) in enumerate(zip(found.by_gpus, found.binding, strict=True)):
+        knee = place == found.knee_gpus
+        gain = f"{b.name} ({b.gain:.0%})" if b.name != "compute" else b.name
+        table.add_row(
+            f"{int(run.gpus[i]):,}", format_seconds(float(run.wall_s[i])), f"{run.goodput[i]:.0%}",
+            f"{int(x.layouts.global_batch[i]):,}", f"{x.mfu[i]:.0%}", layout_text(x.layouts.row(int(i))),
+            gain + (" <- knee" if knee else ""), style="bold" if knee else "",
+        )  # fmt: skip
+    return table
+
+
+def _by_cost(found: Fastest) -> RenderableType:
+    """The front of time against money, or GPU-hours where there is no price."""
+    priced = not np.isnan(found.run.cost_usd).all()
+    table = plain_table("USD" if priced else "GPU-hours", "time", "GPUs", "batch", "", numbers=(0, 1, 2, 3))
+    for place, i in enumerate(found.by_cost):
+        price = float((found.run.cost_usd if priced else found.run.gpu_hours)[i])
+        table.add_row(
+            count_text(price), format_seconds(float(found.run.wall_s[i])), f"{int(found.run.gpus[i]):,}",
+            f"{int(found.estimate.layouts.global_batch[i]):,}", "<- knee" if place == found.knee_cost else "",
+        )  # fmt: skip
+    return table
+
+
+def fastest_view(
+    found: Fastest, goal: Goal, assumptions: Assumptions, cluster: Cluster, seq_len: int
+) -> RenderableType:
+    """The shortest time first, then the fronts, the laws and every assumption."""
+    i, run = found.best, found.run
+    cost = float(run.cost_usd[i])
+    money = "" if np.isnan(cost) else f", {count_text(cost)} USD"
+    return Group(
+        Text(
+            f"Shortest time: {format_seconds(float(run.wall_s[i]))} on {int(run.gpus[i]):,} GPUs, batch "
+            f"{int(found.estimate.layouts.global_batch[i]):,}, {count_text(float(run.gpu_hours[i]))} GPU-hours{money}",
+            style="bold",
+        ),
+        f"  {layout_text(found.estimate.layouts.row(i))}",
+        f"  {found.searched:,} combinations of GPUs, batch and layout searched ({found.strategy})",
+        "",
+        Text("Time against GPUs", style="bold"),
+        _by_gpus(found),
+        "  what binds: relaxed twofold it shortens the time by the share shown, more than any other; "
+        "compute: none by 2 %",
+        "",
+        Text("Time against cost", style="bold"),
+        _by_cost(found),
+        "",
+        Text("Laws", style="bold"),
+        *goal_lines(goal, seq_len),
+        "",
+        assumption_lines(assumptions),
+    )
+
+
+def side_by_side_view(rows: list[tuple[str, str, Fastest | str]]) -> RenderableType:
+    """Searches beside each other: cluster, strategy, and the result or why there is none."""
+    table = plain_table(
+        "cluster", "strategy", "shortest", "GPUs", "knee", "GPUs", "binds at the shortest", numbers=(2, 3, 4, 5)
+    )
+    for cluster, plan, found in rows:
+        if isinstance(found, str):
+            table.add_row(cluster, plan, "none", "", "", "", found)
+            continue
+        run, knee = found.run, found.by_gpus[found.knee_gpus]
+        last = found.binding[-1]
+        table.add_row(
+            cluster, plan, format_seconds(float(run.wall_s[found.best])), f"{int(run.gpus[found.best]):,}",
+            format_seconds(float(run.wall_s[knee])), f"{int(run.gpus[knee]):,}", f"{last.name} ({last.gain:.0%})",
+        )  # fmt: skip
+    return table
