@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from planner.cli import clusters, estimate, models, recommend, time, train, validate
+from planner.cli import clusters, estimate, fastest, models, recommend, time, train, validate
 from planner.errors import PlannerError
 
 __all__ = ["app", "main"]
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("recommend")(recommend.command)
 app.command("estimate")(estimate.command)
 app.command("time")(time.command)
+app.command("fastest")(fastest.command)
 app.command("validate")(validate.command)
 app.command("models")(models.command)
 app.command("clusters")(clusters.command)

@@ -206,12 +206,14 @@ def plan_fastest(
             f"nothing trains {model.name} on at most {max_gpus} GPUs of {cluster.name} by {plan.name}{least}: "
             f"give more GPUs{' or money' if least else ''}"
         )
-    by_gpus = _thinned(pareto_front(wall, result.layouts.gpus), result.layouts.gpus, points)
-    by_cost = _thinned(pareto_front(wall, price), price, points)
+    gpus = result.layouts.gpus
+    (by_gpus, knee_gpus), (by_cost, knee_cost) = (
+        _thinned(pareto_front(wall, along), along, wall, price, points) for along in (gpus, price)
+    )
     return Fastest(
         strategy=plan.name, estimate=result, run=run, searched=len(first) + len(second), best=int(by_gpus[-1]),
-        by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee(wall[by_gpus], result.layouts.gpus[by_gpus]),
-        knee_cost=knee(wall[by_cost], price[by_cost]), binding=_bindings(q, result, wall, by_gpus),
+        by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee_gpus, knee_cost=knee_cost,
+        binding=_bindings(q, result, wall, by_gpus),
     )  # fmt: skip
 
 
@@ -227,10 +229,14 @@ def _promising(q: _Question, rough: Estimate) -> NDArray[np.int64]:
     return np.unique(np.concatenate(keep))
 
 
-def _thinned(front: NDArray[np.int64], price: Any, points: int) -> NDArray[np.int64]:
-    """At most so many points of a front, evenly in the logarithm of the price, both ends kept."""
+def _thinned(
+    front: NDArray[np.int64], along: Any, wall: Array, price: Array, points: int
+) -> tuple[NDArray[np.int64], int]:
+    """About so many points of a front, evenly in the logarithm of `along`, with both ends and its knee, and that."""
+    bend = knee(wall[front], price[front])
     if len(front) <= points:
-        return front
-    x = np.log(np.asarray(price, dtype=np.float64)[front])
+        return front, bend
+    x = np.log(np.asarray(along, dtype=np.float64)[front])
     aims = np.linspace(x[0], x[-1], points)
-    return np.asarray(front[np.unique(np.abs(x[None, :] - aims[:, None]).argmin(axis=1))])
+    kept = np.unique(np.r_[np.abs(x[None, :] - aims[:, None]).argmin(axis=1), bend])
+    return front[kept], int(np.searchsorted(kept, bend))

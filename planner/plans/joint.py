@@ -220,8 +220,9 @@ def fine(model: Transformer, cluster: Cluster, layouts: Layouts, space: Space, b
     n, tables = len(layouts), []
     size = (layouts.tp * layouts.pp * layouts.cp)[:, None]
     dp = np.maximum(np.rint(layouts.dp[:, None] * factor), 1).astype(np.int64)
-    dp = _whole_nodes(dp, size, cluster.gpus_per_node)
-    unit = cluster.gpus_per_node // np.gcd(size, cluster.gpus_per_node)
+    node = cluster.gpus_per_node
+    dp = _whole_nodes(dp, size, node)
+    unit = node // np.gcd(size, node) if space.max_gpus >= node else 1
     dp = np.concatenate([dp, np.maximum(space.max_gpus // (size * unit), 1) * unit], axis=1)
     aims = [layouts.global_batch[:, None] * f + 0 * dp for f in (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)]
     aims += [np.full_like(dp, b, dtype=np.float64) for b in (*batches, space.most_batch)]
