@@ -20,7 +20,7 @@ from planner.layouts import Layouts, Precision
 from planner.models import Transformer
 from planner.models.flops import step_flops
 from planner.schedules import Loads, get_schedule
-from planner.step_costs import StepCosts, data_comm, key_ranks, pipeline, step_costs
+from planner.step_costs import StepCosts, data_comm, end_shares, key_ranks, pipeline, step_costs
 
 __all__ = ["Estimate", "StepTime", "estimate"]
 
@@ -107,22 +107,22 @@ def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
     quarter = costs.traffic.ends_s / 4.0
 
-    def rank(layers: Array, first: Any, last: Any) -> tuple[Array, Array, Array]:
-        forward = layers * layer.forward_s + send + (1.0 * first + last) * quarter
-        backward = layers * layer.backward_s + send + (1.0 * first + last) * quarter
+    def rank(layers: Any, first: Any, last: Any) -> tuple[Array, Array, Array]:
+        forward = layers * layer.forward_s + send + (first + last) * quarter
+        backward = layers * layer.backward_s + send + (first + last) * quarter
         forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
         backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
         # The head's gradient is two equal products, one of them the weight's.
         weights = layers * weight + last * ends.head_backward_s / 2.0
         return forward, backward - weights, weights
 
-    stages, one = costs.stages, layouts.pp == 1
+    stages, shares = costs.stages, end_shares(layouts)
     return Loads(
-        first=rank(stages.first, 1.0, one),
+        first=rank(stages.first, shares[0], shares[1]),
         more=rank(stages.more, 0.0, 0.0),
         num_more=stages.num_more,
         less=rank(stages.less, 0.0, 0.0),
-        last=rank(stages.last, 0.0, 1.0),
+        last=rank(stages.last, shares[2], shares[3]),
     )
 
 

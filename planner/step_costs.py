@@ -15,6 +15,7 @@ from planner.costs.ends import EndsCost, ends_cost
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost, layer_cost
 from planner.costs.memory import rank_parameters
+from planner.costs.network import send_s
 from planner.costs.optimizer import optimizer_s
 from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, data_traffic, traffic
@@ -23,7 +24,17 @@ from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 from planner.schedules import Pipeline, get_schedule
 
-__all__ = ["DataComm", "LayerTime", "Rank", "StepCosts", "data_comm", "key_ranks", "pipeline", "step_costs"]
+__all__ = [
+    "DataComm",
+    "LayerTime",
+    "Rank",
+    "StepCosts",
+    "data_comm",
+    "end_shares",
+    "key_ranks",
+    "pipeline",
+    "step_costs",
+]
 
 Array = NDArray[np.float64]
 
@@ -110,9 +121,18 @@ def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traff
     )
 
 
+def end_shares(layouts: Layouts) -> Array:
+    """Shares of the embedding and of the head on the first rank, and of both on the last, shape (4, n)."""
+    by_schedule = np.array([np.ravel(get_schedule(name).end_shares()) for name in layouts.schedule_names])
+    return np.asarray(np.where(layouts.pp == 1, 1.0, by_schedule[layouts.schedule].T))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """A rank that may be the fullest: its number, layers, and where it holds the embedding and the head; (n,)."""
+    """A rank that may be the fullest: its number, layers, and shares of the embedding and the head; (n,).
+
+    With copies of the weights, layers and shares are those of one copy.
+    """
 
     number: Any
     layers: Array
@@ -122,14 +142,13 @@ class Rank:
 
 def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     """The first rank, the one behind it (of the ranks between the ends the fullest), and the last."""
-    one = layouts.pp == 1
-    yes, no = np.ones(len(layouts), dtype=bool), np.zeros(len(layouts), dtype=bool)
+    shares = end_shares(layouts)
     middle = np.where(stages.num_more > 0, stages.more, stages.less) * (layouts.pp > 2)
-    last = np.where(one, stages.first, stages.last)
+    last = np.where(layouts.pp == 1, stages.first, stages.last)
     return [
-        Rank(number=0, layers=stages.first, first=yes, last=one),
-        Rank(number=np.minimum(1, layouts.pp - 1), layers=middle, first=no, last=no),
-        Rank(number=layouts.pp - 1, layers=last, first=one, last=yes),
+        Rank(number=0, layers=stages.first, first=shares[0], last=shares[1]),
+        Rank(number=np.minimum(1, layouts.pp - 1), layers=middle, first=0.0, last=0.0),
+        Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3]),
     ]
 
 
@@ -186,10 +205,14 @@ def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layou
     layer = layer_time(framework, layouts, cost, t)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
-    stages = split_layers(layouts, model.num_layers, e, g)
+    shares = end_shares(layouts)
+    stages = split_layers(layouts, model.num_layers, shares[0] * e + shares[1] * g, shares[2] * e + shares[3] * g)
     ranks = [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in key_ranks(layouts, stages)]
     busiest = np.maximum.reduce([r.total for r in ranks])
-    reduce, gather = data_traffic(cluster, framework, layouts, busiest, expert_share)
+    copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])[layouts.schedule]
+    reduce, gather = data_traffic(cluster, framework, layouts, copies * busiest, expert_share)
+    # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
+    reduce = reduce + np.where(copies > 1, 2.0 * send_s(cluster, layouts, busiest * framework.gradient_bytes), 0.0)
     shards = np.where(layouts.zero > 0, layouts.dp * layouts.cp, 1)
     return StepCosts(
         device=device,
@@ -201,6 +224,6 @@ def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layou
         reduce_s=reduce,
         gather_s=gather,
         send_s=t.send_s * (1.0 - framework.overlap_pipeline),
-        update_s=optimizer_s(device, cluster, framework, layouts, busiest, busiest / shards),
+        update_s=copies * optimizer_s(device, cluster, framework, layouts, busiest, busiest / shards),
         busiest_params=busiest,
     )

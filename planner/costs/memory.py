@@ -53,7 +53,7 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: An
     dense = layers * (average - all_experts) / layouts.tp
     table = padded_vocab(model, layouts) * model.hidden / layouts.tp
     dense = dense + first * (table + np.asarray(model.max_positions) * model.hidden)
-    own_copy = ~np.asarray(model.tied) | (layouts.pp > 1)
+    own_copy = ~np.asarray(model.tied) | (np.asarray(first) < last)
     dense = dense + last * (model.hidden + table * own_copy)
     experts = layers * all_experts / (layouts.tp * layouts.ep)
     return RankParameters(dense=np.asarray(dense, dtype=np.float64), experts=np.asarray(experts, dtype=np.float64))
@@ -150,10 +150,12 @@ def weight_grad_share(device: Device, model: Transformer, layouts: Layouts) -> A
     """What a split backward keeps from input to weight gradient, over what a forward saved, shape (n,).
 
     Inputs and output gradients of all linear products: for GPT 32 s b h bytes a layer (Qi et al. 2023,
-    arXiv 2401.10241, section 2.2). Above 1 where activations are recomputed.
+    arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards.
     """
     products = [(1.0, c, d, n) for c, d, n in attention_products(model, layouts)] + mlp_products(model, layouts)
     per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in products)
+    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    per_token = per_token - sum(rows * n for rows, _, _, n in products) * model.hidden * (1.0 - 1.0 / shared)
     kept = local_tokens(model, layouts) * per_token * device.element_bytes
     return np.asarray(kept / saved_bytes(device, model, layouts)[0])
 
@@ -173,7 +175,7 @@ def rank_memory(
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
 
-    first, last: boolean arrays, where the rank holds the embedding and the head. copies: of all states, where
+    first, last: shares of the embedding and of the head that the rank holds. copies: of all states, where
     micro-batches enter the pipeline from both ends; versions: of the parameters alone, for asynchronous schedules.
 
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments

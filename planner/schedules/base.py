@@ -150,6 +150,15 @@ class Schedule(ABC):
         down = s % (2 * p)
         return np.asarray(np.where(down < p, down, 2 * p - 1 - down), dtype=np.int64)
 
+    def end_shares(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """How much of the embedding and of the head lies on the first rank, and on the last one.
+
+        A V brings both to the first rank; entered from both ends, each end has half the micro-batches of each.
+        """
+        if self.copies > 1:
+            return (0.5, 0.5), (0.5, 0.5)
+        return ((1.0, 0.0), (0.0, 1.0)) if self.looped_placement else ((1.0, 1.0), (0.0, 0.0))
+
     def steps_order(self, pipe: Pipeline, steps: int) -> Order:
         """The operations of several steps on end; step t's micro-batches are t m to t m + m - 1."""
         one = self.order(pipe)

@@ -8,7 +8,7 @@ stages both give the same step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +42,14 @@ class StageLoads:
 class StepSimulation:
     """A simulated step: the schedule's timeline and what surrounds it, by rank, seconds of shape (p,).
 
+    steps: how many the timeline shows, more than one where the pipeline is never drained.
     gather_end_s: when a rank's first forward may start; reduce_start_s, reduce_end_s: its gradients' reduction;
     update_end_s: its update. held_bytes: activations after each operation's start, (n,); static_bytes: the rest, (p,).
     """
 
     schedule: Schedule
     pipe: Pipeline
+    steps: int
     loads: StageLoads
     timeline: Timeline
     gather_s: Array
@@ -67,15 +69,15 @@ class StepSimulation:
 
     @property
     def exposed_comm_s(self) -> Array:
-        """Seconds that each rank waits for its data-parallel collectives alone, shape (p,)."""
-        after = self.update_start_s - self.timeline.end_s[self.timeline.order.start[1:] - 1]
+        """Seconds that each rank waits for its own data-parallel collectives, shape (p,)."""
+        after = self.reduce_end_s - self.timeline.end_s[self.timeline.order.start[1:] - 1]
         return self.gather_s - self.gather_hidden_s + np.maximum(after, 0.0)
 
     @property
     def idle_s(self) -> Array:
         """Seconds of the step in which a rank neither computes nor waits for a collective, shape (p,)."""
         update = self.update_end_s - self.update_start_s
-        return self.step_time_s - self.timeline.busy_s - self.exposed_comm_s - update
+        return self.step_time_s - self.timeline.busy_s / self.steps - self.exposed_comm_s - update
 
 
 def stage_loads(model: Transformer, layouts: Layouts, costs: StepCosts, stages: int) -> StageLoads:
@@ -118,10 +120,40 @@ def simulate(
     sizes = (layouts.pp, layouts.micro_batches, layouts.virtual_stages, layouts.sequence_slices)
     p, m, v, k = (int(x[0]) for x in sizes)
     pipe = Pipeline(p=p, m=m, v=v, k=k)
-    order = order or schedule.order(pipe)
+    if schedule.steady and order is None:
+        return _steady(model, cluster, framework, layouts, schedule, pipe)
+    return _one_order(model, cluster, framework, layouts, schedule, pipe, order or schedule.order(pipe), steps=1)
+
+
+def _steady(
+    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, schedule: Schedule, pipe: Pipeline
+) -> StepSimulation:
+    """A schedule that is never drained: the period that one more step adds, on the timeline of several."""
+    steps = 2 + -(-pipe.p // pipe.m)
+    shorter, longer = (
+        _one_order(model, cluster, framework, layouts, schedule, pipe, schedule.steps_order(pipe, n), steps=n)
+        for n in (steps, steps + 1)
+    )
+    collectives = float((longer.exposed_comm_s + longer.update_end_s - longer.update_start_s).max())
+    period = longer.timeline.makespan_s - shorter.timeline.makespan_s
+    return replace(longer, step_time_s=period + collectives)
+
+
+def _one_order(
+    model: Transformer,
+    cluster: Cluster,
+    framework: Framework,
+    layouts: Layouts,
+    schedule: Schedule,
+    pipe: Pipeline,
+    order: Order,
+    steps: int,
+) -> StepSimulation:
+    """The timeline of an order of so many steps."""
+    p, k = pipe.p, pipe.k
     costs = step_costs(model, cluster, framework, layouts)
     loads = stage_loads(model, layouts, costs, int(order.stage.max()) + 1)
-    ranks = _ranks(order, loads)
+    ranks = _ranks(order, loads, schedule.copies)
     params = rank_parameters(model, layouts, ranks.layers, ranks.first, ranks.last).total
     share = params / costs.busiest_params
     forward, backward = ranks.layers * costs.layer.forward_s, ranks.layers * costs.layer.backward_s
@@ -133,7 +165,7 @@ def simulate(
     done = timeline.end_s[order.start[1:] - 1]
     reduce = share * data.reduce_s
     reduce_start = done - np.minimum(data.reduce_hidden_s, reduce)
-    reduce_end = reduce_start + reduce + np.where(ranks.first | ranks.last, costs.traffic.tied_s, 0.0)
+    reduce_end = reduce_start + reduce + np.where(ranks.first + ranks.last > 0, costs.traffic.tied_s, 0.0)
     # The norm of all gradients joins the ranks before the update, unless they validate afterwards.
     ready = reduce_end if schedule.unsynchronised_end else np.full(p, reduce_end.max())
     finish = ready + share * costs.update_s
@@ -147,7 +179,8 @@ def simulate(
         last=ranks.last, copies=schedule.copies, versions=schedule.weight_versions(pipe, np.arange(p)),
     ).total_bytes  # fmt: skip
     return StepSimulation(
-        schedule=schedule, pipe=pipe, loads=loads, timeline=timeline, gather_s=gather, gather_hidden_s=gather - shown,
+        schedule=schedule, pipe=pipe, steps=steps, loads=loads, timeline=timeline, gather_s=gather,
+        gather_hidden_s=gather - shown,
         reduce_start_s=reduce_start, reduce_end_s=reduce_end, update_start_s=ready, update_end_s=finish,
         held_bytes=timeline.held(lambda stage: stage_bytes[stage], share_kept), static_bytes=static,
         step_time_s=float((finish - begin).max()) if schedule.unsynchronised_end else float(finish.max()),
@@ -156,15 +189,15 @@ def simulate(
 
 @dataclass(frozen=True, kw_only=True)
 class _Ranks:
-    """Layers that each rank holds, and whether it holds the embedding and the head; shape (p,)."""
+    """Layers that each rank holds of one copy of the weights, and its shares of embedding and head; shape (p,)."""
 
     layers: Array
-    first: NDArray[np.bool_]
-    last: NDArray[np.bool_]
+    first: Array
+    last: Array
 
 
-def _ranks(order: Order, loads: StageLoads) -> _Ranks:
+def _ranks(order: Order, loads: StageLoads, copies: int) -> _Ranks:
     stages = len(loads.layers)
-    holds = np.zeros((order.ranks, stages), dtype=bool)
-    holds[order.rank, order.stage] = True
-    return _Ranks(layers=holds @ loads.layers.astype(np.float64), first=holds[:, 0], last=holds[:, -1])
+    holds = np.zeros((order.ranks, stages))
+    holds[order.rank, order.stage] = 1.0 / copies
+    return _Ranks(layers=holds @ loads.layers, first=holds[:, 0], last=holds[:, -1])
