@@ -3,7 +3,9 @@
 from planner.errors import UnknownNameError
 from planner.schedules.asynchronous import PipeDream, SpecTrain, TwoBufferedWeights, XPipe
 from planner.schedules.base import Loads, Operation, Order, Pipeline, Rule, Schedule
+from planner.schedules.bitpipe import BitPipe
 from planner.schedules.breadth_first import BreadthFirst, Layered, Modular
+from planner.schedules.chimera import Chimera
 from planner.schedules.controllable_memory import VHalf, VMin
 from planner.schedules.dualpipe import DualPipe, DualPipeV
 from planner.schedules.gpipe import GPipe, TeraPipe
@@ -31,6 +33,8 @@ SCHEDULES: dict[str, Schedule] = {
         ZeroBubbleV(),
         VHalf(),
         VMin(),
+        Chimera(),
+        BitPipe(),
         DualPipe(),
         DualPipeV(),
         TwoBufferedWeights(),

@@ -1,0 +1,120 @@
+"""BitPipe (Wu et al. 2024, arXiv 2410.19367): two V-shaped interleaved pipelines in opposite directions.
+
+Two copies of the model, four chunks a rank. Even micro-batches go down the V (stages r and 2p - 1 - r of rank r), odd
+ones the same from the other end (stages p - 1 - r and p + r). Where a V turns, the copy is local.
+
+rank 0  0F0 1F1 2F1 3F0 3B0 2B1 1B1 0B0     (p = 2, m = 2)
+rank 1  0F1 1F0 2F0 3F1 3B1 2B0 1B0 0B1
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.schedules.base import Array, Operation, Order, Pipeline, Rule, Schedule
+
+Pass = tuple[int, int]
+"""A chunk's micro-batch: (chunk 0 to 3, its place among that chunk's)."""
+
+
+class BitPipe(Schedule):
+    """Chimera's two directions with interleaved stages: half of Chimera's bubble for twice its messages."""
+
+    name = "bitpipe"
+    source = "Wu et al. 2024, arXiv 2410.19367; order read in its repository"
+    copies = 2
+    chunks = 2
+
+    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+        """With odd p the directions would meet; units are whole."""
+        return [
+            Rule(text=f"{self.name} needs an even pp", broken=np.asarray(np.asarray(pipe.p) % 2 != 0)),
+            Rule(
+                text=f"{self.name} needs a number of micro-batches divisible by pp",
+                broken=np.asarray(np.asarray(pipe.m) % pipe.p != 0),
+            ),
+        ]
+
+    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> NDArray[np.int64]:
+        """Stages r and 2p - 1 - r lie on rank r for even micro-batches, on rank p - 1 - r for odd ones."""
+        p, s = np.asarray(pipe.p), np.asarray(stage)
+        down = np.where(s < p, s, 2 * p - 1 - s)
+        return np.asarray(np.where(np.asarray(micro_batch) % 2 == 0, down, p - 1 - down), dtype=np.int64)
+
+    def order(self, pipe: Pipeline) -> Order:
+        """p + p/2 + min(r, p - 1 - r) forwards, then unit by unit forwards and backwards in turn."""
+        p, m = pipe.p, pipe.m
+        rows = []
+        for r in range(p):
+            stage = (r, p - 1 - r, 2 * p - 1 - r, p + r)
+
+            def operation(kind: str, at: Pass, stage: tuple[int, ...] = stage) -> Operation:
+                return Operation(stage[at[0]], kind, 2 * at[1] + at[0] % 2)
+
+            forwards = [operation("F", at) for unit in range(m // p) for at in _forwards(p, r, unit)]
+            backwards = [operation("B", at) for unit in range(m // p) for at in _backwards(p, r, unit)]
+            rows.append(_weave(forwards, backwards, p, r, m // p))
+        return Order.of_rows(rows)
+
+    def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
+        """(p - 2)(max(F, B) + (m/p - 1)|F - B|)/2, half of Chimera's; for all F and B, found by simulation."""
+        B = I + W
+        longer, gap = np.maximum(F, B), np.abs(F - B)
+        return np.asarray((np.asarray(pipe.p) - 2) * (longer + (np.asarray(pipe.m) / pipe.p - 1) * gap) / 2)
+
+    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
+        """3p/4 + 1/2 at the ends, half more for each rank towards the middle, up to p."""
+        p = np.asarray(pipe.p)
+        return np.asarray(3 * p / 4 + 0.5 + np.minimum(rank, p - 1 - rank) / 2 + 0.0 * np.asarray(pipe.m))
+
+
+def _weave(forwards: list[Operation], backwards: list[Operation], p: int, r: int, units: int) -> list[Operation]:
+    """Forwards and backwards of a rank in turn, unit by unit; a unit has 2p of each."""
+    forward, backward = iter(forwards), iter(backwards)
+    w = p + p // 2 + min(r, p - 1 - r)
+    u = 2 * p - w
+    plan = "F" * w
+    for _ in range(units - 1):
+        plan += "FB" * u + "B" * (w - u + 1) + "FB" * (u - 1) + "F" * (w - u + 1)
+    plan += "FB" * u
+    row = [next(forward if kind == "F" else backward) for kind in plan]
+    return row + list(backward)
+
+
+def _forwards(p: int, r: int, unit: int) -> list[Pass]:
+    """The order of a unit's forwards on rank r."""
+    return _blend(p, r, unit, (0, 1, 3, 2))
+
+
+def _backwards(p: int, r: int, unit: int) -> list[Pass]:
+    """The order of a unit's backwards: the forwards', deep chunks first."""
+    return _blend(p, r, unit, (2, 3, 1, 0))
+
+
+def _blend(p: int, r: int, unit: int, chunks: tuple[int, int, int, int]) -> list[Pass]:
+    half = p // 2
+    h = r // half
+    ni = half - r if r < half else r - half + 1
+    near, far = h, 1 - h
+    # Chunks of this half's own direction and of the other: shallow and deep.
+    own_shallow, other_shallow, other_deep, own_deep = near, far, 3 - near, 2 + near
+    if chunks[0] == 2:
+        own_shallow, other_shallow, other_deep, own_deep = own_deep, other_deep, other_shallow, own_shallow
+
+    def at(chunk: int, i: int) -> Pass:
+        return chunk, unit * half + i
+
+    rest = half - ni
+    return list(
+        chain(
+            (at(own_shallow, i) for i in range(ni)),
+            chain.from_iterable((at(other_shallow, i), at(own_shallow, i + ni)) for i in range(rest)),
+            chain.from_iterable((at(other_shallow, i + rest), at(other_deep, i)) for i in range(ni)),
+            chain.from_iterable((at(own_deep, i), at(other_deep, i + ni)) for i in range(rest)),
+            (at(own_deep, i + rest) for i in range(ni)),
+        )
+    )
