@@ -26,7 +26,9 @@ def test_reads_runs_and_writes_the_same(path: Path) -> None:
     assert [line.split(",") for line in schedule_csv(order).splitlines()] == cells
 
 
-@pytest.mark.parametrize(("file", "name"), [("Interleaved1F1B", "interleaved"), ("ZBVZeroBubble", "zb-v")])
+@pytest.mark.parametrize(
+    ("file", "name"), [("Interleaved1F1B", "interleaved"), ("ZBVZeroBubble", "zb-v"), ("DualPipeV", "dualpipev")]
+)
 def test_ours_is_theirs(file: str, name: str) -> None:
     theirs = read_schedule(Path(__file__).parent / "pytorch" / f"{file}.csv")
     assert get_schedule(name).order(Pipeline(p=4, m=8, v=2)).rows() == theirs.rows()
