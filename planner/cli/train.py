@@ -14,6 +14,7 @@ from planner.errors import FileFormatError, InputError, LayoutError, PlannerErro
 
 if TYPE_CHECKING:
     from planner.models import Transformer
+    from planner.schedules import Schedule
     from planner.trainer.loop import Measured, Progress, Training
 
 Override = Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")]
@@ -115,13 +116,15 @@ def _task(
 
     from planner.layouts import Recompute, choice
     from planner.models import load_model
+    from planner.schedules import get_schedule
     from planner.trainer.worker import Task
 
     if precision not in ("fp32", "fp64"):
         raise InputError(f"precision is {precision!r}; allowed: fp32, fp64")
     if row["cp"] > 1 or row["ep"] > 1:
         raise LayoutError(f"cp is {row['cp']}, ep is {row['ep']}; the trainer runs plans with both 1: set them in it")
-    rows, m = _rows(row, micro_batches)
+    schedule = get_schedule(row["schedule"])
+    rows, m = _rows(schedule, row, micro_batches)
     stages = 1 + max(op.stage for rank in rows for op in rank)
     shape = _shape(load_model(name), scale, row["tp"], stages, row["sequence_slices"])
     k = row["sequence_slices"]
@@ -130,6 +133,7 @@ def _task(
         recompute=choice(Recompute, row["recompute"]), sequence_parallel=row["sequence_parallel"],
         bounds=tuple(shape.seq_len * i // k for i in range(k + 1)),
         dtype=np.float64 if precision == "fp64" else np.float32, seed=seed, clip=clip,
+        layer_at_a_time=schedule.layer_at_a_time,
     )  # fmt: skip
 
 
@@ -141,14 +145,12 @@ def _shape(model: Transformer, scale: str, tp: int, stages: int, slices: int) ->
     return model if scale == "full" else scaled_model(model, scale, tp, stages, slices)
 
 
-def _rows(row: dict[str, Any], chosen: int | None) -> tuple[Any, int]:
+def _rows(schedule: Schedule, row: dict[str, Any], chosen: int | None) -> tuple[Any, int]:
     """The schedule's operations, and micro-batches a step: the plan's, or the fewest legal ones from 2 pp on."""
     import numpy as np
 
-    from planner.schedules import get_schedule
     from planner.schedules.base import Pipeline
 
-    schedule = get_schedule(row["schedule"])
     if not schedule.synchronous:
         raise LayoutError(f"schedule is {schedule.name}, an asynchronous one, which the trainer doesn't run yet")
     planned = max(row["global_batch"] // (row["micro_batch"] * row["dp"]), 1)

@@ -10,6 +10,7 @@ Shapes: m micro-batches, b sequences each, S tokens a sequence, s tokens of this
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -23,7 +24,7 @@ from planner.trainer.mesh import Mesh
 from planner.trainer.stage import Stage, add_gradients
 from planner.trainer.store import Store
 
-__all__ = ["Batch", "Event", "Executor", "Live", "Operation"]
+__all__ = ["Batch", "Event", "Executor", "Hooks", "Live", "Operation"]
 
 
 class Operation(Protocol):
@@ -104,13 +105,24 @@ class _State:
     bytes_of: dict[Key, int] = field(default_factory=dict)
     keys_values: dict[tuple[int, int], dict[int, KeysValues]] = field(default_factory=dict)
     local: dict[int, Array] = field(default_factory=dict)
-    loss: float = 0.0
+    losses: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+
+
+class Hooks:
+    """What happens around operations besides running them: by default nothing."""
+
+    def before(self, here: Operation) -> None:
+        """Called before an operation starts, its input at hand."""
+
+    def after(self, here: Operation) -> None:
+        """Called when it has ended."""
 
 
 class Executor:
     """Runs one rank's row of a schedule.
 
     rows: the whole schedule, one row a pipeline rank. bounds: where slices start, and the end: 0, ..., S.
+    layer_at_a_time: operations of one stage in a row share one gather of parameters and one scatter of gradients.
     """
 
     def __init__(
@@ -123,9 +135,11 @@ class Executor:
         store: Store,
         rows: Sequence[Sequence[Operation]],
         bounds: Sequence[int],
+        layer_at_a_time: bool = False,
     ) -> None:
         self.communicator, self.mesh, self.setting, self.store = communicator, mesh, setting, store
         self.stages, self.row, self.bounds = stages, rows[mesh.p], list(bounds)
+        self.layer_at_a_time = layer_at_a_time
         self.where = rank_of_passes(rows)
         self.live = Live()
         self.events: list[Event] = []
@@ -139,27 +153,30 @@ class Executor:
                 f"sequence parallelism splits every slice over tp {region.size}; slices of {parts} tokens don't split"
             )
 
-    def run(self, batch: Batch) -> float:
-        """One step's forward and backward passes; returns this rank's part of the mean loss.
+    def run(self, batch: Batch, hooks: Hooks | None = None) -> dict[int, float]:
+        """One step's forward and backward passes; returns this rank's part of the mean loss by micro-batch.
 
         Gradients of this rank's operations are added to the store's; `Store.reduce_gradients` completes them.
         """
-        state = _State()
+        state, hooks = _State(), hooks or Hooks()
         for here, after in zip(self.row, [*self.row[1:], None], strict=True):
-            keep = after is not None and (after.stage, after.kind) == (here.stage, here.kind)
+            alike = after is not None and (after.stage, after.kind) == (here.stage, here.kind)
+            keep = self.layer_at_a_time and alike
             asked = time.perf_counter()
             x = self._input(here, batch, state)
             start = time.perf_counter()
+            hooks.before(here)
             if here.kind == "F":
                 self._forward(here, x, batch, state, keep)
             elif here.kind == "W":
                 self._weight_gradient(here, state, keep)
             else:
                 self._backward(here, x, state, keep)
+            hooks.after(here)
             now = time.perf_counter()
             self.events.append(Event(here.stage, here.kind, here.micro_batch, here.slice, asked, start, now))
         self.communicator.flush()
-        return state.loss
+        return dict(state.losses)
 
     def _forward(self, here: Operation, x: Array, batch: Batch, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
@@ -179,7 +196,7 @@ class Executor:
         state.bytes_of[key] = size
         self.live.change(1, 0, size)
         if y is None:
-            state.loss += float(part.loss)
+            state.losses[here.micro_batch] += float(part.loss)
         else:
             self._output(here, here.stage + 1, y, state)
 

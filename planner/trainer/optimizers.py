@@ -26,6 +26,10 @@ class Optimizer(ABC):
     def update(self, xp: Any, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
         """Change a unit's parameters in place; `step` counts from 1, `decays` is 1 where weight decay applies."""
 
+    @abstractmethod
+    def direction(self, xp: Any, name: str, step: int) -> Array:
+        """What the last update moved a unit's parameters by, per learning rate, shape (k,); weight decay left out."""
+
 
 @dataclass(kw_only=True)
 class SGD(Optimizer):
@@ -44,6 +48,10 @@ class SGD(Optimizer):
             v += g_k
             g_k = v
         w_k -= self.learning_rate * g_k
+
+    def direction(self, xp: Any, name: str, step: int) -> Array:
+        """The momentum; zero without one."""
+        return self.states[name]["v"] if name in self.states else 0.0
 
 
 @dataclass(kw_only=True)
@@ -68,9 +76,14 @@ class Adam(Optimizer):
         v += (1 - self.beta2) * (g_k * g_k)
         if self.weight_decay:
             w_k *= 1 - self.learning_rate * self.weight_decay * decays_k
-        root = xp.sqrt(v / (1 - self.beta2**step))
+        w_k -= self.learning_rate * self.direction(xp, name, step)
+
+    def direction(self, xp: Any, name: str, step: int) -> Array:
+        """m / (1 - beta1^t) over sqrt(v / (1 - beta2^t)) + eps."""
+        state = self.states[name]
+        root = xp.sqrt(state["v"] / (1 - self.beta2**step))
         root += self.eps
-        w_k -= (self.learning_rate / (1 - self.beta1**step)) * (m / root)
+        return state["m"] / (root * (1 - self.beta1**step))
 
 
 def make_optimizer(name: str, learning_rate: float, weight_decay: float) -> Optimizer:

@@ -7,9 +7,11 @@
 | 2 | whole | shard, scattered after each use | shard | all-gather parameters |
 | 3 | shard, gathered for each use | shard, scattered after each use | shard | nothing |
 
-Operations of one stage in a row share one gather and one scatter: so breadth-first schedules (layered gradient
-accumulation) gather each layer once a pass. Which unit is where: `Store.owned`. Shapes: n elements of a unit on one
-tensor-parallel rank, padded to a multiple of dp; k = n where this rank owns all of it, n / dp where it owns a shard.
+Where a schedule takes a layer at a time (breadth-first, layered gradient accumulation), operations of one stage in a
+row share one gather and one scatter: each layer is gathered once a pass, however many micro-batches there are.
+
+Shapes: n elements of a unit on one tensor-parallel rank, padded to a multiple of dp; k = n where this rank owns all
+of it, n / dp where it owns a shard.
 """
 
 from __future__ import annotations
@@ -126,6 +128,15 @@ class Store:
             if k:
                 front = self._gradients[name][:k]
                 front[...] = self.communicator.all_reduce(front, self.mesh.tensor)
+
+    @property
+    def versions(self) -> dict[str, Array]:
+        """The arrays that hold the parameters, for swapping in others; only where nothing is sharded."""
+        return self._parameters
+
+    def use(self, parameters: dict[str, Array]) -> None:
+        """Run on these parameters from now on."""
+        self._parameters = parameters
 
     def owned(self, name: str) -> tuple[Array, Array]:
         """The parameters that this rank steps, and their gradients, each of shape (k,)."""

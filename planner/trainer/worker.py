@@ -34,6 +34,7 @@ class Task:
 
     rows: the schedule, one row of operations a pipeline rank; layers_per_stage: by default an even split.
     bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.
+    layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
     """
 
     model: Transformer
@@ -49,6 +50,7 @@ class Task:
     dtype: Any = np.float32
     seed: int = 0
     clip: float = 0.0
+    layer_at_a_time: bool = False
 
     @property
     def pp(self) -> int:
@@ -142,6 +144,7 @@ class Worker:
             store=self.store,
             rows=task.rows,
             bounds=task.bounds or (0, task.model.seq_len),
+            layer_at_a_time=task.layer_at_a_time,
         )
         self.steps = 0
         self._weights = {name: self.store.weights(name) for name in units}
@@ -150,11 +153,14 @@ class Worker:
     def gradients(self, batch: Batch) -> float:
         """Forward and backward passes of one step, gradients complete in the store; the mean loss, on every rank."""
         self.store.clear_gradients()
-        loss = self.executor.run(batch)
+        loss = sum(self.executor.run(batch).values())
         self.store.reduce_gradients()
+        return float(self.over_replicas([loss])[0])
+
+    def over_replicas(self, values: Any) -> Any:
+        """Numbers that stages of all replicas hold parts of, summed, on every rank and on the host."""
         column = Group("loss", tuple(r for r in range(self.mesh.num_ranks) if r % self.mesh.tp == self.mesh.t))
-        total = self.communicator.all_reduce(self.communicator.xp.asarray([loss]), column)
-        return float(total[0])
+        return on_host(self.communicator.all_reduce(self.communicator.xp.asarray(values, dtype="float64"), column))
 
     def gradient_norm(self) -> float:
         """Euclidean norm of the whole gradient, every element counted once."""
@@ -175,15 +181,17 @@ class Worker:
                 f"the loss is {loss} and the gradient's norm {norm} in step {self.steps + 1}; "
                 f"try a lower learning rate than {self.optimizer.learning_rate}"
             )
-        shrink = min(1.0, self.task.clip / norm) if norm else 1.0
         self.steps += 1
-        for name in self._weights:
-            w, g = self.store.owned(name)
-            if shrink < 1.0:
-                g = g * shrink
-            self.optimizer.update(self.communicator.xp, name, w, g, self._decays[name], self.steps)
+        self.apply(self.steps, min(1.0, self.task.clip / norm) if norm else 1.0)
         self.store.publish()
         return loss
+
+    def apply(self, step: int, shrink: float = 1.0) -> None:
+        """The optimizer's change to what this rank owns, gradients shrunk by a factor; step counts from 1."""
+        for name, decays in self._decays.items():
+            w, g = self.store.owned(name)
+            g = g * shrink if shrink < 1.0 else g
+            self.optimizer.update(self.communicator.xp, name, w, g, decays, step)
 
     def whole(self, which: str = "gradients") -> dict[str, Array]:
         """The gradients (or `parameters`) of this rank's units as the model's own tensors, on the host."""

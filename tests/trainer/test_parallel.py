@@ -28,7 +28,7 @@ def plain(name: str) -> Outcome:
 def pipeline_of(name: str, p: int, m: int) -> Pipeline | None:
     """The smallest legal pipeline of a schedule on p ranks."""
     schedule = SCHEDULES[name]
-    for v in (1, 2, 4):
+    for v in (1, 2, 4, 8):
         for k in (1, 2):
             pipe = Pipeline(p=p, m=m, v=v, k=k)
             if p * v <= 8 and not any(np.any(rule.broken) for rule in schedule.rules(pipe)):
@@ -38,16 +38,28 @@ def pipeline_of(name: str, p: int, m: int) -> Pipeline | None:
 
 def task_of(model: str, name: str, pipe: Pipeline, **choices) -> Task:
     bounds = tuple(range(0, 8 + 1, 8 // pipe.k))
-    rows = SCHEDULES[name].order(pipe).rows()
-    return Task(model=MODELS[model], rows=rows, micro_batches=pipe.m, bounds=bounds, dtype=np.float64, **choices)
+    schedule = SCHEDULES[name]
+    return Task(
+        model=MODELS[model],
+        rows=schedule.order(pipe).rows(),
+        micro_batches=pipe.m,
+        bounds=bounds,
+        dtype=np.float64,
+        layer_at_a_time=schedule.layer_at_a_time,
+        **choices,
+    )
 
 
-@pytest.mark.parametrize("name", SYNCHRONOUS)
-@pytest.mark.parametrize(("p", "m"), [(2, 2), (2, 4), (4, 4), (4, 8)])
-def test_every_synchronous_schedule(name, p, m):
-    pipe = pipeline_of(name, p, m)
-    if pipe is None:
-        pytest.skip(f"{name} has no legal pipeline of {p} ranks and {m} micro-batches on 8 layers")
+SIZES = [(1, 4), (2, 2), (2, 4), (4, 4), (4, 8)]
+PIPELINES = [(n, pipe) for n in SYNCHRONOUS for p, m in SIZES if (pipe := pipeline_of(n, p, m)) is not None]
+
+
+def test_every_synchronous_schedule_is_among_the_pipelines():
+    assert {name for name, _ in PIPELINES} == set(SYNCHRONOUS)
+
+
+@pytest.mark.parametrize(("name", "pipe"), PIPELINES, ids=lambda x: x if isinstance(x, str) else f"p{x.p}m{x.m}")
+def test_every_synchronous_schedule(name, pipe):
     assert_same(run(task_of("llama", name, pipe), data(MODELS["llama"])), plain("llama"))
 
 
