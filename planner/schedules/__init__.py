@@ -9,6 +9,7 @@ from planner.schedules.chimera import Chimera
 from planner.schedules.controllable_memory import VHalf, VMin
 from planner.schedules.dualpipe import DualPipe, DualPipeV
 from planner.schedules.gpipe import GPipe, TeraPipe
+from planner.schedules.hanayo import Hanayo
 from planner.schedules.interleaved import Interleaved, Seq1F1BInterleaved
 from planner.schedules.one_f_one_b import OneFOneB, Seq1F1B
 from planner.schedules.zero_bubble import ZeroBubbleH1, ZeroBubbleH2
@@ -35,6 +36,7 @@ SCHEDULES: dict[str, Schedule] = {
         VMin(),
         Chimera(),
         BitPipe(),
+        Hanayo(),
         DualPipe(),
         DualPipeV(),
         TwoBufferedWeights(),

@@ -73,3 +73,33 @@ def test_v_half_and_v_min_equal_their_authors_generator(case):
     assert timeline.bubble_fraction(span=True) == pytest.approx(float(case["bubble_rate"]), abs=5e-6)
     assert timeline.peak(kept=1.0).max() / 2 == float(case["peak_micro_batches"])
     assert timeline.peak(kept=1.0).max() / 2 == {"v-half": (p + 2) // 2, "v-min": (p + 4) // 3}[case["schedule"]]
+
+
+@pytest.mark.parametrize("p", [4, 8])
+@pytest.mark.parametrize(("waves", "near"), [(2, 0.07), (4, 0.015)])
+def test_hanayo_is_near_its_paper_formula(p, waves, near):
+    # arXiv 2308.15762: (2P - 2)/(3PW + P - 1) for B = 2F, m = P. One wave does better than the formula.
+    fraction = float(get_schedule("hanayo").bubble_fraction(Pipeline(p=p, m=p, v=2 * waves)))
+    assert fraction == pytest.approx((2 * p - 2) / (3 * p * waves + p - 1), rel=near)
+    one = float(get_schedule("hanayo").bubble_fraction(Pipeline(p=p, m=p, v=2)))
+    assert one < (2 * p - 2) / (3 * p + p - 1)
+
+
+@pytest.mark.parametrize(("name", "p", "m", "fraction"), [
+    # The closed forms, F = I = W: (p - 1)/(m + p - 1), its v-th part, and zero-bubble's.
+    ("gpipe", 4, 8, 3 / 11), ("1f1b", 4, 8, 3 / 11), ("interleaved", 4, 8, 3 / 19), ("breadth-first", 4, 8, 3 / 19),
+    ("zb-h1", 4, 8, 1 / 9), ("zb-h2", 4, 8, 0.0), ("zb-v", 4, 8, 0.0), ("2bw", 4, 8, 0.0),
+    # Chimera, Table 2 (F = B) and B = 2F; BitPipe the same over twice the stages; DualPipe's README.
+    ("chimera", 4, 4, 2 / (3 / 2 * 4 + 2)), ("bitpipe", 4, 4, 2 / (3 * 4 + 2)),
+    ("dualpipe", 4, 8, 2 / (3 * 8 + 2)), ("dualpipev", 4, 8, 3 / (3 * 8 + 3)),
+])  # fmt: skip
+def test_published_bubble_fractions(name, p, m, fraction):
+    schedule = get_schedule(name)
+    pipe = Pipeline(p=p, m=m, v=schedule.chunks or 2)
+    assert float(schedule.bubble_fraction(pipe)) == pytest.approx(fraction, abs=1e-12)
+
+
+def test_chimera_with_equal_passes():
+    # Table 2: (D - 2)/(2N + D - 2) where F = B.
+    fraction = get_schedule("chimera").bubble_fraction(Pipeline(p=8, m=16), 1.0, 0.5, 0.5)
+    assert float(fraction) == pytest.approx(6 / (2 * 16 + 6))
