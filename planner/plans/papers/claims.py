@@ -1,0 +1,66 @@
+"""A paper's claim beside what our models give for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["OURS", "THEIRS", "Claim", "Mark", "Paper", "near"]
+
+Mark = Literal["read", "recalled", "derived"]
+THEIRS = "the paper's assumptions"
+OURS = "our cost models"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One figure.
+
+    mark: how we know the paper's figure: read in its source, recalled, or derived here.
+    theirs, ours: in `unit`; ours None where it isn't computed. low, high: the band in which ours agrees.
+    basis: the assumptions behind ours; note: what it is made of, or why it differs.
+    """
+
+    statement: str
+    unit: str
+    mark: Mark
+    theirs: float
+    ours: float | None
+    low: float
+    high: float
+    basis: str = OURS
+    note: str = ""
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether ours lies in the band; None where it isn't computed."""
+        return None if self.ours is None else bool(self.low <= self.ours <= self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """A paper's title and source, and its claims."""
+
+    name: str
+    title: str
+    source: str
+    claims: tuple[Claim, ...]
+
+
+def near(
+    statement: str,
+    unit: str,
+    mark: Mark,
+    theirs: float,
+    ours: float | None,
+    *,
+    within: float,
+    basis: str = OURS,
+    note: str = "",
+) -> Claim:
+    """A claim that agrees where ours is within a share of theirs."""
+    a, b = theirs * (1.0 - within), theirs * (1.0 + within)
+    return Claim(
+        statement=statement, unit=unit, mark=mark, theirs=theirs, ours=None if ours is None else float(ours),
+        low=min(a, b), high=max(a, b), basis=basis, note=note,
+    )  # fmt: skip
