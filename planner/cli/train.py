@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli import options as o
-from planner.errors import FileFormatError, InputError, LayoutError, PlannerError
+from planner.cli.train_plan import Choices, make_training, read_plan
+from planner.errors import InputError, PlannerError
 
 if TYPE_CHECKING:
-    from planner.models import Transformer
-    from planner.schedules import Schedule
     from planner.trainer.loop import Measured, Progress, Training
 
 Override = Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")]
@@ -48,6 +47,7 @@ def command(
     checkpoint: Annotated[Path | None, typer.Option(help="Folder; goes on from its latest checkpoint.")] = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
     noise_scale: Annotated[bool, typer.Option(help="Measure the gradient noise scale every 10 steps.")] = False,
+    allow_async: Annotated[bool, typer.Option(help="Allow schedules that take gradients at older weights.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON and nothing else.")] = False,
 ) -> None:
     """Train a small transformer by a plan's own layout and schedule, and print what it took.
@@ -56,9 +56,6 @@ def command(
 
     Exit code 2 where the plan can't be run, where a rank fails or the loss is no number.
     """
-    from planner.trainer.loop import Training
-    from planner.trainer.text import Samples, load_text
-
     engine = engine or ("mpi" if "OMPI_COMM_WORLD_SIZE" in os.environ else "serial")
     overrides = {
         "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "virtual_stages": virtual_stages,
@@ -66,103 +63,18 @@ def command(
     }  # fmt: skip
 
     def prepare() -> Training:
-        name, row = _plan(plan, model)
+        name, row = read_plan(plan, model)
         row |= {key: value for key, value in overrides.items() if value is not None}
-        task = _task(name, row, scale, micro_batches, precision, seed, clip)
-        samples = Samples(
-            text=load_text(text), seq_len=task.model.seq_len, micro_batch=_small(row, micro_batch),
-            micro_batches=task.micro_batches, dp=task.dp, seed=seed,
+        choices = Choices(
+            scale=scale, steps=steps, micro_batch=micro_batch, micro_batches=micro_batches,
+            precision=precision, allow_async=allow_async, seed=seed, clip=clip, text=text,
         )  # fmt: skip
-        return Training(
-            task=task, samples=samples, steps=steps, optimizer=optimizer, learning_rate=learning_rate,
-            checkpoint=checkpoint, checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
+        return make_training(
+            name, row, choices, optimizer=optimizer, learning_rate=learning_rate, checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
 
     _run(engine, device, prepare, json)
-
-
-def _plan(path: Path | None, model: str) -> tuple[str, dict[str, Any]]:
-    """The model's name and the layout of a plan; without one, the layout of a single rank."""
-    from planner.files import read_json
-    from planner.layouts import Layouts
-
-    if path is None:
-        return model, Layouts.of(global_batch=16, micro_batch=4, zero=0).row(0)
-    record = read_json(path)
-    best = record.get("best")
-    first = best[0] if isinstance(best, list) and best else record
-    layout = first.get("layout") if isinstance(first, dict) else None
-    if not isinstance(layout, dict) or not isinstance(record.get("model"), str):
-        raise FileFormatError(f"{path}: no plan; allowed: what planner recommend --json or estimate --json prints")
-    default = Layouts.of(global_batch=1).row(0)
-    if unknown := sorted(set(layout) - set(default)):
-        raise FileFormatError(f"{path}: layout has unknown field {unknown[0]}; allowed: {', '.join(default)}")
-    for key, value in layout.items():
-        if type(value) is not type(default[key]):
-            raise FileFormatError(f"{path}: layout.{key} is {value!r}; allowed: a {type(default[key]).__name__}")
-    return record["model"], default | layout
-
-
-def _small(row: dict[str, Any], chosen: int | None) -> int:
-    """Sequences a micro-batch: the plan's, at most 4 unless chosen."""
-    return chosen or min(int(row["micro_batch"]), 4)
-
-
-def _task(
-    name: str, row: dict[str, Any], scale: str, micro_batches: int | None, precision: str, seed: int, clip: float
-) -> Any:
-    """The plan's layout and schedule on a model that this machine can train."""
-    import numpy as np
-
-    from planner.layouts import Recompute, choice
-    from planner.models import load_model
-    from planner.schedules import get_schedule
-    from planner.trainer.worker import Task
-
-    if precision not in ("fp32", "fp64"):
-        raise InputError(f"precision is {precision!r}; allowed: fp32, fp64")
-    if row["cp"] > 1 or row["ep"] > 1:
-        raise LayoutError(f"cp is {row['cp']}, ep is {row['ep']}; the trainer runs plans with both 1: set them in it")
-    schedule = get_schedule(row["schedule"])
-    rows, m = _rows(schedule, row, micro_batches)
-    stages = 1 + max(op.stage for rank in rows for op in rank)
-    shape = _shape(load_model(name), scale, row["tp"], stages, row["sequence_slices"])
-    k = row["sequence_slices"]
-    return Task(
-        model=shape, rows=rows, micro_batches=m, dp=row["dp"], tp=row["tp"], zero=row["zero"],
-        recompute=choice(Recompute, row["recompute"]), sequence_parallel=row["sequence_parallel"],
-        bounds=tuple(shape.seq_len * i // k for i in range(k + 1)),
-        dtype=np.float64 if precision == "fp64" else np.float32, seed=seed, clip=clip,
-        layer_at_a_time=schedule.layer_at_a_time,
-    )  # fmt: skip
-
-
-def _shape(model: Transformer, scale: str, tp: int, stages: int, slices: int) -> Transformer:
-    from planner.trainer.scaled import scaled_model
-    from planner.trainer.worker import check_model
-
-    check_model(model)
-    return model if scale == "full" else scaled_model(model, scale, tp, stages, slices)
-
-
-def _rows(schedule: Schedule, row: dict[str, Any], chosen: int | None) -> tuple[Any, int]:
-    """The schedule's operations, and micro-batches a step: the plan's, or the fewest legal ones from 2 pp on."""
-    import numpy as np
-
-    from planner.schedules.base import Pipeline
-
-    if not schedule.synchronous:
-        raise LayoutError(f"schedule is {schedule.name}, an asynchronous one, which the trainer doesn't run yet")
-    planned = max(row["global_batch"] // (row["micro_batch"] * row["dp"]), 1)
-    few = min(planned, max(2 * row["pp"], 4))
-    broken = ""
-    for m in [chosen] if chosen else [*range(few, planned + 1), *range(planned + 1, planned + 8 * row["pp"] + 1)]:
-        pipe = Pipeline(p=row["pp"], m=m, v=row["virtual_stages"], k=row["sequence_slices"])
-        texts = [rule.text for rule in schedule.rules(pipe) if np.any(rule.broken)]
-        if not texts:
-            return schedule.order(pipe).rows(), m
-        broken = broken or texts[0]
-    raise LayoutError(f"{broken}; got pp {row['pp']}, virtual_stages {row['virtual_stages']}")
 
 
 def _run(engine: str, device: str, prepare: Any, json: bool) -> None:
@@ -182,8 +94,9 @@ def _run(engine: str, device: str, prepare: Any, json: bool) -> None:
     if engine not in ("mpi", "nccl"):
         raise InputError(f"engine is {engine!r}; allowed: serial, mpi, nccl")
     from planner.trainer.mpi import MPICommunicator
+    from planner.trainer.nccl import NCCLCommunicator
 
-    communicator = MPICommunicator(xp)
+    communicator = NCCLCommunicator(xp) if engine == "nccl" else MPICommunicator(xp)
     try:
         training = prepare()
         measured = train(communicator, training, _reporter(training, quiet=json or communicator.rank > 0))

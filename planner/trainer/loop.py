@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from planner.errors import ExecutionError, InputError
+from planner.trainer.asynchronous import Staleness, run_asynchronously
 from planner.trainer.checkpoint import load_checkpoint, save_checkpoint
 from planner.trainer.communicator import Communicator
-from planner.trainer.executor import Event
+from planner.trainer.executor import Batch, Event
 from planner.trainer.noise import NoiseScale
 from planner.trainer.optimizers import make_optimizer
 from planner.trainer.text import Samples
@@ -26,7 +28,11 @@ __all__ = ["Measured", "Progress", "Training", "train"]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A run: the task, its data, and how it is trained. `noise_every`: steps between noise measurements, 0 never."""
+    """A run: the task, its data, and how it is trained.
+
+    noise_every: steps between noise measurements, 0 never. staleness: where the task's rows are those of a pipeline
+    that is never drained, over all steps; updates_behind: of a pipeline rank and a micro-batch there.
+    """
 
     task: Task
     samples: Samples
@@ -38,6 +44,8 @@ class Training:
     checkpoint: Path | None = None
     checkpoint_every: int = 100
     noise_every: int = 0
+    staleness: Staleness | None = None
+    updates_behind: Callable[[int, int], int] = lambda rank, micro_batch: 0
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,8 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
         ExecutionError: the loss is not a number; the last checkpoint is as it was.
         InputError: a plan that doesn't fit the ranks or the model, a checkpoint that isn't of this run.
     """
+    if training.staleness is not None:
+        return _train_asynchronously(communicator, training, training.staleness, report)
     optimizer = make_optimizer(training.optimizer, training.learning_rate, training.weight_decay)
     worker = Worker(communicator, training.task, optimizer)
     noise, measured = NoiseScale(), Measured()
@@ -104,6 +114,38 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
         ):
             save_checkpoint(training.checkpoint, worker)
     measured.noise_scale = noise.sequences
+    _collect(worker, measured)
+    return measured
+
+
+def _train_asynchronously(
+    communicator: Communicator, training: Training, staleness: Staleness, report: Callable[[Progress], None]
+) -> Measured:
+    """Train by a schedule that is never drained: all steps are one run of the task's rows. No clipping, no warm-up.
+
+    Raises:
+        ExecutionError: the loss is not a number.
+        InputError: a checkpoint is asked for; a layout whose ranks can't update on their own.
+    """
+    if training.checkpoint is not None:
+        raise InputError("a pipeline that is never drained has no checkpoints: no moment when all ranks agree")
+    optimizer = make_optimizer(training.optimizer, training.learning_rate, training.weight_decay)
+    worker = Worker(communicator, training.task, optimizer)
+    steps = [training.samples.batch(communicator.xp, t, worker.mesh.d) for t in range(training.steps)]
+    per_update = steps[0].num_tokens // (1 if staleness.mini_batch else training.task.micro_batches)
+    xp = communicator.xp
+    tokens, targets = xp.concatenate([b.tokens for b in steps]), xp.concatenate([b.targets for b in steps])
+    start = time.perf_counter()
+    with np.errstate(all="ignore"):
+        batch = Batch(tokens=tokens, targets=targets, num_tokens=per_update)
+        losses, _ = run_asynchronously(worker, batch, staleness, training.updates_behind)
+    took = (time.perf_counter() - start) / training.steps
+    by_step = np.reshape(losses, (training.steps, -1)).mean(axis=1)
+    if not np.isfinite(by_step).all():
+        raise ExecutionError(f"the loss is no number; try a lower learning rate than {training.learning_rate}")
+    measured = Measured(step_time_s=[took] * training.steps, loss=[float(x) for x in by_step])
+    for t, loss in enumerate(measured.loss):
+        report(Progress(t + 1, loss, took, float("nan")))
     _collect(worker, measured)
     return measured
 

@@ -1,0 +1,138 @@
+"""What `planner train` runs: a plan's layout and schedule on a model and a batch that this machine can train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import FileFormatError, InputError, LayoutError
+
+if TYPE_CHECKING:
+    from planner.models import Transformer
+    from planner.schedules import Pipeline, Schedule
+    from planner.trainer.loop import Training
+    from planner.trainer.worker import Task
+
+MOST_SEQUENCES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the command line says besides the plan; None where the plan decides."""
+
+    scale: str
+    steps: int
+    micro_batch: int | None
+    micro_batches: int | None
+    precision: str
+    allow_async: bool
+    seed: int
+    clip: float
+    text: Path | None
+
+
+def read_plan(path: Path | None, model: str) -> tuple[str, dict[str, Any]]:
+    """The model's name and the layout of a plan; without one, the layout of a single rank."""
+    from planner.files import read_json
+    from planner.layouts import Layouts
+
+    if path is None:
+        return model, Layouts.of(global_batch=16, micro_batch=4, zero=0).row(0)
+    record = read_json(path)
+    best = record.get("best")
+    first = best[0] if isinstance(best, list) and best else record
+    layout = first.get("layout") if isinstance(first, dict) else None
+    if not isinstance(layout, dict) or not isinstance(record.get("model"), str):
+        raise FileFormatError(f"{path}: no plan; allowed: what planner recommend --json or estimate --json prints")
+    default = Layouts.of(global_batch=1).row(0)
+    if unknown := sorted(set(layout) - set(default)):
+        raise FileFormatError(f"{path}: layout has unknown field {unknown[0]}; allowed: {', '.join(default)}")
+    for key, value in layout.items():
+        if type(value) is not type(default[key]):
+            raise FileFormatError(f"{path}: layout.{key} is {value!r}; allowed: a {type(default[key]).__name__}")
+    return record["model"], default | layout
+
+
+def make_training(name: str, row: dict[str, Any], choices: Choices, **how: Any) -> Training:
+    """The run of a plan's model and layout; `how` are `Training`'s own fields.
+
+    Raises:
+        InputError, LayoutError: what the trainer can't run, or the user didn't allow.
+    """
+    from planner.schedules import get_schedule
+    from planner.trainer.asynchronous import STALENESS
+    from planner.trainer.loop import Training
+    from planner.trainer.text import Samples, load_text
+
+    schedule = get_schedule(row["schedule"])
+    if not schedule.synchronous and not choices.allow_async:
+        raise LayoutError(
+            f"schedule {schedule.name} is asynchronous: gradients are taken at older weights; "
+            "allow it with --allow-async"
+        )
+    pipe = _pipeline(schedule, row, choices.micro_batches)
+    task = _task(name, row, schedule, pipe, choices)
+    samples = Samples(
+        text=load_text(choices.text), seq_len=task.model.seq_len, micro_batches=task.micro_batches, dp=task.dp,
+        micro_batch=choices.micro_batch or min(int(row["micro_batch"]), MOST_SEQUENCES), seed=choices.seed,
+    )  # fmt: skip
+    training = Training(task=task, samples=samples, steps=choices.steps, **how)
+    if schedule.synchronous:
+        return training
+    return replace(
+        training,
+        staleness=STALENESS[schedule.name],
+        updates_behind=lambda rank, micro_batch: int(schedule.updates_behind(pipe, rank, micro_batch)),
+    )
+
+
+def _task(name: str, row: dict[str, Any], schedule: Schedule, pipe: Pipeline, choices: Choices) -> Task:
+    """The plan's layout and schedule on a model that this machine can train."""
+    import numpy as np
+
+    from planner.layouts import Recompute, choice
+    from planner.models import load_model
+    from planner.trainer.worker import Task
+
+    if choices.precision not in ("fp32", "fp64"):
+        raise InputError(f"precision is {choices.precision!r}; allowed: fp32, fp64")
+    if row["cp"] > 1 or row["ep"] > 1:
+        raise LayoutError(f"cp is {row['cp']}, ep is {row['ep']}; the trainer runs plans with both 1: set them in it")
+    order = schedule.order(pipe) if schedule.synchronous else schedule.steps_order(pipe, choices.steps)
+    shape = _shape(load_model(name), choices.scale, row["tp"], int(order.stage.max()) + 1, pipe.k)
+    if not schedule.synchronous:
+        shape = replace(shape, tied=False)  # ranks update on their own: they can't share the embedding
+    return Task(
+        model=shape, rows=order.rows(), micro_batches=pipe.m, dp=row["dp"], tp=row["tp"], zero=row["zero"],
+        recompute=choice(Recompute, row["recompute"]), sequence_parallel=row["sequence_parallel"],
+        bounds=tuple(shape.seq_len * i // pipe.k for i in range(pipe.k + 1)),
+        dtype=np.float64 if choices.precision == "fp64" else np.float32, seed=choices.seed, clip=choices.clip,
+        layer_at_a_time=schedule.layer_at_a_time,
+    )  # fmt: skip
+
+
+def _shape(model: Transformer, scale: str, tp: int, stages: int, slices: int) -> Transformer:
+    from planner.trainer.scaled import scaled_model
+    from planner.trainer.worker import check_model
+
+    check_model(model)
+    return model if scale == "full" else scaled_model(model, scale, tp, stages, slices)
+
+
+def _pipeline(schedule: Schedule, row: dict[str, Any], chosen: int | None) -> Pipeline:
+    """The plan's pipeline with the micro-batches that were chosen, or the fewest legal ones from 2 pp on."""
+    import numpy as np
+
+    from planner.schedules import Pipeline
+
+    planned = max(row["global_batch"] // (row["micro_batch"] * row["dp"]), 1)
+    few = min(planned, max(2 * row["pp"], 4))
+    broken = ""
+    for m in [chosen] if chosen else range(few, max(planned, 8 * row["pp"]) + 1):
+        pipe = Pipeline(p=row["pp"], m=m, v=row["virtual_stages"], k=row["sequence_slices"])
+        texts = [rule.text for rule in schedule.rules(pipe) if np.any(rule.broken)]
+        if not texts:
+            return pipe
+        broken = broken or texts[0]
+    raise LayoutError(f"{broken}; got pp {row['pp']}, virtual_stages {row['virtual_stages']}")

@@ -1,0 +1,168 @@
+"""`planner train` as a user meets it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.mpirun import MPIRUN, mpirun, needs_mpi
+
+PROGRAM = ["-c", "from planner.cli import main; main()"]
+TINY = ["train", "--scale", "tiny", "--steps", "2"]
+
+
+def planner(*args: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, *PROGRAM, *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+
+
+def plan(tmp_path, **changes) -> str:
+    layout = {
+        "schedule": "interleaved", "dp": 2, "tp": 2, "pp": 2, "virtual_stages": 2, "micro_batch": 2,
+        "global_batch": 512, "zero": 1, "recompute": "selective", "sequence_parallel": True,
+    }  # fmt: skip
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"model": "llama-13b", "best": [{"layout": layout | changes}]}))
+    return str(path)
+
+
+def test_a_plan_is_run_with_its_layout_and_schedule(tmp_path):
+    done = planner(*TINY, plan(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["ranks"] == 8
+    assert record["micro_batches"] == 4
+    assert 0 < record["loss_last"] < record["loss_first"]
+    assert set(record["sent_bytes"]) == {"tp", "dp", "pp", "loss", "world"}
+
+
+def test_the_plan_that_recommend_prints_is_run(tmp_path):
+    asked = planner("recommend", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "64",
+                    "--json")  # fmt: skip
+    path = tmp_path / "plan.json"
+    path.write_text(asked.stdout)
+    done = planner(*TINY, str(path))
+    assert done.returncode == 0, done.stderr
+    assert "loss" in done.stdout
+    assert "step     2/2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--scale", "huge"], "unknown scale 'huge'; allowed: large, medium, small, tiny"),
+        (["--precision", "bf16"], "precision is 'bf16'; allowed: fp32, fp64"),
+        (["--engine", "smoke"], "engine is 'smoke'; allowed: serial, mpi, nccl"),
+        (["--engine", "nccl"], "nccl needs --device gpu"),
+        (["--optimizer", "lion"], "unknown optimizer 'lion'"),
+        (["--model", "mixtral-8x7b"], "has experts, which the trainer has no layers for"),
+        (["--schedule", "interleaved"], "interleaved needs at least 2"),
+        (["--text", "/nowhere"], "/nowhere: can't be read"),
+        (["--scale", "full", "--tp", "7", "--model", "gpt2"], "tp is 7; the trainer needs one that divides"),
+        (["/nowhere.json"], "/nowhere.json: can't be read"),
+    ],
+)
+def test_faults_are_one_line(arguments, said):
+    done = planner(*TINY, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cp": 2}, "cp is 2, ep is 1; the trainer runs plans with both 1"),
+        ({"dp": "two"}, "layout.dp is 'two'; allowed: a int"),
+        ({"tensor": 2}, "layout has unknown field tensor"),
+        ({"virtual_stages": 1}, "interleaved needs at least 2 virtual stages"),
+    ],
+)
+def test_bad_plans_are_one_line(tmp_path, changes, said):
+    done = planner(*TINY, plan(tmp_path, **changes))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
+def test_no_gpu_is_one_line():
+    done = planner(*TINY, "--device", "gpu")
+    assert done.returncode == 2
+    assert "device is 'gpu' but CuPy is not installed; pip install '.[gpu]', or use cpu" in done.stderr
+
+
+@pytest.mark.parametrize("schedule", ["2bw", "pipedream", "xpipe", "spectrain"])
+def test_asynchronous_schedules_only_when_allowed(schedule, tmp_path):
+    flags = ["--schedule", schedule, "--pp", "2", "--json"]
+    refused = planner(*TINY, *flags)
+    assert refused.returncode == 2
+    assert "asynchronous: gradients are taken at older weights; allow it with --allow-async" in refused.stderr
+    done = planner(*TINY, *flags, "--allow-async")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["loss_last"] > 0
+    done = planner(*TINY, *flags, "--allow-async", "--checkpoint", str(tmp_path))
+    assert "has no checkpoints" in done.stderr
+
+
+@needs_mpi
+def test_under_mpirun_the_loss_is_serials():
+    flags = ["--pp", "2", "--dp", "2", "--precision", "fp64", "--json"]
+    serial = json.loads(planner(*TINY, *flags).stdout)
+    done = mpirun(4, [*PROGRAM, *TINY, *flags])
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["engine"] == "mpi"
+    assert record["loss_last"] == pytest.approx(serial["loss_last"], rel=1e-12)
+    assert record["sent_bytes"] == serial["sent_bytes"]
+
+
+@needs_mpi
+def test_too_few_ranks_is_said():
+    done = mpirun(2, [*PROGRAM, *TINY, "--pp", "4"])
+    assert done.returncode != 0
+    assert "the plan needs 4 ranks; 2 were started" in done.stderr
+
+
+@needs_mpi
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the ranks' processes in /proc")
+def test_a_rank_that_dies_stops_the_others_and_is_named(tmp_path):
+    flags = ["--pp", "2", "--steps", "100000", "--checkpoint", str(tmp_path), "--checkpoint-every", "5"]
+    command = [
+        str(MPIRUN),
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "-n",
+        "2",
+        sys.executable,
+        *PROGRAM,
+        *TINY,
+        *flags,
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "latest.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        ranks = [int(c) for c in children if b"planner" in Path(f"/proc/{c}/cmdline").read_bytes()]
+        victim = ranks[1]
+        os.kill(victim, signal.SIGKILL)
+        killed = time.monotonic()
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert time.monotonic() - killed < 20
+    assert process.returncode != 0
+    assert "rank 1" in said
+    assert json.loads((tmp_path / "latest.json").read_text())["step"] >= 5
