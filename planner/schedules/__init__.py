@@ -6,6 +6,7 @@ from planner.schedules.base import Loads, Operation, Order, Pipeline, Rule, Sche
 from planner.schedules.bitpipe import BitPipe
 from planner.schedules.breadth_first import BreadthFirst, Layered, Modular
 from planner.schedules.chimera import Chimera
+from planner.schedules.chronos import ChronosPipe
 from planner.schedules.controllable_memory import VHalf, VMin
 from planner.schedules.dualpipe import DualPipe, DualPipeV
 from planner.schedules.gpipe import GPipe, TeraPipe
@@ -38,6 +39,7 @@ SCHEDULES: dict[str, Schedule] = {
         VMin(),
         Chimera(),
         BitPipe(),
+        ChronosPipe(),
         Hanayo(),
         DualPipe(),
         DualPipeV(),

@@ -1,8 +1,8 @@
 """Schedules that an algorithm generates: their closed forms are read from the longest paths of their own order.
 
 The bubble of a given pipeline is the largest of whole-number sums of F, I and W (longest_paths), found once a size
-and kept. Beyond `settled` micro-batches the bubble grows evenly, by nothing or by what the steady state is uneven;
-it is extrapolated from the last two sizes, which is a lower bound (a largest of sums is convex in m) and equal to the
+and kept. Beyond `settled` micro-batches it grows evenly, by nothing or by what the steady state is uneven, and is
+extrapolated from two sizes a period apart: a lower bound, because a largest of sums is convex in m, and equal to the
 timeline unless a longer circle overtakes later.
 """
 
@@ -23,9 +23,15 @@ __all__ = ["Generated"]
 class Generated(Schedule):
     """Bubble and peak from the order itself, for all F, I and W."""
 
+    quick = False
+
     def settled(self, p: int, v: int) -> int:
         """Micro-batches from which on the bubble grows evenly."""
         return 6 * p + 8
+
+    def period(self, p: int, v: int) -> int:
+        """Micro-batches after which the steady state repeats."""
+        return 1
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """The longest path through the order less a rank's work; exact for all F, I, W up to `settled` m."""
@@ -37,10 +43,12 @@ class Generated(Schedule):
             rows = (size == one).all(axis=1)
             p, m, v, k = one.tolist()
             top = self.settled(p, v)
-            here = _bubble(self, p, min(m, top), v, k, x[rows])
-            if m > top:
-                before = _bubble(self, p, top - 1, v, k, x[rows])
-                here = here + (m - top) * np.maximum(here - before, 0.0)
+            period = self.period(p, v)
+            times = -(-max(m - top, 0) // period)
+            here = _bubble(self, p, m - times * period, v, k, x[rows])
+            if times:
+                before = _bubble(self, p, m - (times + 1) * period, v, k, x[rows])
+                here = here + times * np.maximum(here - before, 0.0)
             out[rows] = here / (v * k)
         return np.asarray(out.reshape(arrays[0].shape))
 

@@ -103,3 +103,11 @@ def test_chimera_with_equal_passes():
     # Table 2: (D - 2)/(2N + D - 2) where F = B.
     fraction = get_schedule("chimera").bubble_fraction(Pipeline(p=8, m=16), 1.0, 0.5, 0.5)
     assert float(fraction) == pytest.approx(6 / (2 * 16 + 6))
+
+
+@pytest.mark.parametrize("p", [4, 8, 16])
+def test_chronospipe_holds_three_quarters_of_1f1b(p):
+    chronos, plain = get_schedule("chronospipe"), get_schedule("1f1b")
+    size, one = Pipeline(p=p, m=2 * p, v=2), Pipeline(p=p, m=2 * p)
+    assert float(chronos.in_flight(size, 0)) == 0.75 * p + 0.5
+    assert float(chronos.bubble_s(size, 1.0, 1.0, 1.0)) == float(plain.bubble_s(one, 1.0, 1.0, 1.0))

@@ -1,0 +1,56 @@
+"""ChronosPipe (2025, arXiv 2503.03182), an approximation: the deep chunk's activations live shortly.
+
+The paper's exact order was not to be had. This one follows its idea, temporal locality: two chunks a rank, and a
+micro-batch never waits, so that the deep chunk's backward follows its forward at once and only the shallow chunk's
+activations live long. A micro-batch's operations are a block of unit slots (B = 2F) that repeats every six; the
+forwards move one rank a slot, the backwards one rank in two, and the slots' remainders by six keep the blocks apart.
+
+rank 0  0F0 2F0 0F1 2B0 2F1 0F2 2B1 2F2 0B0 2B2 0B1 0B2     (p = 2, m = 3)
+rank 1  1F0 3F0 3B0 1F1 3F1 3B1 1F2 1B0 3F2 3B2 1B1 1B2
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.schedules.base import Order, Pipeline, Rule
+from planner.schedules.generated import Generated
+from planner.schedules.weave import units
+
+_PERIOD = 6
+
+
+class ChronosPipe(Generated):
+    """Three quarters of 1F1B's activations and half a micro-batch, at its bubble where B = 2F; two chunks a rank."""
+
+    name = "chronospipe"
+    source = "arXiv 2503.03182 (2025): an approximation derived from its abstract, not the authors' order"
+    chunks = 2
+
+    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+        """At least two ranks."""
+        return [Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(np.asarray(pipe.p) < 2))]
+
+    def period(self, p: int, v: int) -> int:
+        """The longest circle returns after p micro-batches, p - 1 where p is odd (found by simulation)."""
+        return 2 * (p // 2)
+
+    def order(self, pipe: Pipeline) -> Order:
+        """By slot: micro-batch i's F0 at 6i + r, F1 at 6i + a + r, deep B at 6i + b - 2r, shallow B at 6i + c - 2r.
+
+        a is the first slot from p on that is 3 mod 6, b the first after the last F1 that is 1 mod 3, and c the first
+        after the last deep B that is b + 3 mod 6: the four never meet on any rank.
+        """
+        p = pipe.p
+        a = p + (3 - p) % _PERIOD
+        b = a + p + 2 * (p - 1)
+        b += (1 - b) % 3
+        c = b + 2 * p
+        c += (b + 3 - c) % _PERIOD
+        i = np.arange(pipe.m)
+        rows = []
+        for r in range(p):
+            table = np.concatenate([units(r, "F", i), units(p + r, "F", i), units(p + r, "B", i), units(r, "B", i)])
+            slot = np.concatenate([_PERIOD * i + first for first in (r, a + r, b - 2 * r, c - 2 * r)])
+            rows.append(table[np.argsort(slot, kind="stable")])
+        return Order.of_tables(rows)
