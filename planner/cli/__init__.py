@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from planner.cli import clusters, estimate, fastest, models, paper, recommend, time, train, validate
+from planner.cli import clusters, estimate, explain, fastest, models, paper, recommend, time, train, validate
 from planner.errors import PlannerError
 
 __all__ = ["app", "main"]
@@ -23,6 +23,7 @@ app.command("estimate")(estimate.command)
 app.command("time")(time.command)
 app.command("fastest")(fastest.command)
 app.command("paper")(paper.command)
+app.command("explain")(explain.command)
 app.command("validate")(validate.command)
 app.command("models")(models.command)
 app.command("clusters")(clusters.command)

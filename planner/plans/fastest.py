@@ -191,8 +191,12 @@ def plan_fastest(
     q = _Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
     space = _space(model, cluster, goal, max_gpus, (precision, attention))
     first = coarse(model, cluster, families(model, cluster, plan, space), space)
+    if not len(first):
+        raise _nothing(q, plan, max_gpus, None)
     rough = estimate_all(model, cluster, framework, first)
     promising = _promising(q, rough)
+    if not len(promising):
+        raise _nothing(q, plan, max_gpus, None)
     second = fine(model, cluster, first.take(promising), space, (goal.critical / model.seq_len,))
     result = estimate_all(model, cluster, framework, Layouts.concatenate([first.take(promising), second]))
     wall = q.wall_s(result.step_time_s, result.fits, result.layouts)
@@ -201,11 +205,7 @@ def plan_fastest(
     if max_cost is not None:
         wall = np.where(price <= max_cost, wall, np.inf)
     if not np.isfinite(wall).any():
-        least = "" if max_cost is None else f" for {max_cost:,.0f} USD"
-        raise LayoutError(
-            f"nothing trains {model.name} on at most {max_gpus} GPUs of {cluster.name} by {plan.name}{least}: "
-            f"give more GPUs{' or money' if least else ''}"
-        )
+        raise _nothing(q, plan, max_gpus, max_cost)
     gpus = result.layouts.gpus
     (by_gpus, knee_gpus), (by_cost, knee_cost) = (
         _thinned(pareto_front(wall, along), along, wall, price, points) for along in (gpus, price)
@@ -215,6 +215,15 @@ def plan_fastest(
         by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee_gpus, knee_cost=knee_cost,
         binding=_bindings(q, result, wall, by_gpus),
     )  # fmt: skip
+
+
+def _nothing(q: _Question, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
+    """What to say where no candidate is left."""
+    money = "" if max_cost is None else f" for {max_cost:,.0f} USD"
+    return LayoutError(
+        f"nothing trains {q.model.name} on at most {max_gpus} GPUs of {q.cluster.name} by {plan.name}{money}: what is "
+        f"legal does not fit{' or costs more' if money else ''}; give more GPUs{' or money' if money else ''}"
+    )
 
 
 def _promising(q: _Question, rough: Estimate) -> NDArray[np.int64]:

@@ -1,0 +1,59 @@
+"""Sensitivities as records and views."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from planner.plans.sensitivity import Effect, Operation, Sensitivity
+from planner.report.tables import plain_table
+from planner.report.training import finite
+from planner.units import format_seconds
+
+__all__ = ["sensitivity_record", "sensitivity_view"]
+
+
+def sensitivity_record(found: Sensitivity) -> dict[str, Any]:
+    """Effects and operations as plain values; null where a quantity has no such figure."""
+    effects = []
+    for e in found.effects:
+        row = {f.name: getattr(e, f.name) for f in fields(Effect)}
+        effects.append({k: finite(v) if isinstance(v, float) else v for k, v in row.items()})
+    operations = [
+        {f.name: getattr(o, f.name) for f in fields(Operation)} | {"hides": o.intensity >= o.threshold}
+        for o in found.operations
+    ]
+    return {"effects": effects, "network_operations": operations}
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None or np.isnan(value) else f"{value:+.1%}"
+
+
+def sensitivity_view(found: Sensitivity) -> RenderableType:
+    """What helps most first, then each network operation against its link."""
+    effects = plain_table("quantity", "elasticity", "twofold saves", "replanned", numbers=(1, 2, 3))
+    for e in found.effects:
+        elasticity = "-" if np.isnan(e.elasticity) else f"{e.elasticity:+.3f}"
+        effects.add_row(e.name, elasticity, _share(e.twofold), _share(e.replanned))
+    operations = plain_table("operation", "link", "intensity", "threshold", "ratio", "shows", numbers=(2, 3, 4, 5))
+    for o in found.operations:
+        operations.add_row(
+            o.name, o.link, f"{o.intensity:,.0f}", f"{o.threshold:,.0f}", f"{o.intensity / o.threshold:.2f}",
+            format_seconds(o.exposed_s),
+        )  # fmt: skip
+    return Group(
+        Text("What would help", style="bold"),
+        effects,
+        "  elasticity: per cent of step time for one per cent of the quantity; twofold saves: share of the training "
+        "time that twice as much (of a latency: half) saves, the layout as it is; replanned: with the best layout then",
+        "",
+        Text("Network operations against their links", style="bold"),
+        operations,
+        "  intensity: FLOP of the work beside an operation for each byte sent; threshold: the GPU's peak over the "
+        "link's bandwidth; a ratio above 1 can hide; shows: seconds a step in our models",
+    )
