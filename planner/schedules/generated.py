@@ -27,7 +27,7 @@ class Generated(Schedule):
 
     def settled(self, p: int, v: int) -> int:
         """Micro-batches from which on the bubble grows evenly."""
-        return 6 * p + 8
+        return 3 * p + 4
 
     def period(self, p: int, v: int) -> int:
         """Micro-batches after which the steady state repeats."""

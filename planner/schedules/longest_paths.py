@@ -22,6 +22,9 @@ __all__ = ["bubble_pieces", "largest_of", "peak_pieces"]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+_AT_ONCE = 1024
+"""Directions of one run."""
+
 _COUNTS = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0], [0, 0, 1]])
 """How often F, I and W are in a kind's duration."""
 
@@ -64,14 +67,16 @@ class _Graph:
     def ends(self, x: Floats) -> tuple[Floats, Floats]:
         """End and duration of every node, shapes (n, directions), for durations x (directions, 3)."""
         lasts = self.count @ x.T
-        end = np.zeros_like(lasts)
+        end = np.empty_like(lasts)
         for i in self.sequence:
             row, before = end[i], self.before[i]
             if before:
-                row[:] = end[before[0]]
+                last = end[before[0]]
                 for b in before[1:]:
-                    np.maximum(row, end[b], out=row)
-            row += lasts[i]
+                    last = np.maximum(last, end[b])
+                np.add(last, lasts[i], out=row)
+            else:
+                row[:] = lasts[i]
         return end, lasts
 
     def path(self, end: Floats, column: int, node: int) -> Ints:
@@ -110,7 +115,7 @@ def _grid(n: int) -> Floats:
 
 
 def _corners(pieces: Floats) -> Floats:
-    """Directions of sum 1 where three sums, or two at an edge, are the largest at once."""
+    """Directions of sum 1 where three sums, or two at an edge, are the largest at once; and F, I, W alone."""
     edges = np.eye(3)
     picks = [np.array(c) for c in combinations(range(len(pieces)), 3)]
     triples = np.array(picks, dtype=np.int64).reshape(-1, 3)
@@ -127,7 +132,7 @@ def _corners(pieces: Floats) -> Floats:
     values = x @ pieces.T
     top = values.max(axis=1, keepdims=True)
     x = x[(values >= top - 1e-9).sum(axis=1) >= 2]
-    return np.unique(np.round(x, 12), axis=0)
+    return np.unique(np.round(np.concatenate([edges, x]), 12), axis=0)
 
 
 def bubble_pieces(order: Order, span: bool) -> Ints:
@@ -143,11 +148,17 @@ def bubble_pieces(order: Order, span: bool) -> Ints:
     while True:
         pieces = np.array(sorted(found), dtype=np.int64)
         corners = _corners(pieces.astype(float))
+        # A sum that is the largest in fewer than three corners is so on no area: the others make up for it.
+        values = corners @ pieces.T
+        wide = (values >= values.max(axis=1, keepdims=True) - 1e-9).sum(axis=0) >= 3
+        pieces = pieces[wide]
+        found = set(map(tuple, pieces.tolist()))
         x = np.array([row for row in corners.tolist() if tuple(row) not in seen])
         if not len(x):
             return np.asarray(pieces - work)
         seen |= {tuple(row) for row in x.tolist()}
-        found |= graph.pieces(x, span, (x @ pieces.T).max(axis=1))
+        for part in np.array_split(x, -(-len(x) // _AT_ONCE)):
+            found |= graph.pieces(part, span, (part @ pieces.T).max(axis=1))
 
 
 def peak_pieces(order: Order, rank: int) -> Floats:
