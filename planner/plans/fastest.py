@@ -184,6 +184,8 @@ def plan_fastest(
     """
     if not 1 <= max_gpus <= 10_000_000:
         raise InputError(f"max-gpus is {max_gpus}; allowed: a whole number from 1 to 10000000")
+    if cluster.max_gpus is not None and max_gpus > cluster.max_gpus:
+        raise InputError(f"max-gpus is {max_gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
     if max_cost is not None and assumptions.prices.price_per_hour is None:
         raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
     if max_cost is not None and not max_cost > 0:

@@ -31,9 +31,12 @@ KINDS: Mapping[str, tuple[bool, bool]] = {
     "3d": (True, True),
 }
 """What is combined with data parallelism: whether tensor ranks, whether pipeline stages."""
-DEFAULT_SCHEDULES = ("1f1b", "interleaved")
+DEFAULT_SCHEDULES = ("1f1b", "interleaved", "breadth-first")
 LEAST_TOKENS = 256  # of a sequence on a context-parallel rank
-COLUMNS = ("tp", "pp", "cp", "ep", "virtual_stages", "schedule", "micro_batch", "zero", "recompute", "layer_split")
+COLUMNS = (
+    "tp", "pp", "cp", "ep", "virtual_stages", "schedule", "micro_batch", "zero", "recompute", "layer_split",
+    "sequence_slices",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +104,7 @@ def octaves(low: float, high: float, per_octave: int) -> Ints:
 def _chunks(schedule: str, layers: int, pp: int) -> list[int]:
     """Virtual stages worth a look: one where the schedule has one, else the least, the most and one between."""
     rule = get_schedule(schedule)
-    if schedule in ("modular", "layered"):
+    if rule.one_layer_chunks:
         return [layers // pp] if layers % pp == 0 else []
     if rule.chunks is not None:
         return [rule.chunks]
@@ -141,13 +144,14 @@ def families(model: Transformer, cluster: Cluster, plan: Strategy, space: Space)
         context = [1]
     experts = [e for e in divisors(int(model.num_experts)) if e <= 64] if model.num_experts else [1]
     experts = [e for e in experts if e & (e - 1) == 0]
-    layer_at_a_time = [getattr(get_schedule(n), "layer_at_a_time", False) for n in _names(plan)]
+    rules = [get_schedule(name) for name in _names(plan)]
     rows = []
     for (pp, v, code, split), tp, cp, ep, mb, mode in product(
         _pipelines(model, plan), tensor, context, experts, (1, 2, 4, 8), (Recompute.NONE, Recompute.FULL)
     ):
-        for zero in (1, 3) if pp == 1 or layer_at_a_time[code] else (1,):
-            rows.append((tp, pp, cp, ep, v, code, mb, zero, int(mode), split))
+        slices = (2, 4, 8) if rules[code].sliced and cp == 1 else (1,)
+        for zero, k in product((1, 3) if pp == 1 or rules[code].layer_at_a_time else (1,), slices):
+            rows.append((tp, pp, cp, ep, v, code, mb, zero, int(mode), split, k))
     table = np.array(rows, dtype=np.int64)
     share = table[:, 0] * table[:, 1] * table[:, 3]
     replicated = table[:, 7] < 3
@@ -164,7 +168,6 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, model: Transformer, 
     tp, cp = column["tp"], column["cp"]
     return Layouts(
         schedule_names=fam.schedule_names, dp=dp, global_batch=dp * m * column["micro_batch"],
-        sequence_slices=np.ones(n, dtype=np.int64),
         attention=np.full(n, int(space.attention)), precision=np.full(n, int(space.precision)),
         sequence_parallel=(tp > 1) & (int(model.seq_len) % (tp * cp) == 0),
         fused_norm=np.ones(n, dtype=bool), offload_optimizer=np.zeros(n, dtype=bool), **column,
@@ -189,8 +192,8 @@ def _whole_nodes(dp: Ints, size: Any, node: int) -> Ints:
 
 
 def coarse(model: Transformer, cluster: Cluster, fam: Families, space: Space) -> Layouts:
-    """Every family along replicas, two an octave, and micro-batches, powers of two in units of the stages."""
-    replicas = octaves(1, space.max_gpus, 2)
+    """Every family along replicas and micro-batches, powers of two; micro-batches in units of the stages."""
+    replicas = octaves(1, space.max_gpus, 1)
     units = np.array([0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024])
     pp = fam.column("pp")[:, None]
     m = np.unique(np.maximum(np.rint(units[None, :] * pp), 1).astype(np.int64), axis=1)

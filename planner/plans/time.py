@@ -68,6 +68,8 @@ def plan_time(
     """
     if not 1 <= gpus <= 10_000_000:
         raise InputError(f"gpus is {gpus}; allowed: a whole number from 1 to 10000000")
+    if batch is not None and not 1 <= batch <= 10_000_000:
+        raise InputError(f"batch is {batch}; allowed: a whole number from 1 to 10000000")
     origin = "given"
     if batch is None:
         batch = default_batch(goal.critical / model.seq_len, gpus)

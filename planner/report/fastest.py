@@ -15,6 +15,7 @@ from planner.plans.goal import Goal
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text, plain_table
 from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
+from planner.schedules import get_schedule
 from planner.units import DAY, format_seconds
 
 __all__ = ["fastest_record", "fastest_view", "side_by_side_view"]
@@ -90,6 +91,13 @@ def _by_cost(found: Fastest) -> RenderableType:
     return table
 
 
+def stale_lines(found: Fastest) -> list[str]:
+    """A warning for a schedule that changes the training: at which weights it takes gradients."""
+    used = {found.estimate.layouts.row(int(i))["schedule"] for i in found.by_gpus}
+    schedules = [get_schedule(name) for name in sorted(used)]
+    return [f"  careful: {s.name}: {s.staleness()}" for s in schedules if not s.synchronous]
+
+
 def fastest_view(
     found: Fastest, goal: Goal, assumptions: Assumptions, cluster: Cluster, seq_len: int
 ) -> RenderableType:
@@ -105,6 +113,7 @@ def fastest_view(
         ),
         f"  {layout_text(found.estimate.layouts.row(i))}",
         f"  {found.searched:,} combinations of GPUs, batch and layout searched ({found.strategy})",
+        *stale_lines(found),
         "",
         Text("Time against GPUs", style="bold"),
         _by_gpus(found),

@@ -118,8 +118,8 @@ def time_view(plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, mo
     """The days first, then what they are made of, the layout, the laws and every assumption."""
     run, result, i = plan.run, plan.found.estimate, plan.best
     wall = float(run.wall_s[0])
-    head = f"{wall / DAY:,.1f} days" if math.isfinite(wall) else "never: it fails faster than it restarts"
-    lines: list[RenderableType] = [Text(f"Training takes {head}", style="bold")]
+    ends = f"takes {wall / DAY:,.1f} days" if math.isfinite(wall) else "never ends: it fails faster than it restarts"
+    lines: list[RenderableType] = [Text(f"Training {ends}", style="bold")]
     energy = float(run.energy_j[0]) / KWH / 1000
     table = plain_table("", "", numbers=(1,))
     interval = float(run.interval_s[0])

@@ -11,6 +11,7 @@ __all__ = ["PAPERS", "Claim", "Paper", "get_paper"]
 
 PAPERS = {
     "lamy-poirier-2021": "lamy_poirier_2021",
+    "lamy-poirier-2022": "lamy_poirier_2022",
     "narayanan-2021": "narayanan_2021",
     "hagemann-2023": "hagemann_2023",
     "seq1f1b": "seq1f1b",
