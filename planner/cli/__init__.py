@@ -6,7 +6,22 @@ import sys
 
 import typer
 
-from planner.cli import clusters, estimate, explain, fastest, models, paper, recommend, time, train, validate
+from planner.cli import (
+    calibrate,
+    clusters,
+    compare,
+    estimate,
+    explain,
+    fastest,
+    models,
+    paper,
+    recommend,
+    schedule,
+    simulate,
+    time,
+    train,
+    validate,
+)
 from planner.errors import PlannerError
 
 __all__ = ["app", "main"]
@@ -20,6 +35,9 @@ app = typer.Typer(
 )
 app.command("recommend")(recommend.command)
 app.command("estimate")(estimate.command)
+app.command("schedule")(schedule.command)
+app.command("simulate")(simulate.command)
+app.command("compare")(compare.command)
 app.command("time")(time.command)
 app.command("fastest")(fastest.command)
 app.command("paper")(paper.command)
@@ -28,6 +46,7 @@ app.command("validate")(validate.command)
 app.command("models")(models.command)
 app.command("clusters")(clusters.command)
 app.command("train")(train.command)
+app.command("calibrate")(calibrate.command)
 
 
 def main() -> None:

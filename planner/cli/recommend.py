@@ -30,7 +30,10 @@ def command(
     virtual_stages: Degree = None,
     zero: Degree = None,
     recompute: Annotated[list[str] | None, typer.Option(help="Allow only none, selective or full.")] = None,
-    schedule: Annotated[list[str] | None, typer.Option(help="Allow only gpipe, 1f1b or interleaved.")] = None,
+    schedule: Annotated[
+        list[str] | None, typer.Option(help="Allow only this one (planner schedule lists them).")
+    ] = None,
+    allow_async: Annotated[bool, typer.Option(help="Also schedules that change the training, such as 2bw.")] = False,
     allow_offload: Annotated[bool, typer.Option(help="Also try optimizer state in host memory.")] = False,
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
     objective: Annotated[str, typer.Option(help="time, throughput, cost (one order) or memory.")] = "time",
@@ -61,6 +64,7 @@ def command(
         virtual_stages=only(virtual_stages), zero=only(zero),
         recompute=tuple(choice(Recompute, r) for r in recompute) if recompute else None,
         schedule=tuple(dict.fromkeys(schedule)) if schedule else None, offload=allow_offload,
+        allow_async=allow_async,
     )  # fmt: skip
     with o.working("searching every legal layout"):
         found = recommend(
@@ -72,7 +76,7 @@ def command(
         asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
         o.print_json(asked | records.recommendation_record(found, hardware) | {"accuracy": accuracy})
     else:
-        title = f"{shape.name} on {gpus} GPUs of {hardware.name}, batch {global_batch} x {shape.seq_len} tokens"
+        title = tables.question_title(shape, hardware, gpus, global_batch)
         o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy))
     if not len(found.best):
         o.finish(1)

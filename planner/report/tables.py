@@ -11,10 +11,11 @@ from rich.text import Text
 
 from planner.estimate import Estimate
 from planner.hardware import Cluster
+from planner.models import Transformer
 from planner.search import Recommendation, largest_part
 from planner.units import GIB, format_bytes, format_seconds
 
-__all__ = ["estimate_view", "layout_text", "plain_table", "recommendation_view", "validation_view"]
+__all__ = ["estimate_view", "layout_text", "plain_table", "question_title", "recommendation_view", "validation_view"]
 
 PARTS = {
     "matmul": "matrix products",
@@ -41,6 +42,11 @@ def plain_table(*columns: str, numbers: tuple[int, ...] = ()) -> Table:
     for i, name in enumerate(columns):
         table.add_column(name, justify="right" if i in numbers else "left", no_wrap=i in numbers)
     return table
+
+
+def question_title(model: Transformer, cluster: Cluster, gpus: int, global_batch: int) -> str:
+    """What was asked, in one line."""
+    return f"{model.name} on {gpus} GPUs of {cluster.name}, batch {global_batch} x {model.seq_len} tokens"
 
 
 def layout_text(row: dict[str, Any]) -> str:

@@ -113,6 +113,10 @@ class Schedule(ABC):
     """Ranks start the next step without waiting for one another (optimizer post-validation, Qi et al. 2023)."""
     looped_placement: bool = True
     """Stage s lies on rank s mod p; False: the V, on rank s mod 2p or, above p, 2p - 1 - s mod 2p."""
+    quick: bool = True
+    """The closed form takes microseconds; False: it is found from the order, seconds for a large pipeline."""
+    exact_uneven: bool = False
+    """`makespan` follows uneven ranks closely (tested); False: finalists of a search are simulated."""
     one_layer_chunks: bool = False
     """A virtual stage is one layer."""
     layer_at_a_time: bool = False

@@ -20,6 +20,7 @@ class GPipe(Schedule):
     """All forwards, then all backwards in reverse order; every micro-batch's activations live until then."""
 
     name = "gpipe"
+    exact_uneven = True
     source = "Huang et al. 2019, arXiv 1811.06965; order read"
 
     def order(self, pipe: Pipeline) -> Order:

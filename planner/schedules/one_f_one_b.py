@@ -18,6 +18,7 @@ class OneFOneB(Schedule):
     """Warm up with p - 1 - r forwards, then one forward and one backward in turn, then the rest."""
 
     name = "1f1b"
+    exact_uneven = True
     source = "Narayanan et al. 2021, arXiv 2006.09503 (PipeDream-Flush); Megatron-LM; order read"
 
     def order(self, pipe: Pipeline) -> Order:

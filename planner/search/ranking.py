@@ -13,6 +13,7 @@ from planner.estimate import Estimate, estimate
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
+from planner.search.refine import refine
 from planner.search.space import Fixed, enumerate_layouts
 
 __all__ = ["OBJECTIVES", "Recommendation", "largest_part", "pareto_front", "recommend"]
@@ -32,6 +33,7 @@ class Recommendation:
     nearest_miss: the layout over memory that exceeds it least, None where all fit.
     faster_over_memory: of those over memory and at least 2 % faster the one that needs least, or None.
     ties: how many more fitting layouts are within 1 % of the best's time.
+    simulated: those whose step time is of the exact timeline, not of the closed form.
     """
 
     estimate: Estimate
@@ -42,6 +44,7 @@ class Recommendation:
     nearest_miss: int | None
     faster_over_memory: int | None
     ties: int
+    simulated: Indices
 
 
 def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:
@@ -77,6 +80,14 @@ def _distinct(order: Indices, step: Any, memory: Any) -> Indices:
     """Sorted indices without layouts that equal the one before in time and memory (a split that changes nothing)."""
     same = (step[order][1:] == step[order][:-1]) & (memory[order][1:] == memory[order][:-1])
     return np.asarray(order[np.r_[True, ~same]] if len(order) else order)
+
+
+def _ranked(result: Estimate, objective: str) -> Indices:
+    """The fitting layouts, distinct, best first."""
+    rows = np.flatnonzero(result.fits)
+    keys = (result.memory_bytes[rows], result.step_time_s[rows])
+    order = rows[np.lexsort(keys if objective != "memory" else keys[::-1])]
+    return _distinct(order, result.step_time_s, result.memory_bytes)
 
 
 def largest_part(result: Estimate, i: int) -> tuple[str, float]:
@@ -119,10 +130,13 @@ def recommend(
         fixed=fixed or Fixed(),
     )
     result = estimate_all(model, cluster, framework, layouts)
+    order = _ranked(result, objective)
+    simulated = np.zeros(0, dtype=np.int64)
+    if objective != "memory":
+        result, simulated = refine(model, cluster, framework, result, order, top)
+        order = _ranked(result, objective)
     step, memory, fits = result.step_time_s, result.memory_bytes, result.fits
     rows = np.flatnonzero(fits)
-    keys = (memory[rows], step[rows]) if objective != "memory" else (step[rows], memory[rows])
-    order = _distinct(rows[np.lexsort(keys)], step, memory)
     over = np.flatnonzero(~fits)
     miss = int(over[np.argmin(memory[over])]) if len(over) else None
     faster = None
@@ -139,4 +153,5 @@ def recommend(
         nearest_miss=miss,
         faster_over_memory=faster,
         ties=ties,
+        simulated=simulated,
     )

@@ -13,9 +13,11 @@ from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import legal
 from planner.models import Transformer
+from planner.schedules import SCHEDULES, get_schedule
 
 __all__ = ["Fixed", "default_attention", "default_precision", "enumerate_layouts"]
 
+LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
 LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
 
 
@@ -36,6 +38,7 @@ class Fixed:
     sequence_parallel: tuple[bool, ...] | None = None
     layer_split: tuple[Split, ...] | None = None
     offload: bool = False
+    allow_async: bool = False
 
 
 def default_precision(cluster: Cluster) -> Precision:
@@ -82,35 +85,64 @@ def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> l
     return out
 
 
-DEFAULT_SCHEDULES = ("gpipe", "1f1b", "interleaved")
-"""What is searched unless schedules are named."""
+def default_schedules(allow_async: bool = False) -> tuple[str, ...]:
+    """What is searched unless schedules are named: all whose closed form is quick; asynchronous ones where allowed."""
+    return tuple(name for name, s in SCHEDULES.items() if s.quick and (s.synchronous or allow_async))
+
+
+def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> list[tuple[int, int, int]]:
+    """(schedule's number, virtual stages, sequence slices) of a pipeline: what each schedule may have."""
+    number = list(range(len(names)))
+    if pp == 1:
+        # Without a pipeline only the order of layers and micro-batches is left to choose.
+        number = [names.index(n) for n in ("1f1b", "layered") if n in names] or [0]
+    layers = model.num_layers // pp if model.num_layers % pp == 0 else 1
+    out = []
+    for i in number:
+        schedule = get_schedule(names[i])
+        chunks = [1] if pp == 1 and not schedule.one_layer_chunks else divisors(layers)
+        if schedule.one_layer_chunks:
+            chunks = [layers] if layers * pp == model.num_layers else []
+        elif schedule.chunks is not None:
+            chunks = [schedule.chunks] if layers % schedule.chunks == 0 else []
+        slices = [1]
+        if schedule.sliced:
+            slices = [k for k in (2, 4, 8, 16) if model.seq_len % k == 0 and model.seq_len // k >= LEAST_SLICE]
+        out += [(i, v, k) for v in _allowed(chunks, fixed.virtual_stages) for k in slices]
+    return out
 
 
 def _choices(
-    model: Transformer, attention: Attention, global_batch: int, degree: tuple[int, int, int, int, int], fixed: Fixed
-) -> list[list[Any]]:
-    """The remaining choices of one set of degrees: allowed values of each, in the order that `_from_grid` unpacks."""
+    model: Transformer,
+    attention: Attention,
+    global_batch: int,
+    degree: tuple[int, int, int, int, int],
+    fixed: Fixed,
+    names: tuple[str, ...],
+) -> list[Any]:
+    """Rows of the remaining choices of one set of degrees, in the order that `_from_grid` unpacks."""
     dp, tp, pp, cp, _ = degree
     micro = _allowed(divisors(global_batch // dp), fixed.micro_batch)
-    chunks = [1]
-    if pp > 1 and model.num_layers % pp == 0:
-        chunks = divisors(model.num_layers // pp)
-    chunks = _allowed(chunks, fixed.virtual_stages)
     modes = [Recompute.NONE, Recompute.FULL]
     if attention < Attention.FLASH1:
         modes.insert(1, Recompute.SELECTIVE)
     if fixed.recompute is not None:
         modes = list(fixed.recompute)
-    sharding = [0] if dp * cp == 1 else ([0, 1] if pp > 1 else [0, 1, 2, 3])
-    sharding = _allowed(sharding, fixed.zero)
     sequence = [False, True] if tp > 1 else [False]
     if fixed.sequence_parallel is not None:
         sequence = [s for s in sequence if s in fixed.sequence_parallel or tp == 1]
-    splits = [Split.EVEN] if pp == 1 else [Split.EVEN, Split.BALANCED]
-    if fixed.layer_split is not None:
-        splits = [s for s in splits if s in fixed.layer_split or pp == 1]
     offload = [False, True] if fixed.offload else [False]
-    return [micro, chunks, modes, sharding, sequence, splits, offload]
+    rows: list[Any] = []
+    for i, v, k in _runs(model, pp, names, fixed):
+        schedule = get_schedule(names[i])
+        sharded = pp == 1 or schedule.layer_at_a_time
+        sharding = _allowed([0] if dp * cp == 1 else ([0, 1, 2, 3] if sharded else [0, 1]), fixed.zero)
+        splits = [Split.EVEN] if pp == 1 or v > 1 else [Split.EVEN, Split.BALANCED]
+        if fixed.layer_split is not None:
+            splits = [s for s in splits if s in fixed.layer_split or pp == 1]
+        kept = [mode for mode in modes if not (schedule.splits_backward and mode == Recompute.FULL)]
+        rows += product([i], [v], [k], micro, kept, sharding, sequence, splits, offload)
+    return rows
 
 
 def enumerate_layouts(
@@ -134,18 +166,15 @@ def enumerate_layouts(
             raise InputError(f"{name} is {value}; allowed: a whole number from 1 to 10000000")
     if cluster.max_gpus is not None and gpus > cluster.max_gpus:
         raise InputError(f"gpus is {gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
-    schedules = list(fixed.schedule) if fixed.schedule else list(DEFAULT_SCHEDULES)
+    schedules = tuple(fixed.schedule or default_schedules(fixed.allow_async))
     tables = []
     for degree in degrees(model, gpus, global_batch, fixed):
-        columns = _choices(model, attention, global_batch, degree, fixed)
-        if any(not c for c in columns):
-            continue
-        names = [s for s in schedules if s == "1f1b"] or schedules[:1] if degree[2] == 1 else schedules
-        codes = [schedules.index(s) for s in names]
-        grid = np.array(list(product(codes, *columns)), dtype=np.int64)
-        tables.append(np.hstack([np.tile(np.array(degree), (len(grid), 1)), grid]))
+        rows = _choices(model, attention, global_batch, degree, fixed, schedules)
+        if rows:
+            grid = np.array(rows, dtype=np.int64)
+            tables.append(np.hstack([np.tile(np.array(degree), (len(grid), 1)), grid]))
     if tables:
-        layouts = _from_grid(np.vstack(tables), tuple(schedules), global_batch, precision, attention)
+        layouts = _from_grid(np.vstack(tables), schedules, global_batch, precision, attention)
         layouts = layouts.take(legal(model, cluster, layouts))
         if len(layouts):
             return layouts
@@ -161,11 +190,11 @@ def _from_grid(
     grid: Any, schedules: tuple[str, ...], global_batch: int, precision: Precision, attention: Attention
 ) -> Layouts:
     """A table of layouts from rows of degrees, schedule code and choices."""
-    dp, tp, pp, cp, ep, code, micro, chunks, mode, zero, sequence, split, offload = grid.T
+    dp, tp, pp, cp, ep, code, chunks, slices, micro, mode, zero, sequence, split, offload = grid.T
     n = len(grid)
     return Layouts(
         schedule_names=schedules, schedule=code, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep,
-        virtual_stages=chunks, sequence_slices=np.ones(n, dtype=np.int64), micro_batch=micro,
+        virtual_stages=chunks, sequence_slices=slices, micro_batch=micro,
         global_batch=np.full(n, global_batch), zero=zero,
         recompute=mode, attention=np.full(n, int(attention)), precision=np.full(n, int(precision)),
         layer_split=split, sequence_parallel=sequence.astype(bool), fused_norm=np.ones(n, dtype=bool),

@@ -128,14 +128,23 @@ def simulate(
 def _steady(
     model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, schedule: Schedule, pipe: Pipeline
 ) -> StepSimulation:
-    """A schedule that is never drained: the period that one more step adds, on the timeline of several."""
+    """A schedule that is never drained: the period that one more step adds, on the timeline of several.
+
+    A slow rank with slack to the others sets the pace only once that is used up: more steps, until the period is no
+    less than the work of any rank.
+    """
     steps = 2 + -(-pipe.p // pipe.m)
-    shorter, longer = (
-        _one_order(model, cluster, framework, layouts, schedule, pipe, schedule.steps_order(pipe, n), steps=n)
-        for n in (steps, steps + 1)
-    )
+    while True:
+        shorter, longer = (
+            _one_order(model, cluster, framework, layouts, schedule, pipe, schedule.steps_order(pipe, n), steps=n)
+            for n in (steps, steps + 1)
+        )
+        ends = [x.timeline.end_s[x.timeline.order.start[1:] - 1] for x in (shorter, longer)]
+        period = float((ends[1] - ends[0]).max())
+        if period >= float(longer.timeline.busy_s.max()) / longer.steps * (1.0 - 1e-9):
+            break
+        steps *= 2
     collectives = float((longer.exposed_comm_s + longer.update_end_s - longer.update_start_s).max())
-    period = longer.timeline.makespan_s - shorter.timeline.makespan_s
     return replace(longer, step_time_s=period + collectives)
 
 

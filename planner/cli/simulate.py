@@ -1,0 +1,80 @@
+"""`planner simulate`: the exact timeline of one layout's step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as o
+
+
+def command(
+    model: o.Model,
+    cluster: o.ClusterName,
+    global_batch: o.GlobalBatch,
+    dp: o.Dp = 1,
+    tp: o.Tp = 1,
+    pp: o.Pp = 1,
+    cp: o.Cp = 1,
+    ep: o.Ep = 1,
+    micro_batch: o.MicroBatch = 1,
+    virtual_stages: o.VirtualStages = 1,
+    sequence_slices: o.SequenceSlices = 1,
+    schedule: o.ScheduleName = None,
+    zero: o.Zero = 1,
+    recompute: o.RecomputeMode = "none",
+    layer_split: o.LayerSplit = "even",
+    sequence_parallel: o.SequenceParallel = False,
+    fused_norm: o.FusedNorm = True,
+    offload_optimizer: o.Offload = False,
+    network: o.Network = None,
+    framework: o.FrameworkName = None,
+    seq_len: o.SeqLen = None,
+    precision: o.PrecisionName = None,
+    attention: o.AttentionName = None,
+    schedule_file: Annotated[Path | None, typer.Option(help="A CSV with a schedule of your own.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace (JSON).")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write the timeline as SVG.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the timeline as PNG.")] = None,
+    json: o.Json = False,
+) -> None:
+    """Simulate one layout's step: every operation of every rank, what each rank waits for, the critical path.
+
+    Example: planner simulate llama-65b --cluster dgx-a100-80gb --tp 8 --pp 8 --global-batch 64 --trace step.json
+    """
+    from planner.errors import InputError
+    from planner.estimate import estimate
+    from planner.report import simulations, tables
+    from planner.schedules.csv_file import read_schedule
+    from planner.simulation.step import simulate
+
+    for suffix, path in ((".svg", svg), (".png", png), (".json", trace)):
+        if path is not None and path.suffix != suffix:
+            option = "--trace" if suffix == ".json" else suffix.replace(".", "--")
+            raise InputError(f"{option} is {path}; allowed: a path that ends in {suffix}")
+    shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
+    layouts = o.one_layout(
+        hardware, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, virtual_stages=virtual_stages,
+        sequence_slices=sequence_slices, micro_batch=micro_batch, global_batch=global_batch, zero=zero,
+        recompute=recompute, layer_split=layer_split, precision=precision, attention=attention,
+        sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,
+    )  # fmt: skip
+    order = None if schedule_file is None else read_schedule(schedule_file)
+    step = simulate(shape, hardware, stack, layouts, order=order)
+    closed = None if order is not None else float(estimate(shape, hardware, stack, layouts).step_time_s[0])
+    if trace is not None:
+        from planner.export.step_trace import write_step_trace
+
+        write_step_trace(trace, step)
+    title = tables.question_title(shape, hardware, int(layouts.gpus[0]), global_batch)
+    for path in (svg, png):
+        if path is not None:
+            from planner.report.timeline_plot import plot_timeline
+
+            plot_timeline(step.timeline, path, f"{title}: {step.schedule.name}", "s")
+    if json:
+        o.print_json(simulations.simulation_record(step, layouts, hardware, closed))
+    else:
+        o.print_view(title, "", simulations.simulation_view(step, layouts, hardware, closed))

@@ -1,0 +1,142 @@
+"""A simulated step, and schedules side by side, as tables and records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+
+from planner.hardware import Cluster
+from planner.layouts import Layouts
+from planner.report.tables import layout_text, plain_table
+from planner.search.compare import Compared
+from planner.simulation.critical_path import critical_path
+from planner.simulation.step import StepSimulation
+from planner.units import GIB, format_bytes, format_seconds
+
+__all__ = ["comparison_record", "comparison_view", "simulation_record", "simulation_view"]
+
+MOST_RANKS = 16
+
+
+def _bubble(step: StepSimulation) -> float:
+    """Idle share of all ranks' step."""
+    return float(np.mean(np.maximum(step.idle_s, 0.0)) / step.step_time_s)
+
+
+def _versions(step: StepSimulation) -> float:
+    """The most versions of its weights that a rank holds."""
+    return float(np.max(step.schedule.weight_versions(step.pipe, np.arange(step.pipe.p))))
+
+
+def simulation_record(
+    step: StepSimulation, layouts: Layouts, cluster: Cluster, closed_form_s: float | None
+) -> dict[str, Any]:
+    """A simulated step: total, by rank, the critical path."""
+    path = critical_path(step.timeline)
+    return {
+        "layout": layouts.row(0),
+        "step_time_s": step.step_time_s,
+        "closed_form_s": closed_form_s,
+        "operations": len(step.timeline.order),
+        "bubble": _bubble(step),
+        "fits": bool(step.peak_bytes.max() <= cluster.accelerator.memory_bytes),
+        "ranks": {
+            "busy_s": (step.timeline.busy_s / step.steps).tolist(),
+            "exposed_comm_s": step.exposed_comm_s.tolist(),
+            "update_s": (step.update_end_s - step.update_start_s).tolist(),
+            "idle_s": step.idle_s.tolist(),
+            "peak_gib": (step.peak_bytes / GIB).tolist(),
+        },
+        "stages": {
+            "layers": step.loads.layers.tolist(),
+            "forward_s": step.loads.forward_s.tolist(),
+            "input_grad_s": step.loads.input_grad_s.tolist(),
+            "weight_grad_s": step.loads.weight_grad_s.tolist(),
+        },
+        "critical_path": [{"stage": stage, "kind": kind, "seconds": seconds} for stage, kind, seconds in path.parts],
+    }
+
+
+def simulation_view(
+    step: StepSimulation, layouts: Layouts, cluster: Cluster, closed_form_s: float | None
+) -> RenderableType:
+    """A simulated step for a person."""
+    capacity = cluster.accelerator.memory_bytes
+    peak = float(step.peak_bytes.max())
+    lines = [
+        layout_text(layouts.row(0)),
+        f"  {format_seconds(step.step_time_s)} a step over {len(step.timeline.order):,} operations, "
+        f"{_bubble(step):.1%} of it idle; {format_bytes(peak)} of {format_bytes(capacity)}"
+        + ("" if peak <= capacity else ": does not fit"),
+        f"  critical path: {critical_path(step.timeline).sentence()}",
+    ]
+    if closed_form_s is not None:
+        lines.append(f"  closed form: {format_seconds(closed_form_s)} ({closed_form_s / step.step_time_s - 1:+.2%})")
+    if step.steps > 1:
+        lines.append(f"  never drained: the step is the period of the steady state; {step.schedule.staleness()}")
+    table = plain_table("rank", "layers", "busy s", "idle s", "exposed comm s", "update s", "peak GiB",
+                        numbers=(0, 1, 2, 3, 4, 5, 6))  # fmt: skip
+    order = step.timeline.order
+    busy, update = step.timeline.busy_s / step.steps, step.update_end_s - step.update_start_s
+    shown = list(range(order.ranks))
+    if order.ranks > MOST_RANKS:
+        shown = shown[: MOST_RANKS // 2] + shown[-MOST_RANKS // 2 :]
+    for before, r in zip([None, *shown], shown, strict=False):
+        if before is not None and r != before + 1:
+            table.add_row("...", *[""] * 6)
+        stages = np.unique(order.stage[order.start[r] : order.start[r + 1]])
+        table.add_row(
+            str(r), str(int(step.loads.layers[stages].sum())), f"{busy[r]:.4g}", f"{step.idle_s[r]:.4g}",
+            f"{step.exposed_comm_s[r]:.4g}", f"{update[r]:.4g}", f"{step.peak_bytes[r] / GIB:.2f}",
+        )  # fmt: skip
+    return Group("\n".join(lines), "", table)
+
+
+def comparison_record(rows: list[Compared], refused: dict[str, str], cluster: Cluster) -> dict[str, Any]:
+    """Schedules side by side."""
+    return {
+        "schedules": [
+            {
+                "layout": x.layouts.row(0),
+                "synchronous": x.step.schedule.synchronous,
+                "step_time_s": x.step.step_time_s,
+                "bubble": _bubble(x.step),
+                "peak_gib": float(x.step.peak_bytes.max()) / GIB,
+                "fits": bool(x.step.peak_bytes.max() <= cluster.accelerator.memory_bytes),
+                "weight_versions": float(
+                    np.max(x.step.schedule.weight_versions(x.step.pipe, np.arange(x.step.pipe.p)))
+                ),
+                "weight_copies": x.step.schedule.copies,
+                "pipeline_gib_sent": x.pipeline_bytes / GIB,
+                "needed_bandwidth_gbit_per_s": x.needed_bandwidth_bytes_per_s * 8e-9,
+            }
+            for x in rows
+        ],
+        "not_legal": refused,
+    }
+
+
+def comparison_view(rows: list[Compared], refused: dict[str, str], cluster: Cluster) -> RenderableType:
+    """Schedules side by side for a person; `*` marks those that change the training."""
+    table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "weights", "sent GiB", "Gb/s needed",
+                        numbers=(1, 2, 3, 4, 5, 6, 7, 8))  # fmt: skip
+    for x in rows:
+        step, pipe = x.step, x.step.pipe
+        over = "" if step.peak_bytes.max() <= cluster.accelerator.memory_bytes else " over"
+        versions = _versions(step) * step.schedule.copies
+        table.add_row(
+            step.schedule.name + ("" if step.schedule.synchronous else " *"), str(pipe.v), str(pipe.k),
+            f"{step.step_time_s:.4g}", f"{_bubble(step):.1%}", f"{step.peak_bytes.max() / GIB:.1f}{over}",
+            f"{versions:g}", f"{x.pipeline_bytes / GIB:.2f}", f"{x.needed_bandwidth_bytes_per_s * 8e-9:.3g}",
+        )  # fmt: skip
+    lines = ["v virtual stages, k slices; weights: copies or versions of its weights that a rank holds"]
+    if any(not x.step.schedule.synchronous for x in rows):
+        lines.append("* changes the training: gradients are taken at older weights; searched only with --allow-async")
+    if refused:
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in refused.items():
+            by_reason.setdefault(reason, []).append(name)
+        lines += ["", "Not legal here"] + [f"  {', '.join(n)}: {reason}" for reason, n in by_reason.items()]
+    return Group(table, "", "\n".join(lines))

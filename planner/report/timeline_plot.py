@@ -1,0 +1,78 @@
+"""A schedule's timeline as a picture, SVG or PNG, by matplotlib."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.files import check_writable
+from planner.schedules.operations import KINDS
+from planner.simulation.timeline import Timeline
+
+__all__ = ["plot_timeline"]
+
+# Colours that differ in lightness too, so that they can be told apart in grey and by colour-blind readers.
+COLOURS = {"F": "#9ecae1", "B": "#31a354", "I": "#74c476", "W": "#fed976"}
+NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+MOST_LABELS = 2000
+
+
+def plot_timeline(timeline: Timeline, path: Path, title: str, unit: str = "") -> None:
+    """Write the picture; its kind is the path's suffix, .svg or .png. Time in `unit`.
+
+    Raises:
+        OutputError: the path can't be written.
+    """
+    check_writable(path)
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    # Text stays text, and no date or random names: the same timeline gives the same file.
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "planner"})
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
+    order, whole = timeline.order, float(timeline.end_s.max())
+    wide = min(max(8.0, len(order) / order.ranks * 0.35), 40.0)
+    figure, axes = plt.subplots(figsize=(wide, 1.4 + 0.45 * order.ranks), layout="constrained")
+    kinds = [k for k in KINDS if np.any(order.kind == KINDS.index(k))]
+    for r in range(order.ranks):
+        rows = np.arange(order.start[r], order.start[r + 1])
+        for kind in kinds:
+            at = rows[order.kind[rows] == KINDS.index(kind)]
+            spans = [(timeline.start_s[i], timeline.end_s[i] - timeline.start_s[i]) for i in at]
+            axes.broken_barh(spans, (r - 0.42, 0.84), facecolors=COLOURS[kind], edgecolor="white", linewidth=0.4)
+    if len(order) <= MOST_LABELS:
+        _label(axes, timeline, wide)
+    axes.set_yticks(range(order.ranks), [f"rank {r}" for r in range(order.ranks)])
+    axes.invert_yaxis()
+    axes.set_xlim(0, whole)
+    axes.set_xlabel(f"time{f' ({unit})' if unit else ''}")
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(
+        handles=[Patch(color=COLOURS[k], label=f"{k}  {NAMES[k]}") for k in kinds],
+        loc="outside lower center", ncols=len(kinds), frameon=False, fontsize=9,
+    )  # fmt: skip
+    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def _label(axes: Any, timeline: Timeline, wide: float) -> None:
+    """Micro-batch numbers in the boxes that have room for them, the stage above it where a rank has several."""
+    order = timeline.order
+    chunks = bool(np.any(order.stage != order.rank))
+    inch = wide * 0.9 / float(timeline.end_s.max())
+    rank = order.rank
+    for i in range(len(order)):
+        op = order.operation(i)
+        part = f".{op.slice}" if op.slice else ""
+        text = f"{op.stage}{op.kind}{op.micro_batch}{part}" if chunks else f"{op.micro_batch}{part}"
+        if (timeline.end_s[i] - timeline.start_s[i]) * inch > 0.075 * len(text):
+            middle = (timeline.start_s[i] + timeline.end_s[i]) / 2.0
+            shift = 0.0
+            if op.fused or (i and order.fused[i - 1]):
+                shift = -0.2 if op.fused else 0.2
+            axes.text(middle, rank[i] + shift, text, ha="center", va="center", fontsize=7)
