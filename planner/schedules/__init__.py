@@ -13,6 +13,7 @@ from planner.schedules.gpipe import GPipe, TeraPipe
 from planner.schedules.hanayo import Hanayo
 from planner.schedules.interleaved import Interleaved, Seq1F1BInterleaved
 from planner.schedules.one_f_one_b import OneFOneB, Seq1F1B
+from planner.schedules.one_f_one_b_v import OneFOneBV
 from planner.schedules.two_stage_backward import TwoStageBackward
 from planner.schedules.zero_bubble import ZeroBubbleH1, ZeroBubbleH2
 from planner.schedules.zero_bubble_v import ZeroBubbleV
@@ -26,6 +27,7 @@ SCHEDULES: dict[str, Schedule] = {
         TeraPipe(),
         OneFOneB(),
         Seq1F1B(),
+        OneFOneBV(),
         Interleaved(),
         Seq1F1BInterleaved(),
         BreadthFirst(),

@@ -25,6 +25,8 @@ class Generated(Schedule):
 
     quick = False
 
+    quick = False
+
     def settled(self, p: int, v: int) -> int:
         """Micro-batches from which on the bubble grows evenly."""
         return 3 * p + 4

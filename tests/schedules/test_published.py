@@ -3,6 +3,7 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from planner.schedules import Pipeline, get_schedule
@@ -111,3 +112,11 @@ def test_chronospipe_holds_three_quarters_of_1f1b(p):
     size, one = Pipeline(p=p, m=2 * p, v=2), Pipeline(p=p, m=2 * p)
     assert float(chronos.in_flight(size, 0)) == 0.75 * p + 0.5
     assert float(chronos.bubble_s(size, 1.0, 1.0, 1.0)) == float(plain.bubble_s(one, 1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("p", [4, 7, 10, 16])
+def test_1f1b_v_holds_two_thirds_of_1f1b(p):
+    folded, plain = get_schedule("1f1b-v"), get_schedule("1f1b")
+    size, one = Pipeline(p=p, m=2 * p, v=2), Pipeline(p=p, m=2 * p)
+    assert float(folded.in_flight(size, np.arange(p)).max()) == (2 * p + 1) / 3
+    assert float(folded.bubble_s(size, 1.0, 1.0, 1.0)) == float(plain.bubble_s(one, 1.0, 1.0, 1.0))

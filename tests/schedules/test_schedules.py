@@ -116,12 +116,28 @@ LITERALS = [
         {"p": 2, "m": 3, "v": 2},
         ["0F0 2F0 0F1 2B0 2F1 0F2 2B1 2F2 0B0 2B2 0B1 0B2", "1F0 3F0 3B0 1F1 3F1 3B1 1F2 1B0 3F2 3B2 1B1 1B2"],
     ),
+    (
+        "1f1b-v",
+        {"p": 2, "m": 3, "v": 2},
+        ["0F0 3F0 3B0 0F1 3F1 3B1 0F2 0B0 3F2 3B2 0B1 0B2", "1F0 2F0 1F1 2F1 2B0 1B0 1F2 2F2 2B1 1B1 2B2 1B2"],
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "size", "rows"), LITERALS)
 def test_orders_as_literals(name, size, rows):
     assert cells(name, **size) == rows
+
+
+@pytest.mark.parametrize("name", sorted(n for n, s in SCHEDULES.items() if not s.steady))
+@settings(max_examples=10, deadline=None)
+@given(st.data(), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.2, 3.0))
+def test_ranks_that_need_not_wait_for_one_another_take_the_span(name, data, f, i, w):
+    """Steps on end without a barrier follow one another after the longest of any rank's first to last operation."""
+    pipe = data.draw(pipelines(name))
+    orders = [get_schedule(name).steps_order(pipe, steps) for steps in (1, 4, 5)]
+    one, four, five = (run(order, durations(order, f, i, w)) for order in orders)
+    assert five.makespan_s - four.makespan_s == pytest.approx(one.span_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(n for n, s in SCHEDULES.items() if s.steady))
@@ -178,7 +194,7 @@ def test_bubble_and_peak_equal_the_timeline(name, data, f, i, w, kept):
     assert timeline.peak(kept=kept) / parts == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["v-half", "v-min", "chronospipe"])
+@pytest.mark.parametrize("name", ["v-half", "v-min", "1f1b-v", "chronospipe"])
 @pytest.mark.parametrize("p", [2, 3, 4])
 def test_generated_bubbles_extrapolate_to_many_micro_batches(name, p):
     schedule = get_schedule(name)

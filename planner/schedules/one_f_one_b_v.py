@@ -1,0 +1,53 @@
+"""1F1B on the V (Qi et al. 2024, arXiv 2405.15362): two thirds of 1F1B's activations, backwards unsplit.
+
+Rank r holds stages r and 2p - 1 - r. A micro-batch's operations are a block of unit slots (B = 2F) that repeats every
+six: forwards follow one another slot by slot down the V and up again; backwards too, but pause three slots after
+every third, which keeps them off the forwards of other micro-batches on every rank.
+
+rank 0  0F0 3F0 3B0 0F1 3F1 3B1 0F2 0B0 3F2 3B2 0B1 0B2     (p = 2, m = 3)
+rank 1  1F0 2F0 1F1 2F1 2B0 1B0 1F2 2F2 2B1 1B1 2B2 1B2
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.schedules.base import Order, Pipeline
+from planner.schedules.generated import Generated
+from planner.schedules.weave import units
+
+_PERIOD = 6
+
+
+class OneFOneBV(Generated):
+    """Two thirds of 1F1B's activations for about its bubble (where B = 2F) and twice its messages."""
+
+    name = "1f1b-v"
+    source = "Qi et al. 2024, arXiv 2405.15362; block read in its repository, without its reordering of the warm-up"
+    looped_placement = False
+    chunks = 2
+
+    def order(self, pipe: Pipeline) -> Order:
+        """By slot, the block of micro-batch i shifted by 6i."""
+        p = pipe.p
+        i = np.arange(pipe.m)
+        deep, shallow = _backwards(p)
+        rows = []
+        for r in range(p):
+            last = 2 * p - 1 - r
+            table = np.concatenate([units(r, "F", i), units(last, "F", i), units(last, "B", i), units(r, "B", i)])
+            slot = np.concatenate([_PERIOD * i + first for first in (r, last, deep[r], shallow[r])])
+            rows.append(table[np.argsort(slot, kind="stable")])
+        return Order.of_tables(rows)
+
+
+def _backwards(p: int) -> tuple[list[int], list[int]]:
+    """Slots of the first micro-batch's deep and shallow backward on every rank."""
+    slot = 2 * p + (3 if p % 3 == 0 else 0)
+    count = (3 - (p + 2) % 3) % 3
+    slots = []
+    for _ in range(2 * p):
+        slots.append(slot)
+        count += 1
+        slot += 2 + (3 if count % 3 == 0 else 0)
+    return slots[:p], slots[p:][::-1]
