@@ -11,6 +11,7 @@ import typer
 
 from planner.cli import options as o
 from planner.cli.train_plan import Choices, make_training, read_plan
+from planner.cli.train_prediction import predicted_step_s, read_prices
 from planner.errors import InputError, PlannerError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def command(
     checkpoint: Annotated[Path | None, typer.Option(help="Folder; goes on from its latest checkpoint.")] = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
     noise_scale: Annotated[bool, typer.Option(help="Measure the gradient noise scale every 10 steps.")] = False,
+    prices: Annotated[Path | None, typer.Option(help="File of planner calibrate: predicts the step time.")] = None,
     allow_async: Annotated[bool, typer.Option(help="Allow schedules that take gradients at older weights.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON and nothing else.")] = False,
 ) -> None:
@@ -74,10 +76,10 @@ def command(
             checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
 
-    _run(engine, device, prepare, json)
+    _run(engine, device, prepare, prices, json)
 
 
-def _run(engine: str, device: str, prepare: Any, json: bool) -> None:
+def _run(engine: str, device: str, prepare: Any, prices: Path | None, json: bool) -> None:
     """Start the ranks; the first prints."""
     from planner.trainer.arrays import xp_for
     from planner.trainer.loop import train
@@ -89,7 +91,7 @@ def _run(engine: str, device: str, prepare: Any, json: bool) -> None:
         measured = run_serial(
             xp, training.task.num_ranks, lambda c: train(c, training, _reporter(training, quiet=json or c.rank > 0))
         )[0]
-        _finish(training, measured, engine, json)
+        _finish(training, measured, engine, prices, json)
         return
     if engine not in ("mpi", "nccl"):
         raise InputError(f"engine is {engine!r}; allowed: serial, mpi, nccl")
@@ -101,7 +103,7 @@ def _run(engine: str, device: str, prepare: Any, json: bool) -> None:
         training = prepare()
         measured = train(communicator, training, _reporter(training, quiet=json or communicator.rank > 0))
         if communicator.rank == 0:
-            _finish(training, measured, engine, json)
+            _finish(training, measured, engine, prices, json)
     except BaseException as error:
         # The others wait for this rank: stop them all, with its name.
         message = str(error) if isinstance(error, PlannerError) else f"{type(error).__name__}: {error}"
@@ -129,17 +131,24 @@ def _reporter(training: Training, quiet: bool) -> Any:
     return report
 
 
-def _finish(training: Training, measured: Measured, engine: str, json: bool) -> None:
+def _finish(training: Training, measured: Measured, engine: str, prices: Path | None, json: bool) -> None:
     """What the run took, as a table or as JSON."""
     import statistics
 
+    from planner.trainer.microbenchmarks import usual
+
     task = training.task
     times = measured.step_time_s
+    predicted = None
+    if prices is not None:
+        predicted = predicted_step_s(training, read_prices(prices), engine)
     record = {
         "model": task.model.name, "engine": engine, "ranks": task.num_ranks, "micro_batches": task.micro_batches,
         "first_step": measured.first_step, "steps": len(times),
         "loss_first": measured.loss[0] if times else None, "loss_last": measured.loss[-1] if times else None,
         "step_time_s": statistics.median(times) if times else None,
+        "undisturbed_step_time_s": usual(times) if times else None,
+        "predicted_step_time_s": predicted,
         "busy_s": [float(x) for x in measured.busy_s], "waiting_s": [float(x) for x in measured.waiting_s],
         "peak_activation_bytes": [int(x) for x in measured.peak_bytes],
         "sent_bytes": measured.sent_bytes,
@@ -154,6 +163,10 @@ def _finish(training: Training, measured: Measured, engine: str, json: bool) -> 
     if times:
         table.add_row("loss", f"{measured.loss[0]:.4f} to {measured.loss[-1]:.4f} nats per byte")
         table.add_row("step time", f"{statistics.median(times) * 1e3:,.1f} ms (median of {len(times)})")
+    if predicted is not None and times:
+        error = predicted / usual(times) - 1.0
+        table.add_row("undisturbed step (lower decile)", f"{usual(times) * 1e3:,.1f} ms")
+        table.add_row("predicted step time", f"{predicted * 1e3:,.1f} ms ({error:+.1%})")
     table.add_row("in operations, by rank", "  ".join(f"{x * 1e3:,.1f}" for x in measured.busy_s[:8]) + " ms")
     table.add_row("most activations, by rank", "  ".join(f"{x / 2**20:,.1f}" for x in measured.peak_bytes[:8]) + " MiB")
     for kind, size in measured.sent_bytes.items():

@@ -1,0 +1,65 @@
+"""Predicted against measured step time of the mini-trainer on this machine, two ranks under mpirun.
+
+First `planner calibrate` on both ranks, then one training run a row: model kind and size, micro-batch, and pp = 2 under
+several schedules, dp = 2, tp = 2. Times are lower deciles, of the microbenchmarks as of the steps, so that another
+process on the machine disturbs neither. Bars: 10 % median, 20 % worst.
+
+python benchmarks/trainer_prediction.py [prices.toml]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+
+MPIRUN = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+PLANNER = [sys.executable, "-c", "from planner.cli import main; main()"]
+ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+LAYOUTS = [
+    ["--pp", "2", "--schedule", "1f1b"],
+    ["--pp", "2", "--schedule", "gpipe"],
+    ["--pp", "2", "--schedule", "interleaved", "--virtual-stages", "2"],
+    ["--pp", "2", "--schedule", "zb-h1"],
+    ["--pp", "2", "--schedule", "zb-v", "--virtual-stages", "2"],
+    ["--pp", "2", "--recompute", "full"],
+    ["--dp", "2"],
+    ["--dp", "2", "--zero", "1"],
+    ["--tp", "2"],
+]
+MODELS = [("gpt2", "2"), ("gpt2", "4"), ("llama-7b", "2"), ("llama-7b", "4")]
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run([*MPIRUN, *PLANNER, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout
+
+
+def main() -> None:
+    prices = sys.argv[1] if len(sys.argv) > 1 else str(Path(tempfile.mkdtemp()) / "prices.toml")
+    if not Path(prices).exists():
+        run("calibrate", prices)
+    errors = []
+    print(f"{'model':<10} {'mb':>2}  {'layout':<58} {'measured':>9} {'predicted':>9}  error")
+    for (model, micro_batch), layout in product(MODELS, LAYOUTS):
+        scale = ["--model", model, "--scale", "small", "--micro-batch", micro_batch]
+        record = json.loads(run("train", *scale, *layout, "--steps", "24", "--prices", prices, "--json"))
+        measured, predicted = record["undisturbed_step_time_s"], record["predicted_step_time_s"]
+        errors.append(predicted / measured - 1)
+        shown = " ".join(layout).replace("--", "")
+        times = f"{measured * 1e3:>6.1f} ms {predicted * 1e3:>6.1f} ms"
+        print(f"{model:<10} {micro_batch:>2}  {shown:<58} {times}  {errors[-1]:+.1%}", flush=True)
+    sizes = sorted(map(abs, errors))
+    print(f"{len(sizes)} runs: median {statistics.median(sizes):.1%}, worst {sizes[-1]:.1%}; bars 10 % and 20 %")
+
+
+if __name__ == "__main__":
+    main()

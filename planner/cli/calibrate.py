@@ -1,0 +1,73 @@
+"""`planner calibrate`: what this machine takes for the trainer's passes and messages."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from planner.cli import options as o
+
+
+def command(
+    output: Annotated[Path, typer.Argument(help="The file of prices to write.")],
+    seconds: Annotated[float, typer.Option(min=0.01, help="How long each model of the grid is stepped.")] = 0.4,
+    quick: Annotated[bool, typer.Option(help="A small grid: rough prices in a few seconds.")] = False,
+    device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
+) -> None:
+    """Measure this machine: passes of the trainer's layers by shape, and under mpirun messages by size.
+
+    Example: mpirun -n 2 planner calibrate prices.toml, then mpirun -n 2 planner train --pp 2 --prices prices.toml
+
+    Every rank measures at the same time, as ranks train at the same time; the first one's figures are written.
+    """
+    from planner.files import check_writable, write_text
+    from planner.trainer.arrays import xp_for
+    from planner.trainer.microbenchmarks import collectives, grid, passes
+    from planner.trainer.prices import FEATURES, fit
+
+    check_writable(output)
+    xp = xp_for(device)
+    communicator: Any = None
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        from planner.trainer.mpi import MPICommunicator
+
+        communicator = MPICommunicator(xp)
+    samples = []
+    with o.working("timing passes of the trainer's layers"):
+        for model, b in grid(quick):
+            samples += passes(xp, model, b, seconds, communicator.barrier if communicator else lambda: None)
+    if communicator and communicator.size > 1 and communicator.size % 2 == 0:
+        samples += collectives(communicator)
+    if communicator and communicator.rank:
+        return
+    by_key = defaultdict(list)
+    for sample in samples:
+        by_key[sample.key].append(sample)
+    fits = {key: fit([s.row for s in group], [s.time_s for s in group]) for key, group in sorted(by_key.items())}
+    lines = [
+        "# Written by planner calibrate: seconds per unit of each size, by pass of the trainer's parts.",
+        f"# {', '.join(f'{part}: {names}' for part, names in FEATURES.items())}; messages: fixed, megabytes",
+        f"ranks = {communicator.size if communicator else 1}",
+        "[seconds]",
+        *(f'"{key}" = [{", ".join(f"{x:.6g}" for x in f.seconds)}]' for key, f in fits.items()),
+        "[median_error]",
+        *(f'"{key}" = {f.median_error:.4f}' for key, f in fits.items()),
+        "[worst_error]",
+        *(f'"{key}" = {f.worst_error:.4f}' for key, f in fits.items()),
+    ]
+    write_text(output, "\n".join(lines) + "\n")
+    _show(fits)
+
+
+def _show(fits: Any) -> None:
+    """How well the fits hold for what they were fitted to."""
+    from rich.table import Table
+
+    table = Table("pass", "shapes", "median error", "worst", title="Fits to the measured passes")
+    for key, f in fits.items():
+        table.add_row(key, str(f.measured), f"{f.median_error:.1%}", f"{f.worst_error:.1%}")
+    o.print_view(table)

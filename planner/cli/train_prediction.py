@@ -1,0 +1,119 @@
+"""The step time of a training run before it runs: its schedule's exact timeline with this machine's prices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from planner.trainer.loop import Training
+    from planner.trainer.worker import Task
+
+
+def read_prices(path: Path) -> dict[str, list[float]]:
+    """Seconds per size by pass and message.
+
+    Raises:
+        FileFormatError: not a file of `planner calibrate`.
+    """
+    from planner.files import read_toml
+
+    prices = read_toml(path).get("seconds")
+    if not isinstance(prices, dict) or "update" not in prices:
+        raise FileFormatError(f"{path}: no prices; write them with planner calibrate {path}")
+    return prices
+
+
+def predicted_step_s(training: Training, prices: dict[str, list[float]], engine: str) -> float:
+    """Seconds of one step: all ranks' work one after the other in the serial engine, else the timeline's.
+
+    Raises:
+        FileFormatError: the prices lack what the layout communicates.
+    """
+    import numpy as np
+
+    from planner.schedules import Operation, Order
+    from planner.simulation.timeline import run
+
+    task = training.task
+    order = Order.of_rows([[Operation(*op) for op in row] for row in task.rows])  # type: ignore[misc]
+    lasting = np.array([sum(_pass_s(task, training, prices, op).values()) for row in order.rows() for op in row])
+    updates = [_update_s(task, prices, p) for p in range(task.pp)]
+    if engine == "serial":
+        return float((lasting.sum() + sum(updates)) * task.dp * task.tp)
+    m = task.model
+    message = (
+        training.samples.micro_batch * (task.bounds[1] - task.bounds[0]) * m.hidden * np.dtype(task.dtype).itemsize
+    )
+    split = task.tp if task.sequence_parallel else 1
+    transfer = _message_s(prices, "send", message / split) if task.pp > 1 else 0.0
+    return run(order, lasting, transfer).makespan_s + max(updates)
+
+
+def _message_s(prices: dict[str, list[float]], name: str, size_bytes: float) -> float:
+    if name not in prices:
+        raise FileFormatError(f"prices have no {name}: run planner calibrate under mpirun with as many ranks")
+    return prices[name][0] + prices[name][1] * size_bytes / 1e6
+
+
+def _pass_s(task: Task, training: Training, prices: dict[str, list[float]], op: Any) -> dict[str, float]:
+    """One operation's seconds: layers, ends, collectives within."""
+    import numpy as np
+
+    from planner.layouts import Recompute
+    from planner.trainer.prices import Sizes, features, price_s
+    from planner.trainer.stage import split_evenly
+
+    m, family = task.model, "swiglu" if task.model.gated else "gelu"
+    start, stop = task.bounds[op.slice], task.bounds[op.slice + 1]
+    b = training.samples.micro_batch
+    x = Sizes(model=m, b=b, tokens=stop - start, start=start, tp=task.tp, sequence_parallel=task.sequence_parallel)
+    layers = (task.layers_per_stage or split_evenly(m.num_layers, task.num_stages))[op.stage]
+    row = features("layer", x)
+    each = price_s(prices, f"{family} layer {op.kind}", row)
+    if op.kind in "BI" and task.recompute == Recompute.FULL:
+        each += price_s(prices, f"{family} layer F", row)
+    if op.kind in "BI" and task.recompute == Recompute.SELECTIVE:
+        each += prices[f"{family} layer F"][-1] * row[-1]
+    out = {"layers": layers * each}
+    for part, here in (("embedding", op.stage == 0), ("head", op.stage == task.num_stages - 1)):
+        if here:
+            out[part] = price_s(prices, f"{family} {part} {op.kind}", features(part, x))
+    if task.tp > 1 and op.kind != "W":
+        size = b * (stop - start) * m.hidden * np.dtype(task.dtype).itemsize
+        if task.sequence_parallel:
+            one = (_message_s(prices, "all_gather", size) + _message_s(prices, "reduce_scatter", size)) / 2
+            count = 4 if op.kind == "F" else 6 + (3 if task.recompute == Recompute.FULL else 0)
+        else:
+            one = _message_s(prices, "all_reduce", size)
+            count = 2 if op.kind == "F" else 2 + (1 if task.recompute == Recompute.FULL else 0)
+        ends = (op.stage == 0) + (op.stage == task.num_stages - 1)
+        out["collectives"] = (layers * count + ends) * one
+    return out
+
+
+def _update_s(task: Task, prices: dict[str, list[float]], p: int) -> float:
+    """From the last operation to the end of the step: reductions, the norm, the optimizer, publishing."""
+    import numpy as np
+
+    from planner.trainer.block import block_unit
+    from planner.trainer.prices import Sizes, features, price_s
+    from planner.trainer.stage import split_evenly
+
+    m = task.model
+    split = task.layers_per_stage or split_evenly(m.num_layers, task.num_stages)
+    stages = {op.stage for op in task.rows[p]}
+    blocks = sum(split[s] for s in stages)
+    ends = (0 in stages) + (task.num_stages - 1 in stages)
+    count = blocks * block_unit(m, 0).num_elements(task.tp) + ends * m.vocab * m.hidden / task.tp
+    owned = count / (task.dp if task.zero else 1)
+    seconds = price_s(prices, "update", features("update", Sizes(model=m, b=1, tokens=1), owned))
+    if task.dp > 1:
+        size, units = count * np.dtype(task.dtype).itemsize, blocks + 2 * ends
+        for name in ("all_reduce",) if not task.zero else ("reduce_scatter", "all_gather"):
+            seconds += units * _message_s(prices, name, size / units)
+    if task.num_ranks > 1:
+        seconds += 2 * _message_s(prices, "all_reduce", 8)
+    return seconds

@@ -1,0 +1,141 @@
+"""Passes of the trainer's own layers, timed one by one on this machine over a grid of shapes.
+
+The model is cut into three stages on one rank (embedding, two layers, head) and stepped; the executor's own record
+of each operation is the measurement, so conditions are those of training. Of repeated passes the lower decile counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.models import Transformer, from_shape
+from planner.trainer.communicator import Communicator, Group
+from planner.trainer.executor import Batch
+from planner.trainer.optimizers import Adam
+from planner.trainer.prices import Sizes, features
+from planner.trainer.serial import run_serial
+from planner.trainer.worker import Task, Worker
+
+__all__ = ["Sample", "collectives", "grid", "passes", "usual"]
+
+LAYERS = 2
+STAGES = ("embedding", "layer", "head")
+
+
+class _Op(NamedTuple):
+    stage: int
+    kind: str
+    micro_batch: int
+    slice: int = 0
+
+
+# Two micro-batches: one with the backward pass whole, one with it in two parts.
+ROW = [
+    *(_Op(s, "F", 0) for s in (0, 1, 2)),
+    *(_Op(s, "B", 0) for s in (2, 1, 0)),
+    *(_Op(s, "F", 1) for s in (0, 1, 2)),
+    *(_Op(s, k, 1) for s in (2, 1, 0) for k in "IW"),
+]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measured pass: which (`gelu layer F`), its features, its seconds."""
+
+    key: str
+    row: list[float]
+    time_s: float
+
+
+def grid(quick: bool = False) -> Iterator[tuple[Transformer, int]]:
+    """Models and sequences a micro-batch: both kinds of MLP and norm, widths, lengths."""
+    sizes = ((64, 1), (64, 8), (128, 4), (256, 2))
+    for family in ("gpt", "llama"):
+        for j, hidden in enumerate((64, 128) if quick else (64, 128, 192, 256)):
+            for i, (seq_len, b) in enumerate(sizes[:2] if quick else sizes):
+                # Ratios vary, so that each size's seconds can be told apart.
+                ratio, heads = (4, 3, 2, 4)[(i + j) % 4], hidden // (32, 32, 16, 64)[i]
+                kv_heads = max(heads // (1, 2, 2, 1)[(i + 2 * j) % 4], 1)
+                yield from_shape(
+                    family=family, layers=LAYERS, hidden=hidden, ffn=ratio * hidden, heads=heads, kv_heads=kv_heads,
+                    vocab=256, seq_len=seq_len,
+                ), b  # fmt: skip
+
+
+def usual(times_s: list[float]) -> float:
+    """The fastest tenth's slowest: what it takes when nothing else on the machine interferes."""
+    return float(np.quantile(times_s, 0.1))
+
+
+def passes(xp: Any, model: Transformer, b: int, seconds: float, wait: Callable[[], None]) -> list[Sample]:
+    """Time every kind of pass of one model; `wait` is called before (ranks measure at the same time)."""
+    task = Task(model=model, rows=[ROW], micro_batches=2, layers_per_stage=(0, LAYERS, 0), clip=1.0)
+    tokens = np.random.default_rng(0).integers(0, model.vocab, (2, b, model.seq_len + 1))
+    batch = Batch(
+        tokens=xp.asarray(tokens[..., :-1]), targets=xp.asarray(tokens[..., 1:]), num_tokens=2 * b * model.seq_len
+    )
+
+    def program(communicator: Communicator) -> list[Sample]:
+        worker = Worker(communicator, task, Adam())
+        times: dict[tuple[str, str], list[float]] = defaultdict(list)
+        worker.step(batch)
+        wait()
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or len(times["update", "U"]) < 5:
+            worker.executor.events.clear()
+            start = time.perf_counter()
+            worker.step(batch)
+            whole = time.perf_counter() - start
+            for e in worker.executor.events:
+                times[STAGES[e.stage], e.kind].append(e.end_s - e.start_s)
+            run = worker.executor.events[-1].end_s - worker.executor.events[0].asked_s
+            times["update", "U"].append(whole - run)
+        count = sum(unit.num_elements(1) for unit in worker.store.units.values())
+        return [_sample(model, b, part, kind, usual(t), count) for (part, kind), t in times.items()]
+
+    return run_serial(xp, 1, program)[0]
+
+
+def _sample(model: Transformer, b: int, part: str, kind: str, time_s: float, count: int) -> Sample:
+    row = features(part, Sizes(model=model, b=b, tokens=model.seq_len), count)
+    time_s = time_s / LAYERS if part == "layer" else time_s
+    return Sample(f"{'swiglu' if model.gated else 'gelu'} {part} {kind}" if part != "update" else "update", row, time_s)
+
+
+def collectives(communicator: Communicator, repeats: int = 20) -> list[Sample]:
+    """Time each collective over all ranks, and a message to the next rank and back, by size in bytes."""
+    xp, group, samples = communicator.xp, Group("all", tuple(range(communicator.size))), []
+    peer = communicator.rank ^ 1
+
+    def there_and_back(x: Any) -> None:
+        if communicator.rank % 2 == 0:
+            communicator.send(x, peer, 1)
+        communicator.recv(peer, 1, x.shape, x.dtype)
+        if communicator.rank % 2:
+            communicator.send(x, peer, 1)
+
+    operations: dict[str, Callable[[Any], Any]] = {
+        "all_reduce": lambda x: communicator.all_reduce(x, group),
+        "all_gather": lambda x: communicator.all_gather(x[: len(x) // communicator.size], group),
+        "reduce_scatter": lambda x: communicator.reduce_scatter(x, group),
+        "send": there_and_back,
+    }
+    for name, operation in operations.items():
+        for size in (2**k for k in range(8, 22, 2)):
+            x = xp.zeros(size // 4 // communicator.size * communicator.size, dtype=xp.float32)
+            communicator.barrier()
+            times = []
+            for _ in range(repeats):
+                start = time.perf_counter()
+                operation(x)
+                times.append(time.perf_counter() - start)
+            communicator.flush()
+            took = usual(times) / (2 if name == "send" else 1)
+            samples.append(Sample(name, [1.0, x.nbytes / 1e6], took))
+    return samples
