@@ -16,6 +16,7 @@ from planner.schedules.one_f_one_b import OneFOneB, Seq1F1B
 from planner.schedules.one_f_one_b_v import OneFOneBV
 from planner.schedules.two_stage_backward import TwoStageBackward
 from planner.schedules.zero_bubble import ZeroBubbleH1, ZeroBubbleH2
+from planner.schedules.zero_bubble_fitted import ZeroBubble1p, ZeroBubble2p
 from planner.schedules.zero_bubble_v import ZeroBubbleV
 
 __all__ = ["ALIASES", "SCHEDULES", "Loads", "Operation", "Order", "Pipeline", "Rule", "Schedule", "get_schedule"]
@@ -36,6 +37,8 @@ SCHEDULES: dict[str, Schedule] = {
         TwoStageBackward(),
         ZeroBubbleH1(),
         ZeroBubbleH2(),
+        ZeroBubble1p(),
+        ZeroBubble2p(),
         ZeroBubbleV(),
         VHalf(),
         VMin(),

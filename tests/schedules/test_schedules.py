@@ -121,6 +121,8 @@ LITERALS = [
         {"p": 2, "m": 3, "v": 2},
         ["0F0 3F0 3B0 0F1 3F1 3B1 0F2 0B0 3F2 3B2 0B1 0B2", "1F0 2F0 1F1 2F1 2B0 1B0 1F2 2F2 2B1 1B1 2B2 1B2"],
     ),
+    ("zb-1p", {"p": 2, "m": 3}, ["0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2"]),
+    ("zb-2p", {"p": 2, "m": 3}, ["0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"]),
 ]
 
 
@@ -194,18 +196,19 @@ def test_bubble_and_peak_equal_the_timeline(name, data, f, i, w, kept):
     assert timeline.peak(kept=kept) / parts == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["v-half", "v-min", "1f1b-v", "chronospipe"])
+@pytest.mark.parametrize("name", ["v-half", "v-min", "1f1b-v", "chronospipe", "zb-1p", "zb-2p"])
 @pytest.mark.parametrize("p", [2, 3, 4])
 def test_generated_bubbles_extrapolate_to_many_micro_batches(name, p):
     schedule = get_schedule(name)
-    pipe = Pipeline(p=p, m=13 * p + 7, v=2)
+    v = schedule.chunks
+    pipe = Pipeline(p=p, m=13 * p + 7, v=v)
     order = schedule.order(pipe)
     for f, i, w in np.random.default_rng(p).uniform(0.3, 2.0, size=(10, 3)):
-        timeline = run(order, durations(order, f / 2, i / 2, w / 2))
+        timeline = run(order, durations(order, f / v, i / v, w / v))
         step = timeline.span_s if schedule.unsynchronised_end else timeline.makespan_s
         bubble = float(schedule.bubble_s(pipe, f, i, w))
         assert step == pytest.approx(pipe.m * (f + i + w) + bubble, rel=1e-9)
-    assert timeline.peak(kept=0.5) / 2 == pytest.approx(schedule.in_flight(pipe, np.arange(p), 0.5))
+    assert timeline.peak(kept=0.5) / v == pytest.approx(schedule.in_flight(pipe, np.arange(p), 0.5))
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,0 +1,194 @@
+"""Zero bubble fitted to its durations: ZB-1p and ZB-2p (Qi et al. 2023, arXiv 2401.10241, section 3.1).
+
+A greedy list under a limit of memory (p or 2p micro-batches' activations): forwards fill the wait for the first input
+gradient; then, round by round, a forward and an input gradient on every rank, and weight gradients W where the rank
+would wait or its memory is full. Three choices are open, and the best of their eight combinations is taken. The paper
+then improves the list by integer programming; its published rates are reproduced without.
+
+rank 0  F0 F1 F2 I0 W0 I1 W1 I2 W2     (ZB-2p, p = 2, m = 3)
+rank 1  .  F0 I0 F1 I1 F2 I2 W0 W1 W2
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.schedules.base import Operation, Order, Pipeline
+from planner.schedules.generated import Generated
+
+__all__ = ["ZeroBubble1p", "ZeroBubble2p", "fitted_order"]
+
+_SLACK = 1e-9
+_F, _I, _W = range(3)
+
+
+class _List:
+    """The list as it grows: what each rank has done, until when, and what it holds."""
+
+    def __init__(
+        self, p: int, m: int, seconds: NDArray[np.float64], transfer: float, limit: float, kept: float
+    ) -> None:
+        self.p, self.m, self.transfer, self.limit = p, m, transfer, limit
+        self.cost: list[list[float]] = seconds.tolist()
+        self.memory = (1.0, kept - 1.0, -kept)
+        self.end: list[list[list[float]]] = [[[], [], []] for _ in range(p)]
+        self.clock = [0.0] * p
+        self.held = [0.0] * p
+        self.idle = [0.0] * p
+        self.rows: list[list[Operation]] = [[] for _ in range(p)]
+
+    def done(self, r: int, kind: int) -> int:
+        return len(self.end[r][kind])
+
+    def arrival(self, r: int, kind: int) -> float:
+        """When what the rank's next forward or input gradient needs is there."""
+        at = self.done(r, kind)
+        if kind == _F and r > 0:
+            return self.end[r - 1][_F][at] + self.transfer
+        if kind == _I and r < self.p - 1:
+            return self.end[r + 1][_I][at] + self.transfer
+        return 0.0
+
+    def put(self, r: int, kind: int) -> None:
+        begin = self.clock[r] if kind == _W else max(self.clock[r], self.arrival(r, kind))
+        if self.done(r, _F):
+            self.idle[r] += begin - self.clock[r]
+        self.rows[r].append(Operation(r, "FIW"[kind], self.done(r, kind)))
+        self.clock[r] = begin + self.cost[kind][r]
+        self.end[r][kind].append(self.clock[r])
+        self.held[r] += self.memory[kind]
+
+    def weights_left(self, r: int) -> bool:
+        return self.done(r, _W) < self.done(r, _I)
+
+    def spare(self, r: int) -> float:
+        """How much the rank may idle without being the one that idles most."""
+        return max(self.idle) - self.idle[r]
+
+    def make_room(self, r: int, kind: int) -> None:
+        """Weight gradients until the operation fits into the memory."""
+        while self.held[r] + self.memory[kind] > self.limit + _SLACK and self.weights_left(r):
+            self.put(r, _W)
+
+    def fill(self, r: int, kind: int, eager: bool) -> None:
+        """Weight gradients in the wait for the next operation; one that overruns it, where idling costs the step."""
+        arrival = self.arrival(r, kind)
+        while self.weights_left(r) and self.clock[r] + self.cost[_W][r] <= arrival:
+            self.put(r, _W)
+        if self.weights_left(r) and self.clock[r] < arrival and (eager or arrival - self.clock[r] > self.spare(r)):
+            self.put(r, _W)
+
+    def span(self) -> float:
+        first = [end[_F][0] - self.cost[_F][r] for r, end in enumerate(self.end)]
+        return max(clock - begin for clock, begin in zip(self.clock, first, strict=True))
+
+
+def _warm_up(at: _List, overrun: bool) -> None:
+    """The first forward and as many more as fit before the first input gradient comes back; and that."""
+    p, m = at.p, at.m
+    for r in range(p):
+        at.put(r, _F)
+    more = [0] * p
+    returns = at.end[p - 1][_F][0] + at.cost[_I][p - 1]
+    for r in range(p - 2, -1, -1):
+        held, clock, back = at.held[r], at.clock[r], returns + at.transfer
+        while 1 + more[r] < m and held + 1.0 <= at.limit + _SLACK:
+            if clock + at.cost[_F][r] > back if overrun else clock >= back:
+                break
+            held, clock, more[r] = held + 1.0, clock + at.cost[_F][r], more[r] + 1
+        returns = max(clock, back) + at.cost[_I][r]
+    # A rank can't be ahead of the one before it.
+    for r in range(1, p):
+        while more[r] > 0 and more[r] >= more[r - 1] and 1 + more[r] < m:
+            more[r] -= 1
+    for r in range(p):
+        for _ in range(more[r]):
+            at.put(r, _F)
+    for r in range(p - 1, -1, -1):
+        at.put(r, _I)
+
+
+def _goes_on(at: _List, r: int) -> bool:
+    """Whether a rank far ahead of the next one does its forward in this round, the input gradient being dearer."""
+    nxt = r + 1
+    due = at.clock[nxt] + at.cost[_F][nxt] + at.cost[_I][nxt] + at.transfer
+    if at.clock[r] >= due:
+        return False
+    held, weights, left = at.held[r] + 1.0, 0.0, at.done(r, _I) - at.done(r, _W)
+    while held > at.limit + _SLACK and left:
+        held, weights, left = held + at.memory[_W], weights + at.cost[_W][r], left - 1
+    if at.clock[r] + at.cost[_F][r] + weights <= due:
+        return True
+    return due - at.clock[r] > at.spare(r)
+
+
+def _list(at: _List, overrun: bool, gradients_first: bool, eager: bool) -> _List:
+    p, m = at.p, at.m
+    _warm_up(at, overrun)
+    for _ in range(1, m):
+        forward = [at.done(r, _F) < m for r in range(p)]
+        for r in range(p - 1):
+            if gradients_first and forward[r] and at.done(r, _F) >= at.done(r + 1, _F) + 2:
+                forward[r] = _goes_on(at, r)
+        for r in range(p - 2, -1, -1):
+            forward[r] = forward[r] and forward[r + 1]
+        for r in range(p):
+            if forward[r]:
+                at.make_room(r, _F)
+                if r > 0:
+                    at.fill(r, _F, eager)
+                at.put(r, _F)
+        for r in range(p - 1, -1, -1):
+            at.make_room(r, _I)
+            if r < p - 1:
+                at.fill(r, _I, eager)
+            while r == 0 and at.done(r, _F) == m and at.weights_left(r):
+                at.put(r, _W)
+            at.put(r, _I)
+    for r in range(p):
+        while at.weights_left(r):
+            at.put(r, _W)
+    return at
+
+
+def fitted_order(
+    p: int, m: int, seconds: Any = (1.0, 1.0, 1.0), transfer_s: float = 0.0, *, limit: float, kept: float = 1.0
+) -> Order:
+    """The best of the eight lists for seconds F, I and W, each a figure or one a rank.
+
+    limit: activations that a rank may hold, in micro-batches. kept: the share that W still needs after I.
+    """
+    table = np.stack([np.broadcast_to(np.asarray(x, dtype=np.float64), p) for x in seconds])
+    best: _List | None = None
+    for choice in product((True, False), repeat=3):
+        made = _list(_List(p, m, table, transfer_s, limit, kept), *choice)
+        if best is None or made.span() < best.span():
+            best = made
+    assert best is not None
+    return Order.of_rows(best.rows)
+
+
+class ZeroBubble1p(Generated):
+    """1F1B's memory; the order is fitted to F = I = W without transfers, see `fitted_order` for others."""
+
+    name = "zb-1p"
+    source = "Qi et al. 2023, arXiv 2401.10241, section 3.1; list read in its repository, its rates reproduced"
+    splits_backward = True
+    unsynchronised_end = True
+    depth = 1
+    """The limit of memory, in p micro-batches' activations."""
+
+    def order(self, pipe: Pipeline) -> Order:
+        """The fitted list for F = I = W, under a limit that holds whatever share W keeps."""
+        return fitted_order(pipe.p, pipe.m, limit=self.depth * pipe.p)
+
+
+class ZeroBubble2p(ZeroBubble1p):
+    """Twice 1F1B's memory, and no bubble where it is enough."""
+
+    name = "zb-2p"
+    depth = 2
