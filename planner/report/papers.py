@@ -12,13 +12,17 @@ from rich.text import Text
 from planner.plans.papers import Claim, Paper
 from planner.plans.papers.claims import THEIRS
 from planner.report.tables import plain_table
+from planner.report.training import finite
 
 __all__ = ["paper_record", "paper_view"]
 
 
 def paper_record(paper: Paper) -> dict[str, Any]:
     """Title, source and every claim with both figures, mark, band and whether they agree."""
-    claims = [{f.name: getattr(c, f.name) for f in fields(Claim)} | {"agrees": c.agrees} for c in paper.claims]
+    claims = []
+    for c in paper.claims:
+        row = {f.name: getattr(c, f.name) for f in fields(Claim)} | {"agrees": c.agrees}
+        claims.append({k: finite(v) if isinstance(v, float) else v for k, v in row.items()})
     return {"paper": paper.name, "title": paper.title, "source": paper.source, "claims": claims}
 
 
@@ -31,7 +35,8 @@ def _number(value: float | None) -> str:
 def _table(claims: list[Claim]) -> Table:
     table = plain_table("claim", "paper", "ours", "unit", "known", "agree", "note", numbers=(1, 2))
     for c in claims:
-        verdict = {True: "yes", False: "NO", None: "not yet"}[c.agrees]
+        open_ = "-" if c.theirs is None else "not yet"
+        verdict = {True: "yes", False: "NO", None: open_}[c.agrees]
         table.add_row(c.statement, _number(c.theirs), _number(c.ours), c.unit, c.mark, verdict, c.note)
     return table
 
@@ -39,12 +44,13 @@ def _table(claims: list[Claim]) -> Table:
 def paper_view(paper: Paper) -> RenderableType:
     """How many agree first, then the claims by the assumptions behind our figure."""
     agreed = sum(c.agrees is True for c in paper.claims)
+    compared = sum(c.theirs is not None for c in paper.claims)
     theirs = [c for c in paper.claims if c.basis == THEIRS]
     ours = [c for c in paper.claims if c.basis != THEIRS]
     lines: list[RenderableType] = [
         Text(paper.title, style="bold"),
         paper.source,
-        f"{agreed} of {len(paper.claims)} claims agree. known: how we know the paper's figure - read in its source, "
+        f"{agreed} of {compared} claims agree. known: how we know the paper's figure - read in its source, "
         "recalled, or derived here",
     ]
     for name, claims in (("Under the paper's assumptions", theirs), ("Under our cost models", ours)):

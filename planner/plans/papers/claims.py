@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,24 +18,27 @@ class Claim:
     """One figure.
 
     mark: how we know the paper's figure: read in its source, recalled, or derived here.
-    theirs, ours: in `unit`; ours None where it isn't computed. low, high: the band in which ours agrees.
+    theirs, ours: in `unit`; theirs None where the paper has no such figure, ours None where it isn't computed. low,
+    high: the band in which ours agrees.
     basis: the assumptions behind ours; note: what it is made of, or why it differs.
     """
 
     statement: str
     unit: str
     mark: Mark
-    theirs: float
+    theirs: float | None
     ours: float | None
-    low: float
-    high: float
+    low: float = -math.inf
+    high: float = math.inf
     basis: str = OURS
     note: str = ""
 
     @property
     def agrees(self) -> bool | None:
-        """Whether ours lies in the band; None where it isn't computed."""
-        return None if self.ours is None else bool(self.low <= self.ours <= self.high)
+        """Whether ours lies in the band; None where there is nothing to compare."""
+        if self.theirs is None or self.ours is None:
+            return None
+        return bool(self.low <= self.ours <= self.high)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,110 @@
+"""`planner time`, `fastest`, `paper`, `explain` as a user meets them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+TIME = ["time", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64"]
+FAST = ["fastest", "llama-13b", "--cluster", "dgx-a100-80gb", "--max-gpus", "256"]
+EXPLAIN = ["explain", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "512"]
+
+
+def planner(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_time_prints_days_laws_and_every_assumption():
+    done = planner(*TIME, "--tokens", "3e11", "--price", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for text in ("Training takes", "goodput", "USD", "MWh", "zhang-2024", "extrapolation", "--mtbf-hours", "assumed"):
+        assert text in done.stdout
+
+
+def test_time_json():
+    record = json.loads(planner(*TIME, "--loss", "2.2", "--json").stdout)
+    assert record["goal"]["loss_nats"] == pytest.approx(2.2)
+    assert record["run"]["tokens"] > record["goal"]["tokens_at_small_batch"]
+    assert record["run"]["cost_usd"] is None
+    assert record["layout"]["fits"] is True
+    assert record["assumptions"]["mtbf_hours"]["value"] == 50677
+
+
+def test_fastest_prints_fronts_and_sets_networks_side_by_side():
+    done = planner(
+        *FAST, "--network", "infiniband-hdr", "--network", "ethernet-25g", "--node-size", "8", "--node-size", "0"
+    )
+    assert done.returncode == 0, done.stderr
+    for text in ("side by side", "Shortest time", "Time against GPUs", "Time against cost", "<- knee", "what binds"):
+        assert text in done.stdout
+
+
+def test_fastest_json():
+    record = json.loads(planner(*FAST, "--strategies", "3d,data", "--json").stdout)
+    first, data = record["results"]
+    assert first["shortest"]["days"] <= data["shortest"]["days"]
+    assert first["time_against_gpus"][-1]["gpus"] <= 256
+    assert {"binding", "gain_if_relaxed_twofold", "layout", "goodput"} <= set(first["shortest"])
+
+
+def test_paper_and_explain():
+    done = planner("paper", "narayanan-2021")
+    assert done.returncode == 0, done.stderr
+    assert "9 of 9 claims agree" in done.stdout
+    assert json.loads(planner("paper", "seq1f1b", "--json").stdout)["claims"]
+    done = planner(*EXPLAIN)
+    assert done.returncode == 0, done.stderr
+    for text in ("matrix peak", "elasticity", "intensity", "threshold"):
+        assert text in done.stdout
+    assert json.loads(planner(*EXPLAIN, "--json").stdout)["effects"]
+
+
+BAD = [
+    ([*TIME, "--tokens", "0"], "tokens is 0"),
+    ([*TIME, "--tokens", "nan"], "tokens is nan"),
+    ([*TIME, "--tokens", "many"], "--tokens"),
+    ([*TIME, "--loss", "1.0"], "allowed: above"),
+    ([*TIME, "--loss", "2", "--tokens", "1e9"], "one of them"),
+    ([*TIME, "--batch", "0"], "batch is 0"),
+    ([*TIME[:-1], "0"], "gpus is 0"),
+    ([*TIME, "--mtbf-hours", "0"], "--mtbf-hours is 0"),
+    ([*TIME, "--restart-minutes", "-1"], "--restart-minutes is -1"),
+    ([*TIME, "--checkpoint-bytes", "0"], "--checkpoint-bytes is 0"),
+    ([*TIME, "--storage-gbyte-per-s", "0"], "--storage-gbyte-per-s is 0"),
+    ([*TIME, "--price", "-1"], "--price is -1"),
+    ([*TIME, "--power-w", "nan"], "--power-w is nan"),
+    ([*TIME, "--site-factor", "0.5"], "--site-factor is 0.5"),
+    ([*TIME, "--loss-law", "chinchilla"], "hoffmann-2022"),
+    ([*TIME, "--critical-batch-law", "zhang"], "zhang-2024"),
+    ([*TIME, "--critical-batch", "0"], "critical batch is 0"),
+    ([*TIME, "--batch-rule", "free"], "cap, overhead"),
+    ([*TIME, "--tp", "0"], "--tp is 0"),
+    ([*TIME, "--recompute", "some"], "selective"),
+    (["time", "x-160", "--cluster", "dgx-a100-80gb", "--gpus", "8"], "fits in memory"),
+    ([*FAST[:-1], "0"], "max-gpus is 0"),
+    ([*FAST[:-1], "1"], "more GPUs"),
+    ([*FAST, "--max-cost", "10"], "--price"),
+    ([*FAST, "--max-cost", "1", "--price", "2"], "or money"),
+    ([*FAST, "--strategies", "4d"], "data+pipeline"),
+    ([*FAST, "--strategies", "3d:1f2b"], "1f1b"),
+    ([*FAST, "--node-size", "-1"], "--node-size is -1"),
+    ([*FAST, "--network", "ether"], "ethernet"),
+    (["fastest", "llama-13b"], "--cluster"),
+    (["paper", "lamy"], "lamy-poirier-2021"),
+    (["paper"], "name"),
+    ([*EXPLAIN[:-1], "0"], "global_batch is 0"),
+    (["explain", "gpt3-175b", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "8"], "more GPUs"),
+]
+
+
+@pytest.mark.parametrize(("args", "expected"), BAD, ids=[" ".join(a[-2:]) for a, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(args, expected):
+    done = planner(*args)
+    assert done.returncode == 2, done.stdout
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert expected in done.stderr
