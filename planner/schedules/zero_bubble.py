@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Operation, Order, Pipeline, Rule, Schedule
+from planner.schedules.base import Array, Order, Pipeline, Rule, Schedule
+from planner.schedules.weave import units
 
 
 class ZeroBubbleH1(Schedule):
@@ -33,19 +34,15 @@ class ZeroBubbleH1(Schedule):
 
     def order(self, pipe: Pipeline) -> Order:
         """Rank r: w = depth (p - 1 - r) F; then F, I, and a W once w + i reaches depth (p - 1); then the other W."""
+        i = np.arange(pipe.m)
         rows = []
         for r in range(pipe.p):
-            w, done = self.depth * (pipe.p - 1 - r), 0
-            row = [Operation(r, "F", i) for i in range(min(w, pipe.m))]
-            for i in range(pipe.m):
-                if w + i < pipe.m:
-                    row.append(Operation(r, "F", w + i))
-                row.append(Operation(r, "I", i))
-                if w + i >= self.depth * (pipe.p - 1):
-                    row.append(Operation(r, "W", done))
-                    done += 1
-            rows.append(row + [Operation(r, "W", i) for i in range(done, pipe.m)])
-        return Order.of_rows(rows)
+            w, late = self.depth * (pipe.p - 1 - r), self.depth * r
+            table = np.concatenate([units(r, "F", i), units(r, "I", i), units(r, "W", i)])
+            # Round n of F, I, W: F of micro-batch w + n, I of n, W of n - late.
+            place = np.concatenate([3 * (i - w), 3 * i + 1, 3 * (i + late) + 2])
+            rows.append(table[np.argsort(place, kind="stable")])
+        return Order.of_tables(rows)
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """(p - 1) max(F + I - depth min(F, W), 0), from a rank's first operation to its last.

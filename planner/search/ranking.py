@@ -134,9 +134,9 @@ def recommend(
     simulated = np.zeros(0, dtype=np.int64)
     if objective != "memory":
         result, simulated = refine(model, cluster, framework, result, order, top)
-        order = _ranked(result, objective)
+        order = order[np.argsort(result.step_time_s[order], kind="stable")]
+        order = order[result.fits[order]]
     step, memory, fits = result.step_time_s, result.memory_bytes, result.fits
-    rows = np.flatnonzero(fits)
     over = np.flatnonzero(~fits)
     miss = int(over[np.argmin(memory[over])]) if len(over) else None
     faster = None
@@ -147,9 +147,9 @@ def recommend(
     return Recommendation(
         estimate=result,
         legal=len(layouts),
-        fitting=len(rows),
+        fitting=int(fits.sum()),
         best=order[:top],
-        front=rows[pareto_front(step[rows], memory[rows])] if len(rows) else rows,
+        front=order[pareto_front(step[order], memory[order])] if len(order) else order,
         nearest_miss=miss,
         faster_over_memory=faster,
         ties=ties,

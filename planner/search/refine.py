@@ -1,4 +1,4 @@
-"""The finalists again, on the exact timeline: where the closed form only bounds uneven stages."""
+"""The finalists again, on the exact timeline: for the closed form only bounds uneven stages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from planner.simulation.step import simulate
 
 __all__ = ["refine"]
 
-MOST_LAYOUTS = 24
-MOST_OPERATIONS = 200_000  # in all: about half a second of Python
+MOST_LAYOUTS = 32
+MOST_SHOWN = 128
+MOST_OPERATIONS = 250_000  # in all: about half a second of Python
 
 
 def refine(
@@ -25,27 +26,38 @@ def refine(
 ) -> tuple[Estimate, NDArray[np.int64]]:
     """The estimate with the step times of likely winners simulated, and which were.
 
-    order: fitting layouts, best first. A layout is run again if its schedule's closed form is not exact for uneven
-    ranks and its step without any bubble would be among the first `top`. At most `MOST_LAYOUTS`, best first.
+    order: fitting layouts, best first. Pipelines among the first `top` are run, until all of these are; then those
+    that might belong there: by their step without any bubble, where the closed form does not follow uneven ranks.
+    Best first; at most `MOST_SHOWN` of the first kind, `MOST_LAYOUTS` with the second, `MOST_OPERATIONS` in all.
     """
-    layouts, step = result.layouts, result.step_time_s.copy()
+    layouts, step, bubble, fits = (
+        result.layouts,
+        result.step_time_s.copy(),
+        result.time.bubble_s.copy(),
+        result.fits.copy(),
+    )
     inexact = np.array([not get_schedule(name).exact_uneven for name in layouts.schedule_names])[layouts.schedule]
-    least = step - result.time.bubble_s
-    worst_shown = step[order[min(top, len(order)) - 1]] if len(order) else 0.0
-    candidates = [i for i in order if inexact[i] and layouts.pp[i] > 1 and least[i] <= worst_shown]
-    bubble, fits = result.time.bubble_s.copy(), result.fits.copy()
+    least = np.where(inexact, step - bubble, step)
+    size = layouts.pp * layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
+    waiting = [int(i) for i in order if layouts.pp[i] > 1]
     ran: list[int] = []
-    operations = 0
-    for i in candidates[:MOST_LAYOUTS]:
-        work = layouts.pp[i] * layouts.virtual_stages[i] * layouts.micro_batches[i] * layouts.sequence_slices[i]
-        operations += 3 * int(work)
-        if operations > MOST_OPERATIONS and ran:
+    left = MOST_OPERATIONS
+    while len(ran) < MOST_SHOWN:
+        ranked = order[np.argsort(np.where(fits[order], step[order], np.inf), kind="stable")][:top]
+        shown = set(ranked.tolist())
+        worst = float(step[ranked[-1]]) if len(ranked) else 0.0
+        due = next((i for i in waiting if i in shown), None)
+        if due is None and len(ran) < MOST_LAYOUTS:
+            due = next((i for i in waiting if least[i] <= worst), None)
+        if due is None or (left < 3 * size[due] and ran):
             break
-        exact = simulate(model, cluster, framework, layouts.take([i]))
-        bubble[i] += exact.step_time_s - step[i]
-        step[i] = exact.step_time_s
-        fits[i] = bool(exact.peak_bytes.max() <= cluster.accelerator.memory_bytes)
-        ran.append(i)
+        exact = simulate(model, cluster, framework, layouts.take([due]))
+        bubble[due] += exact.step_time_s - step[due]
+        step[due] = exact.step_time_s
+        fits[due] = bool(exact.peak_bytes.max() <= cluster.accelerator.memory_bytes)
+        left -= 3 * int(size[due])
+        waiting.remove(due)
+        ran.append(due)
     speed = result.step_time_s / step
     refined = replace(
         result,

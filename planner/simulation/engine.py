@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 __all__ = ["SMALL", "run_lanes"]
 
-SMALL = 20_000
+SMALL = 60_000
 """Below so many operations Python is done before numba is imported."""
 
 

@@ -21,6 +21,9 @@ SMALL = from_shape(family="llama", layers=6, hidden=512, ffn=1024, heads=8, kv_h
 COMMON = {"precision": Precision.BF16, "attention": Attention.FLASH2}
 
 
+SEARCHED = ("gpipe", "1f1b", "interleaved", "breadth-first", "modular", "zb-h1", "zb-v")
+
+
 def brute_force(gpus: int, batch: int) -> set[tuple[int, ...]]:
     """Every legal layout found by trying all small numbers, one at a time."""
     found = set()
@@ -29,7 +32,7 @@ def brute_force(gpus: int, batch: int) -> set[tuple[int, ...]]:
         if dp * tp * pp * cp != gpus:
             continue
         for schedule, zero, mode, sp, split in product(
-            ("gpipe", "1f1b", "interleaved"), range(4), (Recompute.NONE, Recompute.FULL), (False, True), (0, 1)
+            SEARCHED, range(4), (Recompute.NONE, Recompute.FULL), (False, True), (0, 1)
         ):
             trivial = (pp == 1 and (schedule != "1f1b" or split)) or (tp == 1 and sp) or (dp * cp == 1 and zero)
             if trivial:
@@ -39,13 +42,13 @@ def brute_force(gpus: int, batch: int) -> set[tuple[int, ...]]:
                 zero=zero, recompute=mode, sequence_parallel=sp, layer_split=split,
             )  # fmt: skip
             if legal(SMALL, CLUSTER, layouts)[0]:
-                code = ("gpipe", "1f1b", "interleaved").index(schedule)
+                code = SEARCHED.index(schedule)
                 found.add((dp, tp, pp, cp, mb, v, code, zero, int(mode), int(sp), split))
     return found
 
 
 def test_the_space_is_what_brute_force_finds():
-    layouts = enumerate_layouts(SMALL, CLUSTER, gpus=4, global_batch=4, fixed=Fixed(), **COMMON)
+    layouts = enumerate_layouts(SMALL, CLUSTER, gpus=4, global_batch=4, fixed=Fixed(schedule=SEARCHED), **COMMON)
     columns = [
         layouts.dp, layouts.tp, layouts.pp, layouts.cp, layouts.micro_batch, layouts.virtual_stages, layouts.schedule,
         layouts.zero, layouts.recompute, layouts.sequence_parallel.astype(int), layouts.layer_split,

@@ -31,7 +31,7 @@ def random_layout(rng: np.random.Generator, model: Transformer, names: list[str]
     return Layouts.of(
         schedule=name, dp=pick(rng, 1, 2, 4), tp=pick(rng, 1, 2, 4, 8), pp=pp, virtual_stages=chunks,
         sequence_slices=pick(rng, 2, 4) if schedule.sliced else 1, micro_batch=pick(rng, 1, 2, 4),
-        global_batch=pick(rng, 32, 64, 128, 256), zero=pick(rng, 0, 1, 3) if schedule.layer_at_a_time else pick(rng, 0, 1),
+        global_batch=pick(rng, 32, 64, 128, 256), zero=pick(rng, *([0, 1, 3] if schedule.layer_at_a_time else [0, 1])),
         recompute=pick(rng, Recompute.NONE, Recompute.FULL), attention=pick(rng, Attention.FLASH2, Attention.FUSED),
         layer_split=pick(rng, Split.EVEN, Split.BALANCED), sequence_parallel=pick(rng, False, True),
         precision=2,
@@ -62,26 +62,27 @@ def differences(count: int, seed: int, names: list[str]) -> tuple[np.ndarray, np
     return np.array(time), np.array(memory), rows
 
 
-@pytest.mark.parametrize("name", sorted(SCHEDULES))
-def test_closed_form_is_close_to_the_timeline(name):
-    if name == "layered":
-        pytest.skip("one pipeline rank: nothing to fill")
+FOLLOWS = sorted(name for name, s in SCHEDULES.items() if s.exact_uneven)
+"""Schedules whose makespan search takes as it is; finalists under the others are simulated (test_refine)."""
+
+
+@pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"layered"}))
+def test_every_schedule_runs_on_real_layouts(name):
     time, memory, rows = differences(12, 7, [name])
-    worst = int(np.argmax(np.abs(time)))
-    assert np.abs(time).max() <= 0.02, rows[worst]
-    assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
+    if name in FOLLOWS:
+        assert np.abs(time).max() <= 0.02, rows[int(np.argmax(np.abs(time)))]
+        assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
 
 
 @pytest.mark.slow
 def test_closed_form_is_within_two_percent_on_a_thousand_layouts():
-    time, memory, rows = differences(1000, 1, [n for n in SCHEDULES if n != "layered"])
+    time, memory, rows = differences(1000, 1, FOLLOWS)
     worst = int(np.argmax(np.abs(time)))
     assert np.abs(time).max() <= 0.02, (time[worst], rows[worst])
     assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
 
 
 def test_equal_stages_give_the_closed_form_exactly():
-    """A model whose head and embedding are next to nothing: every stage lasts the same."""
     cluster = load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
     layouts = Layouts.of(pp=4, tp=8, dp=2, global_batch=64, layer_split=Split.EVEN)

@@ -1,0 +1,55 @@
+"""The search against brute force: every fitting layout of a small space on the exact timeline."""
+
+import numpy as np
+import pytest
+
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Attention, Precision
+from planner.models import load_model
+from planner.schedules import get_schedule
+from planner.search import Fixed, recommend
+from planner.search.space import default_schedules, enumerate_layouts
+from planner.simulation.step import simulate
+
+ASKED = {"gpus": 4, "global_batch": 8, "precision": Precision.BF16, "attention": Attention.FLASH2}
+
+
+@pytest.mark.parametrize("name", ["gpt2-xl", "llama2-7b"])
+def test_the_best_is_what_brute_force_with_the_simulator_finds(name):
+    model, cluster = load_model(name), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    fixed = Fixed(pp=(2, 4), recompute=(0,), zero=(0, 1))
+    found = recommend(model, cluster, framework, fixed=fixed, top=1, **ASKED)
+    layouts = enumerate_layouts(model, cluster, fixed=fixed, **ASKED)
+    best = np.inf
+    for i in range(len(layouts)):
+        step = simulate(model, cluster, framework, layouts.take([i]))
+        if step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
+            best = min(best, step.step_time_s)
+    assert found.estimate.step_time_s[found.best[0]] == pytest.approx(best, rel=1e-6)
+
+
+def test_finalists_under_inexact_schedules_are_simulated_and_their_parts_add_up():
+    model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    fixed = Fixed(schedule=("zb-h1", "zb-v"), pp=(4,))
+    found = recommend(model, cluster, framework, fixed=fixed, top=3, **ASKED | {"gpus": 16, "global_batch": 64})
+    assert set(found.best) <= set(found.simulated)
+    for i in found.best:
+        exact = simulate(model, cluster, framework, found.estimate.layouts.take([i]))
+        assert found.estimate.step_time_s[i] == pytest.approx(exact.step_time_s, rel=1e-12)
+        assert found.estimate.time.total_s[i] == pytest.approx(exact.step_time_s, rel=1e-9)
+
+
+def test_asynchronous_schedules_only_where_allowed():
+    assert not any(not get_schedule(n).synchronous for n in default_schedules())
+    assert "2bw" in default_schedules(allow_async=True)
+    model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    for allowed in (False, True):
+        found = recommend(
+            model, cluster, framework, fixed=Fixed(pp=(4,), allow_async=allowed), **ASKED | {"global_batch": 64}
+        )
+        layouts = found.estimate.layouts
+        names = {layouts.schedule_names[i] for i in np.unique(layouts.schedule)}
+        assert ("2bw" in names) == allowed
