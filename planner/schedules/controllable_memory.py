@@ -85,10 +85,13 @@ class _Row:
         self.last = max(ts[-1] for ts in row)
         self.held = [0] * size
         self.waiting = [0] * size
-        self.refresh(0)
+        self.refresh(0, self.last)
 
-    def refresh(self, since: int, limit: int | None = None) -> bool:
-        """Sum up again from a slot on; False as soon as a slot holds more than the limit."""
+    def refresh(self, since: int, changed: int, limit: int | None = None) -> bool:
+        """Sum up again from a slot on, past the last one changed as far as it makes a difference.
+
+        False as soon as a slot holds more than the limit.
+        """
         held, waiting = (self.held[since - 1], self.waiting[since - 1]) if since else (0, 0)
         for t in range(since, self.last + 1):
             what = self.what[t]
@@ -102,6 +105,8 @@ class _Row:
                 held, waiting = held - 1, waiting - 1
             if limit is not None and held > limit:
                 return False
+            if t > changed and held == self.held[t] and waiting == self.waiting[t]:
+                return True
             self.held[t], self.waiting[t] = held, waiting
         return True
 
@@ -112,10 +117,10 @@ class _Row:
             if self.what[t] >= 0:
                 continue
             self.what[t], self.what[origin] = what, -1
-            if self.refresh(t, limit):
+            if self.refresh(t, origin, limit):
                 return t
             self.what[t], self.what[origin] = -1, what
-            self.refresh(t)
+            self.refresh(t, origin)
         return origin
 
 
