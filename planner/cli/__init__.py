@@ -13,6 +13,7 @@ from planner.cli import (
     estimate,
     explain,
     fastest,
+    laws,
     models,
     paper,
     recommend,
@@ -43,6 +44,7 @@ app.command("fastest")(fastest.command)
 app.command("paper")(paper.command)
 app.command("explain")(explain.command)
 app.command("validate")(validate.command)
+app.command("laws")(laws.command)
 app.command("models")(models.command)
 app.command("clusters")(clusters.command)
 app.command("train")(train.command)

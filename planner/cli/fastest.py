@@ -63,6 +63,7 @@ def command(
     from planner.plans.goal import goal
     from planner.plans.joint import strategy
     from planner.report import fastest as report
+    from planner.validation import accuracy_sentence
 
     shape = load_model(model)
     if seq_len is not None:
@@ -114,6 +115,7 @@ def command(
         if not isinstance(found, str):
             views += [f"{shape.name} on {hardware.name}", ""]
             views.append(report.fastest_view(found, aim, assumptions, hardware, seq))
+            views += ["", f"How accurate: {accuracy_sentence(hardware.accelerator.efficiency.name)}"]
     o.print_view(*views)
 
 

@@ -58,6 +58,7 @@ def command(
     from planner.plans.goal import goal
     from planner.plans.time import plan_time
     from planner.report import records, training
+    from planner.validation import accuracy_sentence
 
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     number, kernel = o.numerics(hardware, precision, attention)
@@ -80,9 +81,12 @@ def command(
             shape, hardware, stack, aim, assumptions, gpus=gpus, batch=batch, exact_tokens=loss is None,
             precision=number, attention=kernel, fixed=settled,
         )  # fmt: skip
+    accuracy = accuracy_sentence(hardware.accelerator.efficiency.name)
     if json:
         asked = records.question_record(shape, hardware, stack, gpus)
-        o.print_json(asked | training.time_record(plan, assumptions, hardware, int(shape.seq_len)))
+        answer = training.time_record(plan, assumptions, hardware, int(shape.seq_len))
+        o.print_json(asked | answer | {"accuracy": accuracy})
     else:
         title = f"{shape.name} on {gpus:,} GPUs of {hardware.name}"
-        o.print_view(title, "", training.time_view(plan, assumptions, hardware, shape))
+        view = training.time_view(plan, assumptions, hardware, shape)
+        o.print_view(title, "", view, "", f"How accurate: {accuracy}")

@@ -154,6 +154,11 @@ def _space(
     model: Transformer, cluster: Cluster, goal: Goal, max_gpus: int, numerics: tuple[Precision, Attention]
 ) -> Space:
     """Batches from a 256th of the critical one to where samples are five times the least, or twice the cap."""
+    if goal.rule == "cap" and goal.critical < model.seq_len:
+        raise InputError(
+            f"the critical batch is {goal.critical:,.0f} tokens; allowed with the batch rule cap: at least a sequence, "
+            f"{model.seq_len:,}"
+        )
     most = 2.0 * goal.critical if goal.rule == "cap" else MOST_BATCH * goal.scale
     critical = goal.critical / model.seq_len
     return Space(

@@ -74,6 +74,10 @@ def plan_time(
     if batch is None:
         batch = default_batch(goal.critical / model.seq_len, gpus)
         origin = f"near under the critical batch of {goal.critical / model.seq_len:,.0f} sequences"
+    size = float(batch * model.seq_len)
+    if goal.rule == "cap" and size > max(goal.critical, model.seq_len):
+        most = goal.critical / model.seq_len
+        raise InputError(f"batch is {batch}; allowed with the batch rule cap: up to the critical {most:,.0f} sequences")
     found = recommend(
         model, cluster, framework, gpus=gpus, global_batch=batch, precision=precision, attention=attention,
         fixed=fixed, top=1,
@@ -85,7 +89,6 @@ def plan_time(
             f"{cluster.accelerator.name} has; give more GPUs"
         )
     best = int(found.best[0])
-    size = float(batch * model.seq_len)
     over = float(samples_factor(size, goal.scale))
     tokens = goal.target.tokens * (1.0 if exact_tokens or goal.rule == "cap" else over)
     run = training_time(

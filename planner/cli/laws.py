@@ -1,0 +1,43 @@
+"""`planner laws`: the scaling laws, and what each says of one training."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import assumed as a
+from planner.cli import options as o
+
+
+def command(
+    model: Annotated[str | None, typer.Argument(help="Also compare the laws on this preset or file.")] = None,
+    tokens: a.Tokens = None,
+    json: o.Json = False,
+) -> None:
+    """List the scaling laws with their sources, or compare what they say of one model.
+
+    Example: planner laws gpt3-175b --tokens 300e9
+    """
+    from planner.errors import InputError
+    from planner.models import load_model
+    from planner.plans.compare_laws import compare_laws
+    from planner.report import laws as report
+    from planner.scaling.laws import read_laws
+
+    if model is None:
+        if tokens is not None:
+            raise InputError(f"--tokens is {tokens:g} without a model; allowed: a model as well")
+        if json:
+            o.print_json(report.laws_record(read_laws()))
+        else:
+            o.print_view(report.laws_view(read_laws()))
+        return
+    shape = load_model(model)
+    found = compare_laws(shape, tokens)
+    if json:
+        o.print_json(
+            {"model": shape.name, "seq_len": int(shape.seq_len)} | report.comparison_record(found, shape.seq_len)
+        )
+    else:
+        o.print_view(str(shape.name), "", report.comparison_view(found, shape.seq_len))
