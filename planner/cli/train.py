@@ -135,19 +135,21 @@ def _finish(training: Training, measured: Measured, engine: str, prices: Path | 
     """What the run took, as a table or as JSON."""
     import statistics
 
-    from planner.trainer.microbenchmarks import usual
+    from planner.trainer.stopwatch import undisturbed, usual_s
 
     task = training.task
     times = measured.step_time_s
     predicted = None
     if prices is not None:
         predicted = predicted_step_s(training, read_prices(prices), engine)
-    record = {
+    record: dict[str, Any] = {
         "model": task.model.name, "engine": engine, "ranks": task.num_ranks, "micro_batches": task.micro_batches,
         "first_step": measured.first_step, "steps": len(times),
         "loss_first": measured.loss[0] if times else None, "loss_last": measured.loss[-1] if times else None,
         "step_time_s": statistics.median(times) if times else None,
-        "undisturbed_step_time_s": usual(times) if times else None,
+        "undisturbed_step_time_s": usual_s(times, measured.processor_share) if times else None,
+        "undisturbed_steps": int(undisturbed(measured.processor_share).sum()) if times else 0,
+        "processor_share": statistics.median(measured.processor_share) if times else None,
         "predicted_step_time_s": predicted,
         "busy_s": [float(x) for x in measured.busy_s], "waiting_s": [float(x) for x in measured.waiting_s],
         "peak_activation_bytes": [int(x) for x in measured.peak_bytes],
@@ -164,8 +166,8 @@ def _finish(training: Training, measured: Measured, engine: str, prices: Path | 
         table.add_row("loss", f"{measured.loss[0]:.4f} to {measured.loss[-1]:.4f} nats per byte")
         table.add_row("step time", f"{statistics.median(times) * 1e3:,.1f} ms (median of {len(times)})")
     if predicted is not None and times:
-        error = predicted / usual(times) - 1.0
-        table.add_row("undisturbed step (lower decile)", f"{usual(times) * 1e3:,.1f} ms")
+        error = predicted / record["undisturbed_step_time_s"] - 1.0
+        table.add_row("undisturbed step", f"{record['undisturbed_step_time_s'] * 1e3:,.1f} ms")
         table.add_row("predicted step time", f"{predicted * 1e3:,.1f} ms ({error:+.1%})")
     table.add_row("in operations, by rank", "  ".join(f"{x * 1e3:,.1f}" for x in measured.busy_s[:8]) + " ms")
     table.add_row("most activations, by rank", "  ".join(f"{x / 2**20:,.1f}" for x in measured.peak_bytes[:8]) + " MiB")

@@ -38,6 +38,8 @@ def predicted_step_s(training: Training, prices: dict[str, list[float]], engine:
     from planner.simulation.timeline import run
 
     task = training.task
+    if engine == "serial":  # messages stay in one process
+        prices = prices | {name: [0.0, 0.0] for name in ("all_reduce", "all_gather", "reduce_scatter", "send")}
     order = Order.of_rows([[Operation(*op) for op in row] for row in task.rows])  # type: ignore[misc]
     lasting = np.array([sum(_pass_s(task, training, prices, op).values()) for row in order.rows() for op in row])
     updates = [_update_s(task, prices, p) for p in range(task.pp)]

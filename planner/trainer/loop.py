@@ -20,6 +20,7 @@ from planner.trainer.communicator import Communicator
 from planner.trainer.executor import Batch, Event
 from planner.trainer.noise import NoiseScale
 from planner.trainer.optimizers import make_optimizer
+from planner.trainer.stopwatch import Stopwatch
 from planner.trainer.text import Samples
 from planner.trainer.worker import Task, Worker
 
@@ -62,7 +63,8 @@ class Progress:
 class Measured:
     """What a run took.
 
-    step_time_s: every step's, this rank's clock; loss: every step's; busy_s, waiting_s: of the last step, in
+    step_time_s: every step's, this rank's clock; loss: every step's; processor_share: the least of any rank that each
+    step's time had its processor; busy_s, waiting_s: of the last step, in
     operations and before them, shape (n,); peak_bytes, peak_passes: held by passes, shape (n,);
     sent_bytes: this rank's by kind in the last step; events: the last step's operations of every pipeline rank.
     """
@@ -70,6 +72,7 @@ class Measured:
     first_step: int = 0
     step_time_s: list[float] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
+    processor_share: Any = field(default_factory=list)
     noise_scale: float = float("nan")
     busy_s: Any = None
     waiting_s: Any = None
@@ -100,11 +103,12 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
             _measure_noise(worker, training.samples, noise)
         batch = training.samples.batch(communicator.xp, worker.steps, worker.mesh.d)
         worker.executor.events.clear()
-        before, start = communicator.traffic.wire_bytes.copy(), time.perf_counter()
+        before, watch = communicator.traffic.wire_bytes.copy(), Stopwatch()
         with np.errstate(all="ignore"):  # the step itself says when a number is none
             loss = worker.step(batch)
-        took = time.perf_counter() - start
+        took, share = watch.stop()
         measured.step_time_s.append(took)
+        measured.processor_share.append(share)
         measured.loss.append(loss)
         sent = communicator.traffic.wire_bytes - before
         measured.sent_bytes = {kind: sum(v for (k, _), v in sent.items() if k == kind) for kind, _ in sent}
@@ -170,6 +174,9 @@ def _collect(worker: Worker, measured: Measured) -> None:
     mine = np.array([[busy, waiting, live.peak_bytes, live.peak_both, len(events)]])
     table = _gathered(communicator, mine, world)
     measured.busy_s, measured.waiting_s, measured.peak_bytes, measured.peak_passes = table[:, :4].T
+    shares = np.array([measured.processor_share or [0.0] * len(measured.step_time_s)])
+    if shares.size:
+        measured.processor_share = _gathered(communicator, shares, world).min(axis=0)
     longest = int(table[:, 4].max())
     padded = np.zeros((1, longest, len(Event._fields)))
     for i, e in enumerate(events):

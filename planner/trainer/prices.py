@@ -79,30 +79,42 @@ class Fit:
 
 
 def fit(rows: Sequence[Sequence[float]], measured_s: Sequence[float]) -> Fit:
-    """Least squares of relative errors with coefficients that aren't negative, by coordinate descent.
+    """Coefficients that aren't negative, of least relative errors.
 
-    Each turn sets one coefficient to its best value given the others, or to zero; the problem is convex, so turns end
-    at its optimum. Columns are scaled to length one first.
+    Errors count by their size beyond a few percent, not its square (iteratively reweighted least squares), so that one
+    measurement which something disturbed doesn't bend the rest.
     """
     a = np.asarray(rows, dtype=np.float64) / np.asarray(measured_s)[:, None]
-    length = np.linalg.norm(a, axis=0)
-    unit = a / length
-    gram, target = unit.T @ unit, unit.sum(axis=0)
-    x = np.zeros(a.shape[1])
-    for _ in range(20_000):
-        before = x.copy()
-        for j in range(len(x)):
-            x[j] = max(x[j] + target[j] - gram[j] @ x, 0.0)
-        if np.abs(x - before).max() < 1e-12:
-            break
-    seconds = x / length
-    error = np.abs(a @ seconds - 1.0)
+    weight = np.ones(len(a))
+    for _ in range(20):
+        seconds = _non_negative(a * weight[:, None], weight)
+        error = np.abs(a @ seconds - 1.0)
+        weight = 1.0 / np.sqrt(np.maximum(error, 0.03))
     return Fit(
         seconds=tuple(float(s) for s in seconds),
         median_error=float(np.median(error)),
         worst_error=float(error.max()),
         measured=len(error),
     )
+
+
+def _non_negative(a: Any, y: Any) -> Any:
+    """Least squares of a x = y with x >= 0 by coordinate descent, columns scaled to length one.
+
+    Each turn sets one coefficient to its best value given the others, or to zero; the problem is convex, so turns end
+    at its optimum.
+    """
+    length = np.linalg.norm(a, axis=0)
+    unit = a / length
+    gram, target = unit.T @ unit, unit.T @ y
+    x = np.zeros(a.shape[1])
+    for _ in range(20_000):
+        before = x.copy()
+        for j in range(len(x)):
+            x[j] = max(x[j] + target[j] - gram[j] @ x, 0.0)
+        if np.abs(x - before).max() < 1e-9 * x.max():
+            break
+    return x / length
 
 
 def price_s(prices: Mapping[str, Any], key: str, row: Sequence[float]) -> float:
