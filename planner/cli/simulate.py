@@ -34,6 +34,9 @@ def command(
     seq_len: o.SeqLen = None,
     precision: o.PrecisionName = None,
     attention: o.AttentionName = None,
+    even_slices: Annotated[
+        bool, typer.Option("--even-slices", help="Sequence slices of equal tokens instead of equal work.")
+    ] = False,
     schedule_file: Annotated[Path | None, typer.Option(help="A CSV with a schedule of your own.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace (JSON).")] = None,
     svg: Annotated[Path | None, typer.Option(help="Write the timeline as SVG.")] = None,
@@ -62,7 +65,7 @@ def command(
         sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,
     )  # fmt: skip
     order = None if schedule_file is None else read_schedule(schedule_file)
-    step = simulate(shape, hardware, stack, layouts, order=order)
+    step = simulate(shape, hardware, stack, layouts, order=order, even_slices=even_slices)
     closed = None if order is not None else float(estimate(shape, hardware, stack, layouts).step_time_s[0])
     if trace is not None:
         from planner.export.step_trace import write_step_trace

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.models import Transformer
 
-__all__ = ["balanced_slices", "even_slices"]
+__all__ = ["balanced_slices", "even_slices", "slice_shares"]
+
+
+def _work(model: Transformer) -> tuple[int, int]:
+    """b and c: n tokens that end at token P cost n (P c - n c / 2 + b) forward FLOP."""
+    L, h, a, d = (int(x) for x in (model.num_layers, model.hidden, model.num_heads, model.head_dim))
+    mlp = (6 if model.gated else 4) * h * int(model.ffn)
+    return L * (8 * h * a * d + mlp) + 4 * h * int(model.vocab), L * (4 * d + 3) * a
+
+
+def slice_shares(model: Transformer, slices: Sequence[int]) -> NDArray[np.float64]:
+    """Each slice's share of a sequence's forward FLOP, shape (k,), summing to 1."""
+    b, c = _work(model)
+    n = np.asarray(slices, dtype=np.float64)
+    work = n * (np.cumsum(n) * c - n * c / 2.0 + b)
+    return np.asarray(work / work.sum())
 
 
 def even_slices(seq_len: int, k: int) -> list[int]:
@@ -32,10 +51,7 @@ def balanced_slices(model: Transformer, seq_len: int, k: int, multiple: int = 1)
     Raises:
         InputError: k or multiple leaves a slice without tokens.
     """
-    L, h, a, d = (int(x) for x in (model.num_layers, model.hidden, model.num_heads, model.head_dim))
-    mlp = (6 if model.gated else 4) * h * int(model.ffn)
-    c = L * (4 * d + 3) * a
-    b = L * (8 * h * a * d + mlp) + 4 * h * int(model.vocab)
+    b, c = _work(model)
     target = (seq_len * (seq_len * c + b) - c * seq_len**2 / 2) / k
     left, out = seq_len, []
     for _ in range(k - 1):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs import slices
 from planner.costs.memory import embedding_bytes, rank_memory, rank_parameters, saved_bytes, weight_grad_share
 from planner.errors import LayoutError
 from planner.hardware import Cluster, Framework
@@ -105,9 +106,17 @@ def stage_loads(model: Transformer, layouts: Layouts, costs: StepCosts, stages: 
 
 
 def simulate(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, *, order: Order | None = None
+    model: Transformer,
+    cluster: Cluster,
+    framework: Framework,
+    layouts: Layouts,
+    *,
+    order: Order | None = None,
+    even_slices: bool = False,
 ) -> StepSimulation:
     """The timeline of one layout; `order` replaces the schedule's own (a user's schedule).
+
+    even_slices: slices of the same number of tokens, of which later ones take longer, instead of equal work.
 
     Raises:
         LayoutError: more than one layout, or an illegal one.
@@ -122,7 +131,7 @@ def simulate(
     pipe = Pipeline(p=p, m=m, v=v, k=k)
     if schedule.steady and order is None:
         return _steady(model, cluster, framework, layouts, schedule, pipe)
-    return _one_order(model, cluster, framework, layouts, schedule, pipe, order or schedule.order(pipe), steps=1)
+    return _one_order(model, cluster, framework, layouts, schedule, pipe, order or schedule.order(pipe), 1, even_slices)
 
 
 def _steady(
@@ -136,7 +145,7 @@ def _steady(
     steps = 2 + -(-pipe.p // pipe.m)
     while True:
         shorter, longer = (
-            _one_order(model, cluster, framework, layouts, schedule, pipe, schedule.steps_order(pipe, n), steps=n)
+            _one_order(model, cluster, framework, layouts, schedule, pipe, schedule.steps_order(pipe, n), n, False)
             for n in (steps, steps + 1)
         )
         ends = [x.timeline.end_s[x.timeline.order.start[1:] - 1] for x in (shorter, longer)]
@@ -157,6 +166,7 @@ def _one_order(
     pipe: Pipeline,
     order: Order,
     steps: int,
+    even_slices: bool,
 ) -> StepSimulation:
     """The timeline of an order of so many steps."""
     p, k = pipe.p, pipe.k
@@ -170,6 +180,9 @@ def _one_order(
     gather = share * data.gather_s
     shown = np.maximum(gather - data.gather_hidden_s, 0.0)
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
+    if even_slices:
+        tokens = slices.even_slices(int(model.seq_len), k)
+        lasting = lasting * (k * slices.slice_shares(model, tokens))[order.slice]
     timeline = run(order, lasting, release_s=shown)
     done = timeline.end_s[order.start[1:] - 1]
     reduce = share * data.reduce_s
