@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 TIME = ["time", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64"]
 FAST = ["fastest", "llama-13b", "--cluster", "dgx-a100-80gb", "--max-gpus", "256"]
 EXPLAIN = ["explain", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "512"]
@@ -62,6 +64,30 @@ def test_paper_and_explain():
     assert json.loads(planner(*EXPLAIN, "--json").stdout)["effects"]
 
 
+def test_json_keys_are_documented():
+    documented = (ROOT / "docs" / "training-time.md").read_text()
+    time = json.loads(planner(*TIME, "--json").stdout)
+    fast = json.loads(planner(*FAST, "--json").stdout)["results"][0]
+    explained = json.loads(planner(*EXPLAIN, "--json").stdout)
+    paper = json.loads(planner("paper", "narayanan-2021", "--json").stdout)
+    keys = [*time["goal"], *time["run"], *fast, *fast["time_against_gpus"][0], *paper, *paper["claims"][0]]
+    keys += [*explained["effects"][0], *explained["network_operations"][0], "accuracy"]
+    for key in keys:
+        assert f"`{key}`" in documented, key
+    assert time["accuracy"]
+
+
+def test_laws():
+    done = planner("laws", "gpt3-175b", "--tokens", "300e9")
+    assert done.returncode == 0, done.stderr
+    for text in ("zhang-2024", "extrapolated", "besiroglu-2024", "kaplan-2020"):
+        assert text in done.stdout
+    record = json.loads(planner("laws", "--json").stdout)
+    assert set(record) == {"loss", "critical_batch", "compute_optimal"}
+    said = json.loads(planner("laws", "gpt3-175b", "--tokens", "300e9", "--json").stdout)
+    assert said["critical_batch"]["lamy-poirier-2021"]["tokens"] == pytest.approx(3.2e6, rel=0.01)
+
+
 BAD = [
     ([*TIME, "--tokens", "0"], "tokens is 0"),
     ([*TIME, "--tokens", "nan"], "tokens is nan"),
@@ -95,6 +121,10 @@ BAD = [
     (["fastest", "llama-13b"], "--cluster"),
     (["paper", "lamy"], "lamy-poirier-2021"),
     (["paper"], "name"),
+    (["laws", "gpt9"], "gpt"),
+    (["laws", "--tokens", "3"], "a model as well"),
+    ([*TIME, "--batch", "9999", "--batch-rule", "cap"], "up to the critical"),
+    ([*FAST, "--critical-batch", "1", "--batch-rule", "cap"], "at least a sequence"),
     ([*EXPLAIN[:-1], "0"], "global_batch is 0"),
     (["explain", "gpt3-175b", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "8"], "more GPUs"),
 ]
