@@ -1,5 +1,8 @@
 """Legal pipelines of every schedule, small enough to run by the hundred."""
 
+from functools import cache
+from itertools import product
+
 from hypothesis import strategies as st
 
 from planner.schedules import SCHEDULES, Pipeline, get_schedule
@@ -9,15 +12,15 @@ def legal(name: str, pipe: Pipeline) -> bool:
     return not any(rule.broken for rule in get_schedule(name).rules(pipe))
 
 
+@cache
 def pipelines(name: str) -> st.SearchStrategy[Pipeline]:
-    """Pipelines that the schedule allows."""
+    """Pipelines that the schedule allows: micro-batches in multiples of p and beside them, where its rules let them."""
     schedule = get_schedule(name)
-    chunks = st.integers(2, 4) if schedule.chunks is None else st.just(schedule.chunks)
-    slices = st.integers(2, 4) if schedule.sliced else st.just(1)
-    sizes = st.tuples(st.integers(1, 8), st.integers(1, 5), st.integers(0, 7), chunks, slices)
-    # Micro-batches in multiples of p and beside them: rules decide which stay.
-    made = sizes.map(lambda x: Pipeline(p=x[0], m=max(x[0] * x[1] + (x[2] if x[2] > 3 else 0), 1), v=x[3], k=x[4]))
-    return made.filter(lambda pipe: legal(name, pipe))
+    chunks = (2, 3, 4) if schedule.chunks is None else (schedule.chunks,)
+    slices = (2, 3, 4) if schedule.sliced else (1,)
+    sizes = [(p, m) for p in range(1, 9) for m in sorted({p * x + y for x in range(6) for y in (0, 4, 5, 6, 7)} - {0})]
+    made = [Pipeline(p=p, m=m, v=v, k=k) for (p, m), v, k in product(sizes, chunks, slices)]
+    return st.sampled_from([pipe for pipe in made if legal(name, pipe)])
 
 
 def named_pipelines(names: list[str] | None = None) -> st.SearchStrategy[tuple[str, Pipeline]]:

@@ -131,6 +131,27 @@ def test_orders_as_literals(name, size, rows):
     assert cells(name, **size) == rows
 
 
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+@settings(max_examples=10, deadline=None)
+@given(st.data(), st.integers(0, 2**32 - 1))
+def test_closed_forms_broadcast_over_arrays(name, data, seed):
+    schedule = get_schedule(name)
+    pipes = data.draw(st.lists(pipelines(name), min_size=2, max_size=4))
+    many = Pipeline(**{x: np.array([getattr(pipe, x) for pipe in pipes]) for x in "pmvk"})
+    rng = np.random.default_rng(seed)
+    passes = rng.uniform(0.3, 2.0, size=(3, len(pipes)))
+    ranks = rng.integers(0, many.p)
+    rows = range(len(pipes))
+    one = [float(schedule.bubble_s(pipes[n], *passes[:, n])) for n in rows]
+    assert schedule.bubble_s(many, *passes) == pytest.approx(one, rel=1e-12, abs=1e-12)
+    one = [float(schedule.in_flight(pipes[n], int(ranks[n]), 0.4)) for n in rows]
+    assert schedule.in_flight(many, ranks, 0.4) == pytest.approx(one, rel=1e-12)
+    one = [float(schedule.weight_versions(pipes[n], int(ranks[n]))) for n in rows]
+    assert schedule.weight_versions(many, ranks).tolist() == one
+    assert schedule.messages(many).tolist() == [float(schedule.messages(pipe)) for pipe in pipes]
+    assert all(not np.any(rule.broken) for rule in schedule.rules(many))
+
+
 @pytest.mark.parametrize("name", sorted(n for n, s in SCHEDULES.items() if not s.steady))
 @settings(max_examples=10, deadline=None)
 @given(st.data(), st.floats(0.2, 3.0), st.floats(0.2, 3.0), st.floats(0.2, 3.0))
@@ -261,6 +282,16 @@ def test_illegal_choices_say_the_rule():
         "zb-v needs at least 2 pp - 1 micro-batches",
     ]
     assert broken("zb-h2", p=4, m=6) == ["zb-h2 needs at least 2 (pp - 1) + 1 micro-batches"]
+    assert broken("chimera", p=3, m=7) == [
+        "chimera needs an even pp",
+        "chimera needs a number of micro-batches divisible by pp",
+    ]
+    assert broken("bitpipe", p=4, m=6, v=2) == ["bitpipe needs a number of micro-batches divisible by pp"]
+    assert broken("dualpipe", p=4, m=7) == ["dualpipe needs an even number of micro-batches, at least 2 pp"]
+    assert broken("dualpipev", p=4, m=7, v=2) == ["dualpipev needs at least 2 pp micro-batches"]
+    assert broken("hanayo", p=4, m=7, v=3) == ["hanayo needs an even number of virtual stages"]
+    assert broken("2bw", p=4, m=3) == ["2bw needs at least pp micro-batches"]
+    assert broken("chronospipe", p=1, m=3, v=2) == ["chronospipe needs at least 2 pipeline ranks"]
     with pytest.raises(UnknownNameError, match="interleaved"):
         get_schedule("interleave")
     assert get_schedule("pipedream-flush") is SCHEDULES["1f1b"]
