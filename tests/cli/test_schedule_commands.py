@@ -1,0 +1,104 @@
+"""`planner schedule`, `simulate` and `compare` as a user meets them."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from tests.cli.test_cli import planner
+
+LAYOUT = ["llama-13b", "--cluster", "dgx-a100-80gb", "--tp", "2", "--pp", "4", "--global-batch", "16"]
+
+
+def test_a_drawing_is_plain_text_in_a_pipe():
+    done = planner("schedule", "1f1b", "--pp", "2", "--micro-batches", "2")
+    assert done.returncode == 0, done.stderr
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert lines[2:5] == ["time   0", "rank 0 F0 F1 ......B0    ...B1", "rank 1 ...F0 B0    F1 B1    ......"]
+    assert "\x1b" not in done.stdout
+    for fact in ("bubble", "peak activations by rank  2, 1", "weight versions by rank   1, 1", "critical path"):
+        assert fact in done.stdout
+
+
+def test_long_drawings_keep_to_the_screen():
+    done = planner("schedule", "interleaved", "--pp", "16", "--micro-batches", "64", "--virtual-stages", "4")
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("rank ", "time "))]
+    assert max(map(len, rows[:-1])) <= 80
+
+
+def test_list_facts_and_pictures(tmp_path):
+    listed = json.loads(planner("schedule", "--json").stdout)
+    assert {"1f1b", "zb-v", "2bw", "seq1f1b"} <= {s["name"] for s in listed["schedules"]}
+    assert "seq1f1b" in planner("schedule").stdout
+    svg, png, csv = (tmp_path / f"a.{kind}" for kind in ("svg", "png", "csv"))
+    asked = ["schedule", "zb-h1", "--pp", "4", "--micro-batches", "8", "--csv", str(csv), "--json"]
+    facts = json.loads(planner(*asked, "--svg", str(svg), "--png", str(png)).stdout)
+    assert facts["bubble"] == pytest.approx(3 / 27)
+    assert facts["bubble_closed_form"] == pytest.approx(3 / 27)
+    assert facts["rows"][3][:3] == ["3F0", "3I0", "3F1"]
+    root = ElementTree.parse(svg).getroot()
+    assert root.tag.endswith("svg")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    again = json.loads(planner("schedule", str(csv), "--json").stdout)
+    assert again["rows"] == facts["rows"]
+    simulated = planner("simulate", *LAYOUT, "--schedule-file", str(tmp_path / "none.csv"))
+    assert simulated.returncode == 2
+
+
+def test_simulate_and_compare(tmp_path):
+    trace = tmp_path / "step.json"
+    one = json.loads(planner("simulate", *LAYOUT, "--trace", str(trace), "--json").stdout)
+    assert one["closed_form_s"] == pytest.approx(one["step_time_s"], rel=0.02)
+    assert len(one["ranks"]["busy_s"]) == 4
+    assert sum(part["seconds"] for part in one["critical_path"]) <= one["step_time_s"]
+    assert len(json.loads(trace.read_text())["traceEvents"]) > one["operations"]
+    text = planner("simulate", *LAYOUT).stdout
+    assert "critical path: " in text
+    rows = json.loads(planner("compare", *LAYOUT, "--json").stdout)
+    names = [row["layout"]["schedule"] for row in rows["schedules"]]
+    assert {"1f1b", "zb-h1", "seq1f1b", "breadth-first", "2bw"} <= set(names)
+    plain = next(row for row in rows["schedules"] if row["layout"]["schedule"] == "1f1b")
+    assert plain["step_time_s"] == pytest.approx(one["step_time_s"], rel=1e-12)
+    assert "layered" in rows["not_legal"]
+    view = planner("compare", *LAYOUT).stdout
+    assert "2bw *" in view
+    assert max(map(len, view.splitlines()[:24])) <= 80
+
+
+def test_a_schedule_of_ones_own_runs_and_a_circle_is_named(tmp_path):
+    own = tmp_path / "own.csv"
+    assert planner("schedule", "1f1b", "--pp", "4", "--micro-batches", "16", "--csv", str(own)).returncode == 0
+    mine = json.loads(planner("simulate", *LAYOUT, "--schedule-file", str(own), "--json").stdout)
+    theirs = json.loads(planner("simulate", *LAYOUT, "--json").stdout)
+    assert mine["step_time_s"] == pytest.approx(theirs["step_time_s"], rel=1e-12)
+    own.write_text("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n")
+    done = planner("schedule", str(own))
+    assert done.returncode == 2
+    assert "deadlocks: rank 0 at 0B0 waits for 1B0 of rank 1; rank 1 at 1F1 waits for 0F1 of rank 0" in done.stderr
+
+
+BAD = [
+    (["schedule", "1f1"], "unknown schedule '1f1'"),
+    (["schedule", "interleaved", "--micro-batches", "7"], "divisible by pp; got pp 4, micro-batches 7"),
+    (["schedule", "zb-v", "--virtual-stages", "3"], "zb-v has exactly 2 virtual stages per rank"),
+    (["schedule", "1f1b", "--pp", "0"], "--pp is 0; allowed"),
+    (["schedule", "1f1b", "--forward", "nan"], "--forward is nan; allowed: a number above 0"),
+    (["schedule", "1f1b", "--transfer", "-1"], "--transfer is -1.0; allowed: a number from 0"),
+    (["schedule", "1f1b", "--svg", "a.png"], "--svg is a.png; allowed: a path that ends in .svg"),
+    (["schedule", "1f1b", "--png", "/nowhere/a.png"], "/nowhere"),
+    (["schedule", "seq1f1b", "--csv", "/tmp/never.csv"], "slices"),
+    (["schedule", "no-such-file.csv"], "no-such-file.csv"),
+    (["simulate", *LAYOUT, "--schedule", "zb-v"], "exactly 2 virtual stages"),
+    (["simulate", *LAYOUT, "--sequence-slices", "3"], "sequence slices must divide the sequence"),
+    (["simulate", *LAYOUT, "--trace", "step.txt"], "--trace is step.txt; allowed: a path that ends in .json"),
+    (["compare", *LAYOUT, "--dp", "3"], "global_batch must be divisible by dp * micro_batch"),
+]
+
+
+@pytest.mark.parametrize(("args", "named"), BAD, ids=[" ".join(a)[-40:] for a, _ in BAD])
+def test_a_fault_is_one_line_and_exit_code_2(args, named):
+    done = planner(*args)
+    assert done.returncode == 2, done.stdout
+    assert named in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
