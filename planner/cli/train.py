@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from planner.cli import options as o
 from planner.cli.train_plan import Choices, make_training, read_plan
 from planner.cli.train_prediction import predicted_step_s, read_prices
+from planner.cli.train_trace import write_measured_trace
 from planner.errors import InputError, PlannerError
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def command(
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
     noise_scale: Annotated[bool, typer.Option(help="Measure the gradient noise scale every 10 steps.")] = False,
     prices: Annotated[Path | None, typer.Option(help="File of planner calibrate: predicts the step time.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write the last step as a Perfetto trace.")] = None,
     allow_async: Annotated[bool, typer.Option(help="Allow schedules that take gradients at older weights.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON and nothing else.")] = False,
 ) -> None:
@@ -76,10 +79,19 @@ def command(
             checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
 
-    _run(engine, device, prepare, prices, json)
+    _run(engine, device, prepare, After(prices=prices, trace=trace, json=json))
 
 
-def _run(engine: str, device: str, prepare: Any, prices: Path | None, json: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class After:
+    """What is made of a run once it has ended."""
+
+    prices: Path | None
+    trace: Path | None
+    json: bool
+
+
+def _run(engine: str, device: str, prepare: Any, after: After) -> None:
     """Start the ranks; the first prints."""
     from planner.trainer.arrays import xp_for
     from planner.trainer.loop import train
@@ -89,9 +101,11 @@ def _run(engine: str, device: str, prepare: Any, prices: Path | None, json: bool
     if engine == "serial":
         training = prepare()
         measured = run_serial(
-            xp, training.task.num_ranks, lambda c: train(c, training, _reporter(training, quiet=json or c.rank > 0))
+            xp,
+            training.task.num_ranks,
+            lambda c: train(c, training, _reporter(training, quiet=after.json or c.rank > 0)),
         )[0]
-        _finish(training, measured, engine, prices, json)
+        _finish(training, measured, engine, after)
         return
     if engine not in ("mpi", "nccl"):
         raise InputError(f"engine is {engine!r}; allowed: serial, mpi, nccl")
@@ -101,9 +115,9 @@ def _run(engine: str, device: str, prepare: Any, prices: Path | None, json: bool
     communicator = NCCLCommunicator(xp) if engine == "nccl" else MPICommunicator(xp)
     try:
         training = prepare()
-        measured = train(communicator, training, _reporter(training, quiet=json or communicator.rank > 0))
+        measured = train(communicator, training, _reporter(training, quiet=after.json or communicator.rank > 0))
         if communicator.rank == 0:
-            _finish(training, measured, engine, prices, json)
+            _finish(training, measured, engine, after)
     except BaseException as error:
         # The others wait for this rank: stop them all, with its name.
         message = str(error) if isinstance(error, PlannerError) else f"{type(error).__name__}: {error}"
@@ -131,7 +145,7 @@ def _reporter(training: Training, quiet: bool) -> Any:
     return report
 
 
-def _finish(training: Training, measured: Measured, engine: str, prices: Path | None, json: bool) -> None:
+def _finish(training: Training, measured: Measured, engine: str, after: After) -> None:
     """What the run took, as a table or as JSON."""
     import statistics
 
@@ -140,8 +154,10 @@ def _finish(training: Training, measured: Measured, engine: str, prices: Path | 
     task = training.task
     times = measured.step_time_s
     predicted = None
-    if prices is not None:
-        predicted = predicted_step_s(training, read_prices(prices), engine)
+    if after.prices is not None:
+        predicted = predicted_step_s(training, read_prices(after.prices), engine)
+    if after.trace is not None and times:
+        write_measured_trace(after.trace, task, measured)
     record: dict[str, Any] = {
         "model": task.model.name, "engine": engine, "ranks": task.num_ranks, "micro_batches": task.micro_batches,
         "first_step": measured.first_step, "steps": len(times),
@@ -156,7 +172,7 @@ def _finish(training: Training, measured: Measured, engine: str, prices: Path | 
         "sent_bytes": measured.sent_bytes,
         "noise_scale_sequences": measured.noise_scale if measured.noise_scale == measured.noise_scale else None,
     }  # fmt: skip
-    if json:
+    if after.json:
         o.print_json(record)
         return
     from rich.table import Table

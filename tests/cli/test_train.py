@@ -102,6 +102,20 @@ def test_no_gpu_is_one_line():
     assert "device is 'gpu' but CuPy is not installed; pip install '.[gpu]', or use cpu" in done.stderr
 
 
+def test_the_measured_trace_is_the_simulators_format(tmp_path):
+    path = tmp_path / "trace.json"
+    done = planner(*TINY, "--pp", "2", "--schedule", "zb-h1", "--trace", str(path))
+    assert done.returncode == 0, done.stderr
+    events = json.loads(path.read_text())["traceEvents"]
+    operations = [e for e in events if e["ph"] == "X"]
+    assert len(operations) == 2 * 3 * 4  # ranks, F I W, micro-batches
+    assert {e["cat"] for e in operations} == {"forward", "input gradient", "weight gradient"}
+    ends = {(e["pid"], e["name"]): e["ts"] + e["dur"] for e in operations}
+    starts = {(e["pid"], e["name"]): e["ts"] for e in operations}
+    assert ends[0, "0F0"] <= starts[1, "1F0"]
+    assert sum(e["ph"] == "s" for e in events) == 2 * 4
+
+
 @pytest.mark.parametrize("schedule", ["2bw", "pipedream", "xpipe", "spectrain"])
 def test_asynchronous_schedules_only_when_allowed(schedule, tmp_path):
     flags = ["--schedule", schedule, "--pp", "2", "--json"]
