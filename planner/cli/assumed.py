@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 Tokens = Annotated[float | None, typer.Option("--tokens", help="Tokens to train on, such as 300e9.")]
 Loss = Annotated[float | None, typer.Option("--loss", help="Target loss in nats a token, instead of tokens.")]
-LossLawName = Annotated[str, typer.Option("--loss-law", help="kaplan-2020, hoffmann-2022 or besiroglu-2024.")]
+LossLawName = Annotated[str, typer.Option("--loss-law", help="kaplan-2020, hoffmann-2022, besiroglu-2024 or a file.")]
 BatchLawName = Annotated[
     str,
     typer.Option(
         "--critical-batch-law",
-        help="kaplan-2020, kaplan-2020-compute, lamy-poirier-2021, zhang-2024 or bergsma-2025.",
+        help="kaplan-2020, kaplan-2020-compute, lamy-poirier-2021, zhang-2024, bergsma-2025 or a file.",
     ),
 ]
 CriticalBatch = Annotated[

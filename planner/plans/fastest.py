@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,6 @@ def _bindings(q: _Question, result: Estimate, wall: Array, points: NDArray[np.in
 
 def _taken(result: Estimate, rows: Any) -> Estimate:
     """An estimate's rows."""
-    from dataclasses import fields
 
     def part(table: Any) -> Any:
         return type(table)(**{f.name: getattr(table, f.name)[rows] for f in fields(table)})

@@ -95,6 +95,9 @@ def goal(
     target = Target(parameters=everything, non_embedding=inner, tokens=tokens, loss=reached)
     x = target.variable(batches)
     given = critical_batch is not None
+    warnings = [s for s in extrapolations(target, losses, batches) if not (given and batches.name in s)]
+    if model.num_experts:
+        warnings.append("the laws were fitted to dense models; here N is what one token meets of the experts")
     return Goal(
         target=target,
         critical=critical_batch if critical_batch is not None else float(critical_batch_tokens(batches, x)),
@@ -103,5 +106,5 @@ def goal(
         loss_law=losses,
         batch_law=batches,
         origin=origin,
-        warnings=tuple(s for s in extrapolations(target, losses, batches) if not (given and batches.name in s)),
+        warnings=tuple(warnings),
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.costs.network import groups
 from planner.hardware import Accelerator, Cluster, Framework, Link
@@ -108,18 +107,18 @@ class Sensitivity:
     operations: tuple[Operation, ...]
 
 
-def _rivals(found: Recommendation) -> tuple[Layouts, NDArray[np.bool_]]:
-    """The best layout first, then the fastest that fit and the fastest that do not."""
+def _rivals(found: Recommendation, cluster: Cluster) -> Layouts:
+    """The best layout first, then the fastest that fit, and of those that would in twice the memory."""
     result = found.estimate
     order = np.argsort(result.step_time_s, kind="stable")
     fits = result.fits[order]
-    rows = np.r_[found.best[:1], order[fits][:RIVALS], order[~fits][:RIVALS]]
-    return result.layouts.take(rows), result.fits[rows]
+    soon = ~fits & (result.memory_bytes[order] <= 2.0 * cluster.accelerator.memory_bytes)
+    return result.layouts.take(np.r_[found.best[:1], order[fits][:RIVALS], order[soon][:RIVALS]])
 
 
 def _hardware(model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation) -> list[Effect]:
     """Elasticities and twofold changes of every hardware quantity, and of the node's size."""
-    rivals, _ = _rivals(found)
+    rivals = _rivals(found, cluster)
     one = rivals.take(slice(0, 1))
 
     def step(c: Cluster, layouts: Layouts) -> Any:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from planner.errors import UnknownNameError
-from planner.files import read_toml, validate
+from planner.errors import FileFormatError, UnknownNameError
+from planner.files import is_path, read_toml, validate
 
 __all__ = [
     "ComputeOptimal",
@@ -132,29 +132,37 @@ def compute_optimal_names() -> list[str]:
     return list(read_laws().compute_optimal)
 
 
+def _chosen(kind: str, what: str, name: str) -> Any:
+    """A shipped law by name, or the only one of its kind in a file of one's own."""
+    if is_path(name):
+        laws: dict[str, Any] = getattr(read_laws(Path(name)), kind)
+        if len(laws) != 1:
+            raise FileFormatError(f"{name}: has {len(laws)} tables [{kind}.NAME]; allowed: one {what}")
+        return next(iter(laws.values()))
+    shipped: dict[str, Any] = getattr(read_laws(), kind)
+    if name not in shipped:
+        raise UnknownNameError(what, name, shipped, "Or give a TOML file of your own.")
+    return shipped[name]
+
+
 def get_loss_law(name: str) -> LossLaw:
-    """The loss law of that name.
+    """The loss law of that name, or the one in a TOML file.
 
     Raises:
         UnknownNameError: there is none; the message gives the nearest.
+        FileFormatError: a file that does not validate, or holds another number of such laws than one.
     """
-    laws = read_laws().loss
-    if name not in laws:
-        raise UnknownNameError("loss law", name, laws)
-    return laws[name]
+    law: LossLaw = _chosen("loss", "loss law", name)
+    return law
 
 
 def get_critical_batch_law(name: str) -> CriticalBatchLaw:
-    """The law of the critical batch of that name; raises as `get_loss_law`."""
-    laws = read_laws().critical_batch
-    if name not in laws:
-        raise UnknownNameError("law of the critical batch", name, laws)
-    return laws[name]
+    """The law of the critical batch of that name, or the one in a TOML file; raises as `get_loss_law`."""
+    law: CriticalBatchLaw = _chosen("critical_batch", "law of the critical batch", name)
+    return law
 
 
 def get_compute_optimal(name: str) -> ComputeOptimal:
-    """The compute-optimal front of that name; raises as `get_loss_law`."""
-    laws = read_laws().compute_optimal
-    if name not in laws:
-        raise UnknownNameError("compute-optimal front", name, laws)
-    return laws[name]
+    """The compute-optimal front of that name, or the one in a TOML file; raises as `get_loss_law`."""
+    law: ComputeOptimal = _chosen("compute_optimal", "compute-optimal front", name)
+    return law

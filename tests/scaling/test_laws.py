@@ -140,6 +140,35 @@ def test_unknown_names_and_bad_files(tmp_path):
         read_laws(path)
 
 
+MINE = """
+[critical_batch.mine]
+source = "measured on my own runs"
+mark = "derived"
+variable = "tokens"
+unit = 1.0
+coefficient = 100.0
+exponent = 0.5
+overhead = 1.0
+fitted = [1e9, 1e12]
+"""
+
+
+def test_a_law_of_ones_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    law = get_critical_batch_law(str(path))
+    assert law.name == "mine"
+    assert critical_batch_tokens(law, 1e10) == pytest.approx(1e7)
+    with pytest.raises(FileFormatError, match="0 tables"):
+        get_loss_law(str(path))
+    bad = tmp_path / "bad.toml"
+    for line, fault in (("overhead = 1.0", "overhead"), ("exponent = 0.5", "exponent"), ('mark = "derived"', "mark")):
+        bad.write_text(MINE.replace(line, ""))
+        read_laws.cache_clear()
+        with pytest.raises(FileFormatError, match=fault):
+            get_critical_batch_law(str(bad))
+
+
 def test_laws_broadcast():
     law = get_loss_law("besiroglu-2024")
     assert loss_at(law, np.array([1e9, 1e10]), 1e11).shape == (2,)
