@@ -31,8 +31,12 @@ class ChronosPipe(Generated):
         """At least two ranks."""
         return [Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(np.asarray(pipe.p) < 2))]
 
+    def settled(self, p: int, v: int) -> int:
+        """Circles of different lengths compete where p is above 9: read the order far."""
+        return 16 * p
+
     def period(self, p: int, v: int) -> int:
-        """The longest circle returns after p micro-batches, p - 1 where p is odd (found by simulation)."""
+        """Up to p = 9 the longest circle returns after p micro-batches, p - 1 where p is odd (found by simulation)."""
         return 2 * (p // 2)
 
     def order(self, pipe: Pipeline) -> Order:

@@ -24,8 +24,6 @@ class Generated(Schedule):
 
     quick = False
 
-    quick = False
-
     def settled(self, p: int, v: int) -> int:
         """Micro-batches from which on the bubble grows evenly."""
         return 3 * p + 4

@@ -217,12 +217,12 @@ def test_bubble_and_peak_equal_the_timeline(name, data, f, i, w, kept):
     assert timeline.peak(kept=kept) / parts == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["v-half", "v-min", "1f1b-v", "chronospipe", "zb-1p", "zb-2p"])
+@pytest.mark.parametrize("name", ["v-half", "v-min", "1f1b-v", "chronospipe", "hanayo", "zb-1p", "zb-2p"])
 @pytest.mark.parametrize("p", [2, 3, 4])
-def test_generated_bubbles_extrapolate_to_many_micro_batches(name, p):
+def test_generated_bubbles_hold_for_many_micro_batches(name, p):
     schedule = get_schedule(name)
-    v = schedule.chunks
-    pipe = Pipeline(p=p, m=13 * p + 7, v=v)
+    v = schedule.chunks or 2
+    pipe = Pipeline(p=p, m=18 * p + 7, v=v)
     order = schedule.order(pipe)
     for f, i, w in np.random.default_rng(p).uniform(0.3, 2.0, size=(10, 3)):
         timeline = run(order, durations(order, f / v, i / v, w / v))
