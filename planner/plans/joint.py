@@ -213,36 +213,42 @@ def coarse(model: Transformer, cluster: Cluster, fam: Families, space: Space) ->
     return _legal(model, cluster, _layouts(fam, triples[0], triples[1], triples[2], model, space), space)
 
 
+def _around(cluster: Cluster, layouts: Layouts, space: Space, batches: Any) -> Ints:
+    """Rows of (layout's index, replicas, micro-batches) within an octave of each layout's, shape (3, n)."""
+    node, pp = cluster.gpus_per_node, layouts.pp[:, None]
+    size = (layouts.tp * layouts.pp * layouts.cp)[:, None]
+    dp = np.maximum(np.rint(layouts.dp[:, None] * 2.0 ** np.linspace(-1, 1, 9)), 1).astype(np.int64)
+    unit = node // np.gcd(size, node) if space.max_gpus >= node else 1
+    most = np.maximum(space.max_gpus // (size * unit), 1) * unit
+    dp = np.concatenate([_whole_nodes(dp, size, node), most], axis=1)
+    index = np.broadcast_to(np.arange(len(layouts))[:, None], dp.shape)
+    aims = [layouts.global_batch[:, None] * f + 0 * dp for f in (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)]
+    aims += [np.full_like(dp, b, dtype=np.float64) for b in (*batches, space.most_batch)]
+    tables = []
+    for aim in aims:
+        m = np.maximum(aim / (dp * layouts.micro_batch[:, None]), 1).astype(np.int64)
+        for steps in (m, np.maximum(m // pp, 1) * pp):  # interleaving wants multiples of the stages
+            tables.append(np.stack([index.ravel(), dp.ravel(), steps.ravel()]))
+    return np.asarray(np.unique(np.concatenate(tables, axis=1), axis=1))
+
+
 def fine(model: Transformer, cluster: Cluster, layouts: Layouts, space: Space, batches: Any = ()) -> Layouts:
-    """Layouts around given ones: other replicas and micro-batches within an octave, and optimizer state replicated.
+    """Layouts around given ones: other replicas and micro-batches, the sharding next to theirs, larger micro-batches.
 
     batches: further sequences a step to aim for, such as the critical batch.
     """
+    index, replicas, steps = _around(cluster, layouts, space, batches)
     base = np.stack([getattr(layouts, c) for c in COLUMNS], axis=1)
-    factor = 2.0 ** np.linspace(-1, 1, 9)
-    n, tables = len(layouts), []
-    size = (layouts.tp * layouts.pp * layouts.cp)[:, None]
-    dp = np.maximum(np.rint(layouts.dp[:, None] * factor), 1).astype(np.int64)
-    node = cluster.gpus_per_node
-    dp = _whole_nodes(dp, size, node)
-    unit = node // np.gcd(size, node) if space.max_gpus >= node else 1
-    dp = np.concatenate([dp, np.maximum(space.max_gpus // (size * unit), 1) * unit], axis=1)
-    aims = [layouts.global_batch[:, None] * f + 0 * dp for f in (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)]
-    aims += [np.full_like(dp, b, dtype=np.float64) for b in (*batches, space.most_batch)]
-    for aim in aims:
-        m = np.maximum(aim / (dp * layouts.micro_batch[:, None]), 1).astype(np.int64)
-        even = (
-            np.maximum(m // layouts.pp[:, None], 1) * layouts.pp[:, None]
-        )  # interleaving wants multiples of the stages
-        for steps in (m, even):
-            index = np.broadcast_to(np.arange(n)[:, None], dp.shape)
-            tables.append(np.stack([index.ravel(), dp.ravel(), steps.ravel()]))
-    index, replicas, steps = np.unique(np.concatenate(tables, axis=1), axis=1)
-    both = []
-    for zero in (0, 1):
-        table = base.copy()
-        sharded = table[:, COLUMNS.index("zero")] < 3
-        table[sharded, COLUMNS.index("zero")] = zero
-        fam = Families(schedule_names=layouts.schedule_names, table=table)
-        both.append(_legal(model, cluster, _layouts(fam, index, replicas, steps, model, space), space))
-    return Layouts.concatenate(both)
+    zero, micro = COLUMNS.index("zero"), COLUMNS.index("micro_batch")
+    out = []
+    for replicated, parameters in ((0, 3), (1, 2)):
+        for numerator in (2, 3):
+            table = base.copy()
+            table[:, zero] = np.where(base[:, zero] < 3, replicated, parameters)
+            table[:, micro] = base[:, micro] * numerator // 2
+            fam = Families(schedule_names=layouts.schedule_names, table=table)
+            changed = np.ones(len(table), dtype=bool) if numerator == 2 else table[:, micro] != base[:, micro]
+            k = changed[index]
+            some = _layouts(fam, index[k], replicas[k], steps[k], model, space)
+            out.append(_legal(model, cluster, some, space))
+    return Layouts.concatenate(out)
