@@ -32,12 +32,8 @@ class ChronosPipe(Generated):
         return [Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(np.asarray(pipe.p) < 2))]
 
     def settled(self, p: int, v: int) -> int:
-        """Circles of different lengths compete where p is above 9: read the order far."""
-        return 16 * p
-
-    def period(self, p: int, v: int) -> int:
-        """Up to p = 9 the longest circle returns after p micro-batches, p - 1 where p is odd (found by simulation)."""
-        return 2 * (p // 2)
+        """Never: circles of different lengths compete."""
+        return 2**31
 
     def order(self, pipe: Pipeline) -> Order:
         """By slot: micro-batch i's F0 at 6i + r, F1 at 6i + a + r, deep B at 6i + b - 2r, shallow B at 6i + c - 2r.

@@ -2,8 +2,8 @@
 
 The bubble of a given pipeline is that of the longest path through its order, exact for all F, I and W. Beyond
 `settled` micro-batches it grows evenly, by nothing or by what the steady state is uneven, and is extrapolated from two
-sizes a period apart: a lower bound, because a longest path is convex in m, and equal to the timeline unless a longer
-circle overtakes later. So a size costs one order of at most `settled` micro-batches, milliseconds for eight ranks.
+sizes (tested against the timeline). So a size costs one order of at most `settled` micro-batches, milliseconds for
+eight ranks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,8 @@ class Generated(Schedule):
         """Micro-batches from which on the bubble grows evenly."""
         return 3 * p + 4
 
-    def period(self, p: int, v: int) -> int:
-        """Micro-batches after which the steady state repeats."""
-        return 1
-
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
-        """The longest path through the order less a rank's work; exact for all F, I, W up to `settled` m."""
+        """The longest path through the order less a rank's work, for all F, I and W."""
         arrays = np.broadcast_arrays(*map(np.asarray, (pipe.p, pipe.m, pipe.v, pipe.k, F, I, W)))
         size = np.stack([a.ravel() for a in arrays[:4]], axis=1).astype(np.int64)
         x = np.stack([a.ravel() for a in arrays[4:]], axis=1).astype(np.float64)
@@ -42,12 +38,9 @@ class Generated(Schedule):
             rows = (size == one).all(axis=1)
             p, m, v, k = one.tolist()
             top = self.settled(p, v)
-            period = self.period(p, v)
-            times = -(-max(m - top, 0) // period)
-            here = _bubble(self, p, m - times * period, v, k, x[rows])
-            if times:
-                before = _bubble(self, p, m - (times + 1) * period, v, k, x[rows])
-                here = here + times * np.maximum(here - before, 0.0)
+            here = _bubble(self, p, min(m, top), v, k, x[rows])
+            if m > top:
+                here = here + (m - top) * (here - _bubble(self, p, top - 1, v, k, x[rows]))
             out[rows] = here / (v * k)
         return np.asarray(out.reshape(arrays[0].shape))
 
