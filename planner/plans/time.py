@@ -10,7 +10,7 @@ from planner.layouts import Attention, Precision
 from planner.models import Transformer
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
-from planner.scaling import TrainingTime, samples_factor, training_time
+from planner.scaling import TrainingTime, loss_at, samples_factor, training_time
 from planner.search import Fixed, Recommendation, recommend
 
 __all__ = ["TrainingPlan", "default_batch", "plan_time"]
@@ -21,7 +21,8 @@ class TrainingPlan:
     """A training on a number of accelerators.
 
     run: one-element arrays; best: row of the layout in `found`'s table; overhead: samples over those that small
-    batches would need for the same loss, as a share; batch_origin: where the batch comes from, for a person.
+    batches would need for the same loss, as a share; loss: in nats a token, what the tokens reach at this batch;
+    batch_origin: where the batch comes from, for a person.
     """
 
     goal: Goal
@@ -31,6 +32,7 @@ class TrainingPlan:
     best: int
     run: TrainingTime
     overhead: float
+    loss: float
 
 
 def default_batch(critical: float, gpus: int) -> int:
@@ -95,6 +97,15 @@ def plan_time(
         found.estimate.step_time_s[best], gpus, size, tokens,
         reliability=assumptions.reliability, storage=assumptions.storage(model), prices=assumptions.prices,
     )  # fmt: skip
+    worth = tokens / (1.0 if goal.rule == "cap" else over)
+    loss = float(loss_at(goal.loss_law, goal.target.size(goal.loss_law), worth))
     return TrainingPlan(
-        goal=goal, batch=batch, batch_origin=origin, found=found, best=best, run=run, overhead=over - 1.0
+        goal=goal,
+        batch=batch,
+        batch_origin=origin,
+        found=found,
+        best=best,
+        run=run,
+        overhead=over - 1.0,
+        loss=loss,
     )

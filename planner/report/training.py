@@ -74,6 +74,7 @@ def run_record(plan: TrainingPlan) -> dict[str, Any]:
         "global_batch": plan.batch,
         "global_batch_origin": plan.batch_origin,
         "samples_overhead": plan.overhead,
+        "loss_nats": plan.loss,
     }
 
 
@@ -143,7 +144,7 @@ def time_view(plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, mo
     )
     lines += [
         f"  batch {plan.batch:,} sequences of {model.seq_len:,} tokens, {plan.batch_origin}; "
-        f"small batches would reach the same loss with 1/{1 + plan.overhead:.3g} of the samples",
+        f"{plan.loss:.3f} nats a token, which small batches would reach with 1/{1 + plan.overhead:.3g} of the samples",
         f"  layout: {layout_text(result.layouts.row(i))}; MFU {result.mfu[i]:.1%}, "
         f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",
         "",

@@ -81,6 +81,8 @@ def test_tokens_are_processed_as_given_and_a_loss_takes_what_the_batch_needs():
     by_loss = plan("llama-7b", "dgx-a100-80gb", 64, 512, exact=False, loss=target)
     assert by_loss.run.tokens[0] == pytest.approx(1e11 * (1 + by_loss.overhead), rel=1e-3)
     assert by_loss.overhead > 0
+    assert by_loss.loss == pytest.approx(target, abs=1e-4)
+    assert given_.loss > target  # the same tokens in batches that are not small
     capped = plan("llama-7b", "dgx-a100-80gb", 64, 512, exact=False, loss=target, rule="cap")
     assert capped.run.tokens[0] == pytest.approx(1e11, rel=1e-3)
 
