@@ -37,6 +37,10 @@ def command(
     even_slices: Annotated[
         bool, typer.Option("--even-slices", help="Sequence slices of equal tokens instead of equal work.")
     ] = False,
+    links: Annotated[bool, typer.Option("--links", help="Transfers and collectives queue on links.")] = False,
+    slow_down: Annotated[
+        float, typer.Option(help="With --links: compute beside them is 1 + this slower.")
+    ] = 0.0,
     schedule_file: Annotated[Path | None, typer.Option(help="A CSV with a schedule of your own.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace (JSON).")] = None,
     svg: Annotated[Path | None, typer.Option(help="Write the timeline as SVG.")] = None,
@@ -52,6 +56,7 @@ def command(
     from planner.report import simulations, tables
     from planner.schedules.csv_file import read_schedule
     from planner.simulation.step import simulate
+    from planner.simulation.step_streams import simulate_streams
 
     for suffix, path in ((".svg", svg), (".png", png), (".json", trace)):
         if path is not None and path.suffix != suffix:
@@ -67,10 +72,15 @@ def command(
     order = None if schedule_file is None else read_schedule(schedule_file)
     step = simulate(shape, hardware, stack, layouts, order=order, even_slices=even_slices)
     closed = None if order is not None else float(estimate(shape, hardware, stack, layouts).step_time_s[0])
+    streams = None
+    if links or slow_down:
+        if order is not None or even_slices:
+            raise InputError("--links is given with --schedule-file or --even-slices; allowed: one of them")
+        streams = simulate_streams(shape, hardware, stack, layouts, slow_down)
     if trace is not None:
         from planner.export.step_trace import write_step_trace
 
-        write_step_trace(trace, step)
+        write_step_trace(trace, step, streams)
     title = tables.question_title(shape, hardware, int(layouts.gpus[0]), global_batch)
     for path in (svg, png):
         if path is not None:
@@ -78,6 +88,6 @@ def command(
 
             plot_timeline(step.timeline, path, f"{title}: {step.schedule.name}", "s")
     if json:
-        o.print_json(simulations.simulation_record(step, layouts, hardware, closed))
+        o.print_json(simulations.simulation_record(step, layouts, hardware, closed, streams))
     else:
-        o.print_view(title, "", simulations.simulation_view(step, layouts, hardware, closed))
+        o.print_view(title, "", simulations.simulation_view(step, layouts, hardware, closed, streams))

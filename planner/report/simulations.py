@@ -13,6 +13,8 @@ from planner.report.tables import layout_text, plain_table
 from planner.search.compare import Compared
 from planner.simulation.critical_path import critical_path
 from planner.simulation.step import StepSimulation
+from planner.simulation.step_streams import StreamStep
+from planner.simulation.streams import LANES
 from planner.units import GIB, format_bytes, format_seconds
 
 __all__ = ["comparison_record", "comparison_view", "simulation_record", "simulation_view"]
@@ -30,8 +32,28 @@ def _versions(step: StepSimulation) -> float:
     return float(np.max(step.schedule.weight_versions(step.pipe, np.arange(step.pipe.p))))
 
 
+def _links_record(links: StreamStep) -> dict[str, Any]:
+    """The step with links, and how busy each lane is on its busiest rank."""
+    return {
+        "step_time_s": links.step_time_s,
+        "busiest_s": {lane: float(links.streams.busy_s(i).max()) for i, lane in enumerate(LANES)},
+    }
+
+
+def _links_line(links: StreamStep) -> str:
+    """The step with links in words."""
+    record = _links_record(links)
+    busy = ", ".join(f"{lane} {s / links.step_time_s:.0%}" for lane, s in record["busiest_s"].items())
+    change = links.step_time_s / links.plain.step_time_s - 1
+    return f"  with queues on links: {format_seconds(links.step_time_s)} ({change:+.2%}); busiest rank's {busy}"
+
+
 def simulation_record(
-    step: StepSimulation, layouts: Layouts, cluster: Cluster, closed_form_s: float | None
+    step: StepSimulation,
+    layouts: Layouts,
+    cluster: Cluster,
+    closed_form_s: float | None,
+    links: StreamStep | None = None,
 ) -> dict[str, Any]:
     """A simulated step: total, by rank, the critical path."""
     path = critical_path(step.timeline)
@@ -39,6 +61,7 @@ def simulation_record(
         "layout": layouts.row(0),
         "step_time_s": step.step_time_s,
         "closed_form_s": closed_form_s,
+        "with_links": None if links is None else _links_record(links),
         "operations": len(step.timeline.order),
         "bubble": _bubble(step),
         "fits": bool(step.peak_bytes.max() <= cluster.accelerator.memory_bytes),
@@ -60,7 +83,11 @@ def simulation_record(
 
 
 def simulation_view(
-    step: StepSimulation, layouts: Layouts, cluster: Cluster, closed_form_s: float | None
+    step: StepSimulation,
+    layouts: Layouts,
+    cluster: Cluster,
+    closed_form_s: float | None,
+    links: StreamStep | None = None,
 ) -> RenderableType:
     """A simulated step for a person."""
     capacity = cluster.accelerator.memory_bytes
@@ -74,6 +101,8 @@ def simulation_view(
     ]
     if closed_form_s is not None:
         lines.append(f"  closed form: {format_seconds(closed_form_s)} ({closed_form_s / step.step_time_s - 1:+.2%})")
+    if links is not None:
+        lines.append(_links_line(links))
     if step.steps > 1:
         lines.append(f"  never drained: the step is the period of the steady state; {step.schedule.staleness()}")
     table = plain_table("rank", "layers", "busy s", "idle s", "exposed comm s", "update s", "peak GiB",

@@ -44,7 +44,8 @@ class StepSimulation:
     """A simulated step: the schedule's timeline and what surrounds it, by rank, seconds of shape (p,).
 
     steps: how many the timeline shows, more than one where the pipeline is never drained.
-    gather_end_s: when a rank's first forward may start; reduce_start_s, reduce_end_s: its gradients' reduction;
+    gather_end_s: when a rank's first forward may start; reduce_s, tied_s: its gradients' reduction and
+    the tied embedding's; reduce_start_s, reduce_end_s: when they run;
     update_end_s: its update. held_bytes: activations after each operation's start, (n,); static_bytes: the rest, (p,).
     """
 
@@ -55,6 +56,8 @@ class StepSimulation:
     timeline: Timeline
     gather_s: Array
     gather_hidden_s: Array
+    reduce_s: Array
+    tied_s: Array
     reduce_start_s: Array
     reduce_end_s: Array
     update_start_s: Array
@@ -187,7 +190,8 @@ def _one_order(
     done = timeline.end_s[order.start[1:] - 1]
     reduce = share * data.reduce_s
     reduce_start = done - np.minimum(data.reduce_hidden_s, reduce)
-    reduce_end = reduce_start + reduce + np.where(ranks.first + ranks.last > 0, costs.traffic.tied_s, 0.0)
+    tied = np.where(ranks.first + ranks.last > 0, costs.traffic.tied_s, 0.0)
+    reduce_end = reduce_start + reduce + tied
     # The norm of all gradients joins the ranks before the update, unless they validate afterwards.
     ready = reduce_end if schedule.unsynchronised_end else np.full(p, reduce_end.max())
     finish = ready + share * costs.update_s
@@ -203,7 +207,8 @@ def _one_order(
     return StepSimulation(
         schedule=schedule, pipe=pipe, steps=steps, loads=loads, timeline=timeline, gather_s=gather,
         gather_hidden_s=gather - shown,
-        reduce_start_s=reduce_start, reduce_end_s=reduce_end, update_start_s=ready, update_end_s=finish,
+        reduce_s=reduce, tied_s=tied, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
+        update_start_s=ready, update_end_s=finish,
         held_bytes=timeline.held(lambda stage: stage_bytes[stage], share_kept), static_bytes=static,
         step_time_s=float((finish - begin).max()) if schedule.unsynchronised_end else float(finish.max()),
     )  # fmt: skip

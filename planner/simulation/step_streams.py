@@ -1,0 +1,90 @@
+"""`simulate_streams`: a layout's step whose transfers and collectives queue on links and slow compute down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import LayoutError
+from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts
+from planner.models import Transformer
+from planner.simulation.step import StepSimulation, simulate, stage_loads
+from planner.simulation.streams import Collectives, StreamTimeline, run_streams
+from planner.simulation.timeline import Timeline, durations
+from planner.step_costs import layer_at_a_time, step_costs
+
+__all__ = ["StreamStep", "simulate_streams"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StreamStep:
+    """A step with links: `plain` is the same without, whose memory and loads hold here too.
+
+    update_start_s: when each rank's update may start, shape (p,); step_time_s: from the first operation to the last
+    update.
+    """
+
+    plain: StepSimulation
+    streams: StreamTimeline
+    update_start_s: NDArray[np.float64]
+    step_time_s: float
+
+    @property
+    def timeline(self) -> Timeline:
+        """The compute lanes as a timeline."""
+        n = len(self.streams.order)
+        return replace(self.plain.timeline, start_s=self.streams.start_s[:n], end_s=self.streams.end_s[:n])
+
+
+def simulate_streams(
+    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, slow_down: float = 0.0
+) -> StreamStep:
+    """The timeline of one layout with its links.
+
+    A transfer runs beside compute, whatever the framework overlaps: only what waits for it waits. Ranks of one
+    pipeline have links of their own; what tensor, context and expert collectives take is part of their passes.
+
+    Raises:
+        LayoutError: more than one layout, an illegal one, or a pipeline that is never drained.
+        InputError: slow_down below 0.
+    """
+    plain = simulate(model, cluster, framework, layouts)
+    if plain.schedule.steady:
+        raise LayoutError(f"links are not simulated for {plain.schedule.name}, whose pipeline is never drained")
+    costs = step_costs(model, cluster, framework, layouts)
+    order, k = plain.timeline.order, plain.pipe.k
+    bare = replace(costs, send_s=np.zeros(1))
+    loads = stage_loads(model, layouts, bare, len(plain.loads.layers))
+    lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
+    by_layer = bool(layer_at_a_time(layouts)[0])
+    pipelined = plain.pipe.p > 1 and not by_layer
+    overlap = framework.overlap_grad_reduce_pipelined if pipelined else framework.overlap_grad_reduce
+    node = cluster.gpus_per_node
+    stride = int(layouts.tp[0] * layouts.cp[0])
+    streams = run_streams(
+        order,
+        lasting,
+        float(costs.traffic.send_s[0]) / k,
+        stride * int(layouts.dp[0]) >= node,
+        Collectives(
+            gather_s=plain.gather_s,
+            reduce_s=plain.reduce_s,
+            gather_overlap=framework.overlap_param_gather,
+            reduce_overlap=overlap,
+            on_network=stride * int(layouts.dp[0]) > node,
+        ),
+        slow_down,
+    )
+    p = plain.pipe.p
+    done = np.zeros(p)
+    np.maximum.at(done, streams.rank, streams.end_s)
+    done = done + plain.tied_s
+    ready = done if plain.schedule.unsynchronised_end else np.full(p, done.max())
+    update = plain.update_end_s - plain.update_start_s
+    begin = streams.start_s[order.start[:-1]]
+    finish = ready + update
+    step = float((finish - begin).max() if plain.schedule.unsynchronised_end else finish.max())
+    return StreamStep(plain=plain, streams=streams, update_start_s=ready, step_time_s=step)
