@@ -200,7 +200,7 @@ def _reductions(order: Order, c: Collectives, duration_s: Array) -> _Links:
         rank=rank,
         lane=np.full(many, 2 if c.on_network else 1),
         # Begun while its chunk's last backward runs, it is ahead of what that backward sends.
-        place=after + (-0.5 if c.reduce_overlap > 0 else 0.5),
+        place=np.asarray(after + (-0.5 if c.reduce_overlap > 0 else 0.5), dtype=np.float64),
         seconds=seconds,
         before=after,
         lag_s=-c.reduce_overlap * np.minimum(seconds, duration_s[after]),
