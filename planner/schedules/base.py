@@ -163,6 +163,13 @@ class Schedule(ABC):
             return (0.5, 0.5), (0.5, 0.5)
         return ((1.0, 0.0), (0.0, 1.0)) if self.looped_placement else ((1.0, 1.0), (0.0, 0.0))
 
+    def fitted(self, pipe: Pipeline, seconds: Passes, transfer_s: float = 0.0, kept: float = 1.0) -> Order:
+        """The order for seconds F, I and W of one operation and of a transfer, where the schedule can fit it to them.
+
+        kept: the share of a micro-batch's activations that the weight gradient still needs. Else it is `order`.
+        """
+        return self.order(pipe)
+
     def steps_order(self, pipe: Pipeline, steps: int) -> Order:
         """The operations of several steps on end; step t's micro-batches are t m to t m + m - 1."""
         one = self.order(pipe)

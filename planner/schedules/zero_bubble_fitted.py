@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.schedules.base import Operation, Order, Pipeline
+from planner.schedules.base import Operation, Order, Passes, Pipeline
 from planner.schedules.generated import Generated
 
 __all__ = ["ZeroBubble1p", "ZeroBubble2p", "fitted_order"]
@@ -173,7 +173,7 @@ def fitted_order(
 
 
 class ZeroBubble1p(Generated):
-    """1F1B's memory; the order is fitted to F = I = W without transfers, see `fitted_order` for others."""
+    """1F1B's memory; the order is fitted to F = I = W without transfers, `fitted` to others."""
 
     name = "zb-1p"
     source = "Qi et al. 2023, arXiv 2401.10241, section 3.1; list read in its repository, its rates reproduced"
@@ -185,6 +185,10 @@ class ZeroBubble1p(Generated):
     def order(self, pipe: Pipeline) -> Order:
         """The fitted list for F = I = W, under a limit that holds whatever share W keeps."""
         return fitted_order(pipe.p, pipe.m, limit=self.depth * pipe.p)
+
+    def fitted(self, pipe: Pipeline, seconds: Passes, transfer_s: float = 0.0, kept: float = 1.0) -> Order:
+        """The list for these durations, under the same limit of memory."""
+        return fitted_order(pipe.p, pipe.m, seconds, transfer_s, limit=self.depth * pipe.p, kept=kept)
 
 
 class ZeroBubble2p(ZeroBubble1p):

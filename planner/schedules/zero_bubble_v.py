@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Operation, Order, Pipeline, Rule, Schedule
+from planner.schedules.base import Array, Operation, Order, Passes, Pipeline, Rule, Schedule
 from planner.schedules.pieces import largest
+from planner.schedules.zero_bubble_fitted_v import fitted_v_order
 
 
 class ZeroBubbleV(Schedule):
@@ -57,6 +58,11 @@ class ZeroBubbleV(Schedule):
             put(*["W1"] * (n - done["W1"]), *["W0"] * (n - done["W0"]))
             rows.append(row)
         return Order.of_rows(rows)
+
+    def fitted(self, pipe: Pipeline, seconds: Passes, transfer_s: float = 0.0, kept: float = 1.0) -> Order:
+        """The paper's list for these durations of one stage's operations, within the same activations."""
+        f, i, w = (float(x) for x in seconds)
+        return fitted_v_order(pipe.p, pipe.m, (f, i, w), transfer_s, limit=pipe.p, kept=kept)
 
     def own_rules(self, pipe: Pipeline) -> list[Rule]:
         """The warm-up of rank 0 must not run out of micro-batches."""

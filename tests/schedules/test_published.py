@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from planner.schedules import Pipeline, get_schedule
-from planner.schedules.zero_bubble_fitted import fitted_order
 from planner.simulation.timeline import Timeline, durations, run
 
 DATA = Path(__file__).parent / "data"
@@ -61,8 +60,8 @@ def test_bubble_rates_of_interleaved(rate, times):
 
 
 @pytest.mark.parametrize(("rate", "times"), published("ZB-V"))
-def test_bubble_rates_of_zb_v(rate, times):
-    # Published for the order of the paper's own heuristic; ours is PyTorch's by hand, as good to 0.0015.
+def test_bubble_rates_of_zb_v_by_hand(rate, times):
+    # Published for the fitted list; the order by hand is as good to 0.0015.
     rate_of_ours = simulate("zb-v", times, v=2).bubble_fraction(span=True)
     assert rate_of_ours == pytest.approx(float(rate["bubble_rate"]), abs=0.0016)
 
@@ -71,17 +70,19 @@ SIZES = {"1.5B": (2304, 24), "6.2B": (4096, 32), "14.6B": (5120, 40), "28.3B": (
 """Hidden size and heads; a micro-batch's activations are sb(34h + 5as) bytes, 32sbh of them for W (s = 1024)."""
 
 
-@pytest.mark.parametrize(("rate", "times"), published("ZB-1p", "ZB-2p"))
+@pytest.mark.parametrize(("rate", "times"), published("ZB-1p", "ZB-2p", "ZB-V"))
 def test_bubble_rates_of_fitted_zero_bubble(rate, times):
     hidden, heads = SIZES[rate["model"]]
     kept = 32 * hidden / (34 * hidden + 5 * heads * 1024)
-    p, m = int(rate["p"]), int(rate["m"])
-    f, i, w, transfer = (float(times[k]) for k in ("forward", "input_grad", "weight_grad", "transfer"))
-    limit = {"ZB-1p": p, "ZB-2p": 2 * p}[rate["schedule"]]
-    order = fitted_order(p, m, (f, i, w), transfer, limit=limit, kept=kept)
+    schedule = get_schedule(rate["schedule"].lower())
+    v = schedule.chunks
+    pipe = Pipeline(p=int(rate["p"]), m=int(rate["m"]), v=v)
+    # Whole microseconds, as the authors count: ties decide.
+    f, i, w, transfer = (round(1e3 * float(times[k])) for k in ("forward", "input_grad", "weight_grad", "transfer"))
+    order = schedule.fitted(pipe, (f, i, w), transfer, kept)
     timeline = run(order, durations(order, f, i, w), transfer)
     assert round(timeline.bubble_fraction(span=True), 4) == pytest.approx(float(rate["bubble_rate"]), abs=1e-9)
-    assert timeline.peak(kept=kept).max() <= limit + 1e-9
+    assert timeline.peak(kept=kept).max() / v <= {"zb-2p": 2}.get(schedule.name, 1) * pipe.p + 1e-9
 
 
 @pytest.mark.parametrize("case", table("controllable_memory.csv"), ids=lambda c: "-".join(list(c.values())[:4]))

@@ -250,6 +250,20 @@ def test_every_operation_is_there_once_and_prints_and_parses(case):
     assert Order.of_rows(rows).rows() == rows
 
 
+@pytest.mark.parametrize(("name", "limit"), [("zb-1p", 1), ("zb-2p", 2), ("zb-v", 1)])
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(0, 2**32 - 1))
+def test_fitted_orders_are_complete_and_keep_their_memory(name, limit, data, seed):
+    pipe = data.draw(pipelines(name))
+    schedule, rng = get_schedule(name), np.random.default_rng(seed)
+    seconds, transfer, kept = tuple(rng.uniform(0.3, 2.0, size=3)), float(rng.uniform(0.0, 0.3)), float(rng.uniform())
+    order = schedule.fitted(pipe, seconds, transfer, kept)
+    assert len(order) == len(schedule.order(pipe))
+    timeline = run(order, durations(order, *seconds), transfer)
+    assert np.array_equal(schedule.rank_of(pipe, order.stage, order.micro_batch), order.rank)
+    assert timeline.peak(kept=kept).max() / schedule.chunks <= limit * pipe.p + 1e-9
+
+
 @settings(max_examples=150, deadline=None)
 @given(named_pipelines())
 def test_operations_lie_where_rank_of_says(case):
