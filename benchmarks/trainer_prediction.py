@@ -2,7 +2,8 @@
 
 First `planner calibrate` on both ranks, then one training run a row: model kind and size, micro-batch, and pp = 2 under
 several schedules, dp = 2, tp = 2. Steps and microbenchmarks in which another process had a rank's processor don't
-count; where no step is left, a run is repeated up to three times. Bars: 10 % median, 20 % worst.
+count; a run starts when the machine is quiet, and is repeated up to five times until ranks had their processors.
+Bars: 10 % median, 20 % worst.
 
 python benchmarks/trainer_prediction.py [prices.toml]
 """
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from itertools import product
 from pathlib import Path
 
@@ -43,6 +45,15 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+def wait_until_quiet(most_s: float = 30.0) -> None:
+    """Until nothing but this process has run for half a second, on Linux; on others at once."""
+    load, end, quiet = Path("/proc/loadavg"), time.monotonic() + most_s, 0
+    while load.exists() and quiet < 10 and time.monotonic() < end:
+        running = int(load.read_text().split()[3].split("/")[0])
+        quiet = quiet + 1 if running <= 1 else 0
+        time.sleep(0.05)
+
+
 def main() -> None:
     prices = sys.argv[1] if len(sys.argv) > 1 else str(Path(tempfile.mkdtemp()) / "prices.toml")
     if not Path(prices).exists():
@@ -51,7 +62,8 @@ def main() -> None:
     print(f"{'model':<10} {'mb':>2}  {'layout':<58} {'measured':>9} {'predicted':>9}  error  of the processor")
     for (model, micro_batch), layout in product(MODELS, LAYOUTS):
         scale = ["--model", model, "--scale", "small", "--micro-batch", micro_batch]
-        for _ in range(3):
+        for _ in range(5):
+            wait_until_quiet()
             record = json.loads(run("train", *scale, *layout, "--steps", "24", "--prices", prices, "--json"))
             if record["processor_share"] > 0.9:
                 break

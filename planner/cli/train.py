@@ -14,10 +14,12 @@ from planner.cli import options as o
 from planner.cli.train_plan import Choices, make_training, read_plan
 from planner.cli.train_prediction import predicted_step_s, read_prices
 from planner.cli.train_trace import write_measured_trace
-from planner.errors import InputError, PlannerError
+from planner.errors import ExecutionError, InputError, PlannerError
 
 if TYPE_CHECKING:
     from planner.trainer.loop import Measured, Progress, Training
+
+_OUT_OF_MEMORY = "out of memory; try a smaller --scale or --micro-batch, or --recompute full"
 
 Override = Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")]
 
@@ -100,11 +102,14 @@ def _run(engine: str, device: str, prepare: Any, after: After) -> None:
     xp = xp_for(device)
     if engine == "serial":
         training = prepare()
-        measured = run_serial(
-            xp,
-            training.task.num_ranks,
-            lambda c: train(c, training, _reporter(training, quiet=after.json or c.rank > 0)),
-        )[0]
+
+        def rank(c: Any) -> Any:
+            return train(c, training, _reporter(training, quiet=after.json or c.rank > 0))
+
+        try:
+            measured = run_serial(xp, training.task.num_ranks, rank)[0]
+        except MemoryError as error:
+            raise ExecutionError(f"{_OUT_OF_MEMORY} ({error})") from None
         _finish(training, measured, engine, after)
         return
     if engine not in ("mpi", "nccl"):
@@ -121,6 +126,7 @@ def _run(engine: str, device: str, prepare: Any, after: After) -> None:
     except BaseException as error:
         # The others wait for this rank: stop them all, with its name.
         message = str(error) if isinstance(error, PlannerError) else f"{type(error).__name__}: {error}"
+        message = f"{_OUT_OF_MEMORY} ({error})" if isinstance(error, MemoryError) else message
         print(f"planner: rank {communicator.rank}: {message}", file=sys.stderr, flush=True)
         communicator.abort(2)
 

@@ -76,7 +76,10 @@ def _pass_s(task: Task, training: Training, prices: dict[str, list[float]], op: 
     row = features("layer", x)
     each = price_s(prices, f"{family} layer {op.kind}", row)
     if op.kind in "BI" and task.recompute == Recompute.FULL:
-        each += price_s(prices, f"{family} layer F", row)
+        # The second time without the last product and what it multiplies.
+        down_gflop = 2.0 * b * (stop - start) * m.hidden * m.ffn / task.tp / 1e9
+        again = [1.0, row[1] - down_gflop, row[2], 0.0, *row[4:]]
+        each += price_s(prices, f"{family} layer F", again)
     if op.kind in "BI" and task.recompute == Recompute.SELECTIVE:
         each += prices[f"{family} layer F"][-1] * row[-1]
     out = {"layers": layers * each}

@@ -38,11 +38,10 @@ class _Op(NamedTuple):
     slice: int = 0
 
 
-# Two micro-batches: one with the backward pass whole, one with it in two parts.
+# Two micro-batches in flight, as in a pipeline: one has its backward pass whole, one in two parts.
 ROW = [
-    *(_Op(s, "F", 0) for s in (0, 1, 2)),
+    *(_Op(s, "F", i) for i in (0, 1) for s in (0, 1, 2)),
     *(_Op(s, "B", 0) for s in (2, 1, 0)),
-    *(_Op(s, "F", 1) for s in (0, 1, 2)),
     *(_Op(s, k, 1) for s in (2, 1, 0) for k in "IW"),
 ]
 

@@ -62,6 +62,8 @@ class _World:
         self._done = [False] * num_ranks
 
     def run(self, program: Callable[[Communicator], T]) -> list[T]:
+        if self.num_ranks == 1:  # no one to wait for, and an interrupt reaches the work itself
+            return [program(SerialCommunicator(self, 0))]
         results: list[Any] = [None] * self.num_ranks
 
         def body(rank: int) -> None:
@@ -89,7 +91,7 @@ class _World:
             for thread in threads:
                 thread.join()
         if self.failure is not None:
-            if self.num_ranks > 1 and self.failed_rank >= 0:
+            if self.failed_rank >= 0:
                 self.failure.add_note(f"on rank {self.failed_rank} of {self.num_ranks}")
             raise self.failure
         return results

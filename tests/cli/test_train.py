@@ -95,6 +95,27 @@ def test_bad_plans_are_one_line(tmp_path, changes, said):
     assert done.stderr.count("\n") == 1
 
 
+def test_out_of_memory_is_one_line():
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30,) * 2); " + PROGRAM[1]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", limited, "train", "--scale", "full", "--model", "llama-7b"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith("planner: out of memory; try a smaller --scale")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_leaves_no_traceback():
+    command = [sys.executable, *PROGRAM, *TINY, "--steps", "1000000"]
+    for ranks in ("1", "2"):
+        process = subprocess.Popen([*command, "--dp", ranks], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        time.sleep(2.5)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert "Traceback" not in said
+
+
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
 def test_no_gpu_is_one_line():
     done = planner(*TINY, "--device", "gpu")
