@@ -21,7 +21,8 @@ from planner.trainer.executor import Batch, Executor, Operation
 from planner.trainer.layer import Setting
 from planner.trainer.mesh import Mesh
 from planner.trainer.optimizers import Optimizer
-from planner.trainer.stage import make_stages, split_evenly
+from planner.trainer.parameters import Unit
+from planner.trainer.stage import Stage, make_stages, split_evenly
 from planner.trainer.store import Store
 from planner.trainer.tensor_parallel import Region
 
@@ -99,6 +100,16 @@ def check_task(task: Task) -> None:
         raise LayoutError(f"zero is {task.zero}; allowed: 0, 1, 2 or 3")
 
 
+def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[str, Unit], dict[str, Group]]:
+    """Parameters of the stages in this rank's row, and for each the pipeline ranks that hold it too.
+
+    Several do where embedding and head are tied, and where two replicas of the model meet on the pipeline.
+    """
+    held = [{u.name: u for s in sorted({op.stage for op in row}) for u in stages[s].units} for row in task.rows]
+    here = held[mesh.p]
+    return here, {name: mesh.holders(tuple(p for p, units in enumerate(held) if name in units)) for name in here}
+
+
 class Worker:
     """One rank, ready to step."""
 
@@ -120,12 +131,7 @@ class Worker:
         stages = make_stages(
             self.setting, task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages)
         )
-        on_rank = [{op.stage for op in row} for row in task.rows]
-        units = {unit.name: unit for s in sorted(on_rank[self.mesh.p]) for unit in stages[s].units}
-        held_by = [{unit.name for s in stages_here for unit in stages[s].units} for stages_here in on_rank]
-        holders = {
-            name: self.mesh.holders(tuple(p for p, names in enumerate(held_by) if name in names)) for name in units
-        }
+        units, holders = _units_here(task, self.mesh, stages)
         self.store = Store(
             communicator=communicator,
             mesh=self.mesh,

@@ -123,6 +123,11 @@ def test_no_gpu_is_one_line():
     assert "device is 'gpu' but CuPy is not installed; pip install '.[gpu]', or use cpu" in done.stderr
 
 
+def test_the_noise_scale_is_printed():
+    record = json.loads(planner(*TINY, "--noise-scale", "--precision", "fp64", "--json").stdout)
+    assert isinstance(record["noise_scale_sequences"], float)
+
+
 def test_the_measured_trace_is_the_simulators_format(tmp_path):
     path = tmp_path / "trace.json"
     done = planner(*TINY, "--pp", "2", "--schedule", "zb-h1", "--trace", str(path))
