@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections import defaultdict
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +18,9 @@ def command(
     output: Annotated[Path, typer.Argument(help="The file of prices to write.")],
     seconds: Annotated[float, typer.Option(min=0.01, help="How long each model of the grid is stepped.")] = 0.4,
     quick: Annotated[bool, typer.Option(help="A small grid: rough prices in a few seconds.")] = False,
+    profile: Annotated[
+        Path | None, typer.Option(help="Folder for a hardware profile too: --cluster FOLDER/cluster.toml.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
 ) -> None:
     """Measure this machine: passes of the trainer's layers by shape, and under mpirun messages by size.
@@ -24,9 +29,10 @@ def command(
 
     Every rank measures at the same time, as ranks train at the same time; the first one's figures are written.
     """
+    from planner.calibration.machine import TimedLayer, fit_machine, write_profile
     from planner.files import check_writable, write_text
     from planner.trainer.arrays import xp_for
-    from planner.trainer.microbenchmarks import collectives, grid, passes
+    from planner.trainer.microbenchmarks import collectives, copy_rate, grid, passes
     from planner.trainer.prices import FEATURES, fit
 
     check_writable(output)
@@ -36,10 +42,14 @@ def command(
         from planner.trainer.mpi import MPICommunicator
 
         communicator = MPICommunicator(xp)
-    samples = []
+    samples, layers = [], []
     with o.working("timing passes of the trainer's layers"):
         for model, b in grid(quick):
-            samples += passes(xp, model, b, seconds, communicator.barrier if communicator else lambda: None)
+            found = passes(xp, model, b, seconds, communicator.barrier if communicator else lambda: None)
+            time_s = {sample.key.split()[-1]: sample.time_s for sample in found if " layer " in sample.key}
+            layers.append(TimedLayer(model=model, b=b, forward_s=time_s["F"], backward_s=time_s["B"]))
+            samples += found
+    rate = copy_rate(xp)
     if communicator and communicator.size > 1 and communicator.size % 2 == 0:
         samples += collectives(communicator)
     if communicator and communicator.rank:
@@ -61,6 +71,13 @@ def command(
     ]
     write_text(output, "\n".join(lines) + "\n")
     _show(fits)
+    if profile is not None:
+        messages: dict[str, Any] = {key: fits[key].seconds for key in ("all_reduce", "send") if key in fits}
+        machine = fit_machine(layers, rate)
+        about = f"{len(layers)} shapes on {platform.node() or 'this machine'}, {date.today().isoformat()}"
+        path = write_profile(profile, machine, messages, about)
+        error = f"median error {machine.median_error:.1%}, worst {machine.worst_error:.1%}"
+        o.print_view(f"{path}: the planner's cost models fitted to {machine.measured} passes, {error}")
 
 
 def _show(fits: Any) -> None:

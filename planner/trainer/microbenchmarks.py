@@ -24,7 +24,7 @@ from planner.trainer.serial import run_serial
 from planner.trainer.stopwatch import Stopwatch, usual_s
 from planner.trainer.worker import Task, Worker
 
-__all__ = ["Sample", "collectives", "grid", "passes"]
+__all__ = ["Sample", "collectives", "copy_rate", "grid", "passes"]
 
 LAYERS = 2
 LEAST_STEPS = 6
@@ -112,6 +112,19 @@ def _sample(model: Transformer, b: int, part: str, kind: str, time_s: float, cou
     row = features(part, Sizes(model=model, b=b, tokens=model.seq_len), count)
     time_s = time_s / LAYERS if part == "layer" else time_s
     return Sample(f"{'swiglu' if model.gated else 'gelu'} {part} {kind}" if part != "update" else "update", row, time_s)
+
+
+def copy_rate(xp: Any, size_bytes: int = 2**26, repeats: int = 15) -> float:
+    """Bytes per second of a copy too large for any cache, what is read and what is written."""
+    source = xp.ones(size_bytes // 4, dtype=xp.float32)
+    target = xp.zeros_like(source)
+    timings = []
+    for _ in range(repeats):
+        watch = Stopwatch()
+        target[...] = source
+        float(target[-1])  # waits for a device
+        timings.append(watch.stop())
+    return 2.0 * size_bytes / usual_s(*zip(*timings, strict=True))
 
 
 def collectives(communicator: Communicator, repeats: int = 20) -> list[Sample]:

@@ -1,0 +1,1 @@
+"""Microbenchmarks turned into hardware profiles."""
