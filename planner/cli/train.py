@@ -168,6 +168,7 @@ def _finish(training: Training, measured: Measured, engine: str, after: After) -
         "model": task.model.name, "engine": engine, "ranks": task.num_ranks, "micro_batches": task.micro_batches,
         "first_step": measured.first_step, "steps": len(times),
         "loss_first": measured.loss[0] if times else None, "loss_last": measured.loss[-1] if times else None,
+        "losses": measured.loss,
         "step_time_s": statistics.median(times) if times else None,
         "undisturbed_step_time_s": usual_s(times, measured.processor_share) if times else None,
         "undisturbed_steps": int(undisturbed(measured.processor_share).sum()) if times else 0,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from planner.trainer.loop import Training
     from planner.trainer.worker import Task
 
-MOST_SEQUENCES = 4
+MOST_SEQUENCES = 8
 
 
 @dataclass(frozen=True, kw_only=True)

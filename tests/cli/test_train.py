@@ -10,13 +10,35 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from planner.cli import main
 from tests.trainer.mpirun import MPIRUN, mpirun, needs_mpi
 
 PROGRAM = ["-c", "from planner.cli import main; main()"]
 TINY = ["train", "--scale", "tiny", "--steps", "2"]
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def here(capsys, monkeypatch):
+    """The command line in this process: what costs seconds a time in a process of its own."""
+
+    def run(*args: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["planner", *args])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out = capsys.readouterr()
+        return Done(left.value.code, out.out, out.err)
+
+    return run
 
 
 def planner(*args: str) -> subprocess.CompletedProcess[str]:
@@ -35,8 +57,8 @@ def plan(tmp_path, **changes) -> str:
     return str(path)
 
 
-def test_a_plan_is_run_with_its_layout_and_schedule(tmp_path):
-    done = planner(*TINY, plan(tmp_path), "--json")
+def test_a_plan_is_run_with_its_layout_and_schedule(here, tmp_path):
+    done = here(*TINY, plan(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["ranks"] == 8
@@ -71,8 +93,8 @@ def test_the_plan_that_recommend_prints_is_run(tmp_path):
         (["/nowhere.json"], "/nowhere.json: can't be read"),
     ],
 )
-def test_faults_are_one_line(arguments, said):
-    done = planner(*TINY, *arguments)
+def test_faults_are_one_line(here, arguments, said):
+    done = here(*TINY, *arguments)
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -88,13 +110,14 @@ def test_faults_are_one_line(arguments, said):
         ({"virtual_stages": 1}, "interleaved needs at least 2 virtual stages"),
     ],
 )
-def test_bad_plans_are_one_line(tmp_path, changes, said):
-    done = planner(*TINY, plan(tmp_path, **changes))
+def test_bad_plans_are_one_line(here, tmp_path, changes, said):
+    done = here(*TINY, plan(tmp_path, **changes))
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_one_line():
     limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30,) * 2); " + PROGRAM[1]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
@@ -105,6 +128,7 @@ def test_out_of_memory_is_one_line():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_no_traceback():
     command = [sys.executable, *PROGRAM, *TINY, "--steps", "1000000"]
     for ranks in ("1", "2"):
@@ -117,20 +141,20 @@ def test_an_interrupt_leaves_no_traceback():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
-def test_no_gpu_is_one_line():
-    done = planner(*TINY, "--device", "gpu")
+def test_no_gpu_is_one_line(here):
+    done = here(*TINY, "--device", "gpu")
     assert done.returncode == 2
     assert "device is 'gpu' but CuPy is not installed; pip install '.[gpu]', or use cpu" in done.stderr
 
 
-def test_the_noise_scale_is_printed():
-    record = json.loads(planner(*TINY, "--noise-scale", "--precision", "fp64", "--json").stdout)
+def test_the_noise_scale_is_printed(here):
+    record = json.loads(here(*TINY, "--noise-scale", "--precision", "fp64", "--json").stdout)
     assert isinstance(record["noise_scale_sequences"], float)
 
 
-def test_the_measured_trace_is_the_simulators_format(tmp_path):
+def test_the_measured_trace_is_the_simulators_format(here, tmp_path):
     path = tmp_path / "trace.json"
-    done = planner(*TINY, "--pp", "2", "--schedule", "zb-h1", "--trace", str(path))
+    done = here(*TINY, "--pp", "2", "--schedule", "zb-h1", "--trace", str(path))
     assert done.returncode == 0, done.stderr
     events = json.loads(path.read_text())["traceEvents"]
     operations = [e for e in events if e["ph"] == "X"]
@@ -143,15 +167,15 @@ def test_the_measured_trace_is_the_simulators_format(tmp_path):
 
 
 @pytest.mark.parametrize("schedule", ["2bw", "pipedream", "xpipe", "spectrain"])
-def test_asynchronous_schedules_only_when_allowed(schedule, tmp_path):
+def test_asynchronous_schedules_only_when_allowed(here, schedule, tmp_path):
     flags = ["--schedule", schedule, "--pp", "2", "--json"]
-    refused = planner(*TINY, *flags)
+    refused = here(*TINY, *flags)
     assert refused.returncode == 2
     assert "asynchronous: gradients are taken at older weights; allow it with --allow-async" in refused.stderr
-    done = planner(*TINY, *flags, "--allow-async")
+    done = here(*TINY, *flags, "--allow-async")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["loss_last"] > 0
-    done = planner(*TINY, *flags, "--allow-async", "--checkpoint", str(tmp_path))
+    done = here(*TINY, *flags, "--allow-async", "--checkpoint", str(tmp_path))
     assert "has no checkpoints" in done.stderr
 
 
@@ -168,6 +192,20 @@ def test_under_mpirun_the_loss_is_serials():
 
 
 @needs_mpi
+@pytest.mark.slow
+def test_the_recommended_layout_learns_the_default_text(tmp_path):
+    asked = planner(
+        "recommend", "gpt2", "--cluster", "workstation-cpu", "--gpus", "2", "--global-batch", "16", "--json"
+    )
+    path = tmp_path / "plan.json"
+    path.write_text(asked.stdout)
+    done = mpirun(2, [*PROGRAM, "train", str(path), "--steps", "400", "--json"], timeout_s=600)
+    assert done.returncode == 0, done.stderr
+    losses = json.loads(done.stdout)["losses"]
+    assert sum(losses[-40:]) / 40 < 2.2  # nats per byte
+
+
+@needs_mpi
 def test_too_few_ranks_is_said():
     done = mpirun(2, [*PROGRAM, *TINY, "--pp", "4"])
     assert done.returncode != 0
@@ -175,6 +213,7 @@ def test_too_few_ranks_is_said():
 
 
 @needs_mpi
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the ranks' processes in /proc")
 def test_a_rank_that_dies_stops_the_others_and_is_named(tmp_path):
     flags = ["--pp", "2", "--steps", "100000", "--checkpoint", str(tmp_path), "--checkpoint-every", "5"]

@@ -13,7 +13,7 @@ from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
 from planner.trainer.worker import Task, Worker
 from tests.trainer.helpers import batch_of, data, llama
-from tests.trainer.test_parallel import PIPELINES, task_of
+from tests.trainer.test_parallel import PIPELINES, outcome, task_of
 
 MODEL = llama(8)
 
@@ -31,9 +31,9 @@ def executed(task: Task) -> list[Worker]:
 def test_activations_held_are_the_simulators(name, pipe):
     order = SCHEDULES[name].order(pipe)
     timeline = run(order, durations(order, 1.0, 1.0, 1.0))
-    workers = executed(task_of("llama", name, pipe))
-    assert [w.executor.live.peak_forward for w in workers] == list(timeline.peak())
-    assert [w.executor.live.peak_both for w in workers] == list(timeline.peak(kept=1.0))
+    live = outcome(name, pipe).live
+    assert [rank.peak_forward for rank in live] == list(timeline.peak())
+    assert [rank.peak_both for rank in live] == list(timeline.peak(kept=1.0))
 
 
 def tp_bytes(task: Task, layers: int, first: bool, last: bool) -> float:
@@ -80,8 +80,7 @@ def test_data_parallel_bytes(zero):
 
 @pytest.mark.parametrize(("name", "pipe"), PIPELINES, ids=lambda x: x if isinstance(x, str) else f"p{x.p}m{x.m}")
 def test_pipeline_bytes(name, pipe):
-    task = task_of("llama", name, pipe)
-    sent = sum(w.communicator.traffic.of("pp") for w in executed(task))
+    sent = sum(rank["pp", "send"] for rank in outcome(name, pipe).traffic)
     order = SCHEDULES[name].order(pipe)
     ranks = {}
     for rank, row in enumerate(order.rows()):

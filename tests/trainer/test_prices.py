@@ -60,6 +60,7 @@ def test_disturbed_timings_do_not_count():
     assert undisturbed([0.5, 0.2]).tolist() == [True, False]
 
 
+@pytest.mark.slow
 def test_calibrate_writes_prices_that_train_predicts_with(tmp_path):
     prices = tmp_path / "prices.toml"
     done = planner("calibrate", str(prices), "--quick", "--seconds", "0.02")
