@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections import defaultdict
 from datetime import date
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as o
+from planner.cli.mpi_threads import share_processors, started_by_mpirun
 
 
 def command(
@@ -29,6 +29,7 @@ def command(
 
     Every rank measures at the same time, as ranks train at the same time; the first one's figures are written.
     """
+    share_processors()
     from planner.calibration.machine import TimedLayer, fit_machine, write_profile
     from planner.files import check_writable, write_text
     from planner.trainer.arrays import xp_for
@@ -38,7 +39,7 @@ def command(
     check_writable(output)
     xp = xp_for(device)
     communicator: Any = None
-    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+    if started_by_mpirun():
         from planner.trainer.mpi import MPICommunicator
 
         communicator = MPICommunicator(xp)

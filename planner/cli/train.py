@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli import options as o
+from planner.cli.mpi_threads import share_processors, started_by_mpirun
 from planner.cli.train_plan import Choices, make_training, read_plan
 from planner.cli.train_prediction import predicted_step_s, read_prices
 from planner.cli.train_trace import write_measured_trace
@@ -63,7 +63,8 @@ def command(
 
     Exit code 2 where the plan can't be run, where a rank fails or the loss is no number.
     """
-    engine = engine or ("mpi" if "OMPI_COMM_WORLD_SIZE" in os.environ else "serial")
+    share_processors()
+    engine = engine or ("mpi" if started_by_mpirun() else "serial")
     overrides = {
         "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "virtual_stages": virtual_stages,
         "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero, "recompute": recompute,
