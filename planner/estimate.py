@@ -103,13 +103,14 @@ def _peak_memory(device: Device, framework: Framework, model: Transformer, layou
 def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
     """F, I, W of every kind of rank: its layers, embedding or head, their collectives, and the exposed transfers."""
     layer, ends = costs.layer, costs.ends
-    weight, send = costs.cost.weight_grad_s, layouts.virtual_stages * costs.send_s
+    weight, send, v = costs.cost.weight_grad_s, costs.send_s, layouts.virtual_stages
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
     quarter = costs.traffic.ends_s / 4.0
 
     def rank(layers: Any, first: Any, last: Any) -> tuple[Array, Array, Array]:
-        forward = layers * layer.forward_s + send + (first + last) * quarter
-        backward = layers * layer.backward_s + send + (first + last) * quarter
+        # The first stage's forward and the last one's backward receive nothing.
+        forward = layers * layer.forward_s + (v - first) * send + (first + last) * quarter
+        backward = layers * layer.backward_s + (v - last) * send + (first + last) * quarter
         forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
         backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
         # The head's gradient is two equal products, one of them the weight's.
@@ -159,7 +160,7 @@ def _step_time(framework: Framework, layouts: Layouts, num_layers: Any, costs: S
         context_comm_s=work * layer.context_s,
         expert_comm_s=work * layer.expert_s,
         sharding_comm_s=work * layer.sharding_s,
-        pipeline_comm_s=m * 2.0 * layouts.virtual_stages * costs.send_s,
+        pipeline_comm_s=m * 2.0 * (layouts.virtual_stages - 1.0 / p) * costs.send_s,
         imbalance_s=m * (slowest - mean),
         bubble_s=span - m * slowest,
         data_comm_s=data.reduce_s - data.reduce_hidden_s + data.gather_s - data.gather_hidden_s + t.tied_s,

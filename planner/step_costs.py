@@ -95,7 +95,12 @@ def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traff
     repeats = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
     gather_s, reduce_s = t.layer_gather_s / repeats, t.layer_reduce_s / repeats
     shown = 1.0 - framework.overlap_tensor
-    tensor_f, tensor_b = shown * t.layer_forward_s, shown * t.layer_backward_s
+    # The two column-parallel products' gradients, 7 of 12 parts of a GPT layer's weights, hide what the backward pass
+    # proper reduces; with sequence parallelism half of it, for the gathers of output gradients are waited for.
+    on_wire_f, on_wire_b = (framework.tensor_slowdown * x for x in (t.layer_forward_s, t.layer_backward_s))
+    beside = framework.overlap_tensor_backward * np.where(layouts.sequence_parallel, 0.5, 1.0)
+    hidden_b = np.minimum(beside * on_wire_f, 7.0 / 12.0 * cost.weight_grad_s)
+    tensor_f, tensor_b = shown * on_wire_f, shown * (on_wire_b - hidden_b)
     context_f = np.maximum(t.context_forward_s - cost.forward_attention_s, 0.1 * t.context_forward_s)
     context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, 0.1 * t.context_backward_s)
     forward = cost.forward_s + tensor_f + context_f + t.expert_forward_s

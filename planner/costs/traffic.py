@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,12 @@ def expert_s(device: Device, model: Transformer, layouts: Layouts, group: Group)
     return once, once
 
 
+def _started(cluster: Cluster, framework: Framework) -> Cluster:
+    """The cluster whose network takes the framework's start-up on top of its latency."""
+    latency_s = cluster.network.latency_s + framework.network_startup_s
+    return replace(cluster, network=replace(cluster.network, latency_s=latency_s))
+
+
 def traffic(
     device: Device,
     cluster: Cluster,
@@ -85,6 +91,7 @@ def traffic(
 
     layer_params: of one layer on one rank, before ZeRO's sharding; expert_share: fraction that are experts'.
     """
+    cluster = _started(cluster, framework)
     by = groups(cluster, layouts)
     tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
     forward, backward = tensor_s(device, model, layouts, by["tensor"])
@@ -121,6 +128,7 @@ def data_traffic(
 
     stage_params: of the rank with most, before sharding. Both are 0 for ZeRO-3, which has them in its layers.
     """
+    cluster = _started(cluster, framework)
     data = _Data(cluster, framework, layouts, groups(cluster, layouts), expert_share)
     zero, bytes_per_param = layouts.zero, data.grad_bytes
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.

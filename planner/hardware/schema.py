@@ -232,6 +232,9 @@ class FrameworkFile(Sourced):
     overlap_param_gather: Share
     overlap_pipeline: Share
     overlap_tensor: Share
+    overlap_tensor_backward: Share
+    tensor_slowdown: Annotated[Figure, _between(1, 10)]
+    network_startup_us: Latency
     host_layer_forward_us: Latency
     host_layer_backward_us: Latency
     host_step_us: Annotated[Figure, _between(0, 1e8)]

@@ -75,7 +75,11 @@ class Framework:
     one in its reduction, in fp16 training and in bf16 or fp8.
     overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass
     (without and with pipeline stages), of parameter gathers under the forward pass, of sends between stages,
-    of tensor-parallel collectives.
+    of tensor-parallel collectives. overlap_tensor_backward: share of the collectives of the backward pass proper that
+    run beside the weight gradient's product, before overlap_tensor.
+    tensor_slowdown: time of its tensor-parallel collectives over what the link gives, 1 or more.
+    network_startup_s: of a transfer between nodes, or of a collective each time their number doubles, over the link's
+    latency: host synchronisation, proxies.
     host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short
     kernels; host_step_s: fixed time of a step.
     sharded_nodes: nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it falls
@@ -93,6 +97,9 @@ class Framework:
     overlap_param_gather: float
     overlap_pipeline: float
     overlap_tensor: float
+    overlap_tensor_backward: float
+    tensor_slowdown: float
+    network_startup_s: float
     host_layer_forward_s: float
     host_layer_backward_s: float
     host_step_s: float

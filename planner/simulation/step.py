@@ -104,7 +104,9 @@ def stage_loads(model: Transformer, layouts: Layouts, costs: StepCosts, stages: 
     weights = np.asarray(layers * weight, dtype=np.float64)
     weights[-1] += pick["head_backward_s"] / 2.0
     send = float(costs.send_s[0])
-    forward, backward = forward + send, backward + send
+    # The first stage's forward and the last one's backward receive nothing.
+    forward[1:] += send
+    backward[:-1] += send
     return StageLoads(layers=layers, forward_s=forward, input_grad_s=backward - weights, weight_grad_s=weights)
 
 

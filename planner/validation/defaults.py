@@ -4,7 +4,7 @@
 | --- | --- |
 | cp, ep, virtual_stages, seq_splits | 1 |
 | dp | n_gpus / (tp pp cp) |
-| schedule | interleaved where virtual_stages > 1, else 1f1b |
+| schedule | interleaved where virtual_stages > 1, else 1f1b; seq1f1b and its interleaved form where seq_splits > 1 |
 | zero | 1, the distributed optimizer |
 | sequence_parallel | on from Megatron-Core on where tp > 1, off before |
 | attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
@@ -12,7 +12,8 @@
 | recompute | the least that is predicted to fit: none, selective, full |
 | micro_batch (and virtual_stages, where neither it nor the schedule is said) | the fastest predicted that fits |
 
-No default looks at a measurement. Runs with ZeRO-3 are taken as FSDP's, others as the cluster's usual framework.
+No default looks at a measurement. Runs with ZeRO-3 are taken as FSDP's, those with ZeRO 1 or 2 on clusters of
+Megatron-LM's years as Megatron-DeepSpeed's, others as the cluster's usual framework.
 """
 
 from __future__ import annotations
@@ -34,8 +35,15 @@ MICRO_BATCHES = (1, 2, 4, 8)
 
 
 def framework_name(run: Run, cluster: Cluster) -> str:
-    """The framework profile of a run."""
-    return "fsdp" if run["zero"] == 3 else cluster.framework
+    """The framework profile of a run, which the columns don't name.
+
+    In Megatron-LM's years before Megatron-Core ZeRO with a pipeline was DeepSpeed's; ZeRO-3 is FSDP or like it.
+    """
+    if run["zero"] == 3:
+        return "fsdp"
+    if run["zero"] and cluster.framework == "megatron-lm":
+        return "megatron-deepspeed"
+    return cluster.framework
 
 
 def filled_cells(run: Run) -> int:
@@ -47,9 +55,10 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     """The layouts that a run may have had: one where every cell is said."""
     tp, pp, cp = run["tp"], run["pp"], run["cp"] or 1
     dp = run["dp"] or max(run["n_gpus"] // (tp * pp * cp), 1)
-    modern = framework.name != "megatron-lm"
+    modern = framework.name not in ("megatron-lm", "megatron-deepspeed")
     base = {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": run["ep"] or 1, "global_batch": run["global_batch"],
+        "sequence_slices": run["seq_splits"] or 1,
         "precision": run["precision"], "zero": 1 if run["zero"] is None else run["zero"],
         "attention": run["attention"] or ("flash3" if modern else "fused"),
         "fused_norm": run["fused_norm"] is not False,
@@ -64,7 +73,9 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
         chunks = [v for v in range(1, per_rank + 1) if per_rank % v == 0]
     out = []
     for b, mode, v in product(micro, modes, chunks):
-        schedule = run["schedule"] or ("interleaved" if v > 1 else "1f1b")
+        sliced = base["sequence_slices"] > 1
+        default = ("seq1f1b-interleaved" if v > 1 else "seq1f1b") if sliced else "interleaved" if v > 1 else "1f1b"
+        schedule = run["schedule"] or default
         if schedule == "1f1b" and v > 1:
             schedule = "interleaved"
         out.append(base | {"micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule})
