@@ -4,6 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("planner", deadline=None)
+settings.load_profile("planner")
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,8 @@ from planner.errors import PlannerError
 
 __all__ = ["app", "main"]
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="planner",
     help="Which parallel layout to train a transformer with, how fast it will be, and why.",
@@ -55,12 +57,14 @@ def main() -> None:
     """Run the command line; a fault of the user is one line on stderr and exit code 2."""
     try:
         code = app(standalone_mode=False)
+        if code == INTERRUPTED:  # typer may take the interrupt itself
+            print("planner: interrupted", file=sys.stderr)
     except PlannerError as error:
         print(f"planner: {error}", file=sys.stderr)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         print("planner: interrupted", file=sys.stderr)
-        code = 130
+        code = INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         code = 0

@@ -11,9 +11,9 @@ ROOT = Path(__file__).parents[2]
 ASK = ["recommend", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "2048"]
 
 
-def planner(*args: str) -> subprocess.CompletedProcess[str]:
+def planner(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
 
 
 def test_recommend_prints_the_answer():
@@ -113,13 +113,13 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
-def test_readme_commands_run():
+def test_readme_commands_run(tmp_path):
     """Every `planner` line of the README's code blocks."""
     lines = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
     commands = [line.split() for line in lines if line.startswith("planner ")]
     assert len(commands) >= 4
     for command in commands:
-        done = planner(*command[1:])
+        done = planner(*command[1:], cwd=tmp_path)
         assert done.returncode == 0, (command, done.stderr)
 
 

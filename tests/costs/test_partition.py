@@ -92,6 +92,8 @@ def test_the_split_equals_an_integer_program(items, stages, seed):
 @given(st.integers(4, 40), st.integers(2, 8), st.floats(0.0, 2.0), st.floats(0.0, 4.0))
 def test_the_closed_form_of_equal_layers_is_never_worse(layers, stages, embedding, head):
     """It may leave a stage without a layer beside the head or the embedding, which items that are theirs allow too."""
+    if stages > layers + 2:
+        return
     items = np.array([embedding, *[1.0] * layers, head])
     sizes = partition(items, stages)
     edges = np.concatenate([[0], np.cumsum(sizes)])

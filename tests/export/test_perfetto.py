@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from planner.errors import OutputError
 from planner.export.perfetto import Counter, Span, trace_events, trace_json, write_trace
@@ -65,6 +65,7 @@ def test_a_trace_in_full() -> None:
     }  # fmt: skip
 
 
+@settings(max_examples=60, deadline=None)
 @given(named_pipelines())
 def test_any_schedule_gives_a_valid_trace(case: tuple[str, Pipeline]) -> None:
     name, pipe = case
