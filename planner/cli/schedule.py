@@ -117,8 +117,11 @@ def _order(
         stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
         return None, Pipeline(p=order.ranks, m=m, v=max(stages // order.ranks, 1), k=k), order
     schedule = get_schedule(name)
+    from planner.simulation.timeline import check_size
+
     v = virtual_stages or (2 if schedule.chunks is None else schedule.chunks)
     pipe = Pipeline(p=pp, m=micro_batches, v=v, k=slices or (2 if schedule.sliced else 1))
+    check_size(pipe, steps if schedule.steady else 1)
     for rule in schedule.rules(pipe):
         if np.any(rule.broken):
             got = f"pp {pipe.p}, micro-batches {pipe.m}, virtual stages {pipe.v}, slices {pipe.k}"

@@ -38,9 +38,7 @@ def command(
         bool, typer.Option("--even-slices", help="Sequence slices of equal tokens instead of equal work.")
     ] = False,
     links: Annotated[bool, typer.Option("--links", help="Transfers and collectives queue on links.")] = False,
-    slow_down: Annotated[
-        float, typer.Option(help="With --links: compute beside them is 1 + this slower.")
-    ] = 0.0,
+    slow_down: Annotated[float, typer.Option(help="With --links: compute beside them is 1 + this slower.")] = 0.0,
     schedule_file: Annotated[Path | None, typer.Option(help="A CSV with a schedule of your own.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace (JSON).")] = None,
     svg: Annotated[Path | None, typer.Option(help="Write the timeline as SVG.")] = None,

@@ -109,6 +109,7 @@ def simulation_view(
                         numbers=(0, 1, 2, 3, 4, 5, 6))  # fmt: skip
     order = step.timeline.order
     busy, update = step.timeline.busy_s / step.steps, step.update_end_s - step.update_start_s
+    idle = np.where(np.abs(step.idle_s) < 1e-9 * step.step_time_s, 0.0, step.idle_s)
     shown = list(range(order.ranks))
     if order.ranks > MOST_RANKS:
         shown = shown[: MOST_RANKS // 2] + shown[-MOST_RANKS // 2 :]
@@ -117,7 +118,7 @@ def simulation_view(
             table.add_row("...", *[""] * 6)
         stages = np.unique(order.stage[order.start[r] : order.start[r + 1]])
         table.add_row(
-            str(r), str(int(step.loads.layers[stages].sum())), f"{busy[r]:.4g}", f"{step.idle_s[r]:.4g}",
+            str(r), str(int(step.loads.layers[stages].sum())), f"{busy[r]:.4g}", f"{idle[r]:.4g}",
             f"{step.exposed_comm_s[r]:.4g}", f"{update[r]:.4g}", f"{step.peak_bytes[r] / GIB:.2f}",
         )  # fmt: skip
     return Group("\n".join(lines), "", table)

@@ -12,6 +12,7 @@ from rich.text import Text
 from planner.estimate import Estimate
 from planner.hardware import Cluster
 from planner.models import Transformer
+from planner.schedules import get_schedule
 from planner.search import Recommendation, largest_part
 from planner.units import GIB, format_bytes, format_seconds
 
@@ -64,7 +65,11 @@ def layout_text(row: dict[str, Any]) -> str:
         text += " balanced"
     if row["offload_optimizer"]:
         text += " offload"
-    return text + (f" {row['schedule']}" if row["pp"] > 1 else "")
+    if row["sequence_slices"] > 1:
+        text += f" k {row['sequence_slices']}"
+    schedule = get_schedule(row["schedule"])
+    named = row["pp"] > 1 or schedule.one_layer_chunks
+    return text + (f" {schedule.name}{'' if schedule.synchronous else ' (asynchronous)'}" if named else "")
 
 
 def _line(result: Estimate, i: int) -> tuple[str, ...]:

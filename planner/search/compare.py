@@ -14,7 +14,7 @@ from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule
 from planner.simulation.step import StepSimulation, simulate
 
-__all__ = ["Compared", "compare"]
+__all__ = ["Compared", "compare", "with_schedule"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,7 +31,7 @@ class Compared:
     needed_bandwidth_bytes_per_s: float
 
 
-def _with(layouts: Layouts, model: Transformer, schedule: Schedule) -> Layouts:
+def with_schedule(layouts: Layouts, model: Transformer, schedule: Schedule) -> Layouts:
     """The layout under another schedule, with the virtual stages and slices that it asks for, or the given ones."""
     given_v, given_k = int(layouts.virtual_stages[0]), int(layouts.sequence_slices[0])
     v = schedule.chunks if schedule.chunks is not None else max(given_v, 2)
@@ -56,7 +56,7 @@ def compare(
     """
     rows, refused = [], {}
     for schedule in SCHEDULES.values():
-        one = _with(layouts, model, schedule)
+        one = with_schedule(layouts, model, schedule)
         reason = first_broken(model, cluster, one)[0]
         if reason:
             refused[schedule.name] = reason

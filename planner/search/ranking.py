@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from planner.estimate import Estimate, estimate
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
+from planner.search.other_schedules import join, try_others
 from planner.search.refine import refine
 from planner.search.space import Fixed, enumerate_layouts
 
@@ -51,21 +52,7 @@ def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, lay
     """`estimate` in chunks that stay in cache; the result does not depend on the chunk."""
     n = len(layouts)
     parts = [estimate(model, cluster, framework, layouts.take(slice(i, i + CHUNK))) for i in range(0, n, CHUNK)]
-    return parts[0] if len(parts) == 1 else _join(layouts, parts)
-
-
-def _join(layouts: Layouts, parts: list[Estimate]) -> Estimate:
-    def joined(get: Any) -> Any:
-        return np.concatenate([get(p) for p in parts])
-
-    first = parts[0]
-    time = type(first.time)(**{f.name: joined(lambda p, f=f: getattr(p.time, f.name)) for f in fields(first.time)})
-    memory = type(first.memory)(
-        **{f.name: joined(lambda p, f=f: getattr(p.memory, f.name)) for f in fields(first.memory)}
-    )
-    rest = [f.name for f in fields(first) if f.name not in ("layouts", "time", "memory")]
-    arrays = {name: joined(lambda p, name=name: getattr(p, name)) for name in rest}
-    return Estimate(layouts=layouts, time=time, memory=memory, **arrays)
+    return parts[0] if len(parts) == 1 else join(layouts, parts)
 
 
 def pareto_front(time_s: Any, memory_bytes: Any) -> Indices:
@@ -80,6 +67,18 @@ def _distinct(order: Indices, step: Any, memory: Any) -> Indices:
     """Sorted indices without layouts that equal the one before in time and memory (a split that changes nothing)."""
     same = (step[order][1:] == step[order][:-1]) & (memory[order][1:] == memory[order][:-1])
     return np.asarray(order[np.r_[True, ~same]] if len(order) else order)
+
+
+def _with_one_more(
+    result: Estimate, more: Estimate, order: Indices, simulated: Indices
+) -> tuple[Estimate, Indices, Indices]:
+    """The estimate with one layout more, which leads the order."""
+    names = (*result.layouts.schedule_names, more.layouts.schedule_names[0])
+    code = np.array([len(names) - 1])
+    added = replace(more.layouts, schedule_names=names, schedule=code)
+    table = Layouts.concatenate([replace(result.layouts, schedule_names=names), added])
+    last = np.array([len(table) - 1])
+    return join(table, [result, more]), np.concatenate([last, order]), np.concatenate([simulated, last])
 
 
 def _ranked(result: Estimate, objective: str) -> Indices:
@@ -136,6 +135,10 @@ def recommend(
         result, simulated = refine(model, cluster, framework, result, order, top)
         order = order[np.argsort(result.step_time_s[order], kind="stable")]
         order = order[result.fits[order]]
+    if objective != "memory" and (fixed is None or fixed.schedule is None):
+        more = try_others(model, cluster, framework, result, order, fixed is not None and fixed.allow_async)
+        if more is not None:
+            result, order, simulated = _with_one_more(result, more, order, simulated)
     step, memory, fits = result.step_time_s, result.memory_bytes, result.fits
     over = np.flatnonzero(~fits)
     miss = int(over[np.argmin(memory[over])]) if len(over) else None
@@ -146,7 +149,7 @@ def recommend(
     ties = int(np.sum(step[order] <= 1.01 * step[order[0]])) - 1 if len(order) else 0
     return Recommendation(
         estimate=result,
-        legal=len(layouts),
+        legal=len(result.layouts),
         fitting=int(fits.sum()),
         best=order[:top],
         front=order[pareto_front(step[order], memory[order])] if len(order) else order,

@@ -21,7 +21,7 @@ from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.models import Transformer
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
-from planner.simulation.timeline import Timeline, durations, run
+from planner.simulation.timeline import Timeline, check_size, durations, run
 from planner.step_costs import StepCosts, data_comm, step_costs
 
 __all__ = ["StageLoads", "StepSimulation", "simulate", "stage_loads"]
@@ -134,6 +134,7 @@ def simulate(
     sizes = (layouts.pp, layouts.micro_batches, layouts.virtual_stages, layouts.sequence_slices)
     p, m, v, k = (int(x[0]) for x in sizes)
     pipe = Pipeline(p=p, m=m, v=v, k=k)
+    check_size(pipe)
     if schedule.steady and order is None:
         return _steady(model, cluster, framework, layouts, schedule, pipe)
     return _one_order(model, cluster, framework, layouts, schedule, pipe, order or schedule.order(pipe), 1, even_slices)

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import ScheduleError
+from planner.schedules.base import Pipeline
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import KINDS, Order
 from planner.simulation.engine import run_lanes
 
-__all__ = ["Timeline", "durations", "run"]
+__all__ = ["Timeline", "check_size", "durations", "run"]
+
+MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
 
 Array = NDArray[np.float64]
 F, B, I, W = range(len(KINDS))
@@ -69,6 +72,20 @@ class Timeline:
     def peak(self, bytes_of: Callable[[NDArray[np.int64]], Any] | None = None, kept: float = 0.0) -> Array:
         """The most that each rank holds, shape (p,)."""
         return np.maximum.reduceat(self.held(bytes_of, kept), self.order.start[:-1])
+
+
+def check_size(pipe: Pipeline, steps: int = 1) -> None:
+    """Nothing, if a pipeline's operations fit a timeline.
+
+    Raises:
+        ScheduleError: they are more than `MOST_OPERATIONS`.
+    """
+    operations = 2 * pipe.p * pipe.m * pipe.v * pipe.k * steps
+    if operations > MOST_OPERATIONS:
+        raise ScheduleError(
+            f"{pipe.p} ranks, {pipe.m} micro-batches, {pipe.v} virtual stages and {pipe.k} slices make {operations:,} "
+            f"operations; allowed: up to {MOST_OPERATIONS:,}"
+        )
 
 
 def durations(order: Order, forward_s: Any, input_grad_s: Any, weight_grad_s: Any) -> Array:

@@ -82,6 +82,10 @@ BAD = [
     (["schedule", "interleaved", "--micro-batches", "7"], "divisible by pp; got pp 4, micro-batches 7"),
     (["schedule", "zb-v", "--virtual-stages", "3"], "zb-v has exactly 2 virtual stages per rank"),
     (["schedule", "1f1b", "--pp", "0"], "--pp is 0; allowed"),
+    (
+        ["schedule", "1f1b", "--pp", "9000", "--micro-batches", "9000"],
+        "162,000,000 operations; allowed: up to",
+    ),
     (["schedule", "1f1b", "--forward", "nan"], "--forward is nan; allowed: a number above 0"),
     (["schedule", "1f1b", "--transfer", "-1"], "--transfer is -1.0; allowed: a number from 0"),
     (["schedule", "1f1b", "--svg", "a.png"], "--svg is a.png; allowed: a path that ends in .svg"),

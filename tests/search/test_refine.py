@@ -6,8 +6,11 @@ import pytest
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
 from planner.models import load_model
+from planner.report.tables import layout_text
 from planner.schedules import get_schedule
 from planner.search import Fixed, recommend
+from planner.search.compare import compare
+from planner.search.other_schedules import WORTH_IT
 from planner.search.space import default_schedules, enumerate_layouts
 from planner.simulation.step import simulate
 
@@ -18,7 +21,7 @@ ASKED = {"gpus": 4, "global_batch": 8, "precision": Precision.BF16, "attention":
 def test_the_best_is_what_brute_force_with_the_simulator_finds(name):
     model, cluster = load_model(name), load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
-    fixed = Fixed(pp=(2, 4), recompute=(0,), zero=(0, 1))
+    fixed = Fixed(pp=(2, 4), recompute=(0,), zero=(0, 1), schedule=default_schedules())
     found = recommend(model, cluster, framework, fixed=fixed, top=1, **ASKED)
     layouts = enumerate_layouts(model, cluster, fixed=fixed, **ASKED)
     best = np.inf
@@ -53,3 +56,20 @@ def test_asynchronous_schedules_only_where_allowed():
         layouts = found.estimate.layouts
         names = {layouts.schedule_names[i] for i in np.unique(layouts.schedule)}
         assert ("2bw" in names) == allowed
+        marked = [layout_text(layouts.row(int(i))).endswith("(asynchronous)") for i in found.best]
+        assert any(marked) == allowed
+
+
+def test_schedules_without_a_quick_closed_form_are_tried_on_the_best_pipelines():
+    model, cluster = load_model("llama-65b"), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    asked = ASKED | {"gpus": 64, "global_batch": 64}
+    found = recommend(model, cluster, framework, fixed=Fixed(tp=(4,), pp=(8,)), **asked)
+    best = float(found.estimate.step_time_s[found.best[0]])
+    chosen = found.estimate.layouts.take([int(found.best[0])])
+    rows, _ = compare(model, cluster, framework, chosen)
+    for row in rows:
+        if row.step.schedule.synchronous and row.step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
+            assert best <= row.step.step_time_s * (1.0 + 2 * WORTH_IT), row.step.schedule.name
+    assert found.estimate.time.total_s[found.best[0]] == pytest.approx(best, rel=1e-9)
+    assert found.legal == len(found.estimate.layouts)
