@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planner.costs import slices
 from planner.costs.memory import embedding_bytes, rank_memory, rank_parameters, saved_bytes, weight_grad_share
-from planner.errors import LayoutError
+from planner.errors import LayoutError, ScheduleError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.legality import check_legal
@@ -135,9 +135,29 @@ def simulate(
     p, m, v, k = (int(x[0]) for x in sizes)
     pipe = Pipeline(p=p, m=m, v=v, k=k)
     check_size(pipe)
+    if order is not None:
+        _check_fits(order, pipe, int(model.num_layers))
     if schedule.steady and order is None:
         return _steady(model, cluster, framework, layouts, schedule, pipe)
     return _one_order(model, cluster, framework, layouts, schedule, pipe, order or schedule.order(pipe), 1, even_slices)
+
+
+def _check_fits(order: Order, pipe: Pipeline, num_layers: int) -> None:
+    """Nothing, if a user's schedule has the layout's ranks, micro-batches and slices, and stages that share the layers.
+
+    Raises:
+        ScheduleError: it has not.
+    """
+    stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
+    for name, has, asked in (
+        ("ranks", order.ranks, pipe.p),
+        ("micro-batches", m, pipe.m),
+        ("sequence slices", k, pipe.k),
+    ):
+        if has != asked:
+            raise ScheduleError(f"the schedule has {has} {name}; the layout has {asked}")
+    if stages != pipe.p and num_layers % stages:
+        raise ScheduleError(f"the schedule has {stages} stages, which don't divide the model's {num_layers} layers")
 
 
 def _steady(

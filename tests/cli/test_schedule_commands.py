@@ -71,6 +71,9 @@ def test_a_schedule_of_ones_own_runs_and_a_circle_is_named(tmp_path):
     mine = json.loads(planner("simulate", *LAYOUT, "--schedule-file", str(own), "--json").stdout)
     theirs = json.loads(planner("simulate", *LAYOUT, "--json").stdout)
     assert mine["step_time_s"] == pytest.approx(theirs["step_time_s"], rel=1e-12)
+    other = planner("simulate", *LAYOUT, "--pp", "2", "--schedule-file", str(own))
+    assert other.returncode == 2
+    assert other.stderr == "planner: the schedule has 4 ranks; the layout has 2\n"
     own.write_text("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n")
     done = planner("schedule", str(own))
     assert done.returncode == 2
