@@ -79,8 +79,10 @@ def _peak_memory(device: Device, framework: Framework, model: Transformer, layou
         number = np.broadcast_to(rank.number, n)
         flight, copies, versions = np.zeros(n), np.ones(n), np.ones(n)
         for i, name in enumerate(layouts.schedule_names):
-            rows = layouts.schedule == i
-            schedule, pipe = get_schedule(name), pipeline(layouts.take(rows))
+            rows = np.flatnonzero(layouts.schedule == i)
+            if not len(rows):
+                continue
+            schedule, pipe = get_schedule(name), pipeline(layouts, rows)
             flight[rows] = schedule.in_flight(pipe, number[rows], share[rows])
             copies[rows], versions[rows] = schedule.copies, schedule.weight_versions(pipe, number[rows])
         ranks.append(
@@ -131,8 +133,10 @@ def _makespan(layouts: Layouts, loads: Loads) -> Array:
     """Seconds of each layout's schedule."""
     out = np.zeros(len(layouts))
     for i, name in enumerate(layouts.schedule_names):
-        rows = layouts.schedule == i
-        out[rows] = get_schedule(name).makespan(pipeline(layouts.take(rows)), loads.take(rows))
+        rows = np.flatnonzero(layouts.schedule == i)
+        if not len(rows):
+            continue
+        out[rows] = get_schedule(name).makespan(pipeline(layouts, rows), loads.take(rows))
     return out
 
 

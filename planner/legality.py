@@ -17,12 +17,19 @@ __all__ = ["check_legal", "first_broken", "legal", "rules"]
 def _schedule_rules(layouts: Layouts) -> list[Rule]:
     out = []
     for i, name in enumerate(layouts.schedule_names):
-        rows = layouts.schedule == i
+        rows = np.flatnonzero(layouts.schedule == i)
+        if not len(rows):
+            continue
         pipe = Pipeline(
-            p=layouts.pp, m=np.maximum(layouts.micro_batches, 1), v=layouts.virtual_stages, k=layouts.sequence_slices
+            p=layouts.pp[rows],
+            m=np.maximum(layouts.micro_batches[rows], 1),
+            v=layouts.virtual_stages[rows],
+            k=layouts.sequence_slices[rows],
         )
         for rule in get_schedule(name).rules(pipe):
-            out.append(Rule(text=rule.text, broken=rule.broken & rows))
+            broken = np.zeros(len(layouts), dtype=bool)
+            broken[rows] = rule.broken
+            out.append(Rule(text=rule.text, broken=broken))
     return out
 
 

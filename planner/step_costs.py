@@ -157,9 +157,14 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     ]
 
 
-def pipeline(layouts: Layouts) -> Pipeline:
-    """The pipelines' sizes as their schedules take them."""
-    return Pipeline(p=layouts.pp, m=layouts.micro_batches, v=layouts.virtual_stages, k=layouts.sequence_slices)
+def pipeline(layouts: Layouts, rows: Any = slice(None)) -> Pipeline:
+    """The sizes of some layouts' pipelines as their schedules take them."""
+    return Pipeline(
+        p=layouts.pp[rows],
+        m=layouts.micro_batches[rows],
+        v=layouts.virtual_stages[rows],
+        k=layouts.sequence_slices[rows],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.errors import InputError, LayoutError
 from planner.hardware import Cluster
@@ -119,7 +119,7 @@ def _choices(
     degree: tuple[int, int, int, int, int],
     fixed: Fixed,
     names: tuple[str, ...],
-) -> list[Any]:
+) -> list[NDArray[np.int64]]:
     """Rows of the remaining choices of one set of degrees, in the order that `_from_grid` unpacks."""
     dp, tp, pp, cp, _ = degree
     micro = _allowed(divisors(global_batch // dp), fixed.micro_batch)
@@ -132,7 +132,7 @@ def _choices(
     if fixed.sequence_parallel is not None:
         sequence = [s for s in sequence if s in fixed.sequence_parallel or tp == 1]
     offload = [False, True] if fixed.offload else [False]
-    rows: list[Any] = []
+    rows: list[NDArray[np.int64]] = []
     for i, v, k in _runs(model, pp, names, fixed):
         schedule = get_schedule(names[i])
         sharded = pp == 1 or schedule.layer_at_a_time
@@ -141,7 +141,9 @@ def _choices(
         if fixed.layer_split is not None:
             splits = [s for s in splits if s in fixed.layer_split or pp == 1]
         kept = [mode for mode in modes if not (schedule.splits_backward and mode == Recompute.FULL)]
-        rows += product([i], [v], [k], micro, kept, sharding, sequence, splits, offload)
+        columns = ([i], [v], [k], micro, kept, sharding, sequence, splits, offload)
+        grid = np.meshgrid(*(np.array(c, dtype=np.int64) for c in columns), indexing="ij")
+        rows.append(np.stack(grid, axis=-1).reshape(-1, len(columns)))
     return rows
 
 
@@ -171,7 +173,7 @@ def enumerate_layouts(
     for degree in degrees(model, gpus, global_batch, fixed):
         rows = _choices(model, attention, global_batch, degree, fixed, schedules)
         if rows:
-            grid = np.array(rows, dtype=np.int64)
+            grid = np.concatenate(rows)
             tables.append(np.hstack([np.tile(np.array(degree), (len(grid), 1)), grid]))
     if tables:
         layouts = _from_grid(np.vstack(tables), schedules, global_batch, precision, attention)
