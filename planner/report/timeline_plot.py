@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = ["plot_timeline"]
 COLOURS = {"F": "#9ecae1", "B": "#31a354", "I": "#74c476", "W": "#fed976"}
 NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 MOST_LABELS = 2000
+LEAST_LABELLED = 0.6  # of the boxes must have room for theirs
 
 
 def plot_timeline(timeline: Timeline, path: Path, title: str, unit: str = "") -> None:
@@ -38,12 +40,16 @@ def plot_timeline(timeline: Timeline, path: Path, title: str, unit: str = "") ->
     wide = min(max(8.0, len(order) / order.ranks * 0.35), 40.0)
     figure, axes = plt.subplots(figsize=(wide, 1.4 + 0.45 * order.ranks), layout="constrained")
     kinds = [k for k in KINDS if np.any(order.kind == KINDS.index(k))]
-    for r in range(order.ranks):
-        rows = np.arange(order.start[r], order.start[r + 1])
-        for kind in kinds:
-            at = rows[order.kind[rows] == KINDS.index(kind)]
+    # Two fused operations share their time: one above, one below.
+    second = np.roll(order.fused, 1)
+    halves = ((~order.fused & ~second, 0.42, 0.84), (order.fused, 0.42, 0.42), (second, 0.0, 0.42))
+    rank = order.rank
+    for kind, (among, up, height) in product(kinds, halves):
+        for r in range(order.ranks):
+            at = np.flatnonzero(among & (rank == r) & (order.kind == KINDS.index(kind)))
             spans = [(timeline.start_s[i], timeline.end_s[i] - timeline.start_s[i]) for i in at]
-            axes.broken_barh(spans, (r - 0.42, 0.84), facecolors=COLOURS[kind], edgecolor="white", linewidth=0.4)
+            if spans:
+                axes.broken_barh(spans, (r - up, height), facecolors=COLOURS[kind], edgecolor="white", linewidth=0.4)
     if len(order) <= MOST_LABELS:
         _label(axes, timeline, wide)
     axes.set_yticks(range(order.ranks), [f"rank {r}" for r in range(order.ranks)])
@@ -66,13 +72,16 @@ def _label(axes: Any, timeline: Timeline, wide: float) -> None:
     chunks = bool(np.any(order.stage != order.rank))
     inch = wide * 0.9 / float(timeline.end_s.max())
     rank = order.rank
+    labels = []
     for i in range(len(order)):
         op = order.operation(i)
         part = f".{op.slice}" if op.slice else ""
         text = f"{op.stage}{op.kind}{op.micro_batch}{part}" if chunks else f"{op.micro_batch}{part}"
         if (timeline.end_s[i] - timeline.start_s[i]) * inch > 0.075 * len(text):
-            middle = (timeline.start_s[i] + timeline.end_s[i]) / 2.0
-            shift = 0.0
-            if op.fused or (i and order.fused[i - 1]):
-                shift = -0.2 if op.fused else 0.2
-            axes.text(middle, rank[i] + shift, text, ha="center", va="center", fontsize=7)
+            labels.append((i, text))
+    if len(labels) < LEAST_LABELLED * len(order):
+        return  # a few labels among many boxes would look as if they meant something
+    for i, text in labels:
+        shift = -0.2 if order.fused[i] else 0.2 if i and order.fused[i - 1] else 0.0
+        middle = (timeline.start_s[i] + timeline.end_s[i]) / 2.0
+        axes.text(middle, rank[i] + shift, text, ha="center", va="center", fontsize=7)
