@@ -16,6 +16,7 @@ from planner.cli import (
     laws,
     models,
     paper,
+    partition,
     recommend,
     schedule,
     simulate,
@@ -41,6 +42,7 @@ app.command("estimate")(estimate.command)
 app.command("schedule")(schedule.command)
 app.command("simulate")(simulate.command)
 app.command("compare")(compare.command)
+app.command("partition")(partition.command)
 app.command("time")(time.command)
 app.command("fastest")(fastest.command)
 app.command("paper")(paper.command)

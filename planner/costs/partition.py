@@ -16,12 +16,16 @@ Array = NDArray[np.float64]
 
 
 def partition(
-    seconds: Any, stages: int, *, size_bytes: Any = None, cap_bytes: Callable[[int], float] | None = None
+    seconds: Any,
+    stages: int,
+    *,
+    size_bytes: Callable[[int], Any] | None = None,
+    cap_bytes: Callable[[int], float] | None = None,
 ) -> NDArray[np.int64]:
     """Items per stage, int64 of shape (stages,), each at least 1, whose largest sum of seconds is least.
 
-    seconds: cost of each item (embedding, layers, head), shape (n,). size_bytes: what an item holds, shape (n,);
-    cap_bytes: what a stage may hold, by its number (a stage with more micro-batches in flight may hold less).
+    seconds: cost of each item (embedding, layers, head), shape (n,). size_bytes: what each item holds on a stage, by
+    the stage's number (with more micro-batches in flight it is more), shape (n,); cap_bytes: what the stage may hold.
     T[s, i] = min over j of max(T[s - 1, j], seconds[j:i]); O(stages n^2). Of equal splits the one with fewest items
     on the last stages.
 
@@ -35,15 +39,14 @@ def partition(
     before = np.concatenate([[0.0], np.cumsum(cost)])
     load = before[None, :] - before[:, None]  # [j, i]: items j..i-1
     load = np.where(np.arange(n + 1)[:, None] < np.arange(n + 1)[None, :], load, np.inf)
-    held = None
-    if size_bytes is not None and cap_bytes is not None:
-        total = np.concatenate([[0.0], np.cumsum(np.asarray(size_bytes, dtype=np.float64))])
-        held = total[None, :] - total[:, None]
     best = np.full(n + 1, np.inf)
     best[0] = 0.0
     cut = np.zeros((stages, n + 1), dtype=np.int64)
     for s in range(stages):
-        step = load if held is None or cap_bytes is None else np.where(held <= cap_bytes(s), load, np.inf)
+        step = load
+        if size_bytes is not None and cap_bytes is not None:
+            total = np.concatenate([[0.0], np.cumsum(np.asarray(size_bytes(s), dtype=np.float64))])
+            step = np.where(total[None, :] - total[:, None] <= cap_bytes(s), load, np.inf)
         reach = np.maximum(best[:, None], step)
         cut[s] = np.argmin(reach, axis=0)
         best = np.min(reach, axis=0)

@@ -11,13 +11,14 @@ from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.report.tables import layout_text, plain_table
 from planner.search.compare import Compared
+from planner.search.stage_split import StageSplit
 from planner.simulation.critical_path import critical_path
 from planner.simulation.step import StepSimulation
 from planner.simulation.step_streams import StreamStep
 from planner.simulation.streams import LANES
 from planner.units import GIB, format_bytes, format_seconds
 
-__all__ = ["comparison_record", "comparison_view", "simulation_record", "simulation_view"]
+__all__ = ["comparison_record", "comparison_view", "simulation_record", "simulation_view", "split_view"]
 
 MOST_RANKS = 16
 
@@ -170,3 +171,14 @@ def comparison_view(rows: list[Compared], refused: dict[str, str], cluster: Clus
             by_reason.setdefault(reason, []).append(name)
         lines += ["", "Not legal here"] + [f"  {', '.join(n)}: {reason}" for reason, n in by_reason.items()]
     return Group(table, "", "\n".join(lines))
+
+
+def split_view(split: StageSplit) -> RenderableType:
+    """Layers of every stage for a person."""
+    table = plain_table("stage", "rank", "layers", "ms", "GiB", numbers=(0, 1, 2, 3, 4))
+    for s, (layers, seconds, size) in enumerate(zip(split.layers, split.seconds, split.size_bytes, strict=True)):
+        table.add_row(str(s), str(split.rank[s]), str(layers), f"{seconds * 1e3:.2f}", f"{size / GIB:.2f}")
+    slowest = float(split.seconds.max())
+    saved = 1.0 - slowest / split.even_slowest_s
+    line = f"slowest stage {slowest * 1e3:.2f} ms a micro-batch, {saved:.1%} less than with an even split"
+    return Group(table, "", line, "embedding with stage 0, head with the last; GiB of a stage's share of its rank")

@@ -38,9 +38,9 @@ def test_the_split_is_the_best_that_keeps_the_caps(cost, stages, cap, step):
     best = brute_force(cost, stages, size, caps)
     if not np.isfinite(best):
         with pytest.raises(LayoutError, match="keeps every stage's memory"):
-            partition(cost, stages, size_bytes=size, cap_bytes=lambda s: caps[s])
+            partition(cost, stages, size_bytes=lambda s: size, cap_bytes=lambda s: caps[s])
         return
-    sizes = partition(cost, stages, size_bytes=size, cap_bytes=lambda s: caps[s])
+    sizes = partition(cost, stages, size_bytes=lambda s: size, cap_bytes=lambda s: caps[s])
     edges = np.concatenate([[0], np.cumsum(sizes)])
     parts = list(pairwise(edges))
     assert edges[-1] == len(cost)

@@ -1,0 +1,108 @@
+"""The layers of one layout split over its stages: by cost, embedding and head counted, within each rank's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.memory import embedding_bytes, rank_memory, saved_bytes
+from planner.costs.partition import partition
+from planner.errors import LayoutError
+from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts
+from planner.legality import check_legal
+from planner.models import Transformer
+from planner.schedules import get_schedule
+from planner.step_costs import pipeline, step_costs
+from planner.units import format_bytes
+
+__all__ = ["StageSplit", "stage_split"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSplit:
+    """Rank, layers, seconds of one micro-batch forward and backward, and bytes of every stage, shape (stages,).
+
+    even_slowest_s: the slowest stage's seconds were the layers split evenly.
+    """
+
+    rank: NDArray[np.int64]
+    layers: NDArray[np.int64]
+    seconds: Array
+    size_bytes: Array
+    even_slowest_s: float
+
+
+def stage_split(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> StageSplit:
+    """The contiguous split whose slowest stage is fastest, of those in which every rank fits in memory.
+
+    With virtual stages a rank's memory is shared evenly by its stages. The embedding lies on the first stage, the head
+    on the last one; either may be without a layer.
+
+    Raises:
+        LayoutError: more than one layout, an illegal one, or no split fits.
+    """
+    if len(layouts) != 1:
+        raise LayoutError(f"a stage split takes one layout, got {len(layouts)}")
+    check_legal(model, cluster, layouts)
+    schedule = get_schedule(layouts.row(0)["schedule"])
+    p, v, L = int(layouts.pp[0]), int(layouts.virtual_stages[0]), int(model.num_layers)
+    stages = p * v
+    costs = step_costs(model, cluster, framework, layouts)
+    ends, layer_s = costs.ends, float(costs.layer.total_s[0])
+    embedding_s = float(ends.embedding_forward_s[0] + ends.embedding_backward_s[0])
+    head_s = float(ends.head_forward_s[0] + ends.head_backward_s[0])
+    seconds = np.array([embedding_s, *[layer_s] * L, head_s])
+
+    def size(layers: float, first: float, last: float) -> float:
+        """Bytes of a rank but for its activations."""
+        memory = rank_memory(
+            costs.device, framework, model, layouts, layers=layers, in_flight=0.0, first=first, last=last,
+            copies=schedule.copies,
+        )  # fmt: skip
+        return float(memory.total_bytes[0])
+
+    fixed = size(0.0, 0.0, 0.0)
+    layer_state = (size(float(L), 0.0, 0.0) - fixed) / L
+    ends_state = (size(0.0, 1.0, 0.0) - fixed, size(0.0, 0.0, 1.0) - fixed)
+    slack = 1.0 + framework.fragmentation
+    saved = float(saved_bytes(costs.device, model, layouts)[0][0]) * slack
+    looked_up = float(embedding_bytes(costs.device, model, layouts)[0]) * slack
+    pipe = pipeline(layouts)
+
+    ranks = [int(schedule.rank_of(pipe, np.array([stage]), np.array([0]))[0]) for stage in range(stages)]
+
+    def held(stage: int) -> Array:
+        """What each item holds on a stage."""
+        flight = float(schedule.in_flight(pipe, ranks[stage])[0])
+        layers = [layer_state + saved * flight] * L
+        return np.array([ends_state[0] + looked_up * flight, *layers, ends_state[1]])
+
+    room = (cluster.accelerator.memory_bytes - fixed) / v
+    try:
+        counts = partition(seconds, stages, size_bytes=held, cap_bytes=lambda stage: room)
+    except LayoutError:
+        capacity = format_bytes(cluster.accelerator.memory_bytes)
+        raise LayoutError(
+            f"no split of {L} layers over {stages} stages fits in {capacity} a GPU; recompute, shard, or use more stages"
+        ) from None
+    edges = np.concatenate([[0], np.cumsum(counts)])
+    even = np.full(stages, L // stages)
+    even[: L % stages] += 1
+    even_s = even * layer_s
+    even_s[0] += embedding_s
+    even_s[-1] += head_s
+    layers = counts.copy()
+    layers[0] -= 1
+    layers[-1] -= 1
+    return StageSplit(
+        rank=np.array(ranks),
+        layers=layers,
+        seconds=np.add.reduceat(seconds, edges[:-1]),
+        size_bytes=np.array([held(s)[edges[s] : edges[s + 1]].sum() for s in range(stages)]) + fixed / v,
+        even_slowest_s=float(even_s.max()),
+    )
