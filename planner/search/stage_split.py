@@ -88,7 +88,7 @@ def stage_split(model: Transformer, cluster: Cluster, framework: Framework, layo
     except LayoutError:
         capacity = format_bytes(cluster.accelerator.memory_bytes)
         raise LayoutError(
-            f"no split of {L} layers over {stages} stages fits in {capacity} a GPU; recompute, shard, or use more stages"
+            f"no split of {L} layers over {stages} stages fits in {capacity} a GPU; recompute, shard, use more stages"
         ) from None
     edges = np.concatenate([[0], np.cumsum(counts)])
     even = np.full(stages, L // stages)
