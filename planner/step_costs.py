@@ -205,7 +205,7 @@ def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layou
 
     model: one transformer, or one a layout (array fields); layouts must be legal (`planner.legality`).
     """
-    device = Device.of(cluster.accelerator, layouts.precision)
+    device = Device.of(cluster.accelerator, layouts.precision, layouts.gpus)
     cost = layer_cost(device, model, layouts)
     ends = ends_cost(device, model, layouts)
     no = np.zeros(len(layouts), dtype=bool)

@@ -6,6 +6,7 @@ Legend: products are (rows x depth) @ (depth x columns); every argument broadcas
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,23 @@ from numpy.typing import NDArray
 from planner.hardware import Accelerator
 from planner.layouts import Precision
 
-__all__ = ["Device", "matmul_s", "stream_s"]
+__all__ = ["Device", "matmul_s", "slowest_of", "stream_s"]
 
 Array = NDArray[np.float64]
 
 # Smaller output tiles fill a GPU with small products, at less reuse of what is loaded: the side of a tile
 # relative to the largest one, and the rate relative to it (CUTLASS profiles; library kernels choose the best).
 TILE_SHRINK = ((1.0, 1.0, 1.0), (0.5, 1.0, 0.93), (0.5, 0.5, 0.75), (0.25, 0.5, 0.55))
+
+
+def slowest_of(n: Any) -> Array:
+    """Standard deviations by which the slowest of n normal draws is expected to lie off their mean; 0 for one.
+
+    Source: Blom 1958, Statistical Estimates and Transformed Beta Variables: the quantile (n - 3/8) / (n + 1/4).
+    """
+    numbers, inverse = np.unique(np.asarray(n, dtype=np.float64), return_inverse=True)
+    quantile = np.array([NormalDist().inv_cdf((k - 0.375) / (k + 0.25)) for k in numbers])
+    return quantile[inverse].reshape(np.shape(n))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +50,12 @@ class Device:
     matrix_bytes: Array
 
     @staticmethod
-    def of(accelerator: Accelerator, precision: NDArray[np.int64]) -> Device:
-        """The device at each layout's precision; NaN rates where the accelerator lacks it."""
+    def of(accelerator: Accelerator, precision: NDArray[np.int64], gpus: Any = 1) -> Device:
+        """The device at each layout's precision; NaN rates where the accelerator lacks it.
+
+        Every step waits for the slowest of its `gpus`, whose matrix rate therefore counts.
+        """
+        pace = 1.0 / (1.0 + accelerator.efficiency.rate_spread * slowest_of(gpus))
         peak = {p: accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision}
         fraction = accelerator.efficiency.matrix_fraction
         rate = np.array([peak[p] * fraction.get(p.name.lower(), np.nan) for p in Precision])
@@ -50,8 +65,8 @@ class Device:
         operand = np.array([4.0, 4.0, 2.0, 2.0, 1.0])
         return Device(
             accelerator=accelerator,
-            matrix_rate=rate[precision],
-            attention_rate=wide[precision],
+            matrix_rate=rate[precision] * pace,
+            attention_rate=wide[precision] * pace,
             element_bytes=size[precision],
             matrix_bytes=operand[precision],
         )

@@ -106,6 +106,7 @@ def load_efficiency(name: str, *, beside: Path | None = None) -> Efficiency:
         memory_fraction=f.memory_fraction.value,
         flash_forward=_values(f.flash_forward),
         flash_backward=_values(f.flash_backward),
+        rate_spread=0.0 if f.rate_spread is None else f.rate_spread.value,
         attention_matrix_fraction=f.attention_matrix_fraction.value,
         sources=_sources(f),
     )

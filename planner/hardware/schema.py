@@ -175,6 +175,7 @@ class EfficiencyFile(Sourced):
     memory_fraction: Fraction
     flash_forward: FlashFractions
     flash_backward: FlashFractions
+    rate_spread: Annotated[Figure, _between(0, 0.5)] | None = None
     attention_matrix_fraction: Fraction
 
 

@@ -17,6 +17,7 @@ class Efficiency:
     product reaches half of that fraction; kernel_latency_s: fixed time of one kernel.
     memory_fraction: of memory bandwidth, for a streaming kernel.
     flash_forward, flash_backward: of matrix peak for causal attention FLOP, by kernel.
+    rate_spread: standard deviation of the matrix rate of GPUs of one kind (clocks, heat), relative to their mean.
     attention_matrix_fraction: of matrix peak, for the batched products of unfused and fused-softmax
     attention.
     sources: how each field was obtained.
@@ -31,6 +32,7 @@ class Efficiency:
     memory_fraction: float
     flash_forward: Mapping[str, float]
     flash_backward: Mapping[str, float]
+    rate_spread: float
     attention_matrix_fraction: float
     sources: Mapping[str, str]
 
