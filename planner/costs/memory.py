@@ -187,7 +187,7 @@ def rank_memory(
     mixed = device.element_bytes < 4.0
     parameter = np.where(mixed, 2.0, 4.0)
     gradient = np.where(mixed, framework.gradient_bytes, 4.0)
-    state = np.where(mixed, 12.0, 8.0)
+    state = np.where(mixed, 12.0 + framework.update_bytes, 8.0)
 
     def held(bytes_per_param: Any, from_stage: int) -> Array:
         whole = layouts.zero < from_stage

@@ -185,6 +185,7 @@ def load_framework(name: str, *, beside: Path | None = None) -> Framework:
         host_layer_backward_s=f.host_layer_backward_us.value * MICRO,
         host_step_s=f.host_step_us.value * MICRO,
         sharded_nodes=f.sharded_nodes.value,
+        update_bytes=0.0 if f.update_bytes is None else f.update_bytes.value,
         reserved_bytes=f.reserved_gib.value * GIB,
         fragmentation=f.fragmentation.value,
         balanced_split=f.balanced_split,

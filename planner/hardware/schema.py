@@ -240,6 +240,7 @@ class FrameworkFile(Sourced):
     host_layer_backward_us: Latency
     host_step_us: Annotated[Figure, _between(0, 1e8)]
     sharded_nodes: Annotated[Figure, _between(1e-3, 1e6)]
+    update_bytes: Annotated[Figure, _between(0, 16)] | None = None
     reserved_gib: Annotated[Figure, _between(0, 1e3)]
     fragmentation: Annotated[Figure, _between(0, 10)]
     balanced_split: StrictBool

@@ -86,6 +86,7 @@ class Framework:
     kernels; host_step_s: fixed time of a step.
     sharded_nodes: nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it falls
     as their number grows, down to one NIC of a node.
+    update_bytes: of a parameter, that its update takes besides the optimizer's state: a gradient cast to fp32.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     balanced_split: layers are split by cost, the head counted, rather than in even numbers.
     """
@@ -106,6 +107,7 @@ class Framework:
     host_layer_backward_s: float
     host_step_s: float
     sharded_nodes: float
+    update_bytes: float
     reserved_bytes: float
     fragmentation: float
     balanced_split: bool
