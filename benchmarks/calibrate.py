@@ -47,7 +47,7 @@ A100 = [
     Parameter("megatron-lm,megatron-deepspeed:host_layer_backward_s", 0.0, 3e-3),
     Parameter("megatron-lm,megatron-deepspeed,fsdp:network_startup_s", 0.0, 295e-6),
     Parameter("megatron-deepspeed:tensor_slowdown", 1.0, 5.0),
-    Parameter("megatron-deepspeed,fsdp:sharded_nodes", 1.0, 40.0),
+    Parameter("megatron-deepspeed:sharded_nodes", 1.0, 40.0),
 ]
 H100 = [
     Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95),

@@ -5,13 +5,16 @@ several schedules, dp = 2, tp = 2. Steps and microbenchmarks in which another pr
 count; a run starts when the machine is quiet, and is repeated up to five times until ranks had their processors.
 Bars: 10 % median, 20 % worst.
 
-python benchmarks/trainer_prediction.py [prices.toml]
+python benchmarks/trainer_prediction.py [prices.toml]               36 fixed runs, on which the prices were developed
+python benchmarks/trainer_prediction.py [prices.toml] --draw SEED   30 runs drawn from many more
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -36,6 +39,37 @@ LAYOUTS = [
     ["--tp", "2"],
 ]
 MODELS = [("gpt2", "2"), ("gpt2", "4"), ("llama-7b", "2"), ("llama-7b", "4")]
+# What runs are drawn from: kinds of model (grouped heads, wide and narrow MLPs, tied and untied), sizes, layouts.
+DRAWN_MODELS = ["gpt2", "gpt3-1.3b", "mpt-1b", "llama-13b", "llama2-70b", "llama3-8b", "mistral-7b", "qwen2-1.5b"]
+DRAWN_LAYOUTS = [
+    *LAYOUTS,
+    ["--pp", "2", "--schedule", "breadth-first", "--virtual-stages", "2"],
+    ["--pp", "2", "--schedule", "zb-h2"],
+    ["--pp", "2", "--schedule", "gpipe", "--recompute", "full"],
+    ["--pp", "2", "--recompute", "selective"],
+    ["--dp", "2", "--recompute", "full"],
+    ["--tp", "2", "--recompute", "full"],
+]
+
+
+def drawn(seed: int, count: int = 30) -> list[list[str]]:
+    """Arguments of so many runs: layouts in turn, the rest by chance."""
+    chance = random.Random(seed)
+    layouts = [DRAWN_LAYOUTS[i % len(DRAWN_LAYOUTS)] for i in range(count)]
+    return [
+        ["--model", chance.choice(DRAWN_MODELS), "--scale", chance.choice(["small", "small", "medium"]),
+         "--micro-batch", str(chance.choice([1, 2, 3, 4, 6, 8])),
+         "--micro-batches", str(chance.choice([4, 6, 8])), *layout]
+        for layout in layouts
+    ]  # fmt: skip
+
+
+def fixed() -> list[list[str]]:
+    """Arguments of the runs on which grid, fit and rules were developed."""
+    return [
+        ["--model", model, "--scale", "small", "--micro-batch", micro_batch, *layout]
+        for (model, micro_batch), layout in product(MODELS, LAYOUTS)
+    ]
 
 
 def run(*arguments: str) -> str:
@@ -55,26 +89,26 @@ def wait_until_quiet(most_s: float = 30.0) -> None:
 
 
 def main() -> None:
-    prices = sys.argv[1] if len(sys.argv) > 1 else str(Path(tempfile.mkdtemp()) / "prices.toml")
-    if not Path(prices).exists():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prices", nargs="?", type=Path, default=Path(tempfile.mkdtemp()) / "prices.toml")
+    parser.add_argument("--draw", type=int, metavar="SEED")
+    arguments = parser.parse_args()
+    prices = str(arguments.prices)
+    if not arguments.prices.exists():
         run("calibrate", prices)
     errors = []
-    print(f"{'model':<10} {'mb':>2}  {'layout':<58} {'measured':>9} {'predicted':>9}  error  of the processor")
-    for (model, micro_batch), layout in product(MODELS, LAYOUTS):
-        scale = ["--model", model, "--scale", "small", "--micro-batch", micro_batch]
+    print(f"{'run':<100} {'measured':>9} {'predicted':>9}  error  of the processor")
+    for options in fixed() if arguments.draw is None else drawn(arguments.draw):
         for _ in range(5):
             wait_until_quiet()
-            record = json.loads(run("train", *scale, *layout, "--steps", "24", "--prices", prices, "--json"))
+            record = json.loads(run("train", *options, "--steps", "24", "--prices", prices, "--json"))
             if record["processor_share"] > 0.9:
                 break
         measured, predicted = record["undisturbed_step_time_s"], record["predicted_step_time_s"]
         errors.append(predicted / measured - 1)
-        shown = " ".join(layout).replace("--", "")
+        shown = " ".join(options).replace("--", "")
         times = f"{measured * 1e3:>6.1f} ms {predicted * 1e3:>6.1f} ms"
-        print(
-            f"{model:<10} {micro_batch:>2}  {shown:<58} {times}  {errors[-1]:+.1%}  {record['processor_share']:.0%}",
-            flush=True,
-        )
+        print(f"{shown:<100} {times}  {errors[-1]:+.1%}  {record['processor_share']:.0%}", flush=True)
     sizes = sorted(map(abs, errors))
     print(f"{len(sizes)} runs: median {statistics.median(sizes):.1%}, worst {sizes[-1]:.1%}; bars 10 % and 20 %")
 

@@ -11,7 +11,10 @@ from planner.cli import options as o
 
 def command(
     name: Annotated[
-        str, typer.Argument(help="lamy-poirier-2021 or -2022, narayanan-2021, hagemann-2023, seq1f1b or pipedream-2bw.")
+        str,
+        typer.Argument(
+            help="lamy-poirier-2021 or -2022, narayanan-2021, hagemann-2023, seq1f1b, pipedream-2bw; or published-runs."
+        ),
     ],
     json: o.Json = False,
 ) -> None:

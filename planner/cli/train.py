@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli import options as o
+from planner.cli.freed_memory import keep_freed_memory
 from planner.cli.mpi_threads import share_processors, started_by_mpirun
 from planner.cli.train_plan import Choices, make_training, read_plan
 from planner.cli.train_prediction import predicted_step_s, read_prices
@@ -64,6 +65,7 @@ def command(
     Exit code 2 where the plan can't be run, where a rank fails or the loss is no number.
     """
     share_processors()
+    keep_freed_memory()
     engine = engine or ("mpi" if started_by_mpirun() else "serial")
     overrides = {
         "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "virtual_stages": virtual_stages,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from planner.trainer.serial import run_serial
 from planner.trainer.stopwatch import Stopwatch, usual_s
 from planner.trainer.worker import Task, Worker
 
-__all__ = ["Sample", "collectives", "copy_rate", "grid", "passes"]
+__all__ = ["Sample", "collectives", "copy_rate", "fastest", "grid", "passes"]
 
 LAYERS = 2
 LEAST_STEPS = 6
@@ -53,6 +53,11 @@ class Sample:
     key: str
     row: list[float]
     time_s: float
+
+
+def fastest(repeated: Sequence[Sequence[Sample]]) -> list[Sample]:
+    """Of the same passes timed several times, at different times, the fastest of each."""
+    return [min(same, key=lambda sample: sample.time_s) for same in zip(*repeated, strict=True)]
 
 
 def grid(quick: bool = False) -> Iterator[tuple[Transformer, int]]:

@@ -12,8 +12,9 @@
 | recompute | the least that is predicted to fit: none, selective, full |
 | micro_batch (and virtual_stages, where neither it nor the schedule is said) | the fastest predicted that fits |
 
-No default looks at a measurement. Runs with ZeRO-3 are taken as FSDP's, those with ZeRO 1 or 2 on clusters of
-Megatron-LM's years as Megatron-DeepSpeed's, others as the cluster's usual framework.
+No default looks at a measurement. Runs with ZeRO-3 and flash attention are taken as FSDP's; those with ZeRO-3 and
+without it, or with ZeRO 1 or 2, on clusters of Megatron-LM's years as Megatron-DeepSpeed's; others as the cluster's
+usual framework.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ MICRO_BATCHES = (1, 2, 4, 8)
 def framework_name(run: Run, cluster: Cluster) -> str:
     """The framework profile of a run, which the columns don't name.
 
-    In Megatron-LM's years before Megatron-Core ZeRO with a pipeline was DeepSpeed's; ZeRO-3 is FSDP or like it.
+    In Megatron-LM's years before Megatron-Core ZeRO was DeepSpeed's; FSDP and flash attention both came in 2022.
     """
-    if run["zero"] == 3:
+    before_flash = run["attention"] in ("unfused", "fused")
+    if run["zero"] == 3 and not before_flash:
         return "fsdp"
     if run["zero"] and cluster.framework == "megatron-lm":
         return "megatron-deepspeed"

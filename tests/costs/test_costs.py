@@ -41,7 +41,7 @@ def test_the_slowest_of_n_is_the_mean_of_drawn_maxima():
 
 
 def test_weak_scaling_slows_with_the_spread_of_gpus():
-    """The same work a GPU on 8 and 2,048 H100s: measured steps grow by 2 to 5 % (NVIDIA's dgxc-benchmarking recipes)."""
+    """The same work a GPU on 8 and 2,048 H100s: measured steps grow by 2 to 5 % (NVIDIA's dgxc recipes)."""
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100")
     gpus = np.array([8, 64, 512, 2048])
     layouts = Layouts.of(dp=gpus, global_batch=16 * gpus, micro_batch=1, zero=1)

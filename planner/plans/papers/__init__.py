@@ -16,6 +16,7 @@ PAPERS = {
     "hagemann-2023": "hagemann_2023",
     "seq1f1b": "seq1f1b",
     "pipedream-2bw": "pipedream_2bw",
+    "published-runs": "published_runs",
 }
 """A paper's name and its file."""
 

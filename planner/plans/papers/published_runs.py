@@ -1,0 +1,82 @@
+"""Trainings whose time was published, from start to end: theirs beside ours, and the reason where we are far off."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import ENUMS, Recompute, choice
+from planner.models import load_model
+from planner.plans.assumptions import assume
+from planner.plans.goal import goal
+from planner.plans.papers.claims import Claim, Paper, near
+from planner.plans.time import plan_time
+from planner.search import Fixed, default_attention, default_precision
+from planner.units import DAY
+
+__all__ = ["paper", "published_claim", "published_rows"]
+
+WITHIN = 0.2
+UNITS = {"days": "days", "busy_days": "days without failures", "gpu_hours": "GPU-hours", "step_s": "s a step"}
+
+
+def published_rows() -> list[dict[str, str]]:
+    """The trainings, a dictionary each: `published_runs.csv`.
+
+    layout: choices that are known, `name=value`, alternatives with `|`; the search finds the rest. reason: why ours is
+    further off than 20 %, with its source.
+    """
+    text = Path(__file__).with_name("published_runs.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def _known(text: str) -> tuple[Fixed, dict[str, Any]]:
+    """A layout's known choices: what the search may not change, and the arithmetic."""
+    fixed: dict[str, Any] = {}
+    numerics: dict[str, Any] = {}
+    for item in text.split():
+        name, value = item.split("=")
+        if name in ("attention", "precision"):
+            numerics[name] = choice(ENUMS[name], value)
+        elif name == "recompute":
+            fixed[name] = (choice(Recompute, value),)
+        else:
+            fixed[name] = tuple(value.split("|")) if name == "schedule" else (int(value),)
+    if "tp" in fixed:
+        fixed |= {"cp": (1,), "sequence_parallel": (False,)}
+    return Fixed(**fixed), numerics
+
+
+def published_claim(row: dict[str, str]) -> Claim:
+    """One training's published figure and ours."""
+    model, cluster = load_model(row["model"]), load_cluster(row["cluster"])
+    fixed, numerics = _known(row["layout"])
+    plan = plan_time(
+        model, cluster, load_framework(row["framework"] or cluster.framework), goal(model, tokens=float(row["tokens"])),
+        assume(cluster, None), gpus=int(row["gpus"]), batch=int(row["batch"]), exact_tokens=True,
+        precision=numerics.get("precision", default_precision(cluster)),
+        attention=numerics.get("attention", default_attention(cluster)), fixed=fixed,
+    )  # fmt: skip
+    run = plan.run
+    ours = {
+        "days": run.wall_s[0] / DAY, "busy_days": run.busy_s[0] / DAY, "gpu_hours": run.gpu_hours[0],
+        "step_s": run.step_time_s[0],
+    }[row["quantity"]]  # fmt: skip
+    statement = f"{row['run']}, {float(row['tokens']) / 1e9:,.0f}B tokens on {int(row['gpus']):,}"
+    mark: Any = row["mark"]
+    return near(
+        statement, UNITS[row["quantity"]], mark, float(row["published"]), float(ours), within=WITHIN,
+        note=row["reason"] or row["source"],
+    )  # fmt: skip
+
+
+def paper() -> Paper:
+    """All trainings."""
+    return Paper(
+        name="published-runs",
+        title="Published trainings, start to end",
+        source="each row's own, in planner/plans/papers/published_runs.csv; agreement is within 20 %",
+        claims=tuple(published_claim(row) for row in published_rows()),
+    )
