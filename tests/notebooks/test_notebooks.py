@@ -1,0 +1,60 @@
+"""The notebooks run on their small settings, from a copy, and draw what they save."""
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+EXECUTE = """
+import sys
+import nbformat
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+NotebookClient(notebook, timeout=300).execute()
+print("".join(o["text"] for c in notebook.cells for o in c.get("outputs", []) if o["output_type"] == "stream"))
+"""
+# What each says: a piece of its printed output, and the pictures that it saves.
+SAYS = {
+    "01_recommend_a_layout": ("legal layouts", 2),
+    "02_scaling_limits": ("1.89 times faster", 4),
+    "03_schedules": ("", 7),
+    "04_how_accurate": ("fits or not right in", 3),
+    "05_your_own_cluster": ("field gpus_per_node", 1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("nbclient") is None, reason="needs pip install '.[notebooks]'")
+@pytest.mark.parametrize("name", SAYS)
+def test_a_notebook_runs_and_draws(name, tmp_path):
+    copy = shutil.copy(NOTEBOOKS / f"{name}.ipynb", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", EXECUTE, copy], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | {"PLANNER_NOTEBOOKS": "small"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    said, pictures = SAYS[name]
+    assert said in done.stdout
+    drawn = sorted((tmp_path / "figures").glob("*.png"))
+    assert len(drawn) == pictures
+    from matplotlib.image import imread
+
+    for path in drawn:
+        assert imread(path)[..., :3].std() > 0.05  # not a blank page
+
+
+def test_the_notebooks_are_kept_with_their_pictures_and_no_errors():
+    """What is committed was run whole: every code cell has its output, every saved picture lies beside."""
+    import json
+
+    assert sorted(p.stem for p in NOTEBOOKS.glob("*.ipynb")) == sorted(SAYS)
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+        assert all(c["execution_count"] for c in cells), path.name
+        assert not [o for c in cells for o in c["outputs"] if o["output_type"] == "error"], path.name
+        assert len(list((NOTEBOOKS / "figures").glob(f"{path.stem[:2]}_*.png"))) == SAYS[path.stem][1], path.name
