@@ -13,6 +13,9 @@ def command(
     global_batch: o.GlobalBatch,
     tokens: a.Tokens = None,
     critical_batch_law: a.BatchLawName = "zhang-2024",
+    mtbf_hours: a.Mtbf = None,
+    restart_minutes: a.Restart = None,
+    storage_gbyte_per_s: a.StorageRate = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
@@ -30,10 +33,11 @@ def command(
     schedule: a.Names = None,
     json: o.Json = False,
 ) -> None:
-    """Elasticities of the best layout's step to hardware, batch and GPUs; network operations against their links.
+    """Elasticities of the best layout's step and training to hardware, batch, failures; its traffic against links.
 
     Example: planner explain gpt3-175b --cluster selene --gpus 1024 --global-batch 1536
     """
+    from planner.plans.assumptions import assume
     from planner.plans.goal import goal
     from planner.plans.sensitivity import sensitivity
     from planner.report import records
@@ -44,6 +48,10 @@ def command(
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     number, kernel = o.numerics(hardware, precision, attention)
     aim = goal(shape, tokens=tokens, batch_law=critical_batch_law)
+    given = {
+        "mtbf_hours": mtbf_hours, "restart_minutes": restart_minutes, "storage_gbyte_per_s": storage_gbyte_per_s,
+    }  # fmt: skip
+    assumptions = assume(hardware, given)
     settled = a.fixed(
         schedule, recompute, tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro_batch,
         virtual_stages=virtual_stages, zero=zero,
@@ -57,7 +65,7 @@ def command(
             from planner.errors import LayoutError
 
             raise LayoutError(f"no layout of {shape.name} on gpus {gpus} fits in memory; give more GPUs")
-        result = sensitivity(shape, hardware, stack, found, aim)
+        result = sensitivity(shape, hardware, stack, found, aim, assumptions)
     best = int(found.best[0])
     if json:
         asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}

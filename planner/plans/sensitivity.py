@@ -1,4 +1,4 @@
-"""What would help, and by how much: elasticities of the step time, and each network operation against its link.
+"""What would help, and by how much: elasticities of step and training time, each network operation against its link.
 
 An elasticity is d ln(time) / d ln(quantity), by a central difference of one per cent on either side: -0.6 says that one
 per cent more of the quantity shortens the step by 0.6 %.
@@ -18,14 +18,15 @@ from planner.layouts import Layouts, Precision
 from planner.legality import legal
 from planner.models import Transformer
 from planner.models.flops import forward_flops
+from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
 from planner.plans.variants import UNLIMITED, with_node_size
-from planner.scaling import samples_factor
+from planner.scaling import samples_factor, training_time
 from planner.search import Recommendation
 from planner.search.ranking import estimate_all
 from planner.step_costs import layer_at_a_time, step_costs
 
-__all__ = ["QUANTITIES", "Effect", "Operation", "Sensitivity", "network_operations", "sensitivity"]
+__all__ = ["FAILURES", "QUANTITIES", "Effect", "Operation", "Sensitivity", "network_operations", "sensitivity"]
 
 STEP = 0.01
 RIVALS = 400  # layouts that may overtake the best once a quantity changes
@@ -65,7 +66,13 @@ QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {
     "host link bandwidth": lambda c, f: replace(c, host_link=_faster(c.host_link, f)),
 }
 """Hardware quantities by name, each with the cluster in which it is multiplied."""
-COSTS = {"kernel latency", "node link latency", "network latency"}
+FAILURES: Mapping[str, str] = {
+    "time between failures": "mtbf_hours",
+    "restart time": "restart_minutes",
+    "storage bandwidth": "storage_gbyte_per_s",
+}
+"""Quantities that bear on the training and not on its step, each with its assumption."""
+COSTS = {"kernel latency", "node link latency", "network latency", "restart time"}
 """Quantities of which less is better: twofold help is half of them."""
 
 
@@ -73,13 +80,15 @@ COSTS = {"kernel latency", "node link latency", "network latency"}
 class Effect:
     """What a quantity does to the time.
 
-    elasticity: of the layout's step time, NaN for quantities that only change in whole steps; twofold: the share by
-    which twice as much (half of a latency) shortens the training, the layout as it is; replanned: the same with the
-    best layout among the search's rivals. Training counts steps, too: a larger batch takes fewer, and more samples.
+    elasticity: of the layout's step time, training: of the training's, failures and checkpoints counted; both NaN for
+    quantities that only change in whole steps. twofold: the share by which twice as much (half of a latency or restart)
+    shortens the training, the layout as it is; replanned: the same with the best layout among the search's rivals.
+    Training counts steps, too: a larger batch takes fewer, and more samples.
     """
 
     name: str
     elasticity: float
+    training: float
     twofold: float
     replanned: float | None
 
@@ -116,41 +125,90 @@ def _rivals(found: Recommendation, cluster: Cluster) -> Layouts:
     return result.layouts.take(np.r_[found.best[:1], order[fits][:RIVALS], order[soon][:RIVALS]])
 
 
-def _hardware(model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation) -> list[Effect]:
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What stays the same while a quantity changes."""
+
+    model: Transformer
+    cluster: Cluster
+    framework: Framework
+    goal: Goal
+    assumptions: Assumptions
+
+    def wall_s(self, step_time_s: Any, layouts: Layouts, assumptions: Assumptions) -> Any:
+        """Training times of layouts whose steps take so long."""
+        batch = layouts.global_batch * float(self.model.seq_len)
+        tokens = self.goal.target.tokens * samples_factor(batch, self.goal.scale)
+        a = assumptions
+        return training_time(
+            step_time_s, layouts.gpus, batch, tokens,
+            reliability=a.reliability, storage=a.storage(self.model), prices=a.prices,
+        ).wall_s  # fmt: skip
+
+
+def _slope(up: float, down: float) -> float:
+    """The central difference of the logarithm of a time whose quantity is a step more, and less."""
+    return float((np.log(up) - np.log(down)) / (2.0 * np.log1p(STEP))) + 0.0
+
+
+def _hardware(q: _Question, found: Recommendation) -> list[Effect]:
     """Elasticities and twofold changes of every hardware quantity, and of the node's size."""
-    rivals = _rivals(found, cluster)
+    rivals = _rivals(found, q.cluster)
     one = rivals.take(slice(0, 1))
 
     def step(c: Cluster, layouts: Layouts) -> Any:
-        return estimate_all(model, c, framework, layouts)
+        return estimate_all(q.model, c, q.framework, layouts)
 
-    base = float(step(cluster, one).step_time_s[0])
+    def wall(step_time_s: Any, layouts: Layouts) -> Any:
+        return q.wall_s(step_time_s, layouts, q.assumptions)
+
+    base = float(wall(step(q.cluster, one).step_time_s, one)[0])
     changes = dict(QUANTITIES) | {
         "node size": lambda c, f: with_node_size(c, min(round(c.gpus_per_node * f), UNLIMITED))
     }
     out = []
     for name, change in changes.items():
-        up, down = (float(step(change(cluster, f), one).step_time_s[0]) for f in (1 + STEP, 1 / (1 + STEP)))
-        elasticity = (np.log(up) - np.log(down)) / (2.0 * np.log1p(STEP)) if name != "node size" else np.nan
-        result = step(change(cluster, 0.5 if name in COSTS else 2.0), rivals)
-        best = float(result.step_time_s[result.fits].min()) if result.fits.any() else np.inf
+        up, down = (step(change(q.cluster, f), one).step_time_s for f in (1 + STEP, 1 / (1 + STEP)))
+        whole = name == "node size"
+        result = step(change(q.cluster, 0.5 if name in COSTS else 2.0), rivals)
+        times = wall(result.step_time_s, rivals)
+        best = float(times[result.fits].min()) if result.fits.any() else np.inf
         out.append(
             Effect(
                 name=name,
-                elasticity=float(elasticity) + 0.0,
-                twofold=1.0 - float(result.step_time_s[0]) / base,
+                elasticity=np.nan if whole else _slope(float(up[0]), float(down[0])),
+                training=np.nan if whole else _slope(float(wall(up, one)[0]), float(wall(down, one)[0])),
+                twofold=1.0 - float(times[0]) / base,
                 replanned=1.0 - best / base,
             )
         )
     return out
 
 
-def _layout(
-    model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation, goal: Goal
-) -> list[Effect]:
+def _failures(q: _Question, found: Recommendation) -> list[Effect]:
+    """What failures, restarts and checkpoints do to the training."""
+    best = found.estimate.layouts.take(found.best[:1])
+    step = found.estimate.step_time_s[found.best[:1]]
+
+    def wall(name: str, factor: float) -> float:
+        figure = q.assumptions.figures[name]
+        assert figure.value is not None  # shipped ones have a value; a profile's storage too
+        figures = {**q.assumptions.figures, name: replace(figure, value=figure.value * factor)}
+        return float(q.wall_s(step, best, replace(q.assumptions, figures=figures))[0])
+
+    out = []
+    for name, figure in FAILURES.items():
+        twice = wall(figure, 0.5 if name in COSTS else 2.0)
+        slope = _slope(wall(figure, 1 + STEP), wall(figure, 1 / (1 + STEP)))
+        saved = 1.0 - twice / wall(figure, 1.0)
+        out.append(Effect(name=name, elasticity=0.0, training=slope, twofold=saved, replanned=None))
+    return out
+
+
+def _layout(q: _Question, found: Recommendation) -> list[Effect]:
     """Twice the batch and twice the replicas, the rest of the layout as it is; NaN where that is not legal."""
     best = found.estimate.layouts.take(found.best[:1])
-    base = float(found.estimate.step_time_s[found.best[0]])
+    base = float(q.wall_s(found.estimate.step_time_s[found.best[:1]], best, q.assumptions)[0])
     double = 2 * best.global_batch
     out = []
     for name, layouts in (
@@ -159,13 +217,11 @@ def _layout(
         ("GPUs and batch, by replicas", replace(best, dp=2 * best.dp, global_batch=double)),
     ):
         ratio = np.nan
-        if legal(model, cluster, layouts)[0]:
-            result = estimate_all(model, cluster, framework, layouts)
-            sizes = (float(x.global_batch[0]) * model.seq_len for x in (layouts, best))
-            samples = [float(samples_factor(size, goal.scale)) / size for size in sizes]
-            ratio = float(result.step_time_s[0]) / base * samples[0] / samples[1]
+        if legal(q.model, q.cluster, layouts)[0]:
+            result = estimate_all(q.model, q.cluster, q.framework, layouts)
+            ratio = float(q.wall_s(result.step_time_s, layouts, q.assumptions)[0]) / base
             ratio = ratio if result.fits[0] else np.nan
-        out.append(Effect(name=name, elasticity=np.nan, twofold=1.0 - ratio, replanned=None))
+        out.append(Effect(name=name, elasticity=np.nan, training=np.nan, twofold=1.0 - ratio, replanned=None))
     return out
 
 
@@ -222,12 +278,17 @@ def network_operations(
 
 
 def sensitivity(
-    model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation, goal: Goal
+    model: Transformer,
+    cluster: Cluster,
+    framework: Framework,
+    found: Recommendation,
+    goal: Goal,
+    assumptions: Assumptions,
 ) -> Sensitivity:
     """Effects and network operations of a search's best layout, which must exist."""
     best = found.estimate.layouts.take(found.best[:1])
-    hardware = sorted(_hardware(model, cluster, framework, found), key=lambda e: -e.twofold)
+    q = _Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
+    hardware = sorted([*_hardware(q, found), *_failures(q, found)], key=lambda e: -e.twofold)
     return Sensitivity(
-        effects=(*hardware, *_layout(model, cluster, framework, found, goal)),
-        operations=network_operations(model, cluster, framework, best),
+        effects=(*hardware, *_layout(q, found)), operations=network_operations(model, cluster, framework, best)
     )

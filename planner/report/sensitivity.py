@@ -36,10 +36,10 @@ def _share(value: float | None) -> str:
 
 def sensitivity_view(found: Sensitivity) -> RenderableType:
     """What helps most first, then each network operation against its link."""
-    effects = plain_table("quantity", "elasticity", "twofold saves", "replanned", numbers=(1, 2, 3))
+    effects = plain_table("quantity", "step", "training", "twofold saves", "replanned", numbers=(1, 2, 3, 4))
     for e in found.effects:
-        elasticity = "-" if np.isnan(e.elasticity) else f"{e.elasticity:+.3f}"
-        effects.add_row(e.name, elasticity, _share(e.twofold), _share(e.replanned))
+        slopes = ["-" if np.isnan(x) else f"{x:+.3f}" for x in (e.elasticity, e.training)]
+        effects.add_row(e.name, *slopes, _share(e.twofold), _share(e.replanned))
     operations = plain_table("operation", "link", "intensity", "threshold", "ratio", "shows", numbers=(2, 3, 4, 5))
     for o in found.operations:
         operations.add_row(
@@ -49,8 +49,9 @@ def sensitivity_view(found: Sensitivity) -> RenderableType:
     return Group(
         Text("What would help", style="bold"),
         effects,
-        "  elasticity: per cent of step time for one per cent of the quantity; twofold saves: share of the training "
-        "time that twice as much (of a latency: half) saves, the layout as it is; replanned: with the best layout then",
+        "  step, training: elasticities, per cent of that time for one per cent of the quantity (training: failures and checkpoints "
+        "counted); twofold saves: share of the training time that twice as much (of a latency or restart: half) saves, "
+        "the layout as it is; replanned: with the best layout then",
         "",
         Text("Network operations against their links", style="bold"),
         operations,

@@ -64,9 +64,16 @@ def test_as_good_as_the_search_of_every_layout(small):
 @given(st.integers(8, 2048), st.floats(1.1, 4))
 @settings(max_examples=6, deadline=None)
 def test_more_gpus_are_never_slower_at_the_optimum(fastest, gpus, more):
-    """Within the grain of the grid: the finer search around the best differs by a few per cent."""
+    """Exactly along a search's own curve; between two searches within the grain of the grid, a few per cent."""
     few = fastest("llama-7b", CLUSTER, gpus, tokens=1e11, given=NEVER_FAILS)
     many = fastest("llama-7b", CLUSTER, int(gpus * more), tokens=1e11, given=NEVER_FAILS)
+    for found in (few, many):
+        assert np.all(np.diff(found.run.gpus[found.by_gpus]) > 0)
+        assert np.all(np.diff(found.run.wall_s[found.by_gpus]) < 0)
+        assert (
+            found.run.wall_s[found.best]
+            == found.run.wall_s[np.isfinite(found.run.wall_s)][found.estimate.fits[np.isfinite(found.run.wall_s)]].min()
+        )
     assert many.run.wall_s[many.best] <= 1.05 * few.run.wall_s[few.best]
 
 

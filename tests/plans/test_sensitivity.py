@@ -9,8 +9,9 @@ from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
+from planner.plans.assumptions import assume
 from planner.plans.goal import goal
-from planner.plans.sensitivity import COSTS, QUANTITIES, network_operations, sensitivity
+from planner.plans.sensitivity import COSTS, FAILURES, QUANTITIES, network_operations, sensitivity
 from planner.search import Fixed, default_attention, default_precision, recommend
 
 
@@ -22,7 +23,7 @@ def found():
         model, cluster, framework, gpus=128, global_batch=512, precision=default_precision(cluster),
         attention=default_attention(cluster), fixed=Fixed(tp=(4,), pp=(4,)), top=1,
     )  # fmt: skip
-    return sensitivity(model, cluster, framework, best, goal(model))
+    return sensitivity(model, cluster, framework, best, goal(model), assume(cluster))
 
 
 def test_more_of_a_good_thing_never_hurts(found):
@@ -39,6 +40,19 @@ def test_elasticities_of_rates_and_latencies_sum_to_one_at_most(found):
     """A step is homogeneous in all rates but the host's: faster links, memory and products by 1 %, the step by 1 %."""
     total = sum(abs(e.elasticity) for e in found.effects if not math.isnan(e.elasticity))
     assert 0.9 < total <= 1.001
+
+
+def test_the_training_follows_its_step_and_its_failures(found):
+    effects = {e.name: e for e in found.effects}
+    for name in QUANTITIES:
+        assert effects[name].training == pytest.approx(effects[name].elasticity, rel=1e-3, abs=1e-6), name
+    for name in FAILURES:
+        e = effects[name]
+        assert e.elasticity == 0.0
+        assert e.training > 0 if name in COSTS else e.training < 0
+        assert 0 < e.twofold < 0.2
+    # Rarer failures shorten both what is done again and the restarts: more than restarts alone.
+    assert effects["time between failures"].twofold > effects["restart time"].twofold
 
 
 def test_layout_quantities_are_there(found):
