@@ -49,8 +49,8 @@ def sensitivity_view(found: Sensitivity) -> RenderableType:
     return Group(
         Text("What would help", style="bold"),
         effects,
-        "  step, training: elasticities, per cent of that time for one per cent of the quantity (training: failures and checkpoints "
-        "counted); twofold saves: share of the training time that twice as much (of a latency or restart: half) saves, "
+        "  step, training: elasticity, per cent of that time for one per cent of the quantity (training: failures and "
+        "checkpoints counted); twofold saves: share of the training time that twice as much (of a latency or restart: half) saves, "
         "the layout as it is; replanned: with the best layout then",
         "",
         Text("Network operations against their links", style="bold"),
