@@ -50,8 +50,8 @@ def sensitivity_view(found: Sensitivity) -> RenderableType:
         Text("What would help", style="bold"),
         effects,
         "  step, training: elasticity, per cent of that time for one per cent of the quantity (training: failures and "
-        "checkpoints counted); twofold saves: share of the training time that twice as much (of a latency or restart: half) saves, "
-        "the layout as it is; replanned: with the best layout then",
+        "checkpoints counted); twofold saves: share of the training time that twice as much (of a latency or restart: "
+        "half) saves, the layout as it is; replanned: with the best layout then",
         "",
         Text("Network operations against their links", style="bold"),
         operations,
