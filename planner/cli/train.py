@@ -44,7 +44,7 @@ def command(
     recompute: Annotated[str | None, typer.Option(help="none, selective or full, instead of the plan's.")] = None,
     engine: Annotated[str | None, typer.Option(help="serial (default), mpi (default under mpirun) or nccl.")] = None,
     device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
-    precision: Annotated[str, typer.Option(help="fp32 or fp64.")] = "fp32",
+    precision: Annotated[str, typer.Option(help="fp16 (with a loss scale; not under mpi), fp32 or fp64.")] = "fp32",
     text: Annotated[Path | None, typer.Option(help="Text to train on; by default Python's own sources.")] = None,
     optimizer: Annotated[str, typer.Option(help="adamw, adam or sgd.")] = "adamw",
     learning_rate: Annotated[float, typer.Option(min=0.0)] = 3e-3,
@@ -84,7 +84,7 @@ def command(
             checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
 
-    _run(engine, device, prepare, After(prices=prices, trace=trace, json=json))
+    _run(engine, device, precision, prepare, After(prices=prices, trace=trace, json=json))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class After:
     json: bool
 
 
-def _run(engine: str, device: str, prepare: Any, after: After) -> None:
+def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -> None:
     """Start the ranks; the first prints."""
     from planner.trainer.arrays import xp_for
     from planner.trainer.loop import train
@@ -117,6 +117,8 @@ def _run(engine: str, device: str, prepare: Any, after: After) -> None:
         return
     if engine not in ("mpi", "nccl"):
         raise InputError(f"engine is {engine!r}; allowed: serial, mpi, nccl")
+    if engine == "mpi" and precision == "fp16":
+        raise InputError("precision is 'fp16' with the engine mpi, which sends no 16-bit numbers; allowed: fp32, fp64")
     from planner.trainer.mpi import MPICommunicator
     from planner.trainer.nccl import NCCLCommunicator
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planner.trainer.worker import Task
 
 MOST_SEQUENCES = 8
+PRECISIONS = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +96,8 @@ def _task(name: str, row: dict[str, Any], schedule: Schedule, pipe: Pipeline, ch
     from planner.models import load_model
     from planner.trainer.worker import Task
 
-    if choices.precision not in ("fp32", "fp64"):
-        raise InputError(f"precision is {choices.precision!r}; allowed: fp32, fp64")
+    if choices.precision not in PRECISIONS:
+        raise InputError(f"precision is {choices.precision!r}; allowed: {', '.join(PRECISIONS)}")
     if row["cp"] > 1 or row["ep"] > 1:
         raise LayoutError(f"cp is {row['cp']}, ep is {row['ep']}; the trainer runs plans with both 1: set them in it")
     order = schedule.order(pipe) if schedule.synchronous else schedule.steps_order(pipe, choices.steps)
@@ -107,7 +108,7 @@ def _task(name: str, row: dict[str, Any], schedule: Schedule, pipe: Pipeline, ch
         model=shape, rows=order.rows(), micro_batches=pipe.m, dp=row["dp"], tp=row["tp"], zero=row["zero"],
         recompute=choice(Recompute, row["recompute"]), sequence_parallel=row["sequence_parallel"],
         bounds=tuple(shape.seq_len * i // pipe.k for i in range(pipe.k + 1)),
-        dtype=np.float64 if choices.precision == "fp64" else np.float32, seed=choices.seed, clip=choices.clip,
+        dtype=np.dtype(PRECISIONS[choices.precision]), seed=choices.seed, clip=choices.clip,
         layer_at_a_time=schedule.layer_at_a_time,
     )  # fmt: skip
 

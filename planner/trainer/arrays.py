@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.errors import InputError
 
-__all__ = ["Array", "num_bytes", "on_host", "xp_for"]
+__all__ = ["Array", "num_bytes", "on_host", "wide", "xp_for"]
 
 # An array of either library; shapes are in the names (legend at the top of each file), not in the type.
 Array = Any
@@ -41,6 +41,11 @@ def xp_for(device: str) -> Any:
 def on_host(array: Array) -> Array:
     """The array as a numpy one, copied off the device where it must be."""
     return array.get() if hasattr(array, "get") else array
+
+
+def wide(x: Array) -> Array:
+    """A 16-bit array in 32 bits, for sums and exponentials; others as they are."""
+    return x.astype("float32") if x.dtype.itemsize < 4 else x
 
 
 def num_bytes(*values: Any) -> int:

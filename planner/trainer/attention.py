@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner.trainer.arrays import Array
+from planner.trainer.arrays import Array, wide
 
 __all__ = ["KeysValues", "attend", "attend_gradient"]
 
@@ -28,7 +28,7 @@ def _blocks(s: int, t: int, block: int) -> Iterator[tuple[slice, int]]:
 def _scores(xp: Any, q_bgrqd: Array, k_bgtd: Array) -> Array:
     """Scaled scores with later keys masked, shape (b, g, r, q, t); queries are the last of the t positions."""
     q, t = q_bgrqd.shape[-2], k_bgtd.shape[-2]
-    scores = (q_bgrqd / math.sqrt(q_bgrqd.shape[-1])) @ k_bgtd[:, :, None].swapaxes(-1, -2)
+    scores = wide((q_bgrqd / math.sqrt(q_bgrqd.shape[-1])) @ k_bgtd[:, :, None].swapaxes(-1, -2))
     later = xp.arange(q)[:, None] < xp.arange(q)[None, :]
     tail = scores[..., t - q :]
     tail[...] = xp.where(later, -xp.inf, tail)
@@ -39,14 +39,14 @@ def attend(xp: Any, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array, block: int = B
     """softmax(q k^T / sqrt(d)) v, and the logarithm of each row's sum, shapes (b, g, r, s, d) and (b, g, r, s, 1)."""
     s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
     out_bgrsd = xp.empty_like(q_bgrsd)
-    log_bgrs1 = xp.empty((*q_bgrsd.shape[:-1], 1), dtype=q_bgrsd.dtype)
+    log_bgrs1 = wide(xp.empty((*q_bgrsd.shape[:-1], 1), dtype=q_bgrsd.dtype))
     for rows, keys in _blocks(s, t, block):
         p = _scores(xp, q_bgrsd[..., rows, :], k_bgtd[..., :keys, :])
         top = p.max(axis=-1, keepdims=True)
         p -= top
         xp.exp(p, out=p)
         total = p.sum(axis=-1, keepdims=True)
-        out_bgrsd[..., rows, :] = (p @ v_bgtd[:, :, None, :keys]) / total
+        out_bgrsd[..., rows, :] = (p.astype(v_bgtd.dtype, copy=False) @ v_bgtd[:, :, None, :keys]) / total
         log_bgrs1[..., rows, :] = top + xp.log(total)
     return out_bgrsd, log_bgrs1
 
@@ -70,17 +70,18 @@ def attend_gradient(
     s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
     scale = 1.0 / math.sqrt(q_bgrsd.shape[-1])
     dq_bgrsd = xp.empty_like(q_bgrsd)
-    delta_bgrs1 = (dout_bgrsd * out_bgrsd).sum(axis=-1, keepdims=True)
+    half, delta_bgrs1 = q_bgrsd.dtype, (wide(dout_bgrsd) * wide(out_bgrsd)).sum(axis=-1, keepdims=True)
     for rows, keys in _blocks(s, t, block):
         q, dout = q_bgrsd[..., rows, :], dout_bgrsd[..., rows, :]
         p = _scores(xp, q, k_bgtd[..., :keys, :])
         p -= log_bgrs1[..., rows, :]
         xp.exp(p, out=p)
-        dv_bgtd[..., :keys, :] += (p.swapaxes(-1, -2) @ dout).sum(axis=2)
-        ds = dout @ v_bgtd[:, :, None, :keys].swapaxes(-1, -2)
+        dv_bgtd[..., :keys, :] += (p.astype(half, copy=False).swapaxes(-1, -2) @ dout).sum(axis=2)
+        ds = wide(dout @ v_bgtd[:, :, None, :keys].swapaxes(-1, -2))
         ds -= delta_bgrs1[..., rows, :]
         ds *= p
         ds *= scale
+        ds = ds.astype(half, copy=False)
         dq_bgrsd[..., rows, :] = ds @ k_bgtd[:, :, None, :keys]
         dk_bgtd[..., :keys, :] += (ds.swapaxes(-1, -2) @ q).sum(axis=2)
     return dq_bgrsd

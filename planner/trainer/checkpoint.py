@@ -57,6 +57,8 @@ def save_checkpoint(folder: Path, worker: Worker) -> None:
     worker.communicator.barrier()
     if worker.mesh.rank == 0:
         latest = {"step": worker.steps, "fits": fingerprint(worker)}
+        if worker.scale is not None:
+            latest["loss_scale"] = [worker.scale.value, worker.scale.good_steps]
         _write(folder / LATEST, lambda stream: stream.write(json.dumps(latest).encode()))
     worker.communicator.barrier()
     for old in folder.glob(f"step-*.rank-{worker.mesh.rank}.npz"):
@@ -76,6 +78,7 @@ def load_checkpoint(folder: Path, worker: Worker) -> bool:
     try:
         latest = json.loads(path.read_text(encoding="utf-8"))
         step, fits = int(latest["step"]), dict(latest["fits"])
+        scale, good_steps = (float(x) for x in latest.get("loss_scale", (1.0, 0.0)))
     except (OSError, ValueError, KeyError, TypeError):
         raise FileFormatError(f"{path}: not a checkpoint's {LATEST}; choose another folder or delete it") from None
     expected = json.loads(json.dumps(fingerprint(worker)))
@@ -89,6 +92,8 @@ def load_checkpoint(folder: Path, worker: Worker) -> bool:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise FileFormatError(f"{part}: damaged checkpoint: {error}") from None
     worker.steps = step
+    if worker.scale is not None:
+        worker.scale.value, worker.scale.good_steps = scale, int(good_steps)
     worker.store.publish()
     return True
 

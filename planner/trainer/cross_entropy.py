@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.trainer.arrays import Array
+from planner.trainer.arrays import Array, wide
 from planner.trainer.tensor_parallel import Region
 
 __all__ = ["cross_entropy"]
 
 
-def cross_entropy(xp: Any, logits_bsv: Array, targets_bs: Array, region: Region, weight: float) -> tuple[Array, Array]:
-    """The loss summed over tokens times `weight`, and its gradient by the logits, written over them.
+def cross_entropy(
+    xp: Any, logits_bsv: Array, targets_bs: Array, region: Region, weight: float, scale: float = 1.0
+) -> tuple[Array, Array]:
+    """The loss summed over tokens times `weight`, and its gradient by the logits, over them if wide.
 
-    targets: vocabulary indices of the whole vocabulary, integers of shape (b, s).
+    targets: vocabulary indices of the whole vocabulary, integers of shape (b, s). scale: of the gradient alone.
     """
+    given, logits_bsv = logits_bsv.dtype, wide(logits_bsv)
     first = region.index * logits_bsv.shape[-1]
     logits_bsv -= region.max(logits_bsv.max(axis=-1))[..., None]
     local_bs = targets_bs - first
@@ -31,5 +34,5 @@ def cross_entropy(xp: Any, logits_bsv: Array, targets_bs: Array, region: Region,
     loss = (xp.log(total_bs) - target_bs).sum() * weight
     p_bsv /= total_bs[..., None]
     p_bsv.reshape(-1, p_bsv.shape[-1])[rows_n, column_n] -= mine_bs.ravel()
-    p_bsv *= weight
-    return loss, p_bsv
+    p_bsv *= weight * scale
+    return loss, p_bsv.astype(given, copy=False)

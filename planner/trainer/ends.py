@@ -98,7 +98,9 @@ class Head(Layer):
         unit_bsh, scale_bs1 = norm(s.xp, x_bsh, s.model.rms_norm, EPS)
         x_bSh = region.enter(self._normalized(parameters, unit_bsh))
         logits_bsv = product(x_bSh, parameters[self.table].T)
-        part.loss, dlogits_bsv = cross_entropy(s.xp, logits_bsv, part.targets_bs, region, part.loss_weight)
+        part.loss, dlogits_bsv = cross_entropy(
+            s.xp, logits_bsv, part.targets_bs, region, part.loss_weight, part.loss_scale
+        )
         return None, (unit_bsh, scale_bs1, dlogits_bsv)
 
     def _normalized(self, p: Views, unit_bsh: Array) -> Array:

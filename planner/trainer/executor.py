@@ -123,6 +123,7 @@ class Executor:
 
     rows: the whole schedule, one row a pipeline rank. bounds: where slices start, and the end: 0, ..., S.
     layer_at_a_time: operations of one stage in a row share one gather of parameters and one scatter of gradients.
+    loss_scale: what the next run's gradients are multiplied by.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class Executor:
         self.layer_at_a_time = layer_at_a_time
         self.where = rank_of_passes(rows)
         self.live = Live()
+        self.loss_scale = 1.0
         self.events: list[Event] = []
         self._check_slices()
 
@@ -189,6 +191,7 @@ class Executor:
             tokens_bs=batch.tokens[here.micro_batch, :, start:stop],
             targets_bs=batch.targets[here.micro_batch, :, start:stop],
             loss_weight=1.0 / batch.num_tokens,
+            loss_scale=self.loss_scale,
         )
         y, saved = self.stages[here.stage].forward(self.store, x, part, keep)
         state.saved[key] = part, saved

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from planner.trainer.arrays import Array
+from planner.trainer.arrays import Array, wide
 
 __all__ = [
     "add_product", "gelu", "gelu_gradient", "norm", "norm_input_gradient", "norm_weight_gradient", "normalized",
@@ -42,10 +42,11 @@ def norm(xp: Any, x_bsh: Array, rms: bool, eps: float) -> tuple[Array, Array]:
 
     LayerNorm (Ba et al. 2016): (x - mean) / sqrt(var + eps); RMSNorm (Zhang and Sennrich 2019) without the mean.
     """
+    given, x_bsh = x_bsh.dtype, wide(x_bsh)
     if not rms:
         x_bsh = x_bsh - x_bsh.mean(axis=-1, keepdims=True)
     scale_bs1 = 1.0 / xp.sqrt((x_bsh * x_bsh).mean(axis=-1, keepdims=True) + eps)
-    return x_bsh * scale_bs1, scale_bs1
+    return (x_bsh * scale_bs1).astype(given, copy=False), scale_bs1
 
 
 def normalized(unit_bsh: Array, gain_h: Array, shift_h: Array | None) -> Array:
@@ -58,16 +59,18 @@ def normalized(unit_bsh: Array, gain_h: Array, shift_h: Array | None) -> Array:
 
 def norm_input_gradient(dy_bsh: Array, unit_bsh: Array, scale_bs1: Array, gain_h: Array, rms: bool) -> Array:
     """Gradient by the norm's input: the part of dy along the unit vector, and in LayerNorm its mean, drop out."""
+    given, dy_bsh, unit_bsh = dy_bsh.dtype, wide(dy_bsh), wide(unit_bsh)
     g_bsh = dy_bsh * gain_h
     dx_bsh = g_bsh - unit_bsh * (g_bsh * unit_bsh).mean(axis=-1, keepdims=True)
     if not rms:
         dx_bsh -= g_bsh.mean(axis=-1, keepdims=True)
     dx_bsh *= scale_bs1
-    return dx_bsh
+    return dx_bsh.astype(given, copy=False)
 
 
 def norm_weight_gradient(dy_bsh: Array, unit_bsh: Array, dgain_h: Array, dshift_h: Array | None) -> None:
     """Add the gradients by gain and shift."""
+    dy_bsh, unit_bsh = wide(dy_bsh), wide(unit_bsh)
     dgain_h += (dy_bsh * unit_bsh).sum(axis=(0, 1))
     if dshift_h is not None:
         dshift_h += dy_bsh.sum(axis=(0, 1))
@@ -84,10 +87,11 @@ def gelu(xp: Any, x: Array) -> Array:
 
 def gelu_gradient(xp: Any, dy: Array, x: Array) -> Array:
     """Gradient of `gelu` by x."""
+    given, dy, x = x.dtype, wide(dy), wide(x)
     square = x * x
     t = xp.tanh(GELU_A * x * (1.0 + GELU_B * square))
     slope = GELU_A * (1.0 + 3.0 * GELU_B * square)
-    return dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+    return (dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)).astype(given, copy=False)
 
 
 def _sigmoid(xp: Any, x: Array) -> Array:

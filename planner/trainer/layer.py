@@ -37,7 +37,7 @@ class SliceOf:
 
     keys_values: by layer, kept from slice to slice; is_only: whether the slice is the whole sequence.
     tokens_bs, targets_bs: where the first and the last stage need them, all of the slice's tokens.
-    loss_weight: what a token's loss counts in the step's mean.
+    loss_weight: what a token's loss counts in the step's mean; loss_scale: what gradients are multiplied by on top.
     """
 
     start: int
@@ -47,6 +47,7 @@ class SliceOf:
     tokens_bs: Array = None
     targets_bs: Array = None
     loss_weight: float = 1.0
+    loss_scale: float = 1.0
     loss: Any = 0.0
 
     @property

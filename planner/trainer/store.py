@@ -33,7 +33,8 @@ class Store:
     """Parameters and gradients of the units that this rank holds.
 
     holders: of each unit, the ranks of this data and tensor coordinate that hold it: more than one for a tied
-    embedding, or a pipeline with two replicas of the model.
+    embedding, or a pipeline with two replicas of the model. dtype: of parameters and gradients as they are kept and
+    stepped; compute: of parameters as layers use them, by default the same.
     """
 
     def __init__(
@@ -45,10 +46,12 @@ class Store:
         holders: Mapping[str, Group],
         zero: int,
         dtype: Any,
+        compute: Any = None,
         seed: int = 0,
         sequence_parallel: bool = False,
     ) -> None:
         self.communicator, self.mesh, self.zero, self.dtype = communicator, mesh, zero, dtype
+        self.compute = dtype if compute is None else compute
         self.units = {unit.name: unit for unit in sorted(units, key=lambda u: u.name)}
         self.holders = holders
         self.sequence_parallel = sequence_parallel
@@ -56,6 +59,7 @@ class Store:
         self._parameters: dict[str, Array] = {}
         self._gradients: dict[str, Array] = {}
         self._gathered: dict[str, Array] = {}
+        self._cast: dict[str, Array] = {}
         self._unscattered: dict[str, Array] = {}
         for name, unit in self.units.items():
             start = self.padded(name, unit.initial(np, seed, mesh.tp, mesh.t))
@@ -82,12 +86,20 @@ class Store:
 
     def parameters(self, unit: Unit) -> Views:
         """The unit's parameters, whole; gathered where they are sharded."""
-        flat = self._parameters[unit.name]
+        flat = self._in_compute(unit.name)
         if self.zero == 3:
             if unit.name not in self._gathered:
                 self._gathered[unit.name] = self.communicator.all_gather(flat, self.mesh.data)
             flat = self._gathered[unit.name]
         return unit.views(flat, self.mesh.tp)
+
+    def _in_compute(self, name: str) -> Array:
+        """The unit's parameters in the number format of the layers, cast once a step."""
+        if self.compute == self.dtype:
+            return self._parameters[name]
+        if name not in self._cast:
+            self._cast[name] = self._parameters[name].astype(self.compute)
+        return self._cast[name]
 
     def gradients(self, unit: Unit) -> Views:
         """Where the unit's gradients add up, whole."""
@@ -145,6 +157,7 @@ class Store:
 
     def publish(self) -> None:
         """After the optimizer's step: every rank gets the parts that others stepped."""
+        self._cast.clear()
         if self.zero in (1, 2):
             for name, whole in self._parameters.items():
                 part = whole[self.mine(name)].copy()

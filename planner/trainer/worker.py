@@ -19,6 +19,7 @@ from planner.trainer.arrays import Array, on_host
 from planner.trainer.communicator import Communicator, Group
 from planner.trainer.executor import Batch, Executor, Operation
 from planner.trainer.layer import Setting
+from planner.trainer.loss_scale import LossScale
 from planner.trainer.mesh import Mesh
 from planner.trainer.optimizers import Optimizer
 from planner.trainer.parameters import Unit
@@ -35,7 +36,8 @@ class Task:
 
     rows: the schedule, one row of operations a pipeline rank; layers_per_stage: by default an even split.
     bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.
-    layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
+    dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
+    the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
     """
 
     model: Transformer
@@ -138,7 +140,8 @@ class Worker:
             units=units.values(),
             holders=holders,
             zero=task.zero,
-            dtype=task.dtype,
+            dtype=np.promote_types(task.dtype, np.float32),
+            compute=task.dtype,
             seed=task.seed,
             sequence_parallel=region.split_tokens,
         )
@@ -153,14 +156,19 @@ class Worker:
             layer_at_a_time=task.layer_at_a_time,
         )
         self.steps = 0
+        self.scale = LossScale() if np.dtype(task.dtype).itemsize < 4 else None
         self._weights = {name: self.store.weights(name) for name in units}
         self._decays = {name: self.store.decays(name) for name in units}
 
     def gradients(self, batch: Batch) -> float:
         """Forward and backward passes of one step, gradients complete in the store; the mean loss, on every rank."""
         self.store.clear_gradients()
+        self.executor.loss_scale = self.scale.value if self.scale else 1.0
         loss = sum(self.executor.run(batch).values())
         self.store.reduce_gradients()
+        if self.scale:
+            for name in self._weights:
+                self.store.owned(name)[1][...] *= 1.0 / self.scale.value
         return float(self.over_replicas([loss])[0])
 
     def over_replicas(self, values: Any) -> Any:
@@ -181,14 +189,19 @@ class Worker:
             ExecutionError: the loss or the gradient is not a number; parameters are as they were.
         """
         loss = self.gradients(batch)
-        norm = self.gradient_norm() if self.task.clip else 0.0
+        norm = self.gradient_norm() if self.task.clip or self.scale else 0.0
+        if self.scale and np.isfinite(loss):
+            self.scale.judge(bool(np.isfinite(norm)))
+            if not np.isfinite(norm):  # overflow: the step is left out
+                self.steps += 1
+                return loss
         if not np.isfinite(loss + norm):
             raise ExecutionError(
                 f"the loss is {loss} and the gradient's norm {norm} in step {self.steps + 1}; "
                 f"try a lower learning rate than {self.optimizer.learning_rate}"
             )
         self.steps += 1
-        self.apply(self.steps, min(1.0, self.task.clip / norm) if norm else 1.0)
+        self.apply(self.steps, min(1.0, self.task.clip / norm) if self.task.clip and norm else 1.0)
         self.store.publish()
         return loss
 
