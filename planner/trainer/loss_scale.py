@@ -1,7 +1,8 @@
 """Dynamic loss scaling for 16-bit training (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2).
 
 Gradients of a small loss vanish in 16 bits, so the loss is multiplied before the backward pass and gradients are
-divided after it, in 32 bits. A step whose gradients overflow is left out and the scale halved; after many good ones it doubles.
+divided after it, in 32 bits. A step whose gradients overflow is left out and the scale halved; after many good ones it
+doubles.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_the_plan_that_recommend_prints_is_run(tmp_path):
     ("arguments", "said"),
     [
         (["--scale", "huge"], "unknown scale 'huge'; allowed: large, medium, small, tiny"),
-        (["--precision", "bf16"], "precision is 'bf16'; allowed: fp32, fp64"),
+        (["--precision", "bf16"], "precision is 'bf16'; allowed: fp16, fp32, fp64"),
         (["--engine", "smoke"], "engine is 'smoke'; allowed: serial, mpi, nccl"),
         (["--engine", "nccl"], "nccl needs --device gpu"),
         (["--optimizer", "lion"], "unknown optimizer 'lion'"),
