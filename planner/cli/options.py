@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from planner.hardware import Cluster, Framework
-    from planner.layouts import Layouts
+    from planner.layouts import Attention, Layouts, Precision
     from planner.models import Transformer
 
 Model = Annotated[str, typer.Argument(help="A preset (planner models), a config.json or its folder, or a TOML file.")]
@@ -45,61 +45,24 @@ def question(
     model: str, cluster: str, network: str | None, framework: str | None, seq_len: int | None
 ) -> tuple[Transformer, Cluster, Framework]:
     """The model, cluster and framework that the options name."""
-    from planner.hardware import load_cluster, load_framework
-    from planner.models import load_model, with_seq_len
+    from planner.question import question
 
-    shape = load_model(model)
-    if seq_len is not None:
-        shape = with_seq_len(shape, seq_len)
-    hardware = load_cluster(cluster, network=network)
-    return shape, hardware, load_framework(framework or hardware.framework)
+    asked = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    return asked.model, asked.cluster, asked.framework
 
 
-def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> tuple[Any, Any]:
+def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> tuple[Precision, Attention]:
     """Precision and attention kernel, by name or by the accelerator's default."""
-    from planner.errors import InputError
-    from planner.layouts import Attention, Precision, choice
-    from planner.search import default_attention, default_precision
+    from planner.question import numerics
 
-    p = choice(Precision, precision) if precision else default_precision(cluster)
-    if p.name.lower() not in cluster.accelerator.peak_flops:
-        known = ", ".join(cluster.accelerator.peak_flops)
-        raise InputError(f"--precision is {p.name.lower()}; {cluster.accelerator.name} has: {known}")
-    return p, choice(Attention, attention) if attention else default_attention(cluster)
+    return numerics(cluster, precision, attention)
 
 
-def one_layout(
-    cluster: Cluster,
-    *,
-    schedule: str | None,
-    recompute: str,
-    layer_split: str,
-    precision: str | None,
-    attention: str | None,
-    **choices: Any,
-) -> Layouts:
-    """The layout that a command's options name; whether it is legal is for the caller to check.
+def one_layout(cluster: Cluster, **choices: Any) -> Layouts:
+    """The layout that a command's options name (`planner.question.one_layout`); its legality is for the caller."""
+    from planner.question import one_layout
 
-    Raises:
-        InputError: a number out of range.
-        UnknownNameError: no such schedule, recompute mode, split, precision or kernel.
-    """
-    from planner.errors import InputError
-    from planner.layouts import Layouts, Recompute, Split, choice
-    from planner.schedules import get_schedule
-
-    numbers = ("global_batch", "dp", "tp", "pp", "cp", "ep", "micro_batch", "virtual_stages", "sequence_slices")
-    for name in numbers:
-        if not 1 <= choices[name] <= 10_000_000:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} is {choices[name]}; allowed: a whole number from 1 to 10000000")
-    number, kernel = numerics(cluster, precision, attention)
-    sliced, chunked = choices["sequence_slices"] > 1, choices["virtual_stages"] > 1
-    default = ("seq1f1b-interleaved" if chunked else "seq1f1b") if sliced else "interleaved" if chunked else "1f1b"
-    return Layouts.of(
-        schedule=get_schedule(schedule or default).name, recompute=choice(Recompute, recompute),
-        layer_split=choice(Split, layer_split), precision=number, attention=kernel, **choices,
-    )  # fmt: skip
+    return one_layout(cluster, **choices)
 
 
 def print_json(record: dict[str, Any]) -> None:

@@ -45,26 +45,16 @@ def command(
 
     Exit code 1 where nothing fits in memory.
     """
-    from planner.layouts import Recompute, choice
+    from planner.question import what_is_fixed
     from planner.report import records, tables
-    from planner.schedules import get_schedule
-    from planner.search import Fixed, recommend
+    from planner.search import recommend
     from planner.validation import accuracy_sentence
 
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     number, kernel = o.numerics(hardware, precision, attention)
-    for name in schedule or []:
-        get_schedule(name)
-
-    def only(values: list[int] | None) -> tuple[int, ...] | None:
-        return tuple(values) if values else None
-
-    fixed = Fixed(
-        tp=only(tp), pp=only(pp), dp=only(dp), cp=only(cp), ep=only(ep), micro_batch=only(micro_batch),
-        virtual_stages=only(virtual_stages), zero=only(zero),
-        recompute=tuple(choice(Recompute, r) for r in recompute) if recompute else None,
-        schedule=tuple(dict.fromkeys(schedule)) if schedule else None, offload=allow_offload,
-        allow_async=allow_async,
+    fixed = what_is_fixed(
+        tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
+        recompute=recompute, schedule=schedule, allow_offload=allow_offload, allow_async=allow_async,
     )  # fmt: skip
     with o.working("searching every legal layout"):
         found = recommend(
