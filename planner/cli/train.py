@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from planner.cli import options as o
 from planner.cli.freed_memory import keep_freed_memory
 from planner.cli.mpi_threads import share_processors, started_by_mpirun
+from planner.cli.train_outcome import After, finish
 from planner.cli.train_plan import Choices, make_training, read_plan
-from planner.cli.train_prediction import predicted_step_s, read_prices
-from planner.cli.train_trace import write_measured_trace
 from planner.errors import ExecutionError, InputError, PlannerError
 
 if TYPE_CHECKING:
-    from planner.trainer.loop import Measured, Progress, Training
+    from planner.trainer.communicator import Communicator
+    from planner.trainer.loop import Progress, Training
 
 _OUT_OF_MEMORY = "out of memory; try a smaller --scale or --micro-batch, or --recompute full"
 
@@ -87,15 +85,6 @@ def command(
     _run(engine, device, precision, prepare, After(prices=prices, trace=trace, json=json))
 
 
-@dataclass(frozen=True, kw_only=True)
-class After:
-    """What is made of a run once it has ended."""
-
-    prices: Path | None
-    trace: Path | None
-    json: bool
-
-
 def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -> None:
     """Start the ranks; the first prints."""
     from planner.trainer.arrays import xp_for
@@ -113,7 +102,7 @@ def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -
             measured = run_serial(xp, training.task.num_ranks, rank)[0]
         except MemoryError as error:
             raise ExecutionError(f"{_OUT_OF_MEMORY} ({error})") from None
-        _finish(training, measured, engine, after)
+        finish(training, measured, engine, after)
         return
     if engine not in ("mpi", "nccl"):
         raise InputError(f"engine is {engine!r}; allowed: serial, mpi, nccl")
@@ -124,16 +113,43 @@ def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -
 
     communicator = NCCLCommunicator(xp) if engine == "nccl" else MPICommunicator(xp)
     try:
-        training = prepare()
+        training = _prepared(communicator, prepare)
         measured = train(communicator, training, _reporter(training, quiet=after.json or communicator.rank > 0))
         if communicator.rank == 0:
-            _finish(training, measured, engine, after)
+            finish(training, measured, engine, after)
+    except typer.Exit:
+        raise
     except BaseException as error:
         # The others wait for this rank: stop them all, with its name.
         message = str(error) if isinstance(error, PlannerError) else f"{type(error).__name__}: {error}"
         message = f"{_OUT_OF_MEMORY} ({error})" if isinstance(error, MemoryError) else message
         print(f"planner: rank {communicator.rank}: {message}", file=sys.stderr, flush=True)
         communicator.abort(2)
+
+
+def _prepared(communicator: Communicator, prepare: Any) -> Training:
+    """The training, if every rank could make it; else all end together, and one of those that failed says why.
+
+    Raises:
+        typer.Exit: some rank could not.
+    """
+    from planner.trainer.communicator import Group
+
+    training, failure = None, ""
+    try:
+        training = prepare()
+        if training.task.num_ranks != communicator.size:
+            failure = f"the plan needs {training.task.num_ranks} ranks; {communicator.size} were started"
+    except PlannerError as error:
+        failure = str(error)
+    world = Group("world", tuple(range(communicator.size)))
+    failed = communicator.xp.asarray([float(communicator.size - communicator.rank) if failure else 0.0])
+    first = communicator.size - int(communicator.all_reduce(failed, world, "max")[0])
+    if first == communicator.rank:
+        print(f"planner: rank {communicator.rank}: {failure}", file=sys.stderr, flush=True)
+    if first < communicator.size:
+        raise typer.Exit(2)
+    return cast("Training", training)
 
 
 def _reporter(training: Training, quiet: bool) -> Any:
@@ -154,51 +170,3 @@ def _reporter(training: Training, quiet: bool) -> Any:
             print(f"{line}  {progress.time_s * 1e3:,.0f} ms{noise}", end=end, file=sys.stderr, flush=True)
 
     return report
-
-
-def _finish(training: Training, measured: Measured, engine: str, after: After) -> None:
-    """What the run took, as a table or as JSON."""
-    import statistics
-
-    from planner.trainer.stopwatch import undisturbed, usual_s
-
-    task = training.task
-    times = measured.step_time_s
-    predicted = None
-    if after.prices is not None:
-        predicted = predicted_step_s(training, read_prices(after.prices), engine)
-    if after.trace is not None and times:
-        write_measured_trace(after.trace, task, measured)
-    record: dict[str, Any] = {
-        "model": task.model.name, "engine": engine, "ranks": task.num_ranks, "micro_batches": task.micro_batches,
-        "first_step": measured.first_step, "steps": len(times),
-        "loss_first": measured.loss[0] if times else None, "loss_last": measured.loss[-1] if times else None,
-        "losses": measured.loss,
-        "step_time_s": statistics.median(times) if times else None,
-        "undisturbed_step_time_s": usual_s(times, measured.processor_share) if times else None,
-        "undisturbed_steps": int(undisturbed(measured.processor_share).sum()) if times else 0,
-        "processor_share": statistics.median(measured.processor_share) if times else None,
-        "predicted_step_time_s": predicted,
-        "busy_s": [float(x) for x in measured.busy_s], "waiting_s": [float(x) for x in measured.waiting_s],
-        "peak_activation_bytes": [int(x) for x in measured.peak_bytes],
-        "sent_bytes": measured.sent_bytes,
-        "noise_scale_sequences": measured.noise_scale if measured.noise_scale == measured.noise_scale else None,
-    }  # fmt: skip
-    if after.json:
-        o.print_json(record)
-        return
-    from rich.table import Table
-
-    table = Table(title=f"{task.model.name}: {task.num_ranks} ranks, engine {engine}", show_header=False)
-    if times:
-        table.add_row("loss", f"{measured.loss[0]:.4f} to {measured.loss[-1]:.4f} nats per byte")
-        table.add_row("step time", f"{statistics.median(times) * 1e3:,.1f} ms (median of {len(times)})")
-    if predicted is not None and times:
-        error = predicted / record["undisturbed_step_time_s"] - 1.0
-        table.add_row("undisturbed step", f"{record['undisturbed_step_time_s'] * 1e3:,.1f} ms")
-        table.add_row("predicted step time", f"{predicted * 1e3:,.1f} ms ({error:+.1%})")
-    table.add_row("in operations, by rank", "  ".join(f"{x * 1e3:,.1f}" for x in measured.busy_s[:8]) + " ms")
-    table.add_row("most activations, by rank", "  ".join(f"{x / 2**20:,.1f}" for x in measured.peak_bytes[:8]) + " MiB")
-    for kind, size in measured.sent_bytes.items():
-        table.add_row(f"sent a step for {kind}, rank 0", f"{size / 2**20:,.2f} MiB")
-    o.print_view(table)

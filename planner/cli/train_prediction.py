@@ -1,7 +1,8 @@
-"""The step time of a training run before it runs: its schedule's exact timeline with this machine's prices."""
+"""The step of a training run before it runs: its schedule's exact timeline with this machine's prices."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,26 @@ def read_prices(path: Path) -> dict[str, list[float]]:
     return prices
 
 
-def predicted_step_s(training: Training, prices: dict[str, list[float]], engine: str) -> float:
-    """Seconds of one step: all ranks' work one after the other in the serial engine, else the timeline's.
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A step before it runs.
+
+    step_s: seconds of the step; pass_s: of the mean pass by kind; busy_s, waiting_s: by pipeline rank, in passes and
+    before them for their input (zero in the serial engine, whose ranks run one after the other); update_s: from the
+    last pass to the end of the step; passes: most forward passes that a rank holds, by pipeline rank, from the
+    simulator, with those whose input gradient is taken and weight gradient is not.
+    """
+
+    step_s: float
+    pass_s: dict[str, float]
+    busy_s: list[float]
+    waiting_s: list[float]
+    update_s: float
+    passes: list[int]
+
+
+def predict(training: Training, prices: dict[str, list[float]], engine: str) -> Prediction:
+    """One step: all ranks' work one after the other in the serial engine, else the schedule's exact timeline.
 
     Raises:
         FileFormatError: the prices lack what the layout communicates.
@@ -41,17 +60,27 @@ def predicted_step_s(training: Training, prices: dict[str, list[float]], engine:
     if engine == "serial":  # messages stay in one process
         prices = prices | {name: [0.0, 0.0] for name in ("all_reduce", "all_gather", "reduce_scatter", "send")}
     order = Order.of_rows([[Operation(*op) for op in row] for row in task.rows])  # type: ignore[misc]
+    kinds = [op.kind for row in order.rows() for op in row]
     lasting = np.array([sum(_pass_s(task, training, prices, op).values()) for row in order.rows() for op in row])
     updates = [_update_s(task, prices, p) for p in range(task.pp)]
-    if engine == "serial":
-        return float((lasting.sum() + sum(updates)) * task.dp * task.tp)
     m = task.model
     message = (
         training.samples.micro_batch * (task.bounds[1] - task.bounds[0]) * m.hidden * np.dtype(task.dtype).itemsize
     )
     split = task.tp if task.sequence_parallel else 1
     transfer = _message_s(prices, "send", message / split) if task.pp > 1 else 0.0
-    return run(order, lasting, transfer).makespan_s + max(updates)
+    line = run(order, lasting, transfer)
+    ends = line.end_s[order.start[1:] - 1] - line.start_s.min()
+    serial = engine == "serial"
+    step_s = (lasting.sum() + sum(updates)) * task.dp * task.tp if serial else line.makespan_s + max(updates)
+    return Prediction(
+        step_s=float(step_s),
+        pass_s={k: float(lasting[[x == k for x in kinds]].mean()) for k in "FBIW" if k in kinds},
+        busy_s=line.busy_s.tolist(),
+        waiting_s=(0.0 * ends if serial else ends - line.busy_s).tolist(),
+        update_s=float(max(updates)),
+        passes=[int(x) for x in line.peak(kept=1.0)],
+    )
 
 
 def _message_s(prices: dict[str, list[float]], name: str, size_bytes: float) -> float:

@@ -210,7 +210,7 @@ def test_the_recommended_layout_learns_the_default_text(tmp_path):
 def test_too_few_ranks_is_said():
     done = mpirun(2, [*PROGRAM, *TINY, "--pp", "4"])
     assert done.returncode != 0
-    assert "the plan needs 4 ranks; 2 were started" in done.stderr
+    assert done.stderr.count("the plan needs 4 ranks; 2 were started") == 1
 
 
 @needs_mpi

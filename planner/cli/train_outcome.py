@@ -1,0 +1,136 @@
+"""What a training run took, beside what was predicted of it: as tables, as JSON, as a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.cli import options as o
+from planner.cli.train_prediction import Prediction, predict, read_prices
+from planner.cli.train_trace import write_measured_trace
+
+if TYPE_CHECKING:
+    from planner.trainer.loop import Measured, Training
+
+__all__ = ["After", "finish"]
+
+_PASSES = {"F": "a forward pass", "B": "a backward pass", "I": "an input gradient", "W": "a weight gradient"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class After:
+    """What is made of a run once it has ended."""
+
+    prices: Path | None
+    trace: Path | None
+    json: bool
+
+
+def finish(training: Training, measured: Measured, engine: str, after: After) -> None:
+    """What the run took, as tables or as JSON; its trace where asked for."""
+    task, times = training.task, measured.step_time_s
+    prediction = None
+    if after.prices is not None:
+        prediction = predict(training, read_prices(after.prices), engine)
+    if after.trace is not None and times:
+        write_measured_trace(after.trace, task, measured)
+    record = _record(training, measured, engine)
+    if prediction is not None:
+        record |= {
+            "predicted_step_time_s": prediction.step_s, "predicted_pass_s": prediction.pass_s,
+            "predicted_busy_s": prediction.busy_s, "predicted_waiting_s": prediction.waiting_s,
+            "predicted_update_s": prediction.update_s, "predicted_passes_held": prediction.passes,
+        }  # fmt: skip
+    if after.json:
+        o.print_json(record)
+        return
+    from rich.table import Table
+
+    table = Table(title=f"{task.model.name}: {task.num_ranks} ranks, engine {engine}", show_header=False)
+    if times:
+        table.add_row("loss", f"{measured.loss[0]:.4f} to {measured.loss[-1]:.4f} nats per byte")
+        table.add_row("step time", f"{_ms(record['step_time_s'])} (median of {len(times)})")
+    table.add_row("in passes, by rank", "  ".join(f"{x * 1e3:,.1f}" for x in measured.busy_s[:8]) + " ms")
+    table.add_row("most activations, by rank", "  ".join(f"{x / 2**20:,.1f}" for x in measured.peak_bytes[:8]) + " MiB")
+    for kind, size in measured.sent_bytes.items():
+        table.add_row(f"sent a step for {kind}, rank 0", f"{size / 2**20:,.2f} MiB")
+    o.print_view(table)
+    if prediction is not None and times:
+        busy, waiting = (_of_pipeline(training, x) for x in (measured.busy_s, measured.waiting_s))
+        o.print_view(_beside(prediction, record, engine, busy, waiting))
+
+
+def _record(training: Training, measured: Measured, engine: str) -> dict[str, Any]:
+    """What was measured, under the names of the JSON."""
+    import statistics
+
+    from planner.trainer.stopwatch import undisturbed, usual_s
+
+    task, times = training.task, measured.step_time_s
+    return {
+        "model": task.model.name, "engine": engine, "ranks": task.num_ranks, "micro_batches": task.micro_batches,
+        "first_step": measured.first_step, "steps": len(times),
+        "loss_first": measured.loss[0] if times else None, "loss_last": measured.loss[-1] if times else None,
+        "losses": measured.loss,
+        "step_time_s": statistics.median(times) if times else None,
+        "undisturbed_step_time_s": usual_s(times, measured.processor_share) if times else None,
+        "undisturbed_steps": int(undisturbed(measured.processor_share).sum()) if times else 0,
+        "processor_share": statistics.median(measured.processor_share) if times else None,
+        "predicted_step_time_s": None,
+        "busy_s": [float(x) for x in measured.busy_s], "waiting_s": [float(x) for x in measured.waiting_s],
+        "pass_s": _mean_pass_s(measured), "passes_held": [int(x) for x in _of_pipeline(training, measured.peak_passes)],
+        "peak_activation_bytes": [int(x) for x in measured.peak_bytes],
+        "sent_bytes": measured.sent_bytes,
+        "noise_scale_sequences": measured.noise_scale if measured.noise_scale == measured.noise_scale else None,
+    }  # fmt: skip
+
+
+def _of_pipeline(training: Training, by_rank: Any) -> list[Any]:
+    """Of figures by rank those of the first replica's pipeline, its first tensor-parallel ranks."""
+    from planner.trainer.mesh import Mesh
+
+    task = training.task
+    mesh = Mesh(dp=task.dp, tp=task.tp, pp=task.pp, rank=0)
+    return [by_rank[mesh.at(t=0, d=0, p=p)] for p in range(task.pp)]
+
+
+def _mean_pass_s(measured: Measured) -> dict[str, float]:
+    """Seconds of the mean pass of the last step, by kind."""
+    import numpy as np
+
+    events = [e for row in measured.events for e in row]
+    return {
+        kind: float(np.mean([e.end_s - e.start_s for e in events if e.kind == kind]))
+        for kind in "FBIW"
+        if any(e.kind == kind for e in events)
+    }
+
+
+def _beside(
+    prediction: Prediction, record: dict[str, Any], engine: str, busy_s: list[float], waiting_s: list[float]
+) -> Any:
+    """Predicted beside measured: the step (undisturbed), its passes (last step), waiting, activations."""
+    from rich.table import Table
+
+    table = Table(title="predicted beside measured")
+    for heading in ("", "predicted", "measured", ""):
+        table.add_column(heading, justify="right" if heading else "left")
+
+    def row(name: str, predicted_s: float, measured_s: float) -> None:
+        error = f"{predicted_s / measured_s - 1.0:+.1%}" if measured_s > 0 else ""
+        table.add_row(name, _ms(predicted_s), _ms(measured_s), error)
+
+    row("step", prediction.step_s, record["undisturbed_step_time_s"])
+    for kind, seconds in prediction.pass_s.items():
+        row(_PASSES[kind], seconds, record["pass_s"].get(kind, 0.0))
+    for p in range(min(len(busy_s), 8)):
+        row(f"stage rank {p}: in passes", prediction.busy_s[p], busy_s[p])
+        if engine != "serial":
+            row(f"stage rank {p}: waiting", prediction.waiting_s[p], waiting_s[p])
+        table.add_row(f"stage rank {p}: passes held", str(prediction.passes[p]), str(record["passes_held"][p]), "")
+    return table
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.1f} ms"
