@@ -22,18 +22,36 @@ __all__ = [
     "PlannerError",
     "ScheduleError",
     "UnknownNameError",
+    "one_line",
+    "shown",
 ]
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+_LONGEST = 2_000
+"""Characters of a message; what a user gave may be far longer."""
+
+
+def one_line(text: str) -> str:
+    """The text in one line that is safe on a terminal: what doesn't print, such as ESC, is shown by its code."""
+    line = " ".join(text[: 2 * _LONGEST].split())
+    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value as a message shows it: its repr, cut to so many characters."""
+    try:
+        text = repr(value[: 2 * most] if isinstance(value, str) else value)
+    except (ValueError, RecursionError):  # integers of thousands of digits, tables nested as deep
+        return "a huge value"
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 class PlannerError(Exception):
     """Base of every error that planner raises on purpose; the message is one line for a person."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(_one_line(message))
+        super().__init__(one_line(message))
 
 
 class InputError(PlannerError):
@@ -44,11 +62,11 @@ class UnknownNameError(InputError):
     """A name that is not in a registry; the message carries the nearest names."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str = "") -> None:
-        names = sorted(known)
-        inside = [n for n in names if name and name.lower() in n]
-        near = (inside + get_close_matches(name.lower(), names, n=3, cutoff=0.4))[:4] or names[:8]
-        shown = f"allowed: {', '.join(names)}" if len(names) <= 8 else f"nearest: {', '.join(dict.fromkeys(near))}"
-        super().__init__(f"unknown {kind} {name!r}; {shown}. {remedy}")
+        names, wanted = sorted(known), name.lower()[:100]
+        inside = [n for n in names if name and wanted in n]
+        near = (inside + get_close_matches(wanted, names, n=3, cutoff=0.4))[:4] or names[:8]
+        listed = f"allowed: {', '.join(names)}" if len(names) <= 8 else f"nearest: {', '.join(dict.fromkeys(near))}"
+        super().__init__(f"unknown {kind} {shown(name)}; {listed}. {remedy}")
 
 
 class FileFormatError(InputError):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.errors import FileFormatError, OutputError
+from planner.errors import FileFormatError, OutputError, shown
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
 __all__ = [
     "check_writable",
     "is_path",
+    "read_bytes",
     "read_csv",
     "read_json",
+    "read_text",
     "read_toml",
     "shipped_folder",
     "validate",
+    "write_bytes",
     "write_text",
 ]
 
@@ -40,24 +44,77 @@ def shipped_folder(name: str) -> Path:
     return installed if installed.is_dir() else package.parent / name
 
 
-def _read(path: Path) -> str:
+MOST_BYTES = 64 * 2**20
+"""Of a file that is read: far over any real one, well under a machine's memory."""
+
+
+def _opened(path: Path, flags: int) -> int:
+    """A descriptor of the file; opening a pipe that has no other end doesn't wait for one."""
+    no_wait = getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags | no_wait | getattr(os, "O_BINARY", 0))
+    if no_wait:
+        os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """A file's bytes. A pipe (`/dev/stdin`, `<(command)`) is read to its end; one that nobody writes is empty.
+
+    Raises:
+        FileFormatError: the file can't be read, or is larger than `most` bytes.
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        with open(_opened(path, os.O_RDONLY), "rb") as stream:
+            data = stream.read(most + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        reason = getattr(error, "strerror", None) or "not a usable path"
         raise FileFormatError(f"{path}: can't be read: {reason}") from None
+    if len(data) > most:
+        raise FileFormatError(f"{path}: can't be read: it has over {most:,} bytes; allowed: fewer")
+    return data
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file's text, without the byte order mark that spreadsheets and Windows begin it with.
+
+    Raises:
+        FileFormatError: the file can't be read, or is no UTF-8 text.
+    """
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path}: can't be read: not UTF-8 text at byte {error.start}") from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file's tables.
+    """A TOML file's tables; all text in them can be printed on a terminal.
 
     Raises:
-        FileFormatError: the file can't be read or parsed.
+        FileFormatError: the file can't be read or parsed, or a text holds a character that doesn't print.
     """
     try:
-        return tomllib.loads(_read(path))
+        tables = tomllib.loads(read_text(path))
+        _check_printable(path, tables)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path}: not valid TOML: {error}") from None
+    return tables
+
+
+def _check_printable(path: Path, value: Any, *fields: str) -> None:
+    """Keys and values reach the terminal, where ESC and its like would be commands."""
+    if isinstance(value, str) and not "".join(value.split()).isprintable():
+        allowed = "text without control characters"
+        raise FileFormatError(f"{path}: field {'.'.join(fields)} is {shown(value)}; allowed: {allowed}")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not key.isprintable():
+                raise FileFormatError(
+                    f"{path}: field {'.'.join((*fields, shown(key)))}: its name has characters that don't print"
+                )
+            _check_printable(path, inner, *fields, key)
+    if isinstance(value, list):
+        for number, inner in enumerate(value):
+            _check_printable(path, inner, *fields, str(number))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -67,12 +124,20 @@ def read_json(path: Path) -> dict[str, Any]:
         FileFormatError: the file can't be read or parsed, or holds something else than an object.
     """
     try:
-        data = json.loads(_read(path))
+        data = json.loads(read_text(path), object_pairs_hook=_no_doubles)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise FileFormatError(f"{path}: holds a {type(data).__name__}; allowed: an object with named fields")
     return data
+
+
+def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys stand once: JSON leaves open which of two counts."""
+    if len(table := dict(pairs)) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"field {next(k for k in keys if keys.count(k) > 1)} stands twice in one object")
+    return table
 
 
 def read_csv(path: Path) -> list[list[str]]:
@@ -84,8 +149,7 @@ def read_csv(path: Path) -> list[list[str]]:
     import csv
 
     try:
-        # Spreadsheets begin UTF-8 files with a byte order mark.
-        return list(csv.reader(io.StringIO(_read(path).removeprefix("\ufeff"), newline=""), strict=True))
+        return list(csv.reader(io.StringIO(read_text(path), newline=""), strict=True))
     except csv.Error as error:
         raise FileFormatError(f"{path}: not valid CSV: {error}") from None
 
@@ -114,12 +178,7 @@ def validate(kind: type[M], data: Any, path: Path | str) -> M:
         raise FileFormatError(f"{path}: unknown field {where}; {hint}")
     if fault["type"] == "missing":
         raise FileFormatError(f"{path}: field {where} is missing")
-    try:
-        shown = repr(fault["input"])
-    except ValueError:  # Python refuses to print integers of thousands of digits
-        shown = "a huge number"
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    raise FileFormatError(f"{path}: field {where} is {shown}; allowed: {fault['msg']}")
+    raise FileFormatError(f"{path}: field {where} is {shown(fault['input'])}; allowed: {fault['msg']}")
 
 
 def _siblings(kind: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
@@ -138,24 +197,41 @@ def _siblings(kind: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file or nothing: to a neighbour first, then renamed over.
+    """`write_bytes` of UTF-8 text."""
+    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing: to a neighbour first, then renamed over. A link's target is written, not the link;
+    a device or pipe such as `/dev/stdout` is written as it is.
 
     Raises:
         OutputError: the path can't be written.
     """
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with open(_opened(path, os.O_WRONLY), "wb") as stream:  # renaming over a device would replace it
+                stream.write(data)
+        else:
+            _replace(Path(os.path.realpath(path)), data)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a usable path"
+        raise OutputError(f"{path}: can't be written: {reason}") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
     import tempfile
 
-    temporary: Path | None = None
-    try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as stream:
-            temporary = Path(stream.name)
-            stream.write(text)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        if temporary is not None:
+    with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".", delete=False) as stream:
+        temporary = Path(stream.name)
+        try:
+            stream.write(data)
+            stream.close()
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except BaseException:
             temporary.unlink(missing_ok=True)
-        raise OutputError(f"{path}: can't be written: {error.strerror}") from None
+            raise
 
 
 def check_writable(path: Path) -> None:
@@ -164,8 +240,6 @@ def check_writable(path: Path) -> None:
     Raises:
         OutputError: no such folder, a folder in the file's place, or no permission.
     """
-    import os
-
     if path.is_dir():
         raise OutputError(f"{path}: can't be written: it is a folder")
     if not path.parent.is_dir():

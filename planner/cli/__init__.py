@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from contextlib import suppress
 
 import typer
 
@@ -24,7 +27,7 @@ from planner.cli import (
     train,
     validate,
 )
-from planner.errors import PlannerError
+from planner.errors import PlannerError, one_line
 
 __all__ = ["app", "main"]
 
@@ -56,26 +59,44 @@ app.command("calibrate")(calibrate.command)
 
 
 def main() -> None:
-    """Run the command line; a fault of the user is one line on stderr and exit code 2."""
+    """Run the command line; a fault of the user or of the system is one line on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack a name's letters
     try:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:  # typer may take the interrupt itself
             print("planner: interrupted", file=sys.stderr)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a full disk can still be said
     except PlannerError as error:
-        print(f"planner: {error}", file=sys.stderr)
-        code = 2
+        code = _fault(str(error))
     except (KeyboardInterrupt, typer.Abort):
         print("planner: interrupted", file=sys.stderr)
         code = INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
+        _drop_output()
         code = 0
+    except OSError as error:
+        _drop_output()
+        code = _fault(f"{error.filename or 'standard output'}: can't be read or written: {error.strerror or error}")
+    except MemoryError as error:
+        code = _fault(f"out of memory{f' ({error})' if str(error) else ''}; ask for less at once")
     except Exception as error:
         # Usage errors of the option parser (typer carries its own copy, so there is no class to name).
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        if text := " ".join(message().split()):
-            print(f"planner: {text} (planner COMMAND --help)", file=sys.stderr)
-        code = 2
+        code = _fault(f"{text} (planner COMMAND --help)") if (text := message().strip()) else 2
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fault(message: str) -> int:
+    print(f"planner: {one_line(message)}", file=sys.stderr)
+    return 2
+
+
+def _drop_output() -> None:
+    """Nobody reads what is left in standard output's buffer; Python would try to write it once more at its end."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

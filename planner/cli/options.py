@@ -73,12 +73,15 @@ def print_json(record: dict[str, Any]) -> None:
 
 
 def print_view(*views: Any) -> None:
-    """Views on stdout: colour on a terminal only, at most 100 columns wide there, never folded in a pipe."""
+    """Views on stdout: colour on a terminal only, at most 100 columns wide there, never folded in a pipe.
+
+    Text is shown as it is: a name from a file may hold what rich would take for markup.
+    """
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=120)
+        console = Console(highlight=False, markup=False, emoji=False, width=120)
     for view in views:
         console.print(view)
 

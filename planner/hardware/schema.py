@@ -39,6 +39,12 @@ def _said(text: str) -> str:
     return text
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise _refuse("characters that print")
+    return text
+
+
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Text = Annotated[StrictStr, Field(min_length=3), AfterValidator(_said)]
 
@@ -85,7 +91,7 @@ Tflops = Annotated[Figure, _between(1e-4, 1e5)]
 GbytePerS = Annotated[Figure, _between(1e-3, 1e5)]
 ParameterBytes = Annotated[Figure, _between(0, 16)]
 Tile = Annotated[Figure, _between(1, 1024), AfterValidator(_whole)]
-Name = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+Name = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 Count = Annotated[Figure, _between(1, 1e7), AfterValidator(_whole)]
 
 

@@ -6,17 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError
+from planner.errors import FileFormatError, shown
 from planner.files import read_json
 from planner.models.description import from_description
 from planner.models.transformer import LARGEST, Transformer
 
 __all__ = ["MODEL_TYPES", "from_config"]
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class Config:
@@ -27,7 +22,7 @@ class Config:
 
     def fault(self, key: str, allowed: str) -> FileFormatError:
         """The error for a field that is missing or has a value that isn't allowed."""
-        state = f"is {_shown(self.data[key])}" if key in self.data else "is missing"
+        state = f"is {shown(self.data[key])}" if key in self.data else "is missing"
         return FileFormatError(f"{self.path}: field {key} {state}; allowed: {allowed}")
 
     def size(self, key: str, default: int | None = None, *, least: int = 1, absent: int | None = None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, shown
 
 __all__ = ["FAMILIES", "Transformer", "check", "from_shape", "stack", "with_seq_len"]
 
@@ -69,6 +69,7 @@ FLAGS = (
     "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "embedding_norm",
 )  # fmt: skip
 LARGEST = 10**9
+LONGEST_NAME = 200
 MOST_PARAMS = 10**18
 
 
@@ -79,11 +80,13 @@ def check(model: Transformer) -> Transformer:
         InputError: a size is not a whole number in range, or sizes contradict each other; names the field.
     """
     m, who = model, f"model {model.name}"
+    if not isinstance(m.name, str) or not m.name.isprintable() or not 1 <= len(m.name) <= LONGEST_NAME:
+        raise InputError(f"model's name is {shown(m.name)}; allowed: 1 to {LONGEST_NAME} characters that print")
     for name in POSITIVE + NOT_NEGATIVE:
         value = getattr(m, name)
         least = 1 if name in POSITIVE else 0
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-            raise InputError(f"{who}: {name} is {value!r}; allowed: a whole number from {least} to 1e9")
+            raise InputError(f"{who}: {name} is {shown(value)}; allowed: a whole number from {least} to 1e9")
     for name in FLAGS:
         if not isinstance(getattr(m, name), bool):
             raise InputError(f"{who}: {name} is {getattr(m, name)!r}; allowed: true or false")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from planner.files import check_writable
+from planner.files import check_writable, write_bytes
 from planner.schedules.operations import KINDS
 from planner.simulation.timeline import Timeline
 
@@ -62,8 +63,10 @@ def plot_timeline(timeline: Timeline, path: Path, title: str, unit: str = "") ->
         handles=[Patch(color=COLOURS[k], label=f"{k}  {NAMES[k]}") for k in kinds],
         loc="outside lower center", ncols=len(kinds), frameon=False, fontsize=9,
     )  # fmt: skip
-    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    kind, drawn = path.suffix[1:], io.BytesIO()
+    figure.savefig(drawn, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     plt.close(figure)
+    write_bytes(path, drawn.getvalue())
 
 
 def _label(axes: Any, timeline: Timeline, wide: float) -> None:

@@ -30,9 +30,11 @@ def load_text(path: Path | None) -> Any:
     """
     if path is not None:
         try:
+            if not path.is_file():
+                raise InputError(f"{path}: can't be read: not a file")
             return np.frombuffer(path.read_bytes(), dtype=np.uint8)
-        except OSError as error:
-            raise InputError(f"{path}: can't be read: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: can't be read: {getattr(error, 'strerror', error)}") from None
     parts: list[bytes] = []
     for source in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         parts.append(source.read_bytes())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError
+from planner.errors import FileFormatError, shown
+from planner.files import read_text
 
 __all__ = ["COLUMNS", "Run", "read_runs"]
 
@@ -24,6 +26,7 @@ REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
 FLAG = ("sequence_parallel", "fused_norm")
 COLUMNS = TEXT + WHOLE + REAL + FLAG
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
+LONGEST_TEXT = 1_000
 CHOICES = {"outcome": ("ok", "oom"), "step_time_kind": ("", "measured", "derived")}
 
 
@@ -55,23 +58,28 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
     text = text.strip()
     if column in CHOICES and text not in CHOICES[column]:
         allowed = ", ".join(c or "empty" for c in CHOICES[column])
-        raise FileFormatError(f"{path}: line {line}: column {column} is {text!r}; allowed: {allowed}")
+        raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; allowed: {allowed}")
     if not text:
         if column in NEEDED:
             raise FileFormatError(f"{path}: line {line}: column {column} is empty; a value is needed")
         return None
     if column in TEXT:
+        if not text.isprintable() or len(text) > LONGEST_TEXT:
+            fault = f"allowed: up to {LONGEST_TEXT} characters that print"
+            raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; {fault}")
         return text
     if column in FLAG:
         if text.lower() not in ("true", "false"):
-            raise FileFormatError(f"{path}: line {line}: column {column} is {text!r}; allowed: true or false")
+            raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; allowed: true or false")
         return text.lower() == "true"
     try:
         return _number(text, column)
     except ValueError:
         kind = "a whole number" if column in WHOLE else "a number"
         least = "from 0" if column == "zero" else "above 0"
-        raise FileFormatError(f"{path}: line {line}: column {column} is {text!r}; allowed: {kind} {least}") from None
+        raise FileFormatError(
+            f"{path}: line {line}: column {column} is {shown(text)}; allowed: {kind} {least}"
+        ) from None
 
 
 def read_runs(path: Path) -> list[Run]:
@@ -80,25 +88,28 @@ def read_runs(path: Path) -> list[Run]:
     Raises:
         FileFormatError: the file can't be read, a column is missing or unknown, a cell is of the wrong type.
     """
+    reader = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.reader(stream)
-            header = [name.strip() for name in next(reader, [])]
-            missing = [c for c in COLUMNS if c not in header]
-            if missing:
-                raise FileFormatError(f"{path}: line 1: missing column {missing[0]}; needed: {', '.join(COLUMNS)}")
-            wrong = [c for c in header if c not in COLUMNS or header.count(c) > 1]
-            if wrong:
-                raise FileFormatError(f"{path}: line 1: column {wrong[0]!r} is unknown or stands twice")
-            runs = []
-            for row in reader:
-                if not any(cell.strip() for cell in row):
-                    continue
-                line = reader.line_num
-                if len(row) != len(header):
-                    raise FileFormatError(f"{path}: line {line}: {len(row)} cells; allowed: {len(header)}")
-                pairs = zip(header, row, strict=True)
-                runs.append(Run(path=path, line=line, cells={c: _cell(path, line, c, t) for c, t in pairs}))
-            return runs
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FileFormatError(f"{path}: can't be read as CSV: {getattr(error, 'strerror', None) or error}") from None
+        return _runs(path, reader)
+    except csv.Error as error:
+        raise FileFormatError(f"{path}: line {reader.line_num}: not valid CSV: {error}") from None
+
+
+def _runs(path: Path, reader: Any) -> list[Run]:
+    header = [name.strip() for name in next(reader, [])]
+    missing = [c for c in COLUMNS if c not in header]
+    if missing:
+        raise FileFormatError(f"{path}: line 1: missing column {missing[0]}; needed: {', '.join(COLUMNS)}")
+    wrong = [c for c in header if c not in COLUMNS or header.count(c) > 1]
+    if wrong:
+        raise FileFormatError(f"{path}: line 1: column {shown(wrong[0])} is unknown or stands twice")
+    runs = []
+    for row in reader:
+        if not any(cell.strip() for cell in row):
+            continue
+        line = reader.line_num
+        if len(row) != len(header):
+            raise FileFormatError(f"{path}: line {line}: {len(row)} cells; allowed: {len(header)}")
+        pairs = zip(header, row, strict=True)
+        runs.append(Run(path=path, line=line, cells={c: _cell(path, line, c, t) for c, t in pairs}))
+    return runs
