@@ -1,3 +1,93 @@
-"""planner: which parallel layout, how long, what limits it, and how accurate the answer is."""
+"""planner: which parallel layout, how long, what limits it, and how accurate the answer is.
+
+    from planner import Cluster, Model, recommend
+
+    plan = recommend(Model("llama-13b"), Cluster("dgx-a100-80gb"), gpus=64, batch=2048)
+    plan.best.step_time_s
+
+The names in `__all__` stay; docs/python-api.md describes them. They are loaded when asked for, so that importing
+the package, and `planner --help`, load nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.api import Cluster, LayoutEstimate, Model, Plan, Simulation, estimate, recommend, simulate
+    from planner.errors import (
+        ExecutionError,
+        FileFormatError,
+        InputError,
+        LayoutError,
+        MissingPackageError,
+        OutputError,
+        PlannerError,
+        ScheduleError,
+        UnknownNameError,
+    )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Cluster",
+    "ExecutionError",
+    "FileFormatError",
+    "InputError",
+    "LayoutError",
+    "LayoutEstimate",
+    "MissingPackageError",
+    "Model",
+    "OutputError",
+    "Plan",
+    "PlannerError",
+    "ScheduleError",
+    "Simulation",
+    "UnknownNameError",
+    "__version__",
+    "estimate",
+    "recommend",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'planner' has no attribute {name!r}")
+    from planner import errors
+
+    value = getattr(errors, name, None)
+    if value is None:
+        from planner import api
+
+        value = getattr(api, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """The package, in which `estimate` is the function of the API.
+
+    Importing the module `planner.estimate` would set the attribute to that module; here it stays the function.
+    `from planner.estimate import ...` finds the module as ever.
+    """
+
+    @property
+    def estimate(self) -> Any:
+        """`planner.api.estimate`."""
+        from planner.api import estimate
+
+        return estimate
+
+    @estimate.setter
+    def estimate(self, module: ModuleType) -> None:
+        """Nothing: the module is found through `sys.modules`."""
+
+
+sys.modules[__name__].__class__ = _Package

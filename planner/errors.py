@@ -7,6 +7,7 @@ PlannerError
 │   ├── LayoutError       a layout that breaks a rule of parallelism
 │   └── ScheduleError     an order of operations that is incomplete, doubled or can't run to its end
 ├── OutputError           a path that can't be written
+├── MissingPackageError   an extra that isn't installed, with the pip command for it
 └── ExecutionError        training that can't go on: a dead rank, ranks that wait for each other, a NaN loss
 """
 
@@ -18,6 +19,7 @@ __all__ = [
     "FileFormatError",
     "InputError",
     "LayoutError",
+    "MissingPackageError",
     "OutputError",
     "PlannerError",
     "ScheduleError",
@@ -83,6 +85,10 @@ class ScheduleError(InputError):
 
 class OutputError(PlannerError):
     """A path that can't be written."""
+
+
+class MissingPackageError(PlannerError):
+    """A package of an extra that isn't installed."""
 
 
 class ExecutionError(PlannerError):

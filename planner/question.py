@@ -16,7 +16,7 @@ from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule
 from planner.search import Fixed, default_attention, default_precision
 
-__all__ = ["LARGEST", "Question", "numerics", "one_layout", "question", "what_is_fixed", "whole"]
+__all__ = ["LARGEST", "Question", "numerics", "one_layout", "question", "what_is_fixed", "whole", "word"]
 
 LARGEST = 10_000_000
 
@@ -61,13 +61,13 @@ def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> 
         InputError: a precision that the accelerator lacks.
         UnknownNameError: no such precision or kernel.
     """
-    number = default_precision(cluster) if precision is None else choice(Precision, _word("precision", precision))
+    number = default_precision(cluster) if precision is None else choice(Precision, word("precision", precision))
     if number.name.lower() not in cluster.accelerator.peak_flops:
         known = ", ".join(cluster.accelerator.peak_flops)
         raise InputError(f"precision is {number.name.lower()}; {cluster.accelerator.name} has: {known}")
     if attention is None:
         return number, default_attention(cluster)
-    return number, choice(Attention, _word("attention", attention))
+    return number, choice(Attention, word("attention", attention))
 
 
 def one_layout(
@@ -115,10 +115,10 @@ def one_layout(
         default = "seq1f1b-interleaved" if virtual_stages > 1 else "seq1f1b"
     return Layouts.of(
         **numbers, **flags,
-        schedule=get_schedule(default if schedule is None else _word("schedule", schedule)).name,
+        schedule=get_schedule(default if schedule is None else word("schedule", schedule)).name,
         zero=whole("zero", zero, least=0, most=3),
-        recompute=choice(Recompute, _word("recompute", recompute)),
-        layer_split=choice(Split, _word("layer_split", layer_split)),
+        recompute=choice(Recompute, word("recompute", recompute)),
+        layer_split=choice(Split, word("layer_split", layer_split)),
         precision=number, attention=kernel,
     )  # fmt: skip
 
@@ -151,7 +151,7 @@ def what_is_fixed(
         return tuple(whole(name, v, least=0) for v in _several(values)) or None
 
     def words(name: str, values: Any) -> list[str]:
-        return [_word(name, v) for v in _several(values)]
+        return [word(name, v) for v in _several(values)]
 
     for name, value in (("allow_offload", allow_offload), ("allow_async", allow_async)):
         _flag(name, value)
@@ -194,7 +194,12 @@ def _several(values: Any) -> Iterable[Any]:
     return values if isinstance(values, (list, tuple, set, frozenset, range)) else (values,)
 
 
-def _word(name: str, value: Any) -> str:
+def word(name: str, value: Any) -> str:
+    """A name as text, such as "1f1b".
+
+    Raises:
+        InputError: it is something else; names the field.
+    """
     if not isinstance(value, str):
         raise InputError(f"{name} is {value!r}; allowed: a name in quotes")
     return value

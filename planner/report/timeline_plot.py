@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from planner.files import check_writable, write_bytes
 from planner.schedules.operations import KINDS
 from planner.simulation.timeline import Timeline
 
-__all__ = ["plot_timeline"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_timeline", "timeline_svg"]
 
 # Colours that differ in lightness too, so that they can be told apart in grey and by colour-blind readers.
 COLOURS = {"F": "#9ecae1", "B": "#31a354", "I": "#74c476", "W": "#fed976"}
@@ -29,17 +32,35 @@ def plot_timeline(timeline: Timeline, path: Path, title: str, unit: str = "") ->
         OutputError: the path can't be written.
     """
     check_writable(path)
+    write_bytes(path, _drawn(timeline, path.suffix.removeprefix("."), title, unit))
+
+
+def timeline_svg(timeline: Timeline, title: str, unit: str = "") -> str:
+    """The picture as an SVG element, to stand in a page."""
+    text = _drawn(timeline, "svg", title, unit).decode()
+    return text[text.index("<svg") :]
+
+
+def _drawn(timeline: Timeline, kind: str, title: str, unit: str) -> bytes:
     import matplotlib as mpl
 
-    mpl.use("agg")
+    out = io.BytesIO()
     # Text stays text, and no date or random names: the same timeline gives the same file.
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "planner"})
-    import matplotlib.pyplot as plt
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "planner"}):
+        figure = _figure(timeline, title, unit)
+        figure.savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return out.getvalue()
+
+
+def _figure(timeline: Timeline, title: str, unit: str) -> Figure:
+    """The picture, of no window and no global state: a notebook's own plots stay as they are."""
+    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     order, whole = timeline.order, float(timeline.end_s.max())
     wide = min(max(8.0, len(order) / order.ranks * 0.35), 40.0)
-    figure, axes = plt.subplots(figsize=(wide, 1.4 + 0.45 * order.ranks), layout="constrained")
+    figure = Figure(figsize=(wide, 1.4 + 0.45 * order.ranks), layout="constrained")
+    axes = figure.subplots()
     kinds = [k for k in KINDS if np.any(order.kind == KINDS.index(k))]
     # Two fused operations share their time: one above, one below.
     second = np.roll(order.fused, 1)
@@ -63,10 +84,7 @@ def plot_timeline(timeline: Timeline, path: Path, title: str, unit: str = "") ->
         handles=[Patch(color=COLOURS[k], label=f"{k}  {NAMES[k]}") for k in kinds],
         loc="outside lower center", ncols=len(kinds), frameon=False, fontsize=9,
     )  # fmt: skip
-    kind, drawn = path.suffix[1:], io.BytesIO()
-    figure.savefig(drawn, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    plt.close(figure)
-    write_bytes(path, drawn.getvalue())
+    return figure
 
 
 def _label(axes: Any, timeline: Timeline, wide: float) -> None:

@@ -1,0 +1,173 @@
+"""What one asks about: a model and a cluster, by name, by file, or by shape."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from planner import hardware, models
+from planner.errors import InputError
+from planner.models import Transformer
+from planner.question import Question, question
+from planner.report import notebook, records
+from planner.units import GBIT, GIB
+
+__all__ = ["Cluster", "Model", "asked"]
+
+
+def _name(kind: str, value: Any) -> str:
+    """A name, or a path as text."""
+    if isinstance(value, (str, os.PathLike)):
+        return str(os.fspath(value))
+    raise InputError(f"{kind} is {value!r}; allowed: a name, or the path of a file")
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Model:
+    """A transformer by name: a preset (`planner models` lists them), a Hugging Face config.json or a TOML file.
+
+    seq_len: tokens a sequence, instead of the model's own.
+
+    Attributes:
+        transformer: the shape that the cost models read.
+
+    Raises:
+        UnknownNameError: no preset of that name; the message has the nearest.
+        FileFormatError: a file that can't be read, parsed or validated.
+        InputError: a sequence length out of range.
+    """
+
+    transformer: Transformer
+
+    def __init__(self, name: str | os.PathLike[str], *, seq_len: int | None = None) -> None:
+        shape = models.load_model(_name("model", name))
+        object.__setattr__(self, "transformer", shape if seq_len is None else models.with_seq_len(shape, seq_len))
+
+    @staticmethod
+    def of_shape(
+        *,
+        family: str,
+        layers: int,
+        hidden: int,
+        ffn: int,
+        heads: int,
+        vocab: int,
+        seq_len: int,
+        kv_heads: int | None = None,
+        experts: int = 0,
+        top_k: int = 0,
+        name: str = "",
+    ) -> Model:
+        """A model of one's own by sizes; its family (gpt, llama, nemotron or moe) decides norms, gating and positions.
+
+        Raises:
+            InputError: an unknown family, or an impossible shape; names the field.
+        """
+        sizes = {"layers": layers, "hidden": hidden, "ffn": ffn, "heads": heads, "vocab": vocab, "seq_len": seq_len}
+        for field, value in {**sizes, "kv_heads": heads if kv_heads is None else kv_heads}.items():
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InputError(f"{field} is {value!r}; allowed: a whole number")
+        model = object.__new__(Model)
+        shape = models.from_shape(
+            family=family, kv_heads=heads if kv_heads is None else kv_heads, experts=experts, top_k=top_k, name=name,
+            **sizes,
+        )  # fmt: skip
+        object.__setattr__(model, "transformer", shape)
+        return model
+
+    @property
+    def name(self) -> str:
+        """The preset's or the file's name."""
+        return str(self.transformer.name)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, embedding and head included."""
+        return int(models.counts.total_params(self.transformer))
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token uses: fewer than all in a mixture of experts."""
+        return int(models.counts.active_params(self.transformer))
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens a sequence."""
+        return int(self.transformer.seq_len)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The shape and its parameter counts, as `planner models NAME --json` prints them."""
+        return records.model_record(self.transformer)
+
+    def __repr__(self) -> str:
+        t = self.transformer
+        return (
+            f"Model {t.name}: {self.parameters / 1e9:.3g}B parameters, {t.num_layers} layers, hidden {t.hidden}, "
+            f"{t.num_heads} heads, vocabulary {t.vocab:,}, {t.seq_len:,} tokens"
+        )
+
+    def _repr_html_(self) -> str:
+        return notebook.sentence(repr(self))
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Cluster:
+    """Accelerators and the links between them: a profile (`planner clusters` lists them) or a TOML file.
+
+    network: another network between the nodes, by name (such as "ethernet-25g") or TOML file.
+
+    Attributes:
+        profile: every figure, with its source.
+
+    Raises:
+        UnknownNameError: no such cluster or network; the message has the nearest.
+        FileFormatError: a file that can't be read, parsed or validated.
+    """
+
+    profile: hardware.Cluster
+
+    def __init__(self, name: str | os.PathLike[str], *, network: str | None = None) -> None:
+        link = None if network is None else _name("network", network)
+        object.__setattr__(self, "profile", hardware.load_cluster(_name("cluster", name), network=link))
+
+    @property
+    def name(self) -> str:
+        """The profile's name, with its network where that was replaced."""
+        return self.profile.name
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Accelerators that share the fast link."""
+        return self.profile.gpus_per_node
+
+    @property
+    def memory_gib(self) -> float:
+        """Memory of one accelerator."""
+        return self.profile.accelerator.memory_bytes / GIB
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every figure with its source, as `planner clusters NAME --json` prints them."""
+        from dataclasses import asdict
+
+        return asdict(self.profile)
+
+    def __repr__(self) -> str:
+        c = self.profile
+        nic = c.network.bandwidth_bytes_per_s / GBIT
+        return (
+            f"Cluster {c.name}: nodes of {c.gpus_per_node} {c.accelerator.name} ({self.memory_gib:.0f} GiB) over "
+            f"{c.node_link.name}, {c.nics_per_node} x {nic:g} Gb/s {c.network.kind} between them"
+        )
+
+    def _repr_html_(self) -> str:
+        return notebook.sentence(repr(self))
+
+
+def asked(
+    model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], framework: str | None
+) -> Question:
+    """The question; a name stands for the model or cluster that it names. Raises as `Model` and `Cluster`."""
+    m = model if isinstance(model, Model) else Model(model)
+    c = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
+    return question(m.transformer, c.profile, framework=None if framework is None else _name("framework", framework))

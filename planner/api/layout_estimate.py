@@ -1,0 +1,183 @@
+"""One layout with what it costs: what `estimate` returns and what a plan is made of."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from planner.api.frames import frame
+from planner.api.inputs import Cluster, Model, asked
+from planner.estimate import Estimate
+from planner.estimate import estimate as estimate_layouts
+from planner.legality import check_legal
+from planner.question import Question, one_layout
+from planner.report import notebook, records, tables
+from planner.report.columns import layout_columns
+from planner.report.plain_text import plain_text
+
+if TYPE_CHECKING:
+    import pandas
+
+    from planner.api.simulated import Simulation
+
+__all__ = ["LayoutEstimate", "estimate"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class LayoutEstimate:
+    """One layout: seconds and bytes of a step, with what they are made of.
+
+    Prints as `planner estimate` does; in a notebook, as tables.
+
+    Attributes:
+        question: model, cluster and framework.
+        table: the estimates that this one is of, arrays over layouts.
+        row: its place there.
+    """
+
+    question: Question
+    table: Estimate
+    row: int
+
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        return records.estimate_record(self.table, self.row, self.question.cluster)
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The choices by name: dp, tp, pp, micro_batch, schedule and the rest."""
+        return dict(self._record["layout"])
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators that it uses."""
+        return int(self._record["gpus"])
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches per step and replica."""
+        return int(self._record["micro_batches"])
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of an optimizer step."""
+        return float(self._record["step_time_s"])
+
+    @property
+    def tokens_per_s_per_gpu(self) -> float:
+        """Throughput."""
+        return float(self._record["tokens_per_s_per_gpu"])
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP (6N + 12 L H Q T a token, Chowdhery et al. 2022) over peak, 0 to 1."""
+        return float(self._record["mfu"])
+
+    @property
+    def memory_gib(self) -> float:
+        """Peak of the fullest rank."""
+        return float(self._record["memory_gib"])
+
+    @property
+    def fits(self) -> bool:
+        """Whether that is within the accelerator's memory."""
+        return bool(self._record["fits"])
+
+    @property
+    def time_parts_s(self) -> dict[str, float]:
+        """The step by cause, seconds that add up to it."""
+        return dict(self._record["time_s"])
+
+    @property
+    def memory_parts_gib(self) -> dict[str, float]:
+        """The peak by content."""
+        return dict(self._record["memory_parts_gib"])
+
+    @property
+    def cost_usd_per_step(self) -> float | None:
+        """Money a step, where the cluster's profile has a price."""
+        cost = self._record["cost_usd_per_step"]
+        return None if cost is None else float(cost)
+
+    def simulate(self) -> Simulation:
+        """The exact timeline of this layout's step. Raises as `planner.simulate`."""
+        from planner.api.simulated import simulate_layouts
+
+        return simulate_layouts(self.question, self.table.layouts.take(slice(self.row, self.row + 1)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `planner estimate --json` prints; docs/json.md has the keys."""
+        q = self.question
+        given = records.question_record(q.model, q.cluster, q.framework, self.gpus)
+        return given | {"global_batch": self.layout["global_batch"]} | self._record
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row: choices, seconds, GiB, and the parts of both. Raises MissingPackageError without pandas."""
+        return frame(layout_columns(self.table, [self.row]))
+
+    def _title(self) -> str:
+        q = self.question
+        return tables.question_title(q.model, q.cluster, self.gpus, self.layout["global_batch"])
+
+    def __repr__(self) -> str:
+        return plain_text(self._title(), "", tables.estimate_view(self.table, self.row, self.question.cluster))
+
+    def _repr_html_(self) -> str:
+        return notebook.estimate_html(self._title(), self.to_dict())
+
+
+def estimate(
+    model: Model | str | os.PathLike[str],
+    cluster: Cluster | str | os.PathLike[str],
+    *,
+    batch: int,
+    dp: int = 1,
+    tp: int = 1,
+    pp: int = 1,
+    cp: int = 1,
+    ep: int = 1,
+    micro_batch: int = 1,
+    virtual_stages: int = 1,
+    sequence_slices: int = 1,
+    schedule: str | None = None,
+    zero: int = 1,
+    recompute: str = "none",
+    layer_split: str = "even",
+    sequence_parallel: bool = False,
+    fused_norm: bool = True,
+    offload_optimizer: bool = False,
+    framework: str | None = None,
+    precision: str | None = None,
+    attention: str | None = None,
+) -> LayoutEstimate:
+    """Seconds and bytes of one layout's step, with what they are made of.
+
+    batch: sequences per optimizer step. dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert
+    parallelism; it runs on dp * tp * pp * cp accelerators. micro_batch: sequences a micro-batch.
+    virtual_stages: model chunks a pipeline rank. sequence_slices: slices of a sequence, for seq1f1b and its like.
+    schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with slices. zero: ZeRO stage, 0 to 3.
+    recompute: none, selective or full. layer_split: even, or balanced by cost.
+    framework, precision, attention: None is what is usual on the cluster.
+
+    Raises:
+        InputError: a value out of range, or of the wrong kind; names the field.
+        UnknownNameError: no such model, cluster, framework, schedule, recompute mode, split, precision or kernel.
+        FileFormatError: a file that can't be read, parsed or validated.
+        LayoutError: a layout that breaks a rule of parallelism.
+    """
+    q = asked(model, cluster, framework)
+    layouts = one_layout(
+        q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, micro_batch=micro_batch,
+        virtual_stages=virtual_stages, sequence_slices=sequence_slices, schedule=schedule, zero=zero,
+        recompute=recompute, layer_split=layer_split, precision=precision, attention=attention,
+        sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,
+    )  # fmt: skip
+    check_legal(q.model, q.cluster, layouts)
+    return LayoutEstimate(q, estimate_layouts(q.model, q.cluster, q.framework, layouts), 0)

@@ -1,0 +1,195 @@
+"""The layouts to run, best first: what `recommend` returns."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
+
+from planner.api.frames import frame
+from planner.api.inputs import Cluster, Model, asked
+from planner.api.layout_estimate import LayoutEstimate
+from planner.errors import LayoutError
+from planner.question import Question, numerics, what_is_fixed, whole, word
+from planner.report import notebook, records, tables
+from planner.report.columns import layout_columns
+from planner.report.plain_text import plain_text
+from planner.search import Recommendation
+from planner.search import recommend as search
+from planner.units import GIB
+from planner.validation import accuracy_sentence
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Plan", "recommend"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Plan(Sequence[LayoutEstimate]):
+    """A sequence of the best layouts, best first; empty where nothing fits in memory.
+
+    Prints as `planner recommend` does; in a notebook, as tables.
+
+    Attributes:
+        question: model, cluster and framework.
+        gpus: accelerators to use.
+        batch: sequences per optimizer step.
+        found: the search's whole table, with indices into it.
+    """
+
+    question: Question
+    gpus: int
+    batch: int
+    found: Recommendation
+
+    def _at(self, row: Any) -> LayoutEstimate:
+        return LayoutEstimate(self.question, self.found.estimate, int(row))
+
+    @property
+    def best(self) -> LayoutEstimate:
+        """The layout to run.
+
+        Raises:
+            LayoutError: nothing fits in memory; says what the nearest miss needs.
+        """
+        if len(self):
+            return self._at(self.found.best[0])
+        miss = self.nearest_miss
+        assert miss is not None  # what does not fit misses
+        raise LayoutError(
+            f"no layout of {self.question.model.name} on gpus {self.gpus} fits in "
+            f"{self.question.cluster.accelerator.memory_bytes / GIB:.4g} GiB; the nearest miss needs "
+            f"{miss.memory_gib:.4g}: use more GPUs, allow_offload=True, or more memory"
+        )
+
+    @property
+    def front(self) -> tuple[LayoutEstimate, ...]:
+        """The fastest layout for each amount of memory, fastest first."""
+        return tuple(self._at(i) for i in self.found.front)
+
+    @property
+    def nearest_miss(self) -> LayoutEstimate | None:
+        """The layout over memory that exceeds it least, None where all fit."""
+        return None if self.found.nearest_miss is None else self._at(self.found.nearest_miss)
+
+    @property
+    def searched(self) -> int:
+        """Legal layouts that were estimated."""
+        return self.found.legal
+
+    @property
+    def fitting(self) -> int:
+        """Those that fit in memory."""
+        return self.found.fitting
+
+    @cached_property
+    def accuracy(self) -> str:
+        """How far predictions have been from measured runs on such GPUs, in one sentence."""
+        return accuracy_sentence(self.question.cluster.accelerator.efficiency.name)
+
+    def __len__(self) -> int:
+        return len(self.found.best)
+
+    @overload
+    def __getitem__(self, index: int) -> LayoutEstimate: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LayoutEstimate]: ...
+    def __getitem__(self, index: int | slice) -> LayoutEstimate | Sequence[LayoutEstimate]:
+        if isinstance(index, slice):
+            return [self._at(i) for i in self.found.best[index]]
+        return self._at(self.found.best[index])
+
+    def __iter__(self) -> Iterator[LayoutEstimate]:
+        return (self._at(i) for i in self.found.best)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `planner recommend --json` prints; docs/json.md has the keys."""
+        q = self.question
+        given = records.question_record(q.model, q.cluster, q.framework, self.gpus) | {"global_batch": self.batch}
+        return given | records.recommendation_record(self.found, q.cluster) | {"accuracy": self.accuracy}
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON: a plan for `planner train` and the other commands that read one."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
+        """A row a layout, best first; with `everything`, all that were searched, in the search's order.
+
+        Raises:
+            MissingPackageError: pandas is not installed.
+        """
+        rows = slice(None) if everything else self.found.best
+        return frame(layout_columns(self.found.estimate, rows))
+
+    def _title(self) -> str:
+        return tables.question_title(self.question.model, self.question.cluster, self.gpus, self.batch)
+
+    def __repr__(self) -> str:
+        view = tables.recommendation_view(self.found, self.question.cluster, self.accuracy)
+        return plain_text(self._title(), "", view)
+
+    def _repr_html_(self) -> str:
+        return notebook.plan_html(self._title(), self.to_dict())
+
+
+Numbers = int | Sequence[int] | None
+Names = str | Sequence[str] | None
+
+
+def recommend(
+    model: Model | str | os.PathLike[str],
+    cluster: Cluster | str | os.PathLike[str],
+    *,
+    gpus: int,
+    batch: int,
+    tp: Numbers = None,
+    pp: Numbers = None,
+    dp: Numbers = None,
+    cp: Numbers = None,
+    ep: Numbers = None,
+    micro_batch: Numbers = None,
+    virtual_stages: Numbers = None,
+    zero: Numbers = None,
+    recompute: Names = None,
+    schedule: Names = None,
+    layer_split: Names = None,
+    sequence_parallel: bool | None = None,
+    allow_offload: bool = False,
+    allow_async: bool = False,
+    framework: str | None = None,
+    precision: str | None = None,
+    attention: str | None = None,
+    top: int = 5,
+    objective: str = "time",
+) -> Plan:
+    """Search every legal layout of a model on so many accelerators; the best `top`, and why the rest lost.
+
+    batch: sequences per optimizer step. tp to sequence_parallel: allow only this value, or these; None allows all.
+    allow_offload: also optimizer state in host memory. allow_async: also schedules that change the training.
+    framework, precision, attention: None is what is usual on the cluster.
+    objective: time, throughput, cost (one order) or memory.
+
+    Raises:
+        InputError: a value out of range, or of the wrong kind; names the field.
+        UnknownNameError: no such model, cluster, framework, schedule, recompute mode, precision, kernel or objective.
+        FileFormatError: a file that can't be read, parsed or validated.
+        LayoutError: no layout is legal; says a number of accelerators near by that has one.
+    """
+    q = asked(model, cluster, framework)
+    number, kernel = numerics(q.cluster, precision, attention)
+    whole("gpus", gpus)
+    whole("batch", batch)
+    fixed = what_is_fixed(
+        tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
+        recompute=recompute, schedule=schedule, layer_split=layer_split, sequence_parallel=sequence_parallel,
+        allow_offload=allow_offload, allow_async=allow_async,
+    )  # fmt: skip
+    found = search(
+        q.model, q.cluster, q.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
+        fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),
+    )  # fmt: skip
+    return Plan(q, gpus, batch, found)

@@ -1,0 +1,180 @@
+"""The exact timeline of one layout's step: what `simulate` returns."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.api.frames import frame
+from planner.api.inputs import Cluster, Model, asked
+from planner.errors import InputError
+from planner.estimate import estimate
+from planner.export.step_trace import write_step_trace
+from planner.layouts import Layouts
+from planner.question import Question, one_layout
+from planner.report import notebook, simulations, tables
+from planner.report.columns import operation_columns
+from planner.report.plain_text import plain_text
+from planner.report.timeline_plot import plot_timeline, timeline_svg
+from planner.schedules.csv_file import read_schedule
+from planner.simulation.step import StepSimulation
+from planner.simulation.step import simulate as simulate_step
+from planner.units import GIB
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Simulation", "simulate", "simulate_layouts"]
+
+MOST_DRAWN = 2000  # operations: above, a picture in a notebook is megabytes that nobody can read
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Simulation:
+    """Every operation of every rank in one step: when it runs, what a rank waits for, what it holds.
+
+    Prints as `planner simulate` does; in a notebook, with the timeline drawn.
+
+    Attributes:
+        question: model, cluster and framework.
+        layouts: the layout, a table of length one.
+        step: the timeline and what surrounds it.
+    """
+
+    question: Question
+    layouts: Layouts
+    step: StepSimulation
+    closed_form_s: float | None
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The choices by name."""
+        return self.layouts.row(0)
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of an optimizer step."""
+        return self.step.step_time_s
+
+    @property
+    def peak_gib(self) -> list[float]:
+        """The most that each rank holds."""
+        return [float(x) for x in self.step.peak_bytes / GIB]
+
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        return simulations.simulation_record(self.step, self.layouts, self.question.cluster, self.closed_form_s)
+
+    @property
+    def bubble(self) -> float:
+        """Idle share of all ranks' step, 0 to 1."""
+        return float(self._record["bubble"])
+
+    @property
+    def fits(self) -> bool:
+        """Whether every rank is within the accelerator's memory."""
+        return bool(self._record["fits"])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline: .svg or .png draw it, .json is a trace for Perfetto or Chrome.
+
+        Raises:
+            InputError: another suffix.
+            OutputError: the path can't be written.
+        """
+        target = Path(path)
+        if target.suffix == ".json":
+            write_step_trace(target, self.step)
+        elif target.suffix in (".svg", ".png"):
+            plot_timeline(self.step.timeline, target, self._title(), "s")
+        else:
+            raise InputError(f"path is {target}; allowed: one that ends in .svg, .png or .json")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `planner simulate --json` prints; docs/json.md has the keys."""
+        return dict(self._record)
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row an operation: rank, stage, kind, micro_batch, slice, start_s, end_s.
+
+        Raises:
+            MissingPackageError: pandas is not installed.
+        """
+        return frame(operation_columns(self.step.timeline))
+
+    def _title(self) -> str:
+        q, gpus = self.question, int(self.layouts.gpus[0])
+        title = tables.question_title(q.model, q.cluster, gpus, self.layout["global_batch"])
+        return f"{title}: {self.step.schedule.name}"
+
+    def __repr__(self) -> str:
+        view = simulations.simulation_view(self.step, self.layouts, self.question.cluster, self.closed_form_s)
+        return plain_text(self._title(), "", view)
+
+    def _repr_html_(self) -> str:
+        drawn = len(self.step.timeline.order) <= MOST_DRAWN
+        picture = timeline_svg(self.step.timeline, "", "s") if drawn else ""
+        return notebook.simulation_html(self._title(), tables.layout_text(self.layout), self.to_dict(), picture)
+
+
+def simulate_layouts(q: Question, layouts: Layouts, order_file: Path | None = None) -> Simulation:
+    """The timeline of a table of one layout; raises as `simulate`."""
+    order = None if order_file is None else read_schedule(order_file)
+    step = simulate_step(q.model, q.cluster, q.framework, layouts, order=order)
+    closed = None
+    if order is None:
+        closed = float(np.asarray(estimate(q.model, q.cluster, q.framework, layouts).step_time_s)[0])
+    return Simulation(q, layouts, step, closed)
+
+
+def simulate(
+    model: Model | str | os.PathLike[str],
+    cluster: Cluster | str | os.PathLike[str],
+    *,
+    batch: int,
+    dp: int = 1,
+    tp: int = 1,
+    pp: int = 1,
+    cp: int = 1,
+    ep: int = 1,
+    micro_batch: int = 1,
+    virtual_stages: int = 1,
+    sequence_slices: int = 1,
+    schedule: str | None = None,
+    schedule_file: str | os.PathLike[str] | None = None,
+    zero: int = 1,
+    recompute: str = "none",
+    layer_split: str = "even",
+    sequence_parallel: bool = False,
+    fused_norm: bool = True,
+    offload_optimizer: bool = False,
+    framework: str | None = None,
+    precision: str | None = None,
+    attention: str | None = None,
+) -> Simulation:
+    """The exact timeline of one layout's step; arguments as of `planner.estimate`.
+
+    schedule_file: a CSV with a schedule of one's own, a row a rank (docs/schedules.md), instead of the layout's.
+
+    Raises:
+        InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.estimate`.
+        ScheduleError: a schedule that is incomplete, deadlocks, or is not of the layout's size.
+    """
+    q = asked(model, cluster, framework)
+    layouts = one_layout(
+        q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, micro_batch=micro_batch,
+        virtual_stages=virtual_stages, sequence_slices=sequence_slices, schedule=schedule, zero=zero,
+        recompute=recompute, layer_split=layer_split, precision=precision, attention=attention,
+        sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,
+    )  # fmt: skip
+    return simulate_layouts(q, layouts, None if schedule_file is None else Path(schedule_file))

@@ -1,0 +1,59 @@
+"""Tables for pandas: many layouts, or the operations of a timeline, as columns of equal length."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from planner.estimate import Estimate
+from planner.layouts import ENUMS
+from planner.schedules.operations import KINDS
+from planner.simulation.timeline import Timeline
+from planner.units import GIB
+
+__all__ = ["layout_columns", "operation_columns"]
+
+
+def layout_columns(result: Estimate, rows: Any) -> dict[str, Any]:
+    """Some layouts of a table: choices, seconds, MFU and GiB, then the step and the memory by part.
+
+    Names are those of `planner.report.records`, with the parts' unit at the end.
+    """
+    table = result.layouts.take(rows)
+    out: dict[str, Any] = {"schedule": np.asarray(table.schedule_names, dtype=object)[table.schedule]}
+    for f in fields(table):
+        if f.name in ENUMS:
+            names = np.array([member.name.lower() for member in ENUMS[f.name]], dtype=object)
+            out[f.name] = names[getattr(table, f.name)]
+        elif f.name not in ("schedule", "schedule_names"):
+            out[f.name] = getattr(table, f.name)
+    out |= {
+        "gpus": table.gpus,
+        "micro_batches": table.micro_batches,
+        "step_time_s": result.step_time_s[rows],
+        "tokens_per_s_per_gpu": result.tokens_per_s_per_gpu[rows],
+        "mfu": result.mfu[rows],
+        "memory_gib": result.memory_bytes[rows] / GIB,
+        "fits": result.fits[rows],
+    }
+    for part in fields(result.time):
+        out[f"time_{part.name}"] = getattr(result.time, part.name)[rows]
+    for part in fields(result.memory):
+        out[f"memory_{part.name.removesuffix('_bytes')}_gib"] = getattr(result.memory, part.name)[rows] / GIB
+    return out
+
+
+def operation_columns(timeline: Timeline) -> dict[str, Any]:
+    """Every operation of a timeline: where, what, and when in seconds."""
+    order = timeline.order
+    return {
+        "rank": order.rank,
+        "stage": order.stage,
+        "kind": np.array(list(KINDS), dtype=object)[order.kind],
+        "micro_batch": order.micro_batch,
+        "slice": order.slice,
+        "start_s": timeline.start_s,
+        "end_s": timeline.end_s,
+    }

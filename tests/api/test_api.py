@@ -1,0 +1,245 @@
+"""The Python API as a user meets it: a few lines, the command line's numbers, objects that print, show and convert."""
+
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import planner
+from planner import Cluster, LayoutError, Model, PlannerError, errors, estimate, recommend, simulate
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"gpus": 16, "batch": 64}
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return recommend(Model("llama-13b"), Cluster("dgx-a100-80gb"), **SMALL)
+
+
+def command_line(*args):
+    done = subprocess.run(
+        [sys.executable, "-m", "planner", *args, "--json"], capture_output=True, text=True, check=True, timeout=120
+    )
+    return json.loads(done.stdout)
+
+
+def python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
+
+
+def test_the_numbers_are_the_command_lines(plan):
+    asked = ["llama-13b", "--cluster", "dgx-a100-80gb", "--global-batch", "64"]
+    assert json.loads(plan.to_json()) == command_line("recommend", *asked, "--gpus", "16")
+    layout = {"tp": 2, "pp": 4, "dp": 2, "recompute": "full"}
+    options = [text for key, value in layout.items() for text in (f"--{key}", str(value))]
+    one = estimate("llama-13b", "dgx-a100-80gb", batch=64, **layout)
+    assert json.loads(one.to_json()) == command_line("estimate", *asked, *options)
+    step = simulate("llama-13b", "dgx-a100-80gb", batch=64, **layout)
+    assert json.loads(step.to_json()) == command_line("simulate", *asked, *options)
+
+
+def test_a_plan_is_a_sequence_of_layouts_best_first(plan):
+    assert len(plan) == 5
+    assert plan.best.step_time_s == plan[0].step_time_s == min(x.step_time_s for x in plan)
+    assert [x.layout for x in plan[1:3]] == [plan[1].layout, plan[2].layout]
+    assert plan.searched >= plan.fitting >= len(plan)
+    best = plan.best
+    assert best.fits
+    assert best.gpus == 16
+    assert sum(best.time_parts_s.values()) == pytest.approx(best.step_time_s)
+    assert sum(best.memory_parts_gib.values()) == pytest.approx(best.memory_gib)
+    memory = [x.memory_gib for x in plan.front]
+    assert memory == sorted(memory, reverse=True)
+    step = best.simulate()
+    assert step.layout == best.layout
+    assert step.step_time_s == pytest.approx(best.step_time_s, rel=0.02)
+
+
+def test_choices_restrict_the_search():
+    one = recommend("llama-13b", "dgx-a100-80gb", **SMALL, tp=[2, 4], pp=2, schedule="1f1b", sequence_parallel=True)
+    for x in one:
+        assert x.layout["tp"] in (2, 4)
+        assert x.layout["pp"] == 2
+        assert x.layout["schedule"] == "1f1b"
+        assert x.layout["sequence_parallel"]
+
+
+def test_results_print_what_the_command_prints(plan):
+    assert "Run this: dp " in repr(plan)
+    assert "How accurate: " in repr(plan)
+    assert "where the memory goes" in repr(plan.best)
+    assert "critical path" in repr(plan.best.simulate())
+    assert repr(Model("llama-13b")).startswith("Model llama-13b: 13B parameters")
+    assert "25 Gb/s" in repr(Cluster("dgx-a100-80gb", network="ethernet-25g"))
+    assert "\x1b" not in repr(plan)
+
+
+class Tags(HTMLParser):
+    """Every tag that opens, with a check that each is closed in turn."""
+
+    VOID = frozenset({"br", "hr", "img", "path", "use", "rect"})
+
+    def __init__(self):
+        super().__init__()
+        self.seen, self.open = set(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.add(tag)
+        assert not [name for name, _ in attrs if name.startswith("on")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.add(tag)
+
+
+def tags_of(text):
+    parser = Tags()
+    parser.feed(text)
+    parser.close()
+    assert parser.open == []
+    return parser.seen
+
+
+HOSTILE = "<img src=x onerror=alert(1)>&\"'"
+
+
+def test_a_notebook_shows_tables_and_no_markup_of_a_file(tmp_path):
+    path = tmp_path / f"{HOSTILE}.toml"
+    path.write_text(
+        '[model]\nfamily = "llama"\nlayers = 8\nhidden = 1024\nffn = 2816\nheads = 8\nvocab = 32000\nseq_len = 1024\n'
+    )
+    hostile = Model(path)
+    assert hostile.name == HOSTILE
+    plan = recommend(hostile, "dgx-a100-80gb", gpus=4, batch=8)
+    step = simulate(hostile, "dgx-a100-80gb", batch=8, pp=4)
+    for shown in (hostile, Cluster("selene"), plan, plan.best, step):
+        text = shown._repr_html_()
+        assert not {"img", "script"} & tags_of(text.split("<svg")[0] + text.split("</svg>")[-1])
+        assert HOSTILE not in text
+    assert "svg" in tags_of(step._repr_html_())
+    assert {"table", "th", "td"} <= tags_of(plan._repr_html_())
+
+
+def test_pandas_has_a_row_a_layout_and_a_row_an_operation(plan):
+    best = plan.to_pandas()
+    assert best.step_time_s.tolist() == [x.step_time_s for x in plan]
+    assert best.schedule.tolist() == [x.layout["schedule"] for x in plan]
+    everything = plan.to_pandas(everything=True)
+    assert len(everything) == plan.searched
+    assert everything.fits.sum() == plan.fitting
+    parts = everything.filter(regex="^time_.*_s$").sum(axis=1)
+    assert parts.to_numpy() == pytest.approx(everything.step_time_s.to_numpy(), rel=1e-2)  # the best are simulated
+    assert plan.best.to_pandas().shape[0] == 1
+    step = simulate("llama-13b", "dgx-a100-80gb", batch=16, pp=4, recompute="full")
+    operations = step.to_pandas()
+    assert len(operations) == 4 * 16 * 2
+    assert set(operations.kind) == {"F", "B"}
+    assert (operations.end_s >= operations.start_s).all()
+
+
+def test_without_pandas_one_line_says_what_to_install(plan, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(planner.MissingPackageError, match=r"pip install 'planner\[pandas\]'"):
+        plan.to_pandas()
+
+
+def test_a_step_is_drawn_and_traced(tmp_path):
+    step = simulate("llama-13b", "dgx-a100-80gb", batch=16, pp=4, schedule="zb-h1")
+    for name, start in (("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a.json", b"{")):
+        step.save(tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(start)
+    with pytest.raises(planner.InputError, match="pdf"):
+        step.save(tmp_path / "a.pdf")
+    with pytest.raises(planner.OutputError):
+        step.save(tmp_path / "none" / "a.svg")
+
+
+def test_a_schedule_of_ones_own(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    step = simulate("llama-13b", "dgx-a100-80gb", batch=2, pp=2, schedule_file=path)
+    assert step.to_dict()["closed_form_s"] is None
+    assert len(step.to_pandas()) == 8
+
+
+def test_nothing_fits_is_an_empty_plan_whose_best_says_why():
+    plan = recommend("megatron-1t", "dgx-a100-80gb", gpus=8, batch=8)
+    assert len(plan) == 0
+    assert plan.nearest_miss is not None
+    assert not plan.nearest_miss.fits
+    assert "Nothing fits" in repr(plan)
+    assert "Nothing fits" in plan._repr_html_()
+    with pytest.raises(LayoutError, match="nearest miss"):
+        _ = plan.best
+
+
+BAD = [
+    (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=0, batch=8), "gpus is 0"),
+    (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8.5, batch=8), "gpus is 8.5"),
+    (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=True), "batch is True"),
+    (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, tp="8"), "tp is '8'"),
+    (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, top=0), "top is 0"),
+    (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, objective=3), "objective is 3"),
+    (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, objective="beauty"), "allowed: cost"),
+    (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, allow_offload=1), "allow_offload is 1"),
+    (lambda: recommend(3, "dgx-a100-80gb", gpus=8, batch=8), "model is 3"),
+    (lambda: recommend("llama-13b", "dgx-a100", gpus=8, batch=8), "dgx-a100-80gb"),
+    (lambda: Cluster("dgx-a100-80gb", network="infinibad-hdr"), "infiniband-hdr"),
+    (lambda: Model("llama-13b", seq_len=0), "seq_len is 0"),
+    (lambda: estimate("llama-13b", "selene", batch=7, dp=2), "divisible"),
+    (lambda: estimate("llama-13b", "selene", batch=8, recompute=True), "recompute is True"),
+    (lambda: estimate("llama-13b", "selene", batch=8, zero=4), "zero is 4"),
+    (lambda: estimate("llama-13b", "selene", batch=8, precision="fp8"), "precision is fp8"),
+    (lambda: estimate("llama-13b", "selene", batch=8, sequence_parallel="yes"), "sequence_parallel is 'yes'"),
+    (lambda: simulate("llama-13b", "selene", batch=8, schedule="1f2b"), "1f1b"),
+    (lambda: simulate("llama-13b", "selene", batch=8, schedule_file="nothing.csv"), "nothing.csv"),
+    (lambda: Model.of_shape(family="llama", layers=2.5, hidden=8, ffn=8, heads=2, vocab=9, seq_len=8), "layers is 2.5"),
+]
+
+
+@pytest.mark.parametrize(("call", "named"), BAD, ids=[named for _, named in BAD])
+def test_bad_input_is_a_typed_error_of_one_line(call, named):
+    with pytest.raises(PlannerError) as caught:
+        call()
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_by_its_sizes_is_the_preset_of_these_sizes():
+    preset = Model("llama-13b")
+    sizes = {"layers": 40, "hidden": 5120, "ffn": 13824, "heads": 40, "vocab": 32000, "seq_len": preset.seq_len}
+    assert Model.of_shape(family="llama", **sizes, name="llama-13b").parameters == preset.parameters
+    assert Model("llama-13b") == preset
+    assert preset.to_dict()["hidden"] == 5120
+
+
+def test_every_stable_name_exists_is_an_error_or_documented():
+    page = (ROOT / "docs" / "python-api.md").read_text()
+    for name in planner.__all__:
+        assert getattr(planner, name) is not None
+        assert f"`{name}`" in page, name
+    assert {*errors.__all__} <= {*planner.__all__}
+    assert {*planner.__all__} <= {*dir(planner)}
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = planner.nonsense
+
+
+def test_estimate_is_the_function_whatever_was_imported_before():
+    for first in ("pass", "import planner.estimate", "from planner.estimate import Estimate", "import planner.cli"):
+        code = f"{first}; from planner import estimate; from planner.estimate import StepTime; print(estimate.__name__)"
+        assert python(code) == "estimate"
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = "import planner, sys; print([m for m in ('numpy', 'rich', 'pydantic', 'pandas') if m in sys.modules])"
+    assert python(code) == "[]"
