@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.kernels import Device
-from planner.costs.memory import Memory, rank_memory, weight_grad_share
-from planner.costs.stages import Stages
+from planner.costs.memory import Memory, rank_memory
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Precision
 from planner.models import Transformer
 from planner.models.flops import step_flops
-from planner.schedules import Loads, get_schedule
-from planner.step_costs import StepCosts, data_comm, end_shares, key_ranks, pipeline, step_costs
+from planner.schedules import Loads
+from planner.step_costs import StepCosts, by_schedule, data_comm, end_shares, key_ranks, pipeline, step_costs
 
 __all__ = ["Estimate", "StepTime", "estimate"]
 
@@ -70,24 +68,20 @@ class Estimate:
     tokens_per_s_per_gpu: Array
 
 
-def _peak_memory(device: Device, framework: Framework, model: Transformer, layouts: Layouts, stages: Stages) -> Memory:
-    """The fullest of the first rank, with most micro-batches in flight, its neighbour, and the last with its logits."""
-    n = len(layouts)
-    share = weight_grad_share(device, model, layouts)
+def _rank_memories(framework: Framework, model: Transformer, layouts: Layouts, costs: StepCosts) -> list[Memory]:
+    """Of the first rank, with most micro-batches in flight, its neighbour, and the last with its logits."""
+    share, n = costs.activations.weight_grad_share, layouts.shape[-1]
     ranks = []
-    for rank in key_ranks(layouts, stages):
+    for rank in key_ranks(layouts, costs.stages):
         number = np.broadcast_to(rank.number, n)
-        flight, copies, versions = np.zeros(n), np.ones(n), np.ones(n)
-        for i, name in enumerate(layouts.schedule_names):
-            rows = np.flatnonzero(layouts.schedule == i)
-            if not len(rows):
-                continue
-            schedule, pipe = get_schedule(name), pipeline(layouts, rows)
-            flight[rows] = schedule.in_flight(pipe, number[rows], share[rows])
+        flight, copies, versions = np.zeros(share.shape), np.ones(n), np.ones(n)
+        for schedule, rows in by_schedule(layouts):
+            pipe = pipeline(layouts, rows)
+            flight[..., rows] = schedule.in_flight(pipe, number[rows], share[..., rows])
             copies[rows], versions[rows] = schedule.copies, schedule.weight_versions(pipe, number[rows])
         ranks.append(
             rank_memory(
-                device,
+                costs.device,
                 framework,
                 model,
                 layouts,
@@ -97,9 +91,10 @@ def _peak_memory(device: Device, framework: Framework, model: Transformer, layou
                 last=rank.last,
                 copies=copies,
                 versions=versions,
+                held=costs.activations,
             )
         )
-    return Memory.largest(ranks)
+    return ranks
 
 
 def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
@@ -131,12 +126,9 @@ def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
 
 def _makespan(layouts: Layouts, loads: Loads) -> Array:
     """Seconds of each layout's schedule."""
-    out = np.zeros(len(layouts))
-    for i, name in enumerate(layouts.schedule_names):
-        rows = np.flatnonzero(layouts.schedule == i)
-        if not len(rows):
-            continue
-        out[rows] = get_schedule(name).makespan(pipeline(layouts, rows), loads.take(rows))
+    out = np.empty(np.broadcast_shapes(*(x.shape for x in (*loads.first, *loads.last))))
+    for schedule, rows in by_schedule(layouts):
+        out[..., rows] = schedule.makespan(pipeline(layouts, rows), loads.take(rows))
     return out
 
 
@@ -179,7 +171,7 @@ def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts
     """
     costs = step_costs(model, cluster, framework, layouts)
     time = _step_time(framework, layouts, model.num_layers, costs)
-    memory = _peak_memory(costs.device, framework, model, layouts, costs.stages)
+    memory = Memory.largest(_rank_memories(framework, model, layouts, costs))
     step = time.total_s
     peak = np.array([cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
     flop = step_flops(model, layouts.global_batch, "palm")

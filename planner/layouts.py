@@ -1,10 +1,16 @@
-"""What can be chosen: a table of layouts, one array element a candidate. One layout is a table of length one."""
+"""What can be chosen: a table of layouts, one array element a candidate. One layout is a table of length one.
+
+A table's arrays have shape (n,). A grid's broadcast together: rows along the last axis, and every choice that combines
+with all the rows along an axis of its own before it, where its array has the choices and all others have one element.
+Cost formulas are elementwise, so what does not depend on a choice is computed once for all of that axis.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,7 +84,7 @@ ENUMS: Mapping[str, type[IntEnum]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Layouts:
-    """A table of layouts; every field but `schedule_names` is an array of shape (n,).
+    """A table of layouts, every field but `schedule_names` an array of shape (n,); or a grid (see the module).
 
     dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert parallelism; a layout uses
     dp*tp*pp*cp accelerators, expert parallelism lives inside dp*cp.
@@ -107,8 +113,13 @@ class Layouts:
     fused_norm: Bools
     offload_optimizer: Bools
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the table, (n,), or of the grid."""
+        return np.broadcast_shapes(*(getattr(self, f.name).shape for f in fields(self) if f.name != "schedule_names"))
+
     def __len__(self) -> int:
-        return len(self.dp)
+        return prod(self.shape)
 
     @property
     def gpus(self) -> Ints:
@@ -121,9 +132,15 @@ class Layouts:
         return self.global_batch // (self.micro_batch * self.dp)
 
     def take(self, index: Any) -> Layouts:
-        """The layouts at an index array, mask or slice."""
-        arrays = {f.name: getattr(self, f.name)[index] for f in fields(self) if f.name != "schedule_names"}
-        return replace(self, **arrays)
+        """The layouts at an index array, mask or slice; of a grid, its rows there."""
+        rows = self.shape[-1]
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "schedule_names"}
+        return replace(self, **{name: x[..., index] if x.shape[-1] == rows else x for name, x in columns.items()})
+
+    def at(self, index: tuple[Any, ...]) -> Layouts:
+        """A table of a grid's layouts at index arrays, one for each axis, such as `np.nonzero` gives."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "schedule_names"}
+        return replace(self, **{name: np.broadcast_to(x, self.shape)[index] for name, x in columns.items()})
 
     def row(self, i: int) -> dict[str, Any]:
         """One layout as plain values with names for the enumerations: what JSON and tables show."""

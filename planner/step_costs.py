@@ -5,30 +5,34 @@ The closed form (`planner.estimate`) and the exact timeline (`planner.simulation
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.distinct import by_layer
 from planner.costs.ends import EndsCost, ends_cost
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost, layer_cost
-from planner.costs.memory import rank_parameters
+from planner.costs.memory import Activations, activations, rank_parameters
 from planner.costs.network import send_s
 from planner.costs.optimizer import optimizer_s
 from planner.costs.stages import Stages, split_layers
-from planner.costs.traffic import Traffic, data_traffic, traffic
+from planner.costs.traffic import Traffic, data_traffic, layer_traffic, traffic
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
-from planner.schedules import Pipeline, get_schedule
+from planner.schedules import Pipeline, Schedule, get_schedule
 
 __all__ = [
     "DataComm",
     "LayerTime",
     "Rank",
     "StepCosts",
+    "by_schedule",
     "data_comm",
     "end_shares",
     "key_ranks",
@@ -41,7 +45,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class StepCosts:
-    """The parts of every layout's step; arrays of shape (n,).
+    """The parts of every layout's step; arrays of shape (n,), or of a grid as far as they depend on its choices.
 
     reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap.
     send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage. update_s: the optimizer's.
@@ -52,6 +56,7 @@ class StepCosts:
     cost: LayerCost
     layer: LayerTime
     ends: EndsCost
+    activations: Activations
     stages: Stages
     traffic: Traffic
     reduce_s: Array
@@ -157,6 +162,15 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     ]
 
 
+def by_schedule(layouts: Layouts) -> Iterator[tuple[Schedule, Any]]:
+    """Every schedule of the layouts with its rows: a slice where they lie together, else their indices."""
+    for i, name in enumerate(layouts.schedule_names):
+        rows = np.flatnonzero(layouts.schedule == i)
+        if len(rows):
+            start, end = int(rows[0]), int(rows[-1]) + 1
+            yield get_schedule(name), slice(start, end) if end - start == len(rows) else rows
+
+
 def pipeline(layouts: Layouts, rows: Any = slice(None)) -> Pipeline:
     """The sizes of some layouts' pipelines as their schedules take them."""
     return Pipeline(
@@ -205,34 +219,39 @@ def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layou
 
     model: one transformer, or one a layout (array fields); layouts must be legal (`planner.legality`).
     """
-    device = Device.of(cluster.accelerator, layouts.precision, layouts.gpus)
-    cost = layer_cost(device, model, layouts)
-    ends = ends_cost(device, model, layouts)
-    no = np.zeros(len(layouts), dtype=bool)
-    params = rank_parameters(model, layouts, 1.0, no, no)
+    one = by_layer(model, layouts)
+    some = Device.of(cluster.accelerator, one.layouts.precision, one.layouts.gpus)
+    device = one.spread(some)
+    cost = one.spread(layer_cost(some, model, one.layouts))
+    ends = one.spread(ends_cost(some, model, one.layouts))
+    params = rank_parameters(model, layouts, 1.0, False, False)
     expert_share = params.experts / params.total
-    t = traffic(device, cluster, framework, model, layouts, params.total, expert_share)
+    within = one.spread(layer_traffic(some, cluster, framework, model, one.layouts))
+    t = traffic(device, cluster, framework, model, layouts, within, params.total, expert_share)
     layer = layer_time(framework, layouts, cost, t)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
     shares = end_shares(layouts)
     stages = split_layers(layouts, model.num_layers, shares[0] * e + shares[1] * g, shares[2] * e + shares[3] * g)
     ranks = [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in key_ranks(layouts, stages)]
-    busiest = np.maximum.reduce([r.total for r in ranks])
+    busiest = reduce(np.maximum, [r.total for r in ranks])
     copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])[layouts.schedule]
-    reduce, gather = data_traffic(cluster, framework, layouts, copies * busiest, expert_share)
+    reduce_s, gather_s = data_traffic(cluster, framework, layouts, copies * busiest, expert_share)
     # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
-    reduce = reduce + np.where(copies > 1, 2.0 * send_s(cluster, layouts, busiest * framework.gradient_bytes), 0.0)
+    if np.any(copies > 1):
+        between = 2.0 * send_s(cluster, layouts, busiest * framework.gradient_bytes)
+        reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
     shards = np.where(layouts.zero > 0, layouts.dp * layouts.cp, 1)
     return StepCosts(
         device=device,
         cost=cost,
         layer=layer,
         ends=ends,
+        activations=one.spread(activations(some, model, one.layouts)),
         stages=stages,
         traffic=t,
-        reduce_s=reduce,
-        gather_s=gather,
+        reduce_s=reduce_s,
+        gather_s=gather_s,
         send_s=t.send_s * (1.0 - framework.overlap_pipeline),
         update_s=copies * optimizer_s(device, cluster, framework, layouts, busiest, busiest / shards),
         busiest_params=busiest,

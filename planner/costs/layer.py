@@ -102,7 +102,7 @@ def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Arr
     tokens = pass_tokens(model, layouts)
     products = [(1.0, c, d, k) for c, d, k in attention_products(model, layouts)]
     products += mlp_products(model, layouts)
-    forward = input_grad = weight_grad = np.zeros(len(layouts))
+    forward = input_grad = weight_grad = np.asarray(0.0)
     for row_factor, columns, depth, count in products:
         if not np.any(count):
             continue
@@ -157,7 +157,7 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
         (qkv, LAYOUT_COPY),
         ((2 * hidden * shared + inner + qk / 2) * fp8, FP8_CAST),
     ]
-    forward = backward = np.zeros(len(layouts))
+    forward = backward = np.asarray(0.0)
     for elements, (reads, reads_back, kernels) in terms:
         used = (np.asarray(elements) > 0) * kernels
         forward = forward + stream_s(device, elements * reads * device.element_bytes, used)

@@ -20,7 +20,16 @@ from planner.hardware import Framework
 from planner.layouts import Attention, Layouts, Recompute
 from planner.models import Transformer, counts
 
-__all__ = ["Memory", "RankParameters", "layer_activation_bytes", "rank_memory", "rank_parameters", "weight_grad_share"]
+__all__ = [
+    "Activations",
+    "Memory",
+    "RankParameters",
+    "activations",
+    "layer_activation_bytes",
+    "rank_memory",
+    "rank_parameters",
+    "weight_grad_share",
+]
 
 Array = NDArray[np.float64]
 
@@ -160,6 +169,48 @@ def weight_grad_share(device: Device, model: Transformer, layouts: Layouts) -> A
     return np.asarray(kept / saved_bytes(device, model, layouts)[0])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Activations:
+    """Bytes that one micro-batch makes a rank hold, arrays of shape (n,), before the allocator's fragmentation.
+
+    layer: of each layer until its backward pass; embedding: of the embedding; logits: of the head; working: while one
+    layer runs; keys_values: of each layer, where slices of a sequence add up the gradients of its keys and values.
+    weight_grad_share: what a split backward keeps until the weight gradient, over `layer`.
+    """
+
+    layer: Array
+    embedding: Array
+    logits: Array
+    working: Array
+    keys_values: Array
+    weight_grad_share: Array
+
+
+def activations(device: Device, model: Transformer, layouts: Layouts) -> Activations:
+    """What one micro-batch makes a rank hold."""
+    kept, again = saved_bytes(device, model, layouts)
+    at_once = pass_tokens(model, layouts)
+    # 16-bit logits and their fp32 copy, which softmax and then the gradient overwrite.
+    columns = padded_vocab(model, layouts) / layouts.tp
+    logits = at_once * columns * (device.element_bytes + 4.0)
+    # One layer's backward works on gradients of its inner activations.
+    inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
+    hidden = at_once * model.hidden * device.element_bytes
+    working = again + 2.0 * at_once * inner / layouts.tp * device.element_bytes + 2.0 * hidden
+    # The gathered input of sequence parallelism's products.
+    working = working + np.where(layouts.sequence_parallel & (layouts.tp > 1), hidden, 0.0)
+    kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
+    keys_values = (layouts.sequence_slices > 1) * 2.0 * local_tokens(model, layouts) * kv * device.element_bytes
+    return Activations(
+        layer=kept,
+        embedding=embedding_bytes(device, model, layouts),
+        logits=logits,
+        working=working,
+        keys_values=keys_values,
+        weight_grad_share=weight_grad_share(device, model, layouts),
+    )
+
+
 def rank_memory(
     device: Device,
     framework: Framework,
@@ -172,54 +223,45 @@ def rank_memory(
     last: Any,
     copies: Any = 1,
     versions: Any = 1,
+    held: Activations | None = None,
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
 
     first, last: shares of the embedding and of the head that the rank holds. copies: of all states, where
     micro-batches enter the pipeline from both ends; versions: of the parameters alone, for asynchronous schedules.
+    held: `activations` of these layouts, where they are known.
 
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
     (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context.
     """
+    held = held or activations(device, model, layouts)
     own = rank_parameters(model, layouts, layers, first, last)
     ranks = layouts.dp * layouts.cp
     expert_ranks = np.maximum(ranks // layouts.ep, 1)
     mixed = device.element_bytes < 4.0
     parameter = np.where(mixed, 2.0, 4.0)
     gradient = np.where(mixed, framework.gradient_bytes, 4.0)
-    state = np.where(mixed, 12.0 + framework.update_bytes, 8.0)
+    moments = np.where(mixed, 12.0 + framework.update_bytes, 8.0)
 
-    def held(bytes_per_param: Any, from_stage: int) -> Array:
+    def state(bytes_per_param: Any, from_stage: int) -> Array:
         whole = layouts.zero < from_stage
         dense = own.dense / np.where(whole, 1, ranks)
         experts = own.experts / np.where(whole, 1, expert_ranks)
         return np.asarray((dense + experts) * bytes_per_param * copies)
 
-    kept, again = saved_bytes(device, model, layouts)
-    activations = kept * layers * in_flight
-    tokens = local_tokens(model, layouts)
-    activations = activations + first * in_flight * embedding_bytes(device, model, layouts)
-    # 16-bit logits and their fp32 copy, which softmax and then the gradient overwrite.
-    columns = padded_vocab(model, layouts) / layouts.tp
-    at_once = pass_tokens(model, layouts)
-    logits = last * at_once * columns * (device.element_bytes + 4.0)
-    # One layer's backward works on gradients of its inner activations; ZeRO-3 holds two gathered layers.
-    inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
-    hidden = at_once * model.hidden * device.element_bytes
-    working = again + 2.0 * at_once * inner / layouts.tp * device.element_bytes + 2.0 * hidden
-    # Slices of a micro-batch add up the gradients of its keys and values in every layer.
-    kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
-    working = working + (layouts.sequence_slices > 1) * layers * 2.0 * tokens * kv * device.element_bytes
-    gathered = np.where(layouts.zero == 3, 2.0 * (own.dense / np.maximum(layers, 1)) * (parameter + gradient), 0.0)
-    # The gathered input of sequence parallelism's products.
-    working = working + np.where(layouts.sequence_parallel & (layouts.tp > 1), hidden, 0.0)
+    kept = held.layer * layers * in_flight + first * in_flight * held.embedding
     slack = 1.0 + framework.fragmentation
+    buffers = (held.working + layers * held.keys_values) * slack
+    # ZeRO-3 holds two gathered layers.
+    if np.any(layouts.zero == 3):
+        gathered = 2.0 * (own.dense / np.maximum(layers, 1)) * (parameter + gradient)
+        buffers = buffers + np.where(layouts.zero == 3, gathered, 0.0)
     return Memory(
-        parameters_bytes=held(parameter, 3) * versions,
-        gradients_bytes=held(gradient, 2),
-        optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, held(state, 1)),
-        activations_bytes=np.asarray(activations * slack),
-        logits_bytes=np.asarray(logits * slack),
-        buffers_bytes=np.asarray(working * slack + gathered),
-        reserved_bytes=np.full(len(layouts), framework.reserved_bytes),
+        parameters_bytes=state(parameter, 3) * versions,
+        gradients_bytes=state(gradient, 2),
+        optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, state(moments, 1)),
+        activations_bytes=np.asarray(kept * slack),
+        logits_bytes=np.asarray(last * held.logits * slack),
+        buffers_bytes=np.asarray(buffers),
+        reserved_bytes=np.broadcast_to(np.float64(framework.reserved_bytes), layouts.shape),
     )

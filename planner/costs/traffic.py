@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,20 +15,17 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Precision, Recompute
 from planner.models import Transformer
 
-__all__ = ["Traffic", "data_traffic", "traffic"]
+__all__ = ["LayerTraffic", "Traffic", "data_traffic", "layer_traffic", "traffic"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """Seconds on the wire, before any overlap, arrays of shape (n,).
+class LayerTraffic:
+    """Seconds on the wire of one micro-batch, before any overlap, arrays of shape (n,).
 
-    layer_forward_s, layer_backward_s: tensor-parallel collectives of one layer and micro-batch.
+    layer_forward_s, layer_backward_s: tensor-parallel collectives of one layer. ends_s: of embedding, head and loss.
     context_*: keys and values around the context ring; expert_*: all-to-alls.
-    send_s: one micro-batch's activations to the next stage.
-    layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered.
-    tied_s: the tied embedding's gradient between first and last stage.
     """
 
     layer_forward_s: Array
@@ -38,6 +35,17 @@ class Traffic:
     expert_forward_s: Array
     expert_backward_s: Array
     ends_s: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic(LayerTraffic):
+    """All communication but the step's data-parallel collectives (`data_traffic`), arrays of shape (n,).
+
+    send_s: one micro-batch's activations to the next stage.
+    layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered.
+    tied_s: the tied embedding's gradient between first and last stage.
+    """
+
     send_s: Array
     layer_gather_s: Array
     layer_reduce_s: Array
@@ -78,12 +86,36 @@ def _started(cluster: Cluster, framework: Framework) -> Cluster:
     return replace(cluster, network=replace(cluster.network, latency_s=latency_s))
 
 
+def layer_traffic(
+    device: Device, cluster: Cluster, framework: Framework, model: Transformer, layouts: Layouts
+) -> LayerTraffic:
+    """The collectives of one layer, embedding and head for one micro-batch."""
+    by = groups(_started(cluster, framework), layouts)
+    tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
+    forward, backward = tensor_s(device, model, layouts, by["tensor"])
+    context, context_back = context_s(device, model, layouts, by["context"])
+    expert, expert_back = expert_s(device, model, layouts, by["expert"])
+    hidden_bytes = tokens * model.hidden * device.element_bytes
+    # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
+    ends = 2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0)
+    return LayerTraffic(
+        layer_forward_s=forward,
+        layer_backward_s=backward,
+        context_forward_s=context,
+        context_backward_s=context_back,
+        expert_forward_s=expert,
+        expert_backward_s=expert_back,
+        ends_s=k * ends,
+    )
+
+
 def traffic(
     device: Device,
     cluster: Cluster,
     framework: Framework,
     model: Transformer,
     layouts: Layouts,
+    layer: LayerTraffic,
     layer_params: Array,
     expert_share: Array,
 ) -> Traffic:
@@ -92,31 +124,20 @@ def traffic(
     layer_params: of one layer on one rank, before ZeRO's sharding; expert_share: fraction that are experts'.
     """
     cluster = _started(cluster, framework)
-    by = groups(cluster, layouts)
-    tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
-    forward, backward = tensor_s(device, model, layouts, by["tensor"])
-    context, context_back = context_s(device, model, layouts, by["context"])
-    expert, expert_back = expert_s(device, model, layouts, by["expert"])
-    hidden_bytes = tokens * model.hidden * device.element_bytes
-    # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
-    ends = 2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0)
-    ends = k * ends
-
-    data = _Data(cluster, framework, layouts, by, expert_share)
+    data = _Data(cluster, framework, layouts, expert_share)
+    hidden_bytes = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     whole = layouts.zero == 3
+    gather = reduce = np.zeros_like(layer_params)
+    if np.any(whole):
+        gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, 2.0), 0.0)
+        reduce = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.grad_bytes), 0.0)
     tied_bytes = padded_vocab(model, layouts) / layouts.tp * model.hidden * data.grad_bytes
     tied = 2.0 * send_s(cluster, layouts, tied_bytes * layouts.tp)
     return Traffic(
-        layer_forward_s=forward,
-        layer_backward_s=backward,
-        context_forward_s=context,
-        context_backward_s=context_back,
-        expert_forward_s=expert,
-        expert_backward_s=expert_back,
-        ends_s=ends,
-        send_s=k * send_s(cluster, layouts, hidden_bytes),
-        layer_gather_s=np.where(whole, data.sharded_s(all_gather_s, layer_params, 2.0), 0.0),
-        layer_reduce_s=np.where(whole, data.sharded_s(all_gather_s, layer_params, data.grad_bytes), 0.0),
+        **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
+        send_s=layouts.sequence_slices * send_s(cluster, layouts, hidden_bytes),
+        layer_gather_s=gather,
+        layer_reduce_s=reduce,
         tied_s=np.where(np.asarray(model.tied) & (layouts.pp > 1), tied, 0.0),
     )
 
@@ -129,14 +150,12 @@ def data_traffic(
     stage_params: of the rank with most, before sharding. Both are 0 for ZeRO-3, which has them in its layers.
     """
     cluster = _started(cluster, framework)
-    data = _Data(cluster, framework, layouts, groups(cluster, layouts), expert_share)
+    data = _Data(cluster, framework, layouts, expert_share)
     zero, bytes_per_param = layouts.zero, data.grad_bytes
+    reduce = data.sharded_s(all_reduce_s, stage_params, bytes_per_param)
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
-    reduce = np.where(
-        zero == 2,
-        data.sharded_s(all_gather_s, stage_params, bytes_per_param),
-        data.sharded_s(all_reduce_s, stage_params, bytes_per_param),
-    )
+    if np.any(zero == 2):
+        reduce = np.where(zero == 2, data.sharded_s(all_gather_s, stage_params, bytes_per_param), reduce)
     gather = np.where((zero == 1) | (zero == 2), data.sharded_s(all_gather_s, stage_params, 2.0), 0.0)
     return np.where(zero == 3, 0.0, reduce), gather
 
@@ -144,10 +163,8 @@ def data_traffic(
 class _Data:
     """The data-parallel groups' collectives: dense parameters over all replicas, experts over those of one expert."""
 
-    def __init__(
-        self, cluster: Cluster, framework: Framework, layouts: Layouts, by: dict[str, Group], expert_share: Array
-    ) -> None:
-        self.by, self.expert_share = by, expert_share
+    def __init__(self, cluster: Cluster, framework: Framework, layouts: Layouts, expert_share: Array) -> None:
+        self.by, self.expert_share = groups(cluster, layouts), expert_share
         self.grad_bytes = np.where(
             layouts.precision >= Precision.BF16, framework.bf16_grad_reduce_bytes, framework.grad_reduce_bytes
         )
@@ -161,6 +178,8 @@ class _Data:
 
     def sharded_s(self, collective: Any, params: Any, bytes_per_param: Any) -> Array:
         """Seconds of a collective over a rank's parameters."""
-        dense = collective(self.by["data"], params * (1.0 - self.expert_share) * bytes_per_param)
-        sparse = collective(self.by["expert_data"], params * self.expert_share * bytes_per_param)
-        return np.asarray((dense + np.where(self.expert_share > 0, sparse, 0.0)) / self.pace)
+        seconds = collective(self.by["data"], params * (1.0 - self.expert_share) * bytes_per_param)
+        if np.any(self.expert_share > 0):
+            sparse = collective(self.by["expert_data"], params * self.expert_share * bytes_per_param)
+            seconds = seconds + np.where(self.expert_share > 0, sparse, 0.0)
+        return np.asarray(seconds / self.pace)

@@ -54,9 +54,9 @@ class Loads:
         return Loads(first=(F, I, W), more=(F, I, W), num_more=0, less=(F, I, W), last=(F, I, W))
 
     def take(self, index: Any) -> Loads:
-        """Those at an index array or mask; every field must be an array."""
-        kinds = {n: tuple(x[index] for x in getattr(self, n)) for n in ("first", "more", "less", "last")}
-        return Loads(num_more=self.num_more[index], **kinds)
+        """Those at an index array, mask or slice along the last axis; every field must be an array."""
+        kinds = {n: tuple(x[..., index] for x in getattr(self, n)) for n in ("first", "more", "less", "last")}
+        return Loads(num_more=self.num_more[..., index], **kinds)
 
     def blocks(self, p: Any) -> list[tuple[Passes, Any]]:
         """The four kinds of rank in order, each with how many there are."""
