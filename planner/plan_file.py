@@ -1,30 +1,29 @@
 """A plan as a file: the question and a chosen layout, as `planner recommend --save` writes it, validated on reading.
 
-Its format is what `--json` prints (docs/json.md): the model travels in `shape`, so that a plan made from a file of one's
-own can be read anywhere; cluster and framework are named, never read from a path that a plan gives.
+Its format is what `--json` prints (docs/json.md): the model travels in `shape`, so that a plan of one's own model can
+be read anywhere; cluster and framework are named, never read from a path that a plan gives.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError, InputError, UnknownNameError
+from planner.errors import FileFormatError, InputError, shown
 from planner.files import is_path, read_json
-from planner.hardware import load_cluster, load_framework
+from planner.hardware import Cluster, load_cluster, load_framework
 from planner.layouts import ENUMS, Layouts
 from planner.legality import check_legal
 from planner.models import Transformer, load_model
 from planner.models.transformer import FLAGS, NOT_NEGATIVE, POSITIVE, check, with_seq_len
 from planner.question import LARGEST, Question, one_layout
 
-__all__ = ["Plan", "read_plan"]
+__all__ = ["Plan", "read_choices", "read_plan"]
 
 SUFFIXES = (".toml", ".json")
-FIGURES = ("step_time_s", "mfu", "memory_gib", "tokens_per_s_per_gpu", "memory_gib_per_gpu")
+FIGURES = ("step_time_s", "mfu", "memory_gib", "tokens_per_s_per_gpu")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +54,7 @@ def read_plan(
 ) -> Plan:
     """The plan in a file.
 
-    number: which of the best layouts, counted from 1. cluster, network, framework: instead of those that the plan names.
+    number: which of the best layouts, counted from 1. cluster, network, framework: instead of those in the plan.
 
     Raises:
         FileFormatError: not a plan; names the field, its value and what is allowed.
@@ -71,13 +70,23 @@ def read_plan(
         network=network or (_shipped(over, "network", path) if over and cluster is None else None),
     )
     stack = load_framework(framework or _shipped(_name(record, "framework", path), "framework", path))
-    layouts = _layouts(chosen["layout"], hardware, path)
+    layouts = _layouts(_row(chosen, path), hardware, path)
     check_legal(model, hardware, layouts)
     for key in FIGURES:
         if key in chosen and not _number(chosen[key]):
-            raise FileFormatError(f"{path}: field {key} is {_shown(chosen[key])}; allowed: a finite number")
+            raise FileFormatError(f"{path}: field {key} is {shown(chosen[key])}; allowed: a finite number")
     question = Question(model=model, cluster=hardware, framework=stack)
     return Plan(question=question, layouts=layouts, record=chosen)
+
+
+def read_choices(path: Path) -> tuple[Transformer, dict[str, Any]]:
+    """The model and the layout of a plan as plain values, whatever cluster it is for; legal or not.
+
+    Raises:
+        FileFormatError: as `read_plan`.
+    """
+    record = read_json(path)
+    return _model(record, path), _row(_chosen(record, 1, path), path)
 
 
 def _chosen(record: dict[str, Any], number: int, path: Path) -> dict[str, Any]:
@@ -103,55 +112,63 @@ def _model(record: dict[str, Any], path: Path) -> Transformer:
     if shape is None:
         name = _name(record, "model", path)
         if is_path(name, SUFFIXES):
-            raise FileFormatError(f"{path}: field model is {_shown(name)}; allowed: a preset's name, or a field shape")
+            raise FileFormatError(f"{path}: field model is {shown(name)}; allowed: a preset's name, or a field shape")
         length = record.get("seq_len")
         model = load_model(name)
         return model if length is None else with_seq_len(model, length)
     sizes, flags = (*POSITIVE, *NOT_NEGATIVE), FLAGS
     known = {f.name for f in fields(Transformer)}
     if not isinstance(shape, dict):
-        raise FileFormatError(f"{path}: field shape is {_shown(shape)}; allowed: an object with a model's sizes")
+        raise FileFormatError(f"{path}: field shape is {shown(shape)}; allowed: an object with a model's sizes")
     if unknown := sorted(set(shape) - known):
-        raise FileFormatError(f"{path}: unknown field shape.{_one_line(unknown[0])}; allowed: {', '.join(sorted(known))}")
+        raise FileFormatError(f"{path}: unknown field shape.{unknown[0]}; allowed: {', '.join(sorted(known))}")
     for key in ("name", "family", *POSITIVE, "ffn"):
         if key not in shape:
             raise FileFormatError(f"{path}: field shape.{key} is missing")
     for key, value in shape.items():
         kind = int if key in sizes else bool if key in flags else str
         if type(value) is not kind:
-            raise FileFormatError(f"{path}: field shape.{key} is {_shown(value)}; allowed: a {kind.__name__}")
+            raise FileFormatError(f"{path}: field shape.{key} is {shown(value)}; allowed: a {kind.__name__}")
+    if not shape["name"].isprintable():
+        raise FileFormatError(
+            f"{path}: field shape.name is {shown(shape['name'])}; allowed: text without control characters"
+        )
     try:
-        return check(Transformer(**(shape | {"name": _one_line(shape["name"])})))
+        return check(Transformer(**shape))
     except InputError as error:
         raise FileFormatError(f"{path}: field shape: {error}") from None
 
 
-def _layouts(row: dict[str, Any], hardware: Any, path: Path) -> Layouts:
-    """The table of one layout that a plan holds; fields that it lacks have their defaults."""
+def _row(chosen: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The choices of a layout by name; what the file lacks has its default."""
+    row: dict[str, Any] = chosen["layout"]
     default = Layouts.of(global_batch=1).row(0)
     if unknown := sorted(set(row) - set(default)):
-        raise FileFormatError(f"{path}: unknown field layout.{_one_line(unknown[0])}; allowed: {', '.join(default)}")
+        raise FileFormatError(f"{path}: layout has unknown field {unknown[0]}; allowed: {', '.join(default)}")
     for key, value in row.items():
         kind = type(default[key])
         if type(value) is not kind:
-            raise FileFormatError(f"{path}: field layout.{key} is {_shown(value)}; allowed: a {kind.__name__}")
+            raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: a {kind.__name__}")
         if key in ENUMS and value.upper() not in ENUMS[key].__members__:
             names = ", ".join(m.name.lower() for m in ENUMS[key])
-            raise FileFormatError(f"{path}: field layout.{key} is {_shown(value)}; allowed: {names}")
+            raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: {names}")
     if "global_batch" not in row:
-        raise FileFormatError(f"{path}: field layout.global_batch is missing; allowed: a whole number from 1 to {LARGEST}")
+        raise FileFormatError(f"{path}: layout.global_batch is missing; allowed: a whole number from 1 to {LARGEST}")
+    return default | row
+
+
+def _layouts(row: dict[str, Any], hardware: Cluster, path: Path) -> Layouts:
+    """The table of that one layout."""
     try:
-        return one_layout(hardware, **(default | row))
-    except UnknownNameError as error:
-        raise FileFormatError(f"{path}: field layout.schedule: {error}") from None
+        return one_layout(hardware, **row)
     except InputError as error:
-        raise FileFormatError(f"{path}: field layout: {error}") from None
+        raise FileFormatError(f"{path}: layout: {error}") from None
 
 
 def _name(record: dict[str, Any], key: str, path: Path) -> str:
     value = record.get(key)
     if not isinstance(value, str) or not value:
-        state = "is missing" if value is None else f"is {_shown(value)}"
+        state = "is missing" if value is None else f"is {shown(value)}"
         raise FileFormatError(f"{path}: field {key} {state}; allowed: a name")
     return value
 
@@ -159,23 +176,9 @@ def _name(record: dict[str, Any], key: str, path: Path) -> str:
 def _shipped(name: str, kind: str, path: Path) -> str:
     """The name, if it is no path: a plan that somebody sends must not make planner read a file of its choice."""
     if is_path(name):
-        raise FileFormatError(f"{path}: field {kind} is {_shown(name)}, a path; give it yourself with --{kind}")
+        raise FileFormatError(f"{path}: field {kind} is {shown(name)}, a path; give it yourself with --{kind}")
     return name
 
 
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _one_line(text: str) -> str:
-    """The text without control characters, shortened: names travel into scripts and tables."""
-    clean = re.sub(r"\s+", " ", "".join(c if c.isprintable() else " " for c in text)).strip()
-    return clean if len(clean) <= 100 else clean[:97] + "..."
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # Python refuses to print integers of thousands of digits
-        text = "a huge number"
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from planner.hardware import Cluster, Framework
     from planner.layouts import Attention, Layouts, Precision
     from planner.models import Transformer
@@ -70,6 +72,15 @@ def print_json(record: dict[str, Any]) -> None:
     import json
 
     typer.echo(json.dumps(record, indent=2, allow_nan=False))
+
+
+def save_json(path: Path, record: dict[str, Any]) -> None:
+    """A record in a file: the whole of it or nothing."""
+    import json
+
+    from planner.files import write_text
+
+    write_text(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
 def print_view(*views: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,6 +38,7 @@ def command(
     allow_offload: Annotated[bool, typer.Option(help="Also try optimizer state in host memory.")] = False,
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
     objective: Annotated[str, typer.Option(help="time, throughput, cost (one order) or memory.")] = "time",
+    save: Annotated[Path | None, typer.Option(help="Write the plan, as --json prints it, to a file.")] = None,
     json: o.Json = False,
 ) -> None:
     """Find the layout to run: every legal one is estimated, the best shown, and why the rest lost.
@@ -45,11 +47,14 @@ def command(
 
     Exit code 1 where nothing fits in memory.
     """
+    from planner.files import check_writable
     from planner.question import what_is_fixed
     from planner.report import records, tables
     from planner.search import recommend
     from planner.validation import accuracy_sentence
 
+    if save is not None:
+        check_writable(save)
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     number, kernel = o.numerics(hardware, precision, attention)
     fixed = what_is_fixed(
@@ -62,11 +67,16 @@ def command(
             fixed=fixed, top=top, objective=objective,
         )  # fmt: skip
     accuracy = accuracy_sentence(hardware.accelerator.efficiency.name)
+    asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
+    record = asked | records.recommendation_record(found, hardware) | {"accuracy": accuracy}
+    if save is not None and len(found.best):
+        o.save_json(save, record)
     if json:
-        asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
-        o.print_json(asked | records.recommendation_record(found, hardware) | {"accuracy": accuracy})
+        o.print_json(record)
     else:
         title = tables.question_title(shape, hardware, gpus, global_batch)
         o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy))
     if not len(found.best):
+        if save is not None:
+            typer.echo(f"planner: nothing fits, so {save} was not written", err=True)
         o.finish(1)

@@ -71,14 +71,14 @@ def command(
     }  # fmt: skip
 
     def prepare() -> Training:
-        name, row = read_plan(plan, model)
+        shape, row = read_plan(plan, model)
         row |= {key: value for key, value in overrides.items() if value is not None}
         choices = Choices(
             scale=scale, steps=steps, micro_batch=micro_batch, micro_batches=micro_batches,
             precision=precision, allow_async=allow_async, seed=seed, clip=clip, text=text,
         )  # fmt: skip
         return make_training(
-            name, row, choices, optimizer=optimizer, learning_rate=learning_rate, checkpoint=checkpoint,
+            shape, row, choices, optimizer=optimizer, learning_rate=learning_rate, checkpoint=checkpoint,
             checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import FileFormatError, InputError, LayoutError
+from planner.errors import InputError, LayoutError
 
 if TYPE_CHECKING:
     from planner.models import Transformer
@@ -33,29 +33,18 @@ class Choices:
     text: Path | None
 
 
-def read_plan(path: Path | None, model: str) -> tuple[str, dict[str, Any]]:
-    """The model's name and the layout of a plan; without one, the layout of a single rank."""
-    from planner.files import read_json
+def read_plan(path: Path | None, model: str) -> tuple[Transformer, dict[str, Any]]:
+    """The model and the layout of a plan; without one, the layout of a single rank."""
     from planner.layouts import Layouts
+    from planner.models import load_model
+    from planner.plan_file import read_choices
 
     if path is None:
-        return model, Layouts.of(global_batch=16, micro_batch=4, zero=0).row(0)
-    record = read_json(path)
-    best = record.get("best")
-    first = best[0] if isinstance(best, list) and best else record
-    layout = first.get("layout") if isinstance(first, dict) else None
-    if not isinstance(layout, dict) or not isinstance(record.get("model"), str):
-        raise FileFormatError(f"{path}: no plan; allowed: what planner recommend --json or estimate --json prints")
-    default = Layouts.of(global_batch=1).row(0)
-    if unknown := sorted(set(layout) - set(default)):
-        raise FileFormatError(f"{path}: layout has unknown field {unknown[0]}; allowed: {', '.join(default)}")
-    for key, value in layout.items():
-        if type(value) is not type(default[key]):
-            raise FileFormatError(f"{path}: layout.{key} is {value!r}; allowed: a {type(default[key]).__name__}")
-    return record["model"], default | layout
+        return load_model(model), Layouts.of(global_batch=16, micro_batch=4, zero=0).row(0)
+    return read_choices(path)
 
 
-def make_training(name: str, row: dict[str, Any], choices: Choices, **how: Any) -> Training:
+def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **how: Any) -> Training:
     """The run of a plan's model and layout; `how` are `Training`'s own fields.
 
     Raises:
@@ -73,7 +62,7 @@ def make_training(name: str, row: dict[str, Any], choices: Choices, **how: Any) 
             "allow it with --allow-async"
         )
     pipe = _pipeline(schedule, row, choices.micro_batches)
-    task = _task(name, row, schedule, pipe, choices)
+    task = _task(model, row, schedule, pipe, choices)
     samples = Samples(
         text=load_text(choices.text), seq_len=task.model.seq_len, micro_batches=task.micro_batches, dp=task.dp,
         micro_batch=choices.micro_batch or min(int(row["micro_batch"]), MOST_SEQUENCES), seed=choices.seed,
@@ -88,12 +77,11 @@ def make_training(name: str, row: dict[str, Any], choices: Choices, **how: Any) 
     )
 
 
-def _task(name: str, row: dict[str, Any], schedule: Schedule, pipe: Pipeline, choices: Choices) -> Task:
+def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pipeline, choices: Choices) -> Task:
     """The plan's layout and schedule on a model that this machine can train."""
     import numpy as np
 
     from planner.layouts import Recompute, choice
-    from planner.models import load_model
     from planner.trainer.worker import Task
 
     if choices.precision not in PRECISIONS:
@@ -101,7 +89,7 @@ def _task(name: str, row: dict[str, Any], schedule: Schedule, pipe: Pipeline, ch
     if row["cp"] > 1 or row["ep"] > 1:
         raise LayoutError(f"cp is {row['cp']}, ep is {row['ep']}; the trainer runs plans with both 1: set them in it")
     order = schedule.order(pipe) if schedule.synchronous else schedule.steps_order(pipe, choices.steps)
-    shape = _shape(load_model(name), choices.scale, row["tp"], int(order.stage.max()) + 1, pipe.k)
+    shape = _shape(model, choices.scale, row["tp"], int(order.stage.max()) + 1, pipe.k)
     if not schedule.synchronous:
         shape = replace(shape, tied=False)  # ranks update on their own: they can't share the embedding
     return Task(

@@ -27,6 +27,7 @@ def question_record(model: Transformer, cluster: Cluster, framework: Framework, 
     """What was asked."""
     return {
         "model": model.name,
+        "shape": {f.name: getattr(model, f.name) for f in fields(model)},
         "parameters": int(counts.total_params(model)),
         "seq_len": int(model.seq_len),
         "cluster": cluster.name,

@@ -36,6 +36,14 @@ def test_recommend_json_has_the_documented_keys():
     assert sum(best["memory_parts_gib"].values()) == pytest.approx(best["memory_gib"])
 
 
+def test_recommend_saves_what_json_prints(tmp_path):
+    done = planner(*ASK, "--json", "--save", str(tmp_path / "plan.json"))
+    assert (tmp_path / "plan.json").read_text() == done.stdout
+    fails = planner(*ASK, "--save", str(tmp_path / "no" / "plan.json"))
+    assert (fails.returncode, fails.stdout) == (2, "")
+    assert "no folder" in fails.stderr
+
+
 def test_estimate_validate_models_clusters_json():
     layout = ["--tp", "8", "--pp", "8", "--dp", "2", "--global-batch", "64", "--recompute", "full"]
     one = json.loads(planner("estimate", "gpt3-175b", "--cluster", "selene", *layout, "--json").stdout)

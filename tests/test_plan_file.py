@@ -1,0 +1,129 @@
+"""A plan as a file: what is written is read back; what is wrong is one line that names the field."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner.errors import FileFormatError, LayoutError, PlannerError
+from planner.estimate import estimate
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Layouts
+from planner.models import load_model
+from planner.plan_file import read_choices, read_plan
+from planner.report.records import estimate_record, question_record
+
+
+def record(model: str = "llama3-8b", cluster: str = "dgx-h100", network: str | None = None, **layout) -> dict:
+    shape, hardware = load_model(model), load_cluster(cluster, network=network)
+    stack = load_framework(hardware.framework)
+    table = Layouts.of(**({"dp": 8, "tp": 4, "pp": 2, "global_batch": 64, "sequence_parallel": True} | layout))
+    asked = question_record(shape, hardware, stack, int(table.gpus[0])) | {"global_batch": 64}
+    return asked | estimate_record(estimate(shape, hardware, stack, table), 0, hardware)
+
+
+def saved(folder: Path, content: dict) -> Path:
+    path = folder / "plan.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "gpt3-175b", "deepseek-v3", "x-64"])
+@pytest.mark.parametrize("network", [None, "ethernet-100g-rdma"])
+def test_what_is_written_is_read_back(tmp_path, model, network):
+    layout = {"tp": 2, "ep": 8} if model == "deepseek-v3" else {}
+    content = record(model, network=network, **layout)
+    plan = read_plan(saved(tmp_path, content))
+    assert plan.question.model == load_model(model)
+    assert plan.question.cluster == load_cluster("dgx-h100", network=network)
+    assert plan.question.framework.name == "megatron-core"
+    assert plan.row == content["layout"]
+    assert plan.record["step_time_s"] == content["step_time_s"]
+
+
+def test_a_number_chooses_among_the_best(tmp_path):
+    one, two = record(), record(tp=2)
+    path = saved(tmp_path, one | {"best": [{"layout": one["layout"]}, {"layout": two["layout"]}]})
+    assert read_plan(path).row["tp"] == 4
+    assert read_plan(path, number=2).row["tp"] == 2
+    with pytest.raises(FileFormatError, match="has 2 layouts, not a number 3"):
+        read_plan(path, number=3)
+
+
+def test_another_cluster_takes_the_place_of_the_named_one(tmp_path):
+    path = saved(tmp_path, record() | {"cluster": "my own", "framework": "mine"})
+    with pytest.raises(PlannerError, match="unknown cluster 'my own'"):
+        read_plan(path)
+    plan = read_plan(path, cluster="dgx-a100-80gb", framework="megatron-lm")
+    assert plan.question.cluster.name == "dgx-a100-80gb"
+
+
+BAD = [
+    ({"cluster": "../../etc/passwd"}, "cluster is '../../etc/passwd', a path; give it yourself with --cluster"),
+    ({"framework": "/tmp/x.toml"}, "framework is '/tmp/x.toml', a path"),
+    ({"cluster": "dgx-h100 over /tmp/x.toml"}, "network is '/tmp/x.toml', a path"),
+    ({"cluster": None}, "cluster is missing"),
+    ({"cluster": 7}, "cluster is 7"),
+    ({"shape": []}, r"field shape is \[\]"),
+    ({"shape": None, "model": "/etc/config.json"}, "model is '/etc/config.json'"),
+    ({"layout": None}, "no plan; allowed: what planner recommend --save"),
+    ({"best": [1]}, "no plan"),
+    ({"best": []}, "has 0 layouts"),
+    ({"mfu": "high"}, "mfu is 'high'; allowed: a finite number"),
+    ({"mfu": True}, "mfu is True"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), BAD, ids=[said[:40] for _, said in BAD])
+def test_faults_name_the_field(tmp_path, changes, said):
+    with pytest.raises(FileFormatError, match=said):
+        read_plan(saved(tmp_path, record() | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tp": "four"}, "layout.tp is 'four'; allowed: a int"),
+        ({"tp": 0}, "tp is 0"),
+        ({"tp": 10**30}, "tp is 10000"),
+        ({"tensor": 4}, "unknown field tensor"),
+        ({"schedule": "1f2b"}, "unknown schedule '1f2b'"),
+        ({"recompute": "some"}, "layout.recompute is 'some'; allowed: none, selective, full"),
+        ({"precision": "tf64"}, "layout.precision is 'tf64'"),
+        ({"zero": 4}, "zero is 4"),
+        ({"sequence_parallel": 1}, "layout.sequence_parallel is 1; allowed: a bool"),
+    ],
+)
+def test_faults_of_the_layout_name_the_field(tmp_path, changes, said):
+    content = record()
+    content["layout"] |= changes
+    with pytest.raises(FileFormatError, match=said):
+        read_plan(saved(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_layers": 0}, "num_layers is 0"),
+        ({"num_layers": 2.0}, "shape.num_layers is 2.0; allowed: a int"),
+        ({"layers": 2}, "unknown field shape.layers"),
+        ({"name": "a\x1b[2J"}, "allowed: text without control characters"),
+        ({"gated": 1}, "shape.gated is 1; allowed: a bool"),
+    ],
+)
+def test_faults_of_the_shape_name_the_field(tmp_path, changes, said):
+    content = record()
+    content["shape"] |= changes
+    with pytest.raises(FileFormatError, match=said):
+        read_plan(saved(tmp_path, content))
+
+
+def test_an_illegal_layout_is_refused_but_its_choices_can_be_read(tmp_path):
+    content = record()
+    content["layout"]["tp"] = 3
+    path = saved(tmp_path, content)
+    with pytest.raises(LayoutError, match="tp must divide the attention heads"):
+        read_plan(path)
+    model, row = read_choices(path)
+    assert row["tp"] == 3
+    assert model.name == "llama3-8b"
