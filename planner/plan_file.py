@@ -111,7 +111,7 @@ def _model(record: dict[str, Any], path: Path) -> Transformer:
     shape = record.get("shape")
     if shape is None:
         name = _name(record, "model", path)
-        if is_path(name, SUFFIXES):
+        if is_path(name, SUFFIXES) or Path(name).is_dir():
             raise FileFormatError(f"{path}: field model is {shown(name)}; allowed: a preset's name, or a field shape")
         length = record.get("seq_len")
         model = load_model(name)

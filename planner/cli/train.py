@@ -12,7 +12,9 @@ from planner.cli.freed_memory import keep_freed_memory
 from planner.cli.mpi_threads import share_processors, started_by_mpirun
 from planner.cli.train_outcome import After, finish
 from planner.cli.train_plan import Choices, make_training, read_plan
+from planner.cli.train_prediction import read_prices
 from planner.errors import ExecutionError, InputError, PlannerError
+from planner.files import check_writable
 
 if TYPE_CHECKING:
     from planner.trainer.communicator import Communicator
@@ -71,6 +73,10 @@ def command(
     }  # fmt: skip
 
     def prepare() -> Training:
+        if prices is not None:
+            read_prices(prices)  # before the run: a fault found after it would cost the whole training
+        if trace is not None:
+            check_writable(trace)
         shape, row = read_plan(plan, model)
         row |= {key: value for key, value in overrides.items() if value is not None}
         choices = Choices(

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import FileFormatError
+from planner.errors import FileFormatError, shown
 
 if TYPE_CHECKING:
     from planner.trainer.loop import Training
     from planner.trainer.worker import Task
+
+_MOST_SECONDS = 1e6  # of a price, for a unit of its size
 
 
 def read_prices(path: Path) -> dict[str, list[float]]:
@@ -20,10 +22,18 @@ def read_prices(path: Path) -> dict[str, list[float]]:
         FileFormatError: not a file of `planner calibrate`.
     """
     from planner.files import read_toml
+    from planner.trainer.prices import FEATURES
 
     prices = read_toml(path).get("seconds")
     if not isinstance(prices, dict) or "update" not in prices:
         raise FileFormatError(f"{path}: no prices; write them with planner calibrate {path}")
+    for key, seconds in prices.items():
+        part = next((word for word in key.split() if word in FEATURES), None)
+        count = 2 if part is None else len(FEATURES[part])
+        numbers = seconds if isinstance(seconds, list) and len(seconds) == count else []
+        if not numbers or not all(type(x) in (int, float) and 0.0 <= x < _MOST_SECONDS for x in numbers):
+            allowed = f"{count} numbers from 0 to {_MOST_SECONDS:g}"
+            raise FileFormatError(f"{path}: field seconds.{key} is {shown(seconds)}; allowed: {allowed}")
     return prices
 
 

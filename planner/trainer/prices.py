@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.errors import InputError
 from planner.models import Transformer
 from planner.trainer.attention import BLOCK
 
@@ -118,5 +119,11 @@ def _non_negative(a: Any, y: Any) -> Any:
 
 
 def price_s(prices: Mapping[str, Any], key: str, row: Sequence[float]) -> float:
-    """Seconds of a part by its fitted coefficients."""
+    """Seconds of a part by its fitted coefficients.
+
+    Raises:
+        InputError: the prices lack that part.
+    """
+    if key not in prices:
+        raise InputError(f"prices have no {key!r}; write them anew with planner calibrate")
     return float(np.dot(prices[key], row))

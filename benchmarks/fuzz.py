@@ -1,0 +1,103 @@
+"""Hostile inputs through the command line: how many cases ended how. Exit code 1 where any broke a promise.
+
+    python benchmarks/fuzz.py --cases 10000 --seed 1
+
+A third are structural mutations by Hypothesis, a third random edits of bytes, a third options with odd values (all of
+them where there are fewer). The promises are in tests/fuzz/harness.py. Memory is limited, so that a case which asks for
+too much ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import random
+import re
+import resource
+import sys
+import time
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+
+from tests.fuzz.cases import Case, byte_case, judge, option_case, structural_cases
+from tests.fuzz.options import option_cases
+
+LIMIT_S = 30.0
+
+
+class Tally:
+    """Outcomes counted, faults kept."""
+
+    def __init__(self) -> None:
+        self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.faults: list[tuple[Case, list[str]]] = []
+        self.messages: dict[str, str] = {}
+        self.slowest: list[tuple[float, str]] = []
+
+    def add(self, how: str, case: Case) -> None:
+        """Run one case."""
+        start = time.perf_counter()
+        outcome, found = judge(case, LIMIT_S)
+        self.slowest = sorted([*self.slowest, (time.perf_counter() - start, case.command[:150])])[-5:]
+        self.outcomes[how, "broken promise" if found else f"exit {outcome.code}"] += 1
+        if found:
+            self.faults.append((case, found))
+        if outcome.code == 2:
+            shape = re.sub(r"'[^']*'|\"[^\"]*\"|/\S+|[-\d.e+]*\d", "_", outcome.stderr.strip())
+            self.messages.setdefault(shape[:160], outcome.stderr.strip())
+
+
+def structural(tally: Tally, count: int, start: int) -> None:
+    """Cases that Hypothesis draws."""
+
+    @seed(start)
+    @settings(
+        max_examples=count, deadline=None, database=None, phases=[Phase.generate], verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=structural_cases())
+    def draw(case: Case) -> None:
+        tally.add("structure", case)
+
+    draw()
+
+
+def main() -> int:
+    """Run the cases, print the counts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--messages", action="store_true", help="print each kind of refusal once")
+    chosen = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (12 * 2**30, 12 * 2**30))
+    warnings.simplefilter("error")  # a warning would reach the user's terminal
+    tally, began = Tally(), time.perf_counter()
+    options = option_cases()
+    random.Random(chosen.seed).shuffle(options)
+    options = options[: chosen.cases // 3]
+    rest = chosen.cases - len(options)
+    for argv in options:
+        tally.add("option", option_case(argv))
+    for i in range(rest // 2):
+        tally.add("bytes", byte_case(chosen.seed * 1_000_003 + i))
+    structural(tally, rest - rest // 2, chosen.seed)
+    for case, found in tally.faults:
+        print(f"--- {case.command[:300]!r}", *(fault[-1500:] for fault in found), sep="\n")
+    if chosen.messages:
+        print(*sorted(tally.messages.values()), sep="\n")
+    for (how, ending), count in sorted(tally.outcomes.items()):
+        print(f"{how:10} {ending:15} {count:7,}")
+    total = sum(tally.outcomes.values())
+    print(
+        f"{total:,} cases, seed {chosen.seed}: {len(tally.faults)} broke a promise; {time.perf_counter() - began:.0f} s"
+    )
+    print("slowest:", "; ".join(f"{s:.1f} s {command}" for s, command in reversed(tally.slowest)))
+    return 1 if tally.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""A case: files in a folder of their own and a command that reads them; drawn by Hypothesis, run, judged."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import tomllib
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from tests.fuzz.corpus import KINDS, Kind, text_of
+from tests.fuzz.harness import Outcome, faults, run, snapshot
+from tests.fuzz.mutations import broken_bytes, csv_text, mutated_grid, mutated_tree, toml_text
+
+__all__ = ["Case", "byte_case", "judge", "option_case", "sound_cases", "structural_cases"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Files by name, and a command in which `@x` stands for the path of x."""
+
+    files: dict[str, bytes]
+    words: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """The words as a person would read them."""
+        return " ".join(self.words)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the files that the command is to write."""
+        return tuple(word[1:] for word in self.words if word.startswith("@out"))
+
+    def argv(self, folder: Path) -> list[str]:
+        """The command's arguments with their paths."""
+        return [str(folder / word[1:]) if word.startswith("@") else word for word in self.words]
+
+
+def judge(case: Case, limit_s: float = 30.0) -> tuple[Outcome, list[str]]:
+    """Run a case in a new folder: its outcome, and what about it breaks a promise."""
+    with tempfile.TemporaryDirectory() as name, chdir(name):
+        folder = Path(name)
+        for file, data in case.files.items():
+            (folder / file).write_bytes(data)
+        before = snapshot(folder)
+        outcome = run(case.argv(folder), limit_s)
+        return outcome, faults(outcome, folder, before, case.outputs)
+
+
+def _case(kind: Kind, data: bytes, command: str) -> Case:
+    files = {name: text.encode() for name, text in (kind.beside or {}).items()}
+    return Case(files=files | {kind.name: data}, words=tuple(command.split()))
+
+
+def sound_cases() -> list[Case]:
+    """Every example as it is, with its first command."""
+    return [_case(kind, text_of(example).encode(), kind.commands[0]) for kind in KINDS for example in kind.examples]
+
+
+@st.composite
+def structural_cases(draw: st.DrawFn, slow: bool = True) -> Case:
+    """A file whose parsed form was mutated, written again; slow: also kinds whose sound files take long."""
+    kind = draw(st.sampled_from([k for k in KINDS if slow or not k.slow]))
+    example = draw(st.sampled_from(kind.examples))
+    if isinstance(example, str):
+        text = toml_text(draw(mutated_tree(tomllib.loads(example))))
+    elif isinstance(example, dict):
+        text = json.dumps(draw(mutated_tree(example)), indent=draw(st.sampled_from([None, 1])))
+    else:
+        text = csv_text(draw(mutated_grid(example)))
+    if draw(st.integers(0, 9)) == 0:
+        text = text.replace("\n", "\r\n")
+    mark = "\ufeff" if draw(st.integers(0, 9)) == 0 else ""
+    return _case(kind, (mark + text).encode(errors="surrogatepass"), draw(st.sampled_from(kind.commands)))
+
+
+def byte_case(seed: int, slow: bool = True) -> Case:
+    """A file of random edits of its bytes; the same for the same seed."""
+    chance = random.Random(seed)
+    kind = chance.choice([k for k in KINDS if slow or not k.slow])
+    data = broken_bytes(text_of(chance.choice(kind.examples)).encode(), chance)
+    return _case(kind, data, chance.choice(kind.commands))
+
+
+def option_case(argv: tuple[str, ...]) -> Case:
+    """A command of the matrix of options, with the sound files that it may name."""
+    files = {kind.name: text_of(kind.examples[0]).encode() for kind in KINDS if f"@{kind.name}" in argv}
+    return Case(files=files, words=argv)

@@ -1,0 +1,243 @@
+"""Sound inputs of every kind, which the fuzzers spoil, and the commands that read them.
+
+In a command `@x` stands for the path of the file x in the case's folder.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["KINDS", "Kind", "text_of"]
+
+ROOT = Path(__file__).parents[2]
+PROFILES = ROOT / "hardware_profiles"
+
+LAYOUT = "--dp 2 --tp 2 --pp 2 --global-batch 16"
+MODEL = """
+[model]
+name = "mine"
+family = "llama"
+layers = 4
+hidden = 256
+heads = 8
+kv_heads = 4
+ffn = 688
+vocab = 1000
+seq_len = 128
+tied = true
+"""
+MOE = """
+[model]
+name = "experts"
+family = "moe"
+layers = 4
+hidden = 256
+heads = 8
+vocab = 1000
+seq_len = 128
+experts = 8
+top_k = 2
+moe_ffn = 512
+dense_layers = 1
+shared_experts = 1
+"""
+CONFIGS = {
+    "llama": {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 8,
+              "num_key_value_heads": 4, "intermediate_size": 688, "vocab_size": 1000, "max_position_embeddings": 128,
+              "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False, "head_dim": 32,
+              "rope_theta": 10000.0, "torch_dtype": "bfloat16"},
+    "gpt2": {"model_type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 8, "vocab_size": 1000, "n_positions": 128,
+             "n_inner": None},
+    "deepseek": {"model_type": "deepseek_v3", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 8,
+                 "intermediate_size": 688, "moe_intermediate_size": 128, "n_routed_experts": 8, "kv_lora_rank": 64,
+                 "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1, "q_lora_rank": None,
+                 "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 32, "vocab_size": 1000,
+                 "max_position_embeddings": 128, "moe_layer_freq": 1},
+    "multimodal": {"model_type": "llava", "tie_word_embeddings": True, "text_config": {
+        "model_type": "qwen3_moe", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "intermediate_size": 688, "moe_intermediate_size": 128, "num_experts": 8,
+        "num_experts_per_tok": 2, "decoder_sparse_step": 2, "mlp_only_layers": [0], "vocab_size": 1000,
+        "max_position_embeddings": 128}},
+}  # fmt: skip
+PLAN = {
+    "model": "gpt2",
+    "seq_len": 128,
+    "layout": {
+        "schedule": "1f1b", "dp": 2, "tp": 1, "pp": 2, "cp": 1, "ep": 1, "virtual_stages": 1, "sequence_slices": 1,
+        "micro_batch": 2, "global_batch": 16, "zero": 1, "recompute": "none", "attention": "flash2",
+        "precision": "bf16", "layer_split": "even", "sequence_parallel": False, "fused_norm": True,
+        "offload_optimizer": False,
+    },
+}  # fmt: skip
+PLAN_WITH_SHAPE = {
+    "model": "mine", "seq_len": 128, "cluster": "dgx-a100-80gb", "framework": "megatron-lm", "gpus": 4,
+    "shape": {"name": "mine", "family": "llama", "num_layers": 4, "hidden": 256, "ffn": 688, "num_heads": 8,
+              "num_kv_heads": 4, "head_dim": 32, "vocab": 1000, "seq_len": 128, "gated": True, "rms_norm": True,
+              "rotary": True, "num_dense_layers": 4},
+    "best": [{"layout": PLAN["layout"], "step_time_s": 1.0, "mfu": 0.5, "memory_gib": 10.0}],
+}  # fmt: skip
+LAWS = """
+[critical_batch.mine]
+source = "a page"
+mark = "derived"
+variable = "parameters"
+unit = 1e9
+coefficient = 1e6
+exponent = 0.5
+overhead = 0.2
+fitted = [1e8, 1e11]
+
+[loss.mine]
+form = "sum-of-powers"
+source = "a page"
+mark = "derived"
+parameters = "all"
+irreducible = 1.8
+parameters_coefficient = 482.0
+parameters_exponent = 0.35
+data_coefficient = 2085.0
+data_exponent = 0.37
+fitted_parameters = [44e6, 16e9]
+fitted_tokens = [0.1e9, 500e9]
+"""
+SCHEDULE = [
+    ["0F0", "0F1", "", "", "0B0", "0B1"],
+    ["", "1F0", "1F1", "1B0", "1B1"],
+]
+SPLIT_SCHEDULE = [
+    ["0F0", "0F1", "", "0I0", "0W0", "0I1", "0W1"],
+    ["", "1F0", "1I0", "1W0&", "1F1", "1I1", "1W1"],
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of file: its name in the case's folder, sound examples, and the commands that read it.
+
+    beside: further files that it refers to; slow: a sound one takes over half a second.
+    """
+
+    name: str
+    examples: tuple[Any, ...]
+    commands: tuple[str, ...]
+    beside: dict[str, str] | None = None
+    slow: bool = False
+
+
+def _profile(folder: str, name: str) -> str:
+    return (PROFILES / folder / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def _runs() -> list[list[str]]:
+    """The header and a few rows of two shipped files, notes left out."""
+    grid: list[list[str]] = []
+    for name in ("korthikanti_2022_a100.csv", "hagemann_llama_a100.csv"):
+        with (ROOT / "measured_runs" / name).open(newline="", encoding="utf-8") as stream:
+            rows = list(csv.reader(stream))
+        grid += [[*row[:-1], ""] for row in rows[1:6]] if grid else [rows[0]] + [[*row[:-1], ""] for row in rows[1:6]]
+    return grid
+
+
+CLUSTER_COMMANDS = (
+    "clusters @cluster.toml",
+    "clusters @cluster.toml --json",
+    f"estimate gpt2 --cluster @cluster.toml {LAYOUT}",
+    f"estimate gpt2 --cluster @cluster.toml {LAYOUT} --json",
+    f"simulate gpt2 --cluster @cluster.toml {LAYOUT}",
+)
+
+
+def _own_cluster() -> dict[str, str]:
+    """A cluster whose every part is a file beside it."""
+    text = _profile("clusters", "dgx-a100-80gb")
+    tables = tomllib.loads(text)
+    for field, name in (
+        ("accelerator", "gpu"), ("node_link", "link"), ("network", "net"), ("host_link", "host"), ("framework", "fw"),
+    ):  # fmt: skip
+        text = text.replace(f'{field} = "{tables[field]}"', f'{field} = "./{name}.toml"')
+    gpu = _profile("accelerators", "a100-sxm-80gb").replace('efficiency = "ampere"', 'efficiency = "./eff.toml"')
+    return {
+        "cluster.toml": text,
+        "gpu.toml": gpu,
+        "eff.toml": _profile("efficiency", "ampere"),
+        "link.toml": _profile("links", "nvlink-3"),
+        "net.toml": _profile("links", "infiniband-hdr"),
+        "host.toml": _profile("links", "pcie-4"),
+        "fw.toml": _profile("frameworks", "megatron-lm"),
+    }
+
+
+def _cluster_kinds() -> list[Kind]:
+    files = _own_cluster()
+    return [
+        Kind(name=name, examples=(text,), commands=CLUSTER_COMMANDS,
+             beside={other: t for other, t in files.items() if other != name})
+        for name, text in files.items()
+    ]  # fmt: skip
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """All kinds of files."""
+    model = (
+        "models @model.toml",
+        "models @model.toml --json",
+        f"estimate @model.toml --cluster dgx-a100-80gb {LAYOUT}",
+        f"partition @model.toml --cluster dgx-a100-80gb {LAYOUT}",
+        f"simulate @model.toml --cluster dgx-h100 {LAYOUT} --json",
+        "laws @model.toml --tokens 1e9",
+        "explain @model.toml --cluster dgx-a100-80gb --gpus 2 --global-batch 2 --json",
+    )
+    return (
+        Kind(name="model.toml", examples=(MODEL, MOE), commands=model),
+        Kind(name="config.json", examples=tuple(CONFIGS.values()),
+             commands=("models @config.json", "models @config.json --json", "models @.",
+                       f"estimate @config.json --cluster dgx-a100-80gb {LAYOUT} --json")),
+        Kind(name="runs.csv", examples=(_runs(),),
+             commands=("validate @runs.csv", "validate @runs.csv --json", "validate @runs.csv --predictions @out.csv")),
+        Kind(name="mine.csv", examples=(SCHEDULE, SPLIT_SCHEDULE),
+             commands=("schedule @mine.csv", "schedule @mine.csv --json", "schedule @mine.csv --csv @out.csv",
+                       "simulate gpt2 --cluster dgx-a100-80gb --pp 2 --global-batch 2 --schedule-file @mine.csv",
+                       "simulate gpt2 --cluster dgx-a100-80gb --pp 2 --global-batch 2 --schedule-file @mine.csv "
+                       "--trace @out.json")),
+        Kind(name="plan.json", examples=(PLAN, PLAN_WITH_SHAPE),
+             commands=("train @plan.json --scale tiny --steps 1 --micro-batches 4",
+                       "train @plan.json --scale tiny --steps 1 --json"), slow=True),
+        Kind(name="prices.toml", examples=(_prices(),),
+             commands=("train --scale tiny --steps 1 --prices @prices.toml --json",), slow=True),
+        Kind(name="laws.toml", examples=(LAWS,), slow=True,
+             commands=("time gpt2 --cluster dgx-a100-80gb --gpus 2 --tp 1 --pp 1 --tokens 1e9 --batch 8 "
+                       "--critical-batch-law @laws.toml",
+                       "time gpt2 --cluster dgx-a100-80gb --gpus 2 --tp 1 --pp 1 --loss 3.0 --loss-law @laws.toml "
+                       "--json")),
+        *_cluster_kinds(),
+    )  # fmt: skip
+
+
+def _prices() -> str:
+    """Prices as `planner calibrate` writes them."""
+    parts = {"layer": 6, "embedding": 2, "head": 4}
+    rows = [f'"{family} {part} {kind}" = {[1e-4] * size}' for family in ("gelu", "swiglu") for part, size in
+            parts.items() for kind in "FBIW"]  # fmt: skip
+    rows += ['"update" = [1e-4, 1e-4]'] + [
+        f'"{name}" = [1e-5, 1e-4]' for name in ("all_reduce", "all_gather", "reduce_scatter", "send")
+    ]
+    return "ranks = 1\n[seconds]\n" + "\n".join(rows) + "\n"
+
+
+KINDS = kinds()
+
+
+def text_of(example: Any) -> str:
+    """An example as the text of its file."""
+    if isinstance(example, str):
+        return example
+    if isinstance(example, dict):
+        return json.dumps(example, indent=1)
+    return "\n".join(",".join(row) for row in example) + "\n"

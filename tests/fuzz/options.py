@@ -1,0 +1,55 @@
+"""Every option of every command with numbers and texts that nobody means, read off the command line itself."""
+
+from __future__ import annotations
+
+import typer
+
+from planner.cli import app
+
+__all__ = ["SOUND", "VALUES", "option_cases"]
+
+LAYOUT = "gpt2 --cluster dgx-a100-80gb --global-batch 16"
+SMALL = "gpt2 --cluster dgx-a100-80gb --gpus 4 --tp 1 --pp 1"
+SOUND = {
+    "recommend": f"{SMALL} --global-batch 16",
+    "estimate": LAYOUT,
+    "schedule": "1f1b",
+    "simulate": LAYOUT,
+    "compare": LAYOUT,
+    "partition": LAYOUT,
+    "time": f"{SMALL} --tokens 1e9 --batch 16",
+    "fastest": "gpt2 --cluster dgx-a100-80gb --max-gpus 4 --tokens 1e9",
+    "paper": "seq1f1b",
+    "explain": f"{SMALL} --global-batch 16",
+    "validate": "@runs.csv",
+    "laws": "gpt2",
+    "models": "gpt2",
+    "clusters": "selene",
+    "train": "--scale tiny --steps 1",
+    "calibrate": "@out.toml --quick --seconds 0.01",
+}
+"""A sound and quick call of each command; an option that is given once more counts instead, or as well."""
+VALUES = (
+    "0", "-1", "1", "3", "1000000000", "2147483648", "9223372036854775808", "1" + "0" * 40, "0.5", "-0.0", "1e-320",
+    "1e15", "1e400", "-1e400", "nan", "inf", "-inf", "", " ", "0x10", "1_0", "\u0663", "--", "9" * 5000,
+    "\t", "-", "none", "\u05e2\u05d1", "\u202e", "\x1b[31m", "[/x]", "%s", "../..", "/", "/dev/null", ".",
+    "/etc/passwd", "a.toml", "a.csv", "a" * 5000, "a" * 5000 + ".toml", "nul\u0000byte",
+    "@", ",", ":", "x-99999999", "3d:",
+)  # fmt: skip
+
+
+def option_cases() -> list[tuple[str, ...]]:
+    """Every command with every option once with each value: the arguments of each case."""
+    root = typer.main.get_command(app)
+    cases: list[tuple[str, ...]] = []
+    for name, command in sorted(root.commands.items()):  # type: ignore[attr-defined]
+        sound = SOUND.get(name, "").split()
+        for parameter in command.params:
+            if getattr(parameter, "is_flag", False) or parameter.name == "help":
+                continue
+            option = parameter.opts[0]
+            if option.startswith("-"):
+                cases += [(name, *sound, option, value) for value in VALUES]
+            else:
+                cases += [(name, value, *sound[1:]) for value in VALUES]
+    return cases

@@ -1,0 +1,62 @@
+"""Thousands of spoilt files and odd options, a few hundred of them by default: every one is met with sense.
+
+`python benchmarks/fuzz.py --cases 10000` runs as many as one likes and counts how they ended.
+"""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.fuzz.cases import Case, byte_case, judge, option_case, sound_cases, structural_cases
+from tests.fuzz.options import option_cases
+
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def check(case: Case) -> None:
+    outcome, found = judge(case)
+    assert not found, (case.command, *found)
+    assert outcome.code is not None
+
+
+@pytest.mark.parametrize("case", sound_cases(), ids=lambda case: case.command.replace(" ", "_")[:60])
+def test_the_unspoilt_files_are_taken(case: Case) -> None:
+    """Otherwise every mutation would be refused for the same reason."""
+    outcome, found = judge(case)
+    assert (outcome.code, found) == (0, []), outcome.stderr
+
+
+@settings(max_examples=120, derandomize=True, suppress_health_check=QUIET)
+@given(case=structural_cases(slow=False))
+def test_structural_mutations(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_edits_of_bytes(seed: int) -> None:
+    for i in range(20):
+        check(byte_case(1_000 * seed + i, slow=False))
+
+
+def test_options_with_odd_values() -> None:
+    """A fixed sample of the whole matrix, quick commands only."""
+    quick = [argv for argv in option_cases() if argv[0] not in ("train", "calibrate", "fastest", "explain")]
+    for argv in random.Random(7).sample(quick, 100):
+        check(option_case(argv))
+
+
+@pytest.mark.slow
+@settings(max_examples=400, derandomize=True, suppress_health_check=QUIET)
+@given(case=structural_cases())
+def test_more_structural_mutations(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_more_options_and_bytes(seed: int) -> None:
+    for argv in random.Random(seed).sample(option_cases(), 30):
+        check(option_case(argv))
+    for i in range(30):
+        check(byte_case(1_000 * seed + i))
