@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_writable",
     "is_path",
+    "make_folder",
     "read_bytes",
     "read_csv",
     "read_json",
@@ -178,19 +179,41 @@ def validate(kind: type[M], data: Any, path: Path | str) -> M:
         raise FileFormatError(f"{path}: unknown field {where}; {hint}")
     if fault["type"] == "missing":
         raise FileFormatError(f"{path}: field {where} is missing")
-    raise FileFormatError(f"{path}: field {where} is {shown(fault['input'])}; allowed: {fault['msg']}")
+    if not fault["loc"] and isinstance(fault["input"], dict):  # a rule between fields, which names them
+        raise FileFormatError(f"{path}: allowed: {fault['msg']}")
+    raise FileFormatError(f"{path}: field {where} is {shown(fault['input'])}; allowed: {_allowed(fault)}")
+
+
+_ALLOWED = {
+    "string_type": "text", "int_type": "a whole number", "float_type": "a number", "float_parsing": "a number",
+    "bool_type": "true or false", "dict_type": "a table", "model_type": "a table", "list_type": "a list",
+    "tuple_type": "a list", "finite_number": "a finite number",
+}  # fmt: skip
+"""What is allowed, by pydantic's name of the fault."""
+
+
+def _allowed(fault: Any) -> str:
+    if fault["type"] == "string_pattern_mismatch":
+        return str(fault["ctx"]["pattern"].strip("^()$").replace("|", ", "))
+    return _ALLOWED.get(fault["type"]) or str(fault["msg"].removeprefix("Input should be "))
 
 
 def _siblings(kind: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
     """The fields allowed at the place of a fault."""
+    from typing import get_args
+
     from pydantic import BaseModel
 
     current: Any = kind
     for part in loc[:-1]:
-        field = getattr(current, "model_fields", {}).get(part)
-        if field is None:
-            break
-        current = field.annotation
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            field = current.model_fields.get(part)
+            current = None if field is None else field.annotation
+        else:  # a key of dict[str, table]
+            current = get_args(current)[-1] if get_args(current) else None
+        # A table that may be left out is a union with None.
+        tables = [a for a in get_args(current) if isinstance(a, type) and issubclass(a, BaseModel)]
+        current = tables[0] if type(None) in get_args(current) and tables else current
     if isinstance(current, type) and issubclass(current, BaseModel):
         return list(current.model_fields)
     return list(kind.model_fields)
@@ -232,6 +255,19 @@ def _replace(path: Path, data: bytes) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def make_folder(path: Path) -> None:
+    """The folder, made with those above it where there is none.
+
+    Raises:
+        OutputError: it can't be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a usable path"
+        raise OutputError(f"{path}: can't be made: {reason}") from None
 
 
 def check_writable(path: Path) -> None:

@@ -115,6 +115,8 @@ def _model(record: dict[str, Any], path: Path) -> Transformer:
             raise FileFormatError(f"{path}: field model is {shown(name)}; allowed: a preset's name, or a field shape")
         length = record.get("seq_len")
         model = load_model(name)
+        if length is not None and type(length) is not int:
+            raise FileFormatError(f"{path}: field seq_len is {shown(length)}; allowed: a whole number")
         return model if length is None else with_seq_len(model, length)
     sizes, flags = (*POSITIVE, *NOT_NEGATIVE), FLAGS
     known = {f.name for f in fields(Transformer)}
@@ -152,6 +154,11 @@ def _row(chosen: dict[str, Any], path: Path) -> dict[str, Any]:
         if key in ENUMS and value.upper() not in ENUMS[key].__members__:
             names = ", ".join(m.name.lower() for m in ENUMS[key])
             raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: {names}")
+        least = 0 if key == "zero" else 1
+        if kind is int and not least <= value <= LARGEST:
+            raise FileFormatError(
+                f"{path}: layout.{key} is {shown(value)}; allowed: a whole number from {least} to {LARGEST}"
+            )
     if "global_batch" not in row:
         raise FileFormatError(f"{path}: layout.global_batch is missing; allowed: a whole number from 1 to {LARGEST}")
     return default | row

@@ -16,8 +16,7 @@ import numpy as np
 
 from planner.costs.kernels import Device
 from planner.costs.layer import layer_cost
-from planner.errors import OutputError
-from planner.files import read_toml, shipped_folder, write_text
+from planner.files import make_folder, read_toml, shipped_folder, write_text
 from planner.hardware import Accelerator, load_accelerator
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer, stack
@@ -132,10 +131,7 @@ def write_profile(folder: Path, fit: MachineFit, messages: Mapping[str, Sequence
     Raises:
         OutputError: the folder can't be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: can't be made: {error.strerror}") from None
+    make_folder(folder)
     measured = (
         f"planner calibrate: {about}; median error of the fit {fit.median_error:.0%}, worst {fit.worst_error:.0%}"
     )

@@ -14,12 +14,15 @@ from planner.cli import options as o
 from planner.cli.freed_memory import keep_freed_memory
 from planner.cli.mpi_threads import share_processors, started_by_mpirun
 
+MOST_SECONDS = 600
 ROUNDS = 3  # over the grid: what slows the machine for a while then spoils one time of three
 
 
 def command(
     output: Annotated[Path, typer.Argument(help="The file of prices to write.")],
-    seconds: Annotated[float, typer.Option(min=0.01, help="How long each model of the grid is stepped.")] = 0.4,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, max=MOST_SECONDS, help="How long each model of the grid is stepped.")
+    ] = 0.4,
     quick: Annotated[bool, typer.Option(help="A small grid: rough prices in a few seconds.")] = False,
     profile: Annotated[
         Path | None, typer.Option(help="Folder for a hardware profile too: --cluster FOLDER/cluster.toml.")
@@ -35,12 +38,15 @@ def command(
     share_processors()
     keep_freed_memory()
     from planner.calibration.machine import TimedLayer, fit_machine, write_profile
-    from planner.files import check_writable, write_text
+    from planner.files import check_writable, make_folder, write_text
     from planner.trainer.arrays import xp_for
     from planner.trainer.microbenchmarks import collectives, copy_rate, fastest, grid, passes
     from planner.trainer.prices import FEATURES, fit
 
+    o.check_finite(seconds=seconds)
     check_writable(output)
+    if profile is not None:
+        make_folder(profile)
     xp = xp_for(device)
     communicator: Any = None
     if started_by_mpirun():

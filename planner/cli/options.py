@@ -67,6 +67,21 @@ def one_layout(cluster: Cluster, **choices: Any) -> Layouts:
     return one_layout(cluster, **choices)
 
 
+def check_finite(**values: float) -> None:
+    """Nothing, if these options' values are finite; a range of the option parser lets nan pass.
+
+    Raises:
+        InputError: one is nan or infinite.
+    """
+    import math
+
+    from planner.errors import InputError
+
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise InputError(f"--{name.replace('_', '-')} is {value}; allowed: a finite number")
+
+
 def print_json(record: dict[str, Any]) -> None:
     """A record on stdout."""
     import json

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from planner.cli import options as o
 from planner.cli.freed_memory import keep_freed_memory
 from planner.cli.mpi_threads import share_processors, started_by_mpirun
 from planner.cli.train_outcome import After, finish
@@ -73,6 +74,7 @@ def command(
     }  # fmt: skip
 
     def prepare() -> Training:
+        o.check_finite(learning_rate=learning_rate, clip=clip)
         if prices is not None:
             read_prices(prices)  # before the run: a fault found after it would cost the whole training
         if trace is not None:

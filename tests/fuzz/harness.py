@@ -93,7 +93,8 @@ def faults(outcome: Outcome, folder: Path, before: dict[str, bytes], outputs: tu
     after = snapshot(folder)
     found += [f"{name} was changed" for name, data in before.items() if after.get(name) != data]
     asked = set(outcome.argv) | set(outputs) if outcome.code == 0 else set()
-    found += [f"{name} was left behind" for name in after if name not in before and Path(name).parts[0] not in asked]
+    new = [name for name in after if name not in before and "--checkpoint" not in outcome.argv]
+    found += [f"{name} was left behind" for name in new if Path(name).parts[0] not in asked]
     if outcome.code == 0:
         found += [f"{name} wasn't written" for name in outputs if name not in after]
     return found
