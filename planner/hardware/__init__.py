@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.errors import FileFormatError, UnknownNameError
 from planner.files import is_path, read_toml, shipped_folder, validate
+from planner.hardware.changes import Changes, changed, under
 from planner.hardware.types import Accelerator, Cluster, Efficiency, Framework, Link
 from planner.units import GBIT, GIB, GIGA, TERA
 
@@ -21,8 +23,10 @@ __all__ = [
     "Framework",
     "Link",
     "accelerator_names",
+    "cluster_figures",
     "cluster_names",
     "cluster_with_network",
+    "framework_figures",
     "framework_names",
     "link_names",
     "load_accelerator",
@@ -62,7 +66,9 @@ def link_names() -> list[str]:
     return profile_names("links")
 
 
-def _read(kind: str, schema: type[F], name: str, beside: Path | None) -> tuple[F, Path]:
+def _read(
+    kind: str, schema: type[F], name: str, beside: Path | None, changes: Changes | None = None
+) -> tuple[F, Path]:
     if is_path(name):
         path = Path(name)
         if beside is not None and not path.is_absolute():
@@ -72,7 +78,8 @@ def _read(kind: str, schema: type[F], name: str, beside: Path | None) -> tuple[F
         if name not in profile_names(kind):
             remedy = "Or give a TOML file of your own."
             raise UnknownNameError(kind.removesuffix("s"), name, profile_names(kind), remedy)
-    return validate(schema, read_toml(path), path), path
+    data = read_toml(path)
+    return validate(schema, changed(data, changes) if changes else data, path), path
 
 
 def _sources(file: Sourced) -> dict[str, str]:
@@ -87,7 +94,7 @@ def _values(table: Any, scale: float = 1.0) -> dict[str, float]:
     return {field: figure.value * scale for field, figure in given.items() if figure is not None}
 
 
-def load_efficiency(name: str, *, beside: Path | None = None) -> Efficiency:
+def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Efficiency:
     """An architecture's efficiency by name or TOML path (relative to `beside`).
 
     Raises:
@@ -95,7 +102,7 @@ def load_efficiency(name: str, *, beside: Path | None = None) -> Efficiency:
     """
     from planner.hardware.schema import EfficiencyFile
 
-    f, _ = _read("efficiency", EfficiencyFile, name, beside)
+    f, _ = _read("efficiency", EfficiencyFile, name, beside, changes)
     return Efficiency(
         name=f.name,
         matrix_fraction=_values(f.matrix_fraction),
@@ -112,7 +119,7 @@ def load_efficiency(name: str, *, beside: Path | None = None) -> Efficiency:
     )
 
 
-def load_accelerator(name: str, *, beside: Path | None = None) -> Accelerator:
+def load_accelerator(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Accelerator:
     """An accelerator by name or TOML path (relative to `beside`).
 
     Raises:
@@ -121,8 +128,8 @@ def load_accelerator(name: str, *, beside: Path | None = None) -> Accelerator:
     """
     from planner.hardware.schema import AcceleratorFile
 
-    f, path = _read("accelerators", AcceleratorFile, name, beside)
-    efficiency = load_efficiency(f.efficiency, beside=path.parent)
+    f, path = _read("accelerators", AcceleratorFile, name, beside, changes)
+    efficiency = load_efficiency(f.efficiency, beside=path.parent, changes=under(changes, "efficiency"))
     peak_flops = _values(f.peak_tflops, TERA)
     for precision in peak_flops:
         if precision not in efficiency.matrix_fraction:
@@ -142,11 +149,11 @@ def load_accelerator(name: str, *, beside: Path | None = None) -> Accelerator:
     )
 
 
-def load_link(name: str, *, beside: Path | None = None) -> Link:
+def load_link(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Link:
     """A link by name or TOML path; raises as `load_efficiency`."""
     from planner.hardware.schema import LinkFile
 
-    f, _ = _read("links", LinkFile, name, beside)
+    f, _ = _read("links", LinkFile, name, beside, changes)
     if f.bandwidth_gbit_per_s is not None:
         bandwidth = f.bandwidth_gbit_per_s.value * GBIT
     else:
@@ -163,11 +170,11 @@ def load_link(name: str, *, beside: Path | None = None) -> Link:
     )
 
 
-def load_framework(name: str, *, beside: Path | None = None) -> Framework:
+def load_framework(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Framework:
     """A framework profile by name or TOML path; raises as `load_efficiency`."""
     from planner.hardware.schema import FrameworkFile
 
-    f, _ = _read("frameworks", FrameworkFile, name, beside)
+    f, _ = _read("frameworks", FrameworkFile, name, beside, changes)
     return Framework(
         name=f.name,
         gradient_bytes=f.gradient_bytes.value,
@@ -193,18 +200,22 @@ def load_framework(name: str, *, beside: Path | None = None) -> Framework:
     )
 
 
-def load_cluster(name: str, *, network: str | None = None) -> Cluster:
-    """A cluster by name or TOML path, over another network if one is named; raises as `load_efficiency`."""
+def load_cluster(name: str, *, network: str | None = None, changes: Changes | None = None) -> Cluster:
+    """A cluster by name or TOML path, over another network if one is named; raises as `load_efficiency`.
+
+    changes: other figures than the files have, such as `{"accelerator": {"memory_gib": 141.0}, "gpus_per_node": 72}`.
+    """
     from planner.hardware.schema import ClusterFile
 
-    f, path = _read("clusters", ClusterFile, name, None)
+    f, path = _read("clusters", ClusterFile, name, None, changes)
     beside = path.parent
+    other = network is not None
     cluster = Cluster(
         name=f.name,
-        accelerator=load_accelerator(f.accelerator, beside=beside),
-        node_link=load_link(f.node_link, beside=beside),
-        network=load_link(f.network, beside=beside),
-        host_link=load_link(f.host_link, beside=beside),
+        accelerator=load_accelerator(f.accelerator, beside=beside, changes=under(changes, "accelerator")),
+        node_link=load_link(f.node_link, beside=beside, changes=under(changes, "node_link")),
+        network=load_link(f.network, beside=beside, changes=None if other else under(changes, "network")),
+        host_link=load_link(f.host_link, beside=beside, changes=under(changes, "host_link")),
         gpus_per_node=int(f.gpus_per_node.value),
         nics_per_node=int(f.nics_per_node.value),
         storage_bandwidth_bytes_per_s=f.storage_bandwidth_gbyte_per_s.value * GIGA,
@@ -212,7 +223,10 @@ def load_cluster(name: str, *, network: str | None = None) -> Cluster:
         framework=_framework_reference(f.framework, beside),
         sources=_sources(f),
     )
-    return cluster if network is None else cluster_with_network(cluster, network)
+    if network is None:
+        return cluster
+    link = load_link(network, changes=under(changes, "network"))
+    return replace(cluster, name=f"{cluster.name} over {network}", network=link)
 
 
 def _framework_reference(name: str, beside: Path) -> str:
@@ -228,3 +242,31 @@ def cluster_with_network(cluster: Cluster | str, network: str) -> Cluster:
     """The same nodes over another network, by name or TOML path; raises as `load_cluster`."""
     nodes = load_cluster(cluster) if isinstance(cluster, str) else cluster
     return replace(nodes, name=f"{nodes.name} over {network}", network=load_link(network))
+
+
+def cluster_figures(name: str, *, network: str | None = None) -> dict[str, float]:
+    """Every figure behind a cluster by its dotted name, in its profile's units: `accelerator.memory_gib`, and so on.
+
+    Raises as `load_efficiency`.
+    """
+    from planner.hardware.schema import AcceleratorFile, ClusterFile, EfficiencyFile, LinkFile, figures
+
+    f, path = _read("clusters", ClusterFile, name, None)
+    accelerator, at = _read("accelerators", AcceleratorFile, f.accelerator, path.parent)
+    efficiency, _ = _read("efficiency", EfficiencyFile, accelerator.efficiency, at.parent)
+    wire = f.network if network is None else network
+    links = {
+        "node_link": _read("links", LinkFile, f.node_link, path.parent)[0],
+        "network": _read("links", LinkFile, wire, path.parent if network is None else None)[0],
+        "host_link": _read("links", LinkFile, f.host_link, path.parent)[0],
+    }
+    files: Mapping[str, Sourced] = {"": f, "accelerator": accelerator, "accelerator.efficiency": efficiency, **links}
+    return {f"{p}.{k}".lstrip("."): figure.value for p, file in files.items() for k, figure in figures(file)}
+
+
+def framework_figures(name: str) -> dict[str, float]:
+    """Every figure of a framework profile by its name, in the profile's units; raises as `load_efficiency`."""
+    from planner.hardware.schema import FrameworkFile, figures
+
+    f, _ = _read("frameworks", FrameworkFile, name, None)
+    return {key: figure.value for key, figure in figures(f)}

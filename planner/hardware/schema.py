@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-__all__ = ["AcceleratorFile", "ClusterFile", "EfficiencyFile", "Figure", "FrameworkFile", "LinkFile"]
+__all__ = ["AcceleratorFile", "ClusterFile", "EfficiencyFile", "Figure", "FrameworkFile", "LinkFile", "figures"]
 
 
 def _refuse(allowed: str) -> PydanticCustomError:
@@ -103,7 +103,7 @@ class Sourced(Strict):
 
     @model_validator(mode="after")
     def _sources_match(self) -> Sourced:
-        used = {figure.source: field for field, figure in _figures(self)}
+        used = {figure.source: field for field, figure in figures(self)}
         for key, field in used.items():
             if key not in self.sources:
                 raise _refuse(f"a source of {field} that stands in [sources]; {key!r} does not")
@@ -113,7 +113,7 @@ class Sourced(Strict):
         return self
 
 
-def _figures(model: BaseModel) -> list[tuple[str, Figure]]:
+def figures(model: BaseModel) -> list[tuple[str, Figure]]:
     """Every figure of a file with its dotted name."""
     found: list[tuple[str, Figure]] = []
     for field in type(model).model_fields:
@@ -123,13 +123,13 @@ def _figures(model: BaseModel) -> list[tuple[str, Figure]]:
         elif isinstance(value, dict):
             found += [(f"{field}.{k}", v) for k, v in value.items() if isinstance(v, Figure)]
         elif isinstance(value, BaseModel):
-            found += [(f"{field}.{k}", v) for k, v in _figures(value)]
+            found += [(f"{field}.{k}", v) for k, v in figures(value)]
     return found
 
 
 def source_texts(model: Sourced) -> dict[str, str]:
     """Each figure's name with the text of its source."""
-    return {name: model.sources[figure.source] for name, figure in _figures(model)}
+    return {name: model.sources[figure.source] for name, figure in figures(model)}
 
 
 class OneOrMore(Strict):

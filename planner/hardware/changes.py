@@ -1,0 +1,53 @@
+"""Profiles with other figures than their files have: what a sweep over hardware changes, before anything is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["Changes", "changed", "under"]
+
+Changes = Mapping[str, Any]
+"""Fields and their new values, nested like the files that they stand in: a number for a figure, in the profile's unit;
+text or a boolean for a plain field; a table for a file that is named there, or for a table of figures."""
+
+ORIGIN = "changed"
+
+
+def changed(data: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
+    """A profile's tables with the changes in place; those of files that it names are left to these."""
+    out = _replaced(data, changes)
+    used = _sources(out)
+    known = {key: text for key, text in data.get("sources", {}).items() if key in used}
+    out["sources"] = known | ({ORIGIN: "changed from the profile's figure"} if ORIGIN in used else {})
+    return out
+
+
+def under(changes: Changes | None, field: str) -> Changes | None:
+    """The changes to the file that a field names."""
+    inner = (changes or {}).get(field)
+    return inner if isinstance(inner, Mapping) else None
+
+
+def _replaced(data: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
+    out = dict(data)
+    for field, value in changes.items():
+        if isinstance(value, Mapping):
+            if not isinstance(data.get(field), str):
+                out[field] = _replaced(data.get(field, {}), value)
+        elif isinstance(value, (str, bool)):
+            out[field] = value
+        else:
+            out[field] = {"value": value, "source": ORIGIN}
+    return out
+
+
+def _sources(table: Mapping[str, Any]) -> set[str]:
+    """Keys of the sources that the figures of a table name."""
+    found = set()
+    for value in table.values():
+        if isinstance(value, Mapping) and "value" in value:
+            found.add(value.get("source"))
+        elif isinstance(value, Mapping):
+            found |= _sources(value)
+    return {key for key in found if isinstance(key, str)}

@@ -1,0 +1,163 @@
+"""A chunk of a sweep answered: each search made, a row for each of its cases. This is what workers run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from planner.errors import InputError, LayoutError
+from planner.models import Transformer, counts
+from planner.scaling import training_time
+from planner.search import Recommendation, largest_part, recommend
+from planner.sweep.columns import FAILED, FITS, NOT_LEGAL, Column
+from planner.sweep.questions import Ask, Question
+from planner.sweep.versions import check_versions
+from planner.units import DAY, GIB, HOUR
+
+__all__ = ["Answer", "Chunk", "answer"]
+
+BILLION = 1e9
+JOULES_PER_MWH = 3.6e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Some searches of a sweep with their cases: all that a worker needs, names already looked up.
+
+    tokens: of the training, or None; versions: what must run on the worker.
+    """
+
+    number: int
+    searches: tuple[tuple[Question, tuple[Ask, ...]], ...]
+    columns: tuple[Column, ...]
+    tokens: float | None
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A chunk's rows, each a list of plain values in the order of the columns; layouts: how many were evaluated."""
+
+    chunk: int
+    rows: list[list[Any]]
+    layouts: int
+
+
+def answer(chunk: Chunk) -> Answer:
+    """Every row of a chunk: the same whoever computes it.
+
+    Raises:
+        ExecutionError: other versions run here than where the sweep was started.
+    """
+    check_versions(chunk.versions)
+    rows, layouts = [], 0
+    for question, asks in chunk.searches:
+        found: dict[bool, Recommendation | str] = {}
+        for ask in asks:
+            by_memory = ask.objective == "memory"
+            if by_memory not in found:
+                found[by_memory] = _search(question, ask.objective)
+            result = found[by_memory]
+            record = {"case": ask.case, **ask.names, "parameters": int(counts.total_params(question.model))}
+            record |= _none(result) if isinstance(result, str) else _row(result, question, ask, chunk.tokens)
+            rows.append([_plain(record.get(column.name)) for column in chunk.columns])
+        layouts += sum(r.legal for r in found.values() if not isinstance(r, str))
+    return Answer(chunk=chunk.number, rows=rows, layouts=layouts)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON and Parquet hold alike: no NaN, no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _search(q: Question, objective: str) -> Recommendation | str:
+    """What the search finds, or why nothing is legal."""
+    if q.refused:
+        return q.refused
+    try:
+        return recommend(
+            q.model, q.cluster, q.framework, gpus=q.gpus, global_batch=q.global_batch, precision=q.precision,
+            attention=q.attention, fixed=q.fixed, top=1, objective=objective,
+        )  # fmt: skip
+    except (LayoutError, InputError) as error:
+        return str(error)
+
+
+def _none(reason: str) -> dict[str, Any]:
+    return {"status": NOT_LEGAL, "reason": reason, "layouts": 0, "layouts_fitting": 0}
+
+
+def _row(found: Recommendation, question: Question, ask: Ask, tokens: float | None) -> dict[str, Any]:
+    limit = question.cluster.accelerator.memory_bytes
+    counted = {"layouts": found.legal, "layouts_fitting": found.fitting, "memory_limit_gib": limit / GIB}
+    if not len(found.best):
+        least = float(found.estimate.memory_bytes.min())
+        reason = f"the layout of least memory needs {least / GIB:.4g} GiB of {limit / GIB:.4g}"
+        return counted | {"status": FAILED, "reason": reason}
+    i = int(found.best[0])
+    result = found.estimate
+    part, share = largest_part(result, i)
+    times = {f"time.{f.name}": float(getattr(result.time, f.name)[i]) for f in fields(result.time)}
+    memory = {
+        f"memory.{f.name.removesuffix('_bytes')}_gib": float(getattr(result.memory, f.name)[i]) / GIB
+        for f in fields(result.memory)
+    }
+    step = float(result.step_time_s[i])
+    return {
+        **counted,
+        **result.layouts.row(i),
+        "micro_batches": int(result.layouts.micro_batches[i]),
+        "status": FITS,
+        "step_time_s": step,
+        "simulated": i in found.simulated,
+        "mfu": float(result.mfu[i]),
+        "memory_gib": float(result.memory_bytes[i]) / GIB,
+        "binding": part,
+        "binding_share": share,
+        "memory_binds": found.faster_over_memory is not None,
+        **times,
+        **memory,
+        **_money(question, ask, step),
+        **(_training(question.model, question, ask, step, tokens) if tokens else {}),
+    }
+
+
+def _money(q: Question, ask: Ask, step_time_s: float) -> dict[str, Any]:
+    """Throughput, cost and energy of steps alone."""
+    prices = ask.assumptions.prices
+    rate = q.global_batch * float(q.model.seq_len) / step_time_s
+    time_s = BILLION / rate
+    price = prices.price_per_hour
+    power_kw = q.gpus * prices.power_w * prices.site_factor / 1e3
+    return {
+        "tokens_per_s_per_gpu": rate / q.gpus,
+        "tokens_per_s": rate,
+        "time_s_per_billion_tokens": time_s,
+        "price_usd_per_gpu_hour": price,
+        "cost_usd_per_billion_tokens": None if price is None else q.gpus * price * time_s / HOUR,
+        "power_kw": power_kw,
+        "energy_kwh_per_billion_tokens": power_kw * time_s / HOUR,
+    }
+
+
+def _training(model: Transformer, q: Question, ask: Ask, step_time_s: float, tokens: float) -> dict[str, Any]:
+    """A whole training, failures included."""
+    a = ask.assumptions
+    run = training_time(
+        step_time_s, q.gpus, q.global_batch * float(model.seq_len), tokens,
+        reliability=a.reliability, storage=a.storage(model), prices=a.prices,
+    )  # fmt: skip
+    return {
+        "training_days": float(run.wall_s[0]) / DAY,
+        "training_goodput": float(run.goodput[0]),
+        "training_cost_usd": float(run.cost_usd[0]),
+        "training_energy_mwh": float(run.energy_j[0]) / JOULES_PER_MWH,
+    }
+
+
+def chunks(searches: int, most: int) -> Iterable[range]:
+    """Consecutive searches in chunks of equal size, at most `most` of them: by the sweep alone, not by who works."""
+    size = -(-searches // most)
+    return (range(i, min(i + size, searches)) for i in range(0, searches, size))

@@ -1,0 +1,102 @@
+"""A sweep's cases: every combination of its axes, by number; and the searches that answer several cases at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+from planner.errors import FileFormatError
+from planner.sweep.definition import SweepFile
+
+__all__ = ["MOST_CASES", "OWN", "Axis", "Cases", "cases"]
+
+MOST_CASES = 10_000_000
+OWN = "own"
+"""The network or framework that the cluster's profile names."""
+NOT_SEARCHED = {"accelerator.price_usd_per_hour", "accelerator.power_w", "storage_bandwidth_gbyte_per_s"}
+"""Hardware fields that no step time and no memory depends on: one search answers for all their values."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is varied. searched: its value bears on which layout is found; hardware: it is a field of a profile."""
+
+    name: str
+    values: tuple[Any, ...]
+    searched: bool = True
+    hardware: bool = False
+    multiples: bool = False
+
+
+@dataclass(frozen=True)
+class Cases:
+    """All combinations of the axes' values, numbered with the last axis fastest."""
+
+    axes: tuple[Axis, ...]
+
+    def __len__(self) -> int:
+        return prod(len(axis.values) for axis in self.axes)
+
+    @property
+    def num_searches(self) -> int:
+        """Combinations of the axes that bear on the search."""
+        return prod(len(axis.values) for axis in self.axes if axis.searched)
+
+    def coordinates(self, case: int) -> dict[str, Any]:
+        """The value of every axis, by name, in a case."""
+        found = {}
+        for axis in reversed(self.axes):
+            case, i = divmod(case, len(axis.values))
+            found[axis.name] = axis.values[i]
+        return found
+
+    def of_search(self, search: int) -> list[int]:
+        """The cases, ascending, that a search answers."""
+        at: list[range] = []
+        for axis in reversed(self.axes):
+            size = len(axis.values)
+            if axis.searched:
+                search, i = divmod(search, size)
+                at.append(range(i, i + 1))
+            else:
+                at.append(range(size))
+        out = []
+        for point in product(*reversed(at)):
+            case = 0
+            for axis, i in zip(self.axes, point, strict=True):
+                case = case * len(axis.values) + i
+            out.append(case)
+        return out
+
+
+def cases(file: SweepFile, where: str) -> Cases:
+    """The cases of a sweep's file.
+
+    Raises:
+        FileFormatError: more than `MOST_CASES`.
+    """
+    axes = [
+        Axis("model", tuple(file.models)),
+        Axis("cluster", tuple(file.clusters)),
+        Axis("network", tuple(file.networks or (OWN,))),
+        Axis("framework", tuple(file.frameworks or (OWN,))),
+    ]
+    if file.designs:
+        axes.append(Axis("design", tuple(d.name for d in file.designs)))
+    for name, values in file.hardware.items():
+        searched = name not in NOT_SEARCHED
+        axes.append(Axis(name, values.values, searched=searched, hardware=True, multiples=values.multiples))
+    axes += [
+        Axis("seq_len", tuple(file.seq_lens or (None,))),
+        Axis("precision", tuple(file.precisions or (None,))),
+        Axis("attention", tuple(file.attentions or (None,))),
+        Axis("gpus", file.gpus),
+        Axis("global_batch", file.global_batches),
+        Axis("objective", tuple(file.objectives), searched=False),
+    ]
+    found = Cases(tuple(axes))
+    if len(found) > MOST_CASES:
+        raise FileFormatError(f"{where}: the sweep has {len(found):,} cases; allowed: at most {MOST_CASES:,}")
+    return found

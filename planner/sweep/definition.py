@@ -1,0 +1,137 @@
+"""A sweep's TOML file, checked: what is varied, what is settled, what is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, model_validator
+
+from planner.files import read_toml, validate
+from planner.sweep.values import Values, hardware_values, refuse, whole_numbers
+
+__all__ = ["DesignTable", "SearchTable", "SweepFile", "read_definition"]
+
+
+def _different(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names):
+        raise refuse("a list of different names")
+    return names
+
+
+def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted names of the leaves: `"accelerator.memory_gib"` and `accelerator.memory_gib` mean the same."""
+    if not isinstance(table, Mapping):
+        raise refuse("a table of fields, such as accelerator.memory_gib = [80, 141]")
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        inner = isinstance(value, Mapping) and not ({"times", "from", "to", "step", "factor"} & set(value))
+        found = _flat(value, f"{name}.") if inner else {name: value}
+        if twice := set(flat) & set(found):
+            raise refuse(f"each field once; {sorted(twice)[0]} stands there twice")
+        flat |= found
+    for name in flat:
+        if inside := [other for other in flat if other.startswith(f"{name}.")]:
+            raise refuse(f"a whole file or fields of it; {name} and {inside[0]} exclude each other")
+    if "framework" in flat:
+        raise refuse("fields of the framework, such as framework.overlap_tensor; others by frameworks = [...]")
+    return flat
+
+
+def _axes(table: Any) -> dict[str, Values]:
+    return {name: hardware_values(value) for name, value in _flat(table).items()}
+
+
+def _settings(table: Any) -> dict[str, float | str | bool]:
+    """One value a field."""
+    out = {}
+    for name, value in _flat(table).items():
+        values = hardware_values(value)
+        if values.multiples or len(values.values) != 1:
+            raise refuse(f"one value a field; {name} has several")
+        out[name] = values.values[0]
+    return out
+
+
+Name = Annotated[StrictStr, Field(min_length=1, max_length=500)]
+Names = Annotated[list[Name], Field(min_length=1, max_length=10_000), BeforeValidator(_different)]
+Whole = Annotated[tuple[int, ...], BeforeValidator(whole_numbers)]
+Hardware = Annotated[dict[str, Any], BeforeValidator(_axes)]
+Positive = Annotated[float, Field(gt=0, lt=1e300, allow_inf_nan=False)]
+Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+OBJECTIVE = Literal["time", "throughput", "cost", "memory"]
+
+
+class Strict(BaseModel):
+    """A table in which no unknown field passes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DesignTable(Strict):
+    """One of `[[designs]]`: fields of the hardware that change together, under a name."""
+
+    name: Name
+    hardware: Annotated[dict[str, Any], BeforeValidator(_settings)] = {}
+
+
+class SearchTable(Strict):
+    """`[search]`: what is settled in every search; what stands there is all that is allowed."""
+
+    tp: Whole | None = None
+    pp: Whole | None = None
+    dp: Whole | None = None
+    cp: Whole | None = None
+    ep: Whole | None = None
+    micro_batch: Whole | None = None
+    virtual_stages: Whole | None = None
+    zero: list[Literal[0, 1, 2, 3]] | None = None
+    recompute: list[Literal["none", "selective", "full"]] | None = None
+    schedule: Names | None = None
+    layer_split: list[Literal["even", "balanced"]] | None = None
+    sequence_parallel: list[StrictBool] | None = None
+    allow_offload: StrictBool = False
+    allow_async: StrictBool = False
+
+
+class SweepFile(Strict):
+    """A sweep: the lists are axes, and every combination of their values is a case."""
+
+    models: Names
+    clusters: Names
+    networks: Names | None = None
+    frameworks: Names | None = None
+    gpus: Whole
+    global_batches: Whole
+    seq_lens: Whole | None = None
+    precisions: Names | None = None
+    attentions: Names | None = None
+    objectives: Annotated[list[OBJECTIVE], Field(min_length=1), BeforeValidator(_different)] = ["time"]
+    tokens: Positive | None = None
+    hardware: Hardware = {}
+    designs: Annotated[list[DesignTable], Field(min_length=1)] | None = None
+    search: SearchTable = SearchTable()
+    assumptions: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = {}
+    prices: dict[str, Price] = {}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SweepFile:
+        if self.designs and len({d.name for d in self.designs}) != len(self.designs):
+            raise refuse("designs with different names")
+        for design in self.designs or []:
+            if both := set(design.hardware) & set(self.hardware):
+                raise refuse(f"a field in hardware or in designs, not in both: {sorted(both)[0]}")
+        if unknown := set(self.prices) - set(self.clusters):
+            raise refuse(f"prices of the clusters that are swept; {sorted(unknown)[0]!r} is not")
+        return self
+
+
+def read_definition(path: Path) -> SweepFile:
+    """A sweep's file.
+
+    Raises:
+        FileFormatError: it can't be read, parsed or validated; names the field, its value and what is allowed.
+    """
+    return validate(SweepFile, read_toml(path), path)
