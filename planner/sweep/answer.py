@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,11 +12,11 @@ from planner.models import Transformer, counts
 from planner.scaling import training_time
 from planner.search import Recommendation, largest_part, recommend
 from planner.sweep.columns import FAILED, FITS, NOT_LEGAL, Column
-from planner.sweep.questions import Ask, Question
+from planner.sweep.sweep import Ask, Search
 from planner.sweep.versions import check_versions
 from planner.units import DAY, GIB, HOUR
 
-__all__ = ["Answer", "Chunk", "answer"]
+__all__ = ["Answer", "Chunk", "answer", "asked"]
 
 BILLION = 1e9
 JOULES_PER_MWH = 3.6e9
@@ -30,7 +30,7 @@ class Chunk:
     """
 
     number: int
-    searches: tuple[tuple[Question, tuple[Ask, ...]], ...]
+    searches: tuple[tuple[Search, tuple[Ask, ...]], ...]
     columns: tuple[Column, ...]
     tokens: float | None
     versions: Mapping[str, str]
@@ -53,18 +53,24 @@ def answer(chunk: Chunk) -> Answer:
     """
     check_versions(chunk.versions)
     rows, layouts = [], 0
-    for question, asks in chunk.searches:
+    for search, asks in chunk.searches:
         found: dict[bool, Recommendation | str] = {}
         for ask in asks:
             by_memory = ask.objective == "memory"
             if by_memory not in found:
-                found[by_memory] = _search(question, ask.objective)
+                found[by_memory] = _search(search, ask.objective)
             result = found[by_memory]
-            record = {"case": ask.case, **ask.names, "parameters": int(counts.total_params(question.model))}
-            record |= _none(result) if isinstance(result, str) else _row(result, question, ask, chunk.tokens)
+            record = {"case": ask.case, **ask.names, "parameters": int(counts.total_params(search.model))}
+            record |= _none(result) if isinstance(result, str) else _row(result, search, ask, chunk.tokens)
             rows.append([_plain(record.get(column.name)) for column in chunk.columns])
         layouts += sum(r.legal for r in found.values() if not isinstance(r, str))
     return Answer(chunk=chunk.number, rows=rows, layouts=layouts)
+
+
+def asked(chunk: Chunk) -> str:
+    """What a chunk asks first, for a person."""
+    search, _ = chunk.searches[0]
+    return f"{search.model.name} on {search.gpus} GPUs of {search.cluster.name} with global_batch {search.global_batch}"
 
 
 def _plain(value: Any) -> Any:
@@ -72,7 +78,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _search(q: Question, objective: str) -> Recommendation | str:
+def _search(q: Search, objective: str) -> Recommendation | str:
     """What the search finds, or why nothing is legal."""
     if q.refused:
         return q.refused
@@ -89,8 +95,8 @@ def _none(reason: str) -> dict[str, Any]:
     return {"status": NOT_LEGAL, "reason": reason, "layouts": 0, "layouts_fitting": 0}
 
 
-def _row(found: Recommendation, question: Question, ask: Ask, tokens: float | None) -> dict[str, Any]:
-    limit = question.cluster.accelerator.memory_bytes
+def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) -> dict[str, Any]:
+    limit = search.cluster.accelerator.memory_bytes
     counted = {"layouts": found.legal, "layouts_fitting": found.fitting, "memory_limit_gib": limit / GIB}
     if not len(found.best):
         least = float(found.estimate.memory_bytes.min())
@@ -119,12 +125,12 @@ def _row(found: Recommendation, question: Question, ask: Ask, tokens: float | No
         "memory_binds": found.faster_over_memory is not None,
         **times,
         **memory,
-        **_money(question, ask, step),
-        **(_training(question.model, question, ask, step, tokens) if tokens else {}),
+        **_money(search, ask, step),
+        **(_training(search.model, search, ask, step, tokens) if tokens else {}),
     }
 
 
-def _money(q: Question, ask: Ask, step_time_s: float) -> dict[str, Any]:
+def _money(q: Search, ask: Ask, step_time_s: float) -> dict[str, Any]:
     """Throughput, cost and energy of steps alone."""
     prices = ask.assumptions.prices
     rate = q.global_batch * float(q.model.seq_len) / step_time_s
@@ -142,7 +148,7 @@ def _money(q: Question, ask: Ask, step_time_s: float) -> dict[str, Any]:
     }
 
 
-def _training(model: Transformer, q: Question, ask: Ask, step_time_s: float, tokens: float) -> dict[str, Any]:
+def _training(model: Transformer, q: Search, ask: Ask, step_time_s: float, tokens: float) -> dict[str, Any]:
     """A whole training, failures included."""
     a = ask.assumptions
     run = training_time(
@@ -155,9 +161,3 @@ def _training(model: Transformer, q: Question, ask: Ask, step_time_s: float, tok
         "training_cost_usd": float(run.cost_usd[0]),
         "training_energy_mwh": float(run.energy_j[0]) / JOULES_PER_MWH,
     }
-
-
-def chunks(searches: int, most: int) -> Iterable[range]:
-    """Consecutive searches in chunks of equal size, at most `most` of them: by the sweep alone, not by who works."""
-    size = -(-searches // most)
-    return (range(i, min(i + size, searches)) for i in range(0, searches, size))

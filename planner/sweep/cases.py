@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -32,7 +31,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cases:
-    """All combinations of the axes' values, numbered with the last axis fastest."""
+    """All combinations of the axes' values, numbered with the last axis fastest; those that are not searched come last."""
 
     axes: tuple[Axis, ...]
 
@@ -40,9 +39,14 @@ class Cases:
         return prod(len(axis.values) for axis in self.axes)
 
     @property
+    def per_search(self) -> int:
+        """Cases that one search answers: all values of the axes that don't bear on it, which come last."""
+        return prod(len(axis.values) for axis in self.axes if not axis.searched)
+
+    @property
     def num_searches(self) -> int:
         """Combinations of the axes that bear on the search."""
-        return prod(len(axis.values) for axis in self.axes if axis.searched)
+        return len(self) // self.per_search
 
     def coordinates(self, case: int) -> dict[str, Any]:
         """The value of every axis, by name, in a case."""
@@ -52,23 +56,9 @@ class Cases:
             found[axis.name] = axis.values[i]
         return found
 
-    def of_search(self, search: int) -> list[int]:
-        """The cases, ascending, that a search answers."""
-        at: list[range] = []
-        for axis in reversed(self.axes):
-            size = len(axis.values)
-            if axis.searched:
-                search, i = divmod(search, size)
-                at.append(range(i, i + 1))
-            else:
-                at.append(range(size))
-        out = []
-        for point in product(*reversed(at)):
-            case = 0
-            for axis, i in zip(self.axes, point, strict=True):
-                case = case * len(axis.values) + i
-            out.append(case)
-        return out
+    def of_search(self, search: int) -> range:
+        """The cases that a search answers."""
+        return range(search * self.per_search, (search + 1) * self.per_search)
 
 
 def cases(file: SweepFile, where: str) -> Cases:
@@ -85,15 +75,18 @@ def cases(file: SweepFile, where: str) -> Cases:
     ]
     if file.designs:
         axes.append(Axis("design", tuple(d.name for d in file.designs)))
-    for name, values in file.hardware.items():
-        searched = name not in NOT_SEARCHED
-        axes.append(Axis(name, values.values, searched=searched, hardware=True, multiples=values.multiples))
+    hardware = [
+        Axis(name, v.values, searched=name not in NOT_SEARCHED, hardware=True, multiples=v.multiples)
+        for name, v in file.hardware.items()
+    ]
     axes += [
+        *(axis for axis in hardware if axis.searched),
         Axis("seq_len", tuple(file.seq_lens or (None,))),
         Axis("precision", tuple(file.precisions or (None,))),
         Axis("attention", tuple(file.attentions or (None,))),
         Axis("gpus", file.gpus),
         Axis("global_batch", file.global_batches),
+        *(axis for axis in hardware if not axis.searched),
         Axis("objective", tuple(file.objectives), searched=False),
     ]
     found = Cases(tuple(axes))

@@ -91,7 +91,7 @@ class SearchTable(Strict):
     recompute: list[Literal["none", "selective", "full"]] | None = None
     schedule: Names | None = None
     layer_split: list[Literal["even", "balanced"]] | None = None
-    sequence_parallel: list[StrictBool] | None = None
+    sequence_parallel: StrictBool | None = None
     allow_offload: StrictBool = False
     allow_async: StrictBool = False
 

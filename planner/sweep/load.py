@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from planner.errors import FileFormatError, PlannerError
-from planner.layouts import Recompute, Split, choice
-from planner.schedules import get_schedule
-from planner.search import Fixed
+from planner.question import what_is_fixed
 from planner.sweep.cases import cases
-from planner.sweep.definition import SearchTable, SweepFile, read_definition
+from planner.sweep.definition import SweepFile, read_definition
 from planner.sweep.library import Library
-from planner.sweep.questions import Sweep
+from planner.sweep.sweep import Sweep
 
 __all__ = ["load_sweep"]
 
@@ -40,24 +38,5 @@ def _sweep(path: Path, file: SweepFile) -> Sweep:
         if name not in ASSUMPTIONS:
             raise FileFormatError(f"{path}: unknown field assumptions.{name}; allowed: {', '.join(ASSUMPTIONS)}")
     return Sweep(
-        path=path, file=file, cases=cases(file, str(path)), fixed=_fixed(file.search), library=Library()
-    )
-
-
-def _fixed(s: SearchTable) -> Fixed:
-    return Fixed(
-        tp=s.tp,
-        pp=s.pp,
-        dp=s.dp,
-        cp=s.cp,
-        ep=s.ep,
-        micro_batch=s.micro_batch,
-        virtual_stages=s.virtual_stages,
-        zero=tuple(s.zero) if s.zero else None,
-        recompute=tuple(choice(Recompute, r) for r in s.recompute) if s.recompute else None,
-        schedule=tuple(get_schedule(name).name for name in s.schedule) if s.schedule else None,
-        sequence_parallel=tuple(s.sequence_parallel) if s.sequence_parallel else None,
-        layer_split=tuple(choice(Split, x) for x in s.layer_split) if s.layer_split else None,
-        offload=s.allow_offload,
-        allow_async=s.allow_async,
+        path=path, file=file, cases=cases(file, str(path)), fixed=what_is_fixed(**file.search.model_dump()), library=Library()
     )

@@ -1,29 +1,31 @@
-"""From a case's names and numbers to what a search needs: model, cluster with its changes, framework, assumptions."""
+"""A sweep: its cases, and from their names and numbers what each search needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError, PlannerError
+from planner.errors import FileFormatError, InputError, PlannerError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision, choice
 from planner.models import Transformer
 from planner.plans.assumptions import Assumptions, assume
-from planner.search import Fixed, default_attention, default_precision
+from planner.question import numerics
+from planner.search import Fixed, default_attention
 from planner.sweep.cases import OWN, Cases
 from planner.sweep.definition import SweepFile
 from planner.sweep.library import Library, Settings
 
-__all__ = ["Ask", "Question", "Sweep"]
+__all__ = ["Ask", "Search", "Sweep"]
 
 PRICE = "accelerator.price_usd_per_hour"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Search:
     """One search. refused: why it can't be made, where the hardware lacks what is asked, else None."""
 
     model: Transformer
@@ -57,11 +59,11 @@ class Sweep:
     fixed: Fixed
     library: Library
 
-    def questions(self, search: int) -> tuple[Question, tuple[Ask, ...]]:
+    def search(self, number: int) -> tuple[Search, tuple[Ask, ...]]:
         """A search by its number, and the cases that it answers."""
-        numbers = self.cases.of_search(search)
-        question = self._question(self.cases.coordinates(numbers[0]))
-        return question, tuple(self._ask(n, question) for n in numbers)
+        numbers = self.cases.of_search(number)
+        search = self._search(self.cases.coordinates(numbers[0]))
+        return search, tuple(self._ask(n, search) for n in numbers)
 
     def settings(self, at: Mapping[str, Any]) -> Settings:
         """The hardware fields that a case changes, in the profile's units: by price, design and axes.
@@ -92,26 +94,27 @@ class Sweep:
             raise FileFormatError(f"{self.path}: {fault}; give values instead")
         return float(figures[name])
 
-    def _question(self, at: Mapping[str, Any]) -> Question:
+    def _search(self, at: Mapping[str, Any]) -> Search:
         cluster, framework = self.hardware(at, self.settings(at))
-        precision = choice(Precision, at["precision"]) if at["precision"] else default_precision(cluster)
-        known = cluster.accelerator.peak_flops
-        lacks = precision.name.lower() not in known
-        return Question(
+        refused = None
+        try:
+            precision, attention = numerics(cluster, at["precision"], at["attention"])
+        except InputError as error:  # known names, by `check`: this accelerator lacks the precision
+            refused = str(error)
+            precision, attention = choice(Precision, at["precision"]), default_attention(cluster)
+        return Search(
             model=self.library.model(at["model"], at["seq_len"]),
             cluster=cluster,
             framework=framework,
             gpus=at["gpus"],
             global_batch=at["global_batch"],
             precision=precision,
-            attention=choice(Attention, at["attention"]) if at["attention"] else default_attention(cluster),
+            attention=attention,
             fixed=self.fixed,
-            refused=f"{cluster.accelerator.name} has no {precision.name.lower()}, only {', '.join(known)}"
-            if lacks
-            else None,
+            refused=refused,
         )
 
-    def _ask(self, case: int, question: Question) -> Ask:
+    def _ask(self, case: int, search: Search) -> Ask:
         at = self.cases.coordinates(case)
         settings = self.settings(at)
         cluster, framework = self.hardware(at, settings)
@@ -120,14 +123,22 @@ class Sweep:
             "cluster": at["cluster"],
             "network": cluster.network.name if at["network"] == OWN else at["network"],
             "framework": framework.name if at["framework"] == OWN else at["framework"],
-            "seq_len": int(question.model.seq_len),
-            "precision": question.precision.name.lower(),
-            "attention": question.attention.name.lower(),
+            "seq_len": int(search.model.seq_len),
+            "precision": search.precision.name.lower(),
+            "attention": search.attention.name.lower(),
         }
         changed = dict(settings)
         names = {a.name: changed[a.name] if a.hardware else shown.get(a.name, at[a.name]) for a in self.cases.axes}
         given = assume(cluster, self.file.assumptions)
         return Ask(case=case, names=names, objective=at["objective"], assumptions=given)
+
+    def everything(self) -> Iterator[Any]:
+        """Every model and profile that the sweep names, in full: with the file, all that its results depend on."""
+        axes = {axis.name: axis.values for axis in self.cases.axes}
+        for name, seq_len in product(axes["model"], axes["seq_len"]):
+            yield self.library.model(name, seq_len)
+        for cluster, network, framework in product(axes["cluster"], axes["network"], axes["framework"]):
+            yield self.library.hardware(cluster, network, framework, ())
 
     def check(self) -> None:
         """Nothing, if every name is known and every figure allowed: each is tried once, not in every combination.
@@ -136,17 +147,14 @@ class Sweep:
             PlannerError: the first that is not.
         """
         axes = {axis.name: axis.values for axis in self.cases.axes}
-        for name in axes["model"]:
-            for seq_len in axes["seq_len"]:
-                self.library.model(name, seq_len)
+        for name, seq_len in product(axes["model"], axes["seq_len"]):
+            self.library.model(name, seq_len)
         for precision in self.file.precisions or ():
             choice(Precision, precision)
         for attention in self.file.attentions or ():
             choice(Attention, attention)
-        for cluster in axes["cluster"]:
-            for network in axes["network"]:
-                for framework in axes["framework"]:
-                    self._check_hardware({"cluster": cluster, "network": network, "framework": framework})
+        for cluster, network, framework in product(axes["cluster"], axes["network"], axes["framework"]):
+            self._check_hardware({"cluster": cluster, "network": network, "framework": framework})
 
     def _check_hardware(self, at: dict[str, Any]) -> None:
         """Every changed figure alone, on one cluster, network and framework."""

@@ -1,0 +1,1 @@
+"""What a sweep found, for a terminal."""

@@ -1,0 +1,130 @@
+"""The scheduler of a cluster: chunks as tasks of an existing Dask cluster, which does a dead worker's again."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import ExecutionError, InputError
+from planner.sweep.answer import Answer, Chunk, answer, asked
+from planner.sweep.versions import difference, versions
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Dask"]
+
+TIMEOUT_S = 30
+WAITING_A_WORKER = 4  # tasks queued for each: none idles, and a cluster that adapts sees work to grow for
+LEAST_WAITING = 64
+KEPT = "what is done is kept: run the same command to go on"
+
+
+class Dask:
+    """An existing cluster. where: `dask://host:port`, or `dask:FILE` with the scheduler's file.
+
+    Raises:
+        InputError: neither of these, or dask.distributed is not installed.
+    """
+
+    def __init__(self, where: str) -> None:
+        kind, _, rest = where.partition(":")
+        if kind != "dask" or rest.strip("/") == "":
+            raise InputError(f"--scheduler is {where!r}; allowed: local, dask://host:port or dask:scheduler-file.json")
+        self.where = where
+        address = f"tcp:{rest}" if rest.startswith("//") else None
+        self._options = {"address": address} if address else {"scheduler_file": rest}
+        try:
+            import distributed  # noqa: F401
+        except ImportError:
+            raise InputError(f"{where} needs Dask; install it with: pip install 'planner[dask]'") from None
+
+    def answers(self, chunks: Iterator[Chunk]) -> Iterator[Answer]:
+        """Every chunk's answer, as they come.
+
+        Raises:
+            ExecutionError: no scheduler there, other versions on its workers, a chunk that ended several workers, or
+                a scheduler that is gone.
+        """
+        from distributed import as_completed
+
+        # Its own account of lost connections, which the errors below say in one line.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        with self._client() as client:
+            _check_workers(client, self.where)
+            run = uuid.uuid4().hex
+            asking: dict[str, Chunk] = {}
+
+            def submit(chunk: Chunk) -> Any:
+                key = f"planner-sweep-{run}-{chunk.number}"
+                asking[key] = chunk
+                return client.submit(answer, chunk, key=key)
+
+            workers = sum(client.nthreads().values())
+            begun = [submit(c) for c in islice(chunks, max(LEAST_WAITING, WAITING_A_WORKER * workers))]
+            completed = as_completed(begun)
+            for future in completed:
+                found = _result(future, asking.pop(future.key), self.where)
+                if (chunk := next(chunks, None)) is not None:
+                    completed.add(submit(chunk))
+                yield found
+
+    def _client(self) -> Client:
+        from distributed import Client
+
+        try:
+            return Client(**self._options, timeout=TIMEOUT_S, set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ExecutionError(f"{self.where}: no Dask scheduler answers there: {reason}") from None
+
+
+def _result(future: Any, chunk: Chunk, where: str) -> Answer:
+    from distributed.scheduler import KilledWorker
+
+    if future.status == "finished":
+        found = future.result()
+        assert isinstance(found, Answer)
+        return found
+    if future.status in ("lost", "cancelled"):
+        raise ExecutionError(f"{where}: the Dask scheduler is gone, or dropped the sweep; {KEPT}")
+    error = future.exception()
+    if isinstance(error, ExecutionError):
+        raise ExecutionError(f"{where}: {error}")
+    if isinstance(error, KilledWorker):
+        raise ExecutionError(f"{where}: several workers died on {asked(chunk)}, perhaps for want of memory; {KEPT}")
+    if isinstance(error, ImportError) or "deserializ" in str(error):
+        raise ExecutionError(f"{where}: planner can't be imported there: {error}; install the same on all")
+    raise error
+
+
+def _check_workers(client: Client, where: str) -> None:
+    """Nothing, if all workers that are there now run our versions; later ones check themselves at each chunk.
+
+    Raises:
+        ExecutionError: one does not; names it and what differs.
+    """
+    ours = versions()
+    there = client.get_versions(packages=["planner"])
+    for name, host in [("the scheduler", there["scheduler"]), *there["workers"].items()]:
+        if apart := difference(_named(ours), _of_host(host)):
+            raise ExecutionError(f"{where}: {name} runs other versions: {apart}; install the same on all")
+    for name, theirs in client.run(versions, on_error="return").items():
+        if not isinstance(theirs, Mapping):
+            raise ExecutionError(f"{where}: worker {name} can't run planner: {theirs}")
+        if apart := difference(ours, theirs):
+            raise ExecutionError(f"{where}: worker {name} runs other versions: {apart}; install the same on all")
+
+
+def _named(ours: Mapping[str, str]) -> dict[str, str]:
+    return {name: ours[name] for name in ("planner", "python", "numpy")}
+
+
+def _of_host(host: Mapping[str, Any]) -> dict[str, str]:
+    """The versions that decide, of what Dask knows of a process without running anything there."""
+    packages = host["packages"]
+    python = ".".join(packages["python"].split(".")[:2])
+    return {"planner": packages["planner"] or "none", "python": python, "numpy": packages["numpy"] or "none"}

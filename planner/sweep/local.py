@@ -1,0 +1,177 @@
+"""The scheduler of one machine: a process a core, each with one chunk at a time; a dead one's chunk is done again."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from planner.errors import ExecutionError, InputError, PlannerError
+from planner.sweep.answer import Answer, Chunk, answer, asked
+
+__all__ = ["MOST_DEATHS", "Local", "cores"]
+
+MOST_DEATHS = 3
+"""Workers that one chunk may end before it is given up."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    chunk: Chunk | None = None
+
+
+class Local:
+    """Processes of this machine.
+
+    Raises:
+        InputError: fewer than one worker.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = cores() if workers is None else workers
+        if not 1 <= self.workers <= 1024:
+            raise InputError(f"--workers is {self.workers}; allowed: 1 to 1024")
+
+    def answers(self, chunks: Iterator[Chunk]) -> Iterator[Answer]:
+        """Every chunk's answer, as they come.
+
+        Raises:
+            ExecutionError: a chunk that ended several workers.
+        """
+        crew: list[_Worker] = []
+        again: deque[Chunk] = deque()
+        deaths: Counter[int] = Counter()
+        try:
+            while True:
+                # A new worker for each that is wanted and not there; a chunk for each that has none.
+                while len(crew) < self.workers and (chunk := _next(again, chunks)):
+                    crew.append(_hired())
+                    _give(crew[-1], chunk)
+                for worker in [w for w in crew if w.chunk is None]:
+                    if chunk := _next(again, chunks):
+                        _give(worker, chunk)
+                busy = {w.pipe: w for w in crew if w.chunk}
+                if not busy:
+                    return
+                for ready in connection.wait(list(busy)):
+                    worker = busy[ready]  # type: ignore[index]  # they are what was waited for
+                    found = _received(worker)
+                    chunk, worker.chunk = worker.chunk, None
+                    assert chunk is not None
+                    if found is None:
+                        crew.remove(worker)
+                        deaths[chunk.number] += 1
+                        if deaths[chunk.number] >= MOST_DEATHS:
+                            raise ExecutionError(_given_up(chunk, worker.process.exitcode))
+                        again.append(chunk)
+                    else:
+                        yield found
+        finally:
+            for worker in crew:
+                worker.process.kill()
+            for worker in crew:
+                worker.process.join()
+
+
+def _next(again: deque[Chunk], chunks: Iterator[Chunk]) -> Chunk | None:
+    return again.popleft() if again else next(chunks, None)
+
+
+def _given_up(chunk: Chunk, exit_code: int | None) -> str:
+    return (
+        f"{MOST_DEATHS} workers died on {asked(chunk)} (exit code {exit_code}; -9: killed, perhaps for want of memory); "
+        "what is done is kept: run the same command to go on, with fewer --workers"
+    )
+
+
+def _hired() -> _Worker:
+    # Spawned, not forked: it inherits neither locks nor the other workers' pipes, so each end sees the other's death.
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with _one_thread():
+        process = context.Process(target=_work, args=(theirs,), daemon=True)
+        process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Libraries in processes started here use one thread each: there is a process for every core."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _give(worker: _Worker, chunk: Chunk) -> None:
+    worker.chunk = chunk
+    try:
+        worker.pipe.send(chunk)
+    except OSError:  # it died idle: seen when its answer is waited for
+        pass
+
+
+def _received(worker: _Worker) -> Answer | None:
+    """A worker's answer, None if it died."""
+    try:
+        found = worker.pipe.recv()
+    except (EOFError, OSError):
+        worker.process.join()
+        return None
+    if isinstance(found, PlannerError):
+        raise found
+    if isinstance(found, str):
+        raise RuntimeError(f"in a worker:\n{found}")
+    assert isinstance(found, Answer)
+    return found
+
+
+def _work(pipe: Connection) -> None:
+    """A worker's life: chunks from the pipe, answers into it, until its starter ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the starter, who ends the workers
+    threading.Thread(target=_end_with_starter, daemon=True).start()
+    while True:
+        try:
+            chunk = pipe.recv()
+        except EOFError:
+            return
+        found: Answer | ExecutionError | str
+        try:
+            found = answer(chunk)
+        except ExecutionError as error:
+            found = error
+        except Exception:
+            found = traceback.format_exc()
+        pipe.send(found)
+
+
+def _end_with_starter() -> None:
+    """Without this a worker whose starter was killed would finish its chunk for nobody."""
+    starter = multiprocessing.parent_process()
+    if starter is not None:
+        connection.wait([starter.sentinel])
+        os._exit(1)

@@ -1,0 +1,137 @@
+"""A sweep run to its end: chunks that aren't done are answered, kept as parts, and joined into one file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from planner.errors import InputError
+from planner.files import check_writable
+from planner.sweep.answer import Answer, Chunk
+from planner.sweep.columns import Column, columns
+from planner.sweep.parquet import need_pyarrow, pyarrow_version, read_about, write_results
+from planner.sweep.parts import opened, parts_folder
+from planner.sweep.sweep import Sweep
+from planner.sweep.versions import difference, versions
+
+__all__ = ["Progress", "Scheduler", "run_sweep"]
+
+MOST_CHUNKS = 10_000
+
+
+class Scheduler(Protocol):
+    """Who answers chunks."""
+
+    def answers(self, chunks: Iterator[Chunk]) -> Iterator[Answer]:
+        """Every chunk's answer, in any order; chunks are taken as there is room for them.
+
+        Raises:
+            ExecutionError: no worker can give an answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a sweep is: cases in all and done, layouts evaluated for these; `kept_*`: by runs before this one.
+
+    already: the results were there, complete.
+    """
+
+    cases: int
+    done: int
+    layouts: int
+    kept_cases: int
+    kept_layouts: int
+    already: bool = False
+
+
+def run_sweep(
+    sweep: Sweep,
+    output: Path,
+    scheduler: Scheduler,
+    *,
+    restart: bool = False,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Progress:
+    """Answer every case and write the results; go on where a run of the same sweep was ended, however that was.
+
+    restart: forget what an unfinished run kept, and replace results that are there.
+
+    Raises:
+        InputError: the results or kept parts are of another sweep, or pyarrow is missing.
+        OutputError: a path that can't be written.
+        ExecutionError: no worker can answer.
+    """
+    need_pyarrow()
+    check_writable(output)
+    mine = {"sweep": _digest(sweep), "versions": versions() | {"pyarrow": pyarrow_version()}}
+    if output.exists() and not restart and (found := _finished(output, mine)) is not None:
+        return found
+    ranges = _chunked(sweep.cases.num_searches)
+    rows = {number: len(searches) * sweep.cases.per_search for number, searches in enumerate(ranges)}
+    shown = columns(sweep.cases, sweep.file.tokens)
+    with opened(parts_folder(output), mine, rows, restart) as parts:
+        done, layouts = sum(rows[n] for n in parts.layouts), sum(parts.layouts.values())
+        kept = {"kept_cases": done, "kept_layouts": layouts}
+        waiting = (_chunk(sweep, n, ranges[n], shown) for n in rows if n not in parts.layouts)
+        on_progress(Progress(cases=len(sweep.cases), done=done, layouts=layouts, **kept))
+        for answer in scheduler.answers(waiting):
+            if answer.chunk in parts.layouts:
+                continue
+            parts.save(answer)
+            done, layouts = done + rows[answer.chunk], layouts + answer.layouts
+            on_progress(Progress(cases=len(sweep.cases), done=done, layouts=layouts, **kept))
+        definition = sweep.file.model_dump(mode="json", exclude_defaults=True)
+        about = mine | {"cases": done, "layouts": layouts, "definition": definition}
+        write_results(output, parts.folder, shown, (row for part in parts.answers() for row in part.rows), about)
+        parts.remove()
+    return Progress(cases=len(sweep.cases), done=done, layouts=layouts, **kept)
+
+
+def _digest(sweep: Sweep) -> str:
+    """Which sweep this is: its definition, and every model and profile that it names, in full."""
+    text = sweep.file.model_dump_json() + "".join(repr(x) for x in sweep.everything())
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _chunked(searches: int) -> list[range]:
+    """Consecutive searches, one a chunk in most sweeps: by the sweep alone, not by who works."""
+    size = -(-searches // MOST_CHUNKS)
+    return [range(i, min(i + size, searches)) for i in range(0, searches, size)]
+
+
+def _chunk(sweep: Sweep, number: int, searches: Iterable[int], shown: tuple[Column, ...]) -> Chunk:
+    return Chunk(
+        number=number,
+        searches=tuple(sweep.search(i) for i in searches),
+        columns=shown,
+        tokens=sweep.file.tokens,
+        versions=versions(),
+    )
+
+
+def _finished(output: Path, mine: dict[str, Any]) -> Progress | None:
+    """What the results say that are there already, of this very sweep.
+
+    Raises:
+        InputError: they are of another sweep, of other versions, or no results of a sweep.
+    """
+    about = read_about(output)
+    if about is None:
+        raise InputError(f"{output}: exists and is not the results of a sweep; give another -o, or --restart")
+    if about["sweep"] != mine["sweep"]:
+        raise InputError(f"{output}: holds another sweep's results; give another -o, or --restart to replace them")
+    if apart := difference(mine["versions"], about["versions"]):
+        raise InputError(f"{output}: made with other versions: {apart}; give another -o, or --restart to replace them")
+    cases, layouts = int(about["cases"]), int(about["layouts"])
+    left = parts_folder(output)
+    if left.is_dir():  # killed between the results and the end
+        with opened(left, mine, {}, False) as parts:
+            parts.remove()
+    return Progress(
+        cases=cases, done=cases, layouts=layouts, kept_cases=cases, kept_layouts=layouts, already=True
+    )
