@@ -23,6 +23,7 @@ from planner.cli import (
     recommend,
     schedule,
     simulate,
+    sweep,
     time,
     train,
     validate,
@@ -48,6 +49,7 @@ app.command("compare")(compare.command)
 app.command("partition")(partition.command)
 app.command("time")(time.command)
 app.command("fastest")(fastest.command)
+app.command("sweep")(sweep.command)
 app.command("paper")(paper.command)
 app.command("explain")(explain.command)
 app.command("validate")(validate.command)

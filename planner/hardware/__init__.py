@@ -66,9 +66,7 @@ def link_names() -> list[str]:
     return profile_names("links")
 
 
-def _read(
-    kind: str, schema: type[F], name: str, beside: Path | None, changes: Changes | None = None
-) -> tuple[F, Path]:
+def _read(kind: str, schema: type[F], name: str, beside: Path | None, changes: Changes | None = None) -> tuple[F, Path]:
     if is_path(name):
         path = Path(name)
         if beside is not None and not path.is_absolute():

@@ -31,7 +31,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cases:
-    """All combinations of the axes' values, numbered with the last axis fastest; those that are not searched come last."""
+    """All combinations of the axes' values, numbered with the last axis fastest; axes not searched come last."""
 
     axes: tuple[Axis, ...]
 

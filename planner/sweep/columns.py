@@ -1,4 +1,4 @@
-"""The columns of a sweep's results: name, kind, unit and meaning, in one table for the file, its checks and its docs."""
+"""The columns of a sweep's results: name, kind, unit and meaning, in one table for the file and its docs."""
 
 from __future__ import annotations
 

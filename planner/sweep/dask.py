@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ class Dask:
         except ImportError:
             raise InputError(f"{where} needs Dask; install it with: pip install 'planner[dask]'") from None
 
-    def answers(self, chunks: Iterator[Chunk]) -> Iterator[Answer]:
+    def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
         """Every chunk's answer, as they come.
 
         Raises:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from planner.files import is_path
 from planner.hardware import Cluster, Framework, cluster_figures, framework_figures, load_cluster, load_framework
 from planner.models import Transformer, load_model, with_seq_len
 from planner.sweep.cases import OWN
@@ -17,33 +19,39 @@ KEPT = 4096
 
 
 class Library:
-    """Caches of what cases share; raises as `load_model`, `load_cluster` and `load_framework`."""
+    """Models and hardware by name, or by a path from the sweep's folder; raises as `load_model`, `load_cluster` and
+    `load_framework`.
+    """
 
-    def __init__(self) -> None:
-        self.model = lru_cache(KEPT)(_model)
-        self.hardware = lru_cache(KEPT)(_hardware)
-        self.figures = lru_cache(KEPT)(_figures)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Cases share what they name: kept for a sweep's life, a few thousand at a time.
+        self.model = lru_cache(KEPT)(self._model)
+        self.hardware = lru_cache(KEPT)(self._hardware)
+        self.figures = lru_cache(KEPT)(self._figures)
 
+    def _place(self, name: str) -> str:
+        return str(self._folder / name) if is_path(name, (".toml", ".json")) else name
 
-def _model(name: str, seq_len: int | None) -> Transformer:
-    model = load_model(name)
-    return model if seq_len is None else with_seq_len(model, seq_len)
+    def _link(self, name: str) -> str | None:
+        return None if name == OWN else self._place(name)
 
+    def _model(self, name: str, seq_len: int | None) -> Transformer:
+        model = load_model(self._place(name))
+        return model if seq_len is None else with_seq_len(model, seq_len)
 
-def _hardware(cluster: str, network: str, framework: str, settings: Settings) -> tuple[Cluster, Framework]:
-    """A cluster over a network, and a framework, with other figures than their profiles have."""
-    tree = _tree(settings)
-    frame = tree.pop("framework", None)
-    nodes = load_cluster(cluster, network=None if network == OWN else network, changes=tree)
-    return nodes, load_framework(nodes.framework if framework == OWN else framework, changes=frame)
+    def _hardware(self, cluster: str, network: str, framework: str, settings: Settings) -> tuple[Cluster, Framework]:
+        """A cluster over a network, and a framework, with other figures than their profiles have."""
+        tree = _tree(settings)
+        frame = tree.pop("framework", None)
+        nodes = load_cluster(self._place(cluster), network=self._link(network), changes=tree)
+        return nodes, load_framework(self._link(framework) or nodes.framework, changes=frame)
 
-
-def _figures(cluster: str, network: str, framework: str) -> dict[str, float]:
-    """Every figure of the profiles by its dotted name, in the profile's units."""
-    nodes = load_cluster(cluster)
-    frame = framework_figures(nodes.framework if framework == OWN else framework)
-    found = cluster_figures(cluster, network=None if network == OWN else network)
-    return found | {f"framework.{name}": value for name, value in frame.items()}
+    def _figures(self, cluster: str, network: str, framework: str) -> dict[str, float]:
+        """Every figure of the profiles by its dotted name, in the profile's units."""
+        frame = self._link(framework) or load_cluster(self._place(cluster)).framework
+        found = cluster_figures(self._place(cluster), network=self._link(network))
+        return found | {f"framework.{name}": value for name, value in framework_figures(frame).items()}
 
 
 def _tree(settings: Settings) -> dict[str, Any]:

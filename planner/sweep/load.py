@@ -37,6 +37,5 @@ def _sweep(path: Path, file: SweepFile) -> Sweep:
     for name in file.assumptions:
         if name not in ASSUMPTIONS:
             raise FileFormatError(f"{path}: unknown field assumptions.{name}; allowed: {', '.join(ASSUMPTIONS)}")
-    return Sweep(
-        path=path, file=file, cases=cases(file, str(path)), fixed=what_is_fixed(**file.search.model_dump()), library=Library()
-    )
+    fixed = what_is_fixed(**file.search.model_dump())
+    return Sweep(path=path, file=file, cases=cases(file, str(path)), fixed=fixed, library=Library(path.parent))

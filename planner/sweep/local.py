@@ -8,8 +8,8 @@ import signal
 import threading
 import traceback
 from collections import Counter, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -49,7 +49,7 @@ class Local:
         if not 1 <= self.workers <= 1024:
             raise InputError(f"--workers is {self.workers}; allowed: 1 to 1024")
 
-    def answers(self, chunks: Iterator[Chunk]) -> Iterator[Answer]:
+    def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
         """Every chunk's answer, as they come.
 
         Raises:
@@ -60,43 +60,41 @@ class Local:
         deaths: Counter[int] = Counter()
         try:
             while True:
-                # A new worker for each that is wanted and not there; a chunk for each that has none.
-                while len(crew) < self.workers and (chunk := _next(again, chunks)):
-                    crew.append(_hired())
-                    _give(crew[-1], chunk)
-                for worker in [w for w in crew if w.chunk is None]:
-                    if chunk := _next(again, chunks):
-                        _give(worker, chunk)
-                busy = {w.pipe: w for w in crew if w.chunk}
+                self._employ(crew, again, chunks)
+                busy = [w for w in crew if w.chunk]
                 if not busy:
                     return
-                for ready in connection.wait(list(busy)):
-                    worker = busy[ready]  # type: ignore[index]  # they are what was waited for
-                    found = _received(worker)
-                    chunk, worker.chunk = worker.chunk, None
+                ready = connection.wait([w.pipe for w in busy])
+                for worker in (w for w in busy if w.pipe in ready):
+                    found, chunk = _received(worker), worker.chunk
                     assert chunk is not None
-                    if found is None:
-                        crew.remove(worker)
-                        deaths[chunk.number] += 1
-                        if deaths[chunk.number] >= MOST_DEATHS:
-                            raise ExecutionError(_given_up(chunk, worker.process.exitcode))
-                        again.append(chunk)
-                    else:
+                    worker.chunk = None
+                    if found is not None:
                         yield found
+                        continue
+                    crew.remove(worker)
+                    deaths[chunk.number] += 1
+                    if deaths[chunk.number] >= MOST_DEATHS:
+                        raise ExecutionError(_given_up(chunk, worker.process.exitcode))
+                    again.append(chunk)
         finally:
             for worker in crew:
                 worker.process.kill()
             for worker in crew:
                 worker.process.join()
 
-
-def _next(again: deque[Chunk], chunks: Iterator[Chunk]) -> Chunk | None:
-    return again.popleft() if again else next(chunks, None)
+    def _employ(self, crew: list[_Worker], again: deque[Chunk], chunks: Iterator[Chunk]) -> None:
+        """A chunk for each worker that has none, and a new worker for each that is wanted and not there."""
+        idle = [w for w in crew if w.chunk is None]
+        while (idle or len(crew) < self.workers) and (chunk := again.popleft() if again else next(chunks, None)):
+            if not idle:
+                crew.append(_hired())
+            _give(idle.pop() if idle else crew[-1], chunk)
 
 
 def _given_up(chunk: Chunk, exit_code: int | None) -> str:
     return (
-        f"{MOST_DEATHS} workers died on {asked(chunk)} (exit code {exit_code}; -9: killed, perhaps for want of memory); "
+        f"{MOST_DEATHS} workers died on {asked(chunk)} (exit code {exit_code}, -9 perhaps for want of memory); "
         "what is done is kept: run the same command to go on, with fewer --workers"
     )
 
@@ -129,10 +127,8 @@ def _one_thread() -> Iterator[None]:
 
 def _give(worker: _Worker, chunk: Chunk) -> None:
     worker.chunk = chunk
-    try:
+    with suppress(OSError):  # it died idle: seen when its answer is waited for
         worker.pipe.send(chunk)
-    except OSError:  # it died idle: seen when its answer is waited for
-        pass
 
 
 def _received(worker: _Worker) -> Answer | None:

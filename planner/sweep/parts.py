@@ -1,7 +1,7 @@
 """The part files of a sweep under way: one a chunk, each whole or absent, in a folder beside the results.
 
 A part is written elsewhere and renamed, so a process killed at any moment leaves only whole parts. The manifest says
-which sweep they belong to; parts of another are never mixed in. A lock, which ends with its process, keeps two runs apart.
+which sweep they belong to; parts of another are never mixed in. A lock that ends with its process keeps two runs apart.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,8 +26,8 @@ MOST_CHUNKS = 10_000
 class Scheduler(Protocol):
     """Who answers chunks."""
 
-    def answers(self, chunks: Iterator[Chunk]) -> Iterator[Answer]:
-        """Every chunk's answer, in any order; chunks are taken as there is room for them.
+    def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+        """Every chunk's answer, in any order; chunks are taken as there is room for them. Closed, it ends its workers.
 
         Raises:
             ExecutionError: no worker can give an answer.
@@ -46,7 +47,7 @@ class Progress:
     layouts: int
     kept_cases: int
     kept_layouts: int
-    already: bool = False
+    already: bool
 
 
 def run_sweep(
@@ -76,20 +77,24 @@ def run_sweep(
     shown = columns(sweep.cases, sweep.file.tokens)
     with opened(parts_folder(output), mine, rows, restart) as parts:
         done, layouts = sum(rows[n] for n in parts.layouts), sum(parts.layouts.values())
-        kept = {"kept_cases": done, "kept_layouts": layouts}
+        so_far = Progress(
+            cases=len(sweep.cases), done=done, layouts=layouts, kept_cases=done, kept_layouts=layouts, already=False
+        )
         waiting = (_chunk(sweep, n, ranges[n], shown) for n in rows if n not in parts.layouts)
-        on_progress(Progress(cases=len(sweep.cases), done=done, layouts=layouts, **kept))
-        for answer in scheduler.answers(waiting):
-            if answer.chunk in parts.layouts:
-                continue
-            parts.save(answer)
-            done, layouts = done + rows[answer.chunk], layouts + answer.layouts
-            on_progress(Progress(cases=len(sweep.cases), done=done, layouts=layouts, **kept))
+        on_progress(so_far)
+        with closing(scheduler.answers(waiting)) as answers:
+            for answer in answers:
+                if answer.chunk in parts.layouts:
+                    continue
+                parts.save(answer)
+                done, layouts = so_far.done + rows[answer.chunk], so_far.layouts + answer.layouts
+                so_far = replace(so_far, done=done, layouts=layouts)
+                on_progress(so_far)
         definition = sweep.file.model_dump(mode="json", exclude_defaults=True)
-        about = mine | {"cases": done, "layouts": layouts, "definition": definition}
+        about = mine | {"cases": so_far.done, "layouts": so_far.layouts, "definition": definition}
         write_results(output, parts.folder, shown, (row for part in parts.answers() for row in part.rows), about)
         parts.remove()
-    return Progress(cases=len(sweep.cases), done=done, layouts=layouts, **kept)
+    return so_far
 
 
 def _digest(sweep: Sweep) -> str:
@@ -132,6 +137,4 @@ def _finished(output: Path, mine: dict[str, Any]) -> Progress | None:
     if left.is_dir():  # killed between the results and the end
         with opened(left, mine, {}, False) as parts:
             parts.remove()
-    return Progress(
-        cases=cases, done=cases, layouts=layouts, kept_cases=cases, kept_layouts=layouts, already=True
-    )
+    return Progress(cases=cases, done=cases, layouts=layouts, kept_cases=cases, kept_layouts=layouts, already=True)

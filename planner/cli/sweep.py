@@ -1,0 +1,110 @@
+"""`planner sweep`: every combination of models, clusters, hardware figures, sizes and batches, to a Parquet file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli import options as o
+
+if TYPE_CHECKING:
+    from planner.sweep.run import Progress, Scheduler
+
+LINE_EVERY_S = 60.0  # where stderr is no terminal
+
+
+def command(
+    definition: Annotated[Path, typer.Argument(help="A TOML file (docs/sweep.md): what is varied, what is settled.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The results, a Parquet file.")],
+    scheduler: Annotated[
+        str, typer.Option(help="local, or a Dask cluster: dask://host:8786, dask:scheduler-file.json.")
+    ] = "local",
+    workers: Annotated[int | None, typer.Option(help="Processes of the local scheduler; else one a core.")] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget what an earlier run kept or wrote.")] = False,
+    json: o.Json = False,
+) -> None:
+    """Search every case of a sweep: a row each, with the best layout, its time, memory and cost, or why there is none.
+
+    Killed or interrupted, the same command goes on where it was. Needs planner[sweep].
+
+    Example: planner sweep sweep.toml -o results.parquet
+    """
+    from planner.report.sweep import sweep_record, sweep_view
+    from planner.sweep.load import load_sweep
+    from planner.sweep.parquet import read_results
+    from planner.sweep.run import run_sweep
+
+    crew = _scheduler(scheduler, workers)
+    sweep = load_sweep(definition)
+    begun = time.monotonic()
+    try:
+        with _shown() as shown:
+            done = run_sweep(sweep, output, crew, restart=restart, on_progress=shown)
+    except KeyboardInterrupt:
+        typer.echo("planner: sweep: what is done is kept; run the same command to go on", err=True)
+        raise
+    seconds = time.monotonic() - begun
+    table = read_results(output)
+    if json:
+        o.print_json(sweep_record(output, done, table, seconds))
+    else:
+        o.print_view(sweep_view(output, done, table, seconds))
+
+
+def _scheduler(name: str, workers: int | None) -> Scheduler:
+    from planner.errors import InputError
+
+    if name == "local":
+        from planner.sweep.local import Local
+
+        return Local(workers)
+    if workers is not None:
+        raise InputError(f"--workers is {workers}; allowed with --scheduler local only: a Dask cluster has its own")
+    from planner.sweep.dask import Dask
+
+    return Dask(name)
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Progress], None]]:
+    """Progress on stderr: a bar on a terminal, a line a minute elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(console.print)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("cases"),
+        TimeRemainingColumn(), TextColumn("{task.fields[layouts]}"),
+    )  # fmt: skip
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("sweep", total=None, layouts="")
+        begun = time.monotonic()
+
+        def update(p: Progress) -> None:
+            rate = (p.layouts - p.kept_layouts) / max(time.monotonic() - begun, 1e-9)
+            text = f"{p.layouts:,} layouts, {rate:,.0f}/s" if p.done > p.kept_cases else f"{p.layouts:,} layouts"
+            bar.update(task, total=p.cases, completed=p.done, layouts=text)
+
+        yield update
+
+
+def _lines(write: Callable[[str], None]) -> Callable[[Progress], None]:
+    last = time.monotonic()
+
+    def update(p: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LINE_EVERY_S:
+            last = time.monotonic()
+            write(f"planner: sweep: {p.done:,} of {p.cases:,} cases, {p.layouts:,} layouts")
+
+    return update

@@ -1,0 +1,219 @@
+"""A sweep killed at any moment and run again: the same bytes as one that nobody disturbed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from planner.errors import InputError
+from planner.sweep.answer import Answer, Chunk, answer
+from planner.sweep.load import load_sweep
+from planner.sweep.parquet import read_results
+from planner.sweep.parts import parts_folder
+from planner.sweep.run import Progress, run_sweep
+from tests.sweep.conftest import ROOT
+
+
+class Here:
+    """Answers in this process, in an order of one's own; `most` chunks, then as if it had been stopped."""
+
+    def __init__(self, seed: int | None = None, most: int | None = None) -> None:
+        self.seed, self.most = seed, most
+
+    def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+        waiting = list(chunks)
+        if self.seed is not None:
+            random.Random(self.seed).shuffle(waiting)
+        for i, chunk in enumerate(waiting):
+            if i == self.most:
+                raise KeyboardInterrupt
+            yield answer(chunk)
+
+
+def run(definition: Path, output: Path, scheduler: Here | None = None, **options: bool) -> Progress:
+    return run_sweep(load_sweep(definition), output, scheduler or Here(), **options)
+
+
+def test_any_order_gives_the_same_bytes(small, tmp_path):
+    done = run(small, tmp_path / "a.parquet")
+    assert (done.cases, done.done, done.kept_cases) == (96, 96, 0)
+    for seed in range(3):
+        run(small, tmp_path / "b.parquet", Here(seed), restart=True)
+        assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
+    assert read_results(tmp_path / "a.parquet")["case"].to_pylist() == list(range(96))
+
+
+def test_stopped_and_run_again_does_only_the_rest(small, tmp_path):
+    run(small, tmp_path / "whole.parquet")
+    out = tmp_path / "out.parquet"
+    for stops in (3, 0, 7):
+        with pytest.raises(KeyboardInterrupt):
+            run(small, out, Here(seed=stops, most=stops))
+        assert not out.exists()
+    done = run(small, out)
+    assert done.kept_cases == 4 * (3 + 0 + 7)
+    assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+    assert not parts_folder(out).exists()
+
+
+def test_a_finished_sweep_is_not_run_again(small, tmp_path):
+    out = tmp_path / "out.parquet"
+    first = run(small, out)
+    again = run(small, out, Here(most=0))
+    assert again.already
+    assert (again.cases, again.layouts) == (first.cases, first.layouts)
+
+
+def test_damaged_parts_are_done_again(small, tmp_path):
+    run(small, tmp_path / "whole.parquet")
+    out = tmp_path / "out.parquet"
+    with pytest.raises(KeyboardInterrupt):
+        run(small, out, Here(most=6))
+    parts = sorted(parts_folder(out).glob("part-*.json"))
+    parts[0].write_text("")
+    parts[1].write_text(parts[1].read_text()[:-40])
+    parts[2].write_text(parts[3].read_text())
+    (parts_folder(out) / ".half-written").write_text("{")
+    assert run(small, out).kept_cases == 4 * 3
+    assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("change", ["definition", "profile", "versions"])
+def test_parts_of_another_sweep_are_refused(small, tmp_path, change, monkeypatch):
+    model = tmp_path / "mine.toml"
+    shape = "layers = 4\nhidden = 256\nheads = 4\nvocab = 1024\nseq_len = 128\n"
+    model.write_text(f'[model]\nfamily = "gpt"\n{shape}')
+    small.write_text(small.read_text().replace('"gpt2"', '"mine.toml"'))  # a path from the sweep's folder
+    out = tmp_path / "out.parquet"
+    with pytest.raises(KeyboardInterrupt):
+        run(small, out, Here(most=2))
+    if change == "definition":
+        small.write_text(small.read_text().replace("[4, 8]", "[8, 4]"))
+    elif change == "profile":
+        model.write_text(model.read_text().replace("layers = 4", "layers = 8"))
+    else:
+        from planner.sweep import run as module
+
+        monkeypatch.setattr(module, "versions", lambda: {"planner": "0.0.1"})
+    with pytest.raises(InputError, match=r"other versions: planner" if change == "versions" else "another sweep"):
+        run(small, out)
+    monkeypatch.undo()
+    assert run(small, out, restart=True).kept_cases == 0
+
+
+def test_results_of_another_sweep_are_not_overwritten(small, tmp_path):
+    out = tmp_path / "out.parquet"
+    run(small, out)
+    small.write_text(small.read_text().replace("[4, 8]", "[8]"))
+    before = out.read_bytes()
+    with pytest.raises(InputError, match="another sweep's results"):
+        run(small, out)
+    assert out.read_bytes() == before
+    assert run(small, out, restart=True).cases == 48
+    out.write_text("something of mine")
+    with pytest.raises(InputError, match="not the results of a sweep"):
+        run(small, out)
+
+
+def test_two_runs_at_once_are_refused(small, tmp_path):
+    out = tmp_path / "out.parquet"
+
+    class Nested(Here):
+        def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+            with pytest.raises(InputError, match="another planner sweep works in it"):
+                run(small, out)
+            yield from super().answers(chunks)
+
+    run(small, out, Nested())
+
+
+KILLED_AT = """
+import os, signal, sys
+from pathlib import Path
+from tests.sweep.test_resume import Here, run
+calls, at, when = 0, int(sys.argv[3]), sys.argv[4]
+rename, remove = Path.replace, os.unlink
+def killing(do):
+    def done(*args, **named):
+        global calls
+        calls += 1
+        if calls == at and when == "before": os.kill(os.getpid(), signal.SIGKILL)
+        result = do(*args, **named)
+        if calls == at: os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return done
+Path.replace, os.unlink = killing(rename), killing(remove)
+run(Path(sys.argv[1]), Path(sys.argv[2]))
+print(calls)
+"""
+
+
+def test_killed_around_any_rename_or_removal(small, tmp_path):
+    """All of a small sweep's steps that a file system shows: the parts' renames, the results', the folder's removal."""
+    small.write_text(
+        small.read_text().replace("[8, 40, 80]", "[80]").replace("[4, 8]", "[8]").replace("[8, 16]", "[8]")
+    )
+    run(small, tmp_path / "whole.parquet")
+    out = tmp_path / "out.parquet"
+
+    def attempt(at: int, when: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", KILLED_AT, str(small), str(out), str(at), when]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+
+    whole = attempt(0, "never")
+    assert whole.returncode == 0, whole.stderr
+    steps = int(whole.stdout)
+    assert steps >= 5  # the manifest, two parts, the results, the folder's files
+    for at in range(1, steps + 1):
+        out.unlink(missing_ok=True)
+        assert attempt(at, random.Random(at).choice(["before", "after"])).returncode == -signal.SIGKILL
+        run(small, out)
+        assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+        assert not parts_folder(out).exists()
+
+
+def _workers_of(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in listed.stdout.split()]
+
+
+@pytest.mark.slow
+def test_the_command_killed_five_times_at_random(small, tmp_path, planner: Callable[..., subprocess.Popen[str]]):
+    small.write_text(small.read_text().replace("[8, 40, 80]", "{ from = 8, to = 80, step = 3 }"))
+    run(small, tmp_path / "whole.parquet")
+    out = tmp_path / "out.parquet"
+    draw = random.Random(20)
+    killed = kept = 0
+    while killed < 5:
+        process = planner("sweep", small, "-o", out, "--workers", "2")
+        begun, before = time.monotonic(), kept
+        # At least one more part each time, or it would never end; then a moment drawn at random.
+        while kept == before and time.monotonic() - begun < 60:
+            time.sleep(0.02)
+            kept = len(list(parts_folder(out).glob("part-*.json"))) if parts_folder(out).exists() else 0
+        time.sleep(draw.uniform(0, 0.1))
+        workers = _workers_of(process.pid)
+        assert process.poll() is None, "the sweep was too short to be killed"
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        killed += 1
+        for _ in range(100):
+            if not any(Path(f"/proc/{pid}").exists() for pid in workers):
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("workers outlived the process that started them")
+        assert not out.exists()
+    process = planner("sweep", small, "-o", out)
+    printed, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert "kept from an earlier run" in printed
+    assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
