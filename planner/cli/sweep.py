@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Search every case of a sweep: a row each, with the best layout, its time, memory and cost, or why there is none.
 
-    Killed or interrupted, the same command goes on where it was. Needs planner[sweep].
+    Killed or interrupted, the same command goes on where it was. Needs pyarrow.
 
     Example: planner sweep sweep.toml -o results.parquet
     """

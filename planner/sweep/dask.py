@@ -40,7 +40,7 @@ class Dask:
         try:
             import distributed  # noqa: F401
         except ImportError:
-            raise InputError(f"{where} needs Dask; install it with: pip install 'planner[dask]'") from None
+            raise InputError(f"{where} needs Dask: pip install distributed (the extra named dask)") from None
 
     def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
         """Every chunk's answer, as they come.

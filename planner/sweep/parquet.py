@@ -29,7 +29,7 @@ def need_pyarrow() -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise InputError("sweeps need pyarrow; install it with: pip install 'planner[sweep]'") from None
+        raise InputError("sweeps need pyarrow: pip install pyarrow (the extra named sweep)") from None
 
 
 def pyarrow_version() -> str:
