@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import ExecutionError, InputError
+from planner.errors import ExecutionError, InputError, MissingPackageError
 from planner.sweep.answer import Answer, Chunk, answer, asked
 from planner.sweep.versions import difference, versions
 
@@ -27,7 +27,8 @@ class Dask:
     """An existing cluster. where: `dask://host:port`, or `dask:FILE` with the scheduler's file.
 
     Raises:
-        InputError: neither of these, or dask.distributed is not installed.
+        InputError: neither of these.
+        MissingPackageError: dask.distributed is not installed.
     """
 
     def __init__(self, where: str) -> None:
@@ -40,7 +41,7 @@ class Dask:
         try:
             import distributed  # noqa: F401
         except ImportError:
-            raise InputError(f"{where} needs Dask: pip install distributed (the extra named dask)") from None
+            raise MissingPackageError(f"{where} needs Dask; pip install 'planner[dask]'") from None
 
     def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
         """Every chunk's answer, as they come.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import FileFormatError, InputError, OutputError
+from planner.errors import FileFormatError, MissingPackageError, OutputError
 from planner.sweep.columns import Column
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ def need_pyarrow() -> None:
     """Nothing, if pyarrow is there; asked before long work.
 
     Raises:
-        InputError: it is not installed; says how.
+        MissingPackageError: it is not installed; says how.
     """
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise InputError("sweeps need pyarrow: pip install pyarrow (the extra named sweep)") from None
+        raise MissingPackageError("a sweep needs pyarrow; pip install 'planner[sweep]'") from None
 
 
 def pyarrow_version() -> str:

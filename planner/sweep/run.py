@@ -63,7 +63,8 @@ def run_sweep(
     restart: forget what an unfinished run kept, and replace results that are there.
 
     Raises:
-        InputError: the results or kept parts are of another sweep, or pyarrow is missing.
+        InputError: the results or kept parts are of another sweep.
+        MissingPackageError: pyarrow is missing.
         OutputError: a path that can't be written.
         ExecutionError: no worker can answer.
     """
