@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ def command(
     from dataclasses import asdict
 
     from planner.hardware import load_cluster, profile_names
+    from planner.report.sources import figure_sources
     from planner.report.tables import plain_table
     from planner.units import GBIT, GIB, TERA
 
@@ -30,8 +31,8 @@ def command(
             o.print_json(asdict(cluster))
             return
         table = plain_table("figure", "value", "source", numbers=(1,))
-        for key, value, source in _flat(asdict(cluster), ""):
-            table.add_row(key, value, source)
+        for row in figure_sources(cluster):
+            table.add_row(*row)
         o.print_view(table)
         return
     loaded = [load_cluster(n, network=network) for n in profile_names("clusters")]
@@ -47,28 +48,3 @@ def command(
             str(c.gpus_per_node), f"{c.nics_per_node} x {nic:g} Gb/s {c.network.kind}",
         )  # fmt: skip
     o.print_view(table)
-
-
-def _flat(tree: dict[str, Any], prefix: str) -> list[tuple[str, str, str]]:
-    """Every number of a nested record with its dotted name and the text of its source."""
-    sources = tree.get("sources", {})
-    rows: list[tuple[str, str, str]] = []
-    for key, value in tree.items():
-        if key == "sources":
-            continue
-        if isinstance(value, dict) and "name" in value:
-            rows += _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, dict):
-            rows += [(f"{prefix}{key}.{k}", f"{v:.4g}", _source(sources, f"{key}.{k}")) for k, v in value.items()]
-        else:
-            shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-            rows.append((prefix + key, shown, _source(sources, key)))
-    return rows
-
-
-def _source(sources: dict[str, str], key: str) -> str:
-    """The source of a figure; profiles name it with their own unit, so the stem decides."""
-    stem = (
-        key.replace("peak_flops", "peak_tflops").removesuffix("_bytes_per_s").removesuffix("_bytes").removesuffix("_s")
-    )
-    return next((text for name, text in sources.items() if name == stem or name.startswith(stem + "_")), "")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import options as o
+from planner.cli import recommend_report as report
 
 Degree = Annotated[list[int] | None, typer.Option(help="Allow only this; may be given several times.")]
 
@@ -39,6 +40,12 @@ def command(
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
     objective: Annotated[str, typer.Option(help="time, throughput, cost (one order) or memory.")] = "time",
     save: Annotated[Path | None, typer.Option(help="Write the plan, as --json prints it, to a file.")] = None,
+    html: report.Html = None,
+    png: report.Png = None,
+    pdf: report.Pdf = None,
+    tokens: report.ReportTokens = None,
+    loss: report.ReportLoss = None,
+    curve: report.WithCurve = True,
     json: o.Json = False,
 ) -> None:
     """Find the layout to run: every legal one is estimated, the best shown, and why the rest lost.
@@ -48,34 +55,43 @@ def command(
     Exit code 1 where nothing fits in memory.
     """
     from planner.files import check_writable
+    from planner.plans.goal import goal
     from planner.question import what_is_fixed
     from planner.report import records, tables
     from planner.search import recommend
-    from planner.validation import accuracy_sentence
+    from planner.validation import accuracy_of
 
     if save is not None:
         check_writable(save)
+    report.check_paths(html, png, pdf)
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     number, kernel = o.numerics(hardware, precision, attention)
     fixed = what_is_fixed(
         tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
         recompute=recompute, schedule=schedule, allow_offload=allow_offload, allow_async=allow_async,
     )  # fmt: skip
+    aim = goal(shape, tokens=tokens, loss=loss) if curve and (html or png or pdf) else None
     with o.working("searching every legal layout"):
         found = recommend(
             shape, hardware, stack, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
             fixed=fixed, top=top, objective=objective,
         )  # fmt: skip
-    accuracy = accuracy_sentence(hardware.accelerator.efficiency.name)
+    accuracy = accuracy_of(hardware.accelerator.efficiency.name)
+    title = tables.question_title(shape, hardware, gpus, global_batch)
     asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
-    record = asked | records.recommendation_record(found, hardware) | {"accuracy": accuracy}
+    record = asked | records.recommendation_record(found, hardware) | {"accuracy": accuracy.sentence}
     if save is not None and len(found.best):
         o.save_json(save, record)
+    if html or png or pdf:
+        gathered = report.gather(
+            (shape, hardware, stack), found, (number, kernel), title=title, gpus=gpus, global_batch=global_batch,
+            accuracy=accuracy, aim=aim, plan=asked | record["best"][0] if record["best"] else None,
+        )  # fmt: skip
+        report.write_reports(gathered, html, png, pdf)
     if json:
         o.print_json(record)
     else:
-        title = tables.question_title(shape, hardware, gpus, global_batch)
-        o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy))
+        o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy.sentence))
     if not len(found.best):
         if save is not None:
             typer.echo(f"planner: nothing fits, so {save} was not written", err=True)

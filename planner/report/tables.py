@@ -16,7 +16,16 @@ from planner.schedules import get_schedule
 from planner.search import Recommendation, largest_part
 from planner.units import GIB, format_bytes, format_seconds
 
-__all__ = ["estimate_view", "layout_text", "plain_table", "question_title", "recommendation_view", "validation_view"]
+__all__ = [
+    "PARTS",
+    "estimate_view",
+    "layout_text",
+    "plain_table",
+    "question_title",
+    "recommendation_view",
+    "validation_view",
+    "why_lines",
+]
 
 PARTS = {
     "matmul": "matrix products",
@@ -107,35 +116,35 @@ def recommendation_view(found: Recommendation, cluster: Cluster, accuracy: str) 
         lines.append(Text("Fastest for each amount of memory", style="bold"))
         front = found.front if len(found.front) <= 6 else found.front[[0, 1, 2, len(found.front) // 2, -2, -1]]
         lines += [_table(result, front), ""]
-    lines += _why(found, capacity)
+    lines.append(Text("Why the rest lost", style="bold"))
+    lines += [f"  {line}" for line in why_lines(found, capacity)]
     lines += ["", Text("How accurate: " + accuracy)]
     return Group(*lines)
 
 
-def _why(found: Recommendation, capacity: float) -> list[RenderableType]:
-    """How many lost and why, in sentences."""
+def why_lines(found: Recommendation, capacity_bytes: float) -> list[str]:
+    """How many layouts lost and why, what limits the best, and whether more memory would help, in sentences."""
     result = found.estimate
     over = found.legal - found.fitting
-    lines: list[RenderableType] = [Text("Why the rest lost", style="bold")]
-    lines.append(f"  {found.legal:,} legal layouts; {over:,} do not fit in memory, {found.fitting:,} do.")
+    lines = [f"{found.legal:,} legal layouts; {over:,} do not fit in memory, {found.fitting:,} do."]
     if found.ties > 0:
-        lines.append(f"  {found.ties} more are within 1 % of the best: too close to tell apart.")
+        lines.append(f"{found.ties} more are within 1 % of the best: too close to tell apart.")
     miss = found.nearest_miss
     if miss is not None:
-        excess = float(result.memory_bytes[miss]) - capacity
-        lines.append(f"  Nearest miss, {format_bytes(excess)} over: {layout_text(result.layouts.row(miss))}")
+        excess = float(result.memory_bytes[miss]) - capacity_bytes
+        lines.append(f"Nearest miss, {format_bytes(excess)} over: {layout_text(result.layouts.row(miss))}")
     if len(found.best):
         part, share = largest_part(result, int(found.best[0]))
-        lines.append(f"  The best spends most beside products on {PARTS[part]}: {share:.1%} of the step.")
+        lines.append(f"The best spends most beside products on {PARTS[part]}: {share:.1%} of the step.")
     faster = found.faster_over_memory
     if faster is not None:
         gain = 1.0 - float(result.step_time_s[faster] / result.step_time_s[found.best[0]])
         need = format_bytes(float(result.memory_bytes[faster]))
-        lines.append(f"  With {need} a GPU, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster.")
+        lines.append(f"With {need} a GPU, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster.")
     elif len(found.best):
-        lines.append("  More memory would not change the answer: none over it is 2 % faster.")
+        lines.append("More memory would not change the answer: none over it is 2 % faster.")
     else:
-        lines.append("  Nothing fits: use more GPUs, a smaller micro-batch, --allow-offload, or more memory.")
+        lines.append("Nothing fits: use more GPUs, a smaller micro-batch, --allow-offload, or more memory.")
     return lines
 
 

@@ -1,13 +1,15 @@
 """Measured runs beside predictions: reading, filling what is not said, predicting, scoring."""
 
-from planner.validation.accuracy import accuracy_sentence, scores, shipped_files
+from planner.validation.accuracy import Accuracy, accuracy_of, accuracy_sentence, scores, shipped_files
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import Run, read_runs
 from planner.validation.score import rank_correlation, score
 
 __all__ = [
+    "Accuracy",
     "Predictions",
     "Run",
+    "accuracy_of",
     "accuracy_sentence",
     "predict",
     "rank_correlation",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.files import shipped_folder
 from planner.hardware import load_cluster
@@ -13,7 +15,7 @@ from planner.validation.predict import Predictions, predict
 from planner.validation.runs import read_runs
 from planner.validation.score import score
 
-__all__ = ["accuracy_sentence", "scores", "shipped_files"]
+__all__ = ["Accuracy", "accuracy_of", "accuracy_sentence", "scores", "shipped_files"]
 
 
 def shipped_files() -> list[Path]:
@@ -44,20 +46,55 @@ def scores(p: Predictions) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     return by_source, overall
 
 
-def accuracy_sentence(architecture: str) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Errors of this version on the shipped measured runs of one GPU architecture.
+
+    errors: predicted over measured step time, less 1, shape (timed runs,); fits_right: share of all runs whose
+    fitting in memory was predicted right; sources: scores by source. All empty where no runs are shipped.
+    """
+
+    architecture: str
+    errors: NDArray[np.float64]
+    fits_right: float
+    sources: dict[str, dict[str, Any]]
+
+    def interval_s(self, predicted_s: float, share: float = 0.8) -> tuple[float, float] | None:
+        """Between which step times the measured one lies in `share` of the cases, if this prediction errs as those."""
+        if not len(self.errors):
+            return None
+        low, high = np.quantile(self.errors, [(1 - share) / 2, (1 + share) / 2])
+        return predicted_s / (1 + float(high)), predicted_s / (1 + float(low))
+
+    @property
+    def sentence(self) -> str:
+        """For a recommendation."""
+        if not self.sources:
+            return f"no measured runs on {self.architecture} GPUs are shipped: unverified here; see planner validate."
+        size = np.abs(self.errors)
+        return (
+            f"on {len(size)} measured runs on {self.architecture} GPUs (which also calibrated the profile), step time "
+            f"was off by {100 * size.mean():.1f} % on average, by less than {100 * np.quantile(size, 0.8):.0f} % in "
+            f"80 % of them; whether a run fits in memory was right for {100 * self.fits_right:.0f} %."
+        )
+
+
+def accuracy_of(architecture: str) -> Accuracy:
     """How far this version's step times are from the shipped measured runs on GPUs of that architecture."""
     runs = [run for path in shipped_files() for run in read_runs(path)]
     names = {run["cluster"] for run in runs}
     same = {name for name in names if load_cluster(name).accelerator.efficiency.name == architecture}
     near = [run for run in runs if run["cluster"] in same]
     if not near:
-        return f"no measured runs on {architecture} GPUs are shipped: unverified here; see planner validate."
+        return Accuracy(architecture=architecture, errors=np.zeros(0), fits_right=np.nan, sources={})
     p = predict(near)
     timed = np.isfinite(p.step_time_s) & np.isfinite(p.measured_s) & p.ok
-    error = np.abs(p.step_time_s[timed] / p.measured_s[timed] - 1.0)
-    fits = float(np.mean(p.fits == p.ok))
-    return (
-        f"on {int(timed.sum())} measured runs on {architecture} GPUs (which also calibrated the profile), step time "
-        f"was off by {100 * error.mean():.1f} % on average, by less than {100 * np.quantile(error, 0.8):.0f} % in "
-        f"80 % of them; whether a run fits in memory was right for {100 * fits:.0f} %."
-    )
+    return Accuracy(
+        architecture=architecture, errors=p.step_time_s[timed] / p.measured_s[timed] - 1.0,
+        fits_right=float(np.mean(p.fits == p.ok)), sources=scores(p)[0],
+    )  # fmt: skip
+
+
+def accuracy_sentence(architecture: str) -> str:
+    """`Accuracy.sentence` of an architecture."""
+    return accuracy_of(architecture).sentence

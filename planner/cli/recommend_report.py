@@ -1,0 +1,106 @@
+"""The reports of `planner recommend`: an HTML page, and pictures of its plots."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli import options as o
+
+if TYPE_CHECKING:
+    from planner.report.plan_report import ExportText, PlanReport
+
+Html = Annotated[Path | None, typer.Option("--html", help="Write a report to read and play with: one file.")]
+Png = Annotated[Path | None, typer.Option("--png", help="Write the report's plots as one picture.")]
+Pdf = Annotated[Path | None, typer.Option("--pdf", help="Write the report's plots as slides.")]
+ReportTokens = Annotated[
+    float | None, typer.Option("--tokens", help="For the report's shortest time: tokens; else compute-optimal.")
+]
+ReportLoss = Annotated[float | None, typer.Option("--loss", help="For the report's shortest time: a target loss.")]
+WithCurve = Annotated[bool, typer.Option(help="In a report: the shortest time to train (takes seconds).")]
+MOST_CELLS = 8_000  # of a schedule's CSV in a page
+
+
+def check_paths(html: Path | None, png: Path | None, pdf: Path | None) -> None:
+    """Nothing, if the reports can be written there; asked before the search.
+
+    Raises:
+        InputError: a path with another suffix.
+        OutputError: no folder, or no permission.
+    """
+    from planner.errors import InputError
+    from planner.files import check_writable
+
+    for suffix, path in ((".html", html), (".png", png), (".pdf", pdf)):
+        if path is not None:
+            if path.suffix != suffix:
+                raise InputError(f"--{suffix[1:]} is {path}; allowed: a path that ends in {suffix}")
+            check_writable(path)
+
+
+def write_reports(report: PlanReport, html: Path | None, png: Path | None, pdf: Path | None) -> None:
+    """Every report that is asked for; what was written goes to stderr.
+
+    Raises:
+        OutputError: a path can't be written.
+    """
+    if html is not None:
+        from planner.report.html import write_html
+
+        write_html(html, report)
+    if png is not None or pdf is not None:
+        from planner.report.slides import write_slides
+
+        with o.working("drawing"):
+            write_slides(report, png=png, pdf=pdf)
+    for path in (html, png, pdf):
+        if path is not None:
+            typer.echo(f"{path}: {path.stat().st_size / 1e3:,.0f} kB", err=True)
+
+
+def gather(
+    asked: Any, found: Any, numerics: tuple[Any, Any], *, title: str, gpus: int, global_batch: int, accuracy: Any,
+    aim: Any, plan: dict[str, Any] | None,
+) -> PlanReport:  # fmt: skip
+    """All that a report shows. asked: model, cluster and framework; aim: what is trained, None: without that curve.
+    plan: the recommended one as JSON prints it, None where nothing fits.
+    """
+    from planner.report.plan_report import PlanReport, shortest_times, simulate_shown
+
+    shape, hardware, stack = asked
+    precision, attention = numerics
+    curve = None
+    if aim is not None:
+        with o.working("searching the shortest time to train"):
+            curve = shortest_times(shape, hardware, stack, aim, gpus=gpus, precision=precision, attention=attention)
+    with o.working("simulating the layouts of the report"):
+        steps = simulate_shown(shape, hardware, stack, found)
+    return PlanReport(
+        title=title, command=shlex.join(["planner", *sys.argv[1:]]), model=shape, cluster=hardware, framework=stack,
+        gpus=gpus, global_batch=global_batch, precision=precision.name.lower(), attention=attention.name.lower(),
+        found=found, steps=steps, accuracy=accuracy, curve=curve,
+        exports=[] if plan is None else _exports(plan, steps.get(int(found.best[0]))),
+    )  # fmt: skip
+
+
+def _exports(plan: dict[str, Any], step: Any) -> list[ExportText]:
+    """The recommended plan in other tools' words."""
+    import json
+
+    from planner.errors import ScheduleError
+    from planner.export.schedule_csv import schedule_csv
+    from planner.report.plan_report import ExportText
+
+    text = json.dumps(plan, indent=2, allow_nan=False) + "\n"
+    out = [ExportText(name="Plan (JSON)", filename="plan.json", text=text)]
+    if step is not None and step.pipe.p > 1 and len(step.timeline.order) <= MOST_CELLS:
+        try:
+            text = schedule_csv(step.timeline.order, step.schedule)
+        except ScheduleError:  # PyTorch can't run every schedule, and a report without this file is whole
+            return out
+        out.append(ExportText(name="PyTorch schedule (CSV)", filename="schedule.csv", text=text))
+    return out

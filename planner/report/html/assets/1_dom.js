@@ -1,0 +1,104 @@
+// Elements, numbers as text, and the tooltip. All text goes through textContent: nothing of the data is ever markup.
+
+const DATA = JSON.parse(document.getElementById("report-data").textContent);
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "css") for (const [k, v] of Object.entries(value)) node.style.setProperty(k, v);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat()) if (child !== null && child !== undefined) node.append(child);
+  return node;
+}
+const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+const byId = (id) => document.getElementById(id);
+const put = (id, ...children) => byId(id).replaceChildren(...children.flat().filter((c) => c !== null && c !== undefined));
+
+const fixed = (x, digits) => x.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const digits4 = (x) => (Math.abs(x) >= 1000 ? fixed(x, 0) : String(Number(x.toPrecision(4))));
+const percent = (x, digits = 1) => `${fixed(100 * x, digits)}\u00a0%`;
+const gib = (x) => `${fixed(x, 2)}\u00a0GiB`;
+function seconds(t) {
+  const s = Math.abs(t), sp = "\u00a0";
+  if (s === 0) return "0 s";
+  if (s < 1e-3) return `${digits4(t * 1e6)}${sp}µs`;
+  if (s < 1) return `${digits4(t * 1e3)}${sp}ms`;
+  if (s < 3600) return `${digits4(t)}${sp}s`;
+  return s < 172800 ? `${fixed(t / 3600, 1)}${sp}h` : `${fixed(t / 86400, 1)}${sp}days`;
+}
+const days = (d) => seconds(d * 86400);
+function count(x) {
+  for (const [unit, name] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]]) {
+    if (Math.abs(x) >= 0.9995 * unit) return Number((x / unit).toPrecision(3)) + name;
+  }
+  return String(Number(x.toPrecision(3)));
+}
+
+// A table: columns are [heading, "n" for numbers]; cells are text or nodes.
+function table(columns, rows, attributes) {
+  const head = el("tr", null, columns.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)));
+  const body = rows.map((row) =>
+    el("tr", row.attributes, row.cells.map((cell, i) => el("td", { class: columns[i][1] }, cell === null ? "–" : cell))));
+  return el("table", attributes, el("thead", null, head), el("tbody", null, body));
+}
+
+const Tip = {
+  show(text, x, y) {
+    const tip = byId("tip");
+    tip.textContent = text;
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    const left = Math.min(Math.max(x + 14, 6), innerWidth - box.width - 6);
+    const top = y + 16 + box.height > innerHeight ? y - box.height - 12 : y + 16;
+    tip.style.left = `${left}px`;
+    tip.style.top = `${Math.max(top, 4)}px`;
+  },
+  hide() { byId("tip").hidden = true; },
+  // Shown by the pointer and by the keyboard's focus.
+  on(node, text) {
+    node.addEventListener("pointermove", (e) => Tip.show(text(), e.clientX, e.clientY));
+    node.addEventListener("pointerleave", Tip.hide);
+    node.addEventListener("focus", () => {
+      if (!node.matches(":focus-visible")) return;
+      const box = node.getBoundingClientRect();
+      Tip.show(text(), box.right - 10, box.bottom - 10);
+    });
+    node.addEventListener("blur", Tip.hide);
+    return node;
+  },
+};
+
+// Draw now and whenever the box gets another width.
+function drawn(box, draw) {
+  let width = 0;
+  const again = () => {
+    const now = Math.round(box.clientWidth);
+    if (now && now !== width) draw((width = now));
+  };
+  new ResizeObserver(again).observe(box);
+  again();
+  return () => draw(width || Math.round(box.clientWidth));
+}
+
+// About `most` round numbers between two, or round powers on a logarithmic axis.
+function ticks(low, high, most) {
+  const raw = (high - low) / Math.max(most, 1);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].map((k) => k * power).find((s) => s >= raw * 0.999);
+  const out = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12); i++) out.push(Number((i * step).toPrecision(12)));
+  return out;
+}
+function logTicks(low, high, most = 7) {
+  for (const heads of [[1, 2, 5], [1, 3], [1]]) {
+    const out = [];
+    for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++)
+      for (const h of heads) if (h * 10 ** e >= low * 0.999 && h * 10 ** e <= high * 1.001) out.push(Number((h * 10 ** e).toPrecision(3)));
+    if (out.length >= 2 && out.length <= most) return out;
+  }
+  return high / low < 5 ? ticks(low, high, 5) : logTicks(low, high, 40);
+}

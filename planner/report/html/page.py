@@ -1,0 +1,60 @@
+"""The page: one file with its style, script and data inside, and a policy that lets it load nothing else."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from string import Template
+
+from planner import __version__
+from planner.files import write_text
+from planner.report.html.record import report_record
+from planner.report.plan_report import PlanReport
+from planner.report.tables import layout_text
+
+__all__ = ["html_page", "write_html"]
+
+ASSETS = Path(__file__).with_name("assets")
+
+
+def write_html(path: Path, report: PlanReport) -> None:
+    """Write `html_page` to a file.
+
+    Raises:
+        OutputError: the path can't be written.
+    """
+    write_text(path, html_page(report))
+
+
+def html_page(report: PlanReport) -> str:
+    """The report as one HTML file that needs no network; the same report gives the same text."""
+    style = (ASSETS / "style.css").read_text(encoding="utf-8")
+    scripts = "".join(part.read_text(encoding="utf-8") for part in sorted(ASSETS.glob("*.js")))
+    script = f'"use strict";\n(() => {{\n{scripts}}})();\n'
+    best = report.found.best
+    return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
+        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
+        "form-action 'none'",
+        title=escape(report.title),
+        heading="Run this" if len(best) else "Nothing fits in memory",
+        layout=escape(layout_text(report.found.estimate.layouts.row(int(best[0])))) if len(best) else "",
+        command=escape(report.command),
+        version=escape(__version__),
+        style=style,
+        script=script,
+        data=script_json(report_record(report)),
+    )
+
+
+def script_json(record: object) -> str:
+    """JSON that can stand inside a script element: no text of it can end the element or begin a comment."""
+    text = json.dumps(record, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _hash(text: str) -> str:
+    """What a content security policy calls an inline text by."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,190 @@
+"""A report's content as the JSON that the page's script draws. Numbers are rounded to six digits: more is not known."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from planner import __version__
+from planner.models import counts
+from planner.plans.fastest import Fastest
+from planner.report.html.timelines import packed, timeline_record
+from planner.report.plan_report import Curve, PlanReport, shown_layouts
+from planner.report.records import estimate_record
+from planner.report.sources import figure_sources
+from planner.report.tables import PARTS, layout_text, why_lines
+from planner.report.training import finite, goal_lines
+from planner.units import DAY, GIB
+from planner.validation.accuracy import Accuracy
+
+__all__ = ["report_record"]
+
+MOST_OPERATIONS = 6_000  # of the best layout's timeline
+FEW_OPERATIONS = 800  # of the others'
+CLOUD = 400  # other layouts drawn as dots
+FAMILIES = {
+    "matmul": "compute", "attention": "compute", "pointwise": "compute", "embedding_head": "compute",
+    "recompute": "again", "host": "wait", "imbalance": "wait", "bubble": "wait", "optimizer": "update",
+}  # fmt: skip
+"""What the parts of a step are; those not named are communication."""
+
+
+def report_record(report: PlanReport) -> dict[str, Any]:
+    """Everything on the page."""
+    found, cluster = report.found, report.cluster
+    capacity = cluster.accelerator.memory_bytes
+    rows = shown_layouts(found)
+    best = int(found.best[0]) if len(found.best) else None
+    return _rounded(
+        {
+            "version": __version__,
+            "title": report.title,
+            "command": report.command,
+            "asked": _asked(report),
+            "capacity_gib": capacity / GIB,
+            "why": why_lines(found, capacity),
+            "searched": found.legal,
+            "front_points": len(found.front),
+            "time_parts": [[key, label, FAMILIES.get(key, "comm")] for key, label in PARTS.items()],
+            "memory_parts": [f.name.removesuffix("_bytes") for f in fields(found.estimate.memory)],
+            "layouts": [_layout(report, i, best) for i in rows],
+            "timelines": packed([_timeline(report, i, best) for i in rows]),
+            "cloud": _cloud(report, rows),
+            "accuracy": _accuracy(report.accuracy),
+            "curve": None if report.curve is None else _curve(report.curve, report),
+            "figures": [list(row) for row in figure_sources(cluster)],
+            "exports": [
+                {"name": x.name, "file": x.filename, "text": x.text, "notes": list(x.notes)} for x in report.exports
+            ],
+        }
+    )
+
+
+def _rounded(value: dict[str, Any]) -> dict[str, Any]:
+    """Floats to six digits, at any depth."""
+    return {key: _six_digits(v) for key, v in value.items()}
+
+
+def _six_digits(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _rounded(value)
+    if isinstance(value, list | tuple):
+        return [_six_digits(v) for v in value]
+    if isinstance(value, float):
+        return finite(float(f"{value:.6g}"))
+    return value
+
+
+def _asked(report: PlanReport) -> list[tuple[str, str]]:
+    """The question, as pairs for a list."""
+    model, cluster = report.model, report.cluster
+    network = cluster.network
+    return [
+        ("Model", f"{model.name}, {float(counts.total_params(model)) / 1e9:,.3g} billion parameters"),
+        ("Sequence", f"{int(model.seq_len):,} tokens"),
+        ("Cluster", f"{report.gpus:,} x {cluster.accelerator.name} of {cluster.name}, {cluster.gpus_per_node} a node"),
+        ("Network", f"{network.name}, {cluster.nics_per_node} x {network.bandwidth_bytes_per_s * 8e-9:g} Gb/s a node"),
+        ("Global batch", f"{report.global_batch:,} sequences, {report.global_batch * int(model.seq_len):,} tokens"),
+        ("Framework", report.framework.name),
+        ("Numbers", f"{report.precision}, attention {report.attention}"),
+    ]
+
+
+def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
+    """One layout that can be selected."""
+    found = report.found
+    record = estimate_record(found.estimate, i, report.cluster)
+    roles = ["best"] if i == best else ["top"] if i in found.best else []
+    roles += ["front"] if i in found.front else []
+    roles += ["miss"] if i == found.nearest_miss else []
+    roles += ["faster"] if i == found.faster_over_memory else []
+    return {
+        "text": layout_text(record["layout"]),
+        "roles": roles,
+        "choices": record["layout"],
+        "micro_batches": record["micro_batches"],
+        "step_s": record["step_time_s"],
+        "interval_s": report.accuracy.interval_s(record["step_time_s"]),
+        "mfu": record["mfu"],
+        "tokens_per_s_per_gpu": record["tokens_per_s_per_gpu"],
+        "memory_gib": record["memory_gib"],
+        "fits": record["fits"],
+        "time": list(record["time_s"].values()),
+        "memory": list(record["memory_parts_gib"].values()),
+        "cost_usd": record["cost_usd_per_step"],
+    }
+
+
+def _timeline(report: PlanReport, i: int, best: int | None) -> dict[str, Any] | None:
+    step = report.steps.get(i)
+    if step is None:
+        return None
+    return _rounded(timeline_record(step, MOST_OPERATIONS if i == best else FEW_OPERATIONS))
+
+
+def _cloud(report: PlanReport, rows: list[int]) -> list[float]:
+    """Memory and step time of some other layouts in the picture's range, evenly through the table: m, t, m, t..."""
+    x, capacity = report.found.estimate, report.cluster.accelerator.memory_bytes
+    slowest = float(x.step_time_s[rows].max()) if rows else 0.0
+    inside = (x.memory_bytes > 0) & (x.memory_bytes < 1.3 * capacity) & (x.step_time_s <= slowest)
+    near = np.flatnonzero(inside)
+    some = near[np.linspace(0, len(near) - 1, min(CLOUD, len(near))).astype(int)] if len(near) else near
+    points = np.stack([x.memory_bytes[some] / GIB, x.step_time_s[some]], axis=1)
+    return [float(f"{v:.4g}") for v in points.reshape(-1).tolist()]
+
+
+def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
+    """The sentence, the errors as a histogram, and scores by source."""
+    out: dict[str, Any] = {"sentence": accuracy.sentence, "architecture": accuracy.architecture, "sources": []}
+    if not len(accuracy.errors):
+        return out
+    counts_, edges = np.histogram(np.clip(accuracy.errors, -0.4, 0.4), bins=40, range=(-0.4, 0.4))
+    low, middle, high = np.quantile(accuracy.errors, [0.1, 0.5, 0.9]).tolist()
+    columns = ("rows", "timed_rows", "mape", "bias", "max_error", "rank_correlation")
+    return out | {
+        "counts": counts_.tolist(),
+        "edges": edges.tolist(),
+        "band": [low, middle, high],
+        "runs": len(accuracy.errors),
+        "sources": [[name, *(s[c] for c in columns)] for name, s in accuracy.sources.items()],
+    }
+
+
+def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
+    """The shortest time against accelerators and cost, the laws and what is assumed."""
+    out: dict[str, Any] = {
+        "none": curve.none,
+        "laws": [line.strip() for line in goal_lines(curve.goal, int(report.model.seq_len))],
+        "assumed": [
+            [a.option, "not known" if a.value is None else f"{a.value:,.6g}", a.unit, a.source]
+            for a in curve.assumptions.figures.values()
+        ],
+        "here_gpus": report.gpus,
+    }
+    if curve.found is None:
+        return out
+    found = curve.found
+    return out | {
+        "searched": found.searched,
+        "by_gpus": [
+            _point(found, int(i)) | {"binds": [b.name, b.gain]}
+            for i, b in zip(found.by_gpus, found.binding, strict=True)
+        ],
+        "knee": found.knee_gpus,
+    }
+
+
+def _point(found: Fastest, i: int) -> dict[str, Any]:
+    run = found.run
+    return {
+        "gpus": int(run.gpus[i]),
+        "days": float(run.wall_s[i]) / DAY,
+        "batch": int(found.estimate.layouts.global_batch[i]),
+        "goodput": float(run.goodput[i]),
+        "gpu_hours": float(run.gpu_hours[i]),
+        "cost_usd": finite(float(run.cost_usd[i])),
+        "mfu": float(found.estimate.mfu[i]),
+        "text": layout_text(found.estimate.layouts.row(i)),
+    }

@@ -1,0 +1,209 @@
+"""The key plots of a report for slides: one picture (PNG), or a page a plot (PDF), by matplotlib."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.files import write_bytes
+from planner.report.plan_report import PlanReport, shown_layouts
+from planner.report.tables import PARTS, layout_text
+from planner.report.timeline_plot import COLOURS, NAMES
+from planner.report.training import count_text
+from planner.schedules.operations import KINDS
+from planner.units import DAY, GIB, format_bytes, format_seconds
+
+__all__ = ["write_slides"]
+
+MOST_DRAWN = 12_000  # operations of a timeline: more would be a grey band
+BLUE, RED, GREY = "#0a5fd0", "#b42318", "#94a0ae"
+STYLE: Any = {
+    "text.parse_math": False,  # a model's name may hold a dollar sign
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.wspace": 0.06,
+    "figure.constrained_layout.hspace": 0.06,
+}
+Panel = Callable[[Any, PlanReport, int], None]
+
+
+def write_slides(report: PlanReport, *, png: Path | None = None, pdf: Path | None = None) -> None:
+    """Write the picture, the pages, or both; where nothing fits in memory they show the nearest miss.
+
+    Raises:
+        OutputError: a path can't be written.
+    """
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names in any script
+        if png is not None:
+            write_bytes(png, _png(report))
+        if pdf is not None:
+            write_bytes(pdf, _pdf(report))
+
+
+def _row(report: PlanReport) -> int:
+    """The layout that the plots are of."""
+    return int(report.found.best[0]) if len(report.found.best) else shown_layouts(report.found)[0]
+
+
+def _panels(report: PlanReport, i: int) -> list[Panel]:
+    out: list[Panel] = [front_panel, time_panel, memory_panel]
+    out += [timeline_panel] if i in report.steps else []
+    out += [curve_panel] if report.curve is not None and report.curve.found is not None else []
+    return [*out, accuracy_panel] if len(report.accuracy.errors) else out
+
+
+def _png(report: PlanReport) -> bytes:
+    from matplotlib.figure import Figure
+
+    i = _row(report)
+    panels = _panels(report, i)
+    figure = Figure(figsize=(16, 9))
+    axes = figure.subplots(2, 3)
+    figure.suptitle("\n".join(_headline(report, i)), x=0.01, ha="left", fontsize=14)
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        panel(axis, report, i)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=120)
+    return out.getvalue()
+
+
+def _pdf(report: PlanReport) -> bytes:
+    from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
+
+    i, out = _row(report), io.BytesIO()
+    with PdfPages(out, metadata={"CreationDate": None, "Title": report.title}) as pages:
+        for panel in _panels(report, i):
+            figure = Figure(figsize=(13.33, 7.5))
+            figure.suptitle("\n".join(_headline(report, i)), x=0.02, ha="left", fontsize=15)
+            panel(figure.subplots(), report, i)
+            pages.savefig(figure)
+    return out.getvalue()
+
+
+def _headline(report: PlanReport, i: int) -> list[str]:
+    """The question, the layout, its figures."""
+    x = report.found.estimate
+    verdict = "Run this" if x.fits[i] else "Nothing fits; nearest miss"
+    interval = report.accuracy.interval_s(float(x.step_time_s[i]))
+    trust = "" if interval is None else f" (80 %: {interval[0]:.4g} to {interval[1]:.4g} s)"
+    return [
+        report.title,
+        f"{verdict}: {layout_text(x.layouts.row(i))}",
+        f"{format_seconds(float(x.step_time_s[i]))} a step{trust}, MFU {x.mfu[i]:.1%}, "
+        f"{format_bytes(float(x.memory_bytes[i]))} of {format_bytes(report.cluster.accelerator.memory_bytes)}",
+    ]
+
+
+def front_panel(axis: Any, report: PlanReport, i: int) -> None:
+    """Step time against memory: the front, and the layout."""
+    found, capacity = report.found, report.cluster.accelerator.memory_bytes / GIB
+    x = found.estimate
+    rows = found.front[x.step_time_s[found.front] <= 4 * x.step_time_s[i]] if len(found.front) else np.array([i])
+    memory, step = x.memory_bytes[rows] / GIB, x.step_time_s[rows]
+    axis.step(memory, step, where="pre", color=BLUE, linewidth=1.2, alpha=0.7)
+    axis.plot(memory, step, "o", color=BLUE, markersize=5, label="front")
+    label = "recommended" if x.fits[i] else "nearest miss"
+    axis.plot(
+        x.memory_bytes[i] / GIB, x.step_time_s[i], "D", color=BLUE if x.fits[i] else RED, markersize=10, label=label
+    )
+    axis.axvline(capacity, color=RED, linestyle="--", linewidth=1, label="the GPU's memory")
+    axis.set_xlim(left=0)
+    axis.set(title="Time against memory", xlabel="memory of the fullest rank, GiB", ylabel="seconds a step")
+    axis.legend(frameon=False)
+    axis.grid(alpha=0.3)
+
+
+def _bars(axis: Any, parts: list[tuple[str, float]], colour: str, title: str, unit: str) -> None:
+    shown = sorted((p for p in parts if p[1] > 1e-3 * max(v for _, v in parts)), key=lambda p: p[1])
+    bars = axis.barh([name for name, _ in shown], [value for _, value in shown], color=colour)
+    axis.bar_label(bars, [f"{value:.3g}" for _, value in shown], padding=4, fontsize=9)
+    axis.margins(x=0.15)
+    axis.set(title=title, xlabel=unit)
+
+
+def time_panel(axis: Any, report: PlanReport, i: int) -> None:
+    """Seconds of the step by part."""
+    time = report.found.estimate.time
+    parts = [(PARTS[f.name.removesuffix("_s")], float(getattr(time, f.name)[i])) for f in fields(time)]
+    _bars(axis, parts, BLUE, "Where the time goes", "seconds of a step")
+
+
+def memory_panel(axis: Any, report: PlanReport, i: int) -> None:
+    """Memory of the fullest rank by content."""
+    memory = report.found.estimate.memory
+    parts = [(f.name.removesuffix("_bytes"), float(getattr(memory, f.name)[i]) / GIB) for f in fields(memory)]
+    _bars(axis, parts, "#7a5cc4", "Where the memory goes", "GiB of the fullest rank")
+
+
+def timeline_panel(axis: Any, report: PlanReport, i: int) -> None:
+    """The simulated step, or its beginning where it is long, rank by rank."""
+    step = report.steps[i]
+    timeline, order = step.timeline, step.timeline.order
+    until = float(timeline.end_s.max())
+    if len(order) > MOST_DRAWN:
+        until = float(np.sort(timeline.end_s)[MOST_DRAWN])
+    rank = order.rank
+    for code in np.unique(order.kind).tolist():
+        kind = KINDS[code]
+        for r in range(order.ranks):
+            at = np.flatnonzero((order.kind == code) & (rank == r) & (timeline.start_s < until))
+            spans = [(timeline.start_s[j], timeline.end_s[j] - timeline.start_s[j]) for j in at]
+            axis.broken_barh(
+                spans, (r - 0.4, 0.8), facecolors=COLOURS[kind], linewidth=0, label=NAMES[kind] if r == 0 else None
+            )
+    part = (
+        "" if len(order) <= MOST_DRAWN else f", its first {format_seconds(until)} of {format_seconds(step.step_time_s)}"
+    )
+    axis.set_xlim(0, until)
+    axis.set_ylim(order.ranks - 0.5, -0.5)
+    axis.set(title=f"One step{part}", xlabel="seconds", ylabel="pipeline rank")
+    axis.yaxis.get_major_locator().set_params(integer=True)
+    axis.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14), fontsize=9)
+
+
+def curve_panel(axis: Any, report: PlanReport, i: int) -> None:
+    """The shortest training time against accelerators."""
+    assert report.curve is not None
+    assert report.curve.found is not None
+    found = report.curve.found
+    gpus, days = found.run.gpus[found.by_gpus], found.run.wall_s[found.by_gpus] / DAY
+    axis.loglog(gpus, days, "o-", color=BLUE, markersize=5)
+    if found.knee_gpus < len(gpus) - 1:
+        axis.plot(gpus[found.knee_gpus], days[found.knee_gpus], "D", color=BLUE, markersize=10, label="knee")
+    axis.axvline(report.gpus, color=GREY, linestyle="--", linewidth=1, label=f"asked: {report.gpus:,}")
+    for along in (axis.xaxis, axis.yaxis):
+        along.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    tokens = count_text(report.curve.goal.target.tokens)
+    axis.set(title=f"Shortest time to train, {tokens} tokens", xlabel="GPUs", ylabel="days")
+    axis.legend(frameon=False)
+    axis.grid(alpha=0.3)
+
+
+def accuracy_panel(axis: Any, report: PlanReport, i: int) -> None:
+    """Errors of predicted step times on measured runs."""
+    errors = 100 * np.clip(report.accuracy.errors, -0.4, 0.4)
+    low, high = np.quantile(100 * report.accuracy.errors, [0.1, 0.9])
+    axis.hist(errors, bins=40, range=(-40, 40), color=BLUE)
+    axis.axvspan(low, high, color=BLUE, alpha=0.12, label=f"80 %: {low:+.1f} to {high:+.1f} %")
+    axis.set(
+        title=f"Errors on {len(errors):,} measured runs",
+        xlabel="predicted over measured step time, less 1, %",
+        ylabel="runs",
+    )
+    axis.legend(frameon=False, fontsize=9)

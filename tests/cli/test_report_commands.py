@@ -1,0 +1,56 @@
+"""Reports and pictures of `planner recommend`: written whole or not at all, refused before the search."""
+
+import re
+
+import pytest
+
+from tests.cli.test_cli import ASK, planner
+
+FAST = [*ASK, "--pp", "4", "--tp", "4", "--no-curve"]
+
+
+def test_html_png_pdf_and_the_answer(tmp_path):
+    files = {kind: tmp_path / f"report.{kind}" for kind in ("html", "png", "pdf")}
+    done = planner(*FAST, *(part for kind, path in files.items() for part in (f"--{kind}", str(path))))
+    assert done.returncode == 0, done.stderr
+    assert "Run this: " in done.stdout
+    layout = re.search(r"Run this: (.*)", done.stdout).group(1).strip()
+    assert f">{layout}</p>" in files["html"].read_text()
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+    assert files["pdf"].read_bytes().startswith(b"%PDF")
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == [str(path) for path in files.values()]
+
+
+def test_json_beside_a_report_is_json_and_nothing_else(tmp_path):
+    import json
+
+    done = planner(*FAST, "--json", "--html", str(tmp_path / "report.html"))
+    assert json.loads(done.stdout)["best"]
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_a_report_where_nothing_fits(tmp_path):
+    few = ["recommend", "gpt3-175b", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "8", "--no-curve"]
+    done = planner(*few, "--html", str(tmp_path / "report.html"), "--png", str(tmp_path / "report.png"))
+    assert done.returncode == 1, done.stderr
+    assert "Nothing fits in memory" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "report.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--html", "report.pdf"], "--html is report.pdf"),
+        (["--png", "report"], "--png is report"),
+        (["--pdf", "no/such/report.pdf"], "no/such"),
+        (["--html", "report.html", "--tokens", "-1"], "tokens is -1"),
+        (["--html", "report.html", "--tokens", "1e9", "--loss", "2"], "tokens and loss"),
+    ],
+)
+def test_faults_are_one_line_and_leave_no_file(tmp_path, options, named):
+    done = planner(*ASK, *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert named in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

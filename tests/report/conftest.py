@@ -1,0 +1,107 @@
+"""Reports to look at: a small search with its simulations, and a page in a real browser where there is one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.layouts import Attention, Precision
+from planner.plans.goal import goal
+from planner.question import question, what_is_fixed
+from planner.report.html import html_page
+from planner.report.plan_report import ExportText, PlanReport, shortest_times, simulate_shown
+from planner.search import recommend
+from planner.validation import accuracy_of
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$title ${x} \u2028'\"&amp;"
+
+
+def small_report(**restrictions: Any) -> PlanReport:
+    asked = question("llama-13b", "dgx-a100-80gb")
+    shape, cluster, stack = asked.model, asked.cluster, asked.framework
+    found = recommend(
+        shape, cluster, stack, gpus=16, global_batch=128, precision=Precision.BF16, attention=Attention.FLASH2,
+        fixed=what_is_fixed(**restrictions),
+    )  # fmt: skip
+    return PlanReport(
+        title="llama-13b on 16 GPUs", command="planner recommend llama-13b", model=shape, cluster=cluster,
+        framework=stack, gpus=16, global_batch=128, precision="bf16", attention="flash2", found=found,
+        steps=simulate_shown(shape, cluster, stack, found), accuracy=accuracy_of("ampere"),
+        exports=[ExportText(name="Plan", filename="plan.json", text='{"dp": 1}\n'),
+                 ExportText(name="Other", filename="other.sh", text="run me\n", notes=("not all is said",))],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def report() -> PlanReport:
+    made = small_report(pp=[4], tp=[2], schedule=["1f1b", "zb-v", "dualpipe"])
+    curve = shortest_times(
+        made.model, made.cluster, made.framework, goal(made.model, tokens=1e11), gpus=16, precision=Precision.BF16,
+        attention=Attention.FLASH2,
+    )  # fmt: skip
+    return replace(made, curve=curve)
+
+
+@pytest.fixture(scope="session")
+def hostile(report) -> PlanReport:
+    """Names that would be markup or script, wherever a user's file can put one."""
+    cluster = replace(
+        report.cluster, name=HOSTILE, network=replace(report.cluster.network, name=HOSTILE),
+        accelerator=replace(report.cluster.accelerator, name=HOSTILE),
+    )  # fmt: skip
+    exports = [ExportText(name=HOSTILE, filename=HOSTILE, text=HOSTILE, notes=(HOSTILE,))]
+    return replace(
+        report, title=HOSTILE, command=HOSTILE, model=replace(report.model, name=HOSTILE), cluster=cluster,
+        framework=replace(report.framework, name=HOSTILE), exports=exports,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def nothing_fits() -> PlanReport:
+    return small_report(tp=[1], pp=[1], zero=[0])
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'planner[browser]'")
+    with api.sync_playwright() as play:
+        own = Path(play.chromium.executable_path)
+        names = ("chromium", "chromium-browser", "google-chrome")
+        found = str(own) if own.exists() else next(filter(None, map(shutil.which, names)), None)
+        if found is None:
+            pytest.skip("no Chromium: playwright install chromium, or install the system's")
+        chromium = play.chromium.launch(executable_path=found)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path) -> Iterator[Callable[..., Any]]:
+    """Open a report with the network off; any message, error, dialog or request but the file's fails the test."""
+    faults: list[str] = []
+    contexts = []
+
+    def show(made: PlanReport, width: int = 1200, **settings: Any) -> Any:
+        path = tmp_path / "report.html"
+        path.write_text(html_page(made), encoding="utf-8")
+        context = browser.new_context(offline=True, viewport={"width": width, "height": 850}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: faults.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: faults.append(request.url) if request.url != path.as_uri() and
+                not request.url.startswith("blob:") else None)  # fmt: skip
+        page.goto(path.as_uri())
+        page.wait_for_selector("#timeline-body canvas, #timeline-body p, #timeline[hidden]", state="attached")
+        return page
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert faults == []
