@@ -12,7 +12,9 @@ DAY = 86400.0
 
 
 def format_bytes(size_bytes: float) -> str:
-    """Bytes as GiB, or MiB below a tenth of one: ``format_bytes(2**30) == "1.00 GiB"``."""
+    """Bytes as GiB, MiB below a tenth of one, KiB below a tenth of that: ``format_bytes(2**30) == "1.00 GiB"``."""
+    if 0.0 < abs(size_bytes) < 0.1 * MIB:
+        return f"{size_bytes / KIB:.1f} KiB"
     if abs(size_bytes) < 0.1 * GIB:
         return f"{size_bytes / MIB:.1f} MiB"
     return f"{size_bytes / GIB:.2f} GiB"

@@ -69,6 +69,7 @@ def gather(
     """All that a report shows. asked: model, cluster and framework; aim: what is trained, None: without that curve.
     plan: the recommended one as JSON prints it, None where nothing fits.
     """
+    from planner import __version__
     from planner.report.plan_report import PlanReport, shortest_times, simulate_shown
 
     shape, hardware, stack = asked
@@ -80,7 +81,7 @@ def gather(
     with o.working("simulating the layouts of the report"):
         steps = simulate_shown(shape, hardware, stack, found)
     return PlanReport(
-        title=title, command=shlex.join(["planner", *sys.argv[1:]]), model=shape, cluster=hardware, framework=stack,
+        version=__version__, title=title, command=shlex.join(["planner", *sys.argv[1:]]), model=shape, cluster=hardware, framework=stack,
         gpus=gpus, global_batch=global_batch, precision=precision.name.lower(), attention=attention.name.lower(),
         found=found, steps=steps, accuracy=accuracy, curve=curve,
         exports=[] if plan is None else _exports(plan, steps.get(int(found.best[0]))),

@@ -51,9 +51,11 @@ class Curve:
 class PlanReport:
     """A recommendation with all that a reader asks next.
 
-    steps: simulated steps by the layout's row in the recommendation's table; command: the line that made this report.
+    steps: simulated steps by the layout's row in the recommendation's table; command: the line that made this report,
+    by planner of that version.
     """
 
+    version: str
     title: str
     command: str
     model: Transformer

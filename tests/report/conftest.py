@@ -29,7 +29,7 @@ def small_report(**restrictions: Any) -> PlanReport:
         fixed=what_is_fixed(**restrictions),
     )  # fmt: skip
     return PlanReport(
-        title="llama-13b on 16 GPUs", command="planner recommend llama-13b", model=shape, cluster=cluster,
+        version="0", title="llama-13b on 16 GPUs", command="planner recommend llama-13b", model=shape, cluster=cluster,
         framework=stack, gpus=16, global_batch=128, precision="bf16", attention="flash2", found=found,
         steps=simulate_shown(shape, cluster, stack, found), accuracy=accuracy_of("ampere"),
         exports=[ExportText(name="Plan", filename="plan.json", text='{"dp": 1}\n'),

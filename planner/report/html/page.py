@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from planner import __version__
 from planner.files import write_text
 from planner.report.html.record import report_record
 from planner.report.plan_report import PlanReport
@@ -42,7 +41,7 @@ def html_page(report: PlanReport) -> str:
         heading="Run this" if len(best) else "Nothing fits in memory",
         layout=escape(layout_text(report.found.estimate.layouts.row(int(best[0])))) if len(best) else "",
         command=escape(report.command),
-        version=escape(__version__),
+        version=escape(report.version),
         style=style,
         script=script,
         data=script_json(report_record(report)),

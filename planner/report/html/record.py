@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from planner import __version__
 from planner.models import counts
 from planner.plans.fastest import Fastest
 from planner.report.html.timelines import packed, timeline_record
@@ -39,7 +38,7 @@ def report_record(report: PlanReport) -> dict[str, Any]:
     best = int(found.best[0]) if len(found.best) else None
     return _rounded(
         {
-            "version": __version__,
+            "version": report.version,
             "title": report.title,
             "command": report.command,
             "asked": _asked(report),

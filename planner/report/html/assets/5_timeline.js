@@ -166,8 +166,8 @@ const Timeline = {
     const time = t.real(this.v(x)), second = (y - this.top) % this.rowHeight > (this.rowHeight - 8) / 2;
     const under = row.ops.filter((o) => o.from <= time && time < o.to);
     const op = under.find((o) => o.half === (second ? 2 : 1)) || under[0];
-    const s = (n) => seconds(t.seconds(n));
-    if (op) return `rank ${row.r}: ${KINDS[op.kind]} of micro-batch ${op.m}${op.k ? `, slice ${op.k}` : ""}${t.chunks ? `, stage ${op.stage}` : ""}\n${s(op.from)} to ${s(op.to)}: ${s(op.to - op.from)}`;
+    const s = (n) => seconds(t.seconds(n)), exact = (n) => `${Number(t.seconds(n).toPrecision(7))}\u00a0s`;
+    if (op) return `rank ${row.r}: ${KINDS[op.kind]} of micro-batch ${op.m}${op.k ? `, slice ${op.k}` : ""}${t.chunks ? `, stage ${op.stage}` : ""}\n${exact(op.from)} to ${exact(op.to)}: ${s(op.to - op.from)}`;
     const [gather, reduceFrom, reduceTo, updateFrom, updateTo] = row.net;
     if (time >= updateFrom && time <= updateTo) return `rank ${row.r}: optimizer step\n${s(updateFrom)} to ${s(updateTo)}`;
     if (time >= reduceFrom && time <= reduceTo) return `rank ${row.r}: gradients reduced over replicas\n${s(reduceFrom)} to ${s(reduceTo)}`;
