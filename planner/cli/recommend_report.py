@@ -81,11 +81,22 @@ def gather(
     with o.working("simulating the layouts of the report"):
         steps = simulate_shown(shape, hardware, stack, found)
     return PlanReport(
-        version=__version__, title=title, command=shlex.join(["planner", *sys.argv[1:]]), model=shape,
-        cluster=hardware, framework=stack, gpus=gpus, global_batch=global_batch, precision=precision.name.lower(), attention=attention.name.lower(),
-        found=found, steps=steps, accuracy=accuracy, curve=curve,
+        version=__version__,
+        title=title,
+        command=shlex.join(["planner", *sys.argv[1:]]),
+        model=shape,
+        cluster=hardware,
+        framework=stack,
+        gpus=gpus,
+        global_batch=global_batch,
+        precision=precision.name.lower(),
+        attention=attention.name.lower(),
+        found=found,
+        steps=steps,
+        accuracy=accuracy,
+        curve=curve,
         exports=[] if plan is None else _exports(plan, steps.get(int(found.best[0]))),
-    )  # fmt: skip
+    )
 
 
 def _exports(plan: dict[str, Any], step: Any) -> list[ExportText]:
