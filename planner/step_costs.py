@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from planner.costs.distinct import by_layer
 from planner.costs.ends import EndsCost, ends_cost
+from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost, layer_cost
 from planner.costs.memory import Activations, activations, rank_parameters
@@ -239,7 +240,7 @@ def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layou
     reduce_s, gather_s = data_traffic(cluster, framework, layouts, copies * busiest, expert_share)
     # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
     if np.any(copies > 1):
-        between = 2.0 * send_s(cluster, layouts, busiest * framework.gradient_bytes)
+        between = 2.0 * send_s(cluster, layouts, busiest * gradient_bytes(framework, layouts))
         reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
     shards = np.where(layouts.zero > 0, layouts.dp * layouts.cp, 1)
     return StepCosts(
@@ -247,7 +248,7 @@ def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layou
         cost=cost,
         layer=layer,
         ends=ends,
-        activations=one.spread(activations(some, model, one.layouts)),
+        activations=one.spread(activations(some, framework, model, one.layouts)),
         stages=stages,
         traffic=t,
         reduce_s=reduce_s,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.attention import score_elements
+from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import attention_products, mlp_products
 from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab, pass_tokens
@@ -186,13 +187,13 @@ class Activations:
     weight_grad_share: Array
 
 
-def activations(device: Device, model: Transformer, layouts: Layouts) -> Activations:
+def activations(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> Activations:
     """What one micro-batch makes a rank hold."""
     kept, again = saved_bytes(device, model, layouts)
     at_once = pass_tokens(model, layouts)
-    # 16-bit logits and their fp32 copy, which softmax and then the gradient overwrite.
+    # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one.
     columns = padded_vocab(model, layouts) / layouts.tp
-    logits = at_once * columns * (device.element_bytes + 4.0)
+    logits = at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)
     # One layer's backward works on gradients of its inner activations.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
     hidden = at_once * model.hidden * device.element_bytes
@@ -234,13 +235,13 @@ def rank_memory(
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
     (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context.
     """
-    held = held or activations(device, model, layouts)
+    held = held or activations(device, framework, model, layouts)
     own = rank_parameters(model, layouts, layers, first, last)
     ranks = layouts.dp * layouts.cp
     expert_ranks = np.maximum(ranks // layouts.ep, 1)
     mixed = device.element_bytes < 4.0
     parameter = np.where(mixed, 2.0, 4.0)
-    gradient = np.where(mixed, framework.gradient_bytes, 4.0)
+    gradient = np.where(mixed, gradient_bytes(framework, layouts), 4.0)
     moments = np.where(mixed, 12.0 + framework.update_bytes, 8.0)
 
     def state(bytes_per_param: Any, from_stage: int) -> Array:
@@ -252,9 +253,9 @@ def rank_memory(
     kept = held.layer * layers * in_flight + first * in_flight * held.embedding
     slack = 1.0 + framework.fragmentation
     buffers = (held.working + layers * held.keys_values) * slack
-    # ZeRO-3 holds two gathered layers.
+    # ZeRO-3 holds two gathered layers, one at work and the next one fetched, and the gradient of the first.
     if np.any(layouts.zero == 3):
-        gathered = 2.0 * (own.dense / np.maximum(layers, 1)) * (parameter + gradient)
+        gathered = (own.dense / np.maximum(layers, 1)) * (2.0 * parameter + gradient)
         buffers = buffers + np.where(layouts.zero == 3, gathered, 0.0)
     return Memory(
         parameters_bytes=state(parameter, 3) * versions,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
@@ -31,7 +32,7 @@ def optimizer_s(
     host and gets parameters back over the host link; the host's own arithmetic is taken to keep up.
     """
     update = local * (ADAM_BYTES + CLIP_BYTES) / device.memory_rate
-    buffer = 3.0 * params * framework.gradient_bytes / device.memory_rate
+    buffer = 3.0 * params * gradient_bytes(framework, layouts) / device.memory_rate
     host = cluster.host_link.bandwidth_bytes_per_s * cluster.host_link.fraction
-    offloaded = local * (framework.gradient_bytes + 2.0) / host
+    offloaded = local * (gradient_bytes(framework, layouts) + 2.0) / host
     return np.asarray(np.where(layouts.offload_optimizer, offloaded, update) + buffer + framework.host_step_s)

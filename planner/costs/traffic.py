@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.gradients import reduced_bytes
 from planner.costs.kernels import Device
 from planner.costs.network import Group, all_gather_s, all_reduce_s, all_to_all_s, groups, send_s
 from planner.costs.shapes import is_latent, padded_vocab, pass_tokens
 from planner.hardware import Cluster, Framework
-from planner.layouts import Layouts, Precision, Recompute
+from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 
 __all__ = ["LayerTraffic", "Traffic", "data_traffic", "layer_traffic", "traffic"]
@@ -165,9 +166,7 @@ class _Data:
 
     def __init__(self, cluster: Cluster, framework: Framework, layouts: Layouts, expert_share: Array) -> None:
         self.by, self.expert_share = groups(cluster, layouts), expert_share
-        self.grad_bytes = np.where(
-            layouts.precision >= Precision.BF16, framework.bf16_grad_reduce_bytes, framework.grad_reduce_bytes
-        )
+        self.grad_bytes = reduced_bytes(framework, layouts)
         # Seen in measured runs of ZeRO-1 and ZeRO-3 on 4 to 280 nodes, not in those of plain all-reduce: the more
         # nodes a job has, the less bandwidth the sharded collectives get, however few a group spans. Cause not
         # established. They never fall below one NIC of a node at a send's rate.

@@ -176,6 +176,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
     return Framework(
         name=f.name,
         gradient_bytes=f.gradient_bytes.value,
+        bf16_gradient_bytes=(f.bf16_gradient_bytes or f.gradient_bytes).value,
         grad_reduce_bytes=f.grad_reduce_bytes.value,
         bf16_grad_reduce_bytes=f.bf16_grad_reduce_bytes.value,
         overlap_grad_reduce=f.overlap_grad_reduce.value,
@@ -191,6 +192,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         host_step_s=f.host_step_us.value * MICRO,
         sharded_nodes=f.sharded_nodes.value,
         update_bytes=0.0 if f.update_bytes is None else f.update_bytes.value,
+        logit_copies=1.0 if f.logit_copies is None else f.logit_copies.value,
         reserved_bytes=f.reserved_gib.value * GIB,
         fragmentation=f.fragmentation.value,
         balanced_split=f.balanced_split,

@@ -73,7 +73,8 @@ class Link:
 class Framework:
     """What a training framework overlaps, keeps in memory and launches.
 
-    gradient_bytes: of a parameter in the accumulated gradient; grad_reduce_bytes, bf16_grad_reduce_bytes: of
+    gradient_bytes, bf16_gradient_bytes: of a parameter in the accumulated gradient, in fp16 training and in bf16 or
+    fp8; grad_reduce_bytes, bf16_grad_reduce_bytes: of
     one in its reduction, in fp16 training and in bf16 or fp8.
     overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass
     (without and with pipeline stages), of parameter gathers under the forward pass, of sends between stages,
@@ -86,6 +87,7 @@ class Framework:
     kernels; host_step_s: fixed time of a step.
     sharded_nodes: nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it falls
     as their number grows, down to one NIC of a node.
+    logit_copies: fp32 copies of the logits alive at once, beside the 16-bit ones.
     update_bytes: of a parameter, that its update takes besides the optimizer's state: a gradient cast to fp32.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     balanced_split: layers are split by cost, the head counted, rather than in even numbers.
@@ -93,6 +95,7 @@ class Framework:
 
     name: str
     gradient_bytes: float
+    bf16_gradient_bytes: float
     grad_reduce_bytes: float
     bf16_grad_reduce_bytes: float
     overlap_grad_reduce: float
@@ -108,6 +111,7 @@ class Framework:
     host_step_s: float
     sharded_nodes: float
     update_bytes: float
+    logit_copies: float
     reserved_bytes: float
     fragmentation: float
     balanced_split: bool

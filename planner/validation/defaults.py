@@ -12,16 +12,19 @@
 | recompute | the least that is predicted to fit: none, selective, full |
 | micro_batch (and virtual_stages, where neither it nor the schedule is said) | the fastest predicted that fits |
 
-No default looks at a measurement. Runs with ZeRO-3 and flash attention are taken as FSDP's; those with ZeRO-3 and
-without it, or with ZeRO 1 or 2, on clusters of Megatron-LM's years as Megatron-DeepSpeed's; others as the cluster's
-usual framework.
+No default looks at a measurement. The framework is what the file's optional column `framework` says, or what a source
+is known to have run (`measured_runs/software.toml`; a name, no figure). Else runs with ZeRO-3 and flash attention are
+taken as FSDP's; those with ZeRO-3 and without it, or with ZeRO 1 or 2, on clusters of Megatron-LM's years as
+Megatron-DeepSpeed's; others as the cluster's usual framework.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from typing import Any
 
+from planner.files import read_toml, shipped_folder
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer
 from planner.validation.runs import Run
@@ -35,11 +38,22 @@ FILLED = (
 MICRO_BATCHES = (1, 2, 4, 8)
 
 
+@cache
+def software() -> dict[str, str]:
+    """The framework that the runs of a source used, by the source's name or its beginning, where the source says it."""
+    return dict(read_toml(shipped_folder("measured_runs") / "software.toml")["framework"])
+
+
 def framework_name(run: Run, cluster: Cluster) -> str:
-    """The framework profile of a run, which the columns don't name.
+    """The framework profile of a run: what its file or its source says, else what the run's cells mean.
 
     In Megatron-LM's years before Megatron-Core ZeRO was DeepSpeed's; FSDP and flash attention both came in 2022.
     """
+    if run["framework"]:
+        return str(run["framework"])
+    said = [framework for source, framework in software().items() if run["source"].startswith(source)]
+    if said:
+        return said[0]
     before_flash = run["attention"] in ("unfused", "fused")
     if run["zero"] == 3 and not before_flash:
         return "fsdp"

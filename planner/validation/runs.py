@@ -25,6 +25,7 @@ WHOLE = (
 REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
 FLAG = ("sequence_parallel", "fused_norm")
 COLUMNS = TEXT + WHOLE + REAL + FLAG
+OPTIONAL = ("framework",)  # a column that a file may have: a framework profile by name, or empty
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
 LONGEST_TEXT = 1_000
 CHOICES = {"outcome": ("ok", "oom"), "step_time_kind": ("", "measured", "derived")}
@@ -63,7 +64,7 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
         if column in NEEDED:
             raise FileFormatError(f"{path}: line {line}: column {column} is empty; a value is needed")
         return None
-    if column in TEXT:
+    if column in TEXT + OPTIONAL:
         if not text.isprintable() or len(text) > LONGEST_TEXT:
             fault = f"allowed: up to {LONGEST_TEXT} characters that print"
             raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; {fault}")
@@ -100,7 +101,7 @@ def _runs(path: Path, reader: Any) -> list[Run]:
     missing = [c for c in COLUMNS if c not in header]
     if missing:
         raise FileFormatError(f"{path}: line 1: missing column {missing[0]}; needed: {', '.join(COLUMNS)}")
-    wrong = [c for c in header if c not in COLUMNS or header.count(c) > 1]
+    wrong = [c for c in header if c not in COLUMNS + OPTIONAL or header.count(c) > 1]
     if wrong:
         raise FileFormatError(f"{path}: line 1: column {shown(wrong[0])} is unknown or stands twice")
     runs = []
@@ -111,5 +112,6 @@ def _runs(path: Path, reader: Any) -> list[Run]:
         if len(row) != len(header):
             raise FileFormatError(f"{path}: line {line}: {len(row)} cells; allowed: {len(header)}")
         pairs = zip(header, row, strict=True)
-        runs.append(Run(path=path, line=line, cells={c: _cell(path, line, c, t) for c, t in pairs}))
+        cells = dict.fromkeys(OPTIONAL) | {c: _cell(path, line, c, t) for c, t in pairs}
+        runs.append(Run(path=path, line=line, cells=cells))
     return runs

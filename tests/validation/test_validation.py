@@ -171,3 +171,28 @@ def test_days_of_narayanan(name, gpus, batch, tokens, days):
     )  # fmt: skip
     step = found.estimate.step_time_s[found.best[0]]
     assert step * tokens / (batch * 2048) / 86400 == pytest.approx(days, rel=0.09)
+
+
+def test_a_run_names_its_framework_or_its_source_does(tmp_path, reference_runs):
+    """One row under three frameworks: the source's, another by the optional column, and one that nobody ships."""
+    source = reference_runs("nanotron_h100.csv")
+    rows = list(csv.reader(source.read_text().splitlines()))[:2]
+
+    def step_s(framework: str) -> tuple[float, str]:
+        path = tmp_path / "runs.csv"
+        named = [[*rows[0], "framework"], [*rows[1], framework]]
+        path.write_text("\n".join(",".join(f'"{c}"' for c in row) for row in named))
+        p = predict(read_runs(path))
+        return float(p.step_time_s[0]), p.reasons[0]
+
+    assert step_s("")[0] == step_s("nanotron")[0] == predict(read_runs(source)).step_time_s[0]
+    assert step_s("megatron-core")[0] < step_s("nanotron")[0]  # hides its gradients' reduction
+    assert "unknown framework 'mine'" in step_s("mine")[1]
+
+
+def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
+    from planner.hardware import framework_names
+    from planner.validation.defaults import software
+
+    assert set(software().values()) <= set(framework_names())
+    assert all(any(source.startswith(name) for source in shipped) for name in software())

@@ -1,0 +1,29 @@
+"""Bytes of a parameter's gradient as a framework keeps it and as it sends it, by precision. Array-first, shape (n,)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.hardware import Framework
+from planner.layouts import Layouts, Precision
+
+__all__ = ["gradient_bytes", "reduced_bytes"]
+
+Array = NDArray[np.float64]
+
+
+def _from_bf16(layouts: Layouts, others: float, bf16: float) -> Array:
+    return np.asarray(np.where(layouts.precision >= Precision.BF16, bf16, others))
+
+
+def gradient_bytes(framework: Framework, layouts: Layouts) -> Array:
+    """Of the gradient that micro-batches add up in, mixed precision: bf16 and fp8 may add up in fp32."""
+    return _from_bf16(layouts, framework.gradient_bytes, framework.bf16_gradient_bytes)
+
+
+def reduced_bytes(framework: Framework, layouts: Layouts) -> Any:
+    """Of the gradient that data-parallel ranks sum."""
+    return _from_bf16(layouts, framework.grad_reduce_bytes, framework.bf16_grad_reduce_bytes)
