@@ -2,11 +2,12 @@
 
     python benchmarks/mutation.py --sample 200 --seed 1
 
-Faults are mutmut's (github.com/boxed/mutmut: an operator swapped, a number one more, an argument dropped...), within
-functions; mutations of texts are left out, since most are messages. mutmut's own runner takes no decorated functions and
-compiles all faults of a file into one module behind switches. Here each fault is written into a copy of the repository,
-one at a time, and the tests that run its line are run, the quickest first, each time in a forked process that has the
-libraries imported. A fault that those tests miss meets all tests of `TESTS` before it counts as survived.
+Faults are mutmut's (github.com/boxed/mutmut: an operator swapped, a number one more, an argument dropped...),
+within functions; mutations of texts are left out, since most are messages. mutmut's own runner takes no decorated
+functions and compiles all faults of a file into one module behind switches. Here each fault is written into a copy of
+the repository, one at a time, and the tests that run its line are run, the quickest first, each time in a forked
+process that has the libraries imported. A fault that those tests miss meets all tests of `TESTS` before it counts as
+survived.
 """
 
 from __future__ import annotations
@@ -22,15 +23,19 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 TARGETS = ("planner/costs", "planner/schedules", "planner/step_costs.py", "planner/estimate.py")
 TESTS = (
-    "tests/costs", "tests/schedules", "tests/test_estimate.py", "tests/simulation", "tests/export/test_pytorch_orders.py",
-    "tests/export/test_schedule_csv.py", "tests/trainer/test_cost_model_bytes.py", "tests/search/test_stage_split.py",
+    "tests/costs", "tests/schedules", "tests/test_estimate.py", "tests/simulation",
+    "tests/export/test_pytorch_orders.py", "tests/export/test_schedule_csv.py",
+    "tests/trainer/test_cost_model_bytes.py", "tests/search/test_stage_split.py",
 )  # fmt: skip
 LIMIT_S = 300.0
 """A fault that makes tests run so long is noticed."""
@@ -38,15 +43,32 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """A fault: the file, the line where it begins, the file's text with it."""
+    """A fault: the file, and one of its nodes changed."""
 
-    path: str
-    line: int
-    code: str
+    path: Path
+    original: str
+    make: Callable[[], str]
 
-    def diff(self, original: str) -> str:
+    @cached_property
+    def code(self) -> str:
+        """The file's text with the fault."""
+        return self.make()
+
+    @property
+    def line(self) -> int:
+        """The first line that differs."""
+        rows = zip(self.original.splitlines(), self.code.splitlines(), strict=False)
+        return next((i for i, (was, now) in enumerate(rows, 1) if was != now), 1)
+
+    @property
+    def name(self) -> str:
+        """The file's path in the repository."""
+        return str(self.path.relative_to(ROOT))
+
+    @property
+    def diff(self) -> str:
         """The changed lines."""
-        lines = difflib.unified_diff(original.splitlines(), self.code.splitlines(), lineterm="", n=0)
+        lines = difflib.unified_diff(self.original.splitlines(), self.code.splitlines(), lineterm="", n=0)
         return "\n".join(line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---"))
 
 
@@ -64,18 +86,17 @@ def mutants(path: Path) -> list[Mutant]:
             return
         for kind, operator in mutation_operators if inside else ():
             for changed in operator(node) if isinstance(node, kind) else ():
-                add(module.deep_replace(node, changed).code)
+                make = partial(_with, module, node, changed)
+                found.append(Mutant(path=path, original=code, make=make))
         for child in node.children:
             visit(child, inside or isinstance(node, libcst.FunctionDef))
 
-    def add(changed: str) -> None:
-        if changed != code:
-            rows = zip(code.splitlines(), changed.splitlines(), strict=False)
-            line = next((i for i, (was, now) in enumerate(rows, 1) if was != now), 1)
-            found.append(Mutant(path=str(path.relative_to(ROOT)), line=line, code=changed))
-
     visit(module, inside=False)
     return found
+
+
+def _with(module: Any, node: Any, changed: Any) -> str:
+    return str(module.deep_replace(node, changed).code)
 
 
 def copy_of_repository(folder: Path) -> None:
@@ -150,7 +171,7 @@ def noticed(folder: Path, tests: list[str]) -> str:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
-            return "" if code == 0 else "failed" if code in (1, 2, 3, 4) else f"ended with {code}"
+            return "" if code == 0 else "failed" if code in (1, 2, 3, 4, 5) else f"ended with {code}"
         time.sleep(0.02)
     os.killpg(child, 9)
     os.waitpid(child, 0)
@@ -176,17 +197,15 @@ def main() -> int:
         copy_of_repository(folder)
         lines, seconds = tests_by_line(folder)
         for i, mutant in enumerate(sample):
-            original = (ROOT / mutant.path).read_text(encoding="utf-8")
-            diff = mutant.diff(original)
-            (folder / mutant.path).write_text(mutant.code, encoding="utf-8")
-            covering = sorted(lines.get(mutant.path, {}).get(mutant.line, []), key=lambda t: seconds.get(t, 0.0))
+            (folder / mutant.name).write_text(mutant.code, encoding="utf-8")
+            covering = sorted(lines.get(mutant.name, {}).get(mutant.line, []), key=lambda t: seconds.get(t, 0.0))
             how = (noticed(folder, covering) if covering else "") or noticed(folder, list(TESTS))
-            (folder / mutant.path).write_text(original, encoding="utf-8")
-            ending = how or ("equivalent" if f"{mutant.path}\n{diff}" in argued else "survived")
+            (folder / mutant.name).write_text(mutant.original, encoding="utf-8")
+            ending = how or ("equivalent" if f"{mutant.name}\n{mutant.diff}" in argued else "survived")
             counts[ending] += 1
             if not how:
-                print(f"--- {ending}: {mutant.path}:{mutant.line}\n{diff}", flush=True)
-            print(f"{i + 1}/{len(sample)} {ending} {mutant.path}:{mutant.line}", file=sys.stderr, flush=True)
+                print(f"--- {ending}: {mutant.name}:{mutant.line}\n{mutant.diff}", flush=True)
+            print(f"{i + 1}/{len(sample)} {ending} {mutant.name}:{mutant.line}", file=sys.stderr, flush=True)
     real = sum(counts.values()) - counts["equivalent"]
     killed = real - counts["survived"]
     print(*(f"{ending}: {count}" for ending, count in sorted(counts.items())), sep="\n")
