@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
 import json
 import os
 import random
@@ -114,8 +115,8 @@ def tests_by_line(folder: Path) -> tuple[dict[str, dict[int, list[str]]], dict[s
 
     environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [
-        sys.executable, "-m", "pytest", *TESTS, "-q", "-m", "not slow", "-p", "no:cacheprovider", "--junitxml=times.xml",
-        "--cov=planner", "--cov-context=test", "--cov-report=",
+        sys.executable, "-m", "pytest", *TESTS, "-q", "-m", "not slow", "-p", "no:cacheprovider",
+        "--junitxml=times.xml", "--cov=planner", "--cov-context=test", "--cov-report=",
     ]  # fmt: skip
     subprocess.run(command, cwd=folder, env=environment, check=True, stdout=sys.stderr)
     subprocess.run([sys.executable, "-m", "coverage", "combine"], cwd=folder, check=False, capture_output=True)
@@ -138,14 +139,8 @@ def tests_by_line(folder: Path) -> tuple[dict[str, dict[int, list[str]]], dict[s
 
 def import_libraries() -> None:
     """What every test needs and no fault changes, once for all forks."""
-    import hypothesis.strategies
-    import numpy
-    import pydantic
-    import pytest
-    import rich.table
-    import typer
-
-    assert hypothesis and numpy and pydantic and pytest and rich and typer
+    for name in ("hypothesis.strategies", "numpy", "pydantic", "pytest", "rich.table", "typer"):
+        importlib.import_module(name)
 
 
 def noticed(folder: Path, tests: list[str]) -> str:
