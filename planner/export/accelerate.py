@@ -1,0 +1,113 @@
+"""Hugging Face Accelerate: the YAML of `accelerate launch --config_file`, FSDP version 2.
+
+Keys read in accelerate 1.15.0: commands/config/config_args.py, commands/config/cluster.py, commands/launch.py. Written as
+YAML whose strings are in double quotes: nothing in it is read as a tag or an anchor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.export.safe_text import comments, quoted
+from planner.export.target import Job, Nearest, Target, allowed, launch_shape
+from planner.search import Fixed
+
+__all__ = ["Accelerate"]
+
+PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}
+
+
+class Accelerate(Target):
+    """Accelerate over PyTorch's FSDP; micro-batch and accumulation belong to the training script."""
+
+    name = "accelerate"
+    title = "Accelerate"
+    version = "1.15.0"
+    suffix = ".yaml"
+
+    def only(self, fixed: Fixed) -> Fixed:
+        """No pipeline, no experts of one's own, gradients sharded or all replicated."""
+        return allowed(fixed, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",))
+
+    def adapt(self, nearest: Nearest) -> None:
+        """FSDP over dp x cp, tensor and context parallelism."""
+        row = nearest.row
+        if row["pp"] > 1:
+            raise nearest.refuse("pp", "has no pipeline", "recommend with --runs-on accelerate")
+        if row["ep"] > 1:
+            raise nearest.refuse("ep", "has no expert parallelism", "recommend with --runs-on accelerate")
+        nearest.schedules(("1f1b",))
+        if row["zero"] == 1:
+            nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
+        if row["zero"] == 0 and row["tp"] * row["cp"] > 1:
+            nearest.change("zero", 2, "replicas beside tensor or context parallelism are sharded")
+        if row["tp"] > 1:
+            nearest.note("sequence_parallel: the model's own tensor-parallel plan (tp_plan) decides, not this file")
+        if row["offload_optimizer"]:
+            nearest.note("offload_optimizer: fsdp_offload_params keeps parameters and gradients in host memory too")
+        if row["recompute"] == "selective":
+            nearest.change("recompute", "none", "fsdp_activation_checkpointing recomputes whole layers or nothing")
+        if row["precision"] == "tf32":
+            nearest.note("precision tf32: no key for it; exported as mixed_precision no, PyTorch's setting decides")
+        nearest.note(
+            f"micro_batch {row['micro_batch']}: the training script's; give it per_device_train_batch_size="
+            f"{row['micro_batch']} and gradient_accumulation_steps={_micro_batches(row)}"
+        )
+        if row["attention"].startswith("flash"):
+            nearest.note(f"attention {row['attention']}: the model's; load it with attn_implementation=flash_attention_2")
+
+    def render(self, job: Job) -> str:
+        """The YAML."""
+        row = job.row
+        nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
+        sharded = row["zero"] > 0
+        top: dict[str, Any] = {
+            "compute_environment": "LOCAL_MACHINE",
+            "distributed_type": "FSDP" if sharded else "MULTI_GPU" if nodes * each > 1 else "NO",
+            "mixed_precision": PRECISIONS[row["precision"]],
+            "num_machines": nodes,
+            "num_processes": nodes * each,
+            "machine_rank": 0,
+            "main_training_function": "main",
+            "rdzv_backend": "static",
+            "same_network": True,
+            "use_cpu": False,
+        }
+        if sharded:
+            top["fsdp_config"] = {
+                "fsdp_version": 2,
+                "fsdp_reshard_after_forward": row["zero"] == 3,
+                "fsdp_offload_params": row["offload_optimizer"],
+                "fsdp_activation_checkpointing": row["recompute"] == "full",
+                "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+                "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+                "fsdp_cpu_ram_efficient_loading": True,
+            }
+            if row["tp"] * row["cp"] > 1:
+                top["parallelism_config"] = {
+                    "parallelism_config_dp_replicate_size": 1,
+                    "parallelism_config_dp_shard_size": row["dp"],
+                    "parallelism_config_tp_size": row["tp"],
+                    "parallelism_config_cp_size": row["cp"],
+                }
+        return "\n".join([*comments(job.head), *USAGE, *_yaml(top), ""])
+
+
+USAGE = ["# accelerate launch --config_file THIS your_script.py; on several machines give --machine_rank,",
+         "# --main_process_ip and --main_process_port."]  # fmt: skip
+
+
+def _micro_batches(row: dict[str, Any]) -> int:
+    return int(row["global_batch"] // (row["micro_batch"] * row["dp"]))
+
+
+def _yaml(table: dict[str, Any], indent: str = "") -> list[str]:
+    """Mappings of plain values, one a line."""
+    lines = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{key}:", *_yaml(value, indent + "  ")]
+        else:
+            shown = str(value).lower() if isinstance(value, bool) else quoted(value) if isinstance(value, str) else value
+            lines.append(f"{indent}{key}: {shown}")
+    return lines

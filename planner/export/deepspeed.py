@@ -1,0 +1,88 @@
+"""DeepSpeed: the JSON that `deepspeed.initialize` reads.
+
+Keys read in deepspeed 0.19.8: runtime/config.py, runtime/zero/config.py, runtime/tensor_parallel/config.py. JSON has no
+comments; DeepSpeed leaves keys that it doesn't know alone, so what must be said stands under "comment".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from planner.errors import one_line
+from planner.export.target import Job, Nearest, Target, allowed
+from planner.search import Fixed
+
+__all__ = ["DeepSpeed"]
+
+
+class DeepSpeed(Target):
+    """DeepSpeed's configuration; the model, its pipeline stages and its experts are Python of the user's own."""
+
+    name = "deepspeed"
+    title = "DeepSpeed"
+    version = "0.19.8"
+    suffix = ".json"
+    mark = ""
+
+    def only(self, fixed: Fixed) -> Fixed:
+        """One chunk a rank, no ring over the sequence, no sequence parallelism."""
+        return allowed(fixed, schedule=("1f1b",), cp=(1,), sequence_parallel=(False,))
+
+    def adapt(self, nearest: Nearest) -> None:
+        """1F1B, ZeRO, AutoTP; what is Python's to say is noted."""
+        row = nearest.row
+        if row["cp"] > 1:
+            raise nearest.refuse("cp", "has no ring over the sequence", "recommend with --cp 1")
+        nearest.schedules(("1f1b",))
+        nearest.change("sequence_parallel", False, "AutoTP keeps whole sequences")
+        if row["precision"] == "fp8":
+            nearest.change("precision", "bf16", "no key for it")
+        if row["precision"] == "tf32":
+            nearest.note("precision tf32: no key for it; exported as fp32, PyTorch's setting decides")
+        if row["offload_optimizer"] and row["zero"] == 0:
+            nearest.change("zero", 1, "offload_optimizer needs ZeRO")
+        if row["pp"] > 1:
+            nearest.note(
+                f"pp {row['pp']}: the JSON has no key that makes stages; build the model as a PipelineModule with "
+                f"num_stages={row['pp']} and partition_method {'parameters' if row['layer_split'] != 'even' else 'uniform'}"
+            )
+        if row["ep"] > 1:
+            nearest.note(f"ep {row['ep']}: no key for it; give ep_size={row['ep']} to deepspeed.moe.layer.MoE")
+        if row["recompute"] == "selective":
+            nearest.note("recompute selective: no key for it; recompute the attention core in the model's own code")
+        elif row["recompute"] == "full" and row["pp"] == 1:
+            nearest.note("recompute full: no key turns it on; call deepspeed.checkpointing.checkpoint on each layer")
+        if row["attention"] != "flash2":
+            nearest.note(f"attention {row['attention']}: no key for it; the model chooses its kernel")
+
+    def render(self, job: Job) -> str:
+        """The JSON object."""
+        row = job.row
+        config: dict[str, Any] = {
+            "comment": [one_line(sentence) for sentence in job.head],
+            "train_batch_size": row["global_batch"],
+            "train_micro_batch_size_per_gpu": row["micro_batch"],
+            "gradient_accumulation_steps": int(job.layouts.micro_batches[0]),
+            "gradient_clipping": 1.0,
+            "bf16": {"enabled": row["precision"] == "bf16"},
+            "fp16": {"enabled": row["precision"] == "fp16"},
+            "zero_optimization": _zero(job),
+        }
+        if row["tp"] > 1:
+            config["tensor_parallel"] = {"autotp_size": row["tp"]}
+        if row["pp"] > 1:
+            config["pipeline"] = {"activation_checkpoint_interval": 1 if row["recompute"] == "full" else 0}
+        return json.dumps(config, indent=2) + "\n"
+
+
+def _zero(job: Job) -> dict[str, Any]:
+    """Sharding, and whether its traffic overlaps as the profile assumes."""
+    row, f = job.row, job.framework
+    zero: dict[str, Any] = {"stage": row["zero"]}
+    if row["zero"] > 0:
+        reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
+        zero |= {"overlap_comm": reduced > 0, "reduce_scatter": True, "contiguous_gradients": True}
+    if row["offload_optimizer"]:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    return zero

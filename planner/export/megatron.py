@@ -1,0 +1,221 @@
+"""Megatron-LM: a shell script with the arguments of `pretrain_gpt.py`, launched by torchrun.
+
+Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of 2025) and in Megatron-Core 0.16.1.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from planner.errors import LayoutError
+from planner.export.megatron_model import model_arguments, model_notes
+from planner.export.safe_text import comments
+from planner.export.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
+from planner.search import Fixed
+
+__all__ = ["Megatron", "parallel_arguments", "pipeline_layout"]
+
+SCHEDULES = ("1f1b", "interleaved")
+SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+
+
+class Megatron(Target):
+    """Megatron-LM's training script."""
+
+    name = "megatron"
+    title = "Megatron-LM"
+    version = "Megatron-Core 0.16.1"
+    suffix = ".sh"
+
+    def only(self, fixed: Fixed) -> Fixed:
+        """1F1B and its interleaved form."""
+        return allowed(fixed, schedule=SCHEDULES)
+
+    def adapt(self, nearest: Nearest) -> None:
+        """Schedules, slices, sharding and numerics that Megatron-LM has."""
+        row, model = nearest.row, nearest.question.model
+        nearest.schedules(SCHEDULES)
+        if row["offload_optimizer"] and row["zero"] == 0:
+            nearest.change("zero", 1, "--optimizer-cpu-offload needs --use-distributed-optimizer")
+        if row["precision"] == "tf32":
+            nearest.note("precision tf32: Megatron-LM has no argument for it; exported as fp32, PyTorch's setting decides")
+        if row["precision"] == "fp16" and row["ep"] > 1:
+            raise nearest.refuse("ep", "has no expert parallelism in fp16", "recommend with --precision bf16 or --ep 1")
+        if model.num_experts and row["tp"] > 1:
+            reason = "Megatron-LM trains experts under tensor parallelism with --sequence-parallel only"
+            nearest.change("sequence_parallel", True, reason)
+        if row["attention"] == "flash1":
+            nearest.note("attention flash1: --attention-backend flash runs the version that is installed")
+        if not row["fused_norm"]:
+            nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
+        for sentence in model_notes(model):
+            nearest.note(sentence)
+
+    def render(self, job: Job) -> str:
+        """The script, its data paths left as variables."""
+        row = job.row
+        check_rules(job)
+        nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
+        sharded = row["zero"] > 1
+        groups = [
+            ("MODEL_ARGS", model_arguments(job.model)),
+            ("PARALLEL_ARGS", parallel_arguments(job)),
+            ("TRAINING_ARGS", training_arguments(job)),
+        ]
+        lines = ["#!/usr/bin/env bash", *comments(job.head), "", "set -euo pipefail", "", *USAGE.splitlines(), ""]
+        if sharded:
+            lines += comments(["Megatron FSDP wants more than one connection."]) + ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
+        elif row["tp"] * row["cp"] > 1:
+            lines += ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
+        lines += ["", f"NNODES=${{NNODES:-{nodes}}}", f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{each}}}", ""]
+        for name, arguments in groups:
+            lines += [f"{name}=(", *(f"  {_shell(a)}" for a in arguments), ")", ""]
+        return "\n".join([*lines, *(LAUNCH.replace("@VOCAB@", str(job.model.vocab - 1))).splitlines(), ""])
+
+
+def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
+    """Degrees, sharding, pipeline and what the profile overlaps. Data parallelism is what is left of the GPUs."""
+    row, f = job.row, job.framework
+    out: list[tuple[str, ...]] = [
+        ("--tensor-model-parallel-size", str(row["tp"])),
+        ("--pipeline-model-parallel-size", str(row["pp"])),
+        ("--context-parallel-size", str(row["cp"])),
+    ]
+    if job.model.num_experts:
+        out.append(("--expert-model-parallel-size", str(row["ep"])))
+        out.append(("--expert-tensor-parallel-size", str(row["tp"])))
+    if row["cp"] > 1:
+        out.append(("--cp-comm-type", "p2p"))
+    if row["sequence_parallel"]:
+        out.append(("--sequence-parallel",))
+        if f.overlap_tensor > 0:
+            out.append(("--tp-comm-overlap",))
+    out += _pipeline(job)
+    if row["zero"] == 1:
+        out.append(("--use-distributed-optimizer",))
+    if row["zero"] > 1:
+        out += [
+            ("--use-megatron-fsdp",),
+            ("--data-parallel-sharding-strategy", SHARDING[row["zero"]]),
+            ("--ckpt-format", "fsdp_dtensor"),
+        ]
+    reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
+    if row["dp"] * row["cp"] > 1 and reduced > 0:
+        out.append(("--overlap-grad-reduce",))
+        if row["zero"] > 0 and f.overlap_param_gather > 0:
+            out.append(("--overlap-param-gather",))
+    if row["offload_optimizer"]:
+        out += [
+            ("--optimizer-cpu-offload",),
+            ("--optimizer-offload-fraction", "1.0"),
+            ("--use-precision-aware-optimizer",),
+        ]
+    return out
+
+
+def _pipeline(job: Job) -> list[tuple[str, ...]]:
+    """Virtual stages by layers, or the whole split where stages are uneven."""
+    row, stages = job.row, stage_layers(job.question, job.layouts)
+    if row["pp"] == 1:
+        return []
+    if len(set(stages)) > 1:
+        return [("--pipeline-model-parallel-layout", pipeline_layout(stages))]
+    return [("--num-layers-per-virtual-pipeline-stage", str(stages[0]))] if row["virtual_stages"] > 1 else []
+
+
+def pipeline_layout(stages: Iterable[int]) -> str:
+    """Layers of each stage as Megatron-LM writes them: E embedding, t layer, L loss, stages parted by |."""
+    texts = [f"t*{n}" if n > 1 else "t" * n for n in stages]
+    return "|".join(["E" + texts[0], *texts[1:-1], texts[-1] + "L"]) if len(texts) > 1 else f"E{texts[0]}L"
+
+
+def training_arguments(job: Job) -> list[tuple[str, ...]]:
+    """Batch, recomputation, kernels and precision."""
+    row = job.row
+    out: list[tuple[str, ...]] = [
+        ("--micro-batch-size", str(row["micro_batch"])),
+        ("--global-batch-size", str(row["global_batch"])),
+    ]
+    if row["recompute"] == "full":
+        out += [("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", "1")]
+    if row["recompute"] == "selective":
+        out += [("--recompute-granularity", "selective"), ("--recompute-modules", "core_attn")]
+    out.append(("--attention-backend", "flash" if row["attention"].startswith("flash") else "unfused"))
+    if row["attention"] == "unfused":
+        out.append(("--no-masked-softmax-fusion",))
+    if row["precision"] in ("bf16", "fp8"):
+        out.append(("--bf16",))
+        if job.framework.bf16_grad_reduce_bytes < 4:
+            out.append(("--grad-reduce-in-bf16",))
+    if row["precision"] == "fp16":
+        out.append(("--fp16",))
+    if row["precision"] == "fp8":
+        out.append(("--fp8-format", "hybrid"))
+    return out
+
+
+def check_rules(job: Job) -> None:
+    """Nothing, if Megatron-LM would take the arguments: its divisibility rules, beyond planner's own.
+
+    Raises:
+        LayoutError: the first rule that is broken, with its numbers.
+    """
+    m, row, gpus = job.model, job.row, int(job.layouts.gpus[0])
+    tp, pp, cp, ep = row["tp"], row["pp"], row["cp"], row["ep"]
+    feed_forward = [n for n in (m.ffn, m.moe_ffn) if n]
+    table = [
+        (f"attention heads {m.num_heads} divisible by tp {tp}", m.num_heads % tp == 0),
+        (f"query groups {m.num_kv_heads} a multiple or a divisor of tp {tp}",
+         m.num_kv_heads % tp == 0 or tp % m.num_kv_heads == 0),
+        (f"feed-forward size {min(feed_forward)} divisible by tp {tp}", all(n % tp == 0 for n in feed_forward)),
+        (f"hidden size {m.hidden} divisible by tp {tp}", m.hidden % tp == 0),
+        (f"sequence {m.seq_len} divisible by 2 * cp {cp}", cp == 1 or m.seq_len % (2 * cp) == 0),
+        (f"sequence {m.seq_len} divisible by tp {tp} * cp {cp}",
+         not row["sequence_parallel"] or m.seq_len % (tp * cp) == 0),
+        (f"experts {m.num_experts} divisible by ep {ep}", m.num_experts % ep == 0),
+        (f"{gpus} GPUs divisible by expert tp {tp} * ep {ep} * pp {pp}", gpus % (tp * ep * pp) == 0),
+        (f"global batch {row['global_batch']} divisible by micro-batch {row['micro_batch']} * dp {row['dp']}",
+         row["global_batch"] % (row["micro_batch"] * row["dp"]) == 0),
+    ]  # fmt: skip
+    for text, kept in table:
+        if not kept:
+            raise LayoutError(f"Megatron-LM needs {text}")
+
+
+def _shell(argument: tuple[str, ...]) -> str:
+    return " ".join([argument[0], *(shlex.quote(v) for v in argument[1:])])
+
+
+USAGE = """\
+# Run it from a checkout of Megatron-LM. It trains on mock data until DATA_PATH names a preprocessed dataset:
+#   DATA_PATH=/data/my_text_document TOKENIZER_TYPE=HuggingFaceTokenizer TOKENIZER_MODEL=/models/mine bash SCRIPT
+# On several nodes, on each: MASTER_ADDR=first-node NODE_RANK=0 (1, 2, ...) bash SCRIPT
+# Learning rate, iterations and intervals are yours: planner does not choose them. More arguments: after SCRIPT."""
+
+LAUNCH = """\
+OPTIMIZER_ARGS=(
+  --lr "${LR:-1.0e-4}" --min-lr "${MIN_LR:-1.0e-5}" --train-iters "${TRAIN_ITERS:-100}"
+  --lr-decay-style cosine --lr-warmup-fraction 0.01 --clip-grad 1.0 --weight-decay 0.1
+)
+
+if [[ -n "${DATA_PATH:-}" ]]; then
+  DATA_ARGS=(
+    --data-path "$DATA_PATH" --split 99,1,0
+    --tokenizer-type "${TOKENIZER_TYPE:?set it, such as HuggingFaceTokenizer}"
+    --tokenizer-model "${TOKENIZER_MODEL:?set it: the path or name of the tokenizer}"
+  )
+else
+  DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer --vocab-size @VOCAB@)
+fi
+
+SAVE_ARGS=()
+if [[ -n "${CHECKPOINT_PATH:-}" ]]; then
+  SAVE_ARGS=(--save "$CHECKPOINT_PATH" --load "$CHECKPOINT_PATH" --save-interval "${SAVE_INTERVAL:-1000}")
+fi
+
+torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "${NODE_RANK:-0}" \\
+  --master-addr "${MASTER_ADDR:-localhost}" --master-port "${MASTER_PORT:-29500}" \\
+  "${PRETRAIN:-pretrain_gpt.py}" "${MODEL_ARGS[@]}" "${PARALLEL_ARGS[@]}" "${TRAINING_ARGS[@]}" \\
+  "${OPTIMIZER_ARGS[@]}" "${DATA_ARGS[@]}" ${SAVE_ARGS[@]+"${SAVE_ARGS[@]}"} \\
+  --eval-iters 0 --log-interval 10 --log-throughput "$@\""""

@@ -1,0 +1,159 @@
+"""Megatron-Bridge (NeMo): a Python function that sets a plan's choices on a recipe's `ConfigContainer`.
+
+Fields read in megatron-bridge 0.3.1 (training/config.py, training/comm_overlap.py, training/mixed_precision.py) and in the
+Megatron-Core 0.16.1 classes that they extend.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.export.megatron import SCHEDULES, SHARDING, check_rules, pipeline_layout
+from planner.export.safe_text import comments, quoted
+from planner.export.target import Job, Nearest, Target, allowed, stage_layers
+from planner.search import Fixed
+
+__all__ = ["MegatronBridge"]
+
+# Shipped recipes of the presets: module and function.
+RECIPES = {
+    "gpt3-175b": ("gpt.gpt3_175b", "gpt3_175b_pretrain_config"),
+    "llama2-7b": ("llama.llama2", "llama2_7b_pretrain_config"),
+    "llama3-8b": ("llama.llama3", "llama3_8b_pretrain_config"),
+    "llama3-70b": ("llama.llama3", "llama3_70b_pretrain_config"),
+    "llama3-405b": ("llama.llama3", "llama31_405b_pretrain_config"),
+    "qwen2-0.5b": ("qwen.qwen2", "qwen2_500m_pretrain_config"),
+    "qwen2-1.5b": ("qwen.qwen2", "qwen2_1p5b_pretrain_config"),
+    "qwen2-7b": ("qwen.qwen2", "qwen2_7b_pretrain_config"),
+    "qwen2-72b": ("qwen.qwen2", "qwen2_72b_pretrain_config"),
+    "deepseek-v3": ("deepseek.deepseek_v3", "deepseek_v3_pretrain_config"),
+}
+PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed"}
+
+
+class MegatronBridge(Target):
+    """Overrides of a Megatron-Bridge recipe; the model is the recipe's."""
+
+    name = "megatron-bridge"
+    title = "Megatron-Bridge"
+    version = "0.3.1"
+    suffix = ".py"
+
+    def only(self, fixed: Fixed) -> Fixed:
+        """1F1B and its interleaved form."""
+        return allowed(fixed, schedule=SCHEDULES)
+
+    def adapt(self, nearest: Nearest) -> None:
+        """As Megatron-LM, but that the model is not exported."""
+        row, model = nearest.row, nearest.question.model
+        nearest.schedules(SCHEDULES)
+        if row["offload_optimizer"] and row["zero"] == 0:
+            nearest.change("zero", 1, "optimizer_cpu_offload needs use_distributed_optimizer")
+        if row["precision"] in ("tf32", "fp32"):
+            nearest.note(f"precision {row['precision']}: no mixed-precision recipe; PyTorch's setting decides on tf32")
+        if row["precision"] == "fp16" and row["ep"] > 1:
+            raise nearest.refuse("ep", "has no expert parallelism in fp16", "recommend with --precision bf16 or --ep 1")
+        if model.num_experts and row["tp"] > 1:
+            nearest.change("sequence_parallel", True, "experts under tensor parallelism need it")
+        if not row["fused_norm"]:
+            nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
+
+    def render(self, job: Job) -> str:
+        """The function."""
+        check_rules(job)
+        recipe = RECIPES.get(str(job.model.name))
+        module, function = recipe or ("your.recipes", "your_pretrain_config")
+        usage = [
+            f"from megatron.bridge.recipes.{module} import {function}" if recipe else f"from {module} import {function}",
+            "from megatron.bridge.training.gpt_step import forward_step",
+            "from megatron.bridge.training.pretrain import pretrain",
+            f"pretrain(apply_plan({function}()), forward_step)",
+        ]
+        return "\n".join([
+            *comments(job.head),
+            "#",
+            *comments(["The model, data, optimizer and iterations are the recipe's. Use:"]),
+            *(f"#   {line}" for line in usage),
+            "",
+            *_imports(job),
+            "from megatron.bridge.training.config import ConfigContainer",
+            "",
+            "",
+            "def apply_plan(cfg: ConfigContainer) -> ConfigContainer:",
+            '    """The plan\'s choices on a recipe for the same model."""',
+            *(f"    cfg.{name} = {value}" for name, value in _overrides(job)),
+            "    return cfg",
+            "",
+        ])  # fmt: skip
+
+
+def _imports(job: Job) -> list[str]:
+    lines = ["from megatron.core.transformer.enums import AttnBackend", ""]
+    if job.row["pp"] > 1:
+        lines.insert(0, "import torch")
+    if _overlaps_tensor(job):
+        lines.append("from megatron.bridge.training.comm_overlap import CommOverlapConfig")
+    return lines
+
+
+def _overlaps_tensor(job: Job) -> bool:
+    return bool(job.row["sequence_parallel"]) and job.framework.overlap_tensor > 0
+
+
+def _overrides(job: Job) -> list[tuple[str, Any]]:
+    """Fields of the container, each with its value as Python writes it."""
+    row, f, model = job.row, job.framework, job.model
+    stages = stage_layers(job.question, job.layouts)
+    uneven = row["pp"] > 1 and len(set(stages)) > 1
+    dtype = {"fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}.get(
+        row["precision"], "torch.bfloat16"
+    )
+    sharded = row["zero"] > 1
+    reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
+    overlaps = row["dp"] * row["cp"] > 1 and reduced > 0
+    out: list[tuple[str, Any]] = [
+        ("model.tensor_model_parallel_size", row["tp"]),
+        ("model.pipeline_model_parallel_size", row["pp"]),
+        ("model.pipeline_dtype", dtype if row["pp"] > 1 else None),
+        ("model.virtual_pipeline_model_parallel_size", row["virtual_stages"] if row["virtual_stages"] > 1 else None),
+        ("model.pipeline_model_parallel_layout", quoted(pipeline_layout(stages)) if uneven else None),
+        ("model.context_parallel_size", row["cp"]),
+        ("model.sequence_parallel", row["sequence_parallel"]),
+        ("model.seq_length", model.seq_len),
+        ("dataset.seq_length", model.seq_len),
+        ("model.attention_backend", f"AttnBackend.{'flash' if row['attention'].startswith('flash') else 'unfused'}"),
+        *_recompute(row),
+        ("train.micro_batch_size", row["micro_batch"]),
+        ("train.global_batch_size", row["global_batch"]),
+        ("ddp.use_distributed_optimizer", row["zero"] > 0),
+        ("optimizer.use_distributed_optimizer", row["zero"] > 0),
+        ("ddp.use_megatron_fsdp", sharded),
+        ("ddp.data_parallel_sharding_strategy", quoted(SHARDING.get(row["zero"], "no_shard"))),
+        ("ddp.overlap_grad_reduce", overlaps),
+        ("ddp.overlap_param_gather", overlaps and row["zero"] > 0 and f.overlap_param_gather > 0),
+    ]
+    if model.num_experts:
+        out += [("model.expert_model_parallel_size", row["ep"]), ("model.expert_tensor_parallel_size", row["tp"])]
+    if sharded:
+        out += [("dist.use_megatron_fsdp", True), ("checkpoint.ckpt_format", quoted("fsdp_dtensor"))]
+    if row["precision"] in PRECISIONS:
+        out.append(("mixed_precision", quoted(PRECISIONS[row["precision"]])))
+    if row["offload_optimizer"]:
+        out += [
+            ("optimizer.optimizer_cpu_offload", True),
+            ("optimizer.optimizer_offload_fraction", 1.0),
+            ("optimizer.use_precision_aware_optimizer", True),
+        ]
+    if _overlaps_tensor(job):
+        out.append(("comm_overlap", "CommOverlapConfig(tp_comm_overlap=True)"))
+    return out
+
+
+def _recompute(row: dict[str, Any]) -> list[tuple[str, Any]]:
+    full, selective = row["recompute"] == "full", row["recompute"] == "selective"
+    return [
+        ("model.recompute_granularity", quoted(row["recompute"]) if full or selective else None),
+        ("model.recompute_method", quoted("uniform") if full else None),
+        ("model.recompute_num_layers", 1 if full else None),
+        ("model.recompute_modules", '["core_attn"]' if selective else None),
+    ]

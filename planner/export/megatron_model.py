@@ -1,0 +1,94 @@
+"""A model as Megatron-LM's arguments, and what of it has none."""
+
+from __future__ import annotations
+
+from planner.models import Transformer
+
+__all__ = ["model_arguments", "model_notes"]
+
+Arguments = list[tuple[str, ...]]
+
+
+def model_arguments(model: Transformer) -> Arguments:
+    """The network's size and kind, one argument with its values a tuple."""
+    m = model
+    out: Arguments = [
+        ("--num-layers", str(m.num_layers)),
+        ("--hidden-size", str(m.hidden)),
+        ("--ffn-hidden-size", str(m.ffn or m.moe_ffn)),
+        ("--num-attention-heads", str(m.num_heads)),
+        ("--seq-length", str(m.seq_len)),
+        ("--max-position-embeddings", str(max(m.seq_len, m.max_positions))),
+        ("--normalization", "RMSNorm" if m.rms_norm else "LayerNorm"),
+        ("--position-embedding-type", _positions(m)),
+    ]
+    if m.gated:
+        out.append(("--swiglu",))
+    elif m.family == "nemotron":
+        out.append(("--squared-relu",))
+    if not (m.output_bias or m.mlp_bias):
+        out.append(("--disable-bias-linear",))
+        if m.qkv_bias:
+            out.append(("--add-qkv-bias",))
+    if not m.tied:
+        out.append(("--untie-embeddings-and-output-weights",))
+    if m.qk_norm:
+        out.append(("--qk-layernorm",))
+    out += _attention(m)
+    out += _experts(m)
+    if not m.max_positions:
+        # Megatron-LM's default of 0.1 is that of GPT-2 and GPT-3 recipes.
+        out += [("--attention-dropout", "0.0"), ("--hidden-dropout", "0.0")]
+    return out
+
+
+def model_notes(model: Transformer) -> list[str]:
+    """What of the model Megatron-LM has no argument for."""
+    m, out = model, []
+    if not m.rotary and not m.max_positions:
+        out.append("positions: Megatron-LM has no ALiBi; exported without position embeddings")
+    if m.embedding_norm:
+        out.append("norm behind the embedding: Megatron-LM has no argument for it; exported without")
+    biases = {bool(m.qkv_bias), bool(m.output_bias), bool(m.mlp_bias)}
+    if len(biases) == 2 and (m.output_bias or m.mlp_bias):
+        out.append("biases of some linear layers: Megatron-LM has all, none, or those of queries, keys and values; "
+                   "exported with all")  # fmt: skip
+    return out
+
+
+def _positions(m: Transformer) -> str:
+    return "rope" if m.rotary else "learned_absolute" if m.max_positions else "none"
+
+
+def _attention(m: Transformer) -> Arguments:
+    if m.kv_lora_rank:
+        query = [("--q-lora-rank", str(m.q_lora_rank))] if m.q_lora_rank else []
+        return [
+            ("--multi-latent-attention",),
+            *query,
+            ("--kv-lora-rank", str(m.kv_lora_rank)),
+            ("--qk-head-dim", str(m.head_dim - m.qk_rope_head_dim)),
+            ("--qk-pos-emb-head-dim", str(m.qk_rope_head_dim)),
+            ("--v-head-dim", str(m.v_head_dim)),
+        ]
+    out: Arguments = [("--kv-channels", str(m.head_dim))]
+    if m.num_kv_heads != m.num_heads:
+        out += [("--group-query-attention",), ("--num-query-groups", str(m.num_kv_heads))]
+    return out
+
+
+def _experts(m: Transformer) -> Arguments:
+    if not m.num_experts:
+        return []
+    out: Arguments = [
+        ("--num-experts", str(m.num_experts)),
+        ("--moe-router-topk", str(m.top_k)),
+        ("--moe-ffn-hidden-size", str(m.moe_ffn)),
+        ("--moe-token-dispatcher-type", "alltoall"),
+        ("--moe-grouped-gemm",),
+    ]
+    if m.num_shared_experts:
+        out.append(("--moe-shared-expert-intermediate-size", str(m.num_shared_experts * m.moe_ffn)))
+    if m.num_dense_layers:
+        out.append(("--moe-layer-freq", f"([0]*{m.num_dense_layers}+[1]*{m.num_layers - m.num_dense_layers})"))
+    return out

@@ -1,0 +1,107 @@
+"""A plan for a framework: the nearest layout that it can run, what changed and what that costs, and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from planner.errors import UnknownNameError
+from planner.estimate import estimate
+from planner.export.accelerate import Accelerate
+from planner.export.deepspeed import DeepSpeed
+from planner.export.megatron import Megatron
+from planner.export.megatron_bridge import MegatronBridge
+from planner.export.target import Job, Nearest, Target
+from planner.export.torchtitan import Torchtitan
+from planner.export.torchtitan_toml import TorchtitanToml
+from planner.layouts import Layouts
+from planner.legality import check_legal
+from planner.plan_file import Plan
+from planner.question import one_layout
+from planner.units import GIB, format_seconds
+
+__all__ = ["ALIASES", "TARGETS", "Export", "export_plan", "get_target"]
+
+TARGETS: Mapping[str, Target] = {
+    t.name: t for t in (Megatron(), MegatronBridge(), DeepSpeed(), Torchtitan(), TorchtitanToml(), Accelerate())
+}
+ALIASES = {"megatron-lm": "megatron", "nemo": "megatron-bridge", "fsdp": "accelerate"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Export:
+    """A framework's file.
+
+    notes: what of the plan the framework can't express, a sentence each. layouts: what the file runs, a table of one.
+    warning: that this layout doesn't fit in memory, or nothing. companions: files that it needs beside it.
+    """
+
+    text: str
+    notes: tuple[str, ...]
+    layouts: Layouts
+    warning: str = ""
+    companions: Mapping[Path, str] = field(default_factory=dict)
+
+
+def get_target(name: str) -> Target:
+    """The framework of that name or alias.
+
+    Raises:
+        UnknownNameError: planner writes nothing for it.
+    """
+    name = ALIASES.get(name, name)
+    if name not in TARGETS:
+        raise UnknownNameError("framework to export to", name, [*TARGETS, *ALIASES])
+    return TARGETS[name]
+
+
+def export_plan(plan: Plan, target: Target, *, path: Path | None = None, base: str | None = None) -> Export:
+    """The file of a framework for a plan.
+
+    path: where the file will be, for its companions. base: the user's own recipe, where the framework builds on one.
+
+    Raises:
+        LayoutError: a choice that has no equivalent in the framework, or a rule of its own that is broken.
+    """
+    question = plan.question
+    nearest = Nearest(target.title, question, plan.row)
+    target.adapt(nearest)
+    layouts = one_layout(question.cluster, **nearest.row)
+    check_legal(question.model, question.cluster, layouts)
+    same = nearest.row == plan.row
+    predicted, fits = _predicted(plan, layouts, same)
+    head = [
+        f"{question.model.name} on {plan.gpus} GPUs of {question.cluster.name}, for {target.title} ({target.version}),"
+        " written by planner export.",
+        f"Layout: {', '.join(f'{key} {value}' for key, value in layouts.row(0).items())}.",
+        f"Predicted: {predicted}",
+    ]
+    if not same:
+        head.append(f"The plan's own layout: {_predicted(plan, plan.layouts, True)[0]}")
+    head += [f"NOT EXPRESSED: {note}." for note in nearest.notes]
+    warning = "" if fits else f"what {target.title} can run of this plan does not fit in memory: {predicted}"
+    if warning:
+        head.append("WARNING: this does not fit in memory.")
+    job = Job(question=question, layouts=layouts, head=tuple(head), path=path, base=base)
+    return Export(
+        text=target.render(job),
+        notes=tuple(nearest.notes),
+        layouts=layouts,
+        warning=warning,
+        companions=target.companions(job),
+    )
+
+
+def _predicted(plan: Plan, layouts: Layouts, own: bool) -> tuple[str, bool]:
+    """Step, MFU and memory of a layout in words, and whether it fits: the plan's own figures, else an estimate."""
+    cluster = plan.question.cluster
+    capacity = cluster.accelerator.memory_bytes
+    keys = ("step_time_s", "mfu", "memory_gib")
+    if own and all(key in plan.record for key in keys):
+        step, mfu, memory = (float(plan.record[key]) for key in keys)
+    else:
+        found = estimate(plan.question.model, cluster, plan.question.framework, layouts)
+        step, mfu, memory = float(found.step_time_s[0]), float(found.mfu[0]), float(found.memory_bytes[0]) / GIB
+    text = f"{format_seconds(step)} a step, MFU {mfu:.1%}, {memory:.1f} of {capacity / GIB:.1f} GiB a GPU."
+    return text, memory * GIB <= capacity

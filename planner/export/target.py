@@ -1,0 +1,208 @@
+"""What a framework is to an export: its name and version, the nearest layout that it can run, and the file itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from planner.errors import LayoutError
+from planner.estimate import estimate
+from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts
+from planner.legality import first_broken
+from planner.models import Transformer
+from planner.question import Question, one_layout
+from planner.schedules import SCHEDULES, Schedule, get_schedule
+from planner.search import Fixed
+from planner.step_costs import step_costs
+
+__all__ = ["Job", "Nearest", "Target", "launch_shape", "stage_layers"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """What a framework's file is written from.
+
+    layouts: a table of one, which the framework can run. head: sentences for the file's top: what this is, what it is
+    predicted to take, and every choice of the plan that the framework can't express.
+    path: of the file, None for stdout. base: the user's own recipe, "package.module:function".
+    """
+
+    question: Question
+    layouts: Layouts
+    head: tuple[str, ...]
+    path: Path | None = None
+    base: str | None = None
+
+    @property
+    def model(self) -> Transformer:
+        """The model to train."""
+        return self.question.model
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster to train it on."""
+        return self.question.cluster
+
+    @property
+    def framework(self) -> Framework:
+        """The profile of what the framework overlaps and keeps, which the prediction assumes."""
+        return self.question.framework
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The layout's choices by name."""
+        return self.layouts.row(0)
+
+
+class Nearest:
+    """A layout on its way to one that a framework can run, with a sentence for each choice that it can't express."""
+
+    def __init__(self, title: str, question: Question, row: dict[str, Any]) -> None:
+        self.title, self.question, self.row = title, question, dict(row)
+        self.notes: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        """Say something of the export that isn't a change of the layout."""
+        self.notes.append(sentence)
+
+    def change(self, key: str, value: Any, reason: str) -> None:
+        """Export another value of a choice, if it has another."""
+        if self.row[key] != value:
+            self.notes.append(f"{key} {_said(self.row[key])}: {reason}; exported as {key} {_said(value)}")
+            self.row[key] = value
+
+    def refuse(self, key: str, reason: str, remedy: str) -> LayoutError:
+        """The error for a choice that has no equivalent."""
+        return LayoutError(f"{key} {_said(self.row[key])}: {self.title} {reason}; {remedy}")
+
+    def schedules(self, allowed: Sequence[str]) -> None:
+        """Keep the plan's schedule, or take of those allowed the fastest that fits, with the fewest chunks a rank.
+
+        Raises:
+            LayoutError: an asynchronous schedule: any other would be another training; or none is legal.
+        """
+        row, schedule = self.row, get_schedule(self.row["schedule"])
+        if row["pp"] == 1:
+            # Without a pipeline the order of micro-batches is the framework's own.
+            if schedule.one_layer_chunks or schedule.sliced:
+                self._becomes({"schedule": "1f1b", "virtual_stages": 1, "sequence_slices": 1})
+            return
+        if not schedule.synchronous:
+            remedy = "recommend without --allow-async, or with --schedule 1f1b"
+            raise self.refuse("schedule", "keeps one version of the weights and has nothing like it", remedy)
+        if schedule.name in allowed:
+            return
+        tried = []
+        for name in allowed:
+            other = SCHEDULES[name]
+            v = row["virtual_stages"] if other.chunks is None else other.chunks
+            if v is None or other.sliced or (other.chunks is None and v < 2):
+                continue
+            changes = {"schedule": name, "virtual_stages": v, "sequence_slices": 1}
+            if row["zero"] > 1 and not other.layer_at_a_time:
+                changes["zero"] = 1
+            layouts = one_layout(self.question.cluster, **(row | changes))
+            if not first_broken(self.question.model, self.question.cluster, layouts)[0]:
+                found = estimate(self.question.model, self.question.cluster, self.question.framework, layouts)
+                key = (not found.fits[0], found.step_time_s[0] if found.fits[0] else found.memory_bytes[0])
+                tried.append((key, changes))
+        if not tried:
+            raise self.refuse("schedule", "has nothing like it that is legal here", "choose another, such as 1f1b")
+        self._becomes(min(tried, key=lambda pair: pair[0])[1])
+
+    def _becomes(self, changes: dict[str, Any]) -> None:
+        was, now = self.row["schedule"], changes["schedule"]
+        kept = {k: v for k, v in changes.items() if self.row[k] != v}
+        shown = ", ".join(f"{k} {_said(v)} (was {_said(self.row[k])})" for k, v in kept.items() if k != "schedule")
+        self.notes.append(
+            f"schedule {was}: {self.title} has no setting for it; exported as {now}{', ' if shown else ''}{shown}"
+        )
+        self.row |= changes
+
+
+class Target(ABC):
+    """A framework that a plan is written for."""
+
+    name: str
+    """As `planner export --to` has it."""
+    title: str
+    """The framework's name."""
+    version: str
+    """Whose published argument or key names were read."""
+    suffix: str
+    """Of its files."""
+    mark = "#"
+    """What begins a comment; empty where the format has none."""
+
+    @abstractmethod
+    def adapt(self, nearest: Nearest) -> None:
+        """Change the layout to one that the framework can run, with a note for each change.
+
+        Raises:
+            LayoutError: a choice that has no equivalent.
+        """
+
+    @abstractmethod
+    def render(self, job: Job) -> str:
+        """The file.
+
+        Raises:
+            LayoutError: a rule of the framework's own is broken.
+        """
+
+    def companions(self, job: Job) -> dict[Path, str]:
+        """Files that the file needs beside it."""
+        return {}
+
+    def only(self, fixed: Fixed) -> Fixed:
+        """What a search may choose so that the framework can run all of it; `fixed` is what the user has settled."""
+        return fixed
+
+
+def stage_layers(question: Question, layouts: Layouts) -> list[int]:
+    """Layers of every stage in the order of the model, as the plan splits them."""
+    layers, p, v = int(question.model.num_layers), int(layouts.pp[0]), int(layouts.virtual_stages[0])
+    if v > 1 or p == 1:
+        return [layers // (p * v)] * (p * v) if p > 1 else [layers]
+    stages = step_costs(question.model, question.cluster, question.framework, layouts).stages
+    return [int(n) for n in stages.layers(0, p)]
+
+
+def launch_shape(cluster: Cluster, gpus: int) -> tuple[int, int]:
+    """Nodes, and processes on each: all of a node's GPUs, or as many of them as divide the job evenly."""
+    most = min(gpus, cluster.gpus_per_node)
+    each = next(n for n in range(most, 0, -1) if gpus % n == 0)
+    return gpus // each, each
+
+
+def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:
+    """What the user has settled, cut to what is allowed besides.
+
+    Raises:
+        LayoutError: nothing is left of a choice.
+    """
+    changes = {}
+    for key, values in only.items():
+        settled = getattr(fixed, key)
+        both = values if settled is None else tuple(v for v in settled if v in values)
+        if not both:
+            said = ", ".join(_said(v) for v in settled)
+            raise LayoutError(f"{key} is {said}; the framework to run on allows: {', '.join(_said(v) for v in values)}")
+        changes[key] = both
+    return replace(fixed, **changes)
+
+
+def loops(schedule: Schedule) -> bool:
+    """Whether stage s of a schedule lies on rank s mod p, once."""
+    return schedule.looped_placement and schedule.copies == 1
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    name = getattr(value, "name", None)
+    return name.lower() if isinstance(name, str) else str(value)

@@ -1,0 +1,217 @@
+"""torchtitan since February 2026: a recipe in Python, a function that returns a `Trainer.Config`.
+
+Names and rules read in torchtitan 0.3.0: config/configs.py, trainer.py, distributed/pipeline_parallel.py,
+distributed/activation_checkpoint.py. Its names of PyTorch's schedules; any other is written beside the recipe as the CSV
+that PyTorch's pipeline runtime loads.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from planner.errors import LayoutError, OutputError
+from planner.export.safe_text import comments, identifier
+from planner.export.schedule_csv import schedule_csv
+from planner.export.target import Job, Nearest, Target, allowed, stage_layers
+from planner.export.torchtitan_models import registered
+from planner.schedules import SCHEDULES, Schedule, get_schedule
+from planner.search import Fixed
+from planner.step_costs import pipeline
+
+__all__ = ["NATIVE", "Torchtitan", "csv_path", "module_names", "native_schedule", "parallel_fields"]
+
+NATIVE = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved": "Interleaved1F1B",
+    "breadth-first": "LoopedBFS",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipev": "DualPipeV",
+}
+CHECKPOINTING = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
+
+
+def _runs(schedule: Schedule) -> bool:
+    """What PyTorch's runtime can be told: one copy and version of the weights, whole sequences, two chunks in a V."""
+    one_copy = schedule.synchronous and schedule.copies == 1 and not schedule.sliced
+    return one_copy and (schedule.looped_placement or schedule.chunks == 2)
+
+
+class Torchtitan(Target):
+    """A recipe for torchtitan's config registry."""
+
+    name = "torchtitan"
+    title = "torchtitan"
+    version = "0.3.0"
+    suffix = ".py"
+    head_module = "lm_head"
+    """The output product's name in its models."""
+
+    def only(self, fixed: Fixed) -> Fixed:
+        """Schedules that it names or loads from a CSV."""
+        return allowed(fixed, schedule=tuple(s.name for s in SCHEDULES.values() if s.quick and _runs(s)))
+
+    def adapt(self, nearest: Nearest) -> None:
+        """FSDP for ZeRO, PyTorch's schedules, bf16."""
+        row = nearest.row
+        # Its own names first: among the others, any that is legal could be loaded from a CSV.
+        if not _runs(get_schedule(row["schedule"])):
+            nearest.schedules(tuple(NATIVE))
+        elif row["pp"] == 1:
+            nearest.schedules(("1f1b",))
+        if row["precision"] == "fp16":
+            raise nearest.refuse("precision", "trains in bfloat16 or float32", "recommend with --precision bf16")
+        if row["precision"] == "fp8":
+            nearest.change("precision", "bf16", "the recipe's model asks for it: give it a Float8LinearConverter")
+        if row["zero"] == 1 and row["pp"] == 1:
+            nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
+        elif row["zero"] == 1:
+            nearest.note("zero 1: FSDP shards parameters and gradients too, between steps; the pipeline gathers them once")
+        if row["offload_optimizer"]:
+            nearest.note("offload_optimizer: enable_cpu_offload keeps parameters and gradients in host memory too")
+        if row["recompute"] == "selective":
+            nearest.note("recompute selective: SelectiveAC recomputes other operations than the attention core")
+        if row["ep"] > 1 and row["tp"] > 1:
+            nearest.note(f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too")
+        nearest.note(f"attention {row['attention']}: the recipe's model chooses its kernel")
+
+    def render(self, job: Job) -> str:
+        """The recipe."""
+        source, base = _base(job)
+        name = identifier(f"{job.model.name}_{job.layouts.gpus[0]}_gpus")
+        row = job.row
+        fields = parallel_fields(job, self.head_module)
+        csv = csv_path(job)
+        if csv is not None:
+            fields["pipeline_parallel_schedule_csv"] = f'str(Path(__file__).with_name("{csv.name}"))'
+        lines = [
+            *comments(job.head),
+            *USAGE.splitlines(),
+            "",
+            *(["from pathlib import Path", ""] if csv is not None else []),
+            "from torchtitan.config import ParallelismConfig",
+            "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: F401",
+            "from torchtitan.trainer import Trainer",
+            "",
+            f"from {source} import {base} as base",
+            "",
+            "",
+            f"def {name}() -> Trainer.Config:",
+            "    config = base()",
+            f"    config.training.seq_len = {job.model.seq_len}",
+            f"    config.training.global_batch_size = {row['global_batch']}",
+            f"    config.training.local_batch_size = {local_batch(job)}",
+            f'    config.training.mixed_precision_param = "{_precision(row)}"',
+            f"    config.training.enable_cpu_offload = {row['offload_optimizer']}",
+            *(["    config.training.disable_cuda_graphs = True"] if row["pp"] > 1 or row["ep"] > 1 else []),
+            f"    config.activation_checkpoint = {CHECKPOINTING[row['recompute']]}",
+            "    config.parallelism = ParallelismConfig(",
+            *(f"        {key}={value}," for key, value in fields.items()),
+            "    )",
+            "    return config",
+            "",
+        ]
+        return "\n".join(lines)
+
+    def companions(self, job: Job) -> dict[Path, str]:
+        """The schedule's CSV, where PyTorch has no name for it."""
+        path = csv_path(job)
+        if path is None:
+            return {}
+        schedule = get_schedule(job.row["schedule"])
+        pipe = pipeline(job.layouts)
+        return {path: schedule_csv(schedule.order(pipe), schedule)}
+
+
+def parallel_fields(job: Job, head_module: str) -> dict[str, str]:
+    """torchtitan's parallelism fields, each with its value as Python writes it."""
+    row = job.row
+    sharded = row["zero"] > 0
+    fields = {
+        "data_parallel_replicate_degree": str(1 if sharded else row["dp"]),
+        "data_parallel_shard_degree": str(row["dp"] if sharded else 1),
+        "fsdp_reshard_after_forward": '"always"' if row["zero"] == 3 else '"never"',
+        "tensor_parallel_degree": str(row["tp"]),
+        "enable_sequence_parallel": str(row["sequence_parallel"]),
+        "context_parallel_degree": str(row["cp"]),
+        "expert_parallel_degree": str(row["ep"]),
+        "pipeline_parallel_degree": str(row["pp"]),
+    }
+    if row["pp"] > 1:
+        fields["pipeline_parallel_schedule"] = f'"{native_schedule(row)}"'
+        fields["pipeline_parallel_microbatch_size"] = str(row["micro_batch"])
+        fields["module_fqns_per_model_part"] = module_names(stage_layers(job.question, job.layouts), head_module)
+    return fields
+
+
+def native_schedule(row: dict[str, Any]) -> str:
+    """PyTorch's name for a schedule; with a CSV, one of the same placement: it says which rank has which stage."""
+    schedule = get_schedule(row["schedule"])
+    if schedule.name in NATIVE:
+        return NATIVE[schedule.name]
+    if not schedule.looped_placement:
+        return NATIVE["zb-v"]
+    return NATIVE["interleaved" if row["virtual_stages"] > 1 else "1f1b"]
+
+
+def module_names(stages: list[int], head_module: str) -> str:
+    """The modules of every stage, as a list of lists."""
+    first, parts = 0, []
+    for i, layers in enumerate(stages):
+        names = [f"layers.{j}" for j in range(first, first + layers)]
+        first += layers
+        if i == 0:
+            names.insert(0, "tok_embeddings")
+        if i == len(stages) - 1:
+            names += ["norm", head_module]
+        parts.append("[" + ", ".join(f'"{n}"' for n in names) + "]")
+    return "[" + ", ".join(parts) + "]"
+
+
+def local_batch(job: Job) -> int:
+    """Sequences of a rank at once: a pipeline takes all of a step, else gradients accumulate over micro-batches."""
+    row = job.row
+    return int(row["global_batch"] // row["dp"] if row["pp"] > 1 else row["micro_batch"])
+
+
+def csv_path(job: Job) -> Path | None:
+    """Where the schedule's CSV lies, None where PyTorch has a name for the schedule.
+
+    Raises:
+        OutputError: the file itself goes to stdout, which nothing can lie beside.
+    """
+    if job.row["pp"] == 1 or job.row["schedule"] in NATIVE:
+        return None
+    if job.path is None:
+        raise OutputError(
+            f"schedule {job.row['schedule']} needs a CSV beside the recipe; give the recipe's file with -o FILE"
+        )
+    stem = re.sub(r"[^0-9A-Za-z._-]", "_", job.path.stem) or "recipe"
+    return job.path.with_name(f"{stem}.schedule.csv")
+
+
+def _base(job: Job) -> tuple[str, str]:
+    """Module and function of the recipe to start from: the user's, or torchtitan's of a model of these sizes."""
+    if job.base is not None:
+        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", job.base, re.ASCII):
+            raise LayoutError(f"--base is {job.base!r}; allowed: package.module:function, a recipe of your own")
+        source, _, function = job.base.partition(":")
+        return source, function
+    known = registered(job.model)
+    if known is None:
+        raise LayoutError(
+            f"torchtitan registers no model of the sizes of {job.model.name} (of its llama3, qwen3, deepseek_v3); "
+            "give a recipe of your own with --base package.module:function"
+        )
+    return f"torchtitan.models.{known.module}.config_registry", known.recipe
+
+
+def _precision(row: dict[str, Any]) -> str:
+    return "bfloat16" if row["precision"] == "bf16" else "float32"
+
+
+USAGE = """\
+# Put this file on PYTHONPATH: torchrun ... -m torchtitan.train --module THIS_FILES_NAME --config THE_FUNCTIONS_NAME
+# Dataset, optimizer, checkpoints and the number of steps are the base recipe's: planner does not choose them."""

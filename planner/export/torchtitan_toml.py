@@ -1,0 +1,74 @@
+"""torchtitan before February 2026: a TOML job file. Keys read in torchtitan 0.2.2, config/job_config.py."""
+
+from __future__ import annotations
+
+from planner.export.safe_text import comments, quoted
+from planner.export.target import Job, Nearest
+from planner.export.torchtitan import Torchtitan, csv_path, local_batch, parallel_fields
+from planner.export.torchtitan_models import registered
+from planner.errors import LayoutError
+
+__all__ = ["TorchtitanToml"]
+
+MODES = {"none": "none", "selective": "selective", "full": "full"}
+
+
+class TorchtitanToml(Torchtitan):
+    """A job file for torchtitan's releases up to 0.2.2."""
+
+    name = "torchtitan-toml"
+    title = "torchtitan"
+    version = "0.2.2"
+    suffix = ".toml"
+    head_module = "output"
+
+    def adapt(self, nearest: Nearest) -> None:
+        """As the recipe, but that plain replicas stand alone, and sequence parallelism belongs to tensor parallelism."""
+        row = nearest.row
+        if row["zero"] == 0 and row["dp"] > 1 and row["tp"] * row["pp"] * row["cp"] > 1:
+            nearest.change("zero", 1, "it has no replicas beside other parallelism")
+        super().adapt(nearest)
+        if row["tp"] > 1:
+            nearest.change("sequence_parallel", True, "it comes with tensor parallelism, without a setting")
+
+    def render(self, job: Job) -> str:
+        """The TOML tables."""
+        row, known = job.row, registered(job.model)
+        if job.base is not None:
+            raise LayoutError("--base is for --to torchtitan; a TOML file names one of torchtitan's models")
+        if known is None:
+            raise LayoutError(
+                f"torchtitan registers no model of the sizes of {job.model.name} (of its llama3, qwen3, deepseek_v3)"
+            )
+        fields = parallel_fields(job, self.head_module)
+        del fields["enable_sequence_parallel"]
+        csv = csv_path(job)
+        if csv is not None:
+            fields["pipeline_parallel_schedule_csv"] = quoted(str(csv))
+        precision = "bfloat16" if row["precision"] == "bf16" else "float32"
+        offload = str(row["offload_optimizer"]).lower()
+        lines = [
+            *comments(job.head),
+            "# CONFIG_FILE=THIS_FILE ./run_train.sh; dataset, optimizer, checkpoints and steps are yours to add.",
+            *(["# The schedule's path holds from the folder in which this was written."] if csv is not None else []),
+            "",
+            "[model]",
+            f'name = "{known.module}"',
+            f'flavor = "{known.flavor}"',
+            "",
+            "[training]",
+            f"seq_len = {job.model.seq_len}",
+            f"global_batch_size = {row['global_batch']}",
+            f"local_batch_size = {local_batch(job)}",
+            f'mixed_precision_param = "{precision}"',
+            f"enable_cpu_offload = {offload}",
+            "",
+            "[parallelism]",
+            *(f"{key} = {value}" for key, value in fields.items()),
+            "",
+            "[activation_checkpoint]",
+            f'mode = "{MODES[row["recompute"]]}"',
+            *(['selective_ac_option = "op"'] if row["recompute"] == "selective" else []),
+            "",
+        ]
+        return "\n".join(lines)
