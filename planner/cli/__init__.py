@@ -15,6 +15,7 @@ from planner.cli import (
     compare,
     estimate,
     explain,
+    export,
     fastest,
     laws,
     models,
@@ -52,6 +53,7 @@ app.command("fastest")(fastest.command)
 app.command("sweep")(sweep.command)
 app.command("paper")(paper.command)
 app.command("explain")(explain.command)
+app.command("export")(export.command)
 app.command("validate")(validate.command)
 app.command("laws")(laws.command)
 app.command("models")(models.command)

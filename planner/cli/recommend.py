@@ -46,6 +46,12 @@ def command(
     tokens: report.ReportTokens = None,
     loss: report.ReportLoss = None,
     curve: report.WithCurve = True,
+    export: Annotated[
+        list[str] | None, typer.Option(help="Write the best for a framework (planner export): megatron=launch.sh.")
+    ] = None,
+    runs_on: Annotated[
+        str | None, typer.Option(help="Only what a framework can run: megatron, deepspeed, torchtitan, accelerate...")
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Find the layout to run: every legal one is estimated, the best shown, and why the rest lost.
@@ -54,6 +60,7 @@ def command(
 
     Exit code 1 where nothing fits in memory.
     """
+    from planner.cli.export import asked_for, runnable, write_best
     from planner.files import check_writable
     from planner.plans.goal import goal
     from planner.question import what_is_fixed
@@ -64,6 +71,7 @@ def command(
     if save is not None:
         check_writable(save)
     report.check_paths(html, png, pdf)
+    targets = asked_for(export or [])
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     number, kernel = o.numerics(hardware, precision, attention)
     fixed = what_is_fixed(
@@ -71,6 +79,7 @@ def command(
         recompute=recompute, schedule=schedule, allow_offload=allow_offload, allow_async=allow_async,
     )  # fmt: skip
     aim = goal(shape, tokens=tokens, loss=loss) if curve and (html or png or pdf) else None
+    fixed = runnable(fixed, runs_on)
     with o.working("searching every legal layout"):
         found = recommend(
             shape, hardware, stack, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
@@ -93,6 +102,7 @@ def command(
     else:
         o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy.sentence))
     if not len(found.best):
-        if save is not None:
-            typer.echo(f"planner: nothing fits, so {save} was not written", err=True)
+        for path in ([save] if save is not None else []) + [file for _, file in targets]:
+            typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
         o.finish(1)
+    write_best(targets, (shape, hardware, stack), found, record)

@@ -1,7 +1,7 @@
 """Hugging Face Accelerate: the YAML of `accelerate launch --config_file`, FSDP version 2.
 
-Keys read in accelerate 1.15.0: commands/config/config_args.py, commands/config/cluster.py, commands/launch.py. Written as
-YAML whose strings are in double quotes: nothing in it is read as a tag or an anchor.
+Keys read in accelerate 1.15.0: commands/config/config_args.py, commands/config/cluster.py, commands/launch.py.
+Its strings are in double quotes: nothing in it is read as a tag or an anchor.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Accelerate(Target):
             f"{row['micro_batch']} and gradient_accumulation_steps={_micro_batches(row)}"
         )
         if row["attention"].startswith("flash"):
-            nearest.note(f"attention {row['attention']}: the model's; load it with attn_implementation=flash_attention_2")
+            nearest.note(
+                f"attention {row['attention']}: the model's; load it with attn_implementation=flash_attention_2"
+            )
 
     def render(self, job: Job) -> str:
         """The YAML."""
@@ -108,6 +110,6 @@ def _yaml(table: dict[str, Any], indent: str = "") -> list[str]:
         if isinstance(value, dict):
             lines += [f"{indent}{key}:", *_yaml(value, indent + "  ")]
         else:
-            shown = str(value).lower() if isinstance(value, bool) else quoted(value) if isinstance(value, str) else value
-            lines.append(f"{indent}{key}: {shown}")
+            plain = str(value).lower()  # numbers, true and false
+            lines.append(f"{indent}{key}: {quoted(value) if isinstance(value, str) else plain}")
     return lines

@@ -43,9 +43,10 @@ class DeepSpeed(Target):
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "offload_optimizer needs ZeRO")
         if row["pp"] > 1:
+            method = "uniform" if row["layer_split"] == "even" else "parameters"
             nearest.note(
                 f"pp {row['pp']}: the JSON has no key that makes stages; build the model as a PipelineModule with "
-                f"num_stages={row['pp']} and partition_method {'parameters' if row['layer_split'] != 'even' else 'uniform'}"
+                f"num_stages={row['pp']}, partition_method={method!r}"
             )
         if row["ep"] > 1:
             nearest.note(f"ep {row['ep']}: no key for it; give ep_size={row['ep']} to deepspeed.moe.layer.MoE")

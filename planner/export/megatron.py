@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from itertools import groupby
 
+from planner.costs.shapes import has_dropout
 from planner.errors import LayoutError
 from planner.export.megatron_model import model_arguments, model_notes
 from planner.export.safe_text import comments
@@ -39,7 +41,9 @@ class Megatron(Target):
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "--optimizer-cpu-offload needs --use-distributed-optimizer")
         if row["precision"] == "tf32":
-            nearest.note("precision tf32: Megatron-LM has no argument for it; exported as fp32, PyTorch's setting decides")
+            nearest.note(
+                "precision tf32: Megatron-LM has no argument for it; exported as fp32, PyTorch's setting decides"
+            )
         if row["precision"] == "fp16" and row["ep"] > 1:
             raise nearest.refuse("ep", "has no expert parallelism in fp16", "recommend with --precision bf16 or --ep 1")
         if model.num_experts and row["tp"] > 1:
@@ -59,19 +63,19 @@ class Megatron(Target):
         nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
         sharded = row["zero"] > 1
         groups = [
-            ("MODEL_ARGS", model_arguments(job.model)),
+            ("MODEL_ARGS", model_arguments(job.model, bool(has_dropout(job.model, job.layouts)[0]))),
             ("PARALLEL_ARGS", parallel_arguments(job)),
             ("TRAINING_ARGS", training_arguments(job)),
         ]
         lines = ["#!/usr/bin/env bash", *comments(job.head), "", "set -euo pipefail", "", *USAGE.splitlines(), ""]
         if sharded:
-            lines += comments(["Megatron FSDP wants more than one connection."]) + ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
+            lines += ["# Megatron FSDP wants more than one connection.", "unset CUDA_DEVICE_MAX_CONNECTIONS"]
         elif row["tp"] * row["cp"] > 1:
             lines += ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
         lines += ["", f"NNODES=${{NNODES:-{nodes}}}", f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{each}}}", ""]
         for name, arguments in groups:
             lines += [f"{name}=(", *(f"  {_shell(a)}" for a in arguments), ")", ""]
-        return "\n".join([*lines, *(LAUNCH.replace("@VOCAB@", str(job.model.vocab - 1))).splitlines(), ""])
+        return "\n".join([*lines, LAUNCH.replace("@VOCAB@", str(job.model.vocab - 1)), ""])
 
 
 def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
@@ -125,9 +129,16 @@ def _pipeline(job: Job) -> list[tuple[str, ...]]:
 
 
 def pipeline_layout(stages: Iterable[int]) -> str:
-    """Layers of each stage as Megatron-LM writes them: E embedding, t layer, L loss, stages parted by |."""
-    texts = [f"t*{n}" if n > 1 else "t" * n for n in stages]
-    return "|".join(["E" + texts[0], *texts[1:-1], texts[-1] + "L"]) if len(texts) > 1 else f"E{texts[0]}L"
+    """Layers of each stage as Megatron-LM writes them: E embedding, t layer, L loss, stages parted by |.
+
+    Equal stages on end are (stage|)*n. Two stages or more.
+    """
+    first, *middle, last = [f"t*{n}" if n > 1 else "t" * n for n in stages]
+    out = f"E{first}|"
+    for text, same in groupby(middle):
+        n = len(list(same))
+        out += f"({text}|)*{n}" if n > 2 else f"{text}|" * n
+    return f"{out}{last}L"
 
 
 def training_arguments(job: Job) -> list[tuple[str, ...]]:

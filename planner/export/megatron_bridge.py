@@ -1,7 +1,7 @@
 """Megatron-Bridge (NeMo): a Python function that sets a plan's choices on a recipe's `ConfigContainer`.
 
-Fields read in megatron-bridge 0.3.1 (training/config.py, training/comm_overlap.py, training/mixed_precision.py) and in the
-Megatron-Core 0.16.1 classes that they extend.
+Fields read in megatron-bridge 0.3.1 (training/config.py, training/comm_overlap.py, training/mixed_precision.py) and in
+the Megatron-Core 0.16.1 classes that they extend.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 from planner.export.megatron import SCHEDULES, SHARDING, check_rules, pipeline_layout
 from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest, Target, allowed, stage_layers
+from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 
 __all__ = ["MegatronBridge"]
@@ -61,10 +62,10 @@ class MegatronBridge(Target):
     def render(self, job: Job) -> str:
         """The function."""
         check_rules(job)
-        recipe = RECIPES.get(str(job.model.name))
+        recipe = _shipped_recipe(job.model)
         module, function = recipe or ("your.recipes", "your_pretrain_config")
         usage = [
-            f"from megatron.bridge.recipes.{module} import {function}" if recipe else f"from {module} import {function}",
+            f"from {'megatron.bridge.recipes.' if recipe else ''}{module} import {function}",
             "from megatron.bridge.training.gpt_step import forward_step",
             "from megatron.bridge.training.pretrain import pretrain",
             f"pretrain(apply_plan({function}()), forward_step)",
@@ -85,6 +86,14 @@ class MegatronBridge(Target):
             "    return cfg",
             "",
         ])  # fmt: skip
+
+
+def _shipped_recipe(model: Transformer) -> tuple[str, str] | None:
+    """The recipe of a preset; a model of one's own that bears the same name has none."""
+    if model.name not in RECIPES:
+        return None
+    preset = with_seq_len(load_model(model.name), model.seq_len)
+    return RECIPES[model.name] if preset == model else None
 
 
 def _imports(job: Job) -> list[str]:

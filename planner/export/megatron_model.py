@@ -9,8 +9,8 @@ __all__ = ["model_arguments", "model_notes"]
 Arguments = list[tuple[str, ...]]
 
 
-def model_arguments(model: Transformer) -> Arguments:
-    """The network's size and kind, one argument with its values a tuple."""
+def model_arguments(model: Transformer, dropout: bool) -> Arguments:
+    """The network's size and kind, one argument with its values a tuple; dropout: Megatron-LM's default of 0.1."""
     m = model
     out: Arguments = [
         ("--num-layers", str(m.num_layers)),
@@ -36,8 +36,7 @@ def model_arguments(model: Transformer) -> Arguments:
         out.append(("--qk-layernorm",))
     out += _attention(m)
     out += _experts(m)
-    if not m.max_positions:
-        # Megatron-LM's default of 0.1 is that of GPT-2 and GPT-3 recipes.
+    if not dropout:
         out += [("--attention-dropout", "0.0"), ("--hidden-dropout", "0.0")]
     return out
 

@@ -79,8 +79,16 @@ def export_plan(plan: Plan, target: Target, *, path: Path | None = None, base: s
     ]
     if not same:
         head.append(f"The plan's own layout: {_predicted(plan, plan.layouts, True)[0]}")
+        head.append(f"The best that {target.title} can run: planner recommend ... --runs-on {target.name}")
     head += [f"NOT EXPRESSED: {note}." for note in nearest.notes]
-    warning = "" if fits else f"what {target.title} can run of this plan does not fit in memory: {predicted}"
+    warning = (
+        ""
+        if fits
+        else (
+            f"what {target.title} can run of this plan does not fit in memory: {predicted} "
+            f"Search for what fits with planner recommend --runs-on {target.name}"
+        )
+    )
     if warning:
         head.append("WARNING: this does not fit in memory.")
     job = Job(question=question, layouts=layouts, head=tuple(head), path=path, base=base)

@@ -15,11 +15,11 @@ from planner.layouts import Layouts
 from planner.legality import first_broken
 from planner.models import Transformer
 from planner.question import Question, one_layout
-from planner.schedules import SCHEDULES, Schedule, get_schedule
+from planner.schedules import SCHEDULES, get_schedule
 from planner.search import Fixed
 from planner.step_costs import step_costs
 
-__all__ = ["Job", "Nearest", "Target", "launch_shape", "stage_layers"]
+__all__ = ["Job", "Nearest", "Target", "allowed", "launch_shape", "stage_layers"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,9 +118,7 @@ class Nearest:
         was, now = self.row["schedule"], changes["schedule"]
         kept = {k: v for k, v in changes.items() if self.row[k] != v}
         shown = ", ".join(f"{k} {_said(v)} (was {_said(self.row[k])})" for k, v in kept.items() if k != "schedule")
-        self.notes.append(
-            f"schedule {was}: {self.title} has no setting for it; exported as {now}{', ' if shown else ''}{shown}"
-        )
+        self.notes.append(f"schedule {was}: no setting for it; exported as {now}{', ' if shown else ''}{shown}")
         self.row |= changes
 
 
@@ -185,7 +183,7 @@ def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:
     Raises:
         LayoutError: nothing is left of a choice.
     """
-    changes = {}
+    changes: dict[str, Any] = {}
     for key, values in only.items():
         settled = getattr(fixed, key)
         both = values if settled is None else tuple(v for v in settled if v in values)
@@ -194,11 +192,6 @@ def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:
             raise LayoutError(f"{key} is {said}; the framework to run on allows: {', '.join(_said(v) for v in values)}")
         changes[key] = both
     return replace(fixed, **changes)
-
-
-def loops(schedule: Schedule) -> bool:
-    """Whether stage s of a schedule lies on rank s mod p, once."""
-    return schedule.looped_placement and schedule.copies == 1
 
 
 def _said(value: Any) -> str:

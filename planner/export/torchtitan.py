@@ -1,8 +1,8 @@
 """torchtitan since February 2026: a recipe in Python, a function that returns a `Trainer.Config`.
 
 Names and rules read in torchtitan 0.3.0: config/configs.py, trainer.py, distributed/pipeline_parallel.py,
-distributed/activation_checkpoint.py. Its names of PyTorch's schedules; any other is written beside the recipe as the CSV
-that PyTorch's pipeline runtime loads.
+distributed/activation_checkpoint.py. A schedule that PyTorch has no name for is written beside the recipe: a CSV that
+its pipeline runtime loads.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from planner.export.safe_text import comments, identifier
 from planner.export.schedule_csv import schedule_csv
 from planner.export.target import Job, Nearest, Target, allowed, stage_layers
 from planner.export.torchtitan_models import registered
-from planner.schedules import SCHEDULES, Schedule, get_schedule
+from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed
-from planner.step_costs import pipeline
 
 __all__ = ["NATIVE", "Torchtitan", "csv_path", "module_names", "native_schedule", "parallel_fields"]
 
@@ -68,13 +67,17 @@ class Torchtitan(Target):
         if row["zero"] == 1 and row["pp"] == 1:
             nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
         elif row["zero"] == 1:
-            nearest.note("zero 1: FSDP shards parameters and gradients too, between steps; the pipeline gathers them once")
+            nearest.note(
+                "zero 1: FSDP shards parameters and gradients too, between steps; the pipeline gathers them once"
+            )
         if row["offload_optimizer"]:
             nearest.note("offload_optimizer: enable_cpu_offload keeps parameters and gradients in host memory too")
         if row["recompute"] == "selective":
             nearest.note("recompute selective: SelectiveAC recomputes other operations than the attention core")
         if row["ep"] > 1 and row["tp"] > 1:
-            nearest.note(f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too")
+            nearest.note(
+                f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too"
+            )
         nearest.note(f"attention {row['attention']}: the recipe's model chooses its kernel")
 
     def render(self, job: Job) -> str:
@@ -121,7 +124,8 @@ class Torchtitan(Target):
         if path is None:
             return {}
         schedule = get_schedule(job.row["schedule"])
-        pipe = pipeline(job.layouts)
+        row, m = job.row, int(job.layouts.micro_batches[0])
+        pipe = Pipeline(p=row["pp"], m=m, v=row["virtual_stages"])
         return {path: schedule_csv(schedule.order(pipe), schedule)}
 
 

@@ -1,6 +1,6 @@
 """The models that torchtitan registers, by their sizes, and its name for each: module, recipe, flavor.
 
-Sizes read in torchtitan 0.3.0: models/llama3, models/qwen3 and models/deepseek_v3, `__init__.py` and `config_registry.py`.
+Sizes read in torchtitan 0.3.0: `__init__.py` and `config_registry.py` of models/llama3, qwen3 and deepseek_v3.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from planner.errors import LayoutError
 from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest
 from planner.export.torchtitan import Torchtitan, csv_path, local_batch, parallel_fields
 from planner.export.torchtitan_models import registered
-from planner.errors import LayoutError
 
 __all__ = ["TorchtitanToml"]
 
@@ -23,7 +23,7 @@ class TorchtitanToml(Torchtitan):
     head_module = "output"
 
     def adapt(self, nearest: Nearest) -> None:
-        """As the recipe, but that plain replicas stand alone, and sequence parallelism belongs to tensor parallelism."""
+        """As the recipe, but that replicas stand alone and sequence parallelism comes with tensor parallelism."""
         row = nearest.row
         if row["zero"] == 0 and row["dp"] > 1 and row["tp"] * row["pp"] * row["cp"] > 1:
             nearest.change("zero", 1, "it has no replicas beside other parallelism")

@@ -1,0 +1,119 @@
+"""`planner export`: a plan as a framework's own file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from planner.export.target import Target
+    from planner.hardware import Cluster, Framework
+    from planner.models import Transformer
+    from planner.plan_file import Plan
+    from planner.search import Fixed, Recommendation
+
+
+def command(
+    plan: Annotated[Path, typer.Argument(help="A plan, as planner recommend --save writes it.")],
+    to: Annotated[
+        str, typer.Option("--to", help="megatron, megatron-bridge, deepspeed, torchtitan, torchtitan-toml, accelerate.")
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of stdout.")] = None,
+    number: Annotated[int, typer.Option("--number", help="Which of the plan's best layouts.", min=1)] = 1,
+    base: Annotated[str | None, typer.Option(help="torchtitan: your recipe, package.module:function.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Instead of the plan's.")] = None,
+    network: Annotated[str | None, typer.Option("--network", help="Instead of the plan's.")] = None,
+    framework: Annotated[str | None, typer.Option("--framework", help="Profile instead of the plan's.")] = None,
+) -> None:
+    """Write a plan for a framework, and say what of it the framework can't express.
+
+    Example: planner export plan.json --to megatron -o launch.sh
+    """
+    from planner.export.plan_export import get_target
+    from planner.files import check_writable
+    from planner.plan_file import read_plan
+
+    target = get_target(to)
+    if output is not None:
+        check_writable(output)
+    write(read_plan(plan, number=number, cluster=cluster, network=network, framework=framework), target, output, base)
+
+
+def write(plan: Plan, target: Target, output: Path | None, base: str | None = None) -> None:
+    """The file and its companions, on stdout without a path; what isn't expressed, on stderr."""
+    from planner.export.plan_export import export_plan
+    from planner.files import check_writable, write_text
+
+    done = export_plan(plan, target, path=output, base=base)
+    for path in done.companions:
+        check_writable(path)
+    for note in done.notes:
+        typer.echo(f"planner: not in {target.title}: {note}", err=True)
+    if done.warning:
+        typer.echo(f"planner: WARNING: {done.warning}", err=True)
+    for path, text in done.companions.items():
+        write_text(path, text)
+    if output is None:
+        typer.echo(done.text, nl=False)
+    else:
+        write_text(output, done.text)
+
+
+def asked_for(exports: list[str]) -> list[tuple[Target, Path]]:
+    """What `--export FRAMEWORK=FILE` asks for, each file checked before long work.
+
+    Raises:
+        InputError: not of that form.
+        UnknownNameError: no such framework.
+        OutputError: a file that can't be written.
+    """
+    from planner.errors import InputError
+    from planner.export.plan_export import get_target
+    from planner.files import check_writable
+
+    out = []
+    for text in exports:
+        name, equals, file = text.partition("=")
+        if not equals or not file:
+            raise InputError(f"--export is {text!r}; allowed: a framework and a file, such as megatron=launch.sh")
+        check_writable(Path(file))
+        out.append((get_target(name), Path(file)))
+    return out
+
+
+def runnable(fixed: Fixed, framework: str | None) -> Fixed:
+    """What a search may choose, cut to what a framework can run.
+
+    Raises:
+        UnknownNameError: no such framework.
+        LayoutError: nothing is left of what the user has settled.
+    """
+    if framework is None:
+        return fixed
+    from planner.export.plan_export import get_target
+
+    return get_target(framework).only(fixed)
+
+
+def write_best(
+    targets: list[tuple[Target, Path]],
+    asked: tuple[Transformer, Cluster, Framework],
+    found: Recommendation,
+    record: dict[str, Any],
+) -> None:
+    """The best of a search for every framework that was asked for."""
+    if not targets:
+        return
+    from planner.plan_file import Plan
+    from planner.question import Question
+
+    model, cluster, framework = asked
+    best = Plan(
+        question=Question(model=model, cluster=cluster, framework=framework),
+        layouts=found.estimate.layouts.take(found.best[:1]),
+        record=record["best"][0],
+    )
+    for target, file in targets:
+        write(best, target, file)

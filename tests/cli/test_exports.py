@@ -1,0 +1,95 @@
+"""`planner export`, `recommend --export` and `--runs-on` as a user meets them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ASK = ["recommend", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64"]
+
+
+def planner(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("plans") / "plan.json"
+    done = planner(*ASK, "--pp", "4", "--schedule", "zb-h1", "--tp", "2", "--save", str(path))
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_a_plan_becomes_a_script_and_what_is_lost_is_said(saved, tmp_path):
+    script = tmp_path / "launch.sh"
+    done = planner("export", str(saved), "--to", "megatron", "-o", str(script))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("planner: not in Megatron-LM: schedule zb-h1: no setting for it; exported as 1f1b")
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    printed = planner("export", str(saved), "--to", "megatron-lm")
+    assert printed.stdout == script.read_text()
+    assert printed.stderr == done.stderr
+
+
+def test_a_schedule_lies_beside_its_recipe(saved, tmp_path):
+    done = planner("export", str(saved), "--to", "torchtitan", "-o", str(tmp_path / "recipe.py"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "recipe.schedule.csv").read_text().startswith("0F0,")
+
+
+def test_recommend_writes_several_at_once(tmp_path):
+    done = planner(*ASK, "--runs-on", "accelerate", "--export", "accelerate=fsdp.yaml", "--export", "deepspeed=ds.json",
+                   "--json", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    best = json.loads(done.stdout)["best"]
+    assert {(x["layout"]["pp"], x["layout"]["ep"]) for x in best} == {(1, 1)}
+    assert "fsdp_version: 2" in (tmp_path / "fsdp.yaml").read_text()
+    assert json.loads((tmp_path / "ds.json").read_text())["train_batch_size"] == 64
+
+
+@pytest.mark.parametrize("framework", ["megatron", "nemo", "deepspeed", "torchtitan"])
+def test_what_is_searched_for_a_framework_keeps_its_schedule(framework, tmp_path):
+    file = tmp_path / "x.py"
+    done = planner(*ASK, "--pp", "4", "--runs-on", framework, "--export", f"{framework}={file}")
+    assert done.returncode == 0, done.stderr
+    assert "schedule" not in done.stderr
+    assert file.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--to", "deepspeeed"], "nearest: deepspeed"),
+        (["--to", "accelerate"], "pp 4: Accelerate has no pipeline; recommend with --runs-on accelerate"),
+        (["--to", "torchtitan"], "needs a CSV beside the recipe; give the recipe's file with -o FILE"),
+        (["--to", "megatron", "-o", "/nowhere/x.sh"], "no folder /nowhere"),
+        (["--to", "megatron", "--number", "99"], "not a number 99"),
+        (["--to", "torchtitan", "-o", "x.py", "--base", "import os"], "--base is 'import os'"),
+        (["--to", "megatron", "--cluster", "dgx"], "unknown cluster"),
+    ],
+)
+def test_faults_are_one_line_and_write_nothing(saved, tmp_path, arguments, said):
+    done = planner("export", str(saved), *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--export", "megatron"], "--export is 'megatron'; allowed: a framework and a file"),
+        (["--export", "megatron=/nowhere/x"], "no folder /nowhere"),
+        (["--export", "jax=x"], "unknown framework to export to 'jax'"),
+        (["--runs-on", "jax"], "unknown framework to export to 'jax'"),
+        (["--runs-on", "megatron", "--schedule", "zb-v"], "schedule is zb-v; the framework to run on allows: 1f1b"),
+    ],
+)
+def test_faults_of_recommend_come_before_the_search(arguments, said):
+    done = planner(*ASK, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr

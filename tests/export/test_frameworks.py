@@ -1,0 +1,369 @@
+"""Plans as frameworks' own files: their published names, their rules, hostile names, what is said of what is lost."""
+
+import ast
+import json
+import re
+import shlex
+import subprocess
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import LayoutError, OutputError, UnknownNameError
+from planner.export.megatron import pipeline_layout
+from planner.export.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Layouts, Precision, Recompute, Split
+from planner.legality import legal
+from planner.models import load_model
+from planner.plan_file import Plan
+from planner.question import Question, what_is_fixed
+
+NAMES = {
+    path.stem: tomllib.loads(path.read_text()) for path in (Path(__file__).parent / "framework_names").glob("*.toml")
+}
+"""Names that each framework publishes, by the table they stand in, with version and source."""
+
+
+def names(framework: str, table: str) -> set[str]:
+    return set(NAMES[framework][table]["names"])
+
+
+def plan(model: str = "llama3-8b", cluster: str = "dgx-h100", **layout: Any) -> Plan:
+    hardware, shape = load_cluster(cluster), load_model(model) if isinstance(model, str) else model
+    stack = load_framework(hardware.framework)
+    table = Layouts.of(**({"global_batch": 64} | layout))
+    assert legal(shape, hardware, table).all()
+    return Plan(question=Question(model=shape, cluster=hardware, framework=stack), layouts=table, record={})
+
+
+def export(to: str, a_plan: Plan, **how: Any) -> Export:
+    return export_plan(a_plan, get_target(to), **how)
+
+
+PLANS = {
+    "gpt": lambda: plan("gpt3-175b", dp=4, tp=8, pp=8, global_batch=64, sequence_parallel=True),
+    "interleaved": lambda: plan("llama3-8b", dp=2, tp=2, pp=4, virtual_stages=4, schedule="interleaved"),
+    "balanced": lambda: plan("llama3-70b", dp=2, tp=8, pp=7, layer_split=Split.BALANCED, recompute=Recompute.FULL),
+    "fsdp": lambda: plan("llama3-8b", dp=16, zero=3, recompute=Recompute.FULL),
+    "offload": lambda: plan("llama3-8b", dp=16, zero=2, offload_optimizer=True, recompute=Recompute.SELECTIVE),
+    "context": lambda: plan("llama3-8b", dp=4, cp=4, tp=2, zero=3, sequence_parallel=True),
+    "experts": lambda: plan("mixtral-8x7b", dp=16, tp=2, ep=8, pp=2, precision=Precision.FP8),
+    "latent": lambda: plan("deepseek-v3", dp=32, ep=32, pp=8, layer_split=Split.BALANCED),
+    "replicas": lambda: plan("qwen2-1.5b", dp=8, zero=0),
+    "zero-bubble": lambda: plan("llama3-8b", dp=2, tp=2, pp=4, schedule="zb-h1"),
+    "v": lambda: plan("llama3-8b", dp=2, tp=2, pp=4, virtual_stages=2, schedule="v-half"),
+}
+
+
+@pytest.fixture(params=PLANS)
+def any_plan(request) -> Plan:
+    return PLANS[request.param]()
+
+
+def arguments(text: str) -> list[str]:
+    """The words of the script's arrays."""
+    arrays = re.findall(r"^(\w+)=\(\n(.*?)^\)$", text, re.MULTILINE | re.DOTALL)
+    return [word for name, body in arrays if name != "OPTIMIZER_ARGS" for word in shlex.split(body)]
+
+
+def value(text: str, name: str) -> str | None:
+    words = arguments(text)
+    return words[words.index(name) + 1] if name in words else None
+
+
+def test_every_framework_has_its_names_with_version_and_source():
+    assert set(NAMES) == set(TARGETS)
+    for name, target in TARGETS.items():
+        assert NAMES[name]["version"] in target.version
+        assert NAMES[name]["source"].startswith("https://github.com/")
+
+
+def test_megatron_arguments_are_published_and_the_script_is_sound(any_plan, tmp_path):
+    text = export("megatron", any_plan).text
+    published = names("megatron", "arguments")
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("#")).split("torchrun")[0]
+    used = set(re.findall(r"(?<![\w-])--[a-z0-9-]+", body)) | {"--eval-iters", "--log-interval", "--log-throughput"}
+    assert used <= published, used - published
+    script = tmp_path / "launch.sh"
+    script.write_text(text)
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_megatron_script_starts_torchrun_with_its_arguments(tmp_path):
+    """Run with a stand-in for torchrun: the words that it is given are those of the arrays, data paths the user's."""
+    script, fake = tmp_path / "launch.sh", tmp_path / "torchrun"
+    text = export("megatron", PLANS["latent"]()).text
+    script.write_text(text)
+    fake.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+    fake.chmod(0o755)
+    paths = {"DATA_PATH": "/my data/$(touch x)", "TOKENIZER_TYPE": "HuggingFaceTokenizer", "TOKENIZER_MODEL": "/tok"}
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | paths
+    done = subprocess.run(["bash", str(script), "--extra"], capture_output=True, text=True, env=environment, check=True)
+    words = done.stdout.splitlines()
+    assert words[words.index("--data-path") + 1] == paths["DATA_PATH"]
+    assert words[-1] == "--extra"
+    assert [w for w in arguments(text) if w.startswith("--num")] == [w for w in words if w.startswith("--num")]
+    assert words[words.index("--moe-layer-freq") + 1] == "([0]*3+[1]*58)"
+    mock = subprocess.run(
+        ["bash", str(script)], capture_output=True, text=True, env={"PATH": environment["PATH"]}, check=True
+    )
+    assert "--mock-data" in mock.stdout.splitlines()
+    assert not (tmp_path / "x").exists()
+
+
+def test_megatron_says_the_layout():
+    text = export("megatron", PLANS["interleaved"]()).text
+    assert value(text, "--tensor-model-parallel-size") == "2"
+    assert value(text, "--num-layers-per-virtual-pipeline-stage") == "2"
+    assert value(text, "--global-batch-size") == "64"
+    assert "--use-distributed-optimizer" in arguments(text)
+    assert "CUDA_DEVICE_MAX_CONNECTIONS=1" in text
+    sharded = export("megatron", PLANS["fsdp"]()).text
+    assert value(sharded, "--data-parallel-sharding-strategy") == "optim_grads_params"
+    assert "unset CUDA_DEVICE_MAX_CONNECTIONS" in sharded
+    assert value(sharded, "--recompute-method") == "uniform"
+    experts = export("megatron", PLANS["experts"]())
+    assert value(experts.text, "--fp8-format") == "hybrid"
+    assert "--sequence-parallel" in arguments(experts.text)
+    assert any("sequence_parallel off" in note for note in experts.notes)
+
+
+def stages_of(layout: str) -> list[str]:
+    """Megatron-LM's own reading of a pipeline layout: unroll (..)*n, then x*n."""
+    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        layout = re.sub(pattern, lambda m: m.group(1) * int(m.group(2)), layout)
+    return layout.split("|")
+
+
+@given(st.lists(st.integers(0, 30), min_size=2, max_size=70))
+def test_pipeline_layout_reads_back_as_the_stages(stages):
+    parts = stages_of(pipeline_layout(stages))
+    assert [part.count("t") for part in parts] == stages
+    assert (parts[0][0], parts[-1][-1]) == ("E", "L")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ffn": 14330}, "feed-forward size 14330 divisible by tp 4"),
+        ({"hidden": 4090, "head_dim": 128}, "hidden size 4090 divisible by tp 4"),
+    ],
+)
+def test_megatron_rules_beyond_ours(changes, said):
+    model = replace(load_model("llama3-8b"), **changes)
+    with pytest.raises(LayoutError, match=said):
+        export("megatron", plan(model, dp=2, tp=4))
+
+
+def test_deepspeed_keys_are_published(any_plan):
+    if any_plan.row["cp"] > 1:
+        with pytest.raises(LayoutError, match="cp 4: DeepSpeed has no ring"):
+            export("deepspeed", any_plan)
+        return
+    config = json.loads(export("deepspeed", any_plan).text)
+    said = config.pop("comment")
+    assert said[0].endswith("written by planner export.")
+    assert set(config) <= names("deepspeed", "top")
+    for key in ("zero_optimization", "tensor_parallel", "pipeline", "bf16", "fp16"):
+        assert set(config.get(key, {})) <= names("deepspeed", key)
+    assert set(config["zero_optimization"].get("offload_optimizer", {})) <= names("deepspeed", "offload_optimizer")
+    world = any_plan.row["dp"]
+    per_gpu = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"]
+    assert config["train_batch_size"] == per_gpu * world
+
+
+def test_torchtitan_fields_are_published(any_plan, tmp_path):
+    path = tmp_path / "recipe.py"
+    done = export("torchtitan", any_plan, path=path, base="my.recipes:base")
+    tree = ast.parse(done.text)
+    (call,) = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "ParallelismConfig"
+    ]
+    used = {keyword.arg for keyword in call.keywords}
+    assert used <= names("torchtitan", "ParallelismConfig")
+    assert set(re.findall(r"config\.training\.(\w+)", done.text)) <= names("torchtitan", "TrainingConfig")
+    fields = {k.arg: ast.unparse(k.value) for k in call.keywords}
+    degrees = ("data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "context_parallel",
+               "pipeline_parallel")  # fmt: skip
+    product = 1
+    for name in degrees:
+        product *= int(fields[f"{name}_degree"])
+    assert product == any_plan.gpus
+    if "pipeline_parallel_schedule" in fields:
+        assert ast.literal_eval(fields["pipeline_parallel_schedule"]) in names("torchtitan", "schedules")
+        parts = ast.literal_eval(fields["module_fqns_per_model_part"])
+        modules = [name for part in parts for name in part]
+        layers = [f"layers.{i}" for i in range(any_plan.question.model.num_layers)]
+        assert modules == ["tok_embeddings", *layers, "norm", "lm_head"]
+    for file, text in done.companions.items():
+        assert file == tmp_path / "recipe.schedule.csv"
+        assert len(text.splitlines()) == any_plan.row["pp"]
+        assert f'with_name("{file.name}")' in done.text
+
+
+def test_torchtitan_writes_schedules_that_pytorch_has_no_name_for(tmp_path):
+    done = export("torchtitan", PLANS["v"](), path=tmp_path / "a b.py")
+    assert [p.name for p in done.companions] == ["a_b.schedule.csv"]
+    assert 'pipeline_parallel_schedule="ZBVZeroBubble"' in done.text
+    assert export("torchtitan", PLANS["interleaved"]()).companions == {}
+    with pytest.raises(OutputError, match="schedule zb-h1 needs a CSV beside the recipe"):
+        export("torchtitan", PLANS["zero-bubble"]())
+
+
+def test_torchtitan_toml_keys_are_published(tmp_path):
+    for name in ("interleaved", "balanced", "fsdp", "offload", "context", "latent", "zero-bubble"):
+        config = tomllib.loads(export("torchtitan-toml", PLANS[name](), path=tmp_path / "job.toml").text)
+        for table, content in config.items():
+            assert set(content) <= names("torchtitan-toml", table)
+
+
+@pytest.mark.parametrize(
+    "base", ["", "my.recipes", "my.recipes:", "a:b:c", "a;import os:b", "a:b\nimport os", "..:b", "a.b:c()"]
+)
+def test_torchtitan_takes_no_other_python_as_base(base):
+    with pytest.raises(LayoutError, match="--base is"):
+        export("torchtitan", PLANS["gpt"](), base=base)
+
+
+def test_torchtitan_needs_a_base_for_other_models():
+    with pytest.raises(LayoutError, match="torchtitan registers no model of the sizes of gpt3-175b"):
+        export("torchtitan", PLANS["gpt"]())
+
+
+def test_bridge_fields_are_published(any_plan):
+    text = export("nemo", any_plan).text
+    ast.parse(text)
+    used = re.findall(r"^    cfg\.(\w+)(?:\.(\w+))? = (.*)$", text, re.MULTILINE)
+    for part, key, what in used:
+        assert part in names("megatron-bridge", "top")
+        assert not key or key in names("megatron-bridge", part), (part, key)
+        if part == "mixed_precision":
+            assert json.loads(what) in names("megatron-bridge", "mixed_precision")
+    assert len(used) > 15
+
+
+def test_accelerate_keys_are_published(any_plan):
+    row = any_plan.row
+    if row["pp"] > 1 or row["ep"] > 1:
+        with pytest.raises(LayoutError, match="Accelerate has no"):
+            export("accelerate", any_plan)
+        return
+    text = export("accelerate", any_plan).text
+    top = set(re.findall(r"^(\w+):", text, re.MULTILINE))
+    assert top <= names("accelerate", "top")
+    inner = set(re.findall(r"^  (\w+):", text, re.MULTILINE))
+    assert inner <= names("accelerate", "fsdp_config") | names("accelerate", "parallelism_config")
+    assert f"num_processes: {any_plan.gpus}" in text
+    reshard = re.findall(r"fsdp_reshard_after_forward: (\w+)", text)
+    assert reshard == ([] if row["zero"] == 0 else ["true" if row["zero"] == 3 else "false"])
+
+
+HOSTILE = [
+    'x"; rm -rf ~ #',
+    "$(touch /tmp/x)",
+    "`id`",
+    "a\nb\r\ntorchrun evil",
+    "'''\"\"\"",
+    "\u2028import os",
+    "%s{}\\",
+    "é漢",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("to", TARGETS)
+def test_names_of_models_stay_in_comments(to, name, tmp_path):
+    """A model's name reaches comments and Python's function names only, and can't leave its line."""
+    harmless = export(to, plan("llama3-8b", dp=16, zero=3), path=tmp_path / "f")
+    model = replace(load_model("llama3-8b"), name=name)
+    done = export(to, plan(model, dp=16, zero=3), path=tmp_path / "f")
+
+    def program(text: str) -> list[str]:
+        lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", "def ", '"'))]
+        return [line for line in lines if "recipes" not in line]
+
+    assert program(done.text) == program(harmless.text)
+    if TARGETS[to].suffix == ".py":
+        ast.parse(done.text)
+    if to == "deepspeed":
+        assert json.loads(done.text).keys() == json.loads(harmless.text).keys()
+
+
+def test_what_is_lost_is_said_with_what_it_costs():
+    done = export("megatron", PLANS["v"]())
+    assert done.layouts.row(0)["schedule"] in ("1f1b", "interleaved")
+    assert any(note.startswith("schedule v-half: no setting for it") for note in done.notes)
+    for line in ("# NOT EXPRESSED: schedule v-half", "# The plan's own layout: ", "--runs-on megatron"):
+        assert line in done.text
+    kept = export("megatron", PLANS["interleaved"]())
+    assert kept.notes == ()
+    assert "NOT EXPRESSED" not in kept.text
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_asynchronous_schedules_are_refused(to):
+    other = plan("llama3-8b", dp=4, pp=4, schedule="2bw")
+    with pytest.raises(LayoutError, match=r"schedule 2bw: .* keeps one version of the weights|pp 4"):
+        export(to, other, path=Path("x"))
+
+
+def test_what_does_not_fit_is_warned_of():
+    done = export("megatron", plan("gpt3-175b", dp=8, tp=1, pp=1))
+    assert "does not fit in memory" in done.warning
+    assert "# WARNING: this does not fit in memory." in done.text
+
+
+def test_unknown_frameworks_come_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="deepspeed"):
+        get_target("deep-speed")
+    assert {get_target(alias).name for alias in ALIASES} <= set(TARGETS)
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_a_search_that_runs_on_a_framework_finds_what_it_can_run(to):
+    """What `recommend --runs-on` allows changes nothing when it is exported but for numerics and what Python says."""
+    fixed = get_target(to).only(what_is_fixed())
+    assert fixed.schedule is not None
+    with pytest.raises(LayoutError, match="schedule is 2bw; the framework to run on allows"):
+        get_target(to).only(what_is_fixed(schedule="2bw"))
+
+
+SIZES = st.sampled_from([1, 2, 4, 8])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dp=SIZES, tp=SIZES, pp=SIZES, cp=st.sampled_from([1, 2]), ep=SIZES, micro_batch=st.sampled_from([1, 2]),
+    zero=st.integers(0, 3), recompute=st.sampled_from(list(Recompute)), sequence_parallel=st.booleans(),
+    schedule=st.sampled_from(["1f1b", "interleaved", "zb-v", "seq1f1b", "breadth-first", "chimera", "gpipe"]),
+    to=st.sampled_from(sorted(TARGETS)), model=st.sampled_from(["llama3-8b", "mixtral-8x7b", "gpt2-medium"]),
+)  # fmt: skip
+def test_every_legal_layout_is_written_legally_or_refused(to, model, schedule, **choices):
+    chunks = {"interleaved": 2, "zb-v": 2, "breadth-first": 2}.get(schedule, 1)
+    layout = choices | {"virtual_stages": chunks, "sequence_slices": 2 if schedule == "seq1f1b" else 1}
+    hardware, shape = load_cluster("dgx-h100"), load_model(model)
+    table = Layouts.of(global_batch=64, schedule=schedule, **layout)
+    if not legal(shape, hardware, table)[0]:
+        return
+    refusals = {
+        "accelerate": choices["pp"] > 1 or choices["ep"] > 1,
+        "deepspeed": choices["cp"] > 1,
+        "torchtitan-toml": model != "llama3-8b",
+    }
+    how: dict[str, Any] = {"path": Path("x"), "base": "a:b" if to == "torchtitan" else None}
+    asked = plan(model, schedule=schedule, **layout)
+    if refusals.get(to, False):
+        with pytest.raises(LayoutError, match=r"Accelerate has no|DeepSpeed has no ring|torchtitan registers no model"):
+            export(to, asked, **how)
+        return
+    done = export(to, asked, **how)
+    assert legal(shape, hardware, done.layouts)[0]
+    changed = [key for key, was in table.row(0).items() if done.layouts.row(0)[key] != was]
+    for key in changed:
+        assert any(f"{key} " in note or note.startswith("schedule") for note in done.notes), (key, done.notes)
