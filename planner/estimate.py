@@ -7,6 +7,7 @@ rank adds to it, `bubble_s` the filling and draining of the pipeline; the parts 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from planner.models.flops import step_flops
 from planner.schedules import Loads
 from planner.step_costs import StepCosts, by_schedule, data_comm, end_shares, key_ranks, pipeline, step_costs
 
-__all__ = ["Estimate", "StepTime", "estimate"]
+__all__ = ["Estimate", "StepTime", "Totals", "estimate", "totals"]
 
 Array = NDArray[np.float64]
 
@@ -161,6 +162,27 @@ def _step_time(framework: Framework, layouts: Layouts, num_layers: Any, costs: S
         bubble_s=span - m * slowest,
         data_comm_s=data.reduce_s - data.reduce_hidden_s + data.gather_s - data.gather_hidden_s + t.tied_s,
         optimizer_s=costs.update_s,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """What a search compares: step and peak memory, arrays of the layouts' shape, and what of the step is bubble."""
+
+    step_time_s: Array
+    bubble_s: Array
+    memory_bytes: Array
+
+
+def totals(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Totals:
+    """Step time and peak memory of a grid of layouts: the sums that `estimate` gives of a table, bit for bit."""
+    costs = step_costs(model, cluster, framework, layouts)
+    time = _step_time(framework, layouts, model.num_layers, costs)
+    memory = [rank.total_bytes for rank in _rank_memories(framework, model, layouts, costs)]
+    return Totals(
+        step_time_s=np.broadcast_to(time.total_s, layouts.shape),
+        bubble_s=time.bubble_s,
+        memory_bytes=np.broadcast_to(reduce(np.maximum, memory), layouts.shape),
     )
 
 

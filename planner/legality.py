@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,18 +19,16 @@ __all__ = ["check_legal", "first_broken", "legal", "rules"]
 
 def _schedule_rules(layouts: Layouts) -> list[Rule]:
     out = []
+    micro_batches = np.maximum(layouts.micro_batches, 1)
     for i, name in enumerate(layouts.schedule_names):
         rows = np.flatnonzero(layouts.schedule == i)
         if not len(rows):
             continue
         pipe = Pipeline(
-            p=layouts.pp[rows],
-            m=np.maximum(layouts.micro_batches[rows], 1),
-            v=layouts.virtual_stages[rows],
-            k=layouts.sequence_slices[rows],
+            p=layouts.pp[rows], m=micro_batches[rows], v=layouts.virtual_stages[rows], k=layouts.sequence_slices[rows]
         )
         for rule in get_schedule(name).rules(pipe):
-            broken = np.zeros(len(layouts), dtype=bool)
+            broken = np.zeros(layouts.shape[-1], dtype=bool)
             broken[rows] = rule.broken
             out.append(Rule(text=rule.text, broken=broken))
     return out
@@ -40,7 +41,7 @@ def _trait(layouts: Layouts, name: str) -> NDArray[np.bool_]:
 
 
 def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
-    """Every rule with where it is broken, boolean of shape (n,)."""
+    """Every rule with where it is broken, boolean of shape (n,), or of a grid as far as it depends on its choices."""
     x = layouts
     heads, kv = np.asarray(model.num_heads), np.asarray(model.num_kv_heads)
     layers, sequence = np.asarray(model.num_layers), np.asarray(model.seq_len)
@@ -49,8 +50,8 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     split = x.dp * x.micro_batch
     table = [
         ("degrees, micro-batch, global batch, virtual stages and sequence slices are at least 1",
-         np.min([x.dp, x.tp, x.pp, x.cp, x.ep, x.micro_batch, x.global_batch, x.virtual_stages,
-                 x.sequence_slices], axis=0) < 1),
+         reduce(np.minimum, [x.dp, x.tp, x.pp, x.cp, x.ep, x.micro_batch, x.global_batch, x.virtual_stages,
+                             x.sequence_slices]) < 1),
         ("global_batch must be divisible by dp * micro_batch", x.global_batch % np.maximum(split, 1) != 0),
         ("tp must divide the attention heads", heads % np.maximum(x.tp, 1) != 0),
         ("tp must divide the key-value heads or be a multiple of them",
@@ -85,11 +86,13 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
 
 
 def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> NDArray[np.bool_]:
-    """Where a layout breaks no rule."""
-    broken = np.zeros(len(layouts), dtype=bool)
+    """Where a layout breaks no rule: boolean of shape (n,), or of the grid's."""
+    broken: dict[tuple[int, ...], Any] = {}
+    # In a grid most rules depend on few axes: those of a shape first, then all together.
     for rule in rules(model, cluster, layouts):
-        broken |= rule.broken
-    return ~broken
+        shape = rule.broken.shape
+        broken[shape] = broken[shape] | rule.broken if shape in broken else rule.broken
+    return ~np.broadcast_to(reduce(np.logical_or, broken.values()), layouts.shape)
 
 
 def first_broken(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[str]:

@@ -91,6 +91,12 @@ def layer_at_a_time(layouts: Layouts) -> NDArray[np.bool_]:
     return np.asarray(trait[layouts.schedule])
 
 
+def exact_uneven(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where the closed form of the schedule follows uneven ranks closely."""
+    trait = np.array([get_schedule(name).exact_uneven for name in layouts.schedule_names])
+    return np.asarray(trait[layouts.schedule])
+
+
 def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traffic) -> LayerTime:
     """A layer's passes with exposed communication, and the host's launches where they take longer.
 

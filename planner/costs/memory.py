@@ -160,12 +160,15 @@ def weight_grad_share(device: Device, model: Transformer, layouts: Layouts) -> A
     """What a split backward keeps from input to weight gradient, over what a forward saved, shape (n,).
 
     Inputs and output gradients of all linear products: for GPT 32 s b h bytes a layer (Qi et al. 2023,
-    arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards.
+    arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards; the products up
+    from the latents have none.
     """
     products = [(1.0, c, d, n) for c, d, n in attention_products(model, layouts)] + mlp_products(model, layouts)
     per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in products)
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
-    per_token = per_token - sum(rows * n for rows, _, _, n in products) * model.hidden * (1.0 - 1.0 / shared)
+    from_latent = is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
+    of_hidden = sum(rows * n for rows, _, _, n in products) - from_latent
+    per_token = per_token - of_hidden * model.hidden * (1.0 - 1.0 / shared)
     kept = local_tokens(model, layouts) * per_token * device.element_bytes
     return np.asarray(kept / saved_bytes(device, model, layouts)[0])
 

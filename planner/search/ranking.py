@@ -9,18 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import UnknownNameError
-from planner.estimate import Estimate, estimate
+from planner.estimate import Estimate, estimate, totals
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
+from planner.search.grids import CHUNK
+from planner.search.kept import NEAR, Kept
 from planner.search.other_schedules import join, try_others
 from planner.search.refine import refine
-from planner.search.space import Fixed, enumerate_layouts
+from planner.search.space import Fixed, space
 
 __all__ = ["OBJECTIVES", "Recommendation", "largest_part", "pareto_front", "recommend"]
 
 Indices = NDArray[np.int64]
-CHUNK = 4096  # layouts estimated at once: small enough for a core's cache
+TABLE = 4096  # layouts of a table estimated at once: small enough for a core's cache
 WORTH_IT = 0.02  # a gain below this is not worth more memory
 OBJECTIVES = ("time", "throughput", "cost", "memory")
 
@@ -29,11 +31,12 @@ OBJECTIVES = ("time", "throughput", "cost", "memory")
 class Recommendation:
     """What a search found. Indices point into `estimate`'s table, best first.
 
-    legal: layouts estimated; fitting: those within memory; best: the first k by the objective.
+    estimate: of the layouts that mattered: the best and what may overtake them, the front, the nearest misses.
+    legal: layouts searched; fitting: those within memory; best: the first k by the objective.
     front: fastest layout for each amount of memory, ascending in time.
     nearest_miss: the layout over memory that exceeds it least, None where all fit.
     faster_over_memory: of those over memory and at least 2 % faster the one that needs least, or None.
-    ties: how many more fitting layouts are within 1 % of the best's time.
+    ties: how many more fitting layouts are within 1 % of the best by the objective (up to 65,536).
     simulated: those whose step time is of the exact timeline, not of the closed form.
     """
 
@@ -48,10 +51,49 @@ class Recommendation:
     simulated: Indices
 
 
+def search(
+    model: Transformer,
+    cluster: Cluster,
+    framework: Framework,
+    *,
+    top: int = 1,
+    objective: str = "time",
+    chunk: int = CHUNK,
+    **asked: Any,
+) -> Kept:
+    """All legal layouts by the closed form, grid by grid; takes and raises what `space` does besides.
+
+    chunk: layouts estimated at once; nothing depends on it but memory and speed.
+    """
+    kept = Kept(cluster.accelerator.memory_bytes, top, by_memory=objective == "memory")
+    for grid in space(model, cluster, chunk=chunk, **asked):
+        kept.add(grid, totals(model, cluster, framework, grid.layouts))
+    kept.sift()
+    return kept
+
+
+def _finalists(model: Transformer, cluster: Cluster, framework: Framework, kept: Kept) -> Estimate:
+    """The estimate of all that was kept, with its parts."""
+    pools = [pool.layouts for pool in (kept.fits, kept.over) if pool is not None and len(pool.serial)]
+    return estimate(model, cluster, framework, Layouts.concatenate(pools))
+
+
+def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Indices, simulated: Indices) -> int:
+    """How many more fitting layouts are as good as the best, the simulated ones by their simulated step."""
+    values = result.memory_bytes if kept.by_memory else result.step_time_s
+    best = float(values[order[0]])
+    before = simulated[simulated < len(closed.step_time_s)]
+    ran = np.stack([closed.step_time_s[before], closed.memory_bytes[before]])
+    near = kept.ties(best)
+    same = (near[:, :, None] == ran[:, None, :]).all(axis=0).any(axis=1)
+    now = np.intersect1d(simulated, order)
+    return int(np.sum(~same) + np.sum(values[now] <= (1.0 + NEAR) * best)) - 1
+
+
 def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:
     """`estimate` in chunks that stay in cache; the result does not depend on the chunk."""
     n = len(layouts)
-    parts = [estimate(model, cluster, framework, layouts.take(slice(i, i + CHUNK))) for i in range(0, n, CHUNK)]
+    parts = [estimate(model, cluster, framework, layouts.take(slice(i, i + TABLE))) for i in range(0, n, TABLE)]
     return parts[0] if len(parts) == 1 else join(layouts, parts)
 
 
@@ -119,26 +161,20 @@ def recommend(
     """
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
-    layouts = enumerate_layouts(
-        model,
-        cluster,
-        gpus=gpus,
-        global_batch=global_batch,
-        precision=precision,
-        attention=attention,
-        fixed=fixed or Fixed(),
-    )
-    result = estimate_all(model, cluster, framework, layouts)
-    order = _ranked(result, objective)
-    simulated = np.zeros(0, dtype=np.int64)
+    asked = {"gpus": gpus, "global_batch": global_batch, "precision": precision, "attention": attention}
+    kept = search(model, cluster, framework, top=top, objective=objective, fixed=fixed or Fixed(), **asked)
+    closed = _finalists(model, cluster, framework, kept)
+    order, simulated, result = _ranked(closed, objective), np.zeros(0, dtype=np.int64), closed
     if objective != "memory":
         result, simulated = refine(model, cluster, framework, result, order, top)
         order = order[np.argsort(result.step_time_s[order], kind="stable")]
         order = order[result.fits[order]]
+    legal, fitting = kept.legal, kept.fitting - int(closed.fits.sum()) + int(result.fits.sum())
     if objective != "memory" and (fixed is None or fixed.schedule is None):
         more = try_others(model, cluster, framework, result, order, fixed is not None and fixed.allow_async)
         if more is not None:
             result, order, simulated = _with_one_more(result, more, order, simulated)
+            legal, fitting = legal + 1, fitting + 1
     step, memory, fits = result.step_time_s, result.memory_bytes, result.fits
     over = np.flatnonzero(~fits)
     miss = int(over[np.argmin(memory[over])]) if len(over) else None
@@ -146,15 +182,14 @@ def recommend(
     if len(over) and len(order):
         better = over[step[over] < (1.0 - WORTH_IT) * step[order[0]]]
         faster = int(better[np.argmin(memory[better])]) if len(better) else None
-    ties = int(np.sum(step[order] <= 1.01 * step[order[0]])) - 1 if len(order) else 0
     return Recommendation(
         estimate=result,
-        legal=len(result.layouts),
-        fitting=int(fits.sum()),
+        legal=legal,
+        fitting=fitting,
         best=order[:top],
         front=order[pareto_front(step[order], memory[order])] if len(order) else order,
         nearest_miss=miss,
         faster_over_memory=faster,
-        ties=ties,
+        ties=_ties(kept, closed, result, order, simulated) if len(order) else 0,
         simulated=simulated,
     )

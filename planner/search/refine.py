@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from planner.estimate import Estimate
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer
-from planner.schedules import get_schedule
+from planner.search.kept import ALTERED
 from planner.simulation.step import simulate
+from planner.step_costs import exact_uneven
 
 __all__ = ["refine"]
 
 MOST_LAYOUTS = 32
-MOST_SHOWN = 128
 MOST_OPERATIONS = 250_000  # in all: about half a second of Python
 
 
@@ -28,7 +28,7 @@ def refine(
 
     order: fitting layouts, best first. Pipelines among the first `top` are run, until all of these are; then those
     that might belong there: by their step without any bubble, where the closed form does not follow uneven ranks.
-    Best first; at most `MOST_SHOWN` of the first kind, `MOST_LAYOUTS` with the second, `MOST_OPERATIONS` in all.
+    Best first; at most `ALTERED` of the first kind, `MOST_LAYOUTS` with the second, `MOST_OPERATIONS` in all.
     """
     layouts, step, bubble, fits = (
         result.layouts,
@@ -36,13 +36,12 @@ def refine(
         result.time.bubble_s.copy(),
         result.fits.copy(),
     )
-    inexact = np.array([not get_schedule(name).exact_uneven for name in layouts.schedule_names])[layouts.schedule]
-    least = np.where(inexact, step - bubble, step)
+    least = np.where(exact_uneven(layouts), step, step - bubble)
     size = layouts.pp * layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
     waiting = [int(i) for i in order if layouts.pp[i] > 1]
     ran: list[int] = []
     left = MOST_OPERATIONS
-    while len(ran) < MOST_SHOWN:
+    while len(ran) < ALTERED:
         ranked = order[np.argsort(np.where(fits[order], step[order], np.inf), kind="stable")][:top]
         shown = set(ranked.tolist())
         worst = float(step[ranked[-1]]) if len(ranked) else 0.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,17 @@ from numpy.typing import NDArray
 from planner.errors import InputError, LayoutError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
-from planner.legality import legal
 from planner.models import Transformer
-from planner.schedules import SCHEDULES, get_schedule
+from planner.schedules import SCHEDULES, Schedule, get_schedule
+from planner.search.grids import CHUNK, Axes, Family, Grid, Numerics, grids
 
 __all__ = ["Fixed", "default_attention", "default_precision", "enumerate_layouts"]
 
+ORDER = (
+    "tp", "pp", "cp", "ep", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "recompute", "zero",
+    "sequence_parallel", "layer_split", "offload_optimizer",
+)  # fmt: skip
+"""Columns by which layouts that are equally good are told apart, first the one that counts most."""
 LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
 LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
 
@@ -112,42 +119,51 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
     return out
 
 
-def _choices(
-    model: Transformer,
-    attention: Attention,
-    global_batch: int,
-    degree: tuple[int, int, int, int, int],
-    fixed: Fixed,
-    names: tuple[str, ...],
-) -> list[NDArray[np.int64]]:
-    """Rows of the remaining choices of one set of degrees, in the order that `_from_grid` unpacks."""
-    dp, tp, pp, cp, _ = degree
-    micro = _allowed(divisors(global_batch // dp), fixed.micro_batch)
+def _axes(attention: Attention, pp: int, v: int, schedule: Schedule, sequence: list[int], fixed: Fixed) -> Axes:
+    """What combines with every row of a schedule and so many stages and virtual stages."""
     modes = [Recompute.NONE, Recompute.FULL]
     if attention < Attention.FLASH1:
         modes.insert(1, Recompute.SELECTIVE)
     if fixed.recompute is not None:
-        modes = list(fixed.recompute)
-    sequence = [False, True] if tp > 1 else [False]
-    if fixed.sequence_parallel is not None:
-        sequence = [s for s in sequence if s in fixed.sequence_parallel or tp == 1]
-    offload = [False, True] if fixed.offload else [False]
-    rows: list[NDArray[np.int64]] = []
-    for i, v, k in _runs(model, pp, names, fixed):
-        schedule = get_schedule(names[i])
-        sharded = pp == 1 or schedule.layer_at_a_time
-        sharding = _allowed([0] if dp * cp == 1 else ([0, 1, 2, 3] if sharded else [0, 1]), fixed.zero)
-        splits = [Split.EVEN] if pp == 1 or v > 1 else [Split.EVEN, Split.BALANCED]
-        if fixed.layer_split is not None:
-            splits = [s for s in splits if s in fixed.layer_split or pp == 1]
-        kept = [mode for mode in modes if not (schedule.splits_backward and mode == Recompute.FULL)]
-        columns = ([i], [v], [k], micro, kept, sharding, sequence, splits, offload)
-        grid = np.meshgrid(*(np.array(c, dtype=np.int64) for c in columns), indexing="ij")
-        rows.append(np.stack(grid, axis=-1).reshape(-1, len(columns)))
-    return rows
+        modes = sorted(set(fixed.recompute))
+    sharding = _allowed([0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1], fixed.zero)
+    splits = [Split.EVEN] if pp == 1 or v > 1 else [Split.EVEN, Split.BALANCED]
+    if fixed.layer_split is not None:
+        splits = [s for s in splits if s in fixed.layer_split or pp == 1]
+    kept = [mode for mode in modes if not (schedule.splits_backward and mode == Recompute.FULL)]
+    axes = (kept, sharding, sequence, splits, [0, 1] if fixed.offload else [0])
+    return tuple(tuple(int(choice) for choice in choices) for choices in axes)
 
 
-def enumerate_layouts(
+def families(
+    model: Transformer, gpus: int, global_batch: int, attention: Attention, fixed: Fixed, names: tuple[str, ...]
+) -> Iterator[Family]:
+    """Every set of degrees with what each schedule may have; the same cut of a layer in a row."""
+
+    @cache
+    def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, NDArray[np.int64]]:
+        out: dict[Axes, list[tuple[int, int, int]]] = {}
+        for i, v, k in _runs(model, pp, names, fixed):
+            axes = _axes(attention, pp, v, get_schedule(names[i]), list(sequence), fixed)
+            if all(axes):
+                out.setdefault(axes, []).append((i, v, k))
+        return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}
+
+    @cache
+    def micro(dp: int) -> NDArray[np.int64]:
+        return np.array(_allowed(divisors(global_batch // dp), fixed.micro_batch), dtype=np.int64)
+
+    for degree in sorted(degrees(model, gpus, global_batch, fixed), key=lambda d: (d[1], d[3], d[4], d[2])):
+        dp, tp, pp, _, _ = degree
+        sequence: tuple[int, ...] = (0, 1)
+        if fixed.sequence_parallel is not None:
+            sequence = tuple(int(s) for s in (False, True) if s in fixed.sequence_parallel) if tp > 1 else (0,)
+        for axes, rows in runs(pp, sequence).items():
+            if len(micro(dp)):
+                yield Family(degree=degree, axes=axes, runs=rows, micro=micro(dp))
+
+
+def space(
     model: Transformer,
     cluster: Cluster,
     *,
@@ -156,8 +172,9 @@ def enumerate_layouts(
     precision: Precision,
     attention: Attention,
     fixed: Fixed,
-) -> Layouts:
-    """Every legal layout, within what is fixed. Without a pipeline the schedule is called 1f1b.
+    chunk: int = CHUNK,
+) -> Iterator[Grid]:
+    """Every legal layout, within what is fixed, in grids of about `chunk` layouts. Without a pipeline: 1f1b.
 
     Raises:
         InputError: numbers out of range.
@@ -168,18 +185,14 @@ def enumerate_layouts(
             raise InputError(f"{name} is {value}; allowed: a whole number from 1 to 10000000")
     if cluster.max_gpus is not None and gpus > cluster.max_gpus:
         raise InputError(f"gpus is {gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
-    schedules = tuple(fixed.schedule or default_schedules(fixed.allow_async))
-    tables = []
-    for degree in degrees(model, gpus, global_batch, fixed):
-        rows = _choices(model, attention, global_batch, degree, fixed, schedules)
-        if rows:
-            grid = np.concatenate(rows)
-            tables.append(np.hstack([np.tile(np.array(degree), (len(grid), 1)), grid]))
-    if tables:
-        layouts = _from_grid(np.vstack(tables), schedules, global_batch, precision, attention)
-        layouts = layouts.take(legal(model, cluster, layouts))
-        if len(layouts):
-            return layouts
+    names = tuple(fixed.schedule or default_schedules(fixed.allow_async))
+    shared = Numerics(schedule_names=names, global_batch=global_batch, precision=precision, attention=attention)
+    found = False
+    for grid in grids(model, cluster, families(model, gpus, global_batch, attention, fixed, names), shared, chunk):
+        found = True
+        yield grid
+    if found:
+        return
     near = _nearby(model, cluster, gpus, global_batch, fixed)
     hint = f"a legal number near by is {near}" if near else "give a batch with more divisors, or fix less"
     raise LayoutError(
@@ -188,20 +201,15 @@ def enumerate_layouts(
     )
 
 
-def _from_grid(
-    grid: Any, schedules: tuple[str, ...], global_batch: int, precision: Precision, attention: Attention
-) -> Layouts:
-    """A table of layouts from rows of degrees, schedule code and choices."""
-    dp, tp, pp, cp, ep, code, chunks, slices, micro, mode, zero, sequence, split, offload = grid.T
-    n = len(grid)
-    return Layouts(
-        schedule_names=schedules, schedule=code, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep,
-        virtual_stages=chunks, sequence_slices=slices, micro_batch=micro,
-        global_batch=np.full(n, global_batch), zero=zero,
-        recompute=mode, attention=np.full(n, int(attention)), precision=np.full(n, int(precision)),
-        layer_split=split, sequence_parallel=sequence.astype(bool), fused_norm=np.ones(n, dtype=bool),
-        offload_optimizer=offload.astype(bool),
-    )  # fmt: skip
+def enumerate_layouts(model: Transformer, cluster: Cluster, **asked: Any) -> Layouts:
+    """All of `space` as one table, in the order of `canonical`; takes and raises the same."""
+    layouts = Layouts.concatenate([grid.table() for grid in space(model, cluster, **asked)])
+    return layouts.take(canonical(layouts))
+
+
+def canonical(layouts: Layouts) -> NDArray[np.int64]:
+    """Indices that sort a table by its columns: an order that does not depend on how the space was cut."""
+    return np.lexsort([getattr(layouts, name) for name in reversed(ORDER)])
 
 
 def _nearby(model: Transformer, cluster: Cluster, gpus: int, global_batch: int, fixed: Fixed) -> int | None:

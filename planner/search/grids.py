@@ -1,0 +1,168 @@
+"""The space as grids: rows that no choice is left in but those that all of them share, which are a grid's axes.
+
+A row is degrees, schedule, virtual stages, slices and micro-batch. What combines with every one of them (recomputation,
+sharding, sequence parallelism, split of the layers, offload) is an axis, so that costs that don't depend on it are
+computed once. Rows of the same choices come in chunks of bounded size, whatever the size of the space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.hardware import Cluster
+from planner.layouts import Attention, Layouts, Precision
+from planner.legality import legal
+from planner.models import Transformer
+
+__all__ = ["CHUNK", "Axes", "Family", "Grid", "grids"]
+
+Ints = NDArray[np.int64]
+CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
+
+Axes = tuple[tuple[int, ...], ...]
+"""Choices that combine with every row: recompute, zero, sequence_parallel, layer_split, offload_optimizer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Rows of the same degrees and axes: runs (schedule's number, virtual stages, slices) times micro-batches."""
+
+    degree: tuple[int, int, int, int, int]
+    axes: Axes
+    runs: Ints
+    micro: Ints
+
+    def __len__(self) -> int:
+        return len(self.runs) * len(self.micro)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A grid of layouts, rows sorted by schedule, and which of them are legal; both of its shape.
+
+    serial: of each row, a number of its own that depends on the space alone, shape (rows,).
+    """
+
+    layouts: Layouts
+    legal: NDArray[np.bool_]
+    serial: Ints
+
+    def table(self) -> Layouts:
+        """The legal layouts as a table."""
+        return self.layouts.at(np.nonzero(self.legal))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numerics:
+    """What all layouts of a search share."""
+
+    schedule_names: tuple[str, ...]
+    global_batch: int
+    precision: Precision
+    attention: Attention
+
+
+@dataclass
+class _Pending:
+    """Families, each with its first row's serial, and then legal rows of one kind of axes that wait for a chunk."""
+
+    families: list[tuple[int, Family]] = field(default_factory=list)
+    size: int = 0
+    rows: list[tuple[Ints, NDArray[np.bool_]]] = field(default_factory=list)
+    legal: int = 0
+
+
+def grids(
+    model: Transformer, cluster: Cluster, families: Iterable[Family], shared: Numerics, chunk: int = CHUNK
+) -> Iterator[Grid]:
+    """The legal layouts of the families, each once, in grids of about `chunk` layouts."""
+    pending: dict[Axes, _Pending] = {}
+    serial = 0
+    for one in families:
+        waiting = pending.setdefault(one.axes, _Pending())
+        waiting.families.append((serial, one))
+        waiting.size += len(one)
+        serial += len(one)
+        if waiting.size * _size(one.axes) >= chunk:
+            yield from _advance(model, cluster, one.axes, waiting, shared, chunk, False)
+    for axes, waiting in pending.items():
+        yield from _advance(model, cluster, axes, waiting, shared, chunk, True)
+
+
+def _size(axes: Axes) -> int:
+    return prod(len(choices) for choices in axes)
+
+
+def _advance(
+    model: Transformer, cluster: Cluster, axes: Axes, waiting: _Pending, shared: Numerics, chunk: int, last: bool
+) -> Iterator[Grid]:
+    """Expand the waiting families into legal rows, and yield full chunks of them; all of them, where they are last."""
+    if waiting.families:
+        table = _rows(waiting.families)
+        waiting.families, waiting.size = [], 0
+        ok = legal(model, cluster, _grid(table, axes, shared)) & _distinct(table, axes)
+        some = np.flatnonzero(ok.any(axis=tuple(range(ok.ndim - 1))))
+        waiting.rows.append((table[:, some], ok[..., some]))
+        waiting.legal += len(some)
+    most = max(chunk // _size(axes), 1)
+    if not waiting.legal or (waiting.legal < most and not last):
+        return
+    table = np.concatenate([rows for rows, _ in waiting.rows], axis=1)
+    ok = np.concatenate([mask for _, mask in waiting.rows], axis=-1)
+    start = 0
+    while waiting.legal - start >= most or (last and start < waiting.legal):
+        order = start + np.argsort(table[5, start : start + most], kind="stable")
+        yield Grid(layouts=_grid(table[:, order], axes, shared), legal=ok[..., order], serial=table[-1, order])
+        start += most
+    start = min(start, waiting.legal)
+    waiting.rows, waiting.legal = [(table[:, start:], ok[..., start:])], waiting.legal - start
+
+
+def _rows(waiting: list[tuple[int, Family]]) -> Ints:
+    """Columns of rows: five degrees, schedule, virtual stages, slices, micro-batch, serial; shape (10, rows)."""
+    serial, families = np.array([n for n, _ in waiting]), [f for _, f in waiting]
+    runs, micro = np.array([len(f.runs) for f in families]), np.array([len(f.micro) for f in families])
+    counts = runs * micro
+    family = np.repeat(np.arange(len(families)), counts)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    run = (np.cumsum(runs) - runs)[family] + within // micro[family]
+    size = (np.cumsum(micro) - micro)[family] + within % micro[family]
+    degrees = np.array([f.degree for f in families]).T[:, family]
+    return np.concatenate([
+        degrees, np.concatenate([f.runs for f in families]).T[:, run],
+        np.concatenate([f.micro for f in families])[None, size], (serial[family] + within)[None],
+    ])  # fmt: skip
+
+
+def _distinct(table: Ints, axes: Axes) -> Any:
+    """Where a choice makes a difference: nothing to shard on one rank, no sequence parallelism without tensor ranks."""
+    dp, tp, _, cp = table[:4]
+    _, zero, sequence, _, _ = _axes(axes)
+    return ((zero == 0) | (dp * cp > 1)) & ((sequence == 0) | (tp > 1))
+
+
+def _axes(axes: Axes) -> list[Ints]:
+    """Each axis's choices along an axis of their own, the rows' last."""
+    return [
+        np.array(choices, dtype=np.int64).reshape([-1 if i == j else 1 for j in range(len(axes) + 1)])
+        for i, choices in enumerate(axes)
+    ]
+
+
+def _grid(table: Ints, axes: Axes, shared: Numerics) -> Layouts:
+    """Layouts from columns of rows and their axes."""
+    dp, tp, pp, cp, ep, schedule, chunks, slices, micro, _ = table
+    recompute, zero, sequence, split, offload = _axes(axes)
+    return Layouts(
+        schedule_names=shared.schedule_names, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep,
+        virtual_stages=chunks, sequence_slices=slices, micro_batch=micro,
+        global_batch=np.array([shared.global_batch]), zero=zero, recompute=recompute,
+        attention=np.array([int(shared.attention)]), precision=np.array([int(shared.precision)]), layer_split=split,
+        sequence_parallel=sequence.astype(bool), fused_norm=np.array([True]), offload_optimizer=offload.astype(bool),
+    )  # fmt: skip
