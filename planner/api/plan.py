@@ -19,6 +19,7 @@ from planner.report.columns import layout_columns
 from planner.report.plain_text import plain_text
 from planner.search import Recommendation
 from planner.search import recommend as search
+from planner.search.passes import every_estimate, taken
 from planner.units import GIB
 from planner.validation import accuracy_sentence
 
@@ -38,7 +39,7 @@ class Plan(Sequence[LayoutEstimate]):
         question: model, cluster and framework.
         gpus: accelerators to use.
         batch: sequences per optimizer step.
-        found: the search's whole table, with indices into it.
+        found: the layouts that mattered in the search, with indices into them.
     """
 
     question: Question
@@ -117,13 +118,17 @@ class Plan(Sequence[LayoutEstimate]):
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
-        """A row a layout, best first; with `everything`, all that were searched, in the search's order.
+        """A row a layout, best first; with `everything`, all that were searched, those that were simulated last.
 
         Raises:
             MissingPackageError: pandas is not installed.
         """
-        rows = slice(None) if everything else self.found.best
-        return frame(layout_columns(self.found.estimate, rows))
+        found, q = self.found, self.question
+        if not everything:
+            return frame(layout_columns(found.estimate, found.best))
+        ran = taken(found.estimate, found.simulated)
+        every = every_estimate(q.model, q.cluster, q.framework, found.asked, ran)
+        return frame(layout_columns(every, slice(None)))
 
     def _title(self) -> str:
         return tables.question_title(self.question.model, self.question.cluster, self.gpus, self.batch)

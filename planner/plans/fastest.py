@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from planner.plans.goal import Goal
 from planner.plans.joint import Space, Strategy, coarse, families, fine
 from planner.plans.variants import UNLIMITED, with_node_size
 from planner.scaling import TrainingTime, knee, pareto_front, tokens_at_batch, training_time
-from planner.search.ranking import estimate_all
+from planner.search.passes import estimate_all, taken
 
 __all__ = ["Binding", "Fastest", "plan_fastest"]
 
@@ -125,7 +125,7 @@ def _bindings(q: _Question, result: Estimate, wall: Array, points: NDArray[np.in
         rows = np.flatnonzero(result.layouts.gpus <= result.layouts.gpus[i])
         near.append(rows[np.argsort(hopeful[rows], kind="stable")[:NEAR]])
     every = np.unique(np.concatenate([*near, points]))
-    relaxed = _relaxed(q, _taken(result, every))
+    relaxed = _relaxed(q, taken(result, every))
     out = []
     for i, rows in zip(points, near, strict=True):
         here = np.searchsorted(every, np.r_[rows, i])
@@ -134,19 +134,6 @@ def _bindings(q: _Question, result: Estimate, wall: Array, points: NDArray[np.in
         worth = gains[name] >= WORTH_SAYING
         out.append(Binding(name=name if worth else "compute", gain=max(gains[name], 0.0)))
     return tuple(out)
-
-
-def _taken(result: Estimate, rows: Any) -> Estimate:
-    """An estimate's rows."""
-
-    def part(table: Any) -> Any:
-        return type(table)(**{f.name: getattr(table, f.name)[rows] for f in fields(table)})
-
-    arrays = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in ("layouts", "time", "memory")}
-    return Estimate(
-        layouts=result.layouts.take(rows), time=part(result.time), memory=part(result.memory),
-        **{name: array[rows] for name, array in arrays.items()},
-    )  # fmt: skip
 
 
 def _space(

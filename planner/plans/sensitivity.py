@@ -23,7 +23,7 @@ from planner.plans.goal import Goal
 from planner.plans.variants import UNLIMITED, with_node_size
 from planner.scaling import samples_factor, training_time
 from planner.search import Recommendation
-from planner.search.ranking import estimate_all
+from planner.search.passes import estimate_all
 from planner.step_costs import layer_at_a_time, step_costs
 
 __all__ = ["FAILURES", "QUANTITIES", "Effect", "Operation", "Sensitivity", "network_operations", "sensitivity"]

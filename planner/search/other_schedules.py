@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from planner.estimate import Estimate, estimate
 from planner.hardware import Cluster, Framework
-from planner.layouts import Layouts
 from planner.legality import legal
 from planner.models import Transformer
 from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
 from planner.simulation.step import simulate
 
-__all__ = ["join", "try_others"]
+__all__ = ["try_others"]
 
 MOST_OPERATIONS = 12_000  # of one layout: about 50 ms to simulate
 MOST_LAYOUTS = 2
 WORTH_IT = 0.002  # a smaller gain is within what the timeline leaves out
-
-
-def join(layouts: Layouts, parts: list[Estimate]) -> Estimate:
-    """Estimates one after the other, of a table that holds their layouts in that order."""
-
-    def joined(get: Any) -> Any:
-        return np.concatenate([get(p) for p in parts])
-
-    first = parts[0]
-    time = type(first.time)(**{f.name: joined(lambda p, f=f: getattr(p.time, f.name)) for f in fields(first.time)})
-    memory = type(first.memory)(
-        **{f.name: joined(lambda p, f=f: getattr(p.memory, f.name)) for f in fields(first.memory)}
-    )
-    rest = [f.name for f in fields(first) if f.name not in ("layouts", "time", "memory")]
-    arrays = {name: joined(lambda p, name=name: getattr(p, name)) for name in rest}
-    return Estimate(layouts=layouts, time=time, memory=memory, **arrays)
 
 
 def try_others(

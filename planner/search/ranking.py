@@ -9,20 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import UnknownNameError
-from planner.estimate import Estimate, estimate, totals
+from planner.estimate import Estimate, estimate
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
-from planner.search.grids import CHUNK
 from planner.search.kept import NEAR, Kept
-from planner.search.other_schedules import join, try_others
+from planner.search.other_schedules import try_others
+from planner.search.passes import join, search
 from planner.search.refine import refine
-from planner.search.space import Fixed, space
+from planner.search.space import Asked, Fixed
 
 __all__ = ["OBJECTIVES", "Recommendation", "largest_part", "pareto_front", "recommend"]
 
 Indices = NDArray[np.int64]
-TABLE = 4096  # layouts of a table estimated at once: small enough for a core's cache
 WORTH_IT = 0.02  # a gain below this is not worth more memory
 OBJECTIVES = ("time", "throughput", "cost", "memory")
 
@@ -40,6 +39,7 @@ class Recommendation:
     simulated: those whose step time is of the exact timeline, not of the closed form.
     """
 
+    asked: Asked
     estimate: Estimate
     legal: int
     fitting: int
@@ -49,27 +49,6 @@ class Recommendation:
     faster_over_memory: int | None
     ties: int
     simulated: Indices
-
-
-def search(
-    model: Transformer,
-    cluster: Cluster,
-    framework: Framework,
-    *,
-    top: int = 1,
-    objective: str = "time",
-    chunk: int = CHUNK,
-    **asked: Any,
-) -> Kept:
-    """All legal layouts by the closed form, grid by grid; takes and raises what `space` does besides.
-
-    chunk: layouts estimated at once; nothing depends on it but memory and speed.
-    """
-    kept = Kept(cluster.accelerator.memory_bytes, top, by_memory=objective == "memory")
-    for grid in space(model, cluster, chunk=chunk, **asked):
-        kept.add(grid, totals(model, cluster, framework, grid.layouts))
-    kept.sift()
-    return kept
 
 
 def _finalists(model: Transformer, cluster: Cluster, framework: Framework, kept: Kept) -> Estimate:
@@ -88,13 +67,6 @@ def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Indices, simula
     same = (near[:, :, None] == ran[:, None, :]).all(axis=0).any(axis=1)
     now = np.intersect1d(simulated, order)
     return int(np.sum(~same) + np.sum(values[now] <= (1.0 + NEAR) * best)) - 1
-
-
-def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:
-    """`estimate` in chunks that stay in cache; the result does not depend on the chunk."""
-    n = len(layouts)
-    parts = [estimate(model, cluster, framework, layouts.take(slice(i, i + TABLE))) for i in range(0, n, TABLE)]
-    return parts[0] if len(parts) == 1 else join(layouts, parts)
 
 
 def pareto_front(time_s: Any, memory_bytes: Any) -> Indices:
@@ -161,8 +133,9 @@ def recommend(
     """
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
-    asked = {"gpus": gpus, "global_batch": global_batch, "precision": precision, "attention": attention}
-    kept = search(model, cluster, framework, top=top, objective=objective, fixed=fixed or Fixed(), **asked)
+    fixed = fixed or Fixed()
+    asked = Asked(gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed)
+    kept = search(model, cluster, framework, asked, top=top, by_memory=objective == "memory")
     closed = _finalists(model, cluster, framework, kept)
     order, simulated, result = _ranked(closed, objective), np.zeros(0, dtype=np.int64), closed
     if objective != "memory":
@@ -170,8 +143,8 @@ def recommend(
         order = order[np.argsort(result.step_time_s[order], kind="stable")]
         order = order[result.fits[order]]
     legal, fitting = kept.legal, kept.fitting - int(closed.fits.sum()) + int(result.fits.sum())
-    if objective != "memory" and (fixed is None or fixed.schedule is None):
-        more = try_others(model, cluster, framework, result, order, fixed is not None and fixed.allow_async)
+    if objective != "memory" and fixed.schedule is None:
+        more = try_others(model, cluster, framework, result, order, fixed.allow_async)
         if more is not None:
             result, order, simulated = _with_one_more(result, more, order, simulated)
             legal, fitting = legal + 1, fitting + 1
@@ -183,6 +156,7 @@ def recommend(
         better = over[step[over] < (1.0 - WORTH_IT) * step[order[0]]]
         faster = int(better[np.argmin(memory[better])]) if len(better) else None
     return Recommendation(
+        asked=asked,
         estimate=result,
         legal=legal,
         fitting=fitting,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +45,17 @@ class Fixed:
     layer_split: tuple[Split, ...] | None = None
     offload: bool = False
     allow_async: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a search is asked besides model and cluster: accelerators, sequences a step, numerics, what is settled."""
+
+    gpus: int
+    global_batch: int
+    precision: Precision
+    attention: Attention
+    fixed: Fixed
 
 
 def default_precision(cluster: Cluster) -> Precision:
@@ -163,32 +173,26 @@ def families(
                 yield Family(degree=degree, axes=axes, runs=rows, micro=micro(dp))
 
 
-def space(
-    model: Transformer,
-    cluster: Cluster,
-    *,
-    gpus: int,
-    global_batch: int,
-    precision: Precision,
-    attention: Attention,
-    fixed: Fixed,
-    chunk: int = CHUNK,
-) -> Iterator[Grid]:
+def space(model: Transformer, cluster: Cluster, asked: Asked, chunk: int = CHUNK) -> Iterator[Grid]:
     """Every legal layout, within what is fixed, in grids of about `chunk` layouts. Without a pipeline: 1f1b.
 
     Raises:
         InputError: numbers out of range.
         LayoutError: no layout is legal, with a number of accelerators near by that has one.
     """
+    gpus, global_batch, fixed = asked.gpus, asked.global_batch, asked.fixed
     for name, value in (("gpus", gpus), ("global_batch", global_batch)):
         if not 1 <= value <= 10_000_000:
             raise InputError(f"{name} is {value}; allowed: a whole number from 1 to 10000000")
     if cluster.max_gpus is not None and gpus > cluster.max_gpus:
         raise InputError(f"gpus is {gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
     names = tuple(fixed.schedule or default_schedules(fixed.allow_async))
-    shared = Numerics(schedule_names=names, global_batch=global_batch, precision=precision, attention=attention)
+    shared = Numerics(
+        schedule_names=names, global_batch=global_batch, precision=asked.precision, attention=asked.attention
+    )
+    some = families(model, gpus, global_batch, asked.attention, fixed, names)
     found = False
-    for grid in grids(model, cluster, families(model, gpus, global_batch, attention, fixed, names), shared, chunk):
+    for grid in grids(model, cluster, some, shared, chunk):
         found = True
         yield grid
     if found:
@@ -201,10 +205,25 @@ def space(
     )
 
 
-def enumerate_layouts(model: Transformer, cluster: Cluster, **asked: Any) -> Layouts:
-    """All of `space` as one table, in the order of `canonical`; takes and raises the same."""
-    layouts = Layouts.concatenate([grid.table() for grid in space(model, cluster, **asked)])
+def whole_space(model: Transformer, cluster: Cluster, asked: Asked) -> Layouts:
+    """All of `space` as one table, in the order of `canonical`; raises the same."""
+    layouts = Layouts.concatenate([grid.table() for grid in space(model, cluster, asked)])
     return layouts.take(canonical(layouts))
+
+
+def enumerate_layouts(
+    model: Transformer,
+    cluster: Cluster,
+    *,
+    gpus: int,
+    global_batch: int,
+    precision: Precision,
+    attention: Attention,
+    fixed: Fixed,
+) -> Layouts:
+    """Every legal layout as a table, within what is fixed; raises what `space` does."""
+    asked = Asked(gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed)
+    return whole_space(model, cluster, asked)
 
 
 def canonical(layouts: Layouts) -> NDArray[np.int64]:

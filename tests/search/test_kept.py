@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ from planner.layouts import Attention, Precision
 from planner.models import from_shape, load_model
 from planner.search import Fixed, enumerate_layouts, pareto_front, recommend
 from planner.search.kept import ALTERED, RIVALS, _rarely_dominated
-from planner.search.ranking import search
-from planner.search.space import space
+from planner.search.passes import search
+from planner.search.space import Asked, space
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")
@@ -34,7 +34,7 @@ SPACES = [
 @pytest.mark.parametrize(("model", "asked"), SPACES)
 @pytest.mark.parametrize("chunk", [1500, 10**6])
 def test_a_grid_s_totals_are_a_table_s_bit_for_bit(model, asked, chunk):
-    for grid in space(model, CLUSTER, chunk=chunk, **asked):
+    for grid in space(model, CLUSTER, Asked(**asked), chunk):
         sums, whole = totals(model, CLUSTER, MEGATRON, grid.layouts), estimate(model, CLUSTER, MEGATRON, grid.table())
         assert np.array_equal(sums.step_time_s[grid.legal], whole.step_time_s)
         assert np.array_equal(sums.memory_bytes[grid.legal], whole.memory_bytes)
@@ -91,7 +91,7 @@ def test_all_that_may_overtake_the_best_is_kept(number):
     cluster, step, memory, fits, pairs = with_memory(number, 0.4)
     model, asked = SPACES[number]
     top, twice = 5, 2.0 * cluster.accelerator.memory_bytes
-    kept = search(model, cluster, MEGATRON, top=top, chunk=3000, **asked)
+    kept = search(model, cluster, MEGATRON, Asked(**asked), top=top, chunk=3000)
     first = max(top + ALTERED, RIVALS)
     assert np.array_equal(kept.fits.step_time_s[:first], pairs[0, :first])
     soon = np.unique(np.stack([step, memory])[:, ~fits & (memory <= twice)], axis=1)
@@ -113,7 +113,7 @@ def test_the_result_depends_neither_on_the_chunk_nor_on_threads(monkeypatch):
     model, asked = SPACES[0]
 
     def ask(chunk):
-        kept = search(model, CLUSTER, MEGATRON, chunk=chunk, **asked)
+        kept = search(model, CLUSTER, MEGATRON, Asked(**asked), chunk=chunk)
         return [kept.fits.serial[: ALTERED + 1].tolist(), kept.fits.step_time_s[:RIVALS].tolist(), kept.fitting]
 
     chunks = [700, 9000, 10**9]
@@ -123,7 +123,8 @@ def test_the_result_depends_neither_on_the_chunk_nor_on_threads(monkeypatch):
         assert list(threads.map(ask, chunks)) == one_by_one
     answers = []
     for chunk in chunks:
-        monkeypatch.setattr("planner.search.ranking.CHUNK", chunk)
+        by_chunk = partial(search, chunk=chunk)
+        monkeypatch.setattr("planner.search.ranking.search", by_chunk)
         answers.append(everything(recommend(model, CLUSTER, MEGATRON, **asked)))
     assert all(answer == answers[0] for answer in answers)
 

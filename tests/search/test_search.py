@@ -12,8 +12,8 @@ from planner.layouts import Attention, Layouts, Precision, Recompute
 from planner.legality import legal
 from planner.models import from_shape, load_model
 from planner.search import Fixed, enumerate_layouts, pareto_front, recommend
-from planner.search.ranking import estimate_all, search
-from planner.search.space import default_attention
+from planner.search.passes import estimate_all, search
+from planner.search.space import Asked, default_attention
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")
@@ -64,7 +64,7 @@ def test_the_best_is_the_least_of_all_estimated_one_by_one():
     one_by_one = [estimate(SMALL, CLUSTER, MEGATRON, layouts.take(slice(i, i + 1))) for i in range(len(layouts))]
     times = np.array([e.step_time_s[0] for e in one_by_one])
     fits = np.array([e.fits[0] for e in one_by_one])
-    kept = search(SMALL, CLUSTER, MEGATRON, gpus=4, global_batch=8, fixed=Fixed(), **COMMON)
+    kept = search(SMALL, CLUSTER, MEGATRON, Asked(gpus=4, global_batch=8, fixed=Fixed(), **COMMON))
     assert kept.fits.step_time_s[0] == times[fits].min()
     assert np.all(np.diff(found.estimate.step_time_s[found.best]) >= 0)
 
@@ -72,7 +72,7 @@ def test_the_best_is_the_least_of_all_estimated_one_by_one():
 def test_a_table_s_estimate_does_not_depend_on_the_chunk(monkeypatch):
     layouts = enumerate_layouts(SMALL, CLUSTER, gpus=8, global_batch=16, fixed=Fixed(), **COMMON)
     whole = estimate(SMALL, CLUSTER, MEGATRON, layouts)
-    monkeypatch.setattr("planner.search.ranking.TABLE", 7)
+    monkeypatch.setattr("planner.search.passes.TABLE", 7)
     pieces = estimate_all(SMALL, CLUSTER, MEGATRON, layouts)
     assert np.array_equal(whole.step_time_s, pieces.step_time_s)
     assert np.array_equal(whole.memory_bytes, pieces.memory_bytes)

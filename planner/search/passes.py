@@ -1,0 +1,120 @@
+"""A pass over all layouts of a space by the closed form: what is kept of it for an answer, or all of it as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.estimate import Estimate, Totals, estimate, totals
+from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts
+from planner.models import Transformer
+from planner.search.grids import CHUNK, Grid
+from planner.search.kept import Kept
+from planner.search.space import Asked, space, whole_space
+
+__all__ = ["estimate_all", "every_estimate", "join", "passes", "search", "taken"]
+
+TABLE = 4096  # layouts of a table estimated at once: small enough for a core's cache
+
+
+def passes(
+    model: Transformer, cluster: Cluster, framework: Framework, asked: Asked, chunk: int = CHUNK
+) -> Iterator[tuple[Grid, Totals]]:
+    """Every legal layout once, in grids of about `chunk` layouts, with its totals; raises what `space` does."""
+    for grid in space(model, cluster, asked, chunk):
+        yield grid, totals(model, cluster, framework, grid.layouts)
+
+
+def search(
+    model: Transformer,
+    cluster: Cluster,
+    framework: Framework,
+    asked: Asked,
+    *,
+    top: int = 1,
+    by_memory: bool = False,
+    chunk: int = CHUNK,
+) -> Kept:
+    """What may matter of all legal layouts by the closed form, and how many there are; raises what `space` does.
+
+    top: how many layouts will be shown; by_memory: the least memory is best, not the least time.
+    chunk: layouts estimated at once; nothing depends on it but memory and speed.
+    """
+    kept = Kept(cluster.accelerator.memory_bytes, top, by_memory=by_memory)
+    for grid, sums in passes(model, cluster, framework, asked, chunk):
+        kept.add(grid, sums)
+    kept.sift()
+    return kept
+
+
+def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:
+    """`estimate` in chunks that stay in cache; the result does not depend on the chunk."""
+    n = len(layouts)
+    parts = [estimate(model, cluster, framework, layouts.take(slice(i, i + TABLE))) for i in range(0, n, TABLE)]
+    return parts[0] if len(parts) == 1 else join(layouts, parts)
+
+
+def every_estimate(
+    model: Transformer, cluster: Cluster, framework: Framework, asked: Asked, simulated: Estimate
+) -> Estimate:
+    """The estimate of every legal layout, those that were simulated last, as they are given."""
+    layouts = whole_space(model, cluster, asked)
+    ran = simulated.layouts
+    if not len(ran):
+        return estimate_all(model, cluster, framework, layouts)
+    names = tuple(dict.fromkeys((*layouts.schedule_names, *ran.schedule_names)))
+    code = np.array([names.index(name) for name in ran.schedule_names], dtype=np.int64)
+    layouts, ran = (
+        replace(layouts, schedule_names=names),
+        replace(ran, schedule_names=names, schedule=code[ran.schedule]),
+    )
+    rest = layouts.take(~_among(layouts, ran))
+    closed = estimate_all(model, cluster, framework, rest)
+    return join(Layouts.concatenate([rest, ran]), [closed, simulated])
+
+
+def _among(layouts: Layouts, some: Layouts) -> NDArray[np.bool_]:
+    """Where a layout is one of some others."""
+    columns = [f.name for f in fields(Layouts) if f.name != "schedule_names"]
+    rows = {tuple(int(getattr(some, name)[i]) for name in columns) for i in range(len(some))}
+    out = np.zeros(len(layouts), dtype=bool)
+    for row in rows:
+        same = np.ones(len(layouts), dtype=bool)
+        for name, value in zip(columns, row, strict=True):
+            same &= getattr(layouts, name) == value
+        out |= same
+    return out
+
+
+def join(layouts: Layouts, parts: list[Estimate]) -> Estimate:
+    """Estimates one after the other, of a table that holds their layouts in that order."""
+
+    def joined(get: Any) -> Any:
+        return np.concatenate([get(p) for p in parts])
+
+    first = parts[0]
+    time = type(first.time)(**{f.name: joined(lambda p, f=f: getattr(p.time, f.name)) for f in fields(first.time)})
+    memory = type(first.memory)(
+        **{f.name: joined(lambda p, f=f: getattr(p.memory, f.name)) for f in fields(first.memory)}
+    )
+    rest = [f.name for f in fields(first) if f.name not in ("layouts", "time", "memory")]
+    arrays = {name: joined(lambda p, name=name: getattr(p, name)) for name in rest}
+    return Estimate(layouts=layouts, time=time, memory=memory, **arrays)
+
+
+def taken(result: Estimate, rows: Any) -> Estimate:
+    """An estimate's rows."""
+
+    def part(table: Any) -> Any:
+        return type(table)(**{f.name: getattr(table, f.name)[rows] for f in fields(table)})
+
+    arrays = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in ("layouts", "time", "memory")}
+    return Estimate(
+        layouts=result.layouts.take(rows), time=part(result.time), memory=part(result.memory),
+        **{name: array[rows] for name, array in arrays.items()},
+    )  # fmt: skip
