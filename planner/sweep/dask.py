@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dask"]
 
-TIMEOUT_S = 30
+TIMEOUT_S = 10
 WAITING_A_WORKER = 4  # tasks queued for each: none idles, and a cluster that adapts sees work to grow for
 LEAST_WAITING = 64
 KEPT = "what is done is kept: run the same command to go on"
@@ -52,8 +52,7 @@ class Dask:
         """
         from distributed import as_completed
 
-        # Its own account of lost connections, which the errors below say in one line.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        _silence()
         with self._client() as client:
             _check_workers(client, self.where)
             run = uuid.uuid4().hex
@@ -66,8 +65,11 @@ class Dask:
 
             workers = sum(client.nthreads().values())
             begun = [submit(c) for c in islice(chunks, max(LEAST_WAITING, WAITING_A_WORKER * workers))]
-            completed = as_completed(begun)
+            completed = as_completed(begun, loop=client.loop)
             for future in completed:
+                if future.status == "lost":  # its worker died with the answer: it is being done again
+                    completed.add(future)
+                    continue
                 found = _result(future, asking.pop(future.key), self.where)
                 if (chunk := next(chunks, None)) is not None:
                     completed.add(submit(chunk))
@@ -83,6 +85,13 @@ class Dask:
             raise ExecutionError(f"{self.where}: no Dask scheduler answers there: {reason}") from None
 
 
+def _silence() -> None:
+    """No account of lost connections and workers by Dask's client: what matters of them is an error in one line."""
+    for name in ["distributed", *logging.root.manager.loggerDict]:
+        if name.split(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
 def _result(future: Any, chunk: Chunk, where: str) -> Answer:
     from distributed.scheduler import KilledWorker
 
@@ -90,7 +99,7 @@ def _result(future: Any, chunk: Chunk, where: str) -> Answer:
         found = future.result()
         assert isinstance(found, Answer)
         return found
-    if future.status in ("lost", "cancelled"):
+    if future.status == "cancelled":
         raise ExecutionError(f"{where}: the Dask scheduler is gone, or dropped the sweep; {KEPT}")
     error = future.exception()
     if isinstance(error, ExecutionError):
