@@ -17,9 +17,11 @@ from planner.cli import (
     explain,
     export,
     fastest,
+    heatmap,
     laws,
     models,
     paper,
+    pareto,
     partition,
     recommend,
     schedule,
@@ -51,6 +53,8 @@ app.command("partition")(partition.command)
 app.command("time")(time.command)
 app.command("fastest")(fastest.command)
 app.command("sweep")(sweep.command)
+app.command("pareto")(pareto.command)
+app.command("heatmap")(heatmap.command)
 app.command("paper")(paper.command)
 app.command("explain")(explain.command)
 app.command("export")(export.command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -40,6 +41,8 @@ LayerSplit = Annotated[str, typer.Option("--layer-split", help="even, or balance
 SequenceParallel = Annotated[bool, typer.Option("--sequence-parallel", help="Megatron's.")]
 FusedNorm = Annotated[bool, typer.Option(help="A fused norm kernel.")]
 Offload = Annotated[bool, typer.Option("--offload-optimizer", help="State in host memory.")]
+Svg = Annotated[Path | None, typer.Option(help="Write a picture as SVG.")]
+Png = Annotated[Path | None, typer.Option(help="Write a picture as PNG.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md) and nothing else.")]
 
 
@@ -80,6 +83,15 @@ def check_finite(**values: float) -> None:
     for name, value in values.items():
         if not math.isfinite(value):
             raise InputError(f"--{name.replace('_', '-')} is {value}; allowed: a finite number")
+
+
+def check_pictures(svg: Path | None, png: Path | None) -> None:
+    """Nothing, if the paths of pictures end as their kind."""
+    from planner.errors import InputError
+
+    for suffix, path in ((".svg", svg), (".png", png)):
+        if path is not None and path.suffix != suffix:
+            raise InputError(f"{suffix.replace('.', '--')} is {path}; allowed: a path that ends in {suffix}")
 
 
 def print_json(record: dict[str, Any]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
 from planner.costs.memory import Memory
 from planner.estimate import StepTime
 from planner.layouts import ENUMS, Layouts
-from planner.sweep.cases import Cases
+from planner.sweep.cases import Axis, Cases
 
-__all__ = ["FAILED", "FITS", "NOT_LEGAL", "Column", "columns"]
+__all__ = ["FAILED", "FITS", "NOT_LEGAL", "UNITS", "Column", "columns"]
 
 Kind = Literal["int64", "float64", "bool", "string"]
 
@@ -19,26 +19,27 @@ FITS, FAILED, NOT_LEGAL = "fits", "over memory", "not legal"
 
 @dataclass(frozen=True)
 class Column:
-    """A column; all but those of the case itself are null where no layout fits."""
+    """A column; axis: it says which case a row is. Most others are null where no layout fits."""
 
     name: str
     kind: Kind
     unit: str
     meaning: str
+    axis: bool = False
 
 
 AXES = {
-    "model": Column("model", "string", "", "as the sweep names it"),
-    "cluster": Column("cluster", "string", "", "as the sweep names it"),
-    "network": Column("network", "string", "", "of the sweep, or the cluster's own"),
-    "framework": Column("framework", "string", "", "of the sweep, or the cluster's own"),
-    "design": Column("design", "string", "", "its name"),
-    "seq_len": Column("seq_len", "int64", "tokens", "of a sequence"),
-    "precision": Column("precision", "string", "", "of the matrix products"),
-    "attention": Column("attention", "string", "", "kernel"),
-    "gpus": Column("gpus", "int64", "", "accelerators"),
-    "global_batch": Column("global_batch", "int64", "sequences", "a step"),
-    "objective": Column("objective", "string", "", "by which the layout is best"),
+    "model": Column("model", "string", "", "as the sweep names it", axis=True),
+    "cluster": Column("cluster", "string", "", "as the sweep names it", axis=True),
+    "network": Column("network", "string", "", "of the sweep, or the cluster's own", axis=True),
+    "framework": Column("framework", "string", "", "of the sweep, or the cluster's own", axis=True),
+    "design": Column("design", "string", "", "its name", axis=True),
+    "seq_len": Column("seq_len", "int64", "tokens", "of a sequence", axis=True),
+    "precision": Column("precision", "string", "", "of the matrix products", axis=True),
+    "attention": Column("attention", "string", "", "kernel", axis=True),
+    "gpus": Column("gpus", "int64", "", "accelerators", axis=True),
+    "global_batch": Column("global_batch", "int64", "sequences", "a step", axis=True),
+    "objective": Column("objective", "string", "", "by which the layout is best", axis=True),
 }
 ANSWER = (
     Column("status", "string", "", f"{FITS}, {FAILED} (no legal layout fits) or {NOT_LEGAL} (there is none)"),
@@ -88,16 +89,27 @@ def _part_columns() -> list[Column]:
                     for f in fields(Memory)]  # fmt: skip
 
 
-def _hardware_kind(values: tuple[Any, ...]) -> Kind:
-    first = values[0]
-    return "string" if isinstance(first, str) else "bool" if isinstance(first, bool) else "float64"
+UNITS = {
+    "_gib": "GiB", "_gbyte_per_s": "GB/s", "_gbit_per_s": "Gb/s", "_us": "us", "_w": "W", "_usd_per_hour": "USD/h",
+    "_bytes": "bytes",
+}  # fmt: skip
+
+
+def _unit(field: str) -> str:
+    """The unit that a profile's field has in its name."""
+    if ".peak_tflops." in f".{field}":
+        return "TFLOP/s"
+    return next((unit for ending, unit in UNITS.items() if field.endswith(ending)), "")
+
+
+def _hardware(axis: Axis) -> Column:
+    first = axis.values[0]
+    kind: Kind = "string" if isinstance(first, str) else "bool" if isinstance(first, bool) else "float64"
+    return Column(axis.name, kind, _unit(axis.name), "of the hardware", axis=True)
 
 
 def columns(cases: Cases, tokens: float | None) -> tuple[Column, ...]:
     """The columns of a sweep, in the file's order: the case, the answer, the layout, the parts of time and memory."""
-    axes = [
-        Column(a.name, _hardware_kind(a.values), "the profile's", "hardware") if a.hardware else AXES[a.name]
-        for a in cases.axes
-    ]
+    axes = [_hardware(axis) if axis.hardware else AXES[axis.name] for axis in cases.axes]
     money = TRAINING if tokens else ()
     return (Column("case", "int64", "", "its number"), *axes, *ANSWER, *money, *_layout_columns(), *_part_columns())

@@ -44,7 +44,7 @@ def _schema(columns: Sequence[Column], about: Mapping[str, Any]) -> pa.Schema:
 
     kinds = {"int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "string": pa.string()}
     described = [
-        pa.field(c.name, kinds[c.kind], metadata={b"unit": c.unit.encode(), b"meaning": c.meaning.encode()})
+        pa.field(c.name, kinds[c.kind], metadata={"unit": c.unit, "meaning": c.meaning, "axis": str(c.axis).lower()})
         for c in columns
     ]
     return pa.schema(described, metadata={KEY: json.dumps(about, sort_keys=True).encode()})

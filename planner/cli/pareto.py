@@ -1,0 +1,47 @@
+"""`planner pareto`: the cases of a sweep that none beats in time, cost and power at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as o
+
+Where = Annotated[list[str] | None, typer.Option(help="Only rows with COLUMN=VALUE; may be given several times.")]
+ResultsFile = Annotated[Path, typer.Argument(help="What planner sweep wrote.")]
+
+
+def command(
+    results: ResultsFile,
+    of: Annotated[
+        list[str] | None,
+        typer.Option(help="time, cost, power, energy, memory or a column; else the first three, cost if priced."),
+    ] = None,
+    where: Where = None,
+    svg: o.Svg = None,
+    png: o.Png = None,
+    json: o.Json = False,
+) -> None:
+    """For each model of a sweep, the cases that no other beats in everything: which hardware and size to choose among.
+
+    Example: planner pareto results.parquet --of time --of cost --svg pareto.svg
+    """
+    from planner.report.pareto import pareto_record, pareto_view
+    from planner.sweep.pareto import fronts
+    from planner.sweep.results import load_results
+
+    o.check_pictures(svg, png)
+    rows = load_results(results).where(where or [])
+    found = fronts(rows, of or ["time", *(["cost"] if rows.priced() else []), "power"])
+    for path in (svg, png):
+        if path is not None:
+            from planner.report.pareto_plot import draw_fronts
+            from planner.report.pictures import write_picture
+
+            write_picture(draw_fronts(found), path)
+    if json:
+        o.print_json(pareto_record(found))
+    else:
+        o.print_view(pareto_view(found))

@@ -1,0 +1,61 @@
+"""What all pictures share: labels from column names, and files that are the same for the same picture."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.files import check_writable, write_bytes
+from planner.sweep.columns import UNITS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["label", "said", "write_picture"]
+
+
+LABELS = {
+    "training_days": "training time",
+    "training_cost_usd": "training cost",
+    "training_energy_mwh": "training energy",
+    "time_s_per_billion_tokens": "time per billion tokens",
+    "cost_usd_per_billion_tokens": "cost per billion tokens",
+    "energy_kwh_per_billion_tokens": "energy per billion tokens",
+    "step_time_s": "step time",
+    "power_kw": "power",
+    "tokens_per_s": "tokens per second",
+    "tokens_per_s_per_gpu": "tokens per second and GPU",
+    "mfu": "MFU",
+    "gpus": "GPUs",
+}
+
+
+def label(column: str, unit: str) -> str:
+    """A column's name as an axis says it: `accelerator.memory_gib` is "accelerator memory (GiB)"."""
+    stem = next((column.removesuffix(ending) for ending in UNITS if column.endswith(ending)), column)
+    words = LABELS.get(column) or stem.replace("_", " ").replace(".", " ").replace("gpus", "GPUs")
+    return f"{words} ({unit})" if unit and column not in ("tokens_per_s", "tokens_per_s_per_gpu") else words
+
+
+def said(value: Any) -> str:
+    """A cell of a table: four digits of a fraction, whole numbers with their thousands apart."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def write_picture(figure: Figure, path: Path) -> None:
+    """Write a figure; its kind is the path's suffix, .svg or .png.
+
+    Raises:
+        OutputError: the path can't be written.
+    """
+    import matplotlib as mpl
+
+    check_writable(path)
+    kind, out = path.suffix.removeprefix("."), io.BytesIO()
+    # Text stays text, and no date or random names: the same picture gives the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "planner"}):
+        figure.savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    write_bytes(path, out.getvalue())

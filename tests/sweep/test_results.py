@@ -1,0 +1,170 @@
+"""Fronts and heat maps of a sweep: against brute force, as commands, as pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import FileFormatError, InputError, UnknownNameError
+from planner.sweep.grid import grid
+from planner.sweep.load import load_sweep
+from planner.sweep.pareto import fronts, nondominated
+from planner.sweep.results import Results, load_results
+from planner.sweep.run import run_sweep
+from tests.sweep.conftest import SMALL
+from tests.sweep.test_resume import Here
+
+POINTS = st.integers(2, 3).flatmap(lambda k: st.lists(st.lists(st.integers(0, 6), min_size=k, max_size=k), min_size=1))
+
+
+@given(POINTS)
+def test_the_front_is_all_that_nothing_beats(points):
+    array = np.array(points, dtype=np.float64)
+    kept = nondominated(array)
+    beaten = [any((q <= p).all() and (q < p).any() for q in array) for p in array]
+    assert {tuple(p) for p in array[kept]} == {tuple(p) for p, b in zip(array, beaten, strict=True) if not b}
+    assert len({tuple(p) for p in array[kept]}) == len(kept)
+    assert array[kept].tolist() == sorted(array[kept].tolist())
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "sweep.toml").write_text(SMALL.replace('"gpt2"', '"gpt2", "llama-7b"'))
+    run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here())
+    return folder / "out.parquet"
+
+
+@pytest.fixture
+def results(file: Path) -> Results:
+    return load_results(file)
+
+
+def test_fronts_of_time_cost_and_power(results):
+    found = fronts(results, ["time", "cost", "power"])
+    assert [front.model for front in found] == ["gpt2", "llama-7b"]
+    for front in found:
+        assert front.columns == ("training_days", "training_cost_usd", "power_kw")
+        every = np.stack([front.cases.numbers(name) for name in front.columns], axis=1)
+        best = np.stack([front.best.numbers(name) for name in front.columns], axis=1)
+        assert not any((p <= b).all() and (p < b).any() for b in best for p in every)
+        for i in range(3):
+            assert best[:, i].min() == every[:, i].min()
+
+
+def test_a_larger_mfu_is_better(results):
+    found = fronts(results.where(["model=gpt2"]), ["mfu", "memory"])[0]
+    assert found.best.numbers("mfu")[0] == found.cases.numbers("mfu").max()
+
+
+def test_a_cell_is_the_best_of_its_cases(results):
+    rows = results.where(["model=gpt2"])
+    found = grid(rows, "accelerator.memory_gib", "gpus", "time")
+    assert (found.xs, found.ys) == ([8.0, 40.0, 80.0], [4, 8])
+    assert found.over == [
+        "cluster",
+        "network",
+        "framework",
+        "attention",
+        "global_batch",
+        "accelerator.power_w",
+        "objective",
+    ]
+    days, memory, gpus = rows.numbers("training_days"), rows.numbers("accelerator.memory_gib"), rows.numbers("gpus")
+    for r, y in enumerate(found.ys):
+        for c, x in enumerate(found.xs):
+            assert found.cells[r][c] == days[(memory == x) & (gpus == y)].min()
+    most = grid(rows, "accelerator.memory_gib", "gpus", "mfu").cells[0][0]
+    assert most == rows.numbers("mfu")[(memory == 8) & (gpus == 4)].max()
+    text = grid(rows, "accelerator.memory_gib", "gpus", "binding")
+    assert text.by == "training_days"
+    assert text.cells[1][2] == rows.values("binding")[text.rows[1][2]]
+
+
+def test_cells_where_nothing_fits_are_empty(results):
+    found = grid(results.where(["model=llama-7b"]), "accelerator.memory_gib", "gpus", "time")
+    assert found.cells[0][0] is None
+    assert found.cells[1][2] is not None
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "where", "said"),
+    [
+        ("gpus", "gpus", "model=gpt2", "two axes"),
+        ("gpus", "mfu", "model=gpt2", "allowed: an axis with several values: cluster"),
+        ("gpus", "global_batch", "cluster=dgx-h100", "several values of model"),
+        ("gpus", "speed", "model=gpt2", "unknown column 'speed'"),
+        ("gpus", "global_batch", "model=gpt3", "no such row; model has gpt2, llama-7b"),
+        ("gpus", "global_batch", "model", "COLUMN=VALUE"),
+        ("gpus", "global_batch", "speed=3", "unknown column"),
+    ],
+)
+def test_a_wrong_grid_is_one_line(results, x, y, where, said):
+    with pytest.raises((InputError, UnknownNameError), match=said):
+        grid(results.where([where]), x, y, "time")
+
+
+def test_wrong_figures_are_one_line(results):
+    with pytest.raises(InputError, match="two figures or more"):
+        fronts(results, ["time"])
+    with pytest.raises(InputError, match="holds string; allowed: a column of numbers"):
+        fronts(results, ["time", "cluster"])
+
+
+def test_a_file_that_no_sweep_wrote_is_one_line(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "text.parquet").write_text("no")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    for name, said in (
+        ("none.parquet", "can't be read"),
+        ("text.parquet", "not a Parquet file"),
+        ("other.parquet", "is not the"),
+    ):
+        with pytest.raises(FileFormatError, match=said):
+            load_results(tmp_path / name)
+
+
+def test_the_commands_print_and_draw(file, tmp_path, planner):
+    front = planner("pareto", file, "--svg", tmp_path / "front.svg", "--png", tmp_path / "front.png")
+    axes = ("--x", "accelerator.memory_gib", "--y", "gpus", "--where", "model=llama-7b")
+    map_ = planner("heatmap", file, *axes, "--svg", tmp_path / "map.svg", "--json")
+    (said, fault), (record, other) = front.communicate(timeout=60), map_.communicate(timeout=60)
+    assert (front.returncode, fault, map_.returncode, other) == (0, "", 0, "")
+    assert "not beaten in training time, training cost, power" in said
+    assert len(json.loads(record)["cells"]) == 2
+    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+    drawn = {
+        name: "".join(ElementTree.parse(tmp_path / name).getroot().itertext()) for name in ("front.svg", "map.svg")
+    }
+    for text in ("training time (days)", "training cost (USD)", "power (kW)", "gpt2, 1,024 tokens a sequence"):
+        assert text in drawn["front.svg"]
+    for text in ("accelerator memory (GiB)", "GPUs", "training time (days)", "no layout fits"):
+        assert text in drawn["map.svg"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["heatmap", "FILE", "--x", "gpus", "--y", "cluster"], "needs --svg or --png"),
+        (["heatmap", "FILE", "--x", "gpus", "--y", "cluster", "--svg", "a.png"], "ends in .svg"),
+        (["pareto", "nothing.parquet"], "nothing.parquet: can't be read"),
+        (["sweep", "nothing.toml", "-o", "out.parquet"], "nothing.toml: can't be read"),
+        (["sweep", "nothing.toml", "-o", "out.parquet", "--workers", "0"], "--workers is 0"),
+        (["sweep", "nothing.toml", "-o", "out.parquet", "--scheduler", "slurm"], "allowed: local, dask://host:port"),
+    ],
+)
+def test_bad_commands_are_one_line_and_exit_code_2(file, planner, args, said):
+    process = planner(*(file if a == "FILE" else a for a in args))
+    printed, fault = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert printed == ""
+    assert len(fault.strip().splitlines()) == 1
+    assert said in fault
