@@ -22,6 +22,7 @@ __all__ = ["plot_timeline", "timeline_svg"]
 COLOURS = {"F": "#9ecae1", "B": "#31a354", "I": "#74c476", "W": "#fed976"}
 NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 MOST_LABELS = 2000
+LEAST_WIDE = 8.0  # inches
 LEAST_LABELLED = 0.6  # of the boxes must have room for theirs
 
 
@@ -58,7 +59,7 @@ def _figure(timeline: Timeline, title: str, unit: str) -> Figure:
     from matplotlib.patches import Patch
 
     order, whole = timeline.order, float(timeline.end_s.max())
-    wide = min(max(8.0, len(order) / order.ranks * 0.35), 40.0)
+    wide = _width(timeline)
     figure = Figure(figsize=(wide, 1.4 + 0.45 * order.ranks), layout="constrained")
     axes = figure.subplots()
     kinds = [k for k in KINDS if np.any(order.kind == KINDS.index(k))]
@@ -87,17 +88,33 @@ def _figure(timeline: Timeline, title: str, unit: str) -> Figure:
     return figure
 
 
+def _width(timeline: Timeline) -> float:
+    """Inches: by the operations, or where that is no more than twice the least, so that every label has room."""
+    order = timeline.order
+    lasts = timeline.end_s - timeline.start_s
+    shortest = float(lasts[lasts > 0].min()) if np.any(lasts > 0) else 1.0
+    longest = max(len(_text(timeline, i)) for i in range(len(order))) if len(order) <= MOST_LABELS else 99
+    room = 0.078 * longest * float(timeline.end_s.max()) / shortest / 0.9
+    return min(max(LEAST_WIDE, len(order) / order.ranks * 0.35, room if room <= 2 * LEAST_WIDE else 0.0), 40.0)
+
+
+def _text(timeline: Timeline, i: int) -> str:
+    """An operation's label: its micro-batch, the stage and kind before it where a rank has several stages."""
+    order = timeline.order
+    op = order.operation(i)
+    part = f".{op.slice}" if op.slice else ""
+    chunks = bool(np.any(order.stage != order.rank))
+    return f"{op.stage}{op.kind}{op.micro_batch}{part}" if chunks else f"{op.micro_batch}{part}"
+
+
 def _label(axes: Any, timeline: Timeline, wide: float) -> None:
     """Micro-batch numbers in the boxes that have room for them, the stage above it where a rank has several."""
     order = timeline.order
-    chunks = bool(np.any(order.stage != order.rank))
     inch = wide * 0.9 / float(timeline.end_s.max())
     rank = order.rank
     labels = []
     for i in range(len(order)):
-        op = order.operation(i)
-        part = f".{op.slice}" if op.slice else ""
-        text = f"{op.stage}{op.kind}{op.micro_batch}{part}" if chunks else f"{op.micro_batch}{part}"
+        text = _text(timeline, i)
         if (timeline.end_s[i] - timeline.start_s[i]) * inch > 0.075 * len(text):
             labels.append((i, text))
     if len(labels) < LEAST_LABELLED * len(order):

@@ -1,0 +1,102 @@
+"""Every command and every piece of Python in README and docs runs, page by page, as a reader would run them.
+
+A page's blocks run in order in one empty folder, so that one may read what another wrote; `benchmarks/` and
+`measured_runs/` stand there as in a clone. Python blocks stand alone. A block that the tests don't run says so in its
+first line, with the reason; one that says "takes" is slow.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.docs.snippets import SHELL, snippets
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+REASONS = ("needs a GPU", "needs MPI", "needs a server", "needs PyTorch", "installs", "takes hours", "runs the tests")
+RUNNABLE = [p for p in PAGES if any(s.language in (*SHELL, "python") for s in snippets(p))]
+
+
+def run(snippet, folder, environment):
+    """The block's exit code and what it said."""
+    if snippet.language == "python":
+        command = [sys.executable, "-W", "error", "-c", snippet.text]
+    else:
+        command = ["bash", "-euo", "pipefail", "-c", snippet.script]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def a_readers_folder(folder):
+    """An empty folder with what lies in a clone beside it, and a PATH with `planner` and `python`."""
+    for name in ("benchmarks", "measured_runs"):
+        (folder / name).symlink_to(ROOT / name)
+    programs = folder.parent / f"{folder.name}-programs"
+    programs.mkdir()
+    for name, start in (("planner", "-m planner"), ("python", "")):
+        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {start} "$@"\n')
+        (programs / name).chmod(0o755)
+    paths = os.pathsep.join([str(programs), os.environ["PATH"]])
+    return os.environ | {"PATH": paths, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "COLUMNS": "100"}
+
+
+def marked(page):
+    name = str(page.relative_to(ROOT))
+    slow = any(s.slow for s in snippets(page))
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize("page", [marked(p) for p in RUNNABLE])
+def test_a_pages_blocks_run(page, tmp_path):
+    environment = a_readers_folder(tmp_path)
+    for snippet in snippets(page):
+        if snippet.language in (*SHELL, "python") and snippet.not_run is None:
+            done = run(snippet, tmp_path, environment)
+            assert done.returncode == 0, f"{page.name}, line {snippet.line}: {done.stderr[-2000:]}"
+            assert "Traceback" not in done.stderr, f"{page.name}, line {snippet.line}: {done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_command_hides_in_a_block_without_a_language(page):
+    """A command stands in a block that is run; blocks without a language are output."""
+    for snippet in snippets(page):
+        assert snippet.language in (*SHELL, "python", "", "text", "toml", "json", "csv", "mermaid"), snippet
+        if snippet.language in ("", "text"):
+            lines = [x.strip() for x in snippet.text.splitlines()]
+            hidden = [x for x in lines if re.match(r"(\$ |planner [a-z]+|pip |python |mpirun |git clone)", x)]
+            assert not hidden, f"{page.name}, line {snippet.line}: {hidden[0]}"
+
+
+def test_a_block_that_is_not_run_gives_one_of_few_reasons():
+    seen = 0
+    for page in PAGES:
+        for snippet in snippets(page):
+            if snippet.not_run is not None:
+                assert snippet.not_run.startswith(REASONS), f"{page.name}, line {snippet.line}: {snippet.not_run}"
+                seen += 1
+    assert seen
+
+
+@cache
+def help_of(command):
+    done = subprocess.run(
+        [sys.executable, "-m", "planner", *command, "--help"],
+        capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
+    )  # fmt: skip
+    return done.stdout if done.returncode == 0 else None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_and_options_named_in_a_sentence_exist(page):
+    """`planner COMMAND --option` in running text: the command and its options are there."""
+    for text in re.findall(r"`(planner [a-z][^`\n]*)`", page.read_text(encoding="utf-8")):
+        words = shlex.split(text)[1:]
+        said = help_of((words[0],))
+        assert said is not None, f"{page.name}: `{text}` names no command"
+        for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", text):
+            assert re.search(rf"{option}(?![a-z-])", said), f"{page.name}: `{text}` has no {option}"
