@@ -121,16 +121,6 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
-def test_readme_commands_run(tmp_path):
-    """Every `planner` line of the README's code blocks."""
-    lines = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
-    commands = [line.split() for line in lines if line.startswith("planner ")]
-    assert len(commands) >= 4
-    for command in commands:
-        done = planner(*command[1:], cwd=tmp_path)
-        assert done.returncode == 0, (command, done.stderr)
-
-
 def test_readme_shows_what_validate_prints():
     """The README's table is today's output, to a rounding."""
     text = (ROOT / "README.md").read_text()
