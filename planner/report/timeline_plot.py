@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,8 +47,11 @@ def _drawn(timeline: Timeline, kind: str, title: str, unit: str) -> bytes:
     import matplotlib as mpl
 
     out = io.BytesIO()
-    # Text stays text, and no date or random names: the same timeline gives the same file.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "planner"}):
+    # Text stays text (a model's name may hold a dollar sign, or letters that the font lacks), and no date or random
+    # names: the same timeline gives the same file.
+    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "planner", "text.parse_math": False}
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = _figure(timeline, title, unit)
         figure.savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     return out.getvalue()

@@ -41,7 +41,7 @@ class Case:
         return [str(folder / word[1:]) if word.startswith("@") else word for word in self.words]
 
 
-def judge(case: Case, limit_s: float = 30.0) -> tuple[Outcome, list[str]]:
+def judge(case: Case, limit_s: float = 60.0) -> tuple[Outcome, list[str]]:
     """Run a case in a new folder: its outcome, and what about it breaks a promise."""
     with tempfile.TemporaryDirectory() as name, chdir(name):
         folder = Path(name)
@@ -89,5 +89,7 @@ def byte_case(seed: int, slow: bool = True) -> Case:
 
 def option_case(argv: tuple[str, ...]) -> Case:
     """A command of the matrix of options, with the sound files that it may name."""
-    files = {kind.name: text_of(kind.examples[0]).encode() for kind in KINDS if f"@{kind.name}" in argv}
+    named = [kind for kind in KINDS if f"@{kind.name}" in argv]
+    files = {name: text.encode() for kind in named for name, text in (kind.beside or {}).items()}
+    files |= {kind.name: text_of(kind.examples[0]).encode() for kind in named}
     return Case(files=files, words=argv)

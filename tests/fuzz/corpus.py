@@ -82,6 +82,28 @@ PLAN_WITH_SHAPE = {
               "rotary": True, "num_dense_layers": 4},
     "best": [{"layout": PLAN["layout"], "step_time_s": 1.0, "mfu": 0.5, "memory_gib": 10.0}],
 }  # fmt: skip
+SWEEP = """
+models = ["gpt2", "model.toml"]
+clusters = ["dgx-a100-80gb", "dgx-h100"]
+gpus = [2]
+global_batches = [2]
+objectives = ["time", "memory"]
+prices = { dgx-a100-80gb = 1.5, dgx-h100 = 2.5 }
+tokens = 1e9
+
+[hardware]
+accelerator.memory_gib = [8, 40]
+accelerator.power_w = { times = [1, 0.5] }
+
+[search]
+tp = [1]
+pp = [1]
+micro_batch = [1]
+schedule = ["1f1b"]
+
+[assumptions]
+mtbf_hours = 50000.0
+"""
 LAWS = """
 [critical_batch.mine]
 source = "a page"
@@ -193,9 +215,15 @@ def kinds() -> tuple[Kind, ...]:
         f"simulate @model.toml --cluster dgx-h100 {LAYOUT} --json",
         "laws @model.toml --tokens 1e9",
         "explain @model.toml --cluster dgx-a100-80gb --gpus 2 --global-batch 2 --json",
+        f"simulate @model.toml --cluster dgx-h100 {LAYOUT} --svg @out.svg",
+        "recommend @model.toml --cluster dgx-h100 --gpus 2 --global-batch 2 --no-curve --html @out.html",
+        "recommend @model.toml --cluster dgx-h100 --gpus 2 --global-batch 2 --save @out.json",
     )
     return (
         Kind(name="model.toml", examples=(MODEL, MOE), commands=model),
+        Kind(name="sweep.toml", examples=(SWEEP,), beside={"model.toml": MODEL}, slow=True,
+             commands=("sweep @sweep.toml --workers 1 --output @out.parquet",
+                       "sweep @sweep.toml --workers 1 --output @out.parquet --json")),
         Kind(name="config.json", examples=tuple(CONFIGS.values()),
              commands=("models @config.json", "models @config.json --json", "models @.",
                        f"estimate @config.json --cluster dgx-a100-80gb {LAYOUT} --json")),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -26,6 +27,8 @@ __all__ = ["Outcome", "faults", "run"]
 
 PROGRESS = ("train", "calibrate")
 """Commands that print progress on stderr."""
+WRITTEN = re.compile(r".+: [\d.,]+ k?B")
+"""A report's file and size, on stderr."""
 LONGEST_LINE = 2_100
 
 
@@ -114,7 +117,8 @@ def _bad_refusal(outcome: Outcome) -> list[str]:
 
 def _bad_answer(outcome: Outcome) -> list[str]:
     found = []
-    if outcome.stderr and outcome.argv[0] not in PROGRESS:
+    said = [line for line in outcome.stderr.splitlines() if not WRITTEN.fullmatch(line)]
+    if said and outcome.argv[0] not in PROGRESS:
         found.append(f"an answer, but stderr has {outcome.stderr[:300]!r}")
     if not outcome.stdout.strip():
         found.append("no answer")

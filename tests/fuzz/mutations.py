@@ -16,7 +16,8 @@ ODD_NUMBERS: list[Any] = [
     1e300, 1e308, float("nan"), float("inf"), float("-inf"),
 ]  # fmt: skip
 ODD_TEXTS = [
-    "", " ", "\t", "0", "-1", "nan", "1e400", "9" * 400, "true", "None", "a,b", "[/red]", "[bold]x", ":smile:", "%s%n",
+    "", " ", "\t", "0", "-1", "nan", "1e400", "9" * 400, "true", "None", "a,b", "[/red]", "$\\frac$", "[bold]x",
+    ":smile:", "%s%n",
     "\x1b[31mred", "\x1b]0;title\x07", "\x00", "\x7f", "\u202eevil", "\u200b", "\u05e2\u05d1\u05e8\u05d9\u05ea",
     "\u6a21\u578b", "\U0001f4a5", "e\u0301", "../../etc/passwd", "/etc/passwd", "/dev/zero", "/dev/stdin.toml",
     "file:///etc/passwd", "$(id)", "`id`", "';DROP TABLE", "<script>alert(1)</script>", "{0}", "{value}", "\\", '"',

@@ -19,6 +19,7 @@ SOUND = {
     "partition": LAYOUT,
     "time": f"{SMALL} --tokens 1e9 --batch 16",
     "fastest": "gpt2 --cluster dgx-a100-80gb --max-gpus 4 --tokens 1e9",
+    "sweep": "@sweep.toml --workers 1 --output @out.parquet",
     "paper": "seq1f1b",
     "explain": f"{SMALL} --global-batch 16",
     "validate": "@runs.csv",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -14,6 +15,7 @@ from planner.errors import FileFormatError, OutputError, PlannerError
 from planner.files import check_writable, read_bytes, read_json, read_toml, write_bytes, write_text
 from planner.plan_file import read_plan
 from tests.fuzz.corpus import MODEL, PLAN
+from tests.fuzz.harness import run
 
 ROOT = Path(__file__).parents[2]
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -68,6 +70,18 @@ def test_a_terminal_without_unicode(tmp_path: Path) -> None:
 def test_a_name_is_shown_as_it_is(tmp_path: Path, name: str) -> None:
     (tmp_path / "m.toml").write_text(MODEL.replace("mine", name))
     assert name in planner("planner models m.toml", tmp_path).stdout
+
+
+@pytest.mark.parametrize("name", ["$\\\\frac$", "</text><script>alert(1)</script>", "\u6a21\u578b & \U0001f4a5"])
+def test_a_picture_shows_a_name_as_it_is(tmp_path: Path, name: str) -> None:
+    """No formula is set, no element is opened, and letters that the font lacks are no warning."""
+    (tmp_path / "m.toml").write_text(MODEL.replace("mine", name), encoding="utf-8")
+    ask = f"simulate {tmp_path / 'm.toml'} --cluster selene --pp 2 --global-batch 2 --svg"
+    outcome = run([*ask.split(), str(tmp_path / "x.svg")])
+    assert (outcome.code, outcome.stderr, outcome.crash) == (0, "", "")
+    drawn = ElementTree.parse(tmp_path / "x.svg")
+    assert name.replace("\\\\", "\\") in "".join(drawn.getroot().itertext())
+    assert not [e for e in drawn.iter() if e.tag.endswith("script")]
 
 
 def test_no_escape_sequence_reaches_the_terminal(tmp_path: Path) -> None:
