@@ -95,9 +95,9 @@ def command(
 
 def _show(fits: Any) -> None:
     """How well the fits hold for what they were fitted to."""
-    from rich.table import Table
+    from planner.report.plain_table import plain_table
 
-    table = Table("pass", "shapes", "median error", "worst", title="Fits to the measured passes")
+    table = plain_table("pass", "shapes", "median error", "worst", numbers=(1, 2, 3))
     for key, f in fits.items():
         table.add_row(key, str(f.measured), f"{f.median_error:.1%}", f"{f.worst_error:.1%}")
-    o.print_view(table)
+    o.print_view("Fits to the measured passes", table)

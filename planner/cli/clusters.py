@@ -21,8 +21,8 @@ def command(
     from dataclasses import asdict
 
     from planner.hardware import load_cluster, profile_names
+    from planner.report.plain_table import plain_table
     from planner.report.sources import figure_sources
-    from planner.report.tables import plain_table
     from planner.units import GBIT, GIB, TERA
 
     if name is not None:

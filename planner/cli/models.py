@@ -22,7 +22,7 @@ def command(
     """
     from planner.models import load_model, model_names
     from planner.report import records
-    from planner.report.tables import plain_table
+    from planner.report.plain_table import plain_table
 
     if name is not None:
         record = records.model_record(load_model(name))

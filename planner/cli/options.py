@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planner.layouts import Attention, Layouts, Precision
     from planner.models import Transformer
 
+UNFOLDED = 100_000  # columns of a pipe
 Model = Annotated[str, typer.Argument(help="A preset (planner models), a config.json or its folder, or a TOML file.")]
 ClusterName = Annotated[str, typer.Option("--cluster", help="A cluster (planner clusters) or a TOML file.")]
 Gpus = Annotated[int, typer.Option("--gpus", help="Accelerators to use.")]
@@ -111,17 +112,28 @@ def save_json(path: Path, record: dict[str, Any]) -> None:
 
 
 def print_view(*views: Any) -> None:
-    """Views on stdout: colour on a terminal only, at most 100 columns wide there, never folded in a pipe.
+    """Views on stdout: on a terminal in colour and as wide as it is; in a pipe plain, a row a line, nothing folded.
 
-    Text is shown as it is: a name from a file may hold what rich would take for markup.
+    Text is shown as it is: a name from a file may hold what rich would take for markup. A pipe is folded only where
+    COLUMNS asks for it. NO_COLOR is rich's.
     """
+    import io
+    import os
+
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, emoji=False, width=120)
-    for view in views:
-        console.print(view)
+    from planner.report.plain_table import stacked
+
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    console = Console(**plain)
+    if console.is_terminal:
+        console.print(stacked(*views))
+        return
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and 20 <= int(columns) < UNFOLDED else UNFOLDED
+    text = io.StringIO()
+    Console(**plain, file=text, width=width, color_system=None).print(stacked(*views))
+    typer.echo("\n".join(line.rstrip() for line in text.getvalue().split("\n")), nl=False)
 
 
 def working(what: str) -> AbstractContextManager[Any]:

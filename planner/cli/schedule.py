@@ -74,7 +74,7 @@ def command(
     from rich.console import Console
 
     from planner.report.drawing import draw_timeline
-    from planner.report.tables import plain_table
+    from planner.report.plain_table import plain_table
 
     console = Console()
     width = console.width if console.is_terminal else 80
@@ -87,7 +87,7 @@ def command(
 
 
 def _list(json: bool) -> None:
-    from planner.report.tables import plain_table
+    from planner.report.plain_table import plain_table
     from planner.schedules import ALIASES, SCHEDULES
 
     if json:

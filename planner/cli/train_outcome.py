@@ -45,9 +45,9 @@ def finish(training: Training, measured: Measured, engine: str, after: After) ->
     if after.json:
         o.print_json(record)
         return
-    from rich.table import Table
+    from planner.report.plain_table import plain_table
 
-    table = Table(title=f"{task.model.name}: {task.num_ranks} ranks, engine {engine}", show_header=False)
+    table = plain_table("", "")
     if times:
         table.add_row("loss", f"{measured.loss[0]:.4f} to {measured.loss[-1]:.4f} nats per byte")
         table.add_row("step time", f"{_ms(record['step_time_s'])} (median of {len(times)})")
@@ -55,10 +55,10 @@ def finish(training: Training, measured: Measured, engine: str, after: After) ->
     table.add_row("most activations, by rank", "  ".join(f"{x / 2**20:,.1f}" for x in measured.peak_bytes[:8]) + " MiB")
     for kind, size in measured.sent_bytes.items():
         table.add_row(f"sent a step for {kind}, rank 0", f"{size / 2**20:,.2f} MiB")
-    o.print_view(table)
+    o.print_view(f"{task.model.name}: {task.num_ranks} ranks, engine {engine}", table)
     if prediction is not None and times:
         busy, waiting = (_of_pipeline(training, x) for x in (measured.busy_s, measured.waiting_s))
-        o.print_view(_beside(prediction, record, engine, busy, waiting))
+        o.print_view("", "Predicted beside measured", _beside(prediction, record, engine, busy, waiting))
 
 
 def _record(training: Training, measured: Measured, engine: str) -> dict[str, Any]:
@@ -111,11 +111,9 @@ def _beside(
     prediction: Prediction, record: dict[str, Any], engine: str, busy_s: list[float], waiting_s: list[float]
 ) -> Any:
     """Predicted beside measured: the step (undisturbed), its passes (last step), waiting, activations."""
-    from rich.table import Table
+    from planner.report.plain_table import plain_table
 
-    table = Table(title="predicted beside measured")
-    for heading in ("", "predicted", "measured", ""):
-        table.add_column(heading, justify="right" if heading else "left")
+    table = plain_table("", "predicted", "measured", "", numbers=(1, 2, 3))
 
     def row(name: str, predicted_s: float, measured_s: float) -> None:
         error = f"{predicted_s / measured_s - 1.0:+.1%}" if measured_s > 0 else ""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from planner.hardware import Cluster
 from planner.plans.assumptions import Assumptions
 from planner.plans.fastest import Fastest
 from planner.plans.goal import Goal
+from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import layout_text, plain_table
+from planner.report.tables import layout_text
 from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
 from planner.schedules import get_schedule
 from planner.units import DAY, format_seconds
@@ -105,7 +106,7 @@ def fastest_view(
     i, run = found.best, found.run
     cost = float(run.cost_usd[i])
     money = "" if np.isnan(cost) else f", {count_text(cost)} USD"
-    return Group(
+    return stacked(
         Text(
             f"Shortest time: {format_seconds(float(run.wall_s[i]))} on {int(run.gpus[i]):,} GPUs, batch "
             f"{int(found.estimate.layouts.global_batch[i]):,}, {count_text(float(run.gpu_hours[i]))} GPU-hours{money}",

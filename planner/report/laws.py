@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from planner.plans.compare_laws import Laws
-from planner.report.tables import plain_table
+from planner.report.plain_table import plain_table, stacked
 from planner.report.training import count_text
 from planner.scaling.laws import LawFile
 
@@ -33,7 +33,7 @@ def laws_view(laws: LawFile) -> RenderableType:
     front = plain_table("compute-optimal front", "known", "source")
     for c in laws.compute_optimal.values():
         front.add_row(c.name, c.mark, c.source)
-    return Group(loss, "", batch, "", front)
+    return stacked(loss, "", batch, "", front)
 
 
 def comparison_record(found: Laws, seq_len: int) -> dict[str, Any]:
@@ -96,4 +96,4 @@ def comparison_view(found: Laws, seq_len: int) -> RenderableType:
             f"  {f.name}: {f.compute_flop:.3g} FLOP are best spent on {count_text(f.parameters)} parameters, "
             f"{f.steps:,.0f} steps of {count_text(f.batch_tokens)} tokens"
         )
-    return Group(*lines)
+    return stacked(*lines)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from planner.plans.papers import Claim, Paper
 from planner.plans.papers.claims import THEIRS
-from planner.report.tables import plain_table
+from planner.report.plain_table import plain_table, stacked
 from planner.report.training import finite
 
 __all__ = ["paper_record", "paper_view"]
@@ -36,7 +36,8 @@ def _table(claims: list[Claim]) -> Table:
     table = plain_table("claim", "paper", "ours", "unit", "known", "agree", "note", numbers=(1, 2))
     for c in claims:
         open_ = "-" if c.theirs is None else "not yet"
-        verdict = {True: "yes", False: "NO", None: open_}[c.agrees]
+        said = {True: "yes", False: "NO", None: open_}[c.agrees]
+        verdict = Text(said, style="red" if c.agrees is False else "")
         table.add_row(c.statement, _number(c.theirs), _number(c.ours), c.unit, c.mark, verdict, c.note)
     return table
 
@@ -56,4 +57,4 @@ def paper_view(paper: Paper) -> RenderableType:
     for name, claims in (("Under the paper's assumptions", theirs), ("Under our cost models", ours)):
         if claims:
             lines += ["", Text(name, style="bold"), _table(claims)]
-    return Group(*lines)
+    return stacked(*lines)

@@ -6,11 +6,11 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from planner.plans.sensitivity import Effect, Operation, Sensitivity
-from planner.report.tables import plain_table
+from planner.report.plain_table import plain_table, stacked
 from planner.report.training import finite
 from planner.units import format_seconds
 
@@ -46,7 +46,7 @@ def sensitivity_view(found: Sensitivity) -> RenderableType:
             o.name, o.link, f"{o.intensity:,.0f}", f"{o.threshold:,.0f}", f"{o.intensity / o.threshold:.2f}",
             format_seconds(o.exposed_s),
         )  # fmt: skip
-    return Group(
+    return stacked(
         Text("What would help", style="bold"),
         effects,
         "  step, training: elasticity, per cent of that time for one per cent of the quantity (training: failures and "

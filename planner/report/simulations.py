@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
+from rich.text import Text
 
 from planner.hardware import Cluster
 from planner.layouts import Layouts
-from planner.report.tables import layout_text, plain_table
+from planner.report.plain_table import plain_table, stacked
+from planner.report.tables import layout_text
 from planner.search.compare import Compared
 from planner.search.stage_split import StageSplit
 from planner.simulation.critical_path import critical_path
@@ -122,7 +124,7 @@ def simulation_view(
             str(r), str(int(step.loads.layers[stages].sum())), f"{busy[r]:.4g}", f"{idle[r]:.4g}",
             f"{step.exposed_comm_s[r]:.4g}", f"{update[r]:.4g}", f"{step.peak_bytes[r] / GIB:.2f}",
         )  # fmt: skip
-    return Group("\n".join(lines), "", table)
+    return stacked("\n".join(lines), "", table)
 
 
 def comparison_record(rows: list[Compared], refused: dict[str, str], cluster: Cluster) -> dict[str, Any]:
@@ -155,11 +157,12 @@ def comparison_view(rows: list[Compared], refused: dict[str, str], cluster: Clus
                         numbers=(1, 2, 3, 4, 5, 6, 7, 8))  # fmt: skip
     for x in rows:
         step, pipe = x.step, x.step.pipe
-        over = "" if step.peak_bytes.max() <= cluster.accelerator.memory_bytes else " over"
+        over = step.peak_bytes.max() > cluster.accelerator.memory_bytes
+        memory = Text(f"{step.peak_bytes.max() / GIB:.1f}{' over' if over else ''}", style="red" if over else "")
         versions = _versions(step) * step.schedule.copies
         table.add_row(
             step.schedule.name + ("" if step.schedule.synchronous else " *"), str(pipe.v), str(pipe.k),
-            f"{step.step_time_s:.4g}", f"{_bubble(step):.1%}", f"{step.peak_bytes.max() / GIB:.1f}{over}",
+            f"{step.step_time_s:.4g}", f"{_bubble(step):.1%}", memory,
             f"{versions:g}", f"{x.pipeline_bytes / GIB:.2f}", f"{x.needed_bandwidth_bytes_per_s * 8e-9:.3g}",
         )  # fmt: skip
     lines = ["v virtual stages, k slices; weights: copies or versions of its weights that a rank holds"]
@@ -170,7 +173,7 @@ def comparison_view(rows: list[Compared], refused: dict[str, str], cluster: Clus
         for name, reason in refused.items():
             by_reason.setdefault(reason, []).append(name)
         lines += ["", "Not legal here"] + [f"  {', '.join(n)}: {reason}" for reason, n in by_reason.items()]
-    return Group(table, "", "\n".join(lines))
+    return stacked(table, "", "\n".join(lines))
 
 
 def split_view(split: StageSplit) -> RenderableType:
@@ -181,4 +184,4 @@ def split_view(split: StageSplit) -> RenderableType:
     slowest = float(split.seconds.max())
     saved = 1.0 - slowest / split.even_slowest_s
     line = f"slowest stage {slowest * 1e3:.2f} ms a micro-batch, {saved:.1%} less than with an even split"
-    return Group(table, "", line, "embedding with stage 0, head with the last; GiB of a stage's share of its rank")
+    return stacked(table, "", line, "embedding with stage 0, head with the last; GiB of a stage's share of its rank")

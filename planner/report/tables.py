@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from planner.estimate import Estimate
 from planner.hardware import Cluster
 from planner.models import Transformer
+from planner.report.plain_table import plain_table, stacked
 from planner.schedules import get_schedule
 from planner.search import Recommendation, largest_part
 from planner.units import GIB, format_bytes, format_seconds
@@ -20,7 +21,6 @@ __all__ = [
     "PARTS",
     "estimate_view",
     "layout_text",
-    "plain_table",
     "question_title",
     "recommendation_view",
     "validation_view",
@@ -44,14 +44,6 @@ PARTS = {
     "data_comm": "gradient reduction, exposed",
     "optimizer": "optimizer step",
 }
-
-
-def plain_table(*columns: str, numbers: tuple[int, ...] = ()) -> Table:
-    """An unframed table; `numbers` are right-aligned columns."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i in numbers else "left", no_wrap=i in numbers)
-    return table
 
 
 def question_title(model: Transformer, cluster: Cluster, gpus: int, global_batch: int) -> str:
@@ -106,7 +98,7 @@ def recommendation_view(found: Recommendation, cluster: Cluster, accuracy: str) 
     lines: list[RenderableType] = []
     if len(found.best):
         i = int(found.best[0])
-        lines.append(Text("Run this: " + layout_text(result.layouts.row(i)), style="bold"))
+        lines.append(Text("Run this: " + layout_text(result.layouts.row(i)), style="bold green"))
         lines.append(
             f"  {format_seconds(float(result.step_time_s[i]))} a step, MFU {result.mfu[i]:.1%}, "
             f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU, "
@@ -119,7 +111,7 @@ def recommendation_view(found: Recommendation, cluster: Cluster, accuracy: str) 
     lines.append(Text("Why the rest lost", style="bold"))
     lines += [f"  {line}" for line in why_lines(found, capacity)]
     lines += ["", Text("How accurate: " + accuracy)]
-    return Group(*lines)
+    return stacked(*lines)
 
 
 def why_lines(found: Recommendation, capacity_bytes: float) -> list[str]:
@@ -170,7 +162,7 @@ def estimate_view(result: Estimate, i: int, cluster: Cluster) -> RenderableType:
         f"  {format_seconds(step)} a step, MFU {result.mfu[i]:.1%}, {result.tokens_per_s_per_gpu[i]:,.0f} "
         f"tokens/s/GPU; {verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)}"
     )
-    return Group(head, line, "", time, "", memory)
+    return stacked(head, line, "", time, "", memory)
 
 
 def validation_view(sources: dict[str, dict[str, Any]], overall: dict[str, Any]) -> RenderableType:
@@ -197,4 +189,4 @@ def validation_view(sources: dict[str, dict[str, Any]], overall: dict[str, Any])
             name, percent(s["oom_accuracy"]), str(s["oom_missed"]), str(s["oom_false"]), str(s["memory_rows"]),
             percent(s["memory_mape"]), style=style,
         )  # fmt: skip
-    return Group("Step time, errors in %", time, "", "Memory, in %", memory)
+    return stacked("Step time, errors in %", time, "", "Memory, in %", memory)

@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from planner.hardware import Cluster
@@ -14,8 +14,9 @@ from planner.models import Transformer
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
 from planner.plans.time import TrainingPlan
+from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import layout_text, plain_table
+from planner.report.tables import layout_text
 from planner.units import DAY, HOUR, MINUTE, format_bytes, format_seconds
 
 __all__ = ["assumptions_record", "count_text", "goal_record", "time_record", "time_view"]
@@ -153,4 +154,4 @@ def time_view(plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, mo
         "",
         assumption_lines(assumptions),
     ]
-    return Group(*lines)
+    return stacked(*lines)

@@ -1,0 +1,105 @@
+"""Tables and sentences that fit the screen: they fold between words, or show row under row, and never cut a figure."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["PlainTable", "plain_table", "stacked"]
+
+GAP = 2  # columns between columns
+SIGNALS = {"careful:": "yellow", "DOES NOT FIT": "bold red", "does not fit": "red", "Nothing fits": "bold red"}
+"""Words that colour makes easier to find; without it they say the same."""
+MOST_LINES = 6  # of a folded cell: beyond, a row is better read from top to bottom
+
+
+class PlainTable(Table):
+    """An unframed table. On a narrow screen text folds between words; where words don't fit, rows become blocks."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table at its natural widths, folded, or as blocks."""
+        widths = self._widths(options.max_width)
+        if widths is None:
+            yield from self._blocks()
+            return
+        fitted = copy(self)
+        fitted.columns = [
+            replace(column, width=width, no_wrap=False, overflow="fold")
+            for column, width in zip(self.columns, widths, strict=True)
+        ]
+        fitted.show_header = any(_plain(column.header) for column in self.columns)
+        yield from Table.__rich_console__(fitted, console, options)
+
+    def _texts(self) -> list[list[str]]:
+        """Header and cells of each column."""
+        return [[_plain(column.header), *map(_plain, column.cells)] for column in self.columns]
+
+    def _widths(self, room: int) -> list[int] | None:
+        """Widths that fit: natural, or fewest folded lines; None where a word would be cut or a cell grow long."""
+        texts = self._texts()
+        natural = [max(map(cell_len, column)) for column in texts]
+        room -= GAP * (len(natural) - 1)
+        if sum(natural) <= room:
+            return natural
+        widths = []
+        for column, texts_of in zip(self.columns, texts, strict=True):
+            figures = texts_of[1:] if column.no_wrap else []
+            words = [word for text in texts_of for word in text.split()]
+            widths.append(max(map(cell_len, [*figures, *words]), default=0))
+        for _ in range(room - sum(widths)):
+            lines = [-(-full // max(width, 1)) for full, width in zip(natural, widths, strict=True)]
+            longest = max(range(len(widths)), key=lambda i: (lines[i], -natural[i]))
+            widths[longest] += 1
+        fits = sum(widths) <= room and all(
+            full <= MOST_LINES * width for full, width in zip(natural, widths, strict=True)
+        )
+        return widths if fits else None
+
+    def _blocks(self) -> RenderResult:
+        """Each row from top to bottom: its first cell, then a line a column."""
+        texts = self._texts()
+        for r, row in enumerate(self.rows):
+            first, *rest = (column[r + 1] for column in texts)
+            yield Text(f"{texts[0][0]}: {first}" if texts[0][0] else first, style="bold", overflow="fold")
+            inner = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
+            inner.add_column(no_wrap=True, style="dim")
+            inner.add_column(overflow="fold", style=row.style or "")
+            for column, cell in zip(texts[1:], rest, strict=True):
+                if cell:
+                    inner.add_row(column[0], cell)
+            yield Padding(inner, (0, 0, 0, GAP), expand=False)
+
+
+def plain_table(*columns: str, numbers: tuple[int, ...] = ()) -> PlainTable:
+    """An unframed table; `numbers` are right-aligned columns, which never fold."""
+    table = PlainTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i in numbers else "left", no_wrap=i in numbers)
+    return table
+
+
+def stacked(*parts: RenderableType) -> Group:
+    """Parts under each other; a sentence keeps its indent where it folds."""
+    lines: list[RenderableType] = []
+    for part in parts:
+        lines += map(_sentence, part.split("\n")) if isinstance(part, str) else [part]
+    return Group(*lines)
+
+
+def _sentence(line: str) -> RenderableType:
+    text = line.lstrip(" ")
+    indent = len(line) - len(text)
+    shown = Text(text)
+    for word, style in SIGNALS.items():
+        shown.highlight_words([word], style)
+    return Padding(shown, (0, 0, 0, indent), expand=False) if indent else shown
+
+
+def _plain(cell: RenderableType) -> str:
+    return cell.plain if isinstance(cell, Text) else str(cell)
