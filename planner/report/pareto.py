@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from planner.report.pictures import label
-from planner.report.tables import plain_table
+from planner.report.plain_table import plain_table, stacked
 from planner.sweep.pareto import Front
 
 __all__ = ["pareto_record", "pareto_view"]
@@ -43,7 +43,7 @@ def pareto_view(fronts: list[Front]) -> RenderableType:
             _table(front),
             "",
         ]
-    return Group(*lines[:-1])
+    return stacked(*lines[:-1])
 
 
 def _table(front: Front) -> RenderableType:
@@ -62,7 +62,7 @@ def _table(front: Front) -> RenderableType:
         )
     if len(rows) <= MOST_ROWS:
         return table
-    return Group(table, f"  and {len(rows) - MOST_ROWS:,} more: --json has all")
+    return stacked(table, f"  and {len(rows) - MOST_ROWS:,} more: --json has all")
 
 
 def _numeric(front: Front, name: str) -> bool:
