@@ -11,7 +11,6 @@ into hardware_profiles/ with the provenance line that the last line of the outpu
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
-from planner.validation import Predictions, predict, read_runs, scores
+from planner.validation import Predictions, Run, predict, read_runs, scores
 
 
 @dataclass(frozen=True)
@@ -114,6 +113,54 @@ def show_scores(predictions: Predictions) -> None:
         print(f"  {name:32s} {s['timed_rows']:5d}  " + "  ".join(cells))
 
 
+@dataclass(frozen=True)
+class Fit:
+    """Figures fitted to runs: their start, value and standard error, and how to predict with them."""
+
+    parameters: list[Parameter]
+    start: np.ndarray
+    value: np.ndarray
+    error: np.ndarray
+    timed_rows: int
+
+    def predict(self, runs: list[Run]) -> Predictions:
+        return predict_with(self.parameters, self.value, runs)
+
+
+def predict_with(parameters: list[Parameter], x: np.ndarray, runs: list[Run]) -> Predictions:
+    return predict(
+        runs,
+        lambda name: applied(load_cluster(name), parameters, x),
+        lambda name: framework_with(load_framework(name), parameters, x),
+    )
+
+
+def fit(runs: list[Run], parameters: list[Parameter], max_evaluations: int) -> Fit:
+    """Robust least squares over the runs of one GPU, every source counting alike."""
+    base = load_cluster(runs[0]["cluster"])
+    low = np.array([p.low for p in parameters])
+    span = np.array([p.high for p in parameters]) - low
+    start = np.clip((np.array([start_of(p, base) for p in parameters]) - low) / span, 0.02, 0.98)
+    source = np.array([r["source"] for r in runs])
+    size = {name: int(np.sum(source == name)) for name in set(source)}
+    weight = np.array([size[s] ** -0.5 for s in source])  # each set counts the same
+    measured = predict(runs).measured_s
+    use = np.isfinite(measured)
+
+    def residuals(unit: np.ndarray) -> np.ndarray:
+        p = predict_with(parameters, low + unit * span, runs)
+        error = np.log(p.step_time_s / measured)[use & np.isfinite(p.step_time_s)]
+        # Soft absolute error of every row on one scale, then the weight of its set (scipy's own loss would come after
+        # the weight, and forgive a row of a small set what it holds against one of a large set).
+        robust = ROBUST * np.sqrt(2.0 * (np.sqrt(1.0 + (error / ROBUST) ** 2) - 1.0))
+        return (weight[use & np.isfinite(p.step_time_s)]) * robust
+
+    found = least_squares(residuals, start, bounds=(0, 1), diff_step=1e-3, max_nfev=max_evaluations)
+    variance = 2 * found.cost / max(len(found.fun) - len(parameters), 1)
+    error = np.sqrt(np.clip(np.diag(np.linalg.pinv(found.jac.T @ found.jac)) * variance, 0, None))
+    return Fit(parameters, low + start * span, low + found.x * span, error * span, int(use.sum()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
@@ -125,46 +172,15 @@ def main() -> None:
     runs = [r for f in args.files for r in read_runs(f) if r["cluster"].startswith(args.cluster)]
     held = [r for r in runs if args.hold_out and args.hold_out in r["source"]]
     runs = [r for r in runs if r not in held]
-    base = load_cluster(runs[0]["cluster"])
-    low = np.array([p.low for p in parameters])
-    span = np.array([p.high for p in parameters]) - low
-    start = np.clip((np.array([start_of(p, base) for p in parameters]) - low) / span, 0.02, 0.98)
-
-    def run(unit: np.ndarray, rows: list) -> Predictions:
-        x = low + unit * span
-        cluster_of: Callable[[str], Cluster] = lambda name: applied(load_cluster(name), parameters, x)  # noqa: E731
-        framework_of: Callable[[str], Framework] = lambda name: framework_with(  # noqa: E731
-            load_framework(name), parameters, x
-        )
-        return predict(rows, cluster_of, framework_of)
-
-    source = np.array([r["source"] for r in runs])
-    size = {name: int(np.sum(source == name)) for name in set(source)}
-    weight = np.array([size[s] ** -0.5 for s in source])  # each set counts the same
-    measured = predict(runs).measured_s
-    use = np.isfinite(measured)
-
-    def residuals(unit: np.ndarray) -> np.ndarray:
-        p = run(unit, runs)
-        error = np.log(p.step_time_s / measured)[use & np.isfinite(p.step_time_s)]
-        # Soft absolute error of every row on one scale, then the weight of its set (scipy's own loss would come after
-        # the weight, and forgive a row of a small set what it holds against one of a large set).
-        robust = ROBUST * np.sqrt(2.0 * (np.sqrt(1.0 + (error / ROBUST) ** 2) - 1.0))
-        return (weight[use & np.isfinite(p.step_time_s)]) * robust
-
-    fit = least_squares(residuals, start, bounds=(0, 1), diff_step=1e-3, max_nfev=args.max_evaluations)
-    variance = 2 * fit.cost / max(len(fit.fun) - len(parameters), 1)
-    error = np.sqrt(np.clip(np.diag(np.linalg.pinv(fit.jac.T @ fit.jac)) * variance, 0, None))
-    for p, s, u, e in zip(parameters, start, fit.x, error, strict=True):
-        i = parameters.index(p)
-        print(f"{p.path:45s} start {low[i] + s * span[i]:<11.5g} fit {low[i] + u * span[i]:<11.5g} "
-              f"+- {e * span[i]:<10.2g} in [{p.low:g}, {p.high:g}]")  # fmt: skip
-    show_scores(run(fit.x, runs))
+    found = fit(runs, parameters, args.max_evaluations)
+    for p, start, value, error in zip(parameters, found.start, found.value, found.error, strict=True):
+        print(f"{p.path:45s} start {start:<11.5g} fit {value:<11.5g} +- {error:<10.2g} in [{p.low:g}, {p.high:g}]")
+    show_scores(found.predict(runs))
     if held:
         print("held out:")
-        show_scores(run(fit.x, held))
+        show_scores(found.predict(held))
     files = ", ".join(sorted({f.name for f in args.files}))
-    print(f"calibration: benchmarks/calibrate.py --cluster {args.cluster} on {files}; {int(use.sum())} timed rows")
+    print(f"calibration: benchmarks/calibrate.py --cluster {args.cluster} on {files}; {found.timed_rows} timed rows")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from planner.question import Question, one_layout
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.report.plain_text import plain_text
+from planner.validation import step_interval_s
 
 if TYPE_CHECKING:
     import pandas
@@ -102,6 +103,11 @@ class LayoutEstimate:
         cost = self._record["cost_usd_per_step"]
         return None if cost is None else float(cost)
 
+    @property
+    def step_time_interval_s(self) -> tuple[float, float] | None:
+        """Between which seconds the measured step lies in 80 % of such cases; None where no runs are like it."""
+        return step_interval_s(self.question.model, self.question.cluster, self.table, self.row)
+
     def simulate(self) -> Simulation:
         """The exact timeline of this layout's step. Raises as `planner.simulate`."""
         from planner.api.simulated import simulate_layouts
@@ -112,7 +118,8 @@ class LayoutEstimate:
         """What `planner estimate --json` prints; docs/json.md has the keys."""
         q = self.question
         given = records.question_record(q.model, q.cluster, q.framework, self.gpus)
-        return given | {"global_batch": self.layout["global_batch"]} | self._record
+        asked = given | {"global_batch": self.layout["global_batch"]}
+        return asked | self._record | {"step_time_interval_s": self.step_time_interval_s}
 
     def to_json(self) -> str:
         """`to_dict` as JSON."""
@@ -127,7 +134,8 @@ class LayoutEstimate:
         return tables.question_title(q.model, q.cluster, self.gpus, self.layout["global_batch"])
 
     def __repr__(self) -> str:
-        return plain_text(self._title(), "", tables.estimate_view(self.table, self.row, self.question.cluster))
+        view = tables.estimate_view(self.table, self.row, self.question.cluster, self.step_time_interval_s)
+        return plain_text(self._title(), "", view)
 
     def _repr_html_(self) -> str:
         return notebook.estimate_html(self._title(), self.to_dict())

@@ -90,7 +90,12 @@ class Plan(Sequence[LayoutEstimate]):
     @cached_property
     def accuracy(self) -> str:
         """How far predictions have been from measured runs on such GPUs, in one sentence."""
-        return accuracy_sentence(self.question.cluster.accelerator.efficiency.name)
+        return accuracy_sentence(self.question.cluster.accelerator.efficiency.name, self.step_time_interval_s)
+
+    @property
+    def step_time_interval_s(self) -> tuple[float, float] | None:
+        """Between which seconds the best layout's measured step lies in 80 % of such cases."""
+        return self[0].step_time_interval_s if len(self) else None
 
     def __len__(self) -> int:
         return len(self.found.best)
@@ -111,7 +116,8 @@ class Plan(Sequence[LayoutEstimate]):
         """What `planner recommend --json` prints; docs/json.md has the keys."""
         q = self.question
         given = records.question_record(q.model, q.cluster, q.framework, self.gpus) | {"global_batch": self.batch}
-        return given | records.recommendation_record(self.found, q.cluster) | {"accuracy": self.accuracy}
+        trust = {"step_time_interval_s": self.step_time_interval_s, "accuracy": self.accuracy}
+        return given | records.recommendation_record(self.found, q.cluster) | trust
 
     def to_json(self) -> str:
         """`to_dict` as JSON: a plan for `planner train` and the other commands that read one."""

@@ -38,6 +38,7 @@ def command(
     from planner.estimate import estimate
     from planner.legality import check_legal
     from planner.report import records, tables
+    from planner.validation import step_interval_s
 
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     layouts = o.one_layout(
@@ -49,9 +50,10 @@ def command(
     check_legal(shape, hardware, layouts)
     result = estimate(shape, hardware, stack, layouts)
     gpus = int(layouts.gpus[0])
+    interval = step_interval_s(shape, hardware, result, 0)
     if json:
         asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
-        o.print_json(asked | records.estimate_record(result, 0, hardware))
+        o.print_json(asked | records.estimate_record(result, 0, hardware) | {"step_time_interval_s": interval})
     else:
         title = tables.question_title(shape, hardware, gpus, global_batch)
-        o.print_view(title, "", tables.estimate_view(result, 0, hardware))
+        o.print_view(title, "", tables.estimate_view(result, 0, hardware, interval))

@@ -66,7 +66,7 @@ def command(
     from planner.question import what_is_fixed
     from planner.report import records, tables
     from planner.search import recommend
-    from planner.validation import accuracy_of
+    from planner.validation import accuracy_of, step_interval_s
 
     if save is not None:
         check_writable(save)
@@ -88,7 +88,9 @@ def command(
     accuracy = accuracy_of(hardware.accelerator.efficiency.name)
     title = tables.question_title(shape, hardware, gpus, global_batch)
     asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
-    record = asked | records.recommendation_record(found, hardware) | {"accuracy": accuracy.sentence}
+    interval = step_interval_s(shape, hardware, found.estimate, int(found.best[0])) if len(found.best) else None
+    trust = {"step_time_interval_s": interval, "accuracy": accuracy.sentence(interval)}
+    record = asked | records.recommendation_record(found, hardware) | trust
     if save is not None and len(found.best):
         o.save_json(save, record)
     if html or png or pdf:
@@ -100,7 +102,7 @@ def command(
     if json:
         o.print_json(record)
     else:
-        o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy.sentence))
+        o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy.sentence(interval)))
     if not len(found.best):
         for path in ([save] if save is not None else []) + [file for _, file in targets]:
             typer.echo(f"planner: nothing fits, so {path} was not written", err=True)

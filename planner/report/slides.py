@@ -18,6 +18,7 @@ from planner.report.timeline_plot import COLOURS, NAMES
 from planner.report.training import count_text
 from planner.schedules.operations import KINDS
 from planner.units import DAY, GIB, format_bytes, format_seconds
+from planner.validation.interval import step_interval_s
 
 __all__ = ["write_slides"]
 
@@ -100,7 +101,7 @@ def _headline(report: PlanReport, i: int) -> list[str]:
     """The question, the layout, its figures."""
     x = report.found.estimate
     verdict = "Run this" if x.fits[i] else "Nothing fits; nearest miss"
-    interval = report.accuracy.interval_s(float(x.step_time_s[i]))
+    interval = step_interval_s(report.model, report.cluster, x, i)
     trust = "" if interval is None else f" (80 %: {interval[0]:.4g} to {interval[1]:.4g} s)"
     return [
         report.title,

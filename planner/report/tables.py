@@ -140,8 +140,10 @@ def why_lines(found: Recommendation, capacity_bytes: float) -> list[str]:
     return lines
 
 
-def estimate_view(result: Estimate, i: int, cluster: Cluster) -> RenderableType:
-    """One layout in full: its line, then seconds and bytes by part."""
+def estimate_view(
+    result: Estimate, i: int, cluster: Cluster, interval_s: tuple[float, float] | None = None
+) -> RenderableType:
+    """One layout in full: its line, between which times such steps lie, then seconds and bytes by part."""
     step = float(result.step_time_s[i])
     time = plain_table("where the time goes", "s", "share", numbers=(1, 2))
     for f in fields(result.time):
@@ -162,7 +164,11 @@ def estimate_view(result: Estimate, i: int, cluster: Cluster) -> RenderableType:
         f"  {format_seconds(step)} a step, MFU {result.mfu[i]:.1%}, {result.tokens_per_s_per_gpu[i]:,.0f} "
         f"tokens/s/GPU; {verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)}"
     )
-    return stacked(head, line, "", time, "", memory)
+    trust = []
+    if interval_s is not None:
+        low, high = (format_seconds(x) for x in interval_s)
+        trust = [f"  in 80 % of cases like this the step takes {low} to {high}"]
+    return stacked(head, line, *trust, "", time, "", memory)
 
 
 def validation_view(sources: dict[str, dict[str, Any]], overall: dict[str, Any]) -> RenderableType:

@@ -1,6 +1,7 @@
 """Measured runs beside predictions: reading, filling what is not said, predicting, scoring."""
 
 from planner.validation.accuracy import Accuracy, accuracy_of, accuracy_sentence, scores, shipped_files
+from planner.validation.interval import step_interval_s
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import Run, read_runs
 from planner.validation.score import rank_correlation, score
@@ -17,4 +18,5 @@ __all__ = [
     "score",
     "scores",
     "shipped_files",
+    "step_interval_s",
 ]

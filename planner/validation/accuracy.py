@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from planner.files import shipped_folder
 from planner.hardware import load_cluster
+from planner.units import format_seconds
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import read_runs
 from planner.validation.score import score
@@ -59,23 +60,20 @@ class Accuracy:
     fits_right: float
     sources: dict[str, dict[str, Any]]
 
-    def interval_s(self, predicted_s: float, share: float = 0.8) -> tuple[float, float] | None:
-        """Between which step times the measured one lies in `share` of the cases, if this prediction errs as those."""
-        if not len(self.errors):
-            return None
-        low, high = np.quantile(self.errors, [(1 - share) / 2, (1 + share) / 2])
-        return predicted_s / (1 + float(high)), predicted_s / (1 + float(low))
-
-    @property
-    def sentence(self) -> str:
-        """For a recommendation."""
+    def sentence(self, interval_s: tuple[float, float] | None = None) -> str:
+        """For a recommendation, whose step's interval is `planner.validation.interval.step_interval_s`."""
         if not self.sources:
             return f"no measured runs on {self.architecture} GPUs are shipped: unverified here; see planner validate."
         size = np.abs(self.errors)
+        like = ""
+        if interval_s is not None:
+            low, high = (format_seconds(x) for x in interval_s)
+            like = f"in 80 % of cases like this the step takes {low} to {high} (by fits that had not seen the runs); "
         return (
-            f"on {len(size)} measured runs on {self.architecture} GPUs (which also calibrated the profile), step time "
-            f"was off by {100 * size.mean():.1f} % on average, by less than {100 * np.quantile(size, 0.8):.0f} % in "
-            f"80 % of them; whether a run fits in memory was right for {100 * self.fits_right:.0f} %."
+            f"{like}on {len(size)} measured runs on {self.architecture} GPUs (which also calibrated the profile), "
+            f"step time was off by {100 * size.mean():.1f} % on average, by less than "
+            f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them; "
+            f"whether a run fits in memory was right for {100 * self.fits_right:.0f} %."
         )
 
 
@@ -95,6 +93,6 @@ def accuracy_of(architecture: str) -> Accuracy:
     )  # fmt: skip
 
 
-def accuracy_sentence(architecture: str) -> str:
+def accuracy_sentence(architecture: str, interval_s: tuple[float, float] | None = None) -> str:
     """`Accuracy.sentence` of an architecture."""
-    return accuracy_of(architecture).sentence
+    return accuracy_of(architecture).sentence(interval_s)

@@ -127,6 +127,9 @@ def test_without_a_fitting_layout_it_says_so(nothing_fits):
 def test_unverified_hardware_has_no_interval(report):
     from planner.validation import accuracy_of
 
-    record = report_record(replace(report, accuracy=accuracy_of("volta")))
+    gpu = report.cluster.accelerator
+    unknown = replace(gpu, efficiency=replace(gpu.efficiency, name="volta"))
+    cluster = replace(report.cluster, accelerator=unknown)
+    record = report_record(replace(report, accuracy=accuracy_of("volta"), cluster=cluster))
     assert all(x["interval_s"] is None for x in record["layouts"])
     assert "unverified" in record["accuracy"]["sentence"]

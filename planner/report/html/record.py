@@ -18,6 +18,7 @@ from planner.report.training import finite, goal_lines
 from planner.search.passes import passes
 from planner.units import DAY, GIB
 from planner.validation.accuracy import Accuracy
+from planner.validation.interval import step_interval_s
 
 __all__ = ["report_record"]
 
@@ -106,7 +107,7 @@ def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
         "choices": record["layout"],
         "micro_batches": record["micro_batches"],
         "step_s": record["step_time_s"],
-        "interval_s": report.accuracy.interval_s(record["step_time_s"]),
+        "interval_s": step_interval_s(report.model, report.cluster, found.estimate, i),
         "mfu": record["mfu"],
         "tokens_per_s_per_gpu": record["tokens_per_s_per_gpu"],
         "memory_gib": record["memory_gib"],
@@ -139,7 +140,7 @@ def _cloud(report: PlanReport, rows: list[int]) -> list[float]:
 
 def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
     """The sentence, the errors as a histogram, and scores by source."""
-    out: dict[str, Any] = {"sentence": accuracy.sentence, "architecture": accuracy.architecture, "sources": []}
+    out: dict[str, Any] = {"sentence": accuracy.sentence(), "architecture": accuracy.architecture, "sources": []}
     if not len(accuracy.errors):
         return out
     counts_, edges = np.histogram(np.clip(accuracy.errors, -0.4, 0.4), bins=40, range=(-0.4, 0.4))
