@@ -104,16 +104,18 @@ def write_best(
     record: dict[str, Any],
 ) -> None:
     """The best of a search for every framework that was asked for."""
-    if not targets:
-        return
+    for target, file in targets:
+        write(best_plan(asked, found, record), target, file)
+
+
+def best_plan(asked: tuple[Transformer, Cluster, Framework], found: Recommendation, record: dict[str, Any]) -> Plan:
+    """The best of a search as a plan."""
     from planner.plan_file import Plan
     from planner.question import Question
 
     model, cluster, framework = asked
-    best = Plan(
+    return Plan(
         question=Question(model=model, cluster=cluster, framework=framework),
         layouts=found.estimate.layouts.take(found.best[:1]),
         record=record["best"][0],
     )
-    for target, file in targets:
-        write(best, target, file)

@@ -96,7 +96,7 @@ def command(
     if html or png or pdf:
         gathered = report.gather(
             (shape, hardware, stack), found, (number, kernel), title=title, gpus=gpus, global_batch=global_batch,
-            accuracy=accuracy, aim=aim, plan=asked | record["best"][0] if record["best"] else None,
+            accuracy=accuracy, aim=aim, record=record,
         )  # fmt: skip
         report.write_reports(gathered, html, png, pdf)
     if json:

@@ -12,6 +12,7 @@ import typer
 from planner.cli import options as o
 
 if TYPE_CHECKING:
+    from planner.plan_file import Plan
     from planner.report.plan_report import ExportText, PlanReport
 
 Html = Annotated[Path | None, typer.Option("--html", help="Write a report to read and play with: one file.")]
@@ -22,7 +23,7 @@ ReportTokens = Annotated[
 ]
 ReportLoss = Annotated[float | None, typer.Option("--loss", help="For the report's shortest time: a target loss.")]
 WithCurve = Annotated[bool, typer.Option(help="In a report: the shortest time to train (takes seconds).")]
-MOST_CELLS = 8_000  # of a schedule's CSV in a page
+LARGEST_COMPANION = 60_000  # characters of a schedule's CSV in a page
 
 
 def check_paths(html: Path | None, png: Path | None, pdf: Path | None) -> None:
@@ -64,12 +65,13 @@ def write_reports(report: PlanReport, html: Path | None, png: Path | None, pdf: 
 
 def gather(
     asked: Any, found: Any, numerics: tuple[Any, Any], *, title: str, gpus: int, global_batch: int, accuracy: Any,
-    aim: Any, plan: dict[str, Any] | None,
+    aim: Any, record: dict[str, Any],
 ) -> PlanReport:  # fmt: skip
     """All that a report shows. asked: model, cluster and framework; aim: what is trained, None: without that curve.
-    plan: the recommended one as JSON prints it, None where nothing fits.
+    record: the recommendation as JSON prints it.
     """
     from planner import __version__
+    from planner.cli.export import best_plan
     from planner.report.plan_report import PlanReport, shortest_times, simulate_shown
 
     shape, hardware, stack = asked
@@ -95,24 +97,33 @@ def gather(
         steps=steps,
         accuracy=accuracy,
         curve=curve,
-        exports=[] if plan is None else _exports(plan, steps.get(int(found.best[0]))),
+        exports=_exports(record, best_plan(asked, found, record)) if len(found.best) else [],
     )
 
 
-def _exports(plan: dict[str, Any], step: Any) -> list[ExportText]:
-    """The recommended plan in other tools' words."""
+def _exports(record: dict[str, Any], plan: Plan) -> list[ExportText]:
+    """The recommended plan as JSON and as every framework's file, or why a framework can't run it."""
     import json
 
-    from planner.errors import ScheduleError
-    from planner.export.schedule_csv import schedule_csv
+    from planner.errors import LayoutError
+    from planner.export.plan_export import TARGETS, export_plan
     from planner.report.plan_report import ExportText
 
-    text = json.dumps(plan, indent=2, allow_nan=False) + "\n"
-    out = [ExportText(name="Plan (JSON)", filename="plan.json", text=text)]
-    if step is not None and step.pipe.p > 1 and len(step.timeline.order) <= MOST_CELLS:
+    text = json.dumps(record | {"best": record["best"][:1], "pareto_front": []}, indent=2, allow_nan=False) + "\n"
+    note = "As planner recommend --save writes it, with the best layout alone: planner export reads it."
+    out = [ExportText(name="Plan (JSON)", filename="plan.json", text=text, notes=(note,))]
+    for target in TARGETS.values():
+        name = target.name if any(x.name == target.title for x in out) else target.title
+        file = Path(target.name + target.suffix)
         try:
-            text = schedule_csv(step.timeline.order, step.schedule)
-        except ScheduleError:  # PyTorch can't run every schedule, and a report without this file is whole
-            return out
-        out.append(ExportText(name="PyTorch schedule (CSV)", filename="schedule.csv", text=text))
+            done = export_plan(plan, target, path=file)
+        except LayoutError as error:
+            out.append(ExportText(name=name, filename=file.name, text="", notes=(str(error),)))
+            continue
+        notes = tuple(f"Not in {target.title}: {note}." for note in done.notes)
+        notes += (f"WARNING: {done.warning}",) if done.warning else ()
+        out.append(ExportText(name=name, filename=file.name, text=done.text, notes=notes))
+        for path, beside in done.companions.items():
+            if len(beside) <= LARGEST_COMPANION:
+                out.append(ExportText(name=path.name, filename=path.name, text=beside))
     return out

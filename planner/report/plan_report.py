@@ -29,7 +29,10 @@ MOST_SIMULATED = 600_000  # operations of a layout's step: half a second
 
 @dataclass(frozen=True, kw_only=True)
 class ExportText:
-    """A plan in another tool's words: which tool, a file's name and text, and what that tool can't express."""
+    """A plan in another tool's words: which tool, a file's name and text, and what that tool can't express.
+
+    No text: the tool can't run it, for the reason in the notes.
+    """
 
     name: str
     filename: str

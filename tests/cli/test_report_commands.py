@@ -16,6 +16,8 @@ def test_html_png_pdf_and_the_answer(tmp_path):
     assert "Run this: " in done.stdout
     layout = re.search(r"Run this: (.*)", done.stdout).group(1).strip()
     assert f">{layout}</p>" in files["html"].read_text()
+    for name in ("Megatron-LM", "DeepSpeed", "torchtitan", "Accelerate"):
+        assert f'"name":"{name}"' in files["html"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     assert files["pdf"].read_bytes().startswith(b"%PDF")
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == [str(path) for path in files.values()]

@@ -33,7 +33,8 @@ def small_report(**restrictions: Any) -> PlanReport:
         framework=stack, gpus=16, global_batch=128, precision="bf16", attention="flash2", found=found,
         steps=simulate_shown(shape, cluster, stack, found), accuracy=accuracy_of("ampere"),
         exports=[ExportText(name="Plan", filename="plan.json", text='{"dp": 1}\n'),
-                 ExportText(name="Other", filename="other.sh", text="run me\n", notes=("not all is said",))],
+                 ExportText(name="Other", filename="other.sh", text="run me\n", notes=("not all is said",)),
+                 ExportText(name="Third", filename="third.sh", text="", notes=("it has no pipeline",))],
     )  # fmt: skip
 
 

@@ -105,6 +105,9 @@ def test_other_exports_open_and_save(opened, report):
     page.get_by_role("tab", name="Other").click()
     assert page.locator("#export-0").is_hidden()
     assert "not all is said" in page.inner_text("#export-1")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#export-2") == "it has no pipeline"
+    page.keyboard.press("ArrowLeft")
     with page.expect_download() as download:
         page.get_by_role("button", name="Save other.sh").click()
     assert download.value.suggested_filename == "other.sh"

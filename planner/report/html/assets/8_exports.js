@@ -17,10 +17,10 @@ async function copy(text, button, pre) {
 function exportPanel(x, i) {
   const pre = el("pre", { tabindex: 0, "aria-label": x.file }, x.text);
   return el("div", { class: "file", role: "tabpanel", id: `export-${i}`, "aria-labelledby": `export-tab-${i}`, hidden: i > 0 },
-    el("div", { class: "buttons" },
+    !x.text ? null : el("div", { class: "buttons" },
       el("button", { type: "button", onclick: (e) => copy(x.text, e.currentTarget, pre) }, "Copy"),
       el("button", { type: "button", onclick: () => save(x.file, x.text) }, `Save ${x.file}`)),
-    x.notes.length ? el("ul", { class: "plain note" }, x.notes.map((n) => el("li", null, n))) : null, pre);
+    x.notes.length ? el("ul", { class: "plain note" }, x.notes.map((n) => el("li", null, n))) : null, x.text ? pre : null);
 }
 
 function exportsOf() {
