@@ -6,14 +6,16 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.estimate import Estimate
 from planner.estimate import estimate as estimate_layouts
+from planner.layouts import Layouts
 from planner.legality import check_legal
-from planner.question import Question, one_layout
+from planner.question import Question, one_layout, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.report.plain_text import plain_text
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
     from planner.api.simulated import Simulation
+    from planner.export.plan_export import Export
 
 __all__ = ["LayoutEstimate", "estimate"]
 
@@ -46,6 +49,10 @@ class LayoutEstimate:
     @cached_property
     def _record(self) -> dict[str, Any]:
         return records.estimate_record(self.table, self.row, self.question.cluster)
+
+    @property
+    def _one(self) -> Layouts:
+        return self.table.layouts.take(slice(self.row, self.row + 1))
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -112,7 +119,32 @@ class LayoutEstimate:
         """The exact timeline of this layout's step. Raises as `planner.simulate`."""
         from planner.api.simulated import simulate_layouts
 
-        return simulate_layouts(self.question, self.table.layouts.take(slice(self.row, self.row + 1)))
+        return simulate_layouts(self.question, self._one)
+
+    def export(self, to: str, path: str | os.PathLike[str] | None = None, *, base: str | None = None) -> Export:
+        """This layout as a framework's own file: its `text`, `notes` on what the framework can't express, a `warning`.
+
+        to: megatron, megatron-bridge, deepspeed, torchtitan, torchtitan-toml or accelerate (docs/exports.md).
+        path: where to write it, with what it needs beside it; None writes nothing. base: torchtitan's own recipe.
+
+        Raises:
+            UnknownNameError: planner writes nothing for that framework.
+            LayoutError: the framework runs nothing like this layout.
+            OutputError: the path can't be written.
+        """
+        from planner.export.plan_export import export_plan, get_target
+        from planner.files import check_writable, write_text
+        from planner.plan_file import Plan
+
+        chosen = Plan(question=self.question, layouts=self._one, record=self._record)
+        target = None if path is None else Path(path)
+        done = export_plan(chosen, get_target(word("to", to)), path=target, base=base)
+        files = {} if target is None else {**done.companions, target: done.text}
+        for file in files:
+            check_writable(file)
+        for file, text in files.items():
+            write_text(file, text)
+        return done
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner estimate --json` prints; docs/json.md has the keys."""

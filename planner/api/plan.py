@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.api.layout_estimate import LayoutEstimate
 from planner.errors import LayoutError
+from planner.files import write_text
 from planner.question import Question, numerics, what_is_fixed, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
@@ -123,6 +125,16 @@ class Plan(Sequence[LayoutEstimate]):
         """`to_dict` as JSON: a plan for `planner train` and the other commands that read one."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan, as `planner recommend --save` does, for `planner export`, `compare` and `train`.
+
+        Raises:
+            LayoutError: nothing fits in memory, so there is no plan.
+            OutputError: the path can't be written.
+        """
+        _ = self.best
+        write_text(Path(path), self.to_json() + "\n")
+
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """A row a layout, best first; with `everything`, all that were searched, those that were simulated last.
 
@@ -174,6 +186,7 @@ def recommend(
     framework: str | None = None,
     precision: str | None = None,
     attention: str | None = None,
+    runs_on: str | None = None,
     top: int = 5,
     objective: str = "time",
 ) -> Plan:
@@ -181,7 +194,8 @@ def recommend(
 
     batch: sequences per optimizer step. tp to sequence_parallel: allow only this value, or these; None allows all.
     allow_offload: also optimizer state in host memory. allow_async: also schedules that change the training.
-    framework, precision, attention: None is what is usual on the cluster.
+    framework, precision, attention: None is what is usual on the cluster. runs_on: only what this framework can run,
+    of those that `LayoutEstimate.export` writes for.
     objective: time, throughput, cost (one order) or memory.
 
     Raises:
@@ -199,6 +213,10 @@ def recommend(
         recompute=recompute, schedule=schedule, layer_split=layer_split, sequence_parallel=sequence_parallel,
         allow_offload=allow_offload, allow_async=allow_async,
     )  # fmt: skip
+    if runs_on is not None:
+        from planner.export.plan_export import get_target
+
+        fixed = get_target(word("runs_on", runs_on)).only(fixed)
     found = search(
         q.model, q.cluster, q.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
         fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),

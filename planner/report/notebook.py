@@ -129,5 +129,5 @@ def simulation_html(title: str, layout: str, record: dict[str, Any], picture: st
     line += f"{record['bubble']:.1%} of it idle" + ("" if record["fits"] else "; does not fit in memory")
     return (
         f"<div><div>{escape(title)}</div><div><b>{escape(layout)}</b></div><div>{escape(line)}</div>"
-        f"{picture}{_table(head, rows)}</div>"
+        f'<div style="overflow-x:auto">{picture}</div>{_table(head, rows)}</div>'
     )

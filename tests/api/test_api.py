@@ -164,6 +164,22 @@ def test_a_step_is_drawn_and_traced(tmp_path):
         step.save(tmp_path / "none" / "a.svg")
 
 
+def test_a_plan_is_saved_and_exported_as_the_command_line_does(tmp_path):
+    plan = recommend("llama3-8b", "dgx-h100", gpus=16, batch=64, runs_on="megatron")
+    plan.save(tmp_path / "plan.json")
+    for to, name in (("megatron", "launch.sh"), ("deepspeed", "ds.json"), ("accelerate", "fsdp.yaml")):
+        done = plan.best.export(to, tmp_path / name)
+        assert (tmp_path / name).read_text() == done.text == plan.best.export(to).text
+        command = [sys.executable, "-m", "planner", "export", str(tmp_path / "plan.json"), "--to", to]
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert said.stdout == done.text
+        assert all(note in said.stderr for note in done.notes)
+    with pytest.raises(planner.UnknownNameError, match="megatron"):
+        plan.best.export("megatorn")
+    with pytest.raises(planner.OutputError):
+        plan.best.export("megatron", tmp_path / "none" / "launch.sh")
+
+
 def test_a_schedule_of_ones_own(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
@@ -181,6 +197,8 @@ def test_nothing_fits_is_an_empty_plan_whose_best_says_why():
     assert "Nothing fits" in plan._repr_html_()
     with pytest.raises(LayoutError, match="nearest miss"):
         _ = plan.best
+    with pytest.raises(LayoutError, match="nearest miss"):
+        plan.save("/nonexistent/plan.json")
 
 
 BAD = [
