@@ -1,0 +1,234 @@
+"""Bytes of parameters, gradients, optimizer state, activations and buffers, worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.costs.memory import (
+    Activations,
+    Memory,
+    activations,
+    attention_core_bytes,
+    embedding_bytes,
+    layer_activation_bytes,
+    rank_memory,
+    rank_parameters,
+    saved_bytes,
+    weight_grad_share,
+)
+from planner.layouts import Attention, Precision, Recompute
+from tests.costs.toy import BYTES, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout
+
+FUSED, UNFUSED = Attention.FUSED, Attention.UNFUSED
+
+
+def one(f, model, **choices):
+    chosen = layout(**choices)
+    return float(np.ravel(f(device(BYTES, chosen), model, chosen))[0])
+
+
+def parameters(model, layers, first, last, **choices):
+    own = rank_parameters(model, layout(**choices), layers, first, last)
+    return float(own.dense[0]), float(own.experts[0])
+
+
+def test_parameters_of_a_rank():
+    """A layer: 256 and 32 of attention, 512 and 40 of the MLP, 32 of norms; a table of 256 rows, 16 positions."""
+    layer, table, positions = 256 + 32 + 512 + 40 + 32, 256 * 8, 16 * 8
+    assert parameters(GPT, 2, True, True) == (2 * layer + table + positions + 8, 0)  # tied: one table
+    assert parameters(GPT, 1, True, False) == (layer + table + positions, 0)
+    assert parameters(GPT, 1, False, True) == (layer + table + 8, 0)  # the head's own copy
+    assert parameters(replace(GPT, tied=False), 2, True, True) == (2 * layer + 2 * table + positions + 8, 0)
+    assert parameters(GPT, 2, True, False, tp=2) == (layer + table / 2 + positions, 0)
+    assert rank_parameters(GPT, layout(), 2, True, False).total.tolist() == [2 * layer + table + positions]
+
+
+def test_parameters_of_experts():
+    """Of two layers one is dense: 256 + 768 + 16; the other 4 experts of 384, a shared one, a router of 32."""
+    dense, around, expert = 256 + 768 + 16, 256 + 384 + 32 + 16, 3 * 8 * 16
+    assert parameters(MOE, 2, False, False) == (dense + around, 4 * expert)
+    assert parameters(MOE, 2, False, False, dp=2, ep=2) == (dense + around, 2 * expert)
+    assert parameters(MOE, 2, False, False, tp=2) == ((dense + around) / 2, 2 * expert)
+    total = rank_parameters(MOE, layout(), 2, False, False).total
+    assert float(total[0]) == dense + around + 4 * expert
+
+
+def test_what_a_layer_saves():
+    """48 tokens of 8: norms' and products' inputs 8 B each; queries, keys, values, outputs 32; inner 2 x 32."""
+    hidden, heads, mlp = 384 * 8, 48 * 32 * 2, 48 * 64 * 2
+    assert one(layer_activation_bytes, GPT) == hidden + heads + mlp
+    assert one(layer_activation_bytes, GPT, tp=2) == hidden + (heads + mlp) / 2
+    assert one(layer_activation_bytes, GPT, tp=2, sequence_parallel=True) == (hidden + heads + mlp) / 2
+    assert one(layer_activation_bytes, GPT, cp=2) == (hidden + heads + mlp) / 2
+    assert one(layer_activation_bytes, GPT, attention=FUSED) == hidden + heads + mlp + 2 * 384
+    assert one(layer_activation_bytes, GPT, precision=Precision.FP32) == 2 * (hidden + heads + mlp)
+    assert one(layer_activation_bytes, LLAMA) == hidden + heads + 2 * mlp  # gate, up, their product's input
+    assert one(layer_activation_bytes, LLAMA, fused_norm=False) == 384 * 24 + heads + 2 * mlp
+    assert one(layer_activation_bytes, GPT, fused_norm=False) == hidden + heads + mlp  # a LayerNorm is fused anyway
+    grouped = replace(LLAMA, num_kv_heads=1)
+    assert one(layer_activation_bytes, grouped) == hidden + 48 * 24 * 2 + 2 * mlp
+    assert one(layer_activation_bytes, grouped, tp=2) == hidden + (heads + 2 * mlp) / 2  # a copy a rank
+    # Half the layers are dense with 32, half have 2 routed experts and a shared one of 16, with inputs and outputs.
+    of_experts = 48 * 8 * (0.5 * 32 + (0.5 * 2 + 0.5) * 16) + 48 * 1.0 * 8 * 2 * 2
+    assert one(layer_activation_bytes, MOE) == hidden + heads + of_experts
+    # Queries and keys of 6 for 2 heads, values and outputs of 4, latents of 6 and 4.
+    latent = 48 * 2 * (2 * 2 * 6 + 2 * 4 + 2 * 4) + 48 * 2 * (6 + 4)
+    assert one(layer_activation_bytes, MLA) == hidden + latent + 2 * mlp
+
+
+def test_what_attention_saves():
+    """1,536 scores: softmax in 16 bits, dropout's output and mask; unfused an fp32 softmax and the mask as well."""
+    assert one(attention_core_bytes, GPT, attention=FUSED) == 1536 * (2 + 2 + 1)
+    assert one(attention_core_bytes, LLAMA, attention=FUSED) == 1536 * 2
+    assert one(attention_core_bytes, GPT, attention=UNFUSED) == 1536 * (2 + 4 + 1 + 2 + 1)
+    assert one(attention_core_bytes, LLAMA, attention=UNFUSED) == 1536 * (2 + 4 + 1)
+    assert one(attention_core_bytes, GPT, attention=FUSED, precision=Precision.FP32) == 1536 * (4 + 4 + 1)
+    # A 4-byte sum a token and head.
+    assert one(attention_core_bytes, GPT) == 48 * 2 * 4
+    assert one(attention_core_bytes, GPT, attention=Attention.FLASH1, tp=2) == 48 * 4
+
+
+def test_what_recomputation_keeps():
+    def kept(**choices):
+        chosen = layout(**choices)
+        return [float(x[0]) for x in saved_bytes(device(BYTES, chosen), GPT, chosen)]
+
+    layer, core, with_dropout = 12288.0, 1536 * 5.0, 12288.0 + 768
+    assert kept() == [layer + 384, 0.0]
+    assert kept(attention=FUSED) == [with_dropout + core, 0.0]
+    assert kept(attention=FUSED, recompute=Recompute.SELECTIVE) == [with_dropout, core]
+    assert kept(recompute=Recompute.SELECTIVE) == [layer + 384, 384.0]  # flash recomputes by itself
+    assert kept(attention=FUSED, recompute=Recompute.FULL) == [768.0, with_dropout + core]
+    assert kept(recompute=Recompute.FULL, sequence_slices=2) == [768.0, (layer + 384) / 2]
+    assert kept(recompute=Recompute.FULL, tp=2, sequence_parallel=True)[0] == 384.0
+    assert one(embedding_bytes, GPT) == 768.0
+    assert one(embedding_bytes, GPT, attention=FUSED) == 768.0 * 1.5
+    assert one(embedding_bytes, GPT, tp=2, sequence_parallel=True) == 384.0
+
+
+def test_what_a_split_backward_keeps():
+    """Qi et al. 2023, section 2.2: 32 b s h bytes a GPT layer; sequence parallelism keeps operands in shards."""
+    assert one(weight_grad_share, GPT) == pytest.approx(32 * 48 * 8 / (12288 + 384))
+    # Two ranks: 12 + 8, 8 + 4, 16 + 8, 8 + 16 elements a token, of which four operands of 8 are halved.
+    sharded = 48 * 2 * (80 - 4 * 8 / 2)
+    assert one(weight_grad_share, GPT, tp=2, sequence_parallel=True) == pytest.approx(sharded / (6144 + 192))
+    # MLA: 12 + 6, 6 + 8, 6 + 8, 16 + 4, 8 + 8, and 64 + 8, 8 + 32 of the gated MLP; two products start from latents.
+    assert one(weight_grad_share, MLA) * one(kept_bytes, MLA) == pytest.approx(48 * 2 * (18 + 14 + 14 + 20 + 16 + 112))
+    halves = (6 + 6) + (6 + 8) + (6 + 8) + (8 + 4) + (8 + 4) + (32 + 8) + (8 + 16)  # on two ranks
+    of_hidden = 7 - 2  # products with an operand of hidden size: all but the two up from the latents
+    two = one(weight_grad_share, MLA, tp=2, sequence_parallel=True)
+    expected = 48 * 2 * (halves - of_hidden * 8 / 2)
+    assert two * one(kept_bytes, MLA, tp=2, sequence_parallel=True) == pytest.approx(expected)
+
+
+def kept_bytes(of, model, layouts):
+    return saved_bytes(of, model, layouts)[0]
+
+
+def held(model=GPT, **choices):
+    chosen = layout(**choices)
+    return activations(device(BYTES, chosen), FRAMEWORK, model, chosen)
+
+
+def test_what_one_micro_batch_makes_a_rank_hold():
+    """12,288 logits in 2 bytes and two fp32 copies; gradients of 32 inner elements and of the hidden state."""
+    base = held()
+    assert [float(x[0]) for x in (base.layer, base.embedding, base.logits)] == [12672.0, 768.0, 12288 * 10.0]
+    assert float(base.working[0]) == 2 * 48 * 32 * 2 + 2 * 768
+    assert float(base.keys_values[0]) == 0.0
+    assert float(held(tp=2).working[0]) == 48 * 32 * 2 + 2 * 768
+    assert float(held(tp=2, sequence_parallel=True).working[0]) == 48 * 32 * 2 + 3 * 768
+    assert float(held(sequence_parallel=True).working[0]) == float(base.working[0])
+    assert float(held(recompute=Recompute.FULL).working[0]) == 12672 + 2 * 48 * 32 * 2 + 2 * 768
+    sliced = held(sequence_slices=2)
+    assert float(sliced.logits[0]) == 12288 * 5.0
+    assert float(sliced.working[0]) == 48 * 32 * 2 + 768
+    assert float(sliced.keys_values[0]) == 2 * 48 * 8 * 2
+    assert float(held(replace(LLAMA, num_kv_heads=1), sequence_slices=2, tp=2).keys_values[0]) == 2 * 48 * 4 * 2
+    assert float(held(MOE).working[0]) == 2 * 48 * 32 * 2 + 2 * 768
+    assert float(held(replace(MOE, moe_ffn=40)).working[0]) == 2 * 48 * 80 * 2 + 2 * 768
+
+
+def memory(model=GPT, framework=FRAMEWORK, layers=2.0, in_flight=3.0, first=True, last=True, more=None, **choices):
+    chosen = layout(**choices)
+    return rank_memory(
+        device(BYTES, chosen), framework, model, chosen, layers=np.array([layers]), in_flight=np.array([in_flight]),
+        first=np.array([first]), last=np.array([last]), **(more or {}),
+    )  # fmt: skip
+
+
+PARAMS = 2 * 872 + 2048 + 128 + 8
+
+
+@pytest.mark.parametrize(("zero", "shards"), [(0, (1, 1, 1)), (1, (1, 1, 8)), (2, (1, 8, 8)), (3, (8, 8, 8))])
+def test_zero_shards_states_stage_by_stage(zero, shards):
+    """Rajbhandari et al. 2020, section 3.1: 2 bytes of parameter, a gradient, 12 of optimizer; over dp x cp ranks."""
+    m = memory(zero=zero, dp=4, cp=2)
+    parameter, gradient, optimizer = shards
+    assert float(m.parameters_bytes[0]) == PARAMS * 2 / parameter
+    assert float(m.gradients_bytes[0]) == PARAMS * 4 / gradient
+    assert float(m.optimizer_bytes[0]) == PARAMS * 12 / optimizer
+    # ZeRO-3: two gathered layers and the gradient of one, of 1/2 of the rank's parameters each.
+    base = float(held(cp=2, dp=4).working[0])
+    assert float(m.buffers_bytes[0]) == base + (PARAMS / 2 * (2 * 2 + 4) if zero == 3 else 0)
+
+
+def test_states_by_precision_copy_and_version():
+    wide = memory(precision=Precision.FP32)
+    assert [float(x[0]) for x in (wide.parameters_bytes, wide.gradients_bytes, wide.optimizer_bytes)] == [
+        PARAMS * 4, PARAMS * 4, PARAMS * 8,
+    ]  # fmt: skip
+    half = memory(precision=Precision.FP16, framework=replace(FRAMEWORK, update_bytes=4.0))
+    assert [float(x[0]) for x in (half.gradients_bytes, half.optimizer_bytes)] == [PARAMS * 2, PARAMS * 16]
+    assert float(memory(offload_optimizer=True).optimizer_bytes[0]) == 0.0
+    more = memory(more={"copies": np.array([2]), "versions": np.array([3])})
+    assert [float(x[0]) for x in (more.parameters_bytes, more.gradients_bytes, more.optimizer_bytes)] == [
+        PARAMS * 2 * 2 * 3, PARAMS * 4 * 2, PARAMS * 12 * 2,
+    ]  # fmt: skip
+
+
+def test_experts_are_sharded_over_their_own_replicas():
+    """dp 4 and ep 2: each expert has two replicas, so its state is halved where the rest is quartered."""
+    m = memory(model=MOE, zero=1, dp=4, ep=2)
+    own = rank_parameters(MOE, layout(dp=4, ep=2), 2.0, True, True)
+    assert float(m.optimizer_bytes[0]) == float(own.dense[0]) * 12 / 4 + float(own.experts[0]) * 12 / 2
+
+
+def test_activations_logits_buffers_and_what_is_on_top():
+    m = memory()
+    assert float(m.activations_bytes[0]) == 12672 * 2 * 3 + 3 * 768
+    assert float(m.logits_bytes[0]) == 122880.0
+    assert float(memory(first=False, last=False).activations_bytes[0]) == 12672 * 2 * 3
+    assert float(memory(last=False).logits_bytes[0]) == 0.0
+    loose = memory(framework=replace(FRAMEWORK, fragmentation=0.5, reserved_bytes=1e6), sequence_slices=2)
+    tight = memory(sequence_slices=2)
+    for name in ("activations_bytes", "logits_bytes", "buffers_bytes"):
+        assert float(getattr(loose, name)[0]) == 1.5 * float(getattr(tight, name)[0])
+    assert float(tight.buffers_bytes[0]) == 48 * 32 * 2 + 768 + 2 * (2 * 48 * 8 * 2)
+    assert float(loose.reserved_bytes[0]) == 1e6
+    parts = [loose.parameters_bytes, loose.gradients_bytes, loose.optimizer_bytes, loose.activations_bytes,
+             loose.logits_bytes, loose.buffers_bytes, loose.reserved_bytes]  # fmt: skip
+    assert float(loose.total_bytes[0]) == sum(float(x[0]) for x in parts)
+
+
+def test_the_fullest_rank_counts():
+    def rank(parameters, logits):
+        zero = np.zeros(2)
+        return Memory(
+            parameters_bytes=np.array(parameters), gradients_bytes=zero, optimizer_bytes=zero, activations_bytes=zero,
+            logits_bytes=np.array(logits), buffers_bytes=zero, reserved_bytes=zero,
+        )  # fmt: skip
+
+    fullest = Memory.largest([rank([5.0, 1.0], [0.0, 1.0]), rank([2.0, 3.0], [1.0, 4.0])])
+    assert fullest.parameters_bytes.tolist() == [5.0, 3.0]
+    assert fullest.logits_bytes.tolist() == [0.0, 4.0]
+
+
+def test_what_is_known_is_not_computed_again():
+    none = np.zeros(1)
+    nothing = Activations(
+        layer=none, embedding=none, logits=none, working=none, keys_values=none, weight_grad_share=none
+    )
+    m = memory(more={"held": nothing})
+    assert [float(x[0]) for x in (m.activations_bytes, m.logits_bytes, m.buffers_bytes)] == [0.0, 0.0, 0.0]

@@ -1,0 +1,230 @@
+"""Seconds of kernels, layers, ends and the optimizer, worked out by hand for models of a few numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.costs.attention import attention_s, score_elements
+from planner.costs.ends import ends_cost
+from planner.costs.kernels import Device, matmul_s, slowest_of, stream_s
+from planner.costs.layer import attention_products, layer_cost, matmuls_s, mlp_products, pointwise_s
+from planner.costs.optimizer import optimizer_s
+from planner.layouts import Attention, Layouts, Precision, Recompute
+from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, LAUNCHES, LLAMA, MLA, MOE, accelerator, device, layout
+
+
+def values(arrays):
+    return [float(np.ravel(a)[0]) for a in arrays]
+
+
+TILED = accelerator(flops=1000.0, tile_rows=8.0, tile_columns=8.0, depth_half=2.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "tile_elements"),
+    [
+        (16, 16, 4 * 64),  # four tiles of 8 x 8 on four units: one full wave
+        (8, 8, 4 * 16 / 0.75),  # one such tile leaves three units idle; four of 4 x 4 at 75 % fill the wave
+        (4, 4, 4 * 8 / 0.55),  # two of 2 x 4: half a wave, which costs a whole one
+        (24, 16, 3 * 4 * 32 / 0.93),  # 1.5 waves of 8 x 8 count as 1.75: three whole ones of 4 x 8 are quicker
+        (40, 8, 2.75 * 4 * 32 / 0.93),  # ten of 4 x 8: 2.5 waves, and half of what the third one lacks
+    ],
+)
+def test_a_product_runs_in_waves_of_tiles(rows, columns, tile_elements):
+    units = Device.of(replace(TILED, num_compute_units=4), np.array([int(Precision.BF16)]))
+    seconds = float(matmul_s(units, rows, columns, 10)[0])
+    assert seconds == pytest.approx(2.0 * tile_elements * (10 + 2) / 1000.0)
+
+
+def test_a_product_moves_its_operands_and_result():
+    bf16, fp8, fp32 = (device(BYTES, layout(precision=p)) for p in (Precision.BF16, Precision.FP8, Precision.FP32))
+    # 3 x 5 times 5 x 7: 15 + 35 operands, 21 results.
+    assert values([matmul_s(d, 3, 7, 5) for d in (bf16, fp8, fp32)]) == [142.0, 50.0 + 42.0, 284.0]
+    assert values([stream_s(bf16, 100.0), stream_s(device(LAUNCHES, layout()), 100.0, 3.0)]) == [100.0, 3.0]
+    assert values([matmul_s(device(LAUNCHES, layout()), 3, 7, 5)]) == [1.0]
+
+
+def test_a_device_s_rates_by_precision():
+    peaks = {"fp32": 10.0, "tf32": 20.0, "fp16": 40.0, "bf16": 50.0, "fp8": 100.0}
+    spread = replace(accelerator(rate_spread=0.1, matrix_fraction=dict.fromkeys(peaks, 0.5)), peak_flops=peaks)
+    every = np.array([int(p) for p in Precision])
+    one, many = Device.of(spread, every), Device.of(spread, every, 100)
+    assert one.matrix_rate.tolist() == [5.0, 10.0, 20.0, 25.0, 50.0]
+    assert one.attention_rate.tolist() == [10.0, 20.0, 40.0, 50.0, 50.0]  # fp8: scores stay in bf16
+    assert one.element_bytes.tolist() == [4.0, 4.0, 2.0, 2.0, 2.0]
+    assert one.matrix_bytes.tolist() == [4.0, 4.0, 2.0, 2.0, 1.0]
+    slower = 1.0 + 0.1 * float(slowest_of(100))
+    assert many.matrix_rate == pytest.approx(one.matrix_rate / slower)
+    assert many.attention_rate == pytest.approx(one.attention_rate / slower)
+    assert float(slowest_of(1)) == 0.0
+    # Blom 1958: the 0.991 quantile, (100 - 3/8) / (100 + 1/4), lies 2.49 deviations off (expected maximum: 2.51).
+    assert float(slowest_of(100)) == pytest.approx(2.51, abs=0.03)
+    lacking = Device.of(replace(spread, peak_flops={"fp16": 40.0}), every)
+    assert np.isnan(lacking.matrix_rate).tolist() == [True, True, False, True, True]
+    half = replace(spread, memory_bandwidth_bytes_per_s=8.0, efficiency=replace(spread.efficiency, memory_fraction=0.5))
+    assert Device.of(half, every).memory_rate == 4.0
+
+
+def test_the_products_of_a_layer():
+    """48 tokens by the weights 8 x 24, 8 x 8, 8 x 32, 32 x 8: 768 in all, half on each of two tensor ranks."""
+    forward = 2 * 48 * 768
+    assert values(matmuls_s(device(FLOP, layout()), GPT, layout())) == [forward] * 3
+    assert values(matmuls_s(device(FLOP, layout(tp=2)), GPT, layout(tp=2))) == [forward / 2] * 3
+    assert values(matmuls_s(device(LAUNCHES, layout()), GPT, layout())) == [4.0] * 3
+    moved = 2 * sum(48 * d + d * c + 48 * c for c, d in [(24, 8), (8, 8), (32, 8), (8, 32)])
+    assert values(matmuls_s(device(BYTES, layout()), GPT, layout())) == [moved] * 3
+    # One byte an operand, two a result: forward, input gradient, weight gradient.
+    fp8 = layout(precision=Precision.FP8)
+    assert values(matmuls_s(device(BYTES, fp8), GPT, fp8)) == [10368.0, 9600.0, 7680.0]
+    sliced = layout(sequence_slices=2)
+    assert values(matmuls_s(device(FLOP, sliced), GPT, sliced)) == [forward / 2] * 3
+
+
+def test_products_of_experts_and_latents():
+    rows = [tuple(float(np.ravel(x)[0]) for x in product) for product in mlp_products(MOE, layout(dp=2, ep=2))]
+    assert rows == [
+        (1, 64, 8, 0.5), (1, 8, 32, 0.5),  # one of two layers is dense, gated
+        (1, 32, 8, 1), (1, 8, 16, 1),  # 2 of 4 experts here: at balance each sees 2 / 2 of the tokens
+        (1, 32, 8, 0.5), (1, 8, 16, 0.5),  # the shared expert
+        (1, 4, 8, 0.5),  # the router
+    ]  # fmt: skip
+    halves = [tuple(float(np.ravel(x)[0]) for x in p) for p in mlp_products(MOE, layout(tp=2))]
+    assert halves[2:4] == [(0.5, 16, 8, 2.0), (0.5, 8, 8, 2.0)]
+    assert halves[-1] == (1, 4, 8, 0.5)
+    latent = [tuple(float(np.ravel(x)[0]) for x in p) for p in attention_products(MLA, layout())]
+    # Queries up from their latent, both down, keys and values up (4 without position and 4), output.
+    assert latent == [(12, 6, 1), (6, 8, 1), (6, 8, 1), (16, 4, 1), (8, 8, 1)]
+    split = [tuple(float(np.ravel(x)[0]) for x in p) for p in attention_products(MLA, layout(tp=2))]
+    assert split == [(6, 6, 1), (6, 8, 1), (6, 8, 1), (8, 4, 1), (8, 4, 1)]
+    straight = attention_products(replace(MLA, q_lora_rank=0), layout())
+    assert [float(np.ravel(x)[0]) for x in straight[0]] == [12, 8, 1]
+    assert float(np.ravel(straight[1][2])[0]) == 0.0
+    # Fewer key and value heads than tensor ranks are copied.
+    grouped = attention_products(replace(LLAMA, num_kv_heads=1), layout(tp=2))
+    assert float(np.ravel(grouped[0][0])[0]) == (2 + 2 * 2) * 4 / 2
+
+
+def test_attention_by_kernel():
+    """3 x 2 heads x 16 x 16 scores = 1,536; two products of 8 channels: 24,576 FLOP."""
+    flash, fused, unfused = (layout(attention=a) for a in (Attention.FLASH2, Attention.FUSED, Attention.UNFUSED))
+    assert float(score_elements(GPT, flash)[0]) == 1536.0
+    assert float(score_elements(GPT, layout(tp=2, cp=2))[0]) == 384.0
+    causal = 0.5 * (1 + 128 / 16)  # half, and the diagonal's blocks of 128
+    assert values(attention_s(device(FLOP, flash), GPT, flash)) == [24576 * causal, 2.5 * 24576 * causal]
+    assert values(attention_s(device(FLOP, fused), GPT, fused)) == [24576.0, 2 * 24576.0]
+    assert values(attention_s(device(LAUNCHES, flash), GPT, flash)) == [1.0, 3.0]
+    assert values(attention_s(device(LAUNCHES, fused), GPT, fused)) == [4.0, 7.0]
+    assert values(attention_s(device(LAUNCHES, unfused), GPT, unfused)) == [8.0, 11.0]
+    assert values(attention_s(device(BYTES, flash), GPT, flash)) == [0.0, 0.0]
+    assert values(attention_s(device(BYTES, fused), GPT, fused)) == [1536 * 13.0, 1536 * 17.0]
+    assert values(attention_s(device(BYTES, fused), LLAMA, fused)) == [1536 * 8.0, 1536 * 12.0]  # no dropout
+    assert values(attention_s(device(BYTES, unfused), GPT, unfused)) == [1536 * 29.0, 1536 * 31.0]
+    wide = layout(attention=Attention.FUSED, precision=Precision.FP32)
+    assert values(attention_s(device(BYTES, wide), GPT, wide)) == [2 * 1536 * 13.0, 2 * 1536 * 17.0]
+    slow = accelerator(
+        flops=1.0, flash_forward={"flash2": 0.5}, flash_backward={"flash2": 0.25}, attention_matrix_fraction=0.5
+    )
+    assert values(attention_s(device(slow, flash), GPT, flash)) == [2 * 24576 * causal, 10 * 24576 * causal]
+    assert values(attention_s(device(slow, fused), GPT, fused)) == [2 * 24576.0, 4 * 24576.0]
+    assert values(attention_s(device(FLOP, flash), MLA, flash))[0] == 2 * 1536 * (6 + 4) * causal
+    sliced = layout(sequence_slices=2)
+    assert values(attention_s(device(FLOP, sliced), GPT, sliced))[0] == 24576 * causal / 2
+
+
+def test_passes_over_memory():
+    """Elements: hidden 384, queries and keys 768, with values 1,152, inner 1,536; two bytes each."""
+    flash, fused = layout(), layout(attention=Attention.FUSED)
+    forward = 2 * (2 * 384 * (2 + 3) + 1536 * 2 + 1152 * 2)
+    backward = 2 * (2 * 384 * (5 + 2) + 1536 * 3 + 1152 * 2)
+    assert values(pointwise_s(device(BYTES, flash), GPT, flash)) == [forward, backward]
+    dropout = (2 * 2 * 384 * 0.5, 2 * 2 * 384 * 2.5)
+    assert values(pointwise_s(device(BYTES, fused), GPT, fused)) == [forward + dropout[0], backward + dropout[1]]
+    assert values(pointwise_s(device(LAUNCHES, fused), GPT, fused)) == [5.0, 7.5]
+    forward = 2 * (2 * 384 * (2 + 3) + 1536 * 5 + 768 * 8 + 1152 * 2)
+    backward = 2 * (2 * 384 * (5 + 2) + 1536 * 8 + 768 * 8 + 1152 * 2)
+    assert values(pointwise_s(device(BYTES, flash), LLAMA, flash)) == [forward, backward]
+    assert values(pointwise_s(device(LAUNCHES, flash), LLAMA, flash)) == [12.0, 18.0]
+    eager = layout(fused_norm=False)
+    more = (2 * 2 * 384 * 16, 2 * 2 * 384 * 40)
+    assert values(pointwise_s(device(BYTES, eager), LLAMA, eager)) == [forward + more[0], backward + more[1]]
+    assert values(pointwise_s(device(LAUNCHES, eager), LLAMA, eager)) == [18.0, 27.0]
+    assert values(pointwise_s(device(BYTES, eager), GPT, eager)) == values(
+        pointwise_s(device(BYTES, flash), GPT, flash)
+    )
+    fp8 = layout(precision=Precision.FP8)
+    casts = 2 * (2 * 384 + 1536 + 768 / 2)
+    assert values(pointwise_s(device(BYTES, fp8), LLAMA, fp8)) == [forward + 2.5 * casts, backward + 5 * casts]
+    assert values(pointwise_s(device(LAUNCHES, fp8), LLAMA, fp8)) == [14.0, 21.0]
+    # One of two layers is dense with 32 inner elements, the other has 2 experts and a shared one of 16.
+    inner = 48 * (0.5 * 32 + 0.5 * 3 * 16)
+    of_moe = 2 * (2 * 384 * (2 + 3) + inner * 5 + 768 * 8 + 1152 * 2)
+    assert values(pointwise_s(device(BYTES, flash), MOE, flash))[0] == of_moe
+    # Two tensor ranks share heads and inner elements, with sequence parallelism the hidden state too.
+    tp, sp = layout(tp=2), layout(tp=2, sequence_parallel=True)
+    halves = [3840 + 7680 + 6144 + 2304, 5376 + 12288 + 6144 + 2304]
+    assert values(pointwise_s(device(BYTES, sp), LLAMA, sp)) == halves
+    assert values(pointwise_s(device(BYTES, tp), LLAMA, tp))[0] == 2 * 3840 + 7680 + 6144 + 2304
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_layer_is_its_passes_times_the_slices(slices):
+    costs = {}
+    for mode in Recompute:
+        chosen = layout(recompute=mode, sequence_slices=slices, attention=Attention.FUSED)
+        costs[mode] = layer_cost(device(FLOP, chosen), GPT, chosen)
+    none = costs[Recompute.NONE]
+    assert values([none.forward_matmul_s, none.weight_grad_s]) == [73728.0, 73728.0]
+    assert values([none.backward_matmul_s, none.recompute_s]) == [2 * 73728.0, 0.0]
+    assert values([none.forward_attention_s, none.backward_attention_s]) == [24576.0, 2 * 24576.0]
+    assert values([none.forward_s, none.backward_s]) == [73728 + 24576.0, 2 * (73728 + 24576.0)]
+    assert values([costs[Recompute.SELECTIVE].recompute_s]) == [24576.0]
+    assert values([costs[Recompute.FULL].recompute_s]) == [73728 + 24576.0]
+    assert values([costs[Recompute.FULL].backward_s]) == [3 * (73728 + 24576.0)]
+    moved = layout(sequence_slices=slices)
+    cost = layer_cost(device(BYTES, moved), GPT, moved)
+    assert values([cost.forward_pointwise_s, cost.backward_pointwise_s]) == [18432.0, 24576.0]
+    full = layout(sequence_slices=slices, recompute=Recompute.FULL)
+    again = layer_cost(device(BYTES, full), GPT, full)
+    assert values([again.recompute_s]) == values([again.forward_s])
+
+
+def test_embedding_and_head():
+    """384 hidden elements; 250 words are stored as 256 rows: 12,288 logits."""
+    flash, fused = layout(), layout(attention=Attention.FUSED)
+    cost = ends_cost(device(BYTES, flash), GPT, flash)
+    product = 2 * (48 * 8 + 8 * 256 + 48 * 256)
+    assert values([cost.embedding_forward_s, cost.embedding_backward_s]) == [384 * 4.0, 384 * 8.0]
+    assert values([cost.head_forward_s, cost.head_backward_s]) == [product + 24 * 12288, 2 * product + 14 * 12288]
+    dropped = ends_cost(device(BYTES, fused), GPT, fused)
+    assert values([dropped.embedding_forward_s, dropped.embedding_backward_s]) == [384 * 8.0, 384 * 10.0]
+    launched = ends_cost(device(LAUNCHES, flash), GPT, flash)
+    assert values([launched.embedding_forward_s, launched.embedding_backward_s]) == [3.0, 3.0]
+    assert values([launched.head_forward_s, launched.head_backward_s]) == [7.0, 5.0]
+    split = layout(tp=2, sequence_slices=2)
+    computed = ends_cost(device(FLOP, split), GPT, split)
+    assert values([computed.head_forward_s, computed.head_backward_s]) == [2 * 48 * 8 * 128, 2 * 2 * 48 * 8 * 128]
+    twice = ends_cost(device(LAUNCHES, split), GPT, split)
+    assert values([twice.embedding_forward_s, twice.head_backward_s]) == [6.0, 10.0]
+
+
+def test_the_optimizer_by_its_bytes():
+    """25 of 100 parameters are updated here, at 46 bytes; all 100 gradients of 4 bytes are passed over three times."""
+    slow = replace(FRAMEWORK, host_step_s=7.0)
+
+    def seconds(**choices):
+        chosen = layout(**choices)
+        return float(optimizer_s(device(BYTES, chosen), CLUSTER, slow, chosen, 100.0, 25.0)[0])
+
+    assert seconds() == 25 * 46 + 3 * 100 * 4 + 7
+    assert seconds(precision=Precision.FP16) == 25 * 46 + 3 * 100 * 2 + 7
+    # Gradients out and 16-bit parameters in, over a host link that achieves 1 B/s.
+    assert seconds(offload_optimizer=True) == 25 * (4 + 2) + 3 * 100 * 4 + 7
+
+
+def test_costs_of_a_table_are_those_of_its_rows():
+    choices = [{"tp": 2}, {"cp": 2}, {"recompute": Recompute.FULL}, {"attention": Attention.FUSED}]
+    rows = [layout(**c) for c in choices]
+    table = Layouts.concatenate(rows)
+    together = layer_cost(device(BYTES, table), GPT, table).backward_s
+    assert together.tolist() == [float(layer_cost(device(BYTES, r), GPT, r).backward_s[0]) for r in rows]

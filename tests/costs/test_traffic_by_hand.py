@@ -1,0 +1,185 @@
+"""Seconds on the wire, worked out by hand on a cluster of 4 accelerators a node and links of a few bytes a second.
+
+Rings get 5 B/s inside a node and 3 B/s between nodes; sends 2 B/s and 0.375 B/s; a start takes 1 s a hop inside and
+10 s over the network.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups, place, send_s
+from planner.costs.traffic import data_traffic, layer_traffic, traffic
+from planner.layouts import Precision, Recompute
+from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout
+
+
+def first(x):
+    return float(np.ravel(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stride", "local", "bandwidth", "start_s"),
+    [
+        (8, 1, 4, 3.0, (1 + 2) + 10),  # two whole nodes: both NICs are the ring's, 2 x 1.5 B/s
+        (2, 2, 2, 5.0, 1 + 1),  # inside a node
+        (4, 2, 2, 1.5, (1 + 1) + 10),  # every second rank of two nodes: half of the NICs
+        (2, 4, 1, 0.75, 1 + 10),  # one rank a node
+        (4, 8, 1, 0.75, 1 + 20),  # one in every second node: four nodes
+        (1, 1, 1, 5.0, 1),
+    ],
+)
+def test_a_group_on_its_nodes(ranks, stride, local, bandwidth, start_s):
+    group = place(CLUSTER, np.array([ranks]), np.array([stride]))
+    assert [first(x) for x in (group.ranks, group.local, group.bandwidth_bytes_per_s)] == [ranks, local, bandwidth]
+    assert first(group.latency_s) == start_s
+    share = (ranks - 1) / ranks
+    alone = ranks == 1
+    assert first(all_gather_s(group, 24.0)) == pytest.approx(0 if alone else 24 * share / bandwidth + start_s)
+    assert first(all_reduce_s(group, 24.0)) == pytest.approx(0 if alone else 48 * share / bandwidth + start_s)
+
+
+def test_a_ring_in_a_node_of_slow_links_is_bound_by_them():
+    slow = replace(CLUSTER, node_link=replace(CLUSTER.node_link, bandwidth_bytes_per_s=1.0))
+    assert first(place(slow, np.array([8]), np.array([1])).bandwidth_bytes_per_s) == 0.5
+
+
+def test_all_to_all_takes_the_slower_of_node_and_network():
+    across = place(CLUSTER, np.array([8]), np.array([1]))
+    # Of 24 B a rank, 12 leave the node; its share of the network is 3 / 4 B/s.
+    assert first(all_to_all_s(across, 24.0)) == pytest.approx(12 / 0.75 + 13)
+    inside = place(CLUSTER, np.array([4]), np.array([1]))
+    assert first(all_to_all_s(inside, 24.0)) == pytest.approx(24 * 3 / 4 / 5 + 3)
+    quick = replace(CLUSTER, network=replace(CLUSTER.network, bandwidth_bytes_per_s=1e9))
+    assert first(all_to_all_s(place(quick, np.array([8]), np.array([1])), 24.0)) == pytest.approx(24 * 3 / 8 / 5 + 13)
+    assert first(all_to_all_s(place(CLUSTER, np.array([1]), np.array([1])), 24.0)) == 0.0
+
+
+def test_groups_of_a_layout():
+    by = groups(CLUSTER, layout(dp=4, tp=2, cp=2, ep=4))
+    sizes = {"tensor": (2, 2), "context": (2, 2), "data": (8, 2), "expert": (4, 2), "expert_data": (2, 1)}
+    assert {name: (first(g.ranks), first(g.local)) for name, g in by.items()} == sizes
+
+
+def test_sends_between_stages():
+    """8 B whole, 4 B a tensor rank, gathered again inside the node without sequence parallelism: 8 / 2 / 5 + 2."""
+    gather = 8 / 2 / 5 + 2
+
+    def seconds(**choices):
+        return first(send_s(CLUSTER, layout(**choices), 8.0))
+
+    assert seconds(pp=2, tp=2) == pytest.approx(4 / 2 + 1 + gather)
+    assert seconds(pp=2, tp=2, sequence_parallel=True) == pytest.approx(4 / 2 + 1)
+    assert seconds(pp=2, tp=2, dp=2, sequence_parallel=True) == pytest.approx(4 / 0.375 + 10)
+    assert seconds(pp=2, cp=4) == pytest.approx(8 / 0.375 + 10)
+    assert seconds(tp=2) == 0.0
+
+
+def within(model=GPT, framework=FRAMEWORK, **choices):
+    chosen = layout(**choices)
+    return layer_traffic(device(BYTES, chosen), CLUSTER, framework, model, chosen)
+
+
+def test_tensor_parallel_collectives():
+    """48 tokens of 8 in two bytes: 768 B; an all-reduce over two ranks takes 768 / 5 + 2 s, two a direction."""
+    once = 768 / 5 + 2
+    base = within(tp=2)
+    assert [first(base.layer_forward_s), first(base.layer_backward_s)] == pytest.approx([2 * once, 2 * once])
+    again = within(tp=2, recompute=Recompute.FULL)
+    assert [first(again.layer_forward_s), first(again.layer_backward_s)] == pytest.approx([2 * once, 4 * once])
+    selective = within(tp=2, recompute=Recompute.SELECTIVE)
+    assert first(selective.layer_backward_s) == pytest.approx(2 * once)
+    sliced = within(tp=2, sequence_slices=2)
+    assert first(sliced.layer_forward_s) == pytest.approx(2 * 2 * (384 / 5 + 2))
+    assert first(within(tp=2, precision=Precision.FP32).layer_forward_s) == pytest.approx(2 * (1536 / 5 + 2))
+    # Embedding and head: two of 768 B; the loss: three of a 4-byte number a token.
+    assert first(base.ends_s) == pytest.approx(2 * once + 3 * (192 / 5 + 2))
+    assert first(sliced.ends_s) == pytest.approx(2 * (2 * (384 / 5 + 2) + 3 * (96 / 5 + 2)))
+    assert first(within().layer_forward_s) == first(within().ends_s) == 0.0
+
+
+def test_context_ring_and_experts():
+    """Keys and values of 48 tokens: 2 x 8 elements each, 1,536 B; backward their gradients too."""
+    ring = within(cp=2)
+    assert [first(ring.context_forward_s), first(ring.context_backward_s)] == pytest.approx([155.6, 311.2])
+    assert first(within(LLAMA, cp=2, tp=2).context_forward_s) == pytest.approx(768 / 2 / 5 + 2)
+    assert first(within(replace(LLAMA, num_kv_heads=1), cp=2).context_forward_s) == pytest.approx(768 / 2 / 5 + 2)
+    one_head = replace(MLA, num_kv_heads=1)  # latent attention unpacks keys for all its heads
+    assert first(within(one_head, cp=2).context_forward_s) == pytest.approx(2 * 48 * 2 * 6 * 2 / 2 / 5 + 2)
+    # Each token goes to 2 experts and back, in one of two layers.
+    to_all = 2 * 768 / 2 / 5 + 2
+    expert = within(MOE, dp=2, ep=2)
+    assert [first(expert.expert_forward_s), first(expert.expert_backward_s)] == pytest.approx([to_all, to_all])
+    assert first(within(MOE, tp=2, dp=2, ep=2).expert_forward_s) == pytest.approx(768 / 2 / 5 + 2)
+    sliced = within(MOE, dp=2, ep=2, sequence_slices=2)
+    assert first(sliced.expert_forward_s) == pytest.approx(2 * (768 / 2 / 5 + 2))
+
+
+def test_a_framework_s_start_up_is_the_network_s():
+    slow = replace(FRAMEWORK, network_startup_s=5.0)
+    assert first(within(framework=slow, tp=2).layer_forward_s) == first(within(tp=2).layer_forward_s)
+    more = first(within(framework=slow, tp=8).layer_forward_s) - first(within(tp=8).layer_forward_s)
+    assert more == pytest.approx(2 * 5.0)
+
+
+def whole(model=GPT, framework=FRAMEWORK, params=1000.0, experts=0.0, **choices):
+    chosen = layout(**choices)
+    d = device(BYTES, chosen)
+    layer = layer_traffic(d, CLUSTER, framework, model, chosen)
+    return traffic(d, CLUSTER, framework, model, chosen, layer, np.array([params]), np.array([experts]))
+
+
+def test_zero_3_gathers_and_scatters_each_layer():
+    """1,000 parameters: 2,000 B gathered, 4,000 B of gradients scattered, over two ranks of a node."""
+    sharded = whole(zero=3, dp=2)
+    assert [first(sharded.layer_gather_s), first(sharded.layer_reduce_s)] == pytest.approx([202.0, 402.0])
+    assert first(whole(zero=2, dp=2).layer_gather_s) == first(whole(zero=2, dp=2).layer_reduce_s) == 0.0
+    assert first(whole(zero=3, dp=2, precision=Precision.FP16).layer_reduce_s) == pytest.approx(202.0)
+
+
+def test_sends_and_the_tied_embedding():
+    base = whole(pp=2)
+    assert first(base.send_s) == 768 / 2 + 1
+    assert first(whole(pp=2, sequence_slices=2).send_s) == 2 * (384 / 2 + 1)
+    # The table's gradient, 256 rows of 8 in 4 bytes, there and back.
+    assert first(base.tied_s) == 2 * (256 * 8 * 4 / 2 + 1)
+    assert first(whole(pp=2, tp=2, sequence_parallel=True).tied_s) == 2 * (256 * 8 * 4 / 2 / 2 + 1)
+    assert first(whole(LLAMA, pp=2).tied_s) == 0.0
+    assert first(whole().tied_s) == 0.0
+    slow = replace(FRAMEWORK, network_startup_s=5.0)
+    assert first(whole(framework=slow, pp=2, dp=4).send_s) == pytest.approx(768 / 0.375 + 10 + 5)
+
+
+def in_all(framework=FRAMEWORK, params=1000.0, experts=0.0, **choices):
+    chosen = layout(**choices)
+    return [first(x) for x in data_traffic(CLUSTER, framework, chosen, np.array([params]), np.array([experts]))]
+
+
+def test_data_parallel_collectives_by_zero_stage():
+    """1,000 gradients of 4 B over two ranks: all-reduced in 802 s, scattered in 402 s; 2,000 B gathered in 202 s."""
+    assert in_all(dp=2, zero=0) == pytest.approx([802.0, 0.0])
+    assert in_all(dp=2, zero=1) == pytest.approx([802.0, 202.0])
+    assert in_all(dp=2, zero=2) == pytest.approx([402.0, 202.0])
+    assert in_all(dp=2, zero=3) == [0.0, 0.0]
+    assert in_all(dp=1, zero=1) == [0.0, 0.0]
+    assert in_all(cp=2, zero=1) == pytest.approx([802.0, 202.0])
+
+
+def test_experts_gradients_go_to_their_own_replicas():
+    """Of 1,000 parameters 400 are experts': 600 over four ranks, 400 over the two of each expert, two apart."""
+    dense = 2 * 600 * 4 * 3 / 4 / 5 + 3
+    sparse = 2 * 400 * 4 / 2 / 5 + 2
+    assert in_all(dp=4, ep=2, zero=0, experts=0.4)[0] == pytest.approx(dense + sparse)
+
+
+def test_sharded_collectives_lose_bandwidth_with_nodes():
+    """16 ranks on 4 nodes: a framework that keeps its pace up to 2 nodes has half of it there, but never less than a
+    NIC at a send's rate, 0.25 / (0.5 x 2) of the ring's."""
+    base = in_all(dp=16, zero=1)
+    half = in_all(replace(FRAMEWORK, sharded_nodes=2.0), dp=16, zero=1)
+    least = in_all(replace(FRAMEWORK, sharded_nodes=0.01), dp=16, zero=1)
+    assert half == pytest.approx([2 * x for x in base])
+    assert least == pytest.approx([4 * x for x in base])
+    assert in_all(replace(FRAMEWORK, sharded_nodes=0.01), dp=16, zero=0)[0] == pytest.approx(base[0])
+    assert in_all(replace(FRAMEWORK, sharded_nodes=4.0), dp=16, zero=1) == pytest.approx(base)

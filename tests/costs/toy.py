@@ -1,0 +1,87 @@
+"""Hardware and models of round numbers, on which the cost formulas can be worked out by hand.
+
+A lens shows one resource alone: on `FLOP` a second is a FLOP, on `BYTES` a byte of memory, on `LAUNCHES` a kernel.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.costs.kernels import Device
+from planner.hardware import load_accelerator, load_cluster, load_framework
+from planner.layouts import Attention, Layouts, Precision
+from planner.models import Transformer
+
+NAMES = [p.name.lower() for p in Precision]
+ACCELERATOR = load_accelerator("a100-sxm-80gb")
+IDEAL = replace(
+    ACCELERATOR.efficiency,
+    matrix_fraction=dict.fromkeys(NAMES, 1.0),
+    tile_rows=1.0,
+    tile_columns=1.0,
+    depth_half=0.0,
+    kernel_latency_s=0.0,
+    memory_fraction=1.0,
+    flash_forward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},
+    flash_backward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},
+    rate_spread=0.0,
+    attention_matrix_fraction=1.0,
+)
+
+
+def accelerator(flops: float = np.inf, bandwidth: float = np.inf, **efficiency: Any) -> Any:
+    """An accelerator of one compute unit with these rates; without them a resource costs nothing."""
+    return replace(
+        ACCELERATOR, efficiency=replace(IDEAL, **efficiency), peak_flops=dict.fromkeys(NAMES, flops),
+        num_compute_units=1, memory_bandwidth_bytes_per_s=bandwidth,
+    )  # fmt: skip
+
+
+FLOP = accelerator(flops=1.0)
+BYTES = accelerator(bandwidth=1.0)
+LAUNCHES = accelerator(kernel_latency_s=1.0)
+
+
+def device(of: Any, layouts: Layouts) -> Device:
+    """The accelerator as a table of layouts sees it."""
+    return Device.of(of, layouts.precision, layouts.gpus)
+
+
+# 48 tokens a micro-batch of 3 sequences; 768 weights in a layer's products.
+GPT = Transformer(
+    name="toy-gpt", family="gpt", num_layers=2, hidden=8, ffn=32, num_heads=2, num_kv_heads=2, head_dim=4, vocab=250,
+    seq_len=16, max_positions=16, tied=True, qkv_bias=True, output_bias=True, mlp_bias=True, num_dense_layers=2,
+)  # fmt: skip
+LLAMA = replace(
+    GPT, family="llama", max_positions=0, tied=False, qkv_bias=False, output_bias=False, mlp_bias=False, gated=True,
+    rms_norm=True, rotary=True,
+)  # fmt: skip
+MOE = replace(LLAMA, family="moe", num_dense_layers=1, num_experts=4, top_k=2, moe_ffn=16, num_shared_experts=1)
+MLA = replace(LLAMA, head_dim=6, v_head_dim=4, q_lora_rank=6, kv_lora_rank=4, qk_rope_head_dim=2)
+
+
+def layout(**choices: Any) -> Layouts:
+    """One layout of 3 sequences a micro-batch, 2 micro-batches."""
+    dp = choices.get("dp", 1)
+    return Layouts.of(**{"micro_batch": 3, "global_batch": 6 * dp, "attention": Attention.FLASH2, **choices})
+
+
+# 4 accelerators a node: rings 5 B/s inside, 3 B/s between nodes; sends 2 B/s and 0.375 B/s; starts 1 s and 10 s.
+_BASE = load_cluster("dgx-a100-80gb")
+CLUSTER = replace(
+    _BASE,
+    node_link=replace(_BASE.node_link, bandwidth_bytes_per_s=10.0, fraction=0.5, send_fraction=0.2, latency_s=1.0),
+    network=replace(_BASE.network, bandwidth_bytes_per_s=3.0, fraction=0.5, send_fraction=0.25, latency_s=10.0),
+    host_link=replace(_BASE.host_link, bandwidth_bytes_per_s=2.0, fraction=0.5),
+    gpus_per_node=4,
+    nics_per_node=2,
+)
+# Nothing overlaps, nothing is slow, nothing is reserved; gradients of 4 bytes are added up and sent.
+FRAMEWORK = replace(
+    load_framework("megatron-lm"), gradient_bytes=2.0, bf16_gradient_bytes=4.0, grad_reduce_bytes=2.0,
+    bf16_grad_reduce_bytes=4.0, overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0, overlap_param_gather=0.0,
+    overlap_pipeline=0.0, overlap_tensor=0.0, overlap_tensor_backward=0.0, tensor_slowdown=1.0, network_startup_s=0.0,
+    host_layer_forward_s=0.0, host_layer_backward_s=0.0, host_step_s=0.0, sharded_nodes=1e6, update_bytes=0.0,
+    logit_copies=2.0, reserved_bytes=0.0, fragmentation=0.0,
+)  # fmt: skip
