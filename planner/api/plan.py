@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, overload
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.api.layout_estimate import LayoutEstimate
-from planner.errors import LayoutError
-from planner.files import write_text
+from planner.errors import InputError, LayoutError
+from planner.files import check_writable, write_text
+from planner.layouts import Attention, Precision
 from planner.question import Question, numerics, what_is_fixed, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
@@ -134,6 +135,47 @@ class Plan(Sequence[LayoutEstimate]):
         """
         _ = self.best
         write_text(Path(path), self.to_json() + "\n")
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        curve: bool = True,
+        tokens: float | None = None,
+        loss: float | None = None,
+    ) -> None:
+        """Write a report, in seconds: .html to read and play with, one file; .png or .pdf of its plots.
+
+        curve: with the shortest time to train on `tokens`, or to a `loss` in nats a token; else compute-optimal.
+
+        Raises:
+            InputError: another suffix, or a number out of range.
+            OutputError: the path can't be written.
+        """
+        from planner.api.reports import gather_report
+        from planner.plans.goal import goal
+
+        target = Path(path)
+        if target.suffix not in (".html", ".png", ".pdf"):
+            raise InputError(f"path is {target}; allowed: one that ends in .html, .png or .pdf")
+        check_writable(target)
+        q, layouts = self.question, self.found.estimate.layouts
+        aim = goal(q.model, tokens=tokens, loss=loss) if curve else None
+        numbers = Precision(int(layouts.precision[0])), Attention(int(layouts.attention[0]))
+        command = f"planner.recommend({q.model.name!r}, {q.cluster.name!r}, gpus={self.gpus}, batch={self.batch}, ...)"
+        gathered = gather_report(q, self.found, numbers, self.to_dict(), command=command, aim=aim)
+        if target.suffix == ".html":
+            from planner.report.html import write_html
+
+            write_html(target, gathered)
+        else:
+            from planner.report.slides import write_slides
+
+            write_slides(
+                gathered,
+                png=target if target.suffix == ".png" else None,
+                pdf=target if target.suffix == ".pdf" else None,
+            )
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """A row a layout, best first; with `everything`, all that were searched, those that were simulated last.

@@ -9,9 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from planner.export.target import Target
-    from planner.hardware import Cluster, Framework
-    from planner.models import Transformer
     from planner.plan_file import Plan
+    from planner.question import Question
     from planner.search import Fixed, Recommendation
 
 
@@ -99,23 +98,12 @@ def runnable(fixed: Fixed, framework: str | None) -> Fixed:
 
 def write_best(
     targets: list[tuple[Target, Path]],
-    asked: tuple[Transformer, Cluster, Framework],
+    question: Question,
     found: Recommendation,
     record: dict[str, Any],
 ) -> None:
     """The best of a search for every framework that was asked for."""
+    from planner.api.reports import best_plan
+
     for target, file in targets:
-        write(best_plan(asked, found, record), target, file)
-
-
-def best_plan(asked: tuple[Transformer, Cluster, Framework], found: Recommendation, record: dict[str, Any]) -> Plan:
-    """The best of a search as a plan."""
-    from planner.plan_file import Plan
-    from planner.question import Question
-
-    model, cluster, framework = asked
-    return Plan(
-        question=Question(model=model, cluster=cluster, framework=framework),
-        layouts=found.estimate.layouts.take(found.best[:1]),
-        record=record["best"][0],
-    )
+        write(best_plan(question, found, record), target, file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -60,10 +62,11 @@ def command(
 
     Exit code 1 where nothing fits in memory.
     """
+    from planner.api.reports import gather_report
     from planner.cli.export import asked_for, runnable, write_best
     from planner.files import check_writable
     from planner.plans.goal import goal
-    from planner.question import what_is_fixed
+    from planner.question import Question, what_is_fixed
     from planner.report import records, tables
     from planner.search import recommend
     from planner.validation import accuracy_of, step_interval_s
@@ -85,6 +88,7 @@ def command(
             shape, hardware, stack, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
             fixed=fixed, top=top, objective=objective,
         )  # fmt: skip
+    question = Question(model=shape, cluster=hardware, framework=stack)
     accuracy = accuracy_of(hardware.accelerator.efficiency.name)
     title = tables.question_title(shape, hardware, gpus, global_batch)
     asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
@@ -94,9 +98,9 @@ def command(
     if save is not None and len(found.best):
         o.save_json(save, record)
     if html or png or pdf:
-        gathered = report.gather(
-            (shape, hardware, stack), found, (number, kernel), title=title, gpus=gpus, global_batch=global_batch,
-            accuracy=accuracy, aim=aim, record=record,
+        gathered = gather_report(
+            question, found, (number, kernel), record, command=shlex.join(["planner", *sys.argv[1:]]), aim=aim,
+            working=o.working,
         )  # fmt: skip
         report.write_reports(gathered, html, png, pdf)
     if json:
@@ -107,4 +111,4 @@ def command(
         for path in ([save] if save is not None else []) + [file for _, file in targets]:
             typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
         o.finish(1)
-    write_best(targets, (shape, hardware, stack), found, record)
+    write_best(targets, question, found, record)

@@ -180,6 +180,19 @@ def test_a_plan_is_saved_and_exported_as_the_command_line_does(tmp_path):
         plan.best.export("megatron", tmp_path / "none" / "launch.sh")
 
 
+def test_a_report_is_written_of_a_plan(plan, tmp_path):
+    plan.report(tmp_path / "a.html", curve=False)
+    text = (tmp_path / "a.html").read_text()
+    assert "llama-13b on 16 GPUs of dgx-a100-80gb" in text
+    assert "pretrain_gpt.py" in text
+    plan.report(tmp_path / "a.png", curve=False)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(planner.InputError, match="svg"):
+        plan.report(tmp_path / "a.svg")
+    with pytest.raises(planner.OutputError):
+        plan.report(tmp_path / "none" / "a.html")
+
+
 def test_a_schedule_of_ones_own(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
