@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
 from planner.cli import options as o
+
+MegatronArgs = Annotated[
+    str | None, typer.Option("--megatron-args", help="A run's arguments for Megatron-LM, or @FILE with them.")
+]
+DeepSpeedFile = Annotated[Path | None, typer.Option("--deepspeed", help="A run's configuration for DeepSpeed.")]
+OF_PYTHON = ("pp", "ep", "recompute")
+"""What DeepSpeed's JSON can't say."""
 
 
 def command(
-    model: o.Model,
     cluster: o.ClusterName,
-    global_batch: o.GlobalBatch,
+    model: Annotated[
+        str | None, typer.Argument(help="A preset, a config.json or its folder, or a TOML file.", show_default=False)
+    ] = None,
+    global_batch: Annotated[int | None, typer.Option("--global-batch", help="Sequences per optimizer step.")] = None,
+    megatron_args: MegatronArgs = None,
+    deepspeed: DeepSpeedFile = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", help="Of an existing run.", min=1)] = None,
+    vocab: Annotated[int | None, typer.Option("--vocab", help="Of an existing run's tokenizer.", min=1)] = None,
     dp: o.Dp = 1,
     tp: o.Tp = 1,
     pp: o.Pp = 1,
@@ -31,22 +49,72 @@ def command(
     attention: o.AttentionName = None,
     json: o.Json = False,
 ) -> None:
-    """Estimate one layout: seconds and bytes, broken down.
+    """Estimate one layout: seconds and bytes, broken down. Or an existing run: how good it is, what to change first.
 
     Example: planner estimate gpt3-175b --cluster selene --tp 8 --pp 12 --dp 4 --global-batch 1536
+
+    Or: planner estimate --megatron-args @launch.sh --cluster selene --gpus 512
     """
+    choices: dict[str, Any] = {
+        "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "virtual_stages": virtual_stages,
+        "sequence_slices": sequence_slices, "micro_batch": micro_batch, "global_batch": global_batch, "zero": zero,
+        "recompute": recompute, "layer_split": layer_split, "precision": precision, "attention": attention,
+        "sequence_parallel": sequence_parallel, "fused_norm": fused_norm, "offload_optimizer": offload_optimizer,
+    }  # fmt: skip
+    if megatron_args is not None or deepspeed is not None:
+        _existing(megatron_args, deepspeed, choices, {
+            "model": model, "cluster": cluster, "network": network, "framework": framework, "gpus": gpus,
+            "vocab": vocab, "seq_len": seq_len, "json": json,
+        })  # fmt: skip
+        return
+    _one(choices, model, cluster, network, framework, seq_len, json, {"--gpus": gpus, "--vocab": vocab})
+
+
+def _existing(arguments: str | None, file: Path | None, choices: dict[str, Any], asked: dict[str, Any]) -> None:
+    """An existing run; a choice that its configuration makes can't be given beside it."""
+    from planner.cli.imported import review_deepspeed, review_megatron
+    from planner.errors import InputError
+
+    if arguments is not None and file is not None:
+        raise InputError("--megatron-args and --deepspeed are both given; allowed: one of them")
+    free = {"attention", *(OF_PYTHON if file is not None else ())}
+    usual = {"layer_split": "even", "recompute": "none", "fused_norm": True, "zero": 1}
+    for name, value in choices.items():
+        default = usual.get(name, False if isinstance(value, bool) else 1 if isinstance(value, int) else None)
+        if name not in free and value not in (None, default):
+            raise InputError(
+                f"--{name.replace('_', '-')} stands beside an existing run's configuration; change it there"
+            )
+    if file is not None:
+        del asked["vocab"]
+        python = {name: choices[name] for name in (*OF_PYTHON, "attention")}
+        review_deepspeed(file, **asked, **python)
+    elif arguments is not None:
+        if asked.pop("seq_len") is not None:
+            raise InputError("--seq-len stands beside an existing run's configuration; change --seq-length there")
+        review_megatron(arguments, **asked, attention=choices["attention"])
+
+
+def _one(
+    choices: dict[str, Any], model: str | None, cluster: str, network: str | None, framework: str | None,
+    seq_len: int | None, json: bool, of_runs: dict[str, Any],
+) -> None:  # fmt: skip
+    """One layout, from its choices."""
+    from planner.errors import InputError
     from planner.estimate import estimate
     from planner.legality import check_legal
     from planner.report import records, tables
     from planner.validation import step_interval_s
 
+    global_batch = choices["global_batch"]
+    if model is None or global_batch is None:
+        missing = "MODEL" if model is None else "--global-batch"
+        raise InputError(f"{missing} is missing; give it, or an existing run with --megatron-args or --deepspeed")
+    for name, value in of_runs.items():
+        if value is not None:
+            raise InputError(f"{name} is for an existing run, with --megatron-args or --deepspeed")
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
-    layouts = o.one_layout(
-        hardware, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, virtual_stages=virtual_stages,
-        sequence_slices=sequence_slices, micro_batch=micro_batch, global_batch=global_batch, zero=zero,
-        recompute=recompute, layer_split=layer_split, precision=precision, attention=attention,
-        sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,
-    )  # fmt: skip
+    layouts = o.one_layout(hardware, **choices)
     check_legal(shape, hardware, layouts)
     result = estimate(shape, hardware, stack, layouts)
     gpus = int(layouts.gpus[0])

@@ -91,7 +91,7 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
         out.append(("--expert-tensor-parallel-size", str(row["tp"])))
     if row["cp"] > 1:
         out.append(("--cp-comm-type", "p2p"))
-    if row["sequence_parallel"]:
+    if row["sequence_parallel"] and row["tp"] > 1:
         out.append(("--sequence-parallel",))
         if f.overlap_tensor > 0:
             out.append(("--tp-comm-overlap",))

@@ -106,7 +106,7 @@ def _imports(job: Job) -> list[str]:
 
 
 def _overlaps_tensor(job: Job) -> bool:
-    return bool(job.row["sequence_parallel"]) and job.framework.overlap_tensor > 0
+    return bool(job.row["sequence_parallel"]) and job.row["tp"] > 1 and job.framework.overlap_tensor > 0
 
 
 def _overrides(job: Job) -> list[tuple[str, Any]]:
@@ -127,7 +127,7 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         ("model.virtual_pipeline_model_parallel_size", row["virtual_stages"] if row["virtual_stages"] > 1 else None),
         ("model.pipeline_model_parallel_layout", quoted(pipeline_layout(stages)) if uneven else None),
         ("model.context_parallel_size", row["cp"]),
-        ("model.sequence_parallel", row["sequence_parallel"]),
+        ("model.sequence_parallel", row["sequence_parallel"] and row["tp"] > 1),
         ("model.seq_length", model.seq_len),
         ("dataset.seq_length", model.seq_len),
         ("model.attention_backend", f"AttnBackend.{'flash' if row['attention'].startswith('flash') else 'unfused'}"),

@@ -1,0 +1,1 @@
+"""Existing runs' configurations, read back into a question and a layout."""

@@ -1,0 +1,268 @@
+"""A run of Megatron-LM from its arguments. Names read as in `planner.export.megatron`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from planner.errors import InputError, LayoutError, shown
+from planner.export.target import stage_layers
+from planner.hardware import Cluster, Framework
+from planner.imports.megatron_model import MODEL_ARGUMENTS, model_of
+from planner.imports.run import Run
+from planner.imports.words import Arguments, read_arguments
+from planner.layouts import Layouts, Split
+from planner.legality import check_legal
+from planner.models import load_model, with_seq_len
+from planner.question import Question, one_layout
+
+__all__ = ["ARGUMENTS", "megatron_run"]
+
+LAUNCHER = (
+    "nnodes",
+    "nproc-per-node",
+    "node-rank",
+    "master-addr",
+    "master-port",
+    "rdzv-id",
+    "rdzv-backend",
+    "rdzv-endpoint",
+)
+ARGUMENTS = (
+    *MODEL_ARGUMENTS,
+    "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "expert-model-parallel-size",
+    "expert-tensor-parallel-size", "sequence-parallel", "tp-comm-overlap", "num-layers-per-virtual-pipeline-stage",
+    "num-virtual-stages-per-pipeline-rank", "pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
+    "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",
+    "account-for-loss-in-pipeline-split", "use-distributed-optimizer", "use-megatron-fsdp", "use-torch-fsdp2",
+    "torch-fsdp2-no-reshard-after-forward", "data-parallel-sharding-strategy", "overlap-grad-reduce",
+    "overlap-param-gather", "optimizer-cpu-offload", "micro-batch-size", "global-batch-size", "recompute-activations",
+    "recompute-granularity", "recompute-method", "recompute-num-layers", "recompute-modules", "attention-backend",
+    "use-flash-attn", "no-masked-softmax-fusion", "transformer-impl", "bf16", "fp16", "fp8-format",
+    "grad-reduce-in-bf16",
+)  # fmt: skip
+# What changes neither a step's time nor its memory by much: data, learning rate, logs, checkpoints, kernels' detail.
+NO_MATTER = (
+    "data-", "train-", "valid-", "test-", "split", "mock-data", "vocab-file", "merge-file", "tokenizer-", "lr",
+    "min-lr", "adam-", "weight-decay", "clip-grad", "seed", "init-method", "log-", "tensorboard-", "wandb-", "timing-",
+    "save", "load", "no-save", "no-load", "ckpt-", "dist-ckpt", "async-save", "use-dist-ckpt", "eval-", "exit-",
+    "distributed-", "num-workers", "no-create-attention-mask", "reset-", "eod-mask", "manual-gc", "no-manual-gc",
+    "loss-scale", "initial-loss-scale", "min-loss-scale", "hysteresis", "use-mcore-models",
+    "optimizer-offload-fraction", "use-precision-aware-optimizer", "attention-dropout", "hidden-dropout",
+    "norm-epsilon", "rotary-base",
+    "rotary-percent", "use-rope-scaling", "rope-", "no-rope-fusion", "no-gradient-accumulation-fusion",
+    "attention-softmax-in-fp32", "cp-comm-type", "moe-grouped-gemm", "moe-token-dispatcher", "moe-aux-loss",
+    "moe-router-load", "moe-router-dtype", "moe-z-loss", "moe-permute-fusion", "finetune", "override-opt", "no-bias-",
+    "cross-entropy-", "microbatch-group-size", "fp8-recipe", "fp8-amax", "fp8-margin", "optimizer", "dataloader-type",
+    "accumulate-allreduce-grads-in-fp32", "local-rank", "no-async-tensor", "apply-layernorm-1p", "moe-router-",
+    "profile", "rampup-batch-size", "sgd-", "start-weight", "end-weight", "use-checkpoint", "tiktoken", "ddp-",
+)  # fmt: skip
+MOST_LETTERS = 1_000_000  # of a pipeline layout: far over any real one
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+
+
+def megatron_run(
+    text: str, cluster: Cluster, framework: Framework, *, gpus: int | None, model: str | None, vocab: int | None,
+    attention: str | None = None,
+) -> Run:  # fmt: skip
+    """The run that Megatron-LM's arguments describe.
+
+    gpus: of the job; None where the text names torchrun's nodes and processes. model: instead of the model's arguments.
+    attention: the kernel, instead of what the arguments say.
+
+    Raises:
+        InputError: an argument that is missing or wrong.
+        LayoutError: a layout that breaks a rule.
+    """
+    a = read_arguments(text)
+    gpus = gpus or _launched(a)
+    notes: list[str] = []
+    if model is None:
+        shape, notes = model_of(a, "the run's model", vocab)
+    else:
+        length = a.number("seq-length")
+        shape = load_model(model) if length is None else with_seq_len(load_model(model), length)
+        if vocab is not None:
+            shape = replace(shape, vocab=vocab)
+    profile = Question(model=shape, cluster=cluster, framework=framework)
+    row = _choices(a, profile, gpus, notes)
+    if attention is not None:
+        row["attention"] = attention
+    layouts = _split(a, profile, one_layout(cluster, **row), notes)
+    check_legal(shape, cluster, layouts)
+    actual, switches = _turned_off(a, framework, layouts.row(0))
+    known = set(ARGUMENTS) | set(LAUNCHER)
+    other = [name for name in a.words if name not in known]
+    unknown = tuple(f"--{name}" for name in other if not name.startswith(NO_MATTER))
+    return Run(
+        title="Megatron-LM",
+        question=replace(profile, framework=actual),
+        layouts=layouts,
+        profile=profile,
+        switches=switches,
+        notes=tuple(notes),
+        unknown=unknown,
+        ignored=len(other) - len(unknown),
+    )
+
+
+def _launched(a: Arguments) -> int:
+    """GPUs by torchrun's own arguments."""
+    each, nodes = a.number("nproc-per-node"), a.number("nnodes", 1)
+    if each is None or nodes is None:
+        raise InputError("--gpus is missing; Megatron-LM's arguments don't say how many GPUs the job has")
+    return each * nodes
+
+
+def _choices(a: Arguments, asked: Question, gpus: int, notes: list[str]) -> dict[str, Any]:
+    """The layout's choices but for the split of layers."""
+    tp, pp, cp = (a.number(f"{kind}-parallel-size", 1) or 1 for kind in ("tensor-model", "pipeline-model", "context"))
+    if gpus % (tp * pp * cp):
+        raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {pp} * cp {cp}")
+    dp = gpus // (tp * pp * cp)
+    micro = a.needed("micro-batch-size")
+    v = _virtual_stages(a, int(asked.model.num_layers), pp)
+    etp = a.number("expert-tensor-parallel-size")
+    if asked.model.num_experts and etp is not None and etp != tp:
+        notes.append(f"--expert-tensor-parallel-size {etp}: counted as {tp}, that of tensor parallelism")
+    return {
+        "dp": dp, "tp": tp, "pp": pp, "cp": cp,
+        "ep": (a.number("expert-model-parallel-size", 1) or 1) if asked.model.num_experts else 1,
+        "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
+        "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": _zero(a),
+        "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a),
+        "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
+    }  # fmt: skip
+
+
+def _virtual_stages(a: Arguments, layers: int, pp: int) -> int:
+    layout = a.text("pipeline-model-parallel-layout")
+    if layout is not None:
+        stages = len(_stages(layout))
+        if stages % pp:
+            raise LayoutError(f"--pipeline-model-parallel-layout has {stages} stages; allowed: a multiple of pp {pp}")
+        return stages // pp
+    v, each = a.number("num-virtual-stages-per-pipeline-rank"), a.number("num-layers-per-virtual-pipeline-stage")
+    if v is None and each is not None:
+        more = ("account-for-embedding-in-pipeline-split" in a) + ("account-for-loss-in-pipeline-split" in a)
+        if (layers + more) % (pp * each):
+            raise LayoutError(f"{layers + more} layers aren't a multiple of pp {pp} * {each} layers a virtual stage")
+        v = (layers + more) // (pp * each)
+    return (v or 1) if pp > 1 else 1
+
+
+def _zero(a: Arguments) -> int:
+    if "use-torch-fsdp2" in a:
+        return 2 if "torch-fsdp2-no-reshard-after-forward" in a else 3
+    if "use-megatron-fsdp" in a:
+        return SHARDING[a.one_of("data-parallel-sharding-strategy", tuple(SHARDING)) or "no_shard"]
+    return 1 if "use-distributed-optimizer" in a else 0
+
+
+def _recompute(a: Arguments, notes: list[str]) -> str:
+    mode = a.one_of("recompute-granularity", ("full", "selective"))
+    if mode is None:
+        return "selective" if "recompute-activations" in a else "none"
+    if mode == "full":
+        if a.text("recompute-method") == "block":
+            notes.append(f"--recompute-method block of {a.text('recompute-num-layers')} layers: counted as every layer")
+        return "full"
+    modules = a.words.get("recompute-modules") or ["core_attn"]
+    if other := [m for m in modules if m != "core_attn"]:
+        notes.append(f"--recompute-modules {' '.join(other)}: not counted; planner knows core_attn")
+    return "selective" if "core_attn" in modules else "none"
+
+
+def _attention(a: Arguments) -> str | None:
+    """The kernel; None for the cluster's default, the fastest flash attention."""
+    backend = a.one_of("attention-backend", ("flash", "fused", "unfused", "local", "auto"))
+    slow = backend in ("unfused", "local") or (a.text("transformer-impl") == "local" and backend is None)
+    if slow and "use-flash-attn" not in a:
+        return "unfused" if "no-masked-softmax-fusion" in a else "fused"
+    return None
+
+
+def _precision(a: Arguments) -> str:
+    if "fp8-format" in a:
+        return "fp8"
+    return "bf16" if "bf16" in a else "fp16" if "fp16" in a else "fp32"
+
+
+def _stages(layout: str) -> list[int]:
+    """Layers of each stage of `--pipeline-model-parallel-layout`."""
+    text = layout.replace(",", "")
+    for pattern in (r"\(([^)]+)\)\*([0-9]{1,5})", r"(.)\*([0-9]{1,5})"):
+        if sum(len(part) * int(times) for part, times in re.findall(pattern, text)) > MOST_LETTERS:
+            break
+        text = re.sub(pattern, lambda m: m.group(1) * int(m.group(2)), text)
+    if set(text) - set("EtLm|"):
+        raise InputError(f"--pipeline-model-parallel-layout is {shown(layout)}; allowed: letters E t m L, | and *")
+    return [stage.count("t") for stage in text.split("|")]
+
+
+def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) -> Layouts:
+    """The layout with the split of layers that is like the run's."""
+    pp, layers = int(layouts.pp[0]), int(asked.model.num_layers)
+    stages = _run_stages(a, layers, pp)
+    if pp == 1 or stages is None or int(layouts.virtual_stages[0]) > 1:
+        if stages is not None and len(set(stages)) > 1:
+            notes.append("uneven virtual stages: counted as equal ones")
+        return layouts
+    if sum(stages) != layers:
+        raise LayoutError(f"the pipeline's stages have {sum(stages)} layers in all; allowed: the model's {layers}")
+    kinds = [replace(layouts, layer_split=layouts.layer_split * 0 + split) for split in (Split.EVEN, Split.BALANCED)]
+    for kind in kinds:
+        if stage_layers(asked, kind) == stages:
+            return kind
+    off = [sum(abs(x - y) for x, y in zip(stage_layers(asked, kind), stages, strict=True)) for kind in kinds]
+    best = kinds[off.index(min(off))]
+    name = best.row(0)["layer_split"]
+    notes.append(f"stages of {_short(stages)} layers: counted as {_short(stage_layers(asked, best))}, {name}")
+    return best
+
+
+def _run_stages(a: Arguments, layers: int, pp: int) -> list[int] | None:
+    """Layers of each rank, where the arguments say something else than equal stages."""
+    layout = a.text("pipeline-model-parallel-layout")
+    if layout is not None:
+        return _stages(layout)
+    first, last = a.number("decoder-first-pipeline-num-layers"), a.number("decoder-last-pipeline-num-layers")
+    embedding, loss = ("account-for-embedding-in-pipeline-split" in a), ("account-for-loss-in-pipeline-split" in a)
+    if pp == 1 or not (first or last or embedding or loss):
+        return None
+    if embedding or loss:
+        each = (layers + embedding + loss) // pp
+        first, last = each - embedding, each - loss
+    middle = pp - (first is not None) - (last is not None)
+    rest = layers - (first or 0) - (last or 0)
+    if rest < 0 or (middle == 0 and rest) or (middle and rest % middle):
+        raise LayoutError(f"{rest} layers between the first and the last stage aren't a multiple of {middle} stages")
+    stages = [rest // middle] * middle if middle else []
+    return [*([first] if first is not None else []), *stages, *([last] if last is not None else [])]
+
+
+def _short(stages: list[int]) -> str:
+    text = " ".join(map(str, stages))
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framework, dict[str, tuple[str, ...]]]:
+    """The profile without what the run doesn't turn on, and the argument that would, with the profile's fields."""
+    off: dict[str, tuple[str, ...]] = {}
+    changes: dict[str, Any] = {}
+
+    def missing(argument: str, **without: float) -> None:
+        if argument not in a and any(getattr(f, name) != value for name, value in without.items()):
+            off[f"--{argument}"] = tuple(without)
+            changes.update(without)
+
+    if row["dp"] * row["cp"] > 1:
+        missing("overlap-grad-reduce", overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0)
+        if row["zero"] > 0:
+            missing("overlap-param-gather", overlap_param_gather=0.0)
+        if row["precision"] in ("bf16", "fp8") and f.bf16_grad_reduce_bytes < 4:
+            missing("grad-reduce-in-bf16", bf16_grad_reduce_bytes=4.0)
+    if row["sequence_parallel"]:
+        missing("tp-comm-overlap", overlap_tensor=0.0)
+    return replace(f, **changes), off

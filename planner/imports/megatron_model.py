@@ -1,0 +1,167 @@
+"""The model that Megatron-LM's arguments describe."""
+
+from __future__ import annotations
+
+import re
+
+from planner.errors import InputError, shown
+from planner.imports.words import Arguments
+from planner.models import Transformer
+from planner.models.transformer import check
+
+__all__ = ["MODEL_ARGUMENTS", "model_of"]
+
+ASSUMED_VOCAB = 128_000
+MOST_LAYERS = 100_000
+MODEL_ARGUMENTS = (
+    "num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings",
+    "normalization", "position-embedding-type", "use-rotary-position-embeddings", "swiglu", "squared-relu",
+    "disable-bias-linear", "add-qkv-bias", "untie-embeddings-and-output-weights", "qk-layernorm",
+    "multi-latent-attention", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim",
+    "kv-channels", "group-query-attention", "num-query-groups", "num-experts", "moe-router-topk",
+    "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size", "moe-layer-freq", "vocab-size", "padded-vocab-size",
+    "make-vocab-size-divisible-by", "tokenizer-type",
+)  # fmt: skip
+
+
+def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, list[str]]:
+    """The model, and what was assumed of it. vocab: given by the user, where only the tokenizer knows it.
+
+    Raises:
+        InputError: an argument is missing, of the wrong kind, or contradicts another.
+    """
+    layers, hidden, heads = a.needed("num-layers"), a.needed("hidden-size"), a.needed("num-attention-heads")
+    seq_len = a.needed("seq-length")
+    gated = "swiglu" in a
+    notes: list[str] = []
+    rotary = a.text("position-embedding-type") == "rope" or "use-rotary-position-embeddings" in a
+    learned = not rotary and a.text("position-embedding-type", "learned_absolute") == "learned_absolute"
+    experts = a.number("num-experts", 0, least=0) or 0
+    # Megatron-LM's own defaults: 4 h, or two thirds of it in steps of 64 where three matrices take it.
+    ffn = a.number("ffn-hidden-size") or (int((4 * hidden * 2 / 3) / 64) * 64 if gated else 4 * hidden)
+    moe_ffn = (a.number("moe-ffn-hidden-size") or ffn) if experts else 0
+    dense = _dense_layers(a, layers) if experts else layers
+    every = "disable-bias-linear" not in a
+    grouped = a.number("num-query-groups", 1) if "group-query-attention" in a else heads
+    latent = "multi-latent-attention" in a
+    rope_dim = a.number("qk-pos-emb-head-dim", 64) or 0
+    if a.number("kv-channels") is None and not latent and hidden % heads:
+        raise InputError(
+            f"--hidden-size {hidden} isn't a multiple of --num-attention-heads {heads}; give --kv-channels"
+        )
+    head_dim = a.number("kv-channels", hidden // heads)
+    model = Transformer(
+        name=name,
+        family="moe" if experts else "nemotron" if "squared-relu" in a else "llama" if gated else "gpt",
+        num_layers=layers,
+        hidden=hidden,
+        ffn=ffn if dense else 0,
+        num_heads=heads,
+        num_kv_heads=heads if latent else grouped,
+        head_dim=(a.number("qk-head-dim", 128) or 0) + rope_dim if latent else head_dim,
+        vocab=_vocab(a, vocab, notes),
+        seq_len=seq_len,
+        max_positions=(a.number("max-position-embeddings") or seq_len) if learned else 0,
+        gated=gated,
+        rms_norm=a.text("normalization", "LayerNorm") == "RMSNorm",
+        rotary=rotary,
+        tied="untie-embeddings-and-output-weights" not in a,
+        qkv_bias=every or "add-qkv-bias" in a,
+        output_bias=every,
+        mlp_bias=every,
+        qk_norm="qk-layernorm" in a,
+        num_experts=experts,
+        top_k=(a.number("moe-router-topk", 2) or 0) if experts else 0,
+        num_shared_experts=-(-(a.number("moe-shared-expert-intermediate-size", 0, least=0) or 0) // max(moe_ffn, 1)),
+        moe_ffn=moe_ffn,
+        num_dense_layers=dense,
+        q_lora_rank=(a.number("q-lora-rank", 0) or 0) if latent else 0,
+        kv_lora_rank=(a.number("kv-lora-rank", 32) or 0) if latent else 0,
+        qk_rope_head_dim=rope_dim if latent else 0,
+        v_head_dim=(a.number("v-head-dim", 128) or 0) if latent else 0,
+    )
+    return check(model), notes
+
+
+def _vocab(a: Arguments, given: int | None, notes: list[str]) -> int:
+    if given is not None:
+        return given
+    padded = a.number("padded-vocab-size")
+    if padded is not None:
+        return padded
+    size = a.number("vocab-size")
+    if size is not None:
+        # NullTokenizer counts a token for the end of a document on top.
+        return size + (a.text("tokenizer-type") == "NullTokenizer")
+    notes.append(f"the vocabulary is the tokenizer's, not in the arguments: {ASSUMED_VOCAB}; give --vocab")
+    return ASSUMED_VOCAB
+
+
+def _dense_layers(a: Arguments, layers: int) -> int:
+    """Layers without experts, from `--moe-layer-freq`: every Nth has some, or a pattern of 1 and 0."""
+    text = a.text("moe-layer-freq", "1") or "1"
+    if re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        return layers - -(-layers // int(text))
+    pattern = _pattern(text)
+    if pattern is None or len(pattern) != layers or set(pattern) - {0, 1}:
+        raise InputError(
+            f"--moe-layer-freq is {shown(text)}; allowed: a number, or a pattern of {layers} layers such as "
+            f"([0]*1+[1]*{layers - 1})"
+        )
+    return pattern.count(0)
+
+
+def _pattern(text: str) -> list[int] | None:
+    """A list such as ([0]*3+[1,0]*29), read without executing it; None where it is something else."""
+    tokens = re.findall(r"[0-9]+|[][()+*,]|\S", text)
+    at = 0
+
+    def peek() -> str:
+        return tokens[at] if at < len(tokens) else ""
+
+    def take(wanted: str) -> None:
+        nonlocal at
+        if peek() != wanted:
+            raise ValueError(wanted)
+        at += 1
+
+    def number() -> int:
+        nonlocal at
+        value = int(peek()[:7])
+        at += 1
+        return value
+
+    def item(depth: int) -> list[int]:
+        if depth > 20:
+            raise ValueError("too deep")
+        if peek() == "(":
+            take("(")
+            inner = total(depth + 1)
+            take(")")
+        else:
+            take("[")
+            inner = [number()]
+            while peek() == ",":
+                take(",")
+                inner.append(number())
+            take("]")
+        while peek() == "*":
+            take("*")
+            times = number()
+            if times * len(inner) > MOST_LAYERS:
+                raise ValueError("too long")
+            inner = inner * times
+        return inner
+
+    def total(depth: int) -> list[int]:
+        out = item(depth)
+        while peek() == "+":
+            take("+")
+            out = out + item(depth)
+        return out
+
+    try:
+        out = total(0)
+    except ValueError:
+        return None
+    return out if at == len(tokens) else None

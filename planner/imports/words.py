@@ -1,0 +1,134 @@
+"""A command line or a launch script as its arguments. Nothing is executed: of the shell, quotes, comments, line ends,
+arrays and plain variables are understood."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from planner.errors import InputError, shown
+
+__all__ = ["Arguments", "read_arguments"]
+
+ASSIGNMENT = re.compile(
+    r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;()'\"]*)\s*(?:;|#.*)?$", re.MULTILINE
+)
+VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-([^{}]*))?\}|([A-Za-z_]\w*))")
+MOST_PASSES = 5
+"""Variables in the values of variables are followed so far."""
+
+
+class Arguments:
+    """Arguments by name, `--x` without its dashes, each with the words that follow it; the last of a name counts."""
+
+    def __init__(self, words: dict[str, list[str]]) -> None:
+        self.words = words
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.words
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """The value of an argument, or the default where it isn't given.
+
+        Raises:
+            InputError: the argument has no value, or a variable of the shell that the text doesn't set.
+        """
+        if name not in self.words:
+            return default
+        if not self.words[name]:
+            raise InputError(f"--{name} has no value; allowed: one")
+        value = self.words[name][0]
+        if "$" in value or "`" in value:
+            raise InputError(f"--{name} is {shown(value)}; planner runs no shell: give the value itself")
+        return value
+
+    def number(self, name: str, default: int | None = None, least: int = 1) -> int | None:
+        """The value of an argument as a whole number.
+
+        Raises:
+            InputError: it is something else, or out of range.
+        """
+        text = self.text(name)
+        if text is None:
+            return default
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
+            raise InputError(f"--{name} is {shown(text)}; allowed: a whole number from {least}")
+        return int(text)
+
+    def needed(self, name: str) -> int:
+        """As `number`, of an argument that must be there.
+
+        Raises:
+            InputError: it isn't, or it is no number.
+        """
+        value = self.number(name)
+        if value is None:
+            raise InputError(f"--{name} is missing; planner needs it, or a model named beside the arguments")
+        return value
+
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
+        """The value of an argument, one of those allowed; None where it isn't given.
+
+        Raises:
+            InputError: another value.
+        """
+        value = self.text(name)
+        if value is not None and value not in allowed:
+            raise InputError(f"--{name} is {shown(value)}; allowed: {', '.join(allowed)}")
+        return value
+
+
+def read_arguments(text: str) -> Arguments:
+    """The arguments in a text: `--x value`, `--x=value`, `--x`, quoted or not, over several lines, in arrays.
+
+    Raises:
+        InputError: a quote that isn't closed, or no argument at all.
+    """
+    lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
+    text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    variables = {name: _own_default(name, value.strip("'\"")) for name, value in ASSIGNMENT.findall(text)}
+    text = re.sub(r"(?m)\b\w+\+?=\(", " ", text)
+    try:
+        words = shlex.split(text, comments=False, posix=True)
+    except ValueError as error:
+        raise InputError(f"the arguments can't be read: {str(error).lower()}") from None
+    out: dict[str, list[str]] = {}
+    current: list[str] = []
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            name = name.rstrip(")").replace("_", "-")
+            current = [_closed(_expanded(value, variables))] if equals else []
+            out[name] = current
+        else:
+            current.append(_closed(_expanded(word, variables)))
+    if not out:
+        raise InputError("no argument is in the text; allowed: arguments such as --num-layers 32")
+    return Arguments(out)
+
+
+def _expanded(word: str, variables: dict[str, str]) -> str:
+    """The word with the variables that the text sets, or their defaults."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1) or match.group(3)
+        return variables.get(name, match.group(0) if match.group(2) is None else match.group(2))
+
+    for _ in range(MOST_PASSES):
+        longer = VARIABLE.sub(value, word)
+        if longer == word or len(longer) > 10_000:
+            break
+        word = longer
+    return word
+
+
+def _own_default(name: str, value: str) -> str:
+    """What X=${X:-8} sets where the environment says nothing."""
+    return re.sub(r"\$\{" + name + r":?-([^{}]*)\}", r"\1", value)
+
+
+def _closed(word: str) -> str:
+    """The word without a parenthesis that ends an array."""
+    while word.endswith(")") and word.count(")") > word.count("("):
+        word = word[:-1]
+    return word

@@ -1,0 +1,133 @@
+"""An existing run beside the best that its framework can run, and what to change first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from planner.estimate import Estimate
+from planner.hardware import Cluster
+from planner.report.records import estimate_record
+from planner.report.tables import estimate_view, layout_text, plain_table
+from planner.units import GIB
+
+__all__ = ["Review", "Suggestion", "review_record", "review_view"]
+
+MOST_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Suggestion:
+    """A single change of a run: in words, and what is estimated with it (a table of one)."""
+
+    text: str
+    estimate: Estimate
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of a step with the change."""
+        return float(self.estimate.step_time_s[0])
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run fits in memory with the change."""
+        return bool(self.estimate.fits[0])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Review:
+    """What is said of a run.
+
+    run: it, estimated (a table of one); best: the best that its framework can run, None where nothing fits.
+    suggestions: single changes that help, the one with the largest gain first.
+    """
+
+    title: str
+    run: Estimate
+    best: Estimate | None
+    suggestions: Sequence[Suggestion]
+    notes: Sequence[str]
+    unknown: Sequence[str]
+    ignored: int
+
+
+def review_view(review: Review, cluster: Cluster) -> RenderableType:
+    """The run in full, beside the best, what to change first, and what was assumed."""
+    lines: list[RenderableType] = [estimate_view(review.run, 0, cluster), "", *_beside(review), "", *_first(review)]
+    for note in review.notes:
+        lines.append(Text(f"Assumed: {note}"))
+    if review.unknown:
+        lines.append(Text(f"Not understood, and left out: {' '.join(review.unknown)}"))
+    if review.ignored:
+        lines.append(Text(f"{review.ignored} more change neither time nor memory."))
+    return Group(*lines)
+
+
+def review_record(review: Review, cluster: Cluster) -> dict[str, Any]:
+    """The same as plain values (docs/json.md)."""
+    return estimate_record(review.run, 0, cluster) | {
+        "best_runnable": None if review.best is None else estimate_record(review.best, 0, cluster),
+        "single_changes": [
+            {
+                "change": s.text,
+                "step_time_s": s.step_time_s,
+                "memory_gib": float(s.estimate.memory_bytes[0]) / GIB,
+                "fits": s.fits,
+                "gain": _gain(review, s.step_time_s),
+            }
+            for s in review.suggestions
+        ],
+        "assumed": list(review.notes),
+        "unknown": list(review.unknown),
+        "ignored": review.ignored,
+    }
+
+
+def _gain(review: Review, step_time_s: float) -> float:
+    """The share of the run's step that is saved."""
+    return 1.0 - step_time_s / float(review.run.step_time_s[0])
+
+
+def _beside(review: Review) -> list[RenderableType]:
+    table = plain_table("", "layout", "step s", "MFU", "GiB", numbers=(2, 3, 4))
+    for name, result in (("this run", review.run), ("the best", review.best)):
+        if result is not None:
+            table.add_row(
+                name, Text(layout_text(result.layouts.row(0))), f"{result.step_time_s[0]:.4g}", f"{result.mfu[0]:.1%}",
+                f"{result.memory_bytes[0] / GIB:.1f}",
+            )  # fmt: skip
+    out: list[RenderableType] = [
+        Text(f"Beside the best that {review.title} can run on these GPUs", style="bold"),
+        table,
+    ]
+    if review.best is None:
+        out.append("  Nothing that it can run fits in memory.")
+        return out
+    gain = _gain(review, float(review.best.step_time_s[0]))
+    if not review.run.fits[0]:
+        out.append("  This run does not fit in memory; the best does.")
+    elif gain < 0.005:
+        out.append("  This run is as good as the best, within 0.5 %.")
+    else:
+        out.append(f"  The best takes {gain:.1%} less time a step.")
+    return out
+
+
+def _first(review: Review) -> list[RenderableType]:
+    """The single change with the largest gain, and the next ones."""
+    fits = bool(review.run.fits[0])
+    if not review.suggestions:
+        said = "No single change gains 0.5 %." if fits else "No single change makes it fit."
+        return [Text("Change first", style="bold"), f"  {said}", ""]
+    table = plain_table("change", "step s", "gain", "GiB", numbers=(1, 2, 3))
+    for s in review.suggestions[:MOST_SHOWN]:
+        table.add_row(
+            Text(s.text), f"{s.step_time_s:.4g}", f"{_gain(review, s.step_time_s):.1%}" if fits else "fits",
+            f"{s.estimate.memory_bytes[0] / GIB:.1f}",
+        )  # fmt: skip
+    head = "Change first" if fits else "Change first: each of these makes it fit"
+    return [Text(head, style="bold"), table, ""]

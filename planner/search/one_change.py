@@ -1,0 +1,116 @@
+"""What one change of a layout would bring: every neighbour that differs in a single decision, estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.estimate import Estimate
+from planner.hardware import Cluster, Framework
+from planner.layouts import ENUMS, Layouts
+from planner.legality import legal
+from planner.models import Transformer
+from planner.schedules import get_schedule
+from planner.search.passes import estimate_all
+from planner.search.space import Fixed, divisors
+
+__all__ = ["Changed", "allows", "one_change", "table_of"]
+
+DEGREES = ("dp", "tp", "pp", "cp")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Changed:
+    """Neighbours of a layout, fastest first, those that don't fit last; changes[i]: the fields of row i that differ."""
+
+    estimate: Estimate
+    changes: list[dict[str, Any]]
+
+
+def one_change(
+    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, runnable: Fixed, attention: str
+) -> Changed | None:
+    """The layouts that one decision away is legal and runnable; None where there are none.
+
+    A decision: the kernel (`attention` is the fastest that there is), recomputation, sharding, sequence parallelism,
+    micro-batch, virtual stages, schedule, the split of layers, offload, experts' parallelism, or a prime factor moved
+    from one degree of parallelism to another, on the same number of accelerators.
+    """
+    row = layouts.row(0)
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for change in _neighbours(model, row, attention):
+        new = row | change
+        if new != row:
+            seen.setdefault(tuple(new.values()), {k: v for k, v in new.items() if v != row[k]})
+    rows = [row | change for change in seen.values()]
+    changes = list(seen.values())
+    if not rows:
+        return None
+    table = table_of(rows)
+    kept = np.flatnonzero(legal(model, cluster, table) & allows(runnable, table))
+    if not len(kept):
+        return None
+    result = estimate_all(model, cluster, framework, table.take(kept))
+    order = np.lexsort((result.step_time_s, ~result.fits))
+    ordered = estimate_all(model, cluster, framework, table.take(kept[order]))
+    return Changed(estimate=ordered, changes=[changes[kept[i]] for i in order])
+
+
+def table_of(rows: list[dict[str, Any]]) -> Layouts:
+    """Layouts by name as one table."""
+    columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
+    for key, kind in ENUMS.items():
+        columns[key] = [int(kind[name.upper()]) for name in columns[key]]
+    return Layouts.of(**columns)
+
+
+def allows(fixed: Fixed, layouts: Layouts) -> Any:
+    """Where a table is within what is fixed, boolean of shape (n,)."""
+    out = np.ones(len(layouts), dtype=bool)
+    for name in ("tp", "pp", "dp", "cp", "ep", "micro_batch", "virtual_stages", "zero", "recompute", "layer_split"):
+        values = getattr(fixed, name)
+        if values is not None:
+            out &= np.isin(getattr(layouts, name), [int(v) for v in values])
+    if fixed.sequence_parallel is not None:
+        out &= np.isin(layouts.sequence_parallel, fixed.sequence_parallel)
+    if fixed.schedule is not None:
+        named = np.array([name in fixed.schedule for name in layouts.schedule_names])
+        out &= named[layouts.schedule] | (layouts.pp == 1)
+    return out
+
+
+def _neighbours(model: Transformer, row: dict[str, Any], attention: str) -> list[dict[str, Any]]:
+    """Fields that each decision sets."""
+    out: list[dict[str, Any]] = [{"attention": attention}]
+    out += [{"recompute": mode} for mode in ("none", "selective", "full")]
+    out += [{"zero": stage} for stage in range(4)]
+    out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
+    out += [{"layer_split": split} for split in ("even", "balanced")]
+    out += [{"offload_optimizer": flag} for flag in (False, True)]
+    if row["tp"] > 1:
+        out.append({"sequence_parallel": not row["sequence_parallel"]})
+    if model.num_experts:
+        out += [{"ep": n} for n in divisors(row["dp"] * row["cp"])]
+    if row["pp"] > 1:
+        out += [{"virtual_stages": 1, "schedule": name, "sequence_slices": 1} for name in ("1f1b", "zb-h1")]
+        for v in divisors(int(model.num_layers) // row["pp"])[1:]:
+            name = row["schedule"] if get_schedule(row["schedule"]).chunks is None else "interleaved"
+            out.append({"virtual_stages": v, "schedule": name, "layer_split": "even"})
+    return out + [_moved(row, a, b, f) for a in DEGREES for b in DEGREES if a != b for f in _primes(row[a])]
+
+
+def _moved(row: dict[str, Any], source: str, target: str, factor: int) -> dict[str, Any]:
+    """A factor moved from one degree to another; what has no meaning without its degree goes with it."""
+    change: dict[str, Any] = {source: row[source] // factor, target: row[target] * factor}
+    new = row | change
+    if new["tp"] == 1 or row["tp"] == 1:
+        change["sequence_parallel"] = new["tp"] > 1  # as it is used with tensor parallelism
+    if new["pp"] == 1:
+        change |= {"virtual_stages": 1, "schedule": "1f1b", "layer_split": "even", "sequence_slices": 1}
+    return change
+
+
+def _primes(n: int) -> list[int]:
+    return [p for p in divisors(n)[1:] if all(p % q for q in range(2, int(p**0.5) + 1))]

@@ -1,0 +1,85 @@
+"""`planner estimate` on an existing run's configuration, as a user meets it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = (
+    "--num-layers 40 --hidden-size 5120 --num-attention-heads=40 --seq-length 2048 --max-position-embeddings 2048 "
+    "--micro-batch-size 1 --global-batch-size 512 --tensor-model-parallel-size 8 --pipeline-model-parallel-size 2 "
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --bf16 --vocab-size 50304 "
+    "--use-distributed-optimizer --overlap-grad-reduce --grad-reduce-in-bf16 --data-path /x --frobnicate 3"
+)
+
+
+def planner(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+
+
+def test_a_megatron_run_is_set_beside_the_best_with_what_to_change_first():
+    done = planner("estimate", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--megatron-args", RUN)
+    assert done.returncode == 0, done.stderr
+    for text in (
+        "on 64 GPUs of dgx-a100-80gb, batch 512 x 2048 tokens", "dp 4 tp 8 pp 2 mb 1 zero 1 recompute full 1f1b",
+        "Beside the best that Megatron-LM can run", "Change first", "recompute full -> none",
+        "Not understood, and left out: --frobnicate",
+    ):  # fmt: skip
+        assert text in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_json_has_the_documented_keys_and_the_largest_gain_first(tmp_path):
+    (tmp_path / "run.sh").write_text(f"GPUS=8\ntorchrun --nnodes 8 --nproc_per_node $GPUS pretrain_gpt.py {RUN}\n")
+    done = planner("estimate", "--cluster", "dgx-a100-80gb", "--megatron-args", "@run.sh", "--json", cwd=tmp_path)
+    record = json.loads(done.stdout)
+    documented = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
+    for key in [*record, *record["single_changes"][0]]:
+        assert f"`{key}`" in documented, key
+    gains = [change["gain"] for change in record["single_changes"]]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[0] > 0.1
+    first = record["single_changes"][0]
+    assert first["gain"] == pytest.approx(1 - first["step_time_s"] / record["step_time_s"])
+    assert record["best_runnable"]["step_time_s"] <= first["step_time_s"]
+    assert record["gpus"] == 64
+
+
+def test_a_deepspeed_run_is_read(tmp_path):
+    file = tmp_path / "ds.json"
+    file.write_text(json.dumps({"train_batch_size": 512, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
+                                "zero_optimization": {"stage": 3}}))  # fmt: skip
+    done = planner("estimate", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "64", "--deepspeed", str(file),
+                   "--recompute", "full")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "dp 64 tp 1 pp 1 mb 1 zero 3 recompute full" in done.stdout
+    assert "Beside the best that DeepSpeed can run" in done.stdout
+
+
+BAD = [
+    ([], "MODEL is missing; give it, or an existing run"),
+    (["llama3-8b"], "--global-batch is missing"),
+    (["llama3-8b", "--global-batch", "8", "--gpus", "8"], "--gpus is for an existing run"),
+    (["--megatron-args", RUN], "--gpus is missing"),
+    (["--megatron-args", RUN, "--gpus", "64", "--tp", "4"], "--tp stands beside an existing run's configuration"),
+    (["--megatron-args", RUN, "--gpus", "60"], "60 GPUs aren't a multiple of tp 8 * pp 2"),
+    (["--megatron-args", "@nowhere.sh"], "nowhere.sh: can't be read"),
+    (["--megatron-args", RUN, "--deepspeed", "x.json"], "both given"),
+    (["--megatron-args", "--num-layers $N"], "planner runs no shell"),
+    (["--deepspeed", "x.json"], "MODEL is missing; DeepSpeed's configuration has no model"),
+    (["llama3-8b", "--deepspeed", "x.json"], "--gpus is missing"),
+    (["llama3-8b", "--deepspeed", "x.json", "--gpus", "8"], "x.json: can't be read"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[said[:40] for _, said in BAD])
+def test_faults_are_one_line(arguments, said, tmp_path):
+    if "planner runs no shell" in said:
+        arguments = [*arguments, "--gpus", "8"]
+    done = planner("estimate", *arguments, "--cluster", "dgx-a100-80gb", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert said in done.stderr

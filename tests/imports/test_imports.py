@@ -1,0 +1,355 @@
+"""Runs read from Megatron-LM's arguments and DeepSpeed's JSON: what is written is read back, the rest is said."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import InputError, PlannerError
+from planner.estimate import estimate
+from planner.export.megatron import pipeline_layout
+from planner.export.plan_export import export_plan, get_target
+from planner.export.target import stage_layers
+from planner.hardware import load_cluster, load_framework
+from planner.imports.deepspeed import deepspeed_run
+from planner.imports.megatron import ARGUMENTS, megatron_run
+from planner.imports.run import Run
+from planner.imports.words import read_arguments
+from planner.layouts import Attention, Layouts, Precision, Recompute, Split
+from planner.legality import legal
+from planner.models import Transformer, load_model
+from planner.plan_file import Plan
+from planner.question import Question
+from tests.export.test_frameworks import names
+
+BASE = (
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --micro-batch-size 2 "
+    "--global-batch-size 64 --vocab-size 50000 "
+)
+
+
+def question(
+    model: str | Transformer = "llama3-8b", cluster: str = "dgx-h100", framework: str | None = None
+) -> Question:
+    hardware = load_cluster(cluster)
+    shape = load_model(model) if isinstance(model, str) else model
+    return Question(model=shape, cluster=hardware, framework=load_framework(framework or hardware.framework))
+
+
+def megatron(text: str, gpus: int | None = 16, cluster: str = "dgx-h100", **how: Any) -> Run:
+    hardware = load_cluster(cluster)
+    how = {"model": None, "vocab": None} | how
+    return megatron_run(text, hardware, load_framework(hardware.framework), gpus=gpus, **how)
+
+
+def row(text: str, **how: Any) -> dict[str, Any]:
+    return megatron(BASE + text, **how).layouts.row(0)
+
+
+def same(one: Question, layouts: Layouts, run: Run) -> None:
+    """The run is estimated as the plan is, second by second and byte by byte."""
+    ours = estimate(one.model, one.cluster, one.framework, layouts)
+    theirs = estimate(run.question.model, run.question.cluster, run.question.framework, run.layouts)
+    for part in ("time", "memory"):
+        for f in fields(getattr(ours, part)):
+            a, b = getattr(getattr(ours, part), f.name), getattr(getattr(theirs, part), f.name)
+            assert b == pytest.approx(a, rel=1e-9, abs=1e-12), f.name
+
+
+MODELS = ["llama3-8b", "gpt3-2.7b", "mixtral-8x7b", "deepseek-v3", "qwen2-1.5b", "mpt-1b", "bloom-176b", "x-32"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_go_through_megatron_arguments(name):
+    """But for names, what Megatron-LM can't say (BLOOM's norm), and sizes that a sparse model's dense layers lack."""
+    model = load_model(name)
+    asked = question(model)
+    layouts = Layouts.of(global_batch=8, dp=1)
+    plan = Plan(question=asked, layouts=layouts, record={})
+    run = megatron(export_plan(plan, get_target("megatron")).text, gpus=1)
+    read = replace(run.question.model, name=model.name, family=model.family)
+    assert read == replace(model, embedding_norm=False)
+    assert not run.unknown
+
+
+SIZES = st.sampled_from([1, 2, 4, 8])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    dp=SIZES, tp=SIZES, pp=SIZES, cp=st.sampled_from([1, 2]), ep=SIZES, virtual_stages=st.sampled_from([1, 2, 4]),
+    micro_batch=st.sampled_from([1, 2, 4]), zero=st.integers(0, 3), recompute=st.sampled_from(list(Recompute)),
+    sequence_parallel=st.booleans(), layer_split=st.sampled_from(list(Split)), offload_optimizer=st.booleans(),
+    precision=st.sampled_from([Precision.BF16, Precision.FP16, Precision.FP8, Precision.FP32]),
+    attention=st.sampled_from([Attention.FLASH3, Attention.FUSED, Attention.UNFUSED]),
+    model=st.sampled_from(["llama3-8b", "gpt2-large", "mixtral-8x7b", "deepseek-v3", "megatron-530b"]),
+    framework=st.sampled_from(["megatron-core", "megatron-lm"]),
+)  # fmt: skip
+def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices):
+    asked = question(model, framework=framework)
+    schedule = "interleaved" if choices["virtual_stages"] > 1 else "1f1b"
+    choices["sequence_parallel"] &= choices["tp"] > 1
+    layouts = Layouts.of(global_batch=64, schedule=schedule, **choices)
+    if not legal(asked.model, asked.cluster, layouts)[0]:
+        return
+    if choices["precision"] == Precision.FP16 and choices["ep"] > 1:
+        return
+    done = export_plan(Plan(question=asked, layouts=layouts, record={}), get_target("megatron"))
+    run = megatron_run(
+        done.text, asked.cluster, asked.framework, gpus=int(layouts.gpus[0]), model=None, vocab=None
+    )  # fmt: skip
+    was, now = done.layouts.row(0), run.layouts.row(0)
+    if stage_layers(asked, done.layouts) == stage_layers(asked, run.layouts):
+        was["layer_split"] = now["layer_split"]  # a balanced split that is even
+    assert now == was
+    assert not run.unknown
+    if was["layer_split"] == done.layouts.row(0)["layer_split"]:
+        same(asked, done.layouts, run)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dp=SIZES, tp=SIZES, micro_batch=st.sampled_from([1, 2, 4]), zero=st.integers(0, 3),
+    offload_optimizer=st.booleans(), pp=st.sampled_from([1, 2, 4]), recompute=st.sampled_from([0, 2]),
+    precision=st.sampled_from([Precision.BF16, Precision.FP16]), attention=st.sampled_from(list(Attention)),
+)  # fmt: skip
+def test_legal_layouts_go_through_deepspeed(tmp_path_factory, **choices):
+    asked = question("llama3-8b")
+    layouts = Layouts.of(global_batch=64, **choices)
+    if not legal(asked.model, asked.cluster, layouts)[0]:
+        return
+    done = export_plan(Plan(question=asked, layouts=layouts, record={}), get_target("deepspeed"))
+    path = tmp_path_factory.mktemp("ds") / "ds.json"
+    path.write_text(done.text)
+    was = done.layouts.row(0)
+    python = {key: was[key] for key in ("pp", "ep", "recompute", "attention")}
+    run = deepspeed_run(path, asked, gpus=int(layouts.gpus[0]), **python)
+    assert run.layouts.row(0) == was
+    assert run.unknown == ()
+    same(asked, done.layouts, run)
+
+
+def test_every_argument_that_is_understood_is_published():
+    assert {f"--{name}" for name in ARGUMENTS} <= names("megatron", "arguments")
+
+
+SPELLINGS = [
+    "--micro-batch-size 4", "--micro-batch-size=4", "--micro_batch_size 4", "--micro-batch-size '4'",
+    '--micro-batch-size "4"', "--micro-batch-size \\\n  4",
+    "ARGS=(\n  --micro-batch-size 4\n)", "ARGS=(--micro-batch-size 4)",
+    "MBS=4\ntorchrun pretrain_gpt.py --micro-batch-size $MBS", "MBS=4\nrun --micro-batch-size ${MBS} # 8",
+    "export MBS='4'\nrun --micro-batch-size ${MBS}", "run --micro-batch-size ${MBS:-4}",
+    "MBS=${MBS:-4}\nrun --micro-batch-size $MBS", "# --micro-batch-size 8\nrun --micro-batch-size 4",
+    "--micro-batch-size 1 --micro-batch-size 4", "A=4\nMBS=$A\nrun --micro-batch-size $MBS --bf16",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
+def test_spellings_of_an_argument(text):
+    assert read_arguments(text).number("micro-batch-size") == 4
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read_or_refused(text):
+    try:
+        read_arguments(text)
+    except InputError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_nothing_of_the_text_is_executed(tmp_path):
+    for value in (f"$(touch {tmp_path}/x)", f"`touch {tmp_path}/x`", "$((4*2))", "$UNSET"):
+        with pytest.raises(InputError, match=r"--micro-batch-size is .*; planner runs no shell: give the value itself"):
+            read_arguments(f'--micro-batch-size "{value}"').number("micro-batch-size")
+    assert list(tmp_path.iterdir()) == []
+
+
+LAYOUTS = [
+    ("", {"dp": 16, "zero": 0, "precision": "fp32", "attention": "flash3", "schedule": "1f1b", "micro_batch": 2}),
+    ("--bf16 --use-distributed-optimizer", {"zero": 1, "precision": "bf16"}),
+    ("--fp16 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", {"zero": 2, "precision": "fp16"}),
+    ("--bf16 --use-torch-fsdp2", {"zero": 3}),
+    ("--bf16 --fp8-format hybrid", {"precision": "fp8"}),
+    ("--tensor-model-parallel-size 4 --sequence-parallel", {"tp": 4, "dp": 4, "sequence_parallel": True}),
+    ("--sequence-parallel", {"sequence_parallel": False}),
+    ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2",
+     {"pp": 4, "virtual_stages": 4, "schedule": "interleaved"}),
+    ("--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2", {"virtual_stages": 2}),
+    ("--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout E(tttt|)*7ttttL", {"virtual_stages": 2}),
+    ("--recompute-activations", {"recompute": "selective"}),
+    ("--recompute-granularity full --recompute-method block --recompute-num-layers 3", {"recompute": "full"}),
+    ("--recompute-granularity selective --recompute-modules mlp", {"recompute": "none"}),
+    ("--attention-backend unfused", {"attention": "fused"}),
+    ("--transformer-impl local", {"attention": "fused"}),
+    ("--transformer-impl local --use-flash-attn", {"attention": "flash3"}),
+    ("--attention-backend local --no-masked-softmax-fusion", {"attention": "unfused"}),
+    ("--optimizer-cpu-offload --use-distributed-optimizer", {"offload_optimizer": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "wanted"), LAYOUTS, ids=[text[:50] for text, _ in LAYOUTS])
+def test_arguments_mean_what_megatron_means(text, wanted):
+    got = row(text)
+    assert {key: got[key] for key in wanted} == wanted
+
+
+def test_uneven_stages_are_read():
+    asked = question("llama3-70b")
+    balanced = Layouts.of(global_batch=64, dp=1, pp=16, layer_split=Split.BALANCED)
+    stages = stage_layers(asked, balanced)
+    assert len(set(stages)) > 1
+    text = BASE + f"--pipeline-model-parallel-size 16 --pipeline-model-parallel-layout '{pipeline_layout(stages)}'"
+    assert megatron(text, model="llama3-70b").layouts.row(0)["layer_split"] == "balanced"
+    ends = BASE + "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2"
+    assert any(note.startswith("stages of 2 10 10 10 layers: counted as") for note in megatron(ends).notes)
+    loss = BASE.replace("32 --hidden", "31 --hidden") + (
+        "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split"
+    )  # fmt: skip
+    assert megatron(loss).layouts.row(0)["layer_split"] == "even"
+
+
+@pytest.mark.parametrize(
+    ("text", "dense"),
+    [("2", 16), ("1", 0), ("([0]*3+[1]*29)", 3), ("[0,1]*16", 16), ("[1]*32", 0), ("(([0]+[1]*3)*4)*2", 8)],
+)
+def test_patterns_of_experts(text, dense):
+    arguments = f"--num-experts 8 --moe-ffn-hidden-size 4096 --ffn-hidden-size 8192 --moe-layer-freq '{text}'"
+    assert megatron(BASE + arguments).question.model.num_dense_layers == dense
+
+
+BAD = [
+    ("", "no argument is in the text"),
+    ("--x 'open", "can't be read: no closing quotation"),
+    ("--num-layers 2", "--hidden-size is missing"),
+    (BASE + "--micro-batch-size", "--micro-batch-size has no value"),
+    (BASE + "--micro-batch-size two", "--micro-batch-size is 'two'; allowed: a whole number from 1"),
+    (BASE + "--micro-batch-size 0", "--micro-batch-size is '0'"),
+    (BASE + "--micro-batch-size 99999999999", "--micro-batch-size is '99999999999'"),
+    (BASE + "--recompute-granularity some", "--recompute-granularity is 'some'; allowed: full, selective"),
+    (BASE + "--attention-backend fast", "--attention-backend is 'fast'; allowed: flash, fused"),
+    (BASE + "--use-megatron-fsdp --data-parallel-sharding-strategy all", "allowed: no_shard, optim"),
+    (BASE + "--tensor-model-parallel-size 3", "16 GPUs aren't a multiple of tp 3"),
+    (BASE + "--global-batch-size 63", "global_batch must be divisible"),
+    (BASE + "--num-attention-heads 30", "isn't a multiple of --num-attention-heads 30"),
+    (BASE + "--num-experts 8 --moe-layer-freq '__import__(1)'", "--moe-layer-freq is"),
+    (BASE + "--num-experts 8 --moe-layer-freq '[1]*99999999*99999999'", "--moe-layer-freq is"),
+    (BASE + "--num-experts 8 --moe-layer-freq '" + "(" * 500 + "'", "--moe-layer-freq is"),
+    (BASE + "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*32|L'", "has 2 stages"),
+    (BASE + "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*3|L'", "have 3 layers in all"),
+    (BASE + "--pipeline-model-parallel-layout '(t*99999|)*99999'", "allowed: letters E t m L"),
+    (BASE + "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Ex|L'", "allowed: letters E t m L"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), BAD, ids=[said[:40] for _, said in BAD])
+def test_faults_name_the_argument(text, said):
+    with pytest.raises(PlannerError, match=None) as caught:
+        megatron(text)
+    assert said in str(caught.value)
+
+
+def test_gpus_come_from_torchrun_or_are_asked_for():
+    text = "NODES=${NNODES:-2}\ntorchrun --nnodes $NODES --nproc_per_node 8 pretrain_gpt.py " + BASE
+    assert int(megatron(text, gpus=None).layouts.gpus[0]) == 16
+    with pytest.raises(InputError, match="--gpus is missing"):
+        megatron(BASE, gpus=None)
+
+
+def test_what_is_not_understood_is_listed_and_data_is_not():
+    run = megatron(BASE + "--data-path /a $(b) --lr 1e-4 --wandb-project x --frobnicate 3 --spec a b --seed 1")
+    assert run.unknown == ("--frobnicate", "--spec")
+    assert run.ignored == 4
+    assert megatron(BASE.replace("--vocab-size 50000", "")).notes[0].startswith("the vocabulary is the tokenizer's")
+    assert megatron(BASE.replace("--vocab-size 50000", ""), vocab=1000).question.model.vocab == 1000
+
+
+def test_what_the_run_leaves_off_is_off_and_can_be_turned_on():
+    off = megatron(BASE + "--bf16 --use-distributed-optimizer")
+    assert set(off.switches) == {"--overlap-grad-reduce", "--overlap-param-gather", "--grad-reduce-in-bf16"}
+    on = megatron(BASE + "--bf16 --use-distributed-optimizer " + " ".join(off.switches))
+    assert on.switches == {}
+    assert on.question.framework == on.profile.framework
+
+    def step(run: Run) -> float:
+        q = run.question
+        return float(estimate(q.model, q.cluster, q.framework, run.layouts).step_time_s[0])
+
+    assert step(off) > step(on)
+
+
+def deepspeed(folder: Path, config: Any, gpus: int = 16, **python: Any) -> Run:
+    path = folder / "ds.json"
+    path.write_text(json.dumps(config))
+    python = {"pp": 1, "ep": 1, "recompute": "none", "attention": None} | python
+    return deepspeed_run(path, question(), gpus=gpus, **python)
+
+
+def test_deepspeed_numbers_follow_its_own_rules(tmp_path):
+    for config, micro, batch in (
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2}, 2, 64),
+        ({"train_batch_size": 64, "gradient_accumulation_steps": 4}, 1, 64),
+        ({"train_batch_size": 64}, 4, 64),
+        ({"train_micro_batch_size_per_gpu": 2}, 2, 32),
+        ({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3}, 2, 96),
+    ):
+        got = deepspeed(tmp_path, config | {"bf16": {"enabled": True}}).layouts.row(0)
+        assert (got["micro_batch"], got["global_batch"]) == (micro, batch)
+    config = {"train_batch_size": 64, "frob": 1, "bf16": {"enabled": True}, "optimizer": {}, "comment": "x"}
+    run = deepspeed(tmp_path, config | {"zero_optimization": {"stage": 2}, "activation_checkpointing": {}})
+    assert run.unknown == ("frob",)
+    assert run.ignored == 2
+    assert '"overlap_comm": true' in run.switches
+    assert run.notes[0].startswith("activation_checkpointing")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, "field train_batch_size is missing"),
+        ([], "holds a list"),
+        ({"train_batch_size": "auto"}, "field train_batch_size is 'auto', which the trainer fills in"),
+        ({"train_batch_size": 0}, "field train_batch_size is 0"),
+        ({"train_batch_size": True}, "field train_batch_size is True"),
+        ({"train_batch_size": 65}, "65 isn't train_micro_batch_size_per_gpu 4 * 16"),
+        ({"train_batch_size": 64, "zero_optimization": {"stage": 4}}, "field zero_optimization.stage is 4"),
+        ({"train_batch_size": 64, "zero_optimization": 2}, "field zero_optimization is 2; allowed: an object"),
+        ({"train_batch_size": 64, "bf16": {"enabled": "yes"}}, "field bf16.enabled is 'yes'"),
+        ({"train_batch_size": 64, "tensor_parallel": {"autotp_size": 3}}, "16 GPUs aren't a multiple of tp 3"),
+    ],
+)
+def test_deepspeed_faults_name_the_field(tmp_path, config, said):
+    with pytest.raises(PlannerError, match=None) as caught:
+        deepspeed(tmp_path, config)
+    assert said in str(caught.value)
+
+
+def test_one_change_is_the_best_of_all_neighbours():
+    """Against brute force: every legal layout that differs in one field, or in two degrees."""
+    from planner.question import what_is_fixed
+    from planner.search.one_change import one_change
+    from planner.search.space import enumerate_layouts
+
+    asked = question("llama3-8b")
+    own = Layouts.of(global_batch=64, dp=4, tp=4, zero=1, recompute=Recompute.FULL, sequence_parallel=True,
+                     attention=Attention.FLASH3)  # fmt: skip
+    fixed = what_is_fixed(schedule=["1f1b", "interleaved"])
+    changed = one_change(asked.model, asked.cluster, asked.framework, own, fixed, "flash3")
+    assert changed is not None
+    assert np.all(np.diff(changed.estimate.step_time_s[changed.estimate.fits]) >= 0)
+    table = enumerate_layouts(
+        asked.model, asked.cluster, gpus=16, global_batch=64, precision=Precision.BF16, attention=Attention.FLASH3,
+        fixed=fixed,
+    )  # fmt: skip
+    found = estimate(asked.model, asked.cluster, asked.framework, table)
+    mine, best = own.row(0), np.inf
+    for i in np.flatnonzero(found.fits):
+        other = table.row(int(i))
+        differs = {key for key, value in other.items() if value != mine[key]}
+        if len(differs) == 1 or (differs in ({"dp", "tp"}, {"dp", "cp"}, {"tp", "cp"}) and other["tp"] > 1):
+            best = min(best, float(found.step_time_s[i]))
+    assert float(changed.estimate.step_time_s[0]) <= best
