@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from planner.estimate import Estimate
 from planner.hardware import Cluster
+from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import estimate_view, layout_text, plain_table
+from planner.report.tables import estimate_view, layout_text
 from planner.units import GIB
 
 __all__ = ["Review", "Suggestion", "review_record", "review_view"]
@@ -64,7 +65,7 @@ def review_view(review: Review, cluster: Cluster) -> RenderableType:
         lines.append(Text(f"Not understood, and left out: {' '.join(review.unknown)}"))
     if review.ignored:
         lines.append(Text(f"{review.ignored} more change neither time nor memory."))
-    return Group(*lines)
+    return stacked(*lines)
 
 
 def review_record(review: Review, cluster: Cluster) -> dict[str, Any]:
