@@ -21,7 +21,7 @@ from planner.models.flops import step_flops
 from planner.schedules import Loads
 from planner.step_costs import StepCosts, by_schedule, data_comm, end_shares, key_ranks, pipeline, step_costs
 
-__all__ = ["Estimate", "StepTime", "Totals", "estimate", "totals"]
+__all__ = ["Estimate", "StepTime", "Totals", "estimate", "least_step_s", "totals"]
 
 Array = NDArray[np.float64]
 
@@ -133,16 +133,18 @@ def _makespan(layouts: Layouts, loads: Loads) -> Array:
     return out
 
 
-def _step_time(framework: Framework, layouts: Layouts, num_layers: Any, costs: StepCosts) -> StepTime:
-    """The step from its parts."""
+def _step_time(
+    framework: Framework, layouts: Layouts, num_layers: Any, costs: StepCosts, bubble: bool = True
+) -> StepTime:
+    """The step from its parts; where it is not asked for, without its bubble."""
     cost, layer, ends, t = costs.cost, costs.layer, costs.ends, costs.traffic
     m, p = layouts.micro_batches, layouts.pp
     ends_s = ends.embedding_forward_s + ends.embedding_backward_s
     ends_s = ends_s + ends.head_forward_s + ends.head_backward_s
     loads = _loads(layouts, costs)
-    span = _makespan(layouts, loads)
     forward, input_grad, weight_grad = loads.slowest(p)
     slowest = forward + input_grad + weight_grad
+    span = _makespan(layouts, loads) if bubble else m * slowest
     mean = sum(loads.total(p)) / p
     work = m * num_layers / p
     data = data_comm(framework, layouts, costs, forward, input_grad + weight_grad)
@@ -184,6 +186,12 @@ def totals(model: Transformer, cluster: Cluster, framework: Framework, layouts: 
         bubble_s=time.bubble_s,
         memory_bytes=np.broadcast_to(reduce(np.maximum, memory), layouts.shape),
     )
+
+
+def least_step_s(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Array:
+    """Seconds of every layout's step without any bubble, shape (n,): what no order of its operations can go below."""
+    costs = step_costs(model, cluster, framework, layouts)
+    return _step_time(framework, layouts, model.num_layers, costs, bubble=False).total_s
 
 
 def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:

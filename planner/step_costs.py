@@ -6,7 +6,7 @@ The closed form (`planner.estimate`) and the exact timeline (`planner.simulation
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import Any
 
@@ -66,6 +66,11 @@ class StepCosts:
     update_s: Array
     busiest_params: Array
 
+    def take(self, index: Any) -> StepCosts:
+        """Those of a table's layouts at an index array, mask or slice."""
+        taken: StepCosts = _rows(self, index, len(self.busiest_params))
+        return taken
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTime:
@@ -83,6 +88,18 @@ class LayerTime:
     def total_s(self) -> Array:
         """Forward and backward."""
         return self.forward_s + self.backward_s
+
+
+def _rows(record: Any, index: Any, n: int) -> Any:
+    """A dataclass of arrays of shape (n,), and of others like it, at an index."""
+    out = {}
+    for f in fields(record):
+        x = getattr(record, f.name)
+        if isinstance(x, np.ndarray):
+            out[f.name] = x[index] if len(x) == n else x
+        elif isinstance(x, LayerCost | LayerTime | EndsCost | Activations | Stages | Traffic | Device):
+            out[f.name] = _rows(x, index, n)
+    return replace(record, **out)
 
 
 def layer_at_a_time(layouts: Layouts) -> NDArray[np.bool_]:

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate import Estimate, estimate
+from planner.estimate import Estimate, estimate, least_step_s
 from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts
 from planner.legality import legal
 from planner.models import Transformer
 from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
-from planner.simulation.step import simulate
+from planner.simulation.step import StepSimulation, simulate_all
 
 __all__ = ["try_others"]
 
@@ -31,18 +32,20 @@ def try_others(
     """
     layouts = result.layouts
     pipelines = [int(i) for i in order[:20] if layouts.pp[i] > 1][:MOST_LAYOUTS]
-    best, chosen = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(order) else 0.0, None
+    best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(order) else 0.0
+    candidates = []
     for i in pipelines:
         for schedule in SCHEDULES.values():
             if schedule.quick or not (schedule.synchronous or allow_async):
                 continue
             one = with_schedule(layouts.take([i]), model, schedule)
             size = 3 * int(one.pp[0] * one.virtual_stages[0] * one.micro_batches[0])
-            if size > MOST_OPERATIONS or not legal(model, cluster, one)[0]:
-                continue
-            step = simulate(model, cluster, framework, one)
-            if step.step_time_s < best and step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
-                best, chosen = step.step_time_s, one
+            if size <= MOST_OPERATIONS and legal(model, cluster, one)[0]:
+                candidates.append(one)
+    chosen = None
+    for one, step in _simulated(model, cluster, framework, candidates, best):
+        if step.step_time_s < best and step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
+            best, chosen = step.step_time_s, one
     if chosen is None:
         return None
     closed = estimate(model, cluster, framework, chosen)
@@ -55,3 +58,19 @@ def try_others(
         mfu=closed.mfu * speed,
         tokens_per_s_per_gpu=closed.tokens_per_s_per_gpu * speed,
     )
+
+
+def _simulated(
+    model: Transformer, cluster: Cluster, framework: Framework, candidates: list[Layouts], best_s: float
+) -> list[tuple[Layouts, StepSimulation]]:
+    """The candidates that could be faster than the best, each with its step: not those that aren't without a bubble."""
+    if not candidates:
+        return []
+    names = tuple(schedule for one in candidates for schedule in one.schedule_names)
+    columns = [replace(one, schedule_names=names, schedule=np.array([i])) for i, one in enumerate(candidates)]
+    table = Layouts.concatenate(columns)
+    hopeful = np.flatnonzero(least_step_s(model, cluster, framework, table) < best_s)
+    if not len(hopeful):
+        return []
+    steps = simulate_all(model, cluster, framework, table.take(hopeful))
+    return [(candidates[i], step) for i, step in zip(hopeful, steps, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,16 @@ from numpy.typing import NDArray
 
 from planner.estimate import Estimate
 from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.search.kept import ALTERED
-from planner.simulation.step import simulate
+from planner.simulation.step import simulate_all
 from planner.step_costs import exact_uneven
 
 __all__ = ["refine"]
 
 MOST_LAYOUTS = 32
+TOGETHER = 12  # simulated side by side where one is due that the others are likely to follow
 MOST_OPERATIONS = 250_000  # in all: about half a second of Python
 
 
@@ -37,26 +40,30 @@ def refine(
         result.fits.copy(),
     )
     least = np.where(exact_uneven(layouts), step, step - bubble)
-    size = layouts.pp * layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
+    size = 3 * layouts.pp * layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
     waiting = [int(i) for i in order if layouts.pp[i] > 1]
     ran: list[int] = []
+    known: dict[int, tuple[float, float]] = {}
     left = MOST_OPERATIONS
     while len(ran) < ALTERED:
         ranked = order[np.argsort(np.where(fits[order], step[order], np.inf), kind="stable")][:top]
         shown = set(ranked.tolist())
         worst = float(step[ranked[-1]]) if len(ranked) else 0.0
-        due = next((i for i in waiting if i in shown), None)
-        if due is None and len(ran) < MOST_LAYOUTS:
-            due = next((i for i in waiting if least[i] <= worst), None)
-        if due is None or (left < 3 * size[due] and ran):
+        due = [i for i in waiting if i in shown]
+        if not due and len(ran) < MOST_LAYOUTS:
+            due = list(islice((i for i in waiting if least[i] <= worst), TOGETHER))
+        if not due or (left < size[due[0]] and ran):
             break
-        exact = simulate(model, cluster, framework, layouts.take([due]))
-        bubble[due] += exact.step_time_s - step[due]
-        step[due] = exact.step_time_s
-        fits[due] = bool(exact.peak_bytes.max() <= cluster.accelerator.memory_bytes)
-        left -= 3 * int(size[due])
-        waiting.remove(due)
-        ran.append(due)
+        if due[0] not in known:
+            known |= _simulated(model, cluster, framework, layouts, _within(due, size, left))
+        first = due[0]
+        exact, peak = known[first]
+        bubble[first] += exact - step[first]
+        step[first] = exact
+        fits[first] = peak <= cluster.accelerator.memory_bytes
+        left -= int(size[first])
+        waiting.remove(first)
+        ran.append(first)
     speed = result.step_time_s / step
     refined = replace(
         result,
@@ -67,3 +74,16 @@ def refine(
         tokens_per_s_per_gpu=result.tokens_per_s_per_gpu * speed,
     )
     return refined, np.array(ran, dtype=np.int64)
+
+
+def _within(due: list[int], size: NDArray[np.int64], left: int) -> list[int]:
+    """The first layout, and as many of the next as their operations allow: they are likely to be due then."""
+    return due[: max(int(np.searchsorted(np.cumsum(size[due]), left, side="right")), 1)]
+
+
+def _simulated(
+    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, rows: list[int]
+) -> dict[int, tuple[float, float]]:
+    """Seconds of the step and bytes of the fullest rank, by row."""
+    steps = simulate_all(model, cluster, framework, layouts.take(rows))
+    return {i: (x.step_time_s, float(x.peak_bytes.max())) for i, x in zip(rows, steps, strict=True)}

@@ -5,7 +5,7 @@ its next operation waits for one that is not done; when that is done, the lane g
 not change any time, so the result is deterministic. Time and memory are linear in the operations.
 
 The same function runs as Python, over lists, and compiled by numba, over arrays: small schedules don't pay for the
-import of the compiler.
+import of the compiler. Where there are many lanes they run in waves (`planner.simulation.waves`), to the same result.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.simulation.waves import run_waves
+
 __all__ = ["SMALL", "run_lanes"]
 
 SMALL = 60_000
 """Below so many operations Python is done before numba is imported."""
+WIDE = 48
+"""From so many lanes on, waves are faster than Python."""
 
 
 def _advance(
@@ -111,6 +115,8 @@ def run_lanes(
     """
     n, width = waits.shape
     lanes = len(lane_start) - 1
+    if compiled is None and lanes >= WIDE:
+        return run_waves(lane_start, waits, lag, duration, fused)
     start, end = np.zeros(n), np.zeros(n)
     state = np.zeros(3 * lanes + n, dtype=np.int64)
     arrays = (lane_start, np.ascontiguousarray(waits).ravel(), width, np.ascontiguousarray(lag).ravel(), duration)

@@ -14,29 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs import slices
-from planner.costs.memory import embedding_bytes, rank_memory, rank_parameters, saved_bytes, weight_grad_share
+from planner.costs.memory import rank_memory, rank_parameters
 from planner.errors import LayoutError, ScheduleError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.models import Transformer
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
-from planner.simulation.timeline import Timeline, check_size, durations, run
-from planner.step_costs import StepCosts, data_comm, step_costs
+from planner.simulation.loads import RankLoads, StageLoads, rank_loads, stage_loads
+from planner.simulation.timeline import Run, Timeline, check_size, durations, run_all
+from planner.step_costs import DataComm, StepCosts, data_comm, step_costs
 
-__all__ = ["StageLoads", "StepSimulation", "simulate", "stage_loads"]
+__all__ = ["StepSimulation", "simulate", "simulate_all"]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageLoads:
-    """What each stage lasts for one micro-batch: seconds of shape (stages,), and its layers."""
-
-    layers: NDArray[np.int64]
-    forward_s: Array
-    input_grad_s: Array
-    weight_grad_s: Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,32 +75,6 @@ class StepSimulation:
         return self.step_time_s - self.timeline.busy_s / self.steps - self.exposed_comm_s - update
 
 
-def stage_loads(model: Transformer, layouts: Layouts, costs: StepCosts, stages: int) -> StageLoads:
-    """Layers and seconds of every stage of one layout (a table of length one)."""
-    pick = {name: float(getattr(costs.ends, name)[0]) for name in vars(costs.ends)}
-    layer_f, layer_b = costs.layer.forward_s[0], costs.layer.backward_s[0]
-    weight = float(costs.cost.weight_grad_s[0])
-    if stages == layouts.pp[0]:
-        layers = costs.stages.layers(0, stages)
-    else:
-        layers = np.full(stages, int(model.num_layers) // stages)
-    forward, backward = layers * layer_f, layers * layer_b
-    # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
-    quarter = float(costs.traffic.ends_s[0]) / 4.0
-    forward[0] += pick["embedding_forward_s"] + quarter
-    backward[0] += pick["embedding_backward_s"] + quarter
-    forward[-1] += pick["head_forward_s"] + quarter
-    backward[-1] += pick["head_backward_s"] + quarter
-    # The head's gradient is two equal products, one of them the weight's.
-    weights = np.asarray(layers * weight, dtype=np.float64)
-    weights[-1] += pick["head_backward_s"] / 2.0
-    send = float(costs.send_s[0])
-    # The first stage's forward and the last one's backward receive nothing.
-    forward[1:] += send
-    backward[:-1] += send
-    return StageLoads(layers=layers, forward_s=forward, input_grad_s=backward - weights, weight_grad_s=weights)
-
-
 def simulate(
     model: Transformer,
     cluster: Cluster,
@@ -130,16 +95,52 @@ def simulate(
     if len(layouts) != 1:
         raise LayoutError(f"simulate takes one layout, got {len(layouts)}")
     check_legal(model, cluster, layouts)
-    schedule = get_schedule(layouts.row(0)["schedule"])
+    schedule, pipe = _schedule(layouts)
+    if order is not None:
+        _check_fits(order, pipe, int(model.num_layers))
+    costs = step_costs(model, cluster, framework, layouts)
+    if schedule.steady and order is None:
+        return _steady(model, framework, layouts, costs, schedule, pipe)
+    chosen = order or schedule.order(pipe)
+    prepared = _prepare(model, framework, layouts, costs, schedule, pipe, chosen, even_slices=even_slices)
+    return _finish(model, framework, prepared, run_all([prepared.run])[0])
+
+
+def simulate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> list[StepSimulation]:
+    """`simulate` of every layout of a table, side by side, which is faster than one after the other.
+
+    Raises:
+        LayoutError: an illegal layout.
+    """
+    check_legal(model, cluster, layouts)
+    costs = step_costs(model, cluster, framework, layouts)
+    steps: dict[int, StepSimulation] = {}
+    prepared: dict[int, _Prepared] = {}
+    for i in range(len(layouts)):
+        one, own = layouts.take([i]), costs.take([i])
+        schedule, pipe = _schedule(one)
+        if schedule.steady:
+            steps[i] = _steady(model, framework, one, own, schedule, pipe)
+        else:
+            prepared[i] = _prepare(model, framework, one, own, schedule, pipe, schedule.order(pipe))
+    if prepared:
+        timelines = run_all([x.run for x in prepared.values()])
+        for (i, x), timeline in zip(prepared.items(), timelines, strict=True):
+            steps[i] = _finish(model, framework, x, timeline)
+    return [steps[i] for i in range(len(layouts))]
+
+
+def _schedule(layouts: Layouts) -> tuple[Schedule, Pipeline]:
+    """The schedule of one layout, and the size of its pipeline.
+
+    Raises:
+        ScheduleError: more operations than a timeline takes.
+    """
     sizes = (layouts.pp, layouts.micro_batches, layouts.virtual_stages, layouts.sequence_slices)
     p, m, v, k = (int(x[0]) for x in sizes)
     pipe = Pipeline(p=p, m=m, v=v, k=k)
     check_size(pipe)
-    if order is not None:
-        _check_fits(order, pipe, int(model.num_layers))
-    if schedule.steady and order is None:
-        return _steady(model, cluster, framework, layouts, schedule, pipe)
-    return _one_order(model, cluster, framework, layouts, schedule, pipe, order or schedule.order(pipe), 1, even_slices)
+    return get_schedule(layouts.schedule_names[int(layouts.schedule[0])]), pipe
 
 
 def _check_fits(order: Order, pipe: Pipeline, num_layers: int) -> None:
@@ -161,7 +162,7 @@ def _check_fits(order: Order, pipe: Pipeline, num_layers: int) -> None:
 
 
 def _steady(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, schedule: Schedule, pipe: Pipeline
+    model: Transformer, framework: Framework, layouts: Layouts, costs: StepCosts, schedule: Schedule, pipe: Pipeline
 ) -> StepSimulation:
     """A schedule that is never drained: the period that one more step adds, on the timeline of several.
 
@@ -170,10 +171,12 @@ def _steady(
     """
     steps = 2 + -(-pipe.p // pipe.m)
     while True:
-        shorter, longer = (
-            _one_order(model, cluster, framework, layouts, schedule, pipe, schedule.steps_order(pipe, n), n, False)
+        both = [
+            _prepare(model, framework, layouts, costs, schedule, pipe, schedule.steps_order(pipe, n), steps=n)
             for n in (steps, steps + 1)
-        )
+        ]
+        timelines = run_all([x.run for x in both])
+        shorter, longer = (_finish(model, framework, x, timeline) for x, timeline in zip(both, timelines, strict=True))
         ends = [x.timeline.end_s[x.timeline.order.start[1:] - 1] for x in (shorter, longer)]
         period = float((ends[1] - ends[0]).max())
         if period >= float(longer.timeline.busy_s.max()) / longer.steps * (1.0 - 1e-9):
@@ -183,71 +186,81 @@ def _steady(
     return replace(longer, step_time_s=period + collectives)
 
 
-def _one_order(
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Prepared:
+    """A layout and an order of so many of its steps, with all that its timeline needs."""
+
+    layouts: Layouts
+    costs: StepCosts
+    schedule: Schedule
+    pipe: Pipeline
+    steps: int
+    loads: StageLoads
+    ranks: RankLoads
+    share: Array
+    data: DataComm
+    run: Run
+
+
+def _prepare(
     model: Transformer,
-    cluster: Cluster,
     framework: Framework,
     layouts: Layouts,
+    costs: StepCosts,
     schedule: Schedule,
     pipe: Pipeline,
     order: Order,
-    steps: int,
-    even_slices: bool,
-) -> StepSimulation:
-    """The timeline of an order of so many steps."""
-    p, k = pipe.p, pipe.k
-    costs = step_costs(model, cluster, framework, layouts)
+    *,
+    steps: int = 1,
+    even_slices: bool = False,
+) -> _Prepared:
+    """What an order of so many steps lasts, operation by operation. share: of the busiest rank's parameters."""
+    k = pipe.k
     loads = stage_loads(model, layouts, costs, int(order.stage.max()) + 1)
-    ranks = _ranks(order, loads, schedule.copies)
+    ranks = rank_loads(order, loads, schedule.copies)
     params = rank_parameters(model, layouts, ranks.layers, ranks.first, ranks.last).total
     share = params / costs.busiest_params
     forward, backward = ranks.layers * costs.layer.forward_s, ranks.layers * costs.layer.backward_s
     data = data_comm(framework, layouts, costs, forward, backward)
-    gather = share * data.gather_s
-    shown = np.maximum(gather - data.gather_hidden_s, 0.0)
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
     if even_slices:
         tokens = slices.even_slices(int(model.seq_len), k)
         lasting = lasting * (k * slices.slice_shares(model, tokens))[order.slice]
-    timeline = run(order, lasting, release_s=shown)
-    done = timeline.end_s[order.start[1:] - 1]
-    reduce = share * data.reduce_s
-    reduce_start = done - np.minimum(data.reduce_hidden_s, reduce)
-    tied = np.where(ranks.first + ranks.last > 0, costs.traffic.tied_s, 0.0)
-    reduce_end = reduce_start + reduce + tied
-    # The norm of all gradients joins the ranks before the update, unless they validate afterwards.
-    ready = reduce_end if schedule.unsynchronised_end else np.full(p, reduce_end.max())
-    finish = ready + share * costs.update_s
-    begin = timeline.start_s[order.start[:-1]] - shown
-    share_kept = float(weight_grad_share(costs.device, model, layouts)[0])
-    slack = (1.0 + framework.fragmentation) / k
-    stage_bytes = loads.layers * saved_bytes(costs.device, model, layouts)[0][0] * slack
-    stage_bytes[0] += embedding_bytes(costs.device, model, layouts)[0] * slack
-    static = rank_memory(
-        costs.device, framework, model, layouts, layers=ranks.layers, in_flight=0.0, first=ranks.first,
-        last=ranks.last, copies=schedule.copies, versions=schedule.weight_versions(pipe, np.arange(p)),
-    ).total_bytes  # fmt: skip
-    return StepSimulation(
-        schedule=schedule, pipe=pipe, steps=steps, loads=loads, timeline=timeline, gather_s=gather,
-        gather_hidden_s=gather - shown,
-        reduce_s=reduce, tied_s=tied, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
-        update_start_s=ready, update_end_s=finish,
-        held_bytes=timeline.held(lambda stage: stage_bytes[stage], share_kept), static_bytes=static,
-        step_time_s=float((finish - begin).max()) if schedule.unsynchronised_end else float(finish.max()),
+    shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
+    return _Prepared(
+        layouts=layouts, costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks,
+        share=share, data=data, run=Run(order=order, duration_s=lasting, release_s=shown),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ranks:
-    """Layers that each rank holds of one copy of the weights, and its shares of embedding and head; shape (p,)."""
-
-    layers: Array
-    first: Array
-    last: Array
-
-
-def _ranks(order: Order, loads: StageLoads, copies: int) -> _Ranks:
-    stages = len(loads.layers)
-    holds = np.zeros((order.ranks, stages))
-    holds[order.rank, order.stage] = 1.0 / copies
-    return _Ranks(layers=holds @ loads.layers, first=holds[:, 0], last=holds[:, -1])
+def _finish(model: Transformer, framework: Framework, x: _Prepared, timeline: Timeline) -> StepSimulation:
+    """The step around a timeline: gathers before it, reductions and the update after it, what the ranks hold."""
+    costs, ranks, order, schedule, shown = x.costs, x.ranks, x.run.order, x.schedule, x.run.release_s
+    done = timeline.end_s[order.start[1:] - 1]
+    reduce = x.share * x.data.reduce_s
+    reduce_start = done - np.minimum(x.data.reduce_hidden_s, reduce)
+    tied = np.where(ranks.first + ranks.last > 0, costs.traffic.tied_s, 0.0)
+    reduce_end = reduce_start + reduce + tied
+    # The norm of all gradients joins the ranks before the update, unless they validate afterwards.
+    ready = reduce_end if schedule.unsynchronised_end else np.full(x.pipe.p, reduce_end.max())
+    finish = ready + x.share * costs.update_s
+    begin = timeline.start_s[order.start[:-1]] - shown
+    held = costs.activations
+    slack = (1.0 + framework.fragmentation) / x.pipe.k
+    stage_bytes = x.loads.layers * held.layer[0] * slack
+    stage_bytes[0] += held.embedding[0] * slack
+    static = rank_memory(
+        costs.device, framework, model, x.layouts, layers=ranks.layers, in_flight=0.0, first=ranks.first,
+        last=ranks.last, copies=schedule.copies, versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
+        held=held,
+    ).total_bytes  # fmt: skip
+    gather = x.share * x.data.gather_s
+    return StepSimulation(
+        schedule=schedule, pipe=x.pipe, steps=x.steps, loads=x.loads, timeline=timeline, gather_s=gather,
+        gather_hidden_s=gather - shown,
+        reduce_s=reduce, tied_s=tied, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
+        update_start_s=ready, update_end_s=finish,
+        held_bytes=timeline.held(lambda stage: stage_bytes[stage], float(held.weight_grad_share[0])),
+        static_bytes=static,
+        step_time_s=float((finish - begin).max()) if schedule.unsynchronised_end else float(finish.max()),
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import KINDS, Order
 from planner.simulation.engine import run_lanes
 
-__all__ = ["Timeline", "check_size", "durations", "run"]
+__all__ = ["Run", "Timeline", "check_size", "durations", "run", "run_all"]
 
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
 
@@ -107,25 +107,80 @@ def run(
     Raises:
         ScheduleError: an operation is missing or doubled, or ranks wait for one another in a circle.
     """
+    return run_all([Run(order=order, duration_s=duration_s, release_s=release_s)], transfer_s, compiled=compiled)[0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """An order with its operations' durations, and before what each rank starts nothing: what `run` takes."""
+
+    order: Order
+    duration_s: Array
+    release_s: Any = None
+
+
+def run_all(runs: list[Run], transfer_s: float = 0.0, *, compiled: bool | None = None) -> list[Timeline]:
+    """The timelines of several orders, side by side; raises what `run` does."""
+    made = [_lanes(one, transfer_s) for one in runs]
+    counts = np.array([len(x.duration) for x in made])
+    offset = np.cumsum(counts) - counts
+    start, end, stopped = run_lanes(
+        np.concatenate([[0], *(x.start[1:] + at for x, at in zip(made, offset, strict=True))]).astype(np.int64),
+        np.concatenate([np.where(x.waits >= 0, x.waits + at, -1) for x, at in zip(made, offset, strict=True)]),
+        np.concatenate([x.lag for x in made]),
+        np.concatenate([x.duration for x in made]),
+        np.concatenate([x.fused for x in made]),
+        compiled=compiled,
+    )
+    out, lane = [], 0
+    for one, x, at in zip(runs, made, offset, strict=True):
+        order, n = one.order, len(one.order)
+        begin, finish = start[at : at + n], end[at : at + n]
+        waits = x.waits[:n, :3]
+        if (finish < 0).any():
+            stops = stopped[lane : lane + order.ranks] - at
+            raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, finish, stops)}")
+        out.append(Timeline(order=order, waits=waits, lag_s=x.lag[:n, :3], start_s=begin, end_s=finish))
+        lane += len(x.start) - 1
+    return out
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Lanes:
+    """What the engine takes."""
+
+    start: NDArray[np.int64]
+    waits: NDArray[np.int64]
+    lag: Array
+    duration: Array
+    fused: NDArray[np.bool_]
+
+
+def _lanes(one: Run, transfer_s: float) -> _Lanes:
+    """A lane for each rank, and one more of operations that last nothing and release the ranks.
+
+    A rank's first operation comes so long after its own of those.
+    """
+    order = one.order
     waits = dependencies(order)
     rank, n, p = order.rank, len(order), order.ranks
     elsewhere = (waits >= 0) & (rank[waits] != rank[:, None])
     lag = np.where(elsewhere, transfer_s, 0.0)
-    lanes, all_waits, all_lags, lasting, fused = order.start, waits, lag, duration_s, order.fused
-    if release_s is not None:
-        # One more lane, of operations that last nothing: a rank's first operation comes so long after its own.
-        lanes = np.concatenate([lanes, [n + p]])
-        all_waits = np.full((n + p, 4), -1, dtype=np.int64)
-        all_waits[:n, :3] = waits
-        all_waits[order.start[:-1], 3] = n + np.arange(p)
-        all_lags = np.zeros((n + p, 4))
-        all_lags[:n, :3] = lag
-        all_lags[order.start[:-1], 3] = release_s
-        lasting, fused = np.concatenate([lasting, np.zeros(p)]), np.concatenate([fused, np.zeros(p, dtype=bool)])
-    start, end, stopped = run_lanes(lanes, all_waits, all_lags, lasting, fused, compiled=compiled)
-    if (end < 0).any():
-        raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, end, stopped)}")
-    return Timeline(order=order, waits=waits, lag_s=lag, start_s=start[:n], end_s=end[:n])
+    if one.release_s is None:
+        return _Lanes(start=order.start, waits=waits, lag=lag, duration=one.duration_s, fused=order.fused)
+    all_waits = np.full((n + p, 4), -1, dtype=np.int64)
+    all_waits[:n, :3] = waits
+    all_waits[order.start[:-1], 3] = n + np.arange(p)
+    all_lags = np.zeros((n + p, 4))
+    all_lags[:n, :3] = lag
+    all_lags[order.start[:-1], 3] = one.release_s
+    return _Lanes(
+        start=np.concatenate([order.start, [n + p]]),
+        waits=all_waits,
+        lag=all_lags,
+        duration=np.concatenate([one.duration_s, np.zeros(p)]),
+        fused=np.concatenate([order.fused, np.zeros(p, dtype=bool)]),
+    )
 
 
 def _cycle(order: Order, waits: NDArray[np.int64], end: Array, stopped: NDArray[np.int64]) -> str:
