@@ -13,6 +13,7 @@ from planner.cli import (
     calibrate,
     clusters,
     compare,
+    doctor,
     estimate,
     explain,
     export,
@@ -64,6 +65,7 @@ app.command("models")(models.command)
 app.command("clusters")(clusters.command)
 app.command("train")(train.command)
 app.command("calibrate")(calibrate.command)
+app.command("doctor")(doctor.command)
 
 
 def main() -> None:
@@ -72,7 +74,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack a name's letters
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="planner")
         if code == INTERRUPTED:  # typer may take the interrupt itself
             print("planner: interrupted", file=sys.stderr)
         if sys.stdout is not None:

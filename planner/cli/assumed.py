@@ -6,17 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.cli import completion as complete
+
 if TYPE_CHECKING:
     from planner.search import Fixed
 
 Tokens = Annotated[float | None, typer.Option("--tokens", help="Tokens to train on, such as 300e9.")]
 Loss = Annotated[float | None, typer.Option("--loss", help="Target loss in nats a token, instead of tokens.")]
-LossLawName = Annotated[str, typer.Option("--loss-law", help="kaplan-2020, hoffmann-2022, besiroglu-2024 or a file.")]
+LossLawName = Annotated[
+    str,
+    typer.Option(
+        "--loss-law", help="kaplan-2020, hoffmann-2022, besiroglu-2024 or a file.", autocompletion=complete.loss_laws
+    ),
+]
 BatchLawName = Annotated[
     str,
     typer.Option(
         "--critical-batch-law",
         help="kaplan-2020, kaplan-2020-compute, lamy-poirier-2021, zhang-2024, bergsma-2025 or a file.",
+        autocompletion=complete.batch_laws,
     ),
 ]
 CriticalBatch = Annotated[
@@ -33,7 +41,14 @@ Price = Annotated[float | None, typer.Option("--price", help="USD a GPU-hour.")]
 Power = Annotated[float | None, typer.Option("--power-w", help="W a GPU while it trains.")]
 Site = Annotated[float | None, typer.Option("--site-factor", help="W of hosts, network, cooling a W of GPU.")]
 Degree = Annotated[list[int] | None, typer.Option(help="Allow only this; may be given several times.")]
-Names = Annotated[list[str] | None, typer.Option(help="Allow only this; may be given several times.")]
+Recomputes = Annotated[
+    list[str] | None,
+    typer.Option(help="Allow only this; may be given several times.", autocompletion=complete.recompute),
+]
+Schedules = Annotated[
+    list[str] | None,
+    typer.Option(help="Allow only this; may be given several times.", autocompletion=complete.schedules),
+]
 
 
 def fixed(schedule: list[str] | None = None, recompute: list[str] | None = None, **degrees: Any) -> Fixed:

@@ -6,11 +6,14 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import completion as complete
 from planner.cli import options as o
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="Show this cluster or file in full.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this cluster or file in full.", autocompletion=complete.clusters)
+    ] = None,
     network: o.Network = None,
     json: o.Json = False,
 ) -> None:

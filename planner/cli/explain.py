@@ -29,8 +29,8 @@ def command(
     micro_batch: a.Degree = None,
     virtual_stages: a.Degree = None,
     zero: a.Degree = None,
-    recompute: a.Names = None,
-    schedule: a.Names = None,
+    recompute: a.Recomputes = None,
+    schedule: a.Schedules = None,
     json: o.Json = False,
 ) -> None:
     """Elasticities of the best layout's step and training to hardware, batch, failures; its traffic against links.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.cli import completion as complete
+
 if TYPE_CHECKING:
     from planner.export.target import Target
     from planner.plan_file import Plan
@@ -17,14 +19,26 @@ if TYPE_CHECKING:
 def command(
     plan: Annotated[Path, typer.Argument(help="A plan, as planner recommend --save writes it.")],
     to: Annotated[
-        str, typer.Option("--to", help="megatron, megatron-bridge, deepspeed, torchtitan, torchtitan-toml, accelerate.")
+        str,
+        typer.Option(
+            "--to",
+            help="megatron, megatron-bridge, deepspeed, torchtitan, torchtitan-toml, accelerate.",
+            autocompletion=complete.exports,
+        ),
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of stdout.")] = None,
     number: Annotated[int, typer.Option("--number", help="Which of the plan's best layouts.", min=1)] = 1,
     base: Annotated[str | None, typer.Option(help="torchtitan: your recipe, package.module:function.")] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", help="Instead of the plan's.")] = None,
-    network: Annotated[str | None, typer.Option("--network", help="Instead of the plan's.")] = None,
-    framework: Annotated[str | None, typer.Option("--framework", help="Profile instead of the plan's.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Instead of the plan's.", autocompletion=complete.clusters)
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option("--network", help="Instead of the plan's.", autocompletion=complete.links)
+    ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option("--framework", help="Profile instead of the plan's.", autocompletion=complete.frameworks),
+    ] = None,
 ) -> None:
     """Write a plan for a framework, and say what of it the framework can't express.
 

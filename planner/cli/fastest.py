@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli import assumed as a
+from planner.cli import completion as complete
 from planner.cli import options as o
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ MOST_GPUS = 100_000
 
 def command(
     model: o.Model,
-    cluster: Annotated[list[str], typer.Option("--cluster", help="A cluster; several are set side by side.")],
+    cluster: Annotated[
+        list[str],
+        typer.Option("--cluster", help="A cluster; several are set side by side.", autocompletion=complete.clusters),
+    ],
     max_gpus: Annotated[int | None, typer.Option(help="Most accelerators; else the cluster's, or 100,000.")] = None,
     max_cost: Annotated[float | None, typer.Option(help="Most USD; needs a price.")] = None,
     strategies: Annotated[
@@ -28,7 +32,8 @@ def command(
         list[int] | None, typer.Option(help="GPUs a node, 0: unlimited; several are set side by side.")
     ] = None,
     network: Annotated[
-        list[str] | None, typer.Option("--network", help="Another network; several are set side by side.")
+        list[str] | None,
+        typer.Option("--network", help="Another network; several are set side by side.", autocompletion=complete.links),
     ] = None,
     tokens: a.Tokens = None,
     loss: a.Loss = None,

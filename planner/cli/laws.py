@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 
 from planner.cli import assumed as a
+from planner.cli import completion as complete
 from planner.cli import options as o
 
 
 def command(
-    model: Annotated[str | None, typer.Argument(help="Also compare the laws on this preset or file.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="Also compare the laws on this preset or file.", autocompletion=complete.models)
+    ] = None,
     tokens: a.Tokens = None,
     json: o.Json = False,
 ) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from planner.cli import completion as complete
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -16,17 +18,35 @@ if TYPE_CHECKING:
     from planner.models import Transformer
 
 UNFOLDED = 100_000  # columns of a pipe
-Model = Annotated[str, typer.Argument(help="A preset (planner models), a config.json or its folder, or a TOML file.")]
-ClusterName = Annotated[str, typer.Option("--cluster", help="A cluster (planner clusters) or a TOML file.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A preset (planner models), a config.json or its folder, or a TOML file.", autocompletion=complete.models
+    ),
+]
+ClusterName = Annotated[
+    str,
+    typer.Option("--cluster", help="A cluster (planner clusters) or a TOML file.", autocompletion=complete.clusters),
+]
 Gpus = Annotated[int, typer.Option("--gpus", help="Accelerators to use.")]
 GlobalBatch = Annotated[int, typer.Option("--global-batch", help="Sequences per optimizer step.")]
-Network = Annotated[str | None, typer.Option("--network", help="Another network, such as ethernet-25g.")]
+Network = Annotated[
+    str | None, typer.Option("--network", help="Another network, such as ethernet-25g.", autocompletion=complete.links)
+]
 FrameworkName = Annotated[
-    str | None, typer.Option("--framework", help="megatron-lm, megatron-core, fsdp or a TOML file.")
+    str | None,
+    typer.Option(
+        "--framework", help="megatron-lm, megatron-core, fsdp or a TOML file.", autocompletion=complete.frameworks
+    ),
 ]
 SeqLen = Annotated[int | None, typer.Option("--seq-len", help="Tokens a sequence, instead of the model's.")]
-PrecisionName = Annotated[str | None, typer.Option("--precision", help="fp32, tf32, fp16, bf16 or fp8.")]
-AttentionName = Annotated[str | None, typer.Option("--attention", help="unfused, fused, flash1, flash2 or flash3.")]
+PrecisionName = Annotated[
+    str | None, typer.Option("--precision", help="fp32, tf32, fp16, bf16 or fp8.", autocompletion=complete.precision)
+]
+AttentionName = Annotated[
+    str | None,
+    typer.Option("--attention", help="unfused, fused, flash1, flash2 or flash3.", autocompletion=complete.attention),
+]
 Dp = Annotated[int, typer.Option("--dp", help="Data-parallel replicas.")]
 Tp = Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks.")]
 Pp = Annotated[int, typer.Option("--pp", help="Pipeline ranks.")]
@@ -35,10 +55,17 @@ Ep = Annotated[int, typer.Option("--ep", help="Expert-parallel ranks, inside dp 
 MicroBatch = Annotated[int, typer.Option("--micro-batch", help="Sequences a micro-batch.")]
 VirtualStages = Annotated[int, typer.Option("--virtual-stages", help="Model chunks a pipeline rank.")]
 SequenceSlices = Annotated[int, typer.Option("--sequence-slices", help="Slices of a sequence, for seq1f1b and kin.")]
-ScheduleName = Annotated[str | None, typer.Option("--schedule", help="A pipeline schedule (planner schedule).")]
+ScheduleName = Annotated[
+    str | None,
+    typer.Option("--schedule", help="A pipeline schedule (planner schedule).", autocompletion=complete.schedules),
+]
 Zero = Annotated[int, typer.Option("--zero", help="ZeRO stage, 0 to 3.")]
-RecomputeMode = Annotated[str, typer.Option("--recompute", help="none, selective or full.")]
-LayerSplit = Annotated[str, typer.Option("--layer-split", help="even, or balanced by cost.")]
+RecomputeMode = Annotated[
+    str, typer.Option("--recompute", help="none, selective or full.", autocompletion=complete.recompute)
+]
+LayerSplit = Annotated[
+    str, typer.Option("--layer-split", help="even, or balanced by cost.", autocompletion=complete.splits)
+]
 SequenceParallel = Annotated[bool, typer.Option("--sequence-parallel", help="Megatron's.")]
 FusedNorm = Annotated[bool, typer.Option(help="A fused norm kernel.")]
 Offload = Annotated[bool, typer.Option("--offload-optimizer", help="State in host memory.")]

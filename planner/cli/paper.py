@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import completion as complete
 from planner.cli import options as o
 
 
@@ -13,7 +14,8 @@ def command(
     name: Annotated[
         str,
         typer.Argument(
-            help="lamy-poirier-2021 or -2022, narayanan-2021, hagemann-2023, seq1f1b, pipedream-2bw; or published-runs."
+            help="lamy-poirier-2021, -2022, narayanan-2021, hagemann-2023, seq1f1b, pipedream-2bw, published-runs.",
+            autocompletion=complete.papers,
         ),
     ],
     json: o.Json = False,

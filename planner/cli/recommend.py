@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import completion as complete
 from planner.cli import options as o
 from planner.cli import recommend_report as report
 
@@ -33,14 +34,19 @@ def command(
     micro_batch: Degree = None,
     virtual_stages: Degree = None,
     zero: Degree = None,
-    recompute: Annotated[list[str] | None, typer.Option(help="Allow only none, selective or full.")] = None,
+    recompute: Annotated[
+        list[str] | None, typer.Option(help="Allow only none, selective or full.", autocompletion=complete.recompute)
+    ] = None,
     schedule: Annotated[
-        list[str] | None, typer.Option(help="Allow only this one (planner schedule lists them).")
+        list[str] | None,
+        typer.Option(help="Allow only this one (planner schedule lists them).", autocompletion=complete.schedules),
     ] = None,
     allow_async: Annotated[bool, typer.Option(help="Also schedules that change the training, such as 2bw.")] = False,
     allow_offload: Annotated[bool, typer.Option(help="Also try optimizer state in host memory.")] = False,
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
-    objective: Annotated[str, typer.Option(help="time, throughput, cost (one order) or memory.")] = "time",
+    objective: Annotated[
+        str, typer.Option(help="time, throughput, cost (one order) or memory.", autocompletion=complete.objectives)
+    ] = "time",
     save: Annotated[Path | None, typer.Option(help="Write the plan, as --json prints it, to a file.")] = None,
     html: report.Html = None,
     png: report.Png = None,
@@ -52,7 +58,11 @@ def command(
         list[str] | None, typer.Option(help="Write the best for a framework (planner export): megatron=launch.sh.")
     ] = None,
     runs_on: Annotated[
-        str | None, typer.Option(help="Only what a framework can run: megatron, deepspeed, torchtitan, accelerate...")
+        str | None,
+        typer.Option(
+            help="Only what a framework can run: megatron, deepspeed, torchtitan, accelerate...",
+            autocompletion=complete.exports,
+        ),
     ] = None,
     json: o.Json = False,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.cli import completion as complete
 from planner.cli import options as o
 
 if TYPE_CHECKING:
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="A schedule's name, or a CSV file with one of your own.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A schedule's name, or a CSV file with one of your own.", autocompletion=complete.schedules
+        ),
+    ] = None,
     pp: Annotated[int, typer.Option(help="Pipeline ranks.")] = 4,
     micro_batches: Annotated[int, typer.Option(help="Micro-batches a step.")] = 8,
     virtual_stages: Annotated[int | None, typer.Option(help="Model chunks a rank.")] = None,

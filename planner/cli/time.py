@@ -43,8 +43,8 @@ def command(
     micro_batch: a.Degree = None,
     virtual_stages: a.Degree = None,
     zero: a.Degree = None,
-    recompute: a.Names = None,
-    schedule: a.Names = None,
+    recompute: a.Recomputes = None,
+    schedule: a.Schedules = None,
     json: o.Json = False,
 ) -> None:
     """Days, steps, GPU-hours, money and energy of a training, failures included, with the fastest layout.

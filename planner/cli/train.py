@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from planner.cli import completion as complete
 from planner.cli import options as o
 from planner.cli.freed_memory import keep_freed_memory
 from planner.cli.mpi_threads import share_processors, started_by_mpirun
@@ -28,12 +29,16 @@ Override = Annotated[int | None, typer.Option(min=1, help="Instead of the plan's
 
 def command(
     plan: Annotated[Path | None, typer.Argument(help="JSON of planner recommend or estimate --json.")] = None,
-    model: Annotated[str, typer.Option(help="Without a plan: the model, as for planner estimate.")] = "gpt2",
+    model: Annotated[
+        str, typer.Option(help="Without a plan: the model, as for planner estimate.", autocompletion=complete.models)
+    ] = "gpt2",
     scale: Annotated[
         str, typer.Option(help="A small model of the same kind: tiny, small, medium, large; or full.")
     ] = "small",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 100,
-    schedule: Annotated[str | None, typer.Option(help="Instead of the plan's.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="Instead of the plan's.", autocompletion=complete.schedules)
+    ] = None,
     dp: Override = None,
     tp: Override = None,
     pp: Override = None,
@@ -42,7 +47,10 @@ def command(
     micro_batch: Override = None,
     micro_batches: Override = None,
     zero: Annotated[int | None, typer.Option(min=0, max=3, help="Instead of the plan's.")] = None,
-    recompute: Annotated[str | None, typer.Option(help="none, selective or full, instead of the plan's.")] = None,
+    recompute: Annotated[
+        str | None,
+        typer.Option(help="none, selective or full, instead of the plan's.", autocompletion=complete.recompute),
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="serial (default), mpi (default under mpirun) or nccl.")] = None,
     device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp16 (with a loss scale; not under mpi), fp32 or fp64.")] = "fp32",
