@@ -5,12 +5,12 @@
 | cp, ep, virtual_stages, seq_splits | 1 |
 | dp | n_gpus / (tp pp cp) |
 | schedule | interleaved where virtual_stages > 1, else 1f1b; seq1f1b and its interleaved form where seq_splits > 1 |
-| zero | 1, the distributed optimizer |
+| zero | 1, the distributed optimizer; 3 (FSDP, in Megatron-Core too) without pipeline stages where 1 does not fit |
 | sequence_parallel | on from Megatron-Core on where tp > 1, off before |
 | attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
 | recompute | the least that is predicted to fit: none, selective, full |
-| micro_batch (and virtual_stages, where neither it nor the schedule is said) | the fastest predicted that fits |
+| micro_batch, and virtual_stages with it where the schedule is 1f1b or not said | the fastest predicted that fits |
 
 No default looks at a measurement. The framework is what the file's optional column `framework` says, or what a source
 is known to have run (`measured_runs/software.toml`; a name, no figure). Else runs with ZeRO-3 and flash attention are
@@ -36,6 +36,7 @@ FILLED = (
     "recompute", "micro_batch",
 )  # fmt: skip
 MICRO_BATCHES = (1, 2, 4, 8)
+FULLY_SHARDED = ("fsdp", "megatron-core")
 
 
 @cache
@@ -75,7 +76,7 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     base = {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": run["ep"] or 1, "global_batch": run["global_batch"],
         "sequence_slices": run["seq_splits"] or 1,
-        "precision": run["precision"], "zero": 1 if run["zero"] is None else run["zero"],
+        "precision": run["precision"],
         "attention": run["attention"] or ("flash3" if modern else "fused"),
         "fused_norm": run["fused_norm"] is not False,
         "layer_split": "balanced" if framework.balanced_split else "even",
@@ -83,16 +84,21 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     }  # fmt: skip
     micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)
     modes = [run["recompute"]] if run["recompute"] else ["none", "selective", "full"]
+    shards = (
+        [run["zero"]] if run["zero"] is not None else [1, 3] if pp == 1 and framework.name in FULLY_SHARDED else [1]
+    )
     chunks = [run["virtual_stages"] or 1]
-    if run["micro_batch"] is None and run["virtual_stages"] is None and run["schedule"] is None and pp > 1:
+    if run["micro_batch"] is None and run["virtual_stages"] is None and run["schedule"] in (None, "1f1b") and pp > 1:
         per_rank = model.num_layers // pp if model.num_layers % pp == 0 else 1
         chunks = [v for v in range(1, per_rank + 1) if per_rank % v == 0]
     out = []
-    for b, mode, v in product(micro, modes, chunks):
+    for zero, b, mode, v in product(shards, micro, modes, chunks):
         sliced = base["sequence_slices"] > 1
         default = ("seq1f1b-interleaved" if v > 1 else "seq1f1b") if sliced else "interleaved" if v > 1 else "1f1b"
         schedule = run["schedule"] or default
         if schedule == "1f1b" and v > 1:
             schedule = "interleaved"
-        out.append(base | {"micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule})
+        out.append(
+            base | {"zero": zero, "micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule}
+        )
     return out

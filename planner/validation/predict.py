@@ -194,12 +194,12 @@ def predict(
 def _predict_group(
     group: Group, models: list[Transformer], step: Array, memory: Array, fits: Any, reasons: list[str]
 ) -> None:
-    """Fill in the predictions of a group's rows: of a row's legal candidates the fastest that fits."""
+    """Fill in a group's rows: of a row's legal candidates that fit, the least sharded, of these the fastest."""
     table = stack(models, np.array(group.models))
     layouts = _table(group.layouts)
     broken = first_broken(table, group.cluster, layouts)
     result = estimate(table, group.cluster, group.framework, layouts)
-    order = np.lexsort((result.step_time_s, ~result.fits))
+    order = np.lexsort((result.step_time_s, layouts.zero, ~result.fits))
     taken: set[int] = set()
     illegal: dict[int, str] = {}
     for c in order:
