@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tests.fuzz.corpus import KINDS, Kind, text_of
+from tests.fuzz.corpus import KINDS, Kind, bytes_of
 from tests.fuzz.harness import Outcome, faults, run, snapshot
 from tests.fuzz.mutations import broken_bytes, csv_text, mutated_grid, mutated_tree, toml_text
 
@@ -59,7 +59,7 @@ def _case(kind: Kind, data: bytes, command: str) -> Case:
 
 def sound_cases() -> list[Case]:
     """Every example as it is, with its first command."""
-    return [_case(kind, text_of(example).encode(), kind.commands[0]) for kind in KINDS for example in kind.examples]
+    return [_case(kind, bytes_of(example), kind.commands[0]) for kind in KINDS for example in kind.examples]
 
 
 @st.composite
@@ -67,6 +67,9 @@ def structural_cases(draw: st.DrawFn, slow: bool = True) -> Case:
     """A file whose parsed form was mutated, written again; slow: also kinds whose sound files take long."""
     kind = draw(st.sampled_from([k for k in KINDS if slow or not k.slow]))
     example = draw(st.sampled_from(kind.examples))
+    command = draw(st.sampled_from(kind.commands))
+    if isinstance(example, bytes):  # no structure to mutate that we know of
+        return _case(kind, broken_bytes(example, random.Random(draw(st.integers(0, 2**32)))), command)
     if isinstance(example, str):
         text = toml_text(draw(mutated_tree(tomllib.loads(example))))
     elif isinstance(example, dict):
@@ -76,14 +79,14 @@ def structural_cases(draw: st.DrawFn, slow: bool = True) -> Case:
     if draw(st.integers(0, 9)) == 0:
         text = text.replace("\n", "\r\n")
     mark = "\ufeff" if draw(st.integers(0, 9)) == 0 else ""
-    return _case(kind, (mark + text).encode(errors="surrogatepass"), draw(st.sampled_from(kind.commands)))
+    return _case(kind, (mark + text).encode(errors="surrogatepass"), command)
 
 
 def byte_case(seed: int, slow: bool = True) -> Case:
     """A file of random edits of its bytes; the same for the same seed."""
     chance = random.Random(seed)
     kind = chance.choice([k for k in KINDS if slow or not k.slow])
-    data = broken_bytes(text_of(chance.choice(kind.examples)).encode(), chance)
+    data = broken_bytes(bytes_of(chance.choice(kind.examples)), chance)
     return _case(kind, data, chance.choice(kind.commands))
 
 
@@ -91,5 +94,5 @@ def option_case(argv: tuple[str, ...]) -> Case:
     """A command of the matrix of options, with the sound files that it may name."""
     named = [kind for kind in KINDS if f"@{kind.name}" in argv]
     files = {name: text.encode() for kind in named for name, text in (kind.beside or {}).items()}
-    files |= {kind.name: text_of(kind.examples[0]).encode() for kind in named}
+    files |= {kind.name: bytes_of(kind.examples[0]) for kind in named}
     return Case(files=files, words=argv)

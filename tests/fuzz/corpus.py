@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import csv
 import json
+import tempfile
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KINDS", "Kind", "text_of"]
+__all__ = ["KINDS", "Kind", "bytes_of"]
 
 ROOT = Path(__file__).parents[2]
 PROFILES = ROOT / "hardware_profiles"
@@ -104,6 +105,9 @@ schedule = ["1f1b"]
 [assumptions]
 mtbf_hours = 50000.0
 """
+QUESTION = {"cluster": "dgx-a100-80gb", "framework": "megatron-lm", "gpus": 4}
+FSDP = PLAN | QUESTION | {"model": "llama3-8b", "layout": PLAN["layout"] | {"dp": 8, "pp": 1, "zero": 3}}
+TARGETS = ("megatron", "megatron-bridge", "deepspeed", "torchtitan", "torchtitan-toml", "accelerate")
 LAWS = """
 [critical_batch.mine]
 source = "a page"
@@ -237,6 +241,13 @@ def kinds() -> tuple[Kind, ...]:
         Kind(name="plan.json", examples=(PLAN, PLAN_WITH_SHAPE),
              commands=("train @plan.json --scale tiny --steps 1 --micro-batches 4",
                        "train @plan.json --scale tiny --steps 1 --json"), slow=True),
+        Kind(name="plan.json", examples=(PLAN | QUESTION | {"model": "llama3-8b"}, PLAN_WITH_SHAPE, FSDP),
+             commands=(*(f"export @plan.json --to {name}" for name in TARGETS),
+                       "export @plan.json --to megatron -o @out.sh",
+                       "export @plan.json --to torchtitan -o @out.py --number 2")),
+        Kind(name="results.parquet", examples=(swept(),),
+             commands=("pareto @results.parquet", "pareto @results.parquet --json",
+                       "heatmap @results.parquet --x accelerator.memory_gib --y cluster --json")),
         Kind(name="prices.toml", examples=(_prices(),),
              commands=("train --scale tiny --steps 1 --prices @prices.toml --json",), slow=True),
         Kind(name="laws.toml", examples=(LAWS,), slow=True,
@@ -246,6 +257,20 @@ def kinds() -> tuple[Kind, ...]:
                        "--json")),
         *_cluster_kinds(),
     )  # fmt: skip
+
+
+def swept() -> bytes:
+    """The results of the sweep above."""
+    from planner.sweep.load import load_sweep
+    from planner.sweep.run import run_sweep
+    from tests.sweep.test_codesign import Here
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "sweep.toml").write_text(SWEEP)
+        (folder / "model.toml").write_text(MODEL)
+        run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here(), restart=True)
+        return (folder / "out.parquet").read_bytes()
 
 
 def _prices() -> str:
@@ -262,10 +287,12 @@ def _prices() -> str:
 KINDS = kinds()
 
 
-def text_of(example: Any) -> str:
-    """An example as the text of its file."""
-    if isinstance(example, str):
+def bytes_of(example: Any) -> bytes:
+    """An example as its file."""
+    if isinstance(example, bytes):
         return example
+    if isinstance(example, str):
+        return example.encode()
     if isinstance(example, dict):
-        return json.dumps(example, indent=1)
-    return "\n".join(",".join(row) for row in example) + "\n"
+        return json.dumps(example, indent=1).encode()
+    return ("\n".join(",".join(row) for row in example) + "\n").encode()

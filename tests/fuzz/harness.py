@@ -27,8 +27,8 @@ __all__ = ["Outcome", "faults", "run"]
 
 PROGRESS = ("train", "calibrate")
 """Commands that print progress on stderr."""
-WRITTEN = re.compile(r".+: [\d.,]+ k?B")
-"""A report's file and size, on stderr."""
+SAID = re.compile(r".+: [\d.,]+ k?B|planner: (not in|WARNING:|sweep:) .+")
+"""Said on stderr beside an answer: a report's file and size, what an export can't express, a sweep's progress."""
 LONGEST_LINE = 2_100
 
 
@@ -117,10 +117,10 @@ def _bad_refusal(outcome: Outcome) -> list[str]:
 
 def _bad_answer(outcome: Outcome) -> list[str]:
     found = []
-    said = [line for line in outcome.stderr.splitlines() if not WRITTEN.fullmatch(line)]
+    said = [line for line in outcome.stderr.splitlines() if not SAID.fullmatch(line)]
     if said and outcome.argv[0] not in PROGRESS:
         found.append(f"an answer, but stderr has {outcome.stderr[:300]!r}")
-    if not outcome.stdout.strip():
+    if not outcome.stdout.strip() and not {"-o", "--output"} & set(outcome.argv):
         found.append("no answer")
     if "--json" in outcome.argv and "--help" not in outcome.argv:
         try:

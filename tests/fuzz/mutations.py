@@ -53,7 +53,7 @@ def mutated_tree(draw: st.DrawFn, tree: dict[str, Any]) -> dict[str, Any]:
         elif how == "copy":
             table[key] = deepcopy(draw(st.sampled_from(places))[0])
         elif how == "nest":
-            for _ in range(draw(st.sampled_from([1, 5, 60]))):
+            for _ in range(draw(st.sampled_from([1, 5, 30]))):
                 table[key] = [table[key]] if draw(st.booleans()) else {"value": table[key]}
         elif how == "scale" and isinstance(table[key], (int, float)):
             table[key] *= draw(st.sampled_from([-1, 0, 1000, 10**6, 1e-9, 0.5]))

@@ -14,7 +14,7 @@ import pytest
 from planner.errors import FileFormatError, OutputError, PlannerError
 from planner.files import check_writable, read_bytes, read_json, read_toml, write_bytes, write_text
 from planner.plan_file import read_plan
-from tests.fuzz.corpus import MODEL, PLAN
+from tests.fuzz.corpus import MODEL, PLAN, PLAN_WITH_SHAPE
 from tests.fuzz.harness import run
 
 ROOT = Path(__file__).parents[2]
@@ -234,6 +234,24 @@ def test_a_plan_names_no_file(tmp_path: Path, field: str, name: str) -> None:
         read_plan(plan)
     assert field in str(caught.value)
     assert "can't be read" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "x\\", "#"]
+)
+def test_a_launch_script_runs_no_name(tmp_path: Path, name: str) -> None:
+    """What a plan calls its model or cluster is words in a script, never a command."""
+    plan = PLAN_WITH_SHAPE | {"model": name, "shape": PLAN_WITH_SHAPE["shape"] | {"name": name}}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert run(["export", str(tmp_path / "plan.json"), "--to", "megatron", "-o", str(tmp_path / "run.sh")]).code == 0
+    (tmp_path / "torchrun").write_text("#!/bin/sh\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    done = subprocess.run(
+        ["bash", "run.sh"], cwd=tmp_path, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "syntax error" not in done.stderr
+    assert not (tmp_path / "pwned").exists()
 
 
 def test_loading_runs_nothing(tmp_path: Path) -> None:
