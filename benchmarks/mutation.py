@@ -6,14 +6,16 @@ Faults are mutmut's (github.com/boxed/mutmut: an operator swapped, a number one 
 within functions; mutations of texts are left out, since most are messages. mutmut's own runner takes no decorated
 functions and compiles all faults of a file into one module behind switches. Here each fault is written into a copy of
 the repository, one at a time, and the tests that run its line are run, the quickest first, each time in a forked
-process that has the libraries imported. A fault that those tests miss meets all tests of `TESTS` before it counts as
-survived.
+process that has the libraries imported, up to `BUDGET_S` of them. A fault that those miss counts as survived.
+
+A folder given as --work keeps the copy and what was found, so that an interrupted run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import hashlib
 import importlib
 import json
 import os
@@ -38,8 +40,12 @@ TESTS = (
     "tests/export/test_pytorch_orders.py", "tests/export/test_schedule_csv.py",
     "tests/trainer/test_cost_model_bytes.py", "tests/search/test_stage_split.py",
 )  # fmt: skip
-LIMIT_S = 300.0
-"""A fault that makes tests run so long is noticed."""
+SLOW = "not test_bubble_rates_of_fitted_zero_bubble"
+"""Left out: half a minute of a minute's tests."""
+BUDGET_S = 60.0
+"""Of tests against one fault, by the seconds that they took when their lines were traced."""
+LIMIT_S = 600.0
+"""A fault that makes them run so long is noticed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +121,11 @@ def tests_by_line(folder: Path) -> tuple[dict[str, dict[int, list[str]]], dict[s
 
     environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [
-        sys.executable, "-m", "pytest", *TESTS, "-q", "-m", "not slow", "-p", "no:cacheprovider",
+        sys.executable, "-m", "pytest", *TESTS, "-q", "-m", "not slow", "-k", SLOW, "-p", "no:cacheprovider",
         "--junitxml=times.xml", "--cov=planner", "--cov-context=test", "--cov-report=",
     ]  # fmt: skip
-    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=sys.stderr)
+    if not (folder / "times.xml").exists():
+        subprocess.run(command, cwd=folder, env=environment, check=True, stdout=sys.stderr)
     subprocess.run([sys.executable, "-m", "coverage", "combine"], cwd=folder, check=False, capture_output=True)
     data = CoverageData(str(folder / ".coverage"))
     data.read()
@@ -160,7 +167,7 @@ def noticed(folder: Path, tests: list[str]) -> str:
         try:
             # Plug-ins were imported with the libraries, too early for their asserts to be rewritten.
             quiet = ("-q", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider", "-p", "no:cov")
-            code = int(pytest.main(["-x", "-m", "not slow", *quiet, *tests]))
+            code = int(pytest.main(["-x", *quiet, *tests]))
         finally:
             os._exit(code)
     start = time.monotonic()
@@ -175,6 +182,30 @@ def noticed(folder: Path, tests: list[str]) -> str:
     return "timed out"
 
 
+def within_budget(lines: dict[str, dict[int, list[str]]], seconds: dict[str, float], mutant: Mutant) -> list[str]:
+    """The tests that run a fault's line, the quickest first."""
+    tests, total = [], 0.0
+    for test in sorted(lines.get(mutant.name, {}).get(mutant.line, []), key=lambda t: seconds.get(t, 0.0)):
+        total += seconds.get(test, 0.0)
+        if tests and total > BUDGET_S:
+            break
+        tests.append(test)
+    return tests
+
+
+def _ending(folder: Path, mutant: Mutant, tests: list[str], argued: dict[str, str]) -> str:
+    """How a fault ended; kept in the folder beside the copy."""
+    kept = folder / "endings" / hashlib.sha256(f"{mutant.name}{mutant.code}".encode()).hexdigest()
+    if not kept.exists():
+        (folder / mutant.name).write_text(mutant.code, encoding="utf-8")
+        how = (noticed(folder, tests) if tests else "") or "survived"
+        (folder / mutant.name).write_text(mutant.original, encoding="utf-8")
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text(how)
+    how = kept.read_text()
+    return "equivalent" if how == "survived" and f"{mutant.name}\n{mutant.diff}" in argued else how
+
+
 def main() -> int:
     """Print the survivors and the share that was noticed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -182,6 +213,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="files whose path holds this text")
     parser.add_argument("--equivalent", type=Path, default=ROOT / "benchmarks" / "mutation_equivalent.json")
+    parser.add_argument("--work", type=Path, help="a folder to keep")
     chosen = parser.parse_args()
     files = sorted(f for t in TARGETS for f in ([ROOT / t] if t.endswith(".py") else (ROOT / t).glob("*.py")))
     everything = [m for f in files if chosen.only in str(f) for m in mutants(f)]
@@ -189,20 +221,17 @@ def main() -> int:
     argued = json.loads(chosen.equivalent.read_text()) if chosen.equivalent.exists() else {}
     import_libraries()
     counts: dict[str, int] = defaultdict(int)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        copy_of_repository(folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = chosen.work or Path(temporary)
+        if not (folder / "times.xml").exists():
+            copy_of_repository(folder)
         lines, seconds = tests_by_line(folder)
-        if how := noticed(folder, list(TESTS)):
+        if how := noticed(folder, ["tests/costs"]):
             raise SystemExit(f"the tests {how} without any fault")
         for i, mutant in enumerate(sample):
-            (folder / mutant.name).write_text(mutant.code, encoding="utf-8")
-            covering = sorted(lines.get(mutant.name, {}).get(mutant.line, []), key=lambda t: seconds.get(t, 0.0))
-            how = (noticed(folder, covering) if covering else "") or noticed(folder, list(TESTS))
-            (folder / mutant.name).write_text(mutant.original, encoding="utf-8")
-            ending = how or ("equivalent" if f"{mutant.name}\n{mutant.diff}" in argued else "survived")
+            ending = _ending(folder, mutant, within_budget(lines, seconds, mutant), argued)
             counts[ending] += 1
-            if not how:
+            if ending in ("survived", "equivalent"):
                 print(f"--- {ending}: {mutant.name}:{mutant.line}\n{mutant.diff}", flush=True)
             print(f"{i + 1}/{len(sample)} {ending} {mutant.name}:{mutant.line}", file=sys.stderr, flush=True)
     real = sum(counts.values()) - counts["equivalent"]
