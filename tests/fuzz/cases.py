@@ -38,7 +38,14 @@ class Case:
 
     def argv(self, folder: Path) -> list[str]:
         """The command's arguments with their paths."""
-        return [str(folder / word[1:]) if word.startswith("@") else word for word in self.words]
+        return [_with_path(word, folder) for word in self.words]
+
+
+def _with_path(word: str, folder: Path) -> str:
+    """`@x` as the path of x, `@@x` as that path behind an @."""
+    if word.startswith("@@"):
+        return f"@{folder / word[2:]}"
+    return str(folder / word[1:]) if word.startswith("@") else word
 
 
 def judge(case: Case, limit_s: float = 60.0) -> tuple[Outcome, list[str]]:

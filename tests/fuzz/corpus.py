@@ -1,6 +1,6 @@
 """Sound inputs of every kind, which the fuzzers spoil, and the commands that read them.
 
-In a command `@x` stands for the path of the file x in the case's folder.
+In a command `@x` stands for the path of the file x in the case's folder, `@@x` for that path behind an @.
 """
 
 from __future__ import annotations
@@ -106,6 +106,19 @@ schedule = ["1f1b"]
 mtbf_hours = 50000.0
 """
 QUESTION = {"cluster": "dgx-a100-80gb", "framework": "megatron-lm", "gpus": 4}
+LAUNCH = """#!/bin/bash
+MICRO_BATCH=1
+torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
+    --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel \\
+    --num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 128 --max-position-embeddings 128 \\
+    --micro-batch-size $MICRO_BATCH --global-batch-size 16 --bf16 --use-distributed-optimizer \\
+    --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --vocab-size 1000
+"""
+DEEPSPEED = {
+    "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
+    "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+    "zero_optimization": {"stage": 2, "overlap_comm": True, "offload_optimizer": {"device": "none"}},
+}  # fmt: skip
 FSDP = PLAN | QUESTION | {"model": "llama3-8b", "layout": PLAN["layout"] | {"dp": 8, "pp": 1, "zero": 3}}
 TARGETS = ("megatron", "megatron-bridge", "deepspeed", "torchtitan", "torchtitan-toml", "accelerate")
 LAWS = """
@@ -245,6 +258,12 @@ def kinds() -> tuple[Kind, ...]:
              commands=(*(f"export @plan.json --to {name}" for name in TARGETS),
                        "export @plan.json --to megatron -o @out.sh",
                        "export @plan.json --to torchtitan -o @out.py --number 2")),
+        Kind(name="launch.sh", examples=(LAUNCH,),
+             commands=("estimate --megatron-args @@launch.sh --cluster selene --gpus 16",
+                       "estimate --megatron-args @@launch.sh --cluster selene --gpus 16 --json")),
+        Kind(name="ds.json", examples=(DEEPSPEED,),
+             commands=("estimate gpt2 --deepspeed @ds.json --cluster dgx-a100-80gb --gpus 8",
+                       "estimate gpt2 --deepspeed @ds.json --cluster dgx-a100-80gb --gpus 8 --json")),
         Kind(name="results.parquet", examples=(swept(),),
              commands=("pareto @results.parquet", "pareto @results.parquet --json",
                        "heatmap @results.parquet --x accelerator.memory_gib --y cluster --json")),
