@@ -160,7 +160,8 @@ def print_view(*views: Any) -> None:
     width = int(columns) if columns.isdecimal() and 20 <= int(columns) < UNFOLDED else UNFOLDED
     text = io.StringIO()
     Console(**plain, file=text, width=width, color_system=None).print(stacked(*views))
-    typer.echo("\n".join(line.rstrip() for line in text.getvalue().split("\n")), nl=False)
+    # Not typer.echo: it writes UTF-8 to a stream that says it is ASCII.
+    print("\n".join(line.rstrip() for line in text.getvalue().split("\n")), end="")
 
 
 def working(what: str) -> AbstractContextManager[Any]:

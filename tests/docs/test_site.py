@@ -10,6 +10,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from typer.main import get_command
+
+from planner.cli import app
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
@@ -63,6 +66,14 @@ def test_the_reference_is_made_of_the_docstrings(site):
     for name in ("recommend", "estimate", "simulate", "LayoutEstimate", "step_time_s", "UnknownNameError"):
         assert name in text
     assert re.search(r"Raises:.*?InputError", re.sub(r"<[^>]+>", "", text), re.DOTALL)
+
+
+@pytest.mark.slow
+def test_every_command_has_its_help_in_the_site(site):
+    text = (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
+    for name in get_command(app).commands:
+        assert f'id="planner-{name}"' in text
+    assert "Sequences per optimizer step" in text
 
 
 @pytest.mark.slow
