@@ -194,6 +194,12 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
     """What one micro-batch makes a rank hold."""
     kept, again = saved_bytes(device, model, layouts)
     at_once = pass_tokens(model, layouts)
+    if framework.gathered_inputs > 0:
+        others = np.where(
+            layouts.sequence_parallel & (layouts.recompute != Recompute.FULL), 1.0 - 1.0 / layouts.tp, 0.0
+        )
+        whole = local_tokens(model, layouts) * model.hidden * device.element_bytes
+        kept = kept + framework.gathered_inputs * others * whole
     # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one.
     columns = padded_vocab(model, layouts) / layouts.tp
     logits = at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)

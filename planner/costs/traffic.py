@@ -56,7 +56,7 @@ class Traffic(LayerTraffic):
 def tensor_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
     """Two all-reduces a layer and direction (Megatron-LM), or gather and scatter pairs of the same volume.
 
-    Full recomputation repeats the forward collectives but the last; with sequence parallelism the backward pass
+    Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
     gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
     """
     size = pass_tokens(model, layouts) * model.hidden * device.element_bytes

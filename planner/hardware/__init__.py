@@ -192,6 +192,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         host_step_s=f.host_step_us.value * MICRO,
         sharded_nodes=f.sharded_nodes.value,
         update_bytes=0.0 if f.update_bytes is None else f.update_bytes.value,
+        gathered_inputs=0.0 if f.gathered_inputs is None else f.gathered_inputs.value,
         logit_copies=1.0 if f.logit_copies is None else f.logit_copies.value,
         reserved_bytes=f.reserved_gib.value * GIB,
         fragmentation=f.fragmentation.value,

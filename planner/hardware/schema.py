@@ -248,6 +248,7 @@ class FrameworkFile(Sourced):
     sharded_nodes: Annotated[Figure, _between(1e-3, 1e6)]
     update_bytes: Annotated[Figure, _between(0, 16)] | None = None
     bf16_gradient_bytes: ParameterBytes | None = None
+    gathered_inputs: Annotated[Figure, _between(0, 2)] | None = None
     logit_copies: Annotated[Figure, _between(0, 8)] | None = None
     reserved_gib: Annotated[Figure, _between(0, 1e3)]
     fragmentation: Annotated[Figure, _between(0, 10)]

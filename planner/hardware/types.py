@@ -87,6 +87,8 @@ class Framework:
     kernels; host_step_s: fixed time of a step.
     sharded_nodes: nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it falls
     as their number grows, down to one NIC of a node.
+    gathered_inputs: of a layer's two column-parallel products, how many keep the whole input that sequence parallelism
+    gathered until the backward pass, rather than this rank's part of it.
     logit_copies: fp32 copies of the logits alive at once, beside the 16-bit ones.
     update_bytes: of a parameter, that its update takes besides the optimizer's state: a gradient cast to fp32.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
@@ -111,6 +113,7 @@ class Framework:
     host_step_s: float
     sharded_nodes: float
     update_bytes: float
+    gathered_inputs: float
     logit_copies: float
     reserved_bytes: float
     fragmentation: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.memory import embedding_bytes, rank_memory, saved_bytes
+from planner.costs.memory import embedding_bytes, rank_memory
 from planner.costs.partition import partition
 from planner.errors import LayoutError
 from planner.hardware import Cluster, Framework
@@ -70,7 +70,7 @@ def stage_split(model: Transformer, cluster: Cluster, framework: Framework, layo
     layer_state = (size(float(L), 0.0, 0.0) - fixed) / L
     ends_state = (size(0.0, 1.0, 0.0) - fixed, size(0.0, 0.0, 1.0) - fixed)
     slack = 1.0 + framework.fragmentation
-    saved = float(saved_bytes(costs.device, model, layouts)[0][0]) * slack
+    saved = float(costs.activations.layer[0]) * slack
     looked_up = float(embedding_bytes(costs.device, model, layouts)[0]) * slack
     pipe = pipeline(layouts)
 

@@ -232,3 +232,17 @@ def test_what_is_known_is_not_computed_again():
     )
     m = memory(more={"held": nothing})
     assert [float(x[0]) for x in (m.activations_bytes, m.logits_bytes, m.buffers_bytes)] == [0.0, 0.0, 0.0]
+
+
+def test_inputs_that_stay_gathered():
+    """Two inputs of 48 tokens x 8 in 16 bits: of tensor-parallel ranks 2, the other's half of each stays as well."""
+    keeps = replace(FRAMEWORK, gathered_inputs=2.0)
+
+    def layer(framework, **choices):
+        chosen = layout(tp=2, **choices)
+        return float(activations(device(BYTES, chosen), framework, GPT, chosen).layer[0])
+
+    assert layer(keeps, sequence_parallel=True) == layer(FRAMEWORK, sequence_parallel=True) + 2 * 384 * 2 / 2
+    assert layer(keeps) == layer(FRAMEWORK)  # nothing was split
+    full = {"sequence_parallel": True, "recompute": Recompute.FULL}
+    assert layer(keeps, **full) == layer(FRAMEWORK, **full)
