@@ -177,3 +177,12 @@ def test_every_control_has_a_name(opened, report):
         .filter((n) => !(n.getAttribute("aria-label") || n.textContent.trim())).map((n) => n.outerHTML)"""
     )
     assert nameless == []
+
+
+def test_paper_shows_no_controls(opened, report):
+    page = opened(report)
+    page.emulate_media(media="print")
+    for hidden in ("#timeline .buttons", "#exports .buttons", "#selected", "#tip"):
+        assert not page.locator(hidden).first.is_visible(), hidden
+    for shown in ("#answer", "#front svg", "canvas", "#export-0"):
+        assert page.locator(shown).first.is_visible(), shown
