@@ -1,5 +1,7 @@
 """Draw the pictures of these pages with planner itself: `python docs/make_pictures.py` writes docs/pictures/*.svg.
 
+With names, such as `1f1b search`, only these.
+
 Timelines are what `planner schedule --svg` and `planner simulate --svg` draw; charts are of what a search returns.
 """
 
@@ -7,16 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
 from planner import estimate, recommend, simulate
+from planner.cli import app
 
 HERE = Path(__file__).parent
 BLUE, ORANGE, GREY, GREEN = "#3182bd", "#e6550d", "#969696", "#31a354"
@@ -43,8 +45,10 @@ PARTS = {
 
 def planner(*words: str) -> str:
     """What a command prints."""
-    command = [sys.executable, "-m", "planner", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    said = CliRunner().invoke(app, words, prog_name="planner", catch_exceptions=False)
+    if said.exit_code:
+        raise SystemExit(f"planner {' '.join(words)}: {said.output}")
+    return said.stdout
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -140,17 +144,23 @@ def draw_shortest(folder: Path) -> None:
     save(figure, folder / "shortest.svg")
 
 
-def main(folder: Path) -> None:
-    """All pictures."""
+CHARTS = {"step": draw_step, "search": draw_search, "parts": draw_parts, "shortest": draw_shortest}
+
+
+def main(folder: Path, names: list[str]) -> None:
+    """The pictures of these names, or all."""
     folder.mkdir(exist_ok=True)
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "planner"})
-    for name, words in SCHEDULES.items():
-        planner("schedule", *words.split(), "--svg", str(folder / f"{name}.svg"))
-    for draw in (draw_step, draw_search, draw_parts, draw_shortest):
-        draw(folder)
+    for name in names or [*SCHEDULES, *CHARTS]:
+        if name in CHARTS:
+            CHARTS[name](folder)
+        else:
+            planner("schedule", *SCHEDULES[name].split(), "--svg", str(folder / f"{name}.svg"))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[[], *SCHEDULES, *CHARTS], default=[], metavar="NAME")
     parser.add_argument("--folder", type=Path, default=HERE / "pictures")
-    main(parser.parse_args().folder)
+    given = parser.parse_args()
+    main(given.folder, given.names)

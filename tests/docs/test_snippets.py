@@ -14,7 +14,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from planner.cli import app
 from tests.docs.snippets import SHELL, snippets
 
 ROOT = Path(__file__).parents[2]
@@ -84,11 +86,9 @@ def test_a_block_that_is_not_run_gives_one_of_few_reasons():
 
 @cache
 def help_of(command):
-    done = subprocess.run(
-        [sys.executable, "-m", "planner", *command, "--help"],
-        capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
-    )  # fmt: skip
-    return done.stdout if done.returncode == 0 else None
+    """What a command says with --help, None where there is no such command."""
+    said = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, [command, "--help"], prog_name="planner")
+    return said.stdout if said.exit_code == 0 else None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -96,7 +96,7 @@ def test_commands_and_options_named_in_a_sentence_exist(page):
     """`planner COMMAND --option` in running text: the command and its options are there."""
     for text in re.findall(r"`(planner [a-z][^`\n]*)`", page.read_text(encoding="utf-8")):
         words = shlex.split(text)[1:]
-        said = help_of((words[0],))
+        said = help_of(words[0])
         assert said is not None, f"{page.name}: `{text}` names no command"
         for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", text):
             assert re.search(rf"{option}(?![a-z-])", said), f"{page.name}: `{text}` has no {option}"
