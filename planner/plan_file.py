@@ -23,6 +23,7 @@ from planner.question import LARGEST, Question, one_layout
 __all__ = ["Plan", "read_choices", "read_plan"]
 
 SUFFIXES = (".toml", ".json")
+PARTS = ("time_s", "memory_parts_gib")
 FIGURES = ("step_time_s", "mfu", "memory_gib", "tokens_per_s_per_gpu")
 
 
@@ -48,6 +49,11 @@ class Plan:
         """Accelerators that the layout uses."""
         return int(self.layouts.gpus[0])
 
+    def figures(self) -> dict[str, Any]:
+        """What the file says of the layout's time and memory, all of it or nothing."""
+        keys = (*FIGURES, *PARTS)
+        return {key: self.record[key] for key in keys} if all(key in self.record for key in keys) else {}
+
 
 def read_plan(
     path: Path, *, number: int = 1, cluster: str | None = None, network: str | None = None, framework: str | None = None
@@ -72,9 +78,7 @@ def read_plan(
     stack = load_framework(framework or _shipped(_name(record, "framework", path), "framework", path))
     layouts = _layouts(_row(chosen, path), hardware, path)
     check_legal(model, hardware, layouts)
-    for key in FIGURES:
-        if key in chosen and not _number(chosen[key]):
-            raise FileFormatError(f"{path}: field {key} is {shown(chosen[key])}; allowed: a finite number")
+    _check_figures(chosen, path)
     question = Question(model=model, cluster=hardware, framework=stack)
     return Plan(question=question, layouts=layouts, record=chosen)
 
@@ -170,6 +174,21 @@ def _layouts(row: dict[str, Any], hardware: Cluster, path: Path) -> Layouts:
         return one_layout(hardware, **row)
     except InputError as error:
         raise FileFormatError(f"{path}: layout: {error}") from None
+
+
+def _check_figures(chosen: dict[str, Any], path: Path) -> None:
+    """Nothing, if the figures of a layout are numbers, and its parts objects of them that add up."""
+    for key in FIGURES:
+        if key in chosen and not _number(chosen[key]):
+            raise FileFormatError(f"{path}: field {key} is {shown(chosen[key])}; allowed: a finite number")
+    for key, total in zip(PARTS, ("step_time_s", "memory_gib"), strict=True):
+        parts = chosen.get(key)
+        if parts is None:
+            continue
+        if not isinstance(parts, dict) or not all(_number(value) for value in parts.values()):
+            raise FileFormatError(f"{path}: field {key} is {shown(parts)}; allowed: an object of finite numbers")
+        if total in chosen and not math.isclose(sum(parts.values()), chosen[total], rel_tol=1e-6, abs_tol=1e-9):
+            raise FileFormatError(f"{path}: field {key} adds up to {sum(parts.values()):.6g}, not to {total}")
 
 
 def _name(record: dict[str, Any], key: str, path: Path) -> str:

@@ -64,6 +64,7 @@ def command(
             autocompletion=complete.exports,
         ),
     ] = None,
+    why: Annotated[list[str] | None, typer.Option(help="Why not such a layout: tp=8,pp=1.")] = None,
     json: o.Json = False,
 ) -> None:
     """Find the layout to run: every legal one is estimated, the best shown, and why the rest lost.
@@ -78,13 +79,16 @@ def command(
     from planner.plans.goal import goal
     from planner.question import Question, what_is_fixed
     from planner.report import records, tables
+    from planner.report.difference import why_record, why_view
     from planner.search import recommend
+    from planner.search.why import parse_wanted, why_not
     from planner.validation import accuracy_of, step_interval_s
 
     if save is not None:
         check_writable(save)
     report.check_paths(html, png, pdf)
     targets = asked_for(export or [])
+    wanted = [parse_wanted(text) for text in why or []]
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     number, kernel = o.numerics(hardware, precision, attention)
     fixed = what_is_fixed(
@@ -98,6 +102,7 @@ def command(
             shape, hardware, stack, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
             fixed=fixed, top=top, objective=objective,
         )  # fmt: skip
+        whys = [why_not(shape, hardware, stack, found, choices) for choices in wanted]
     question = Question(model=shape, cluster=hardware, framework=stack)
     accuracy = accuracy_of(hardware.accelerator.efficiency.name)
     title = tables.question_title(shape, hardware, gpus, global_batch)
@@ -114,9 +119,12 @@ def command(
         )  # fmt: skip
         report.write_reports(gathered, html, png, pdf)
     if json:
-        o.print_json(record)
+        answers = {"why": [why_record(answer, hardware) for answer in whys]} if whys else {}
+        o.print_json(record | answers)
     else:
         o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy.sentence(interval)))
+        for answer in whys:
+            o.print_view("", why_view(answer, hardware))
     if not len(found.best):
         for path in ([save] if save is not None else []) + [file for _, file in targets]:
             typer.echo(f"planner: nothing fits, so {path} was not written", err=True)

@@ -143,7 +143,7 @@ def recommend(
         order = order[np.argsort(result.step_time_s[order], kind="stable")]
         order = order[result.fits[order]]
     legal, fitting = kept.legal, kept.fitting - int(closed.fits.sum()) + int(result.fits.sum())
-    if objective != "memory" and fixed.schedule is None:
+    if objective != "memory" and fixed.schedule is None and fixed.virtual_stages is None:
         more = try_others(model, cluster, framework, result, order, fixed.allow_async)
         if more is not None:
             result, order, simulated = _with_one_more(result, more, order, simulated)

@@ -129,3 +129,13 @@ def test_findings_of_hagemann(name, gpus):
 def test_default_attention_is_the_faster_flash():
     assert default_attention(CLUSTER) is Attention.FLASH2
     assert default_attention(load_cluster("dgx-h100")) is Attention.FLASH3
+
+
+def test_what_is_settled_holds_for_the_schedules_that_are_simulated_too():
+    """zb-v and others with chunks of their own must not come back where other virtual stages were asked for."""
+    cluster = load_cluster("dgx-h100")
+    found = recommend(
+        load_model("llama3-8b"), cluster, load_framework(cluster.framework), gpus=16, global_batch=64,
+        precision=Precision.BF16, attention=Attention.FLASH3, fixed=Fixed(virtual_stages=(4,)),
+    )  # fmt: skip
+    assert set(found.estimate.layouts.virtual_stages[found.best].tolist()) == {4}

@@ -1,0 +1,124 @@
+"""Two layouts set against each other, part by part: why one was not chosen, and two plans side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from planner.hardware import Cluster
+from planner.report.plain_table import PlainTable, plain_table, stacked
+from planner.report.records import estimate_record
+from planner.report.tables import PARTS, layout_text
+from planner.search.why import Why
+
+__all__ = ["difference_record", "difference_table", "plans_view", "why_record", "why_view"]
+
+LEAST = 0.001  # of the whole: smaller differences are told together
+
+
+def difference_record(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """b minus a, by part, of two layouts' records."""
+    out: dict[str, Any] = {"step_time_s": b["step_time_s"] - a["step_time_s"]}
+    for key in ("time_s", "memory_parts_gib"):
+        out[key] = {name: b[key].get(name, 0.0) - a[key].get(name, 0.0) for name in {**a[key], **b[key]}}
+    out["memory_gib"] = b["memory_gib"] - a["memory_gib"]
+    return out
+
+
+def difference_table(
+    title: str, a: dict[str, float], b: dict[str, float], heads: tuple[str, str], total: str
+) -> PlainTable:
+    """Parts whose difference matters, the largest first, and their sums."""
+    words = PARTS if title.startswith("seconds") else {}
+    names = [*a, *(name for name in b if name not in a)]
+    whole = max(abs(sum(a.values())), abs(sum(b.values())))
+    names.sort(key=lambda name: -abs(b.get(name, 0.0) - a.get(name, 0.0)))
+    told = [n for n in names if abs(b.get(n, 0.0) - a.get(n, 0.0)) >= LEAST * whole]
+    rest = [n for n in names if n not in told]
+    table = plain_table(title, *heads, "difference", numbers=(1, 2, 3))
+
+    def row(name: str, x: float, y: float, style: str = "") -> None:
+        table.add_row(name, f"{x:.4g}", f"{y:.4g}", f"{y - x:+.3g}", style=style)
+
+    for name in told:
+        row(words.get(name, name), a.get(name, 0.0), b.get(name, 0.0))
+    if rest and told:
+        row("all else", sum(a.get(n, 0.0) for n in rest), sum(b.get(n, 0.0) for n in rest))
+    row(total, sum(a.values()), sum(b.values()), "bold")
+    return table
+
+
+def why_view(why: Why, cluster: Cluster) -> RenderableType:
+    """The reason, and what differs in time, or where the memory goes."""
+    asked = ", ".join(f"{key} {_word(v)}" for key, v in why.wanted.items())
+    lines: list[RenderableType] = [Text(f"Why not {asked}?", style="bold"), f"  {why.text}"]
+    if why.other is None or why.reason == "chosen":
+        return stacked(*lines)
+    other = estimate_record(why.other, 0, cluster)
+    lines.append(f"  {layout_text(other['layout'])}")
+    if why.best is None:
+        return stacked(*lines)
+    best = estimate_record(why.best, 0, cluster)
+    heads = ("the best", "this")
+    if why.reason == "memory":
+        parts = (best["memory_parts_gib"], other["memory_parts_gib"])
+        return stacked(*lines, "", difference_table("GiB of", *parts, heads, "peak of the fullest rank"))
+    return stacked(*lines, "", difference_table("seconds of", best["time_s"], other["time_s"], heads, "step"))
+
+
+def why_record(why: Why, cluster: Cluster) -> dict[str, Any]:
+    """The same as plain values (docs/json.md)."""
+    other = None if why.other is None else estimate_record(why.other, 0, cluster)
+    best = None if why.best is None else estimate_record(why.best, 0, cluster)
+    both = other is not None and best is not None
+    return {
+        "wanted": why.wanted,
+        "reason": why.reason,
+        "text": why.text,
+        "layout": other,
+        "difference": difference_record(best, other) if both and best and other else None,
+    }
+
+
+def plans_view(names: tuple[str, str], titles: tuple[str, str], a: dict[str, Any], b: dict[str, Any]) -> RenderableType:
+    """Two plans: what was asked, the choices that differ, and the step and the memory part by part.
+
+    names: of the files; titles: what was asked, a line each; a, b: the layouts' records.
+    """
+    lines: list[RenderableType] = []
+    for letter, name, title, record in zip("ab", names, titles, (a, b), strict=True):
+        lines += [Text(f"{letter}: {name}", style="bold"), f"  {title}", f"  {layout_text(record['layout'])}"]
+    lines.append("")
+    table = plain_table("", "a", "b", "b against a", numbers=(1, 2, 3))
+    for text, key, form in FIGURES:
+        x, y = float(a[key]), float(b[key])
+        table.add_row(text, form.format(x), form.format(y), f"{y / x - 1.0:+.1%}" if x > 0 else "")
+    lines += [table, ""]
+    choices = [key for key, value in a["layout"].items() if b["layout"][key] != value]
+    if choices:
+        changed = plain_table("choice", "a", "b")
+        for key in choices:
+            changed.add_row(key, *(_word(record["layout"][key]) for record in (a, b)))
+        lines += [changed, ""]
+    else:
+        lines += ["The layouts are the same.", ""]
+    lines.append(difference_table("seconds of", a["time_s"], b["time_s"], ("a", "b"), "step"))
+    lines.append("")
+    memory = (a["memory_parts_gib"], b["memory_parts_gib"])
+    lines.append(difference_table("GiB of", *memory, ("a", "b"), "peak of the fullest rank"))
+    return stacked(*lines)
+
+
+FIGURES = (
+    ("step, s", "step_time_s", "{:.4g}"),
+    ("MFU", "mfu", "{:.1%}"),
+    ("tokens/s/GPU", "tokens_per_s_per_gpu", "{:,.0f}"),
+    ("memory, GiB", "memory_gib", "{:.1f}"),
+    ("GPUs", "gpus", "{:.0f}"),
+)
+
+
+def _word(value: Any) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -1,0 +1,267 @@
+"""Why a search did not choose what somebody had in mind: the first reason, and the best layout of that kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InputError, LayoutError, UnknownNameError, shown
+from planner.estimate import Estimate
+from planner.hardware import Cluster, Framework
+from planner.layouts import ENUMS, Layouts
+from planner.legality import legal, rules
+from planner.models import Transformer
+from planner.schedules import SCHEDULES, get_schedule
+from planner.search.one_change import table_of
+from planner.search.passes import estimate_all, taken
+from planner.search.ranking import Recommendation, recommend
+from planner.search.space import divisors
+from planner.units import GIB
+
+__all__ = ["Why", "parse_wanted", "why_not"]
+
+NAMES = {"v": "virtual_stages", "k": "sequence_slices", "mb": "micro_batch", "sp": "sequence_parallel"}
+DEGREES = ("dp", "tp", "pp", "cp")
+SETTLED = (*DEGREES, "ep", "micro_batch", "virtual_stages", "zero", "recompute", "schedule", "sequence_parallel",
+           "layer_split")  # fmt: skip
+"""Choices that a search can be held to; the others are set on its finalists."""
+NUMERICS = ("precision", "attention")
+FINALISTS = 64
+TIE = 0.01
+FLAGS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Why:
+    """Why layouts with the wanted choices were not chosen.
+
+    reason: chosen, settled, illegal, asynchronous, offload, memory, slower or tie; text: a sentence with the figures.
+    best: the search's best, other: the best of that kind, or the one that is least over memory (tables of one), None
+    where there is none.
+    """
+
+    wanted: dict[str, Any]
+    reason: str
+    text: str
+    best: Estimate | None
+    other: Estimate | None
+
+
+def parse_wanted(text: str) -> dict[str, Any]:
+    """The choices in a text such as tp=8,recompute=full.
+
+    Raises:
+        InputError: no choice, one without a value or given twice, a value of the wrong kind.
+        UnknownNameError: no such choice; the message gives the nearest.
+    """
+    default = Layouts.of(global_batch=1).row(0)
+    known = [name for name in default if name != "global_batch"]
+    out: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not name or not value:
+            raise InputError(f"--why is {shown(text)}; allowed: choices with values, such as tp=8,pp=1")
+        key = NAMES.get(name, name.replace("-", "_"))
+        if key not in known:
+            raise UnknownNameError("choice of a layout", name, known)
+        if key in out:
+            raise InputError(f"--why has {key} twice; allowed: once")
+        out[key] = _value(key, value.lower(), type(default[key]))
+    return out
+
+
+def _value(key: str, value: str, kind: type) -> Any:
+    if key == "schedule":
+        return get_schedule(value).name
+    if kind is bool:
+        if value not in FLAGS:
+            raise InputError(f"--why has {key} {shown(value)}; allowed: on or off")
+        return FLAGS[value]
+    if key in ENUMS:
+        if value.upper() not in ENUMS[key].__members__:
+            raise UnknownNameError(key, value, [m.name.lower() for m in ENUMS[key]])
+        return value
+    if not value.isdecimal() or not value.isascii() or len(value) > 7 or int(value) < (key != "zero"):
+        raise InputError(f"--why has {key} {shown(value)}; allowed: a whole number")
+    return int(value)
+
+
+def why_not(
+    model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation, wanted: dict[str, Any]
+) -> Why:
+    """Why the search's best isn't as wanted."""
+    best = taken(found.estimate, found.best[:1]) if len(found.best) else None
+
+    def because(reason: str, text: str, other: Estimate | None = None) -> Why:
+        return Why(wanted=wanted, reason=reason, text=text, best=best, other=other)
+
+    row = {} if best is None else best.layouts.row(0)
+    if best is not None and _is(row, wanted):
+        return because("chosen", "The best is like that.", best)
+    for key in SETTLED:
+        allowed = getattr(found.asked.fixed, key)
+        if key in wanted and allowed is not None and _coded(key, wanted[key]) not in allowed:
+            words = ", ".join(_word(value) for value in allowed)
+            return because("settled", f"Not searched: only {key} {words} was allowed.")
+    other, fits, problem = _best_of_kind(model, cluster, framework, found, wanted)
+    if other is None:
+        return because("illegal", problem)
+    if not fits:
+        return because("memory", _over(other, cluster), other)
+    kind = get_schedule(other.layouts.row(0)["schedule"])
+    difference = _difference(best, other)
+    if other.layouts.pp[0] > 1 and not kind.synchronous and not found.asked.fixed.allow_async:
+        return because("asynchronous", f"Not searched: {kind.name} is asynchronous and changes the training; "
+                       f"--allow-async searches it. {difference}", other)  # fmt: skip
+    if other.layouts.offload_optimizer[0] and not found.asked.fixed.offload:
+        return because(
+            "offload", f"Not searched: --allow-offload tries the optimizer in host memory. {difference}", other
+        )
+    if best is not None and abs(_slower(best, other)) <= TIE:
+        return because("tie", f"{difference} That is too close to tell apart.", other)
+    return because("slower", difference, other)
+
+
+def _best_of_kind(
+    model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation, wanted: dict[str, Any]
+) -> tuple[Estimate | None, bool, str]:
+    """The fastest layout as wanted, whether it fits (else it is the one that is least over), or why none is legal."""
+    asked = found.asked
+    only: dict[str, Any] = {key: (_coded(key, wanted[key]),) for key in SETTLED if key in wanted}
+    # A schedule and a split of layers are of a pipeline, sequence parallelism is of tensor parallelism.
+    pipelined = "schedule" in wanted and not get_schedule(wanted["schedule"]).one_layer_chunks
+    for needs, key in (
+        (pipelined or wanted.get("layer_split") == "balanced", "pp"),
+        (wanted.get("sequence_parallel", False), "tp"),
+    ):
+        if needs and key not in wanted:
+            only[key] = tuple(n for n in getattr(asked.fixed, key) or divisors(asked.gpus) if n > 1) or (1,)
+    k = wanted.get("sequence_slices")
+    if k is not None and "schedule" not in wanted:
+        names = asked.fixed.schedule or tuple(s.name for s in SCHEDULES.values() if s.quick and s.synchronous)
+        only["schedule"] = tuple(n for n in names if get_schedule(n).sliced == (k > 1)) or names
+    numbers = {key: _coded(key, wanted[key]) if key in wanted else getattr(asked, key) for key in NUMERICS}
+    late = any(key not in (*SETTLED, *NUMERICS) for key in wanted)
+    try:
+        again = recommend(
+            model, cluster, framework, gpus=asked.gpus, global_batch=asked.global_batch, top=FINALISTS,
+            fixed=replace(asked.fixed, **only), **numbers,
+        )  # fmt: skip
+    except LayoutError:
+        return _outside_the_search(model, cluster, framework, found, wanted)
+    table, best = again.estimate, again.best
+    if late:
+        layouts = table_of([table.layouts.row(i) | wanted for i in range(len(table.layouts))])
+        kept = legal(model, cluster, layouts)
+        if not np.any(kept):
+            return _outside_the_search(model, cluster, framework, found, wanted)
+        table = estimate_all(model, cluster, framework, layouts.take(kept))
+        return *_fastest(table), ""
+    alike = np.array([_is(table.layouts.row(i), wanted) for i in range(len(table.layouts))])
+    if not np.any(alike):
+        return _outside_the_search(model, cluster, framework, found, wanted)
+    if np.any(alike[best]):
+        return taken(table, best[alike[best]][:1]), True, ""
+    return *_fastest(taken(table, np.flatnonzero(alike))), ""
+
+
+def _is(row: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return all(row[key] == value for key, value in wanted.items())
+
+
+def _fastest(table: Estimate) -> tuple[Estimate, bool]:
+    """The fastest that fits, or the one that is least over memory."""
+    fits = bool(np.any(table.fits))
+    key = np.where(table.fits, table.step_time_s, np.inf) if fits else table.memory_bytes
+    return taken(table, [int(np.argmin(key))]), fits
+
+
+def _outside_the_search(
+    model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation, wanted: dict[str, Any]
+) -> tuple[Estimate | None, bool, str]:
+    """Where the search has nothing: the rule that all such layouts break, or the best that breaks none."""
+    gpus, batch = found.asked.gpus, found.asked.global_batch
+    given = {key: wanted[key] for key in DEGREES if key in wanted}
+    used = int(np.prod(list(given.values()), dtype=object)) if given else 1
+    said = " * ".join(f"{key} {value}" for key, value in given.items())
+    if gpus % used or (len(given) == len(DEGREES) and used != gpus):
+        said += f" is {used}, which" if len(given) > 1 else ""
+        return None, False, f"Not legal: {said} doesn't divide {gpus} GPUs."
+    rows = _rows(found, wanted, gpus // used)
+    layouts = table_of(rows)
+    table = rules(model, cluster, layouts)
+    broken = np.array([rule.broken for rule in table])
+    kept = np.flatnonzero(~broken.any(axis=0))
+    if len(kept):
+        return *_fastest(estimate_all(model, cluster, framework, layouts.take(kept))), ""
+    always = [rule.text for rule in table if np.all(rule.broken)]
+    nearest = int(np.argmin(broken.sum(axis=0)))
+    text = always[0] if always else next(rule.text for rule in table if rule.broken[nearest])
+    shape = (
+        f"{model.num_layers} layers, {model.num_heads} heads, {model.num_kv_heads} key-value heads, "
+        f"{model.num_experts or 'no'} experts, {model.seq_len} tokens, batch {batch}, {gpus} GPUs"
+    )
+    return None, False, f"Not legal: {text} ({shape})."
+
+
+def _rows(found: Recommendation, wanted: dict[str, Any], rest: int) -> list[dict[str, Any]]:
+    """Layouts as wanted, legal or not: every way to share the remaining accelerators out."""
+    free = [key for key in DEGREES if key not in wanted]
+    base = Layouts.of(
+        global_batch=found.asked.global_batch, precision=found.asked.precision, attention=found.asked.attention, zero=0
+    ).row(0)
+    v, k = wanted.get("virtual_stages", 1), wanted.get("sequence_slices", 1)
+    if "schedule" not in wanted:
+        names = {(False, False): "1f1b", (True, False): "interleaved", (False, True): "seq1f1b"}
+        base["schedule"] = names.get((v > 1, k > 1), "seq1f1b-interleaved")
+    else:
+        schedule = get_schedule(wanted["schedule"])
+        base["virtual_stages"] = schedule.chunks if schedule.chunks is not None else 2
+        base["sequence_slices"] = 2 if schedule.sliced else 1
+    out = []
+    for degrees in product(*(divisors(rest) for _ in free[1:])):
+        first, uneven = divmod(rest, int(np.prod(degrees)) if degrees else 1)
+        if uneven:
+            continue
+        shares = dict(zip(free, (first, *degrees), strict=True)) if free else {}
+        out.append(base | shares | wanted)
+    return out
+
+
+def _coded(key: str, value: Any) -> Any:
+    """A choice as `Fixed` holds it."""
+    return ENUMS[key][value.upper()] if key in ENUMS else value
+
+
+def _over(other: Estimate, cluster: Cluster) -> str:
+    need, room = float(other.memory_bytes[0]) / GIB, cluster.accelerator.memory_bytes / GIB
+    parts = {f.name.removesuffix("_bytes"): float(getattr(other.memory, f.name)[0]) / GIB for f in fields(other.memory)}
+    most = max(parts, key=lambda name: parts[name])
+    return (
+        f"Does not fit: the least that it needs is {need:.1f} GiB of {room:.1f} GiB a GPU, {need - room:.1f} GiB too "
+        f"much; most of it is {most}, {parts[most]:.1f} GiB."
+    )
+
+
+def _slower(best: Estimate, other: Estimate) -> float:
+    return float(other.step_time_s[0] / best.step_time_s[0]) - 1.0
+
+
+def _difference(best: Estimate | None, other: Estimate) -> str:
+    if best is None:
+        return f"It takes {other.step_time_s[0]:.4g} s a step."
+    share = _slower(best, other)
+    steps = f"{other.step_time_s[0]:.4g} s a step against {best.step_time_s[0]:.4g} s"
+    if share < 0:
+        return f"It would be {-share:.1%} faster: {steps}."
+    return f"Slower by {share:.1%}: the best of its kind takes {steps}."
+
+
+def _word(value: Any) -> str:
+    name = getattr(value, "name", None)
+    return (
+        name.lower() if isinstance(name, str) else ("on" if value else "off") if isinstance(value, bool) else str(value)
+    )

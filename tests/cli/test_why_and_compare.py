@@ -1,0 +1,108 @@
+"""`planner recommend --why` and `planner compare` of two plans, as a user meets them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ASK = ["recommend", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64"]
+DOCUMENTED = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
+
+
+def planner(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+
+
+def test_why_is_answered_behind_the_recommendation():
+    done = planner(*ASK, "--why", "tp=8,sp=off", "--why", "tp=3", "--why", "zero=0,dp=16,recompute=none")
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout.split("Why not ")[1:]
+    assert answers[0].startswith("tp 8, sequence_parallel off?")
+    assert "Slower by" in answers[0]
+    assert "tensor-parallel collectives" in answers[0]
+    assert "Not legal: tp 3 doesn't divide 16 GPUs." in answers[1]
+    assert "GiB too much; most of it is" in answers[2]
+    assert "peak of the fullest rank" in answers[2]
+
+
+def test_why_in_json_has_documented_keys():
+    record = json.loads(planner(*ASK, "--why", "tp=8,sp=off", "--json").stdout)
+    (answer,) = record["why"]
+    assert answer["wanted"] == {"tp": 8, "sequence_parallel": False}
+    for key in answer:
+        assert f"`{key}`" in DOCUMENTED, key
+    best, other, parts = record["best"][0], answer["layout"], answer["difference"]
+    assert parts["step_time_s"] == pytest.approx(other["step_time_s"] - best["step_time_s"])
+    assert sum(parts["time_s"].values()) == pytest.approx(parts["step_time_s"])
+    assert sum(parts["memory_parts_gib"].values()) == pytest.approx(parts["memory_gib"])
+
+
+@pytest.mark.parametrize("text", ["tpp=8", "tp=x", "tp", ""])
+def test_faults_come_before_the_search(text):
+    done = planner(*ASK, "--why", text)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("plans")
+    a, b = str(folder / "a.json"), str(folder / "b.json")
+    assert planner(*ASK, "--save", a).returncode == 0
+    assert planner(*ASK, "--tp", "4", "--save", b).returncode == 0
+    return a, b
+
+
+def test_two_plans_are_compared_part_by_part(plans):
+    a, b = plans
+    done = planner("compare", a, b)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert max(len(line) for line in lines if not line.startswith(("a:", "b:"))) <= 80
+    for text in ("b against a", "choice", "tensor-parallel collectives", "peak of the fullest rank"):
+        assert text in done.stdout
+    tp = next(line.split() for line in lines if line.startswith("tp "))
+    assert tp == ["tp", "1", "4"]
+    step = next(line.split() for line in lines if line.startswith("step "))
+    first, second = json.loads(Path(a).read_text()), json.loads(Path(b).read_text())
+    shown = [float(x) for x in step[-3:]]
+    steps = [record["best"][0]["step_time_s"] for record in (first, second)]
+    assert shown == pytest.approx([*steps, steps[1] - steps[0]], rel=2e-3)
+
+
+def test_a_plan_beside_itself_is_the_same(plans):
+    done = planner("compare", plans[0], plans[0])
+    assert "The layouts are the same." in done.stdout
+    record = json.loads(planner("compare", plans[0], plans[0], "--json").stdout)
+    assert set(record["difference"]["time_s"].values()) == {0.0}
+    for key in record:
+        assert f"`{key}`" in DOCUMENTED, key
+
+
+def test_a_plan_without_figures_is_estimated(plans, tmp_path):
+    record = json.loads(Path(plans[1]).read_text())
+    bare = tmp_path / "bare.json"
+    keys = ("model", "shape", "cluster", "framework")
+    bare.write_text(json.dumps({k: record[k] for k in keys} | {"layout": record["best"][0]["layout"]}))
+    both = json.loads(planner("compare", plans[1], str(bare), "--json").stdout)
+    assert both["b"]["step_time_s"] == pytest.approx(both["a"]["step_time_s"], rel=0.05)
+
+
+def test_faults_of_comparing(plans, tmp_path):
+    broken = tmp_path / "broken.json"
+    record = json.loads(Path(plans[0]).read_text())
+    record["best"][0]["time_s"]["bubble"] += 1.0
+    broken.write_text(json.dumps(record))
+    for arguments, said in (
+        ([plans[0], str(broken)], "field time_s adds up to"),
+        ([plans[0], "nowhere.json"], "nowhere.json: can't be read"),
+        (["llama3-8b"], "--cluster is missing"),
+        (["llama3-8b", "--cluster", "dgx-h100"], "--global-batch is missing"),
+    ):
+        done = planner("compare", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
+        assert said in done.stderr

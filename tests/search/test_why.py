@@ -1,0 +1,161 @@
+"""Why a search did not choose what somebody had in mind: the reason is true, the figures are those of the estimate."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import InputError, PlannerError, UnknownNameError
+from planner.estimate import estimate
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Attention, Layouts, Precision
+from planner.legality import legal
+from planner.models import load_model
+from planner.question import what_is_fixed
+from planner.search import recommend
+from planner.search.one_change import table_of
+from planner.search.why import Why, parse_wanted, why_not
+
+CLUSTER = load_cluster("dgx-h100")
+FRAMEWORK = load_framework(CLUSTER.framework)
+CACHE = {}
+
+
+def search(model: str, gpus: int, batch: int, **settled):
+    key = (model, gpus, batch, str(settled))
+    if key not in CACHE:
+        CACHE[key] = recommend(
+            load_model(model), CLUSTER, FRAMEWORK, gpus=gpus, global_batch=batch, precision=Precision.BF16,
+            attention=Attention.FLASH3, fixed=what_is_fixed(**settled),
+        )  # fmt: skip
+    return CACHE[key]
+
+
+def why(text: str, model: str = "llama3-8b", gpus: int = 16, batch: int = 64, **settled) -> Why:
+    found = search(model, gpus, batch, **settled)
+    return why_not(load_model(model), CLUSTER, FRAMEWORK, found, parse_wanted(text))
+
+
+REASONS = [
+    ("tp=3", {}, "illegal", "tp 3 doesn't divide 16 GPUs"),
+    ("tp=4,pp=8", {}, "illegal", "tp 4 * pp 8 is 32, which doesn't divide 16 GPUs"),
+    ("dp=2,tp=2,pp=2,cp=1", {}, "illegal", "is 8, which doesn't divide 16 GPUs"),
+    ("ep=2", {}, "illegal", "ep must divide the experts (1 for a dense model)"),
+    ("micro_batch=5", {}, "illegal", "global_batch must be divisible by dp * micro_batch"),
+    ("pp=2,virtual_stages=3", {}, "illegal", "virtual stages need layers divisible by pp * virtual_stages"),
+    ("pp=2,zero=3,schedule=1f1b", {}, "illegal", "zero 2 and 3 exclude a pipeline"),
+    ("tp=8", {"tp": 4}, "settled", "only tp 4 was allowed"),
+    ("recompute=full", {"recompute": ["none", "selective"]}, "settled", "only recompute none, selective was allowed"),
+    ("schedule=2bw", {}, "asynchronous", "--allow-async searches it"),
+    ("offload_optimizer=on", {}, "offload", "--allow-offload tries"),
+    ("tp=8,sp=off", {}, "slower", "Slower by"),
+    ("attention=unfused,tp=8", {}, "slower", "Slower by"),
+    ("dp=16,zero=0,recompute=none", {}, "memory", "Does not fit: the least that it needs is"),
+    ("fused_norm=off", {}, "slower", "Slower by"),
+]
+
+
+@pytest.mark.parametrize(("text", "settled", "reason", "said"), REASONS, ids=[r[0] for r in REASONS])
+def test_the_first_reason(text, settled, reason, said):
+    answer = why(text, **settled)
+    assert answer.reason == reason, answer.text
+    assert said in answer.text
+    if answer.other is not None:
+        row = answer.other.layouts.row(0)
+        assert {key: row[key] for key in answer.wanted} == answer.wanted
+
+
+def test_the_best_is_recognised():
+    best = search("llama3-8b", 16, 64)
+    row = best.estimate.layouts.row(int(best.best[0]))
+    text = ",".join(f"{key}={str(row[key]).lower()}" for key in ("dp", "tp", "zero", "sequence_parallel", "recompute"))
+    assert why(text).reason == "chosen"
+
+
+def test_the_figures_are_those_of_the_estimate():
+    answer = why("tp=8,sp=off")
+    assert answer.best is not None
+    assert answer.other is not None
+    again = estimate(load_model("llama3-8b"), CLUSTER, FRAMEWORK, answer.other.layouts)
+    if answer.other.layouts.pp[0] == 1:  # pipelines among the finalists are simulated
+        assert answer.other.step_time_s == pytest.approx(again.step_time_s)
+    share = float(answer.other.step_time_s[0] / answer.best.step_time_s[0]) - 1
+    assert f"Slower by {share:.1%}" in answer.text
+    over = why("dp=16,zero=0,recompute=none")
+    excess = float(over.other.memory_bytes[0]) / 2**30 - 80
+    assert f"{excess:.1f} GiB too much" in over.text
+    assert "most of it is" in over.text
+
+
+def test_where_nothing_fits_there_is_no_best():
+    answer = why("tp=8", model="gpt3-175b", gpus=8, batch=8)
+    assert (answer.reason, answer.best) == ("memory", None)
+
+
+BAD = [
+    ("", InputError, "allowed: choices with values, such as tp=8,pp=1"),
+    ("tp", InputError, "allowed: choices with values"),
+    ("tp=", InputError, "allowed: choices with values"),
+    ("tp=8,,pp=1", InputError, "allowed: choices with values"),
+    ("tpp=8", UnknownNameError, "unknown choice of a layout 'tpp'; nearest: tp, pp"),
+    ("global_batch=8", UnknownNameError, "unknown choice"),
+    ("tp=eight", InputError, "has tp 'eight'; allowed: a whole number"),
+    ("tp=-8", InputError, "allowed: a whole number"),
+    ("tp=0", InputError, "allowed: a whole number"),
+    ("tp=٣", InputError, "allowed: a whole number"),
+    ("tp=99999999999", InputError, "allowed: a whole number"),
+    ("tp=8,tp=4", InputError, "has tp twice"),
+    ("recompute=some", UnknownNameError, "allowed: full, none, selective"),
+    ("schedule=1f2b", UnknownNameError, "1f1b"),
+    ("sequence_parallel=maybe", InputError, "allowed: on or off"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "said"), BAD, ids=[b[0] or "empty" for b in BAD])
+def test_unknown_choices_are_named(text, kind, said):
+    with pytest.raises(kind) as caught:
+        parse_wanted(text)
+    assert said in str(caught.value)
+
+
+def test_short_names():
+    assert parse_wanted("v=2, mb = 4,sp=yes") == {
+        "virtual_stages": 2, "micro_batch": 4, "sequence_parallel": True,
+    }  # fmt: skip
+
+
+CHOICES = {
+    "tp": [1, 2, 4, 8, 16], "pp": [1, 2, 4, 8], "dp": [1, 4, 16], "cp": [1, 2, 4], "micro_batch": [1, 2, 4],
+    "zero": [0, 1, 2, 3], "recompute": ["none", "selective", "full"], "sequence_parallel": ["on", "off"],
+    "virtual_stages": [1, 2, 4],
+    "schedule": ["1f1b", "interleaved", "gpipe", "zb-v", "seq1f1b", "chimera"], "sequence_slices": [1, 2],
+    "layer_split": ["even", "balanced"], "ep": [1, 2],
+}  # fmt: skip
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.sampled_from(sorted(CHOICES)), min_size=1, max_size=4, unique=True), st.data())
+def test_any_subset_has_a_true_reason(keys, data):
+    wanted = {key: data.draw(st.sampled_from(CHOICES[key])) for key in keys}
+    try:
+        answer = why(",".join(f"{k}={v}" for k, v in wanted.items()))
+    except PlannerError as error:
+        pytest.fail(str(error))
+    assert answer.reason in ("chosen", "illegal", "memory", "slower", "tie")
+    if answer.other is None:
+        # Brute force over what is left to choose finds nothing legal either.
+        base = Layouts.of(global_batch=64, attention=Attention.FLASH3).row(0)
+        rows = [
+            base | {"dp": dp, "tp": tp, "pp": pp, "cp": 16 // (dp * tp * pp), "zero": zero} | answer.wanted
+            for dp in (1, 2, 4, 8, 16) for tp in (1, 2, 4, 8, 16) for pp in (1, 2, 4, 8, 16) for zero in (0, 1)
+            if 16 % (dp * tp * pp) == 0
+        ]  # fmt: skip
+        table = table_of(rows)
+        kept = legal(load_model("llama3-8b"), CLUSTER, table) & (table.gpus == 16)
+        assert not np.any(kept)
+    elif answer.reason == "memory":
+        assert not answer.other.fits[0]
+    else:
+        assert answer.other.fits[0]
+        row = answer.other.layouts.row(0)
+        assert {key: row[key] for key in answer.wanted} == answer.wanted
