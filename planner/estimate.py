@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.memory import Memory, rank_memory
+from planner.costs.one_layer import OneLayer
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Precision
 from planner.models import Transformer
@@ -21,7 +22,7 @@ from planner.models.flops import step_flops
 from planner.schedules import Loads
 from planner.step_costs import StepCosts, by_schedule, data_comm, end_shares, key_ranks, pipeline, step_costs
 
-__all__ = ["Estimate", "StepTime", "Totals", "estimate", "least_step_s", "totals"]
+__all__ = ["Estimate", "StepTime", "Totals", "estimate", "least_step_s", "peak_bytes", "totals"]
 
 Array = NDArray[np.float64]
 
@@ -176,16 +177,32 @@ class Totals:
     memory_bytes: Array
 
 
-def totals(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Totals:
-    """Step time and peak memory of a grid of layouts: the sums that `estimate` gives of a table, bit for bit."""
-    costs = step_costs(model, cluster, framework, layouts)
+def totals(
+    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, one: OneLayer | None = None
+) -> Totals:
+    """Step time and peak memory of a grid of layouts: the sums that `estimate` gives of a table, bit for bit.
+
+    one: their `one_layer`, where it is known.
+    """
+    costs = step_costs(model, cluster, framework, layouts, one)
     time = _step_time(framework, layouts, model.num_layers, costs)
-    memory = [rank.total_bytes for rank in _rank_memories(framework, model, layouts, costs)]
     return Totals(
         step_time_s=np.broadcast_to(time.total_s, layouts.shape),
         bubble_s=time.bubble_s,
-        memory_bytes=np.broadcast_to(reduce(np.maximum, memory), layouts.shape),
+        memory_bytes=_peak_bytes(framework, model, layouts, costs),
     )
+
+
+def peak_bytes(
+    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, one: OneLayer | None = None
+) -> Array:
+    """The peak memory alone of what `totals` takes, of the layouts' shape."""
+    return _peak_bytes(framework, model, layouts, step_costs(model, cluster, framework, layouts, one))
+
+
+def _peak_bytes(framework: Framework, model: Transformer, layouts: Layouts, costs: StepCosts) -> Array:
+    memory = [rank.total_bytes for rank in _rank_memories(framework, model, layouts, costs)]
+    return np.broadcast_to(reduce(np.maximum, memory), layouts.shape)
 
 
 def least_step_s(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Array:

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.distinct import by_layer
-from planner.costs.ends import EndsCost, ends_cost
+from planner.costs.ends import EndsCost
 from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
-from planner.costs.layer import LayerCost, layer_cost
-from planner.costs.memory import Activations, activations, rank_parameters
+from planner.costs.layer import LayerCost
+from planner.costs.memory import Activations, rank_parameters
 from planner.costs.network import send_s
+from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
 from planner.costs.stages import Stages, split_layers
-from planner.costs.traffic import Traffic, data_traffic, layer_traffic, traffic
+from planner.costs.traffic import Traffic, data_traffic, traffic
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
@@ -238,20 +238,20 @@ def data_comm(framework: Framework, layouts: Layouts, costs: StepCosts, forward_
     )
 
 
-def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> StepCosts:
+def step_costs(
+    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, one: OneLayer | None = None
+) -> StepCosts:
     """The parts of every layout's step.
 
     model: one transformer, or one a layout (array fields); layouts must be legal (`planner.legality`).
+    one: their `one_layer`, where it is known.
     """
-    one = by_layer(model, layouts)
-    some = Device.of(cluster.accelerator, one.layouts.precision, one.layouts.gpus)
-    device = one.spread(some)
-    cost = one.spread(layer_cost(some, model, one.layouts))
-    ends = one.spread(ends_cost(some, model, one.layouts))
+    one = one or one_layer(model, cluster, framework, layouts)
+    spread = one.distinct.spread
+    device, cost, ends = spread(one.device), spread(one.cost), spread(one.ends)
     params = rank_parameters(model, layouts, 1.0, False, False)
     expert_share = params.experts / params.total
-    within = one.spread(layer_traffic(some, cluster, framework, model, one.layouts))
-    t = traffic(device, cluster, framework, model, layouts, within, params.total, expert_share)
+    t = traffic(device, cluster, framework, model, layouts, spread(one.traffic), params.total, expert_share)
     layer = layer_time(framework, layouts, cost, t)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
@@ -271,7 +271,7 @@ def step_costs(model: Transformer, cluster: Cluster, framework: Framework, layou
         cost=cost,
         layer=layer,
         ends=ends,
-        activations=one.spread(activations(some, framework, model, one.layouts)),
+        activations=spread(one.activations),
         stages=stages,
         traffic=t,
         reduce_s=reduce_s,

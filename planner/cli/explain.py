@@ -39,7 +39,7 @@ def command(
     """
     from planner.plans.assumptions import assume
     from planner.plans.goal import goal
-    from planner.plans.sensitivity import sensitivity
+    from planner.plans.sensitivity import RIVALS, sensitivity
     from planner.report import records
     from planner.report.sensitivity import sensitivity_record, sensitivity_view
     from planner.report.tables import layout_text
@@ -59,7 +59,7 @@ def command(
     with o.working("searching every legal layout"):
         found = recommend(
             shape, hardware, stack, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
-            fixed=settled, top=1,
+            fixed=settled, top=1, rivals=RIVALS,
         )  # fmt: skip
         if not len(found.best):
             from planner.errors import LayoutError

@@ -28,13 +28,20 @@ class Distinct:
         """A record of arrays over the distinct layouts (a dataclass), over all."""
         if self.index is None:
             return record
-        rows = self.layouts.shape[-1]
-        out = {}
-        for f in fields(record):  # type: ignore[arg-type]
-            x = getattr(record, f.name)
-            if isinstance(x, np.ndarray) and x.ndim and x.shape[-1] == rows:
-                out[f.name] = x[..., self.index]
-        return replace(record, **out)  # type: ignore[type-var]
+        arrays = {f.name: getattr(record, f.name) for f in fields(record)}  # type: ignore[arg-type]
+        spread = {name: self.spread_array(x) for name, x in arrays.items() if isinstance(x, np.ndarray)}
+        return replace(record, **spread)  # type: ignore[type-var]
+
+    def spread_array(self, x: NDArray[Any]) -> NDArray[Any]:
+        """An array over the distinct layouts, over all."""
+        if self.index is None or not x.ndim or x.shape[-1] != self.layouts.shape[-1]:
+            return x
+        return np.asarray(x[..., self.index])
+
+    def take(self, rows: Any) -> Distinct:
+        """Of all layouts, those rows; all the distinct ones stay."""
+        index = np.arange(self.layouts.shape[-1]) if self.index is None else self.index
+        return replace(self, index=index[rows])
 
 
 def by_layer(model: Transformer, layouts: Layouts) -> Distinct:

@@ -26,7 +26,16 @@ from planner.search import Recommendation
 from planner.search.passes import estimate_all
 from planner.step_costs import layer_at_a_time, step_costs
 
-__all__ = ["FAILURES", "QUANTITIES", "Effect", "Operation", "Sensitivity", "network_operations", "sensitivity"]
+__all__ = [
+    "FAILURES",
+    "QUANTITIES",
+    "RIVALS",
+    "Effect",
+    "Operation",
+    "Sensitivity",
+    "network_operations",
+    "sensitivity",
+]
 
 STEP = 0.01
 RIVALS = 400  # layouts that may overtake the best once a quantity changes
@@ -285,7 +294,7 @@ def sensitivity(
     goal: Goal,
     assumptions: Assumptions,
 ) -> Sensitivity:
-    """Effects and network operations of a search's best layout, which must exist."""
+    """Effects and network operations of a search's best layout, which must exist; of a search with `RIVALS` rivals."""
     best = found.estimate.layouts.take(found.best[:1])
     q = _Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
     hardware = sorted([*_hardware(q, found), *_failures(q, found)], key=lambda e: -e.twofold)

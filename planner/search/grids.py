@@ -53,6 +53,10 @@ class Grid:
     legal: NDArray[np.bool_]
     serial: Ints
 
+    def take(self, rows: Any) -> Grid:
+        """Its rows at an index array or mask."""
+        return Grid(layouts=self.layouts.take(rows), legal=self.legal[..., rows], serial=self.serial[rows])
+
     def table(self) -> Layouts:
         """The legal layouts as a table."""
         return self.layouts.at(np.nonzero(self.legal))

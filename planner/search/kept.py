@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from planner.estimate import Totals
 from planner.layouts import Layouts
+from planner.search.bounds import Bounds
 from planner.search.grids import Grid
 from planner.step_costs import exact_uneven
 
-__all__ = ["ALTERED", "NEAR", "RIVALS", "Candidates", "Kept"]
+__all__ = ["ALTERED", "NEAR", "Candidates", "Kept"]
 
 Array = NDArray[np.float64]
 ALTERED = 128  # finalists whose step may change in all
-RIVALS = 512  # fastest layouts that fit, and that would in twice the memory, for what asks what could overtake the best
 NEAR = 0.01  # layouts within that of the best are counted as ties
 MOST_TIES = 65_536
-MANY = 8_192  # candidates that wait to be sifted together
+MANY, SEED = 8_192, 2_048  # candidates that wait to be sifted together; of a grid's, those that are sifted first
 BINS = 64  # of memory up to the accelerator's, and again for each further multiple of it
 MULTIPLES = 4
 
@@ -78,11 +78,12 @@ class Kept:
     """Takes grids with their totals, keeps what may matter.
 
     capacity_bytes: of an accelerator; top: how many layouts will be shown; by_memory: least memory is best, not time.
+    rivals: how many of the fastest to keep that fit, and as many that would in twice the memory.
     legal, fitting: layouts that passed, and those of them within the capacity. fits, over: those that were kept.
     """
 
-    def __init__(self, capacity_bytes: float, top: int, *, by_memory: bool = False) -> None:
-        self.capacity_bytes, self.by_memory = capacity_bytes, by_memory
+    def __init__(self, capacity_bytes: float, top: int, *, by_memory: bool = False, rivals: int = 0) -> None:
+        self.capacity_bytes, self.by_memory, self.rivals = capacity_bytes, by_memory, rivals
         self.legal = self.fitting = 0
         self.fits: Candidates | None = None
         self.over: Candidates | None = None
@@ -94,6 +95,23 @@ class Kept:
         self._limit = np.full(BINS * MULTIPLES, np.inf)
         """For each bin of memory the step above which a layout is dominated."""
 
+    def out(self, bound: Bounds) -> NDArray[np.bool_]:
+        """Rows of a grid whose every layout `add` would only count."""
+        reach = np.maximum.accumulate(self._limit[::-1])[::-1]
+        least, memory = bound.step_time_s, bound.memory_bytes
+        return (least > reach[self._bin(memory)]) & ((least > self._slower) | (memory > self.capacity_bytes))
+
+    def count(self, grid: Grid, memory_bytes: Array | None = None) -> None:
+        """Count a grid's layouts that can't matter; without their memory, none fits."""
+        self.legal += int(np.count_nonzero(grid.legal))
+        if memory_bytes is not None:
+            self.fitting += int(np.count_nonzero((memory_bytes <= self.capacity_bytes) & grid.legal))
+
+    def _bin(self, memory_bytes: Array) -> NDArray[np.intp]:
+        """The bin of a size of memory; what just fits lies in the last bin of those that fit."""
+        scaled = memory_bytes * (BINS * (1.0 - 1e-9) / self.capacity_bytes)
+        return np.minimum(scaled, BINS * MULTIPLES - 1).astype(np.intp)
+
     def add(self, grid: Grid, totals: Totals) -> None:
         """Count a grid's layouts and keep those that may matter."""
         step, memory = totals.step_time_s, totals.memory_bytes
@@ -101,9 +119,7 @@ class Kept:
         self.legal += int(np.count_nonzero(grid.legal))
         self.fitting += int(np.count_nonzero(fits))
         least = step - np.where(exact_uneven(grid.layouts), 0.0, totals.bubble_s)
-        # What just fits lies in the last bin of those that fit.
-        bins = np.minimum(memory * (BINS * (1.0 - 1e-9) / self.capacity_bytes), BINS * MULTIPLES - 1).astype(np.intp)
-        hopeful = (step <= self._limit[bins]) & grid.legal | (least <= self._slower) & fits
+        hopeful = (step <= self._limit[self._bin(memory)]) & grid.legal | (least <= self._slower) & fits
         flat = np.flatnonzero(hopeful)
         if not len(flat):
             return
@@ -117,22 +133,26 @@ class Kept:
             pipelined=grid.layouts.pp[row] > 1,
             layouts=flat,
         )
-        if len(some) > MANY:
-            some = self._narrowed(some)
-        layouts = grid.layouts.at(np.unravel_index(some.layouts, grid.legal.shape))
-        self._waiting.append(replace(some, layouts=layouts))
+        while len(some) > MANY:
+            # Of too many, some evenly spread ones first: what they rule out need not be sorted.
+            seed = np.arange(len(some)) % (len(some) // SEED) == 0
+            self._wait(grid, some.take(seed))
+            self.sift()
+            some = some.take(~seed)
+            fit = some.memory_bytes <= self.capacity_bytes
+            near = (some.step_time_s <= self._limit[self._bin(some.memory_bytes)]) | (
+                some.least_s <= self._slower
+            ) & fit
+            if np.count_nonzero(near) > 0.5 * len(some):
+                break
+            some = some.take(near)
+        self._wait(grid, some)
         if sum(map(len, self._waiting)) > MANY:
             self.sift()
 
-    def _narrowed(self, some: Candidates) -> Candidates:
-        """Candidates of one grid less those that others of them rule out."""
-        fit = some.memory_bytes <= self.capacity_bytes
-        fits, over = some.take(fit).sorted(), some.take(~fit).sorted()
-        self._count_ties(fits)
-        fits, over = fits.take(self._mattering(fits)), over.take(self._mattering_over(over))
-        both = [fits, over]
-        names = [f.name for f in fields(Candidates)]
-        return Candidates(**{name: np.concatenate([getattr(c, name) for c in both]) for name in names})
+    def _wait(self, grid: Grid, some: Candidates) -> None:
+        layouts = grid.layouts.at(np.unravel_index(some.layouts, grid.legal.shape))
+        self._waiting.append(replace(some, layouts=layouts))
 
     def sift(self) -> None:
         """Drop what can no longer matter, and tighten what is asked of the next."""
@@ -152,7 +172,7 @@ class Kept:
     def _mattering(self, fits: Candidates) -> NDArray[np.bool_]:
         """Which of the sorted layouts that fit may matter: the first, the finalists, the front, the rivals."""
         step, least = fits.step_time_s, fits.least_s
-        keep = np.arange(len(step)) < max(self._depth + 1, RIVALS + 1)
+        keep = np.arange(len(step)) < max(self._depth, self.rivals) + 1
         slower = step[self._depth] if len(step) > self._depth else np.inf
         finalists = np.flatnonzero(fits.pipelined & (least <= slower))
         keep[finalists[_rarely_dominated(least[finalists], ALTERED)]] = True
@@ -162,24 +182,26 @@ class Kept:
     def _mattering_over(self, over: Candidates) -> NDArray[np.bool_]:
         """Which of the sorted layouts over memory may matter: the front, and the rivals in twice the memory."""
         keep = _rarely_dominated(over.memory_bytes, 1)
-        keep[np.flatnonzero(over.memory_bytes <= 2.0 * self.capacity_bytes)[: RIVALS + 1]] = True
+        if self.rivals:
+            keep[np.flatnonzero(over.memory_bytes <= 2.0 * self.capacity_bytes)[: self.rivals + 1]] = True
         return keep
 
     def _tighten(self, fits: Candidates, over: Candidates) -> None:
         """The limits that the next layouts must keep, from those kept so far."""
         step, memory = fits.step_time_s, fits.memory_bytes
         self._slower = float(step[self._depth]) if len(step) > self._depth else np.inf
-        rival = float(step[RIVALS]) if len(step) > RIVALS else np.inf
+        rival = float(step[self.rivals]) if len(step) > self.rivals else np.inf
         edges = np.asarray(np.arange(BINS * MULTIPLES) * (self.capacity_bytes / BINS), dtype=np.float64)
-        reach = max(self._slower * (1.0 + NEAR), rival)
+        reach = max(self._slower * (1.0 + NEAR), rival if self.rivals else 0.0)
         limit = self._limit
         limit[:BINS] = np.maximum(_staircase(fits, self._depth + 1, edges[:BINS]), reach)
         if self.by_memory and len(memory):
             limit[:BINS][edges[:BINS] <= (1.0 + NEAR) * memory.min()] = np.inf
         limit[BINS:] = _staircase(over, 1, edges[BINS:])
-        soon = over.step_time_s[over.memory_bytes <= 2.0 * self.capacity_bytes]
-        rival = float(soon[RIVALS]) if len(soon) > RIVALS else np.inf
-        limit[BINS : 2 * BINS] = np.maximum(limit[BINS : 2 * BINS], rival)
+        if self.rivals:
+            soon = over.step_time_s[over.memory_bytes <= 2.0 * self.capacity_bytes]
+            rival = float(soon[self.rivals]) if len(soon) > self.rivals else np.inf
+            limit[BINS : 2 * BINS] = np.maximum(limit[BINS : 2 * BINS], rival)
 
     def _count_ties(self, fits: Candidates) -> None:
         """Keep the step and memory of all that may be ties of the best."""

@@ -9,16 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.estimate import Estimate, Totals, estimate, totals
+from planner.costs.one_layer import OneLayer, one_layer
+from planner.estimate import Estimate, Totals, estimate, peak_bytes, totals
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
+from planner.search.bounds import bounds
 from planner.search.grids import CHUNK, Grid
 from planner.search.kept import Kept
 from planner.search.space import Asked, space, whole_space
 
 __all__ = ["estimate_all", "every_estimate", "join", "passes", "search", "taken"]
 
+WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
+PATIENCE = 4  # grids without a look at their bounds after one whose bounds were not worth it
 TABLE = 4096  # layouts of a table estimated at once: small enough for a core's cache
 
 
@@ -38,18 +42,47 @@ def search(
     *,
     top: int = 1,
     by_memory: bool = False,
+    rivals: int = 0,
     chunk: int = CHUNK,
+    prune: bool = True,
 ) -> Kept:
     """What may matter of all legal layouts by the closed form, and how many there are; raises what `space` does.
 
     top: how many layouts will be shown; by_memory: the least memory is best, not the least time.
-    chunk: layouts estimated at once; nothing depends on it but memory and speed.
+    rivals: how many of the fastest to keep besides, of those that fit and of those that would in twice the memory.
+    chunk: layouts estimated at once; prune: leave out rows whose bounds say that they can't matter. Nothing depends on
+    either but memory and speed.
     """
-    kept = Kept(cluster.accelerator.memory_bytes, top, by_memory=by_memory)
-    for grid, sums in passes(model, cluster, framework, asked, chunk):
-        kept.add(grid, sums)
+    kept = Kept(cluster.accelerator.memory_bytes, top, by_memory=by_memory, rivals=rivals)
+    unpruned = 0
+    for whole in space(model, cluster, asked, chunk):
+        grid, one = whole, one_layer(model, cluster, framework, whole.layouts)
+        if prune and unpruned <= 0:
+            grid, one = _pruned(model, cluster, framework, kept, whole, one)
+            unpruned = PATIENCE if len(grid.serial) == len(whole.serial) else 0
+        unpruned -= 1
+        if len(grid.serial):
+            kept.add(grid, totals(model, cluster, framework, grid.layouts, one))
     kept.sift()
     return kept
+
+
+def _pruned(
+    model: Transformer, cluster: Cluster, framework: Framework, kept: Kept, grid: Grid, one: OneLayer
+) -> tuple[Grid, OneLayer]:
+    """The rows that may matter; the others are counted: none of them fits, or their memory says how many do."""
+    bound = bounds(framework, model, grid.layouts, one)
+    out = kept.out(bound)
+    if np.count_nonzero(out) <= WORTH_PRUNING * len(out):
+        return grid, one
+    over = bound.memory_bytes > cluster.accelerator.memory_bytes
+    kept.count(grid.take(out & over))
+    slow = np.flatnonzero(out & ~over)
+    if len(slow):
+        some = grid.take(slow)
+        kept.count(some, peak_bytes(model, cluster, framework, some.layouts, one.take(slow)))
+    rest = np.flatnonzero(~out)
+    return grid.take(rest), one.take(rest)
 
 
 def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:

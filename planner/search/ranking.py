@@ -122,10 +122,13 @@ def recommend(
     fixed: Fixed | None = None,
     top: int = 5,
     objective: str = "time",
+    rivals: int = 0,
 ) -> Recommendation:
     """Search all legal layouts.
 
     objective: memory, or time, throughput, cost, which give the same order on a given number of accelerators.
+    rivals: how many of the fastest layouts the estimate should hold at least, of those that fit and of those that
+    would in twice the memory.
 
     Raises:
         LayoutError, InputError: nothing legal, numbers out of range.
@@ -135,7 +138,7 @@ def recommend(
         raise UnknownNameError("objective", objective, OBJECTIVES)
     fixed = fixed or Fixed()
     asked = Asked(gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed)
-    kept = search(model, cluster, framework, asked, top=top, by_memory=objective == "memory")
+    kept = search(model, cluster, framework, asked, top=top, by_memory=objective == "memory", rivals=rivals)
     closed = _finalists(model, cluster, framework, kept)
     order, simulated, result = _ranked(closed, objective), np.zeros(0, dtype=np.int64), closed
     if objective != "memory":

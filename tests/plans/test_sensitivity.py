@@ -11,7 +11,7 @@ from planner.layouts import Layouts
 from planner.models import load_model
 from planner.plans.assumptions import assume
 from planner.plans.goal import goal
-from planner.plans.sensitivity import COSTS, FAILURES, QUANTITIES, network_operations, sensitivity
+from planner.plans.sensitivity import COSTS, FAILURES, QUANTITIES, RIVALS, network_operations, sensitivity
 from planner.search import Fixed, default_attention, default_precision, recommend
 
 
@@ -21,7 +21,7 @@ def found():
     framework = load_framework(cluster.framework)
     best = recommend(
         model, cluster, framework, gpus=128, global_batch=512, precision=default_precision(cluster),
-        attention=default_attention(cluster), fixed=Fixed(tp=(4,), pp=(4,)), top=1,
+        attention=default_attention(cluster), fixed=Fixed(tp=(4,), pp=(4,)), top=1, rivals=RIVALS,
     )  # fmt: skip
     return sensitivity(model, cluster, framework, best, goal(model), assume(cluster))
 

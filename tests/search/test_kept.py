@@ -14,7 +14,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
 from planner.models import from_shape, load_model
 from planner.search import Fixed, enumerate_layouts, pareto_front, recommend
-from planner.search.kept import ALTERED, RIVALS, _rarely_dominated
+from planner.search.kept import ALTERED, _rarely_dominated
 from planner.search.passes import search
 from planner.search.space import Asked, space
 
@@ -23,6 +23,7 @@ MEGATRON = load_framework("megatron-lm")
 SMALL = from_shape(family="llama", layers=12, hidden=1024, ffn=2816, heads=16, kv_heads=8, vocab=32000, seq_len=4096)
 MIXTURE = load_model("mixtral-8x7b")
 ASKED = {"precision": Precision.BF16, "attention": Attention.FLASH2}
+RIVALS = 400
 SPACES = [
     (SMALL, {"gpus": 16, "global_batch": 48, "fixed": Fixed(), **ASKED}),
     (SMALL, {"gpus": 8, "global_batch": 96, "fixed": Fixed(allow_async=True, offload=True), **ASKED}),
@@ -91,7 +92,7 @@ def test_all_that_may_overtake_the_best_is_kept(number):
     cluster, step, memory, fits, pairs = with_memory(number, 0.4)
     model, asked = SPACES[number]
     top, twice = 5, 2.0 * cluster.accelerator.memory_bytes
-    kept = search(model, cluster, MEGATRON, Asked(**asked), top=top, chunk=3000)
+    kept = search(model, cluster, MEGATRON, Asked(**asked), top=top, rivals=RIVALS, chunk=3000)
     first = max(top + ALTERED, RIVALS)
     assert np.array_equal(kept.fits.step_time_s[:first], pairs[0, :first])
     soon = np.unique(np.stack([step, memory])[:, ~fits & (memory <= twice)], axis=1)
@@ -113,7 +114,7 @@ def test_the_result_depends_neither_on_the_chunk_nor_on_threads(monkeypatch):
     model, asked = SPACES[0]
 
     def ask(chunk):
-        kept = search(model, CLUSTER, MEGATRON, Asked(**asked), chunk=chunk)
+        kept = search(model, CLUSTER, MEGATRON, Asked(**asked), rivals=RIVALS, chunk=chunk)
         return [kept.fits.serial[: ALTERED + 1].tolist(), kept.fits.step_time_s[:RIVALS].tolist(), kept.fitting]
 
     chunks = [700, 9000, 10**9]

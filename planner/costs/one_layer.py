@@ -1,0 +1,49 @@
+"""What one layer, the embedding and the head cost a rank for one micro-batch: computed for the distinct layouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.costs.distinct import Distinct, by_layer
+from planner.costs.ends import EndsCost, ends_cost
+from planner.costs.kernels import Device
+from planner.costs.layer import LayerCost, layer_cost
+from planner.costs.memory import Activations, activations
+from planner.costs.traffic import LayerTraffic, layer_traffic
+from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts
+from planner.models import Transformer
+
+__all__ = ["OneLayer", "one_layer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneLayer:
+    """Records over the distinct layouts of a table or grid; `distinct` spreads them."""
+
+    distinct: Distinct
+    device: Device
+    cost: LayerCost
+    ends: EndsCost
+    traffic: LayerTraffic
+    activations: Activations
+
+    def take(self, rows: Any) -> OneLayer:
+        """Of the layouts' rows at an index array or mask."""
+        return replace(self, distinct=self.distinct.take(rows))
+
+
+def one_layer(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> OneLayer:
+    """The costs of one layer, embedding and head for one micro-batch; no layout's legality matters."""
+    distinct = by_layer(model, layouts)
+    some = distinct.layouts
+    device = Device.of(cluster.accelerator, some.precision, some.gpus)
+    return OneLayer(
+        distinct=distinct,
+        device=device,
+        cost=layer_cost(device, model, some),
+        ends=ends_cost(device, model, some),
+        traffic=layer_traffic(device, cluster, framework, model, some),
+        activations=activations(device, framework, model, some),
+    )

@@ -1,0 +1,73 @@
+"""Bounds below what a row of a grid can do, whatever is chosen for it: cheap, and enough to discard many rows.
+
+Exact: a search discards a row only where every layout of it is known to be out of the answer (`planner.search.kept`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.memory import rank_memory
+from planner.costs.one_layer import OneLayer
+from planner.hardware import Framework
+from planner.layouts import Layouts, Split
+from planner.models import Transformer
+from planner.step_costs import by_schedule, pipeline
+
+__all__ = ["Bounds", "bounds"]
+
+Array = NDArray[np.float64]
+ROUNDING = 1.0 - 1e-9  # sums in another order differ by less
+FREE = ("recompute", "sequence_parallel", "layer_split")  # choices whose least is taken before the rows'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Of each row of a grid, arrays of shape (rows,): no layout is faster, bubble left out, or needs less memory."""
+
+    step_time_s: Array
+    memory_bytes: Array
+
+
+def bounds(framework: Framework, model: Transformer, layouts: Layouts, one: OneLayer) -> Bounds:
+    """The least step and the least memory of each row of a grid of one model.
+
+    Step: the layers' own work without recomputation, and of their collectives the tensor and expert ranks' as far as
+    no overlap can hide them, shared evenly by the ranks. Memory: the
+    states of an even share of the layers, sharded as far as a choice allows, and their activations, without embedding
+    and head. Split evenly, the first rank has that share; split by cost, the first, the second or the last has, and
+    the least activations that any of the three holds.
+    """
+    spread, cost, wire = one.distinct.spread_array, one.cost, one.traffic
+    own = cost.forward_s + (cost.backward_s - cost.recompute_s)
+    tensor = wire.layer_forward_s + max(1.0 - framework.overlap_tensor_backward, 0.0) * wire.layer_backward_s
+    shown = (1.0 - framework.overlap_tensor) * framework.tensor_slowdown * tensor
+    work = spread(_least(own) + _least(shown) + _least(wire.expert_forward_s + wire.expert_backward_s))
+    share = np.asarray(model.num_layers / layouts.pp)
+    by_cost = np.any(layouts.layer_split == Split.BALANCED)
+    flight, copies = np.empty(layouts.shape[-1]), np.empty(layouts.shape[-1])
+    for schedule, rows in by_schedule(layouts):
+        pipe = pipeline(layouts, rows)
+        ranks = (0, np.minimum(1, pipe.p - 1), pipe.p - 1) if by_cost else (0,)
+        flight[rows] = reduce(np.minimum, [schedule.in_flight(pipe, rank) for rank in ranks])
+        copies[rows] = schedule.copies
+    held = one.activations
+    least = replace(held, **{f.name: spread(_least(getattr(held, f.name))) for f in fields(held)})
+    sharded = replace(layouts, **{name: getattr(layouts, name).ravel()[:1] for name in FREE})
+    memory = rank_memory(
+        one.distinct.spread(one.device), framework, model, sharded, layers=share, in_flight=flight, first=0.0, last=0.0,
+        copies=copies, held=least,
+    )  # fmt: skip
+    return Bounds(
+        step_time_s=layouts.micro_batches * share * work * ROUNDING,
+        memory_bytes=_least(memory.total_bytes) * ROUNDING,
+    )
+
+
+def _least(x: Array) -> Array:
+    """The least over a grid's choices, by row."""
+    return np.asarray(x.min(axis=tuple(range(x.ndim - 1))))

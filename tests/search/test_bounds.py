@@ -1,0 +1,90 @@
+"""Pruning is exact: bounds lie below every layout of their row, and a pruned search keeps what one without keeps."""
+
+from dataclasses import fields, replace
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.costs.one_layer import one_layer
+from planner.estimate import totals
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Attention, Precision
+from planner.models import from_shape, load_model
+from planner.search import Fixed, passes
+from planner.search.bounds import bounds
+from planner.search.passes import search
+from planner.search.space import Asked, space
+
+FRAMEWORK = load_framework("megatron-lm")
+DENSE = from_shape(family="gpt", layers=12, hidden=1024, ffn=4096, heads=16, kv_heads=16, vocab=51200, seq_len=2048)
+MODELS = (DENSE, load_model("mixtral-8x7b"), load_model("gpt2-xl"))
+ASKED = st.builds(
+    Asked,
+    gpus=st.sampled_from([4, 8, 12, 16]),
+    global_batch=st.sampled_from([8, 24, 64]),
+    precision=st.just(Precision.BF16),
+    attention=st.sampled_from([Attention.FLASH2, Attention.FUSED]),
+    fixed=st.builds(Fixed, offload=st.booleans(), allow_async=st.booleans()),
+)
+CLUSTERS = st.builds(
+    lambda size: with_memory(load_cluster("dgx-a100-80gb"), size), st.floats(2e9, 160e9, allow_nan=False)
+)
+
+
+def with_memory(cluster, size_bytes):
+    return replace(cluster, accelerator=replace(cluster.accelerator, memory_bytes=size_bytes))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(MODELS), CLUSTERS, ASKED)
+def test_no_layout_is_below_its_row_s_bounds(model, cluster, asked):
+    for grid in space(model, cluster, asked):
+        one = one_layer(model, cluster, FRAMEWORK, grid.layouts)
+        bound = bounds(FRAMEWORK, model, grid.layouts, one)
+        sums = totals(model, cluster, FRAMEWORK, grid.layouts, one)
+        least = sums.step_time_s - sums.bubble_s
+        assert np.all((bound.step_time_s <= least) | ~grid.legal)
+        assert np.all((bound.memory_bytes <= sums.memory_bytes) | ~grid.legal)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.sampled_from(MODELS),
+    CLUSTERS,
+    ASKED,
+    st.booleans(),
+    st.sampled_from([0, 50]),
+    st.sampled_from([500, 3000, 65536]),
+)
+def test_a_pruned_search_keeps_what_an_unpruned_one_keeps(model, cluster, asked, by_memory, rivals, chunk):
+    options = {"top": 3, "by_memory": by_memory, "rivals": rivals, "chunk": chunk}
+    with patch.object(passes, "WORTH_PRUNING", 0.0), patch.object(passes, "PATIENCE", 0):
+        pruned = search(model, cluster, FRAMEWORK, asked, **options)
+    whole = search(model, cluster, FRAMEWORK, asked, prune=False, **options)
+    assert (pruned.legal, pruned.fitting) == (whole.legal, whole.fitting)
+    assert np.array_equal(pruned.ties(np.inf), whole.ties(np.inf))
+    for a, b in ((pruned.fits, whole.fits), (pruned.over, whole.over)):
+        for f in fields(a):
+            if f.name != "layouts":
+                assert np.array_equal(getattr(a, f.name), getattr(b, f.name)), f.name
+
+
+def test_bounds_discard_rows_where_there_is_much_to_discard():
+    model, cluster = load_model("deepseek-v3"), load_cluster("dgx-h100")
+    asked = Asked(
+        gpus=512,
+        global_batch=1920,
+        precision=Precision.BF16,
+        attention=Attention.FLASH3,
+        fixed=Fixed(cp=(1,), zero=(1,)),
+    )
+    kept = search(model, cluster, load_framework(cluster.framework), asked)
+    framework = load_framework(cluster.framework)
+    rows = out = 0
+    for grid in space(model, cluster, asked):
+        one = one_layer(model, cluster, framework, grid.layouts)
+        rows += len(grid.serial)
+        out += int(kept.out(bounds(framework, model, grid.layouts, one)).sum())
+    assert out > 0.1 * rows
