@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError, LayoutError, shown
+from planner.errors import FileFormatError, LayoutError, one_line, shown
 from planner.files import read_json
 from planner.hardware import Framework
 from planner.imports.run import Run
@@ -61,7 +61,7 @@ def deepspeed_run(path: Path, asked: Question, *, gpus: int, **python: Any) -> R
     )  # fmt: skip
     check_legal(asked.model, asked.cluster, layouts)
     actual, switches = _turned_off(zero, stage, dp, asked.framework)
-    unknown = tuple(key for key in config if key not in (*TOP, *NO_MATTER))
+    unknown = tuple(one_line(key) for key in config if key not in (*TOP, *NO_MATTER))
     return Run(
         title="DeepSpeed",
         question=replace(asked, framework=actual),

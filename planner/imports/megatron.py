@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from planner.errors import InputError, LayoutError, shown
+from planner.errors import InputError, LayoutError, one_line, shown
 from planner.export.target import stage_layers
 from planner.hardware import Cluster, Framework
 from planner.imports.megatron_model import MODEL_ARGUMENTS, model_of
@@ -94,7 +94,7 @@ def megatron_run(
     actual, switches = _turned_off(a, framework, layouts.row(0))
     known = set(ARGUMENTS) | set(LAUNCHER)
     other = [name for name in a.words if name not in known]
-    unknown = tuple(f"--{name}" for name in other if not name.startswith(NO_MATTER))
+    unknown = tuple(one_line(f"--{name}") for name in other if not name.startswith(NO_MATTER))
     return Run(
         title="Megatron-LM",
         question=replace(profile, framework=actual),
