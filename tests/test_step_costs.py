@@ -267,3 +267,13 @@ def test_a_grid_s_totals_are_its_table_s(split):
     assert sums.step_time_s.tolist() == found.step_time_s.tolist()
     assert sums.memory_bytes.tolist() == found.memory_bytes.tolist()
     assert sums.bubble_s.tolist() == found.time.bubble_s.tolist()
+
+
+def test_costs_of_some_rows_are_those_of_a_table_of_them():
+    table = Layouts.of(tp=[1, 2, 1, 2], pp=[1, 1, 2, 2], micro_batch=3, global_batch=12)
+    some = step_costs(GPT, TOY, FRAMEWORK, table).take(np.array([1, 3]))
+    alone = step_costs(GPT, TOY, FRAMEWORK, table.take(np.array([1, 3])))
+    for name in ("reduce_s", "send_s", "update_s", "busiest_params"):
+        assert getattr(some, name).tolist() == getattr(alone, name).tolist()
+    assert some.layer.forward_s.tolist() == alone.layer.forward_s.tolist()
+    assert some.stages.first.tolist() == alone.stages.first.tolist()

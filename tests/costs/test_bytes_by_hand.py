@@ -190,6 +190,10 @@ def test_states_by_precision_copy_and_version():
 
 def test_experts_are_sharded_over_their_own_replicas():
     """dp 4 and ep 2: each expert has two replicas, so its state is halved where the rest is quartered."""
+    plain = memory(model=MOE, zero=0)
+    both = rank_parameters(MOE, layout(), 2.0, True, True).total
+    assert plain.parameters_bytes.tolist() == (2 * both).tolist()
+    assert plain.optimizer_bytes.tolist() == (12 * both).tolist()
     m = memory(model=MOE, zero=1, dp=4, ep=2)
     own = rank_parameters(MOE, layout(dp=4, ep=2), 2.0, True, True)
     assert float(m.optimizer_bytes[0]) == float(own.dense[0]) * 12 / 4 + float(own.experts[0]) * 12 / 2

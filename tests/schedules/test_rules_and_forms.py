@@ -1,0 +1,50 @@
+"""Every schedule's rules are broken where they should be, and closed forms by hand."""
+
+import numpy as np
+import pytest
+
+from planner.schedules import SCHEDULES, Loads, Pipeline, get_schedule
+from planner.simulation.timeline import durations, run
+
+
+def broken(name: str, **size: object) -> dict[str, list[bool]]:
+    rules = get_schedule(name).rules(Pipeline(**{k: np.asarray(v) for k, v in size.items()}))
+    return {rule.text: np.broadcast_to(rule.broken, 3).tolist() for rule in rules}
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_chunks_and_slices_that_a_schedule_takes(name):
+    schedule = SCHEDULES[name]
+    slices = 2 if schedule.sliced else 1
+    chunks = broken(name, p=4, m=8, v=[1, 2, 3], k=slices)
+    text = next(t for t in chunks if "virtual stage" in t)
+    right = {None: [True, False, False], 1: [False, True, True], 2: [True, False, True]}
+    if schedule.chunks in right:
+        assert chunks[text] == right[schedule.chunks]
+    sliced = broken(name, p=4, m=8, v=schedule.chunks or 2, k=[1, 2, 3])
+    text = next(t for t in sliced if "slice" in t)
+    assert sliced[text] == ([True, False, False] if schedule.sliced else [False, True, True])
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_the_bubble_s_share_of_a_step(name):
+    """Without seconds all three passes take one."""
+    schedule = SCHEDULES[name]
+    pipe = Pipeline(p=4, m=8, v=schedule.chunks or 2, k=2 if schedule.sliced else 1)
+    idle = float(schedule.bubble_s(pipe, 1.0, 1.0, 1.0))
+    assert float(schedule.bubble_fraction(pipe)) == pytest.approx(idle / (8 * 3 + idle))
+    idle = float(schedule.bubble_s(pipe, 1.0, 2.0, 3.0))
+    assert float(schedule.bubble_fraction(pipe, 1.0, 2.0, 3.0)) == pytest.approx(idle / (8 * 6 + idle))
+
+
+def test_1f1b_with_a_slow_middle_rank():
+    """Ranks of 2, 2 and 1.8 s, 3 micro-batches: one forward on the first rank, three passes of the second, and what
+    the last rank's 1.8 s exceed the 1 s that the second fills them with, at either end: 2 + 6 + 0.8 + 0.8."""
+    forward, backward = np.array([1.0, 1.0, 0.9]), np.array([1.0, 1.0, 0.9])
+    schedule, pipe = get_schedule("1f1b"), Pipeline(p=3, m=3, v=1, k=1)
+    rank = [tuple(np.array([x]) for x in (f, b / 2, b / 2)) for f, b in zip(forward, backward, strict=True)]
+    loads = Loads(first=rank[0], more=rank[1], num_more=np.array([1.0]), less=rank[1], last=rank[2])
+    closed = float(np.ravel(schedule.makespan(pipe, loads))[0])
+    order = schedule.order(pipe)
+    assert closed == pytest.approx(9.6)
+    assert run(order, durations(order, forward, backward / 2, backward / 2), 0.0).makespan_s == pytest.approx(9.6)
