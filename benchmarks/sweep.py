@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -72,24 +73,29 @@ class Peak(threading.Thread):
 
 
 def measured(definition: Path, output: Path, *options: object) -> None:
-    """Run a sweep to its end and print a line."""
-    begun = time.perf_counter()
+    """Run a sweep to its end and print a line; processor seconds are of its own processes, not of a Dask cluster."""
+    begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(command(definition, output, *options, "--json"), stdout=subprocess.PIPE, text=True)
     peak = Peak(process)
     printed, _ = process.communicate()
     if process.returncode:
         sys.exit(f"the sweep failed with exit code {process.returncode}")
     seconds, record = time.perf_counter() - begun, json.loads(printed)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     made = record["layouts"] - record["layouts_kept"]
     print(
         f"{' '.join(map(str, options)) or 'every core':36s} {record['cases']:6,d} {made:12,d} {seconds:8.1f} "
-        f"{made / seconds:11,.0f} {peak.most / 2**20:6,.0f} MiB",
+        f"{busy:8.1f} {made / seconds:11,.0f} {peak.most / 2**20:6,.0f} MiB",
         flush=True,
     )
 
 
 def heading() -> None:
-    print(f"{'':36s} {'cases':>6s} {'layouts':>12s} {'seconds':>8s} {'layouts/s':>11s} {'memory':>10s}", flush=True)
+    print(
+        f"{'':36s} {'cases':>6s} {'layouts':>12s} {'seconds':>8s} {'CPU s':>8s} {'layouts/s':>11s} {'memory':>10s}",
+        flush=True,
+    )
 
 
 def scaling() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.report.pictures import label
+from planner.report.pictures import label, said
 from planner.report.plain_table import plain_table, stacked
 from planner.sweep.pareto import Front
 
@@ -57,9 +57,7 @@ def _table(front: Front) -> RenderableType:
     columns = [best.values(name) for name in ("case", *shown)]
     rows = list(zip(*columns, strict=True))
     for row in rows[:MOST_ROWS]:
-        table.add_row(
-            *(f"{v:.4g}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else str(v) for v in row)
-        )
+        table.add_row(*map(said, row))
     if len(rows) <= MOST_ROWS:
         return table
     return stacked(table, f"  and {len(rows) - MOST_ROWS:,} more: --json has all")

@@ -83,9 +83,17 @@ class Results:
         return bool(self.table["price_usd_per_gpu_hour"].null_count < len(self))
 
     def varied(self) -> list[str]:
-        """The axes with more than one value in these rows, in order."""
+        """The axes with more than one value in these rows, in order; without those that another one settles, as the
+        cluster does its own network, framework and attention kernel.
+        """
         axes = [f.name for f in self.table.schema if (f.metadata or {}).get(b"axis") == b"true"]
-        return [name for name in axes if len(set(self.values(name))) > 1]
+        found: dict[str, list[Any]] = {}
+        for name in axes:
+            values = self.values(name)
+            settled = any(len(set(zip(v, values, strict=True))) == len(set(v)) for v in found.values())
+            if len(set(values)) > 1 and not settled:
+                found[name] = values
+        return list(found)
 
     def where(self, conditions: Iterable[str]) -> Results:
         """The rows that meet all conditions, each `column=value`.
