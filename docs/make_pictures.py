@@ -2,13 +2,16 @@
 
 With names, such as `1f1b search`, only these.
 
-Timelines are what `planner schedule --svg` and `planner simulate --svg` draw; charts are of what a search returns.
+Timelines are what `planner schedule --svg` and `planner simulate --svg` draw; charts are of what a search returns,
+or what the commands of a page draw.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +147,26 @@ def draw_shortest(folder: Path) -> None:
     save(figure, folder / "shortest.svg")
 
 
-CHARTS = {"step": draw_step, "search": draw_search, "parts": draw_parts, "shortest": draw_shortest}
+def draw_of_sweep(folder: Path, name: str, picture: str) -> None:
+    """What the commands of sweep.md draw of one of its sweeps."""
+    page = (HERE / "sweep.md").read_text(encoding="utf-8")
+    block = re.search(rf"^cat > {name}.toml <<'END'\n(.*?)^END\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert block is not None, name
+    with tempfile.TemporaryDirectory() as there:
+        (Path(there) / f"{name}.toml").write_text(block[1])
+        for line in block[2].splitlines():
+            words = [f"{there}/{w}" if w.endswith((".toml", ".parquet")) else w for w in line.split()[1:]]
+            planner(*(str(folder / picture) if w.endswith(".svg") else w for w in words))
+
+
+CHARTS = {
+    "step": draw_step,
+    "search": draw_search,
+    "parts": draw_parts,
+    "shortest": draw_shortest,
+    "sweep-heatmap": lambda folder: draw_of_sweep(folder, "sweep", "sweep-heatmap.svg"),
+    "sweep-front": lambda folder: draw_of_sweep(folder, "designs", "sweep-front.svg"),
+}
 
 
 def main(folder: Path, names: list[str]) -> None:

@@ -16,6 +16,7 @@ __all__ = ["draw_fronts"]
 
 MOST_PANELS = 6
 LOG_FROM = 10.0  # largest over smallest value
+DECADES = 1000.0  # up to here 1, 2 and 5 of each are marked
 THOUSANDS = 10_000.0  # from here on ticks say k, M
 
 
@@ -36,8 +37,6 @@ def draw_fronts(fronts: list[Front]) -> Figure:
 
 
 def _panel(figure: Any, axes: Any, front: Front) -> None:
-    from matplotlib.ticker import EngFormatter
-
     x, y, *more = front.columns
     grey = front.cases
     axes.scatter(
@@ -59,12 +58,8 @@ def _panel(figure: Any, axes: Any, front: Front) -> None:
         figure.colorbar(points, ax=axes, label=label(more[0], front.best.unit(more[0])), shrink=0.9)
     else:
         axes.plot(best_x, best_y, color="#31688e", linewidth=1.2, marker="o", markersize=4, label=said)
-    for scale, values in ((axes.set_xscale, grey.numbers(x)), (axes.set_yscale, grey.numbers(y))):
-        if values.min() > 0 and values.max() / values.min() > LOG_FROM:
-            scale("log")
-    for values, ruler in ((grey.numbers(x), axes.xaxis), (grey.numbers(y), axes.yaxis)):
-        if values.max() >= THOUSANDS and ruler.get_scale() == "linear":
-            ruler.set_major_formatter(EngFormatter(sep=" "))
+    _ruled(axes.xaxis, grey.numbers(x))
+    _ruled(axes.yaxis, grey.numbers(y))
     axes.margins(0.12)
     _name_ends(axes, front, best_x, best_y)
     axes.set_xlabel(label(x, grey.unit(x)))
@@ -76,11 +71,27 @@ def _panel(figure: Any, axes: Any, front: Front) -> None:
     axes.legend(loc="upper right", fontsize=8, frameon=False)
 
 
+def _ruled(axis: Any, values: Any) -> None:
+    """A logarithmic axis for what spans a decade, with ticks that stay apart; k and M for large numbers."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
+
+    low, high = float(values.min()), float(values.max())
+    large = EngFormatter(sep=" ") if high >= THOUSANDS else None
+    if low > 0 and high / low > LOG_FROM:
+        (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < DECADES else (1.0,)))
+        axis.set_major_formatter(large or FuncFormatter(lambda v, _: f"{v:,g}"))
+        axis.set_minor_formatter(NullFormatter())
+    elif large:
+        axis.set_major_formatter(large)
+
+
 def _name_ends(axes: Any, front: Front, x: Any, y: Any) -> None:
     """What the case at each end of the front is: the first figure's best above it, the second's below."""
-    clusters, gpus = front.best.values("cluster"), front.best.values("gpus")
+    design = "design" if "design" in front.cases.varied() else "cluster"
+    names, gpus = front.best.values(design), front.best.values("gpus")
     first, second = int(np.argmin(x)), int(np.argmin(y))
     for i, up in {first: 7, second: -13}.items() if first != second else [(first, 7)]:
-        said = f"{clusters[i]}, {gpus[i]:,} GPUs"
+        said = f"{names[i]}, {gpus[i]:,} GPUs"
         align = "left" if x[i] <= np.median(front.cases.numbers(front.columns[0])) else "right"
         axes.annotate(said, (x[i], y[i]), xytext=(0, up), textcoords="offset points", fontsize=7, ha=align)

@@ -79,7 +79,8 @@ def test_every_command_has_its_help_in_the_site(site):
 @pytest.mark.slow
 def test_the_pictures_are_what_the_tool_draws(tmp_path):
     """The script runs, and each picture that is kept has the words of the one it draws today."""
-    names = sorted(p.stem for p in PICTURES.iterdir() if p.stem != "shortest")  # that one takes a quarter of a minute
+    # One takes a quarter of a minute; those of sweeps are drawn by their page's own commands.
+    names = sorted(p.stem for p in PICTURES.iterdir() if p.stem != "shortest" and not p.stem.startswith("sweep-"))
     subprocess.run(
         [sys.executable, str(ROOT / "docs" / "make_pictures.py"), *names, "--folder", str(tmp_path)],
         check=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
