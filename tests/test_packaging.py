@@ -50,7 +50,7 @@ def test_the_sdist_holds_what_its_tests_and_documentation_need(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     for name in ("LICENSE", "CITATION.cff", "README.md", "CHANGELOG.md", "mkdocs.yml", "docs/index.md",
-                 "docs/pictures/1f1b.svg", "tests/test_packaging.py", "benchmarks/calibrate.py"):  # fmt: skip
+                 "docs/pictures/1f1b.svg", "tests/test_packaging.py", "benchmarks/calibrate.py", "notebooks/figures/03_1f1b.png", ".ci/run"):  # fmt: skip
         assert name in names
 
 
@@ -97,7 +97,7 @@ def test_the_citation_has_what_its_format_requires():
 
 def test_every_documented_extra_is_there():
     extras = PROJECT["optional-dependencies"]
-    assert {"mpi", "gpu", "dask", "docs", "test", "pandas", "sweep"} <= set(extras)
+    assert {"mpi", "gpu", "dask", "report", "docs", "test", "pandas", "sweep"} <= set(extras)
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "planner").rglob("*.py")]
     for page in pages:
         for names in re.findall(r"(?:planner|'\.|\"\.)\[([a-z,]+)\]", page.read_text(encoding="utf-8")):
