@@ -50,7 +50,8 @@ def test_the_sdist_holds_what_its_tests_and_documentation_need(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     for name in ("LICENSE", "CITATION.cff", "README.md", "CHANGELOG.md", "mkdocs.yml", "docs/index.md",
-                 "docs/pictures/1f1b.svg", "tests/test_packaging.py", "benchmarks/calibrate.py", "notebooks/figures/03_1f1b.png", ".ci/run"):  # fmt: skip
+                 "docs/pictures/1f1b.svg", "tests/test_packaging.py", "benchmarks/calibrate.py",
+                 "notebooks/figures/03_1f1b.png", ".ci/run"):  # fmt: skip
         assert name in names
 
 
