@@ -269,6 +269,33 @@ def test_a_grid_s_totals_are_its_table_s(split):
     assert sums.bubble_s.tolist() == found.time.bubble_s.tolist()
 
 
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"tp": [1, 2]}, {"cp": [1, 2]}, {"dp": [2, 4], "ep": [1, 2]}, {"micro_batch": [3, 1]},
+        {"sequence_slices": [1, 2], "schedule": "seq1f1b"}, {"recompute": [Recompute.NONE, Recompute.FULL]},
+        {"attention": [Attention.FLASH2, Attention.FUSED]}, {"precision": [Precision.BF16, Precision.FP32]},
+        {"tp": 2, "sequence_parallel": [False, True]}, {"fused_norm": [False, True]}, {"dp": [1, 16]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_table_s_rows_cost_what_they_cost_alone(choices):
+    """Whatever is computed once for rows that share it, each choice that a layer's cost depends on tells rows apart."""
+    spread = replace(TOY, accelerator=replace(TOY.accelerator, efficiency=replace(
+        TOY.accelerator.efficiency, rate_spread=0.1)))  # fmt: skip
+    table = Layouts.of(**{"micro_batch": 3, "global_batch": 48, "attention": Attention.FLASH2, **choices})
+    together = step_costs(MOE, spread, FRAMEWORK, table)
+    found = estimate(MOE, spread, FRAMEWORK, table)
+    for i in (0, 1):
+        alone = step_costs(MOE, spread, FRAMEWORK, table.take(np.array([i])))
+        assert together.cost.forward_s[i] == alone.cost.forward_s[0]
+        assert together.layer.backward_s[i] == alone.layer.backward_s[0]
+        assert together.activations.layer[i] == alone.activations.layer[0]
+        assert found.step_time_s[i] == estimate(MOE, spread, FRAMEWORK, table.take(np.array([i]))).step_time_s[0]
+    differ = [x[0] != x[1] for x in (together.layer.total_s, together.activations.layer)]
+    assert any(differ)
+
+
 def test_costs_of_some_rows_are_those_of_a_table_of_them():
     table = Layouts.of(tp=[1, 2, 1, 2], pp=[1, 1, 2, 2], micro_batch=3, global_batch=12)
     some = step_costs(GPT, TOY, FRAMEWORK, table).take(np.array([1, 3]))

@@ -11,7 +11,7 @@ import pytest
 
 from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups, place, send_s
 from planner.costs.traffic import data_traffic, layer_traffic, traffic
-from planner.layouts import Precision, Recompute
+from planner.layouts import Layouts, Precision, Recompute
 from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout
 
 
@@ -171,6 +171,10 @@ def test_experts_gradients_go_to_their_own_replicas():
     dense = 2 * 600 * 4 * 3 / 4 / 5 + 3
     sparse = 2 * 400 * 4 / 2 / 5 + 2
     assert in_all(dp=4, ep=2, zero=0, experts=0.4)[0] == pytest.approx(dense + sparse)
+    table = Layouts.of(dp=4, ep=[2, 1], global_batch=24, micro_batch=3, zero=0)
+    shares = np.array([0.4, 0.0])
+    found, _ = data_traffic(CLUSTER, FRAMEWORK, table, np.full(2, 1000.0), shares)
+    assert found.tolist() == pytest.approx([dense + sparse, 2 * 4000 * 3 / 4 / 5 + 3])
 
 
 def test_sharded_collectives_lose_bandwidth_with_nodes():
