@@ -174,7 +174,7 @@ def timeline_panel(axis: Any, report: PlanReport, i: int) -> None:
     axis.set_xlim(0, until)
     axis.set_ylim(order.ranks - 0.5, -0.5)
     axis.set(title=f"One step{part}", xlabel="seconds", ylabel="pipeline rank")
-    axis.yaxis.get_major_locator().set_params(integer=True)
+    axis.set_yticks(range(0, order.ranks, -(-order.ranks // 16)))
     axis.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14), fontsize=9)
 
 

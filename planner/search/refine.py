@@ -39,6 +39,7 @@ def refine(
         result.time.bubble_s.copy(),
         result.fits.copy(),
     )
+    grown = np.zeros(len(layouts))
     least = np.where(exact_uneven(layouts), step, step - bubble)
     size = 3 * layouts.pp * layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
     waiting = [int(i) for i in order if layouts.pp[i] > 1]
@@ -61,6 +62,8 @@ def refine(
         bubble[first] += exact - step[first]
         step[first] = exact
         fits[first] = peak <= cluster.accelerator.memory_bytes
+        if not fits[first]:  # what doesn't fit says by how much
+            grown[first] = peak - result.memory_bytes[first]
         left -= int(size[first])
         waiting.remove(first)
         ran.append(first)
@@ -68,7 +71,9 @@ def refine(
     refined = replace(
         result,
         time=replace(result.time, bubble_s=bubble),
+        memory=replace(result.memory, activations_bytes=result.memory.activations_bytes + grown),
         step_time_s=step,
+        memory_bytes=result.memory_bytes + grown,
         fits=fits,
         mfu=result.mfu * speed,
         tokens_per_s_per_gpu=result.tokens_per_s_per_gpu * speed,

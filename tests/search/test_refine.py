@@ -74,3 +74,24 @@ def test_schedules_without_a_quick_closed_form_are_tried_on_the_best_pipelines()
     assert found.estimate.time.total_s[found.best[0]] == pytest.approx(best, rel=1e-9)
     searched = enumerate_layouts(model, cluster, fixed=Fixed(tp=(4,), pp=(8,)), **asked)
     assert found.legal == len(searched) + (not get_schedule(chosen.row(0)["schedule"]).quick)
+
+
+def test_what_the_timeline_finds_too_large_says_by_how_much(monkeypatch):
+    from planner.search import refine
+
+    exact = refine._simulated
+    over = 81 * 2.0**30
+
+    def fuller(*asked):
+        return {i: (step, over) for i, (step, _) in exact(*asked).items()}
+
+    monkeypatch.setattr(refine, "_simulated", fuller)
+    model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    fixed = Fixed(schedule=("zb-h1",), pp=(4,), tp=(2,))
+    found = recommend(model, cluster, framework, fixed=fixed, top=3, **ASKED | {"gpus": 16, "global_batch": 64})
+    x = found.estimate
+    assert not x.fits[found.simulated].any()
+    assert x.memory_bytes[found.simulated] == pytest.approx(over)
+    assert x.memory.total_bytes == pytest.approx(x.memory_bytes)
+    assert x.memory_bytes[found.nearest_miss] > cluster.accelerator.memory_bytes

@@ -18,7 +18,9 @@ const figure = (name, value, more) => el("div", { class: "figure" },
   el("div", { class: "name" }, name), el("div", { class: "value" }, value), el("div", { class: "more" }, more));
 
 function intervalText(x) {
-  return x.interval_s ? `${digits4(x.interval_s[0])} to ${seconds(x.interval_s[1])}` : "no measured runs to tell";
+  if (!x.interval_s) return "no measured runs to tell";
+  const [low, high] = x.interval_s.map(seconds), [number, unit] = low.split("\u00a0");
+  return `${high.endsWith(`\u00a0${unit}`) ? number : low} to ${high}`;
 }
 
 // How far the best is ahead of the next.
@@ -33,7 +35,7 @@ function answer() {
   if (BEST >= 0) {
     const x = LAYOUTS[BEST];
     put("figures",
-      figure("Step time", seconds(x.step_s), x.interval_s ? `80 % of such predictions: ${intervalText(x)}` : "unverified on such GPUs"),
+      figure("Step time", seconds(x.step_s), x.interval_s ? `80 % of cases like this: ${intervalText(x)}` : "unverified on such GPUs"),
       figure("Model FLOP utilisation", percent(x.mfu), "6N + 12LHQT a token over peak"),
       figure("Throughput", `${digits4(x.tokens_per_s_per_gpu)}`, "tokens a second and GPU"),
       figure("Memory", gib(x.memory_gib), `of ${gib(DATA.capacity_gib)}: fullest rank`),

@@ -25,10 +25,10 @@ function drawFront(width) {
   const box = byId("front"), range = frontRange();
   const top = range.split && Front.near ? 2 * range.fastest : range.all * 1.05;
   const low = range.fastest / (top / range.fastest) ** 0.06;
-  const drawnOnes = LAYOUTS.map((x, i) => [x, i]).filter(([x]) => x.step_s <= top && x.memory_gib > 0 && x.memory_gib < 1.6 * DATA.capacity_gib);
+  const drawnOnes = LAYOUTS.map((x, i) => [x, i]).filter(([x]) => x.step_s <= top && x.memory_gib > 0 && (BEST < 0 || x.memory_gib < 1.6 * DATA.capacity_gib));
   const most = Math.max(DATA.capacity_gib * 1.04, ...drawnOnes.map(([x]) => x.memory_gib * 1.04));
   const height = Math.round(Math.min(400, Math.max(280, width * 0.62)));
-  const pad = { left: 62, right: 14, top: 14, bottom: 44 };
+  const pad = { left: 76, right: 14, top: 14, bottom: 44 };
   const X = (m) => pad.left + (m / most) * (width - pad.left - pad.right);
   const Y = (t) => height - pad.bottom - (Math.log(t / low) / Math.log(top / low)) * (height - pad.top - pad.bottom);
   const bottom = height - pad.bottom;

@@ -1,8 +1,10 @@
 // Where the selected layout's seconds and bytes go, beside the recommended one's.
 
+const LEAST = 1e-6; // of the whole: less is rounding
+
 function stacked(parts, whole, thin) {
   return el("div", { class: thin ? "stack thin" : "stack", "aria-hidden": "true" },
-    parts.filter((p) => p.value > 0).map((p) => {
+    parts.filter((p) => p.value > LEAST * whole).map((p) => {
       const piece = el("i", { css: { width: `${(100 * p.value) / whole}%`, background: p.paint } });
       return Tip.on(piece, () => `${p.label}: ${p.text}`);
     }));
@@ -12,7 +14,7 @@ function partsTable(what, unit, parts, others, total) {
   const number = unit === "GiB" ? (x) => fixed(x, 2) : digits4;
   const most = Math.max(...parts.map((p) => p.value));
   const columns = [[what, ""], ["", "bar"], [unit, "n"], ["share", "n"]].concat(others ? [["recommended", "n"]] : []);
-  const rows = parts.map((p, i) => ({ p, i })).filter(({ p, i }) => p.value > 0 || (others && others[i].value > 0))
+  const rows = parts.map((p, i) => ({ p, i })).filter(({ p, i }) => p.value > LEAST * total.value || (others && others[i].value > LEAST * total.other))
     .sort((a, b) => b.p.value - a.p.value)
     .map(({ p, i }) => ({ cells: [p.label, el("div", { css: { width: `${(100 * p.value) / most}%`, background: p.paint } }), number(p.value), percent(p.value / total.value)].concat(others ? [number(others[i].value)] : []) }));
   rows.push({ attributes: { class: "sum" }, cells: [total.label, "", number(total.value), percent(1)].concat(others ? [number(total.other)] : []) });
@@ -33,7 +35,7 @@ function timeBars() {
     put("time-bars",
       el("div", { class: "stacks" }, stacked(byFamily(x), whole, false),
         other ? [stacked(byFamily(other), whole, true), el("p", { class: "who" }, `thin: the recommended ${other.text}`)] : null),
-      el("div", { class: "legend" }, sums.filter(([, , v]) => v > 0).map(([f, label, v]) => el("span", null, el("i", { class: "swatch", css: { background: `var(--${f})` } }), `${label} ${percent(v / x.step_s)}`))),
+      el("div", { class: "legend" }, sums.filter(([, , v]) => v > LEAST * x.step_s).map(([f, label, v]) => el("span", null, el("i", { class: "swatch", css: { background: `var(--${f})` } }), `${label} ${percent(v / x.step_s)}`))),
       partsTable("part of the step", "seconds", timeParts(x), other ? timeParts(other) : null, { label: "step", value: x.step_s, other: other ? other.step_s : 0 }));
   });
 }

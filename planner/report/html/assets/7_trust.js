@@ -20,14 +20,14 @@ function accuracy() {
   const own = el("p", null);
   Selected.follow(() => {
     if (!LAYOUTS.length || !Selected.layout.interval_s) return;
-    own.replaceChildren("If the layout shown errs as those runs did, its step takes ", el("strong", null, intervalText(Selected.layout)), ` in 80 % of such cases (predicted: ${seconds(Selected.layout.step_s)}).`);
+    own.replaceChildren("In 80\u00a0% of cases like the layout shown the step takes ", el("strong", null, intervalText(Selected.layout)), ` (predicted: ${seconds(Selected.layout.step_s)}), by fits that had not seen the runs; the runs most like it count most.`);
   });
   const sources = ACCURACY.sources.length ? el("details", { class: "table" }, el("summary", null, "By source of measured runs"), el("div", { class: "wide" }, table(
     [["source", "mono"], ["runs", "n"], ["timed", "n"], ["mean error", "n"], ["bias", "n"], ["worst", "n"], ["rank correlation", "n"]],
     ACCURACY.sources.map(([name, rows, timed, mape, bias, worst, rank]) => ({ cells: [name, String(rows), String(timed), ...[mape, bias, worst].map((e) => (e === null ? null : percent(e))), rank === null ? null : fixed(rank, 3)] }))))) : null;
   const sentence = ACCURACY.sentence;
   put("accuracy-body", el("p", null, (sentence[0].toUpperCase() + sentence.slice(1)).replaceAll(" %", "\u00a0%")), own, ACCURACY.counts ? el("div", { id: "errors", class: "chart" }) : null,
-    ACCURACY.counts ? el("p", { class: "note" }, "These runs also calibrated the profile, so this is the error of a fit; on runs held out of it errors are larger (docs/accuracy.md).") : null, sources);
+    ACCURACY.counts ? el("p", { class: "note" }, "The picture is of the fit itself, for these runs also calibrated the profile. On runs held out of a fit errors are larger: the interval above is made of those (docs/accuracy.md).") : null, sources);
   if (ACCURACY.counts) drawn(byId("errors"), drawErrors);
 }
 
