@@ -82,6 +82,8 @@ def asked_for(exports: list[str]) -> list[tuple[Target, Path]]:
         UnknownNameError: no such framework.
         OutputError: a file that can't be written.
     """
+    if not exports:
+        return []
     from planner.errors import InputError
     from planner.export.plan_export import get_target
     from planner.files import check_writable
@@ -117,6 +119,8 @@ def write_best(
     record: dict[str, Any],
 ) -> None:
     """The best of a search for every framework that was asked for."""
+    if not targets:
+        return
     from planner.api.reports import best_plan
 
     for target, file in targets:

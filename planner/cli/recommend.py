@@ -73,29 +73,33 @@ def command(
 
     Exit code 1 where nothing fits in memory.
     """
-    from planner.api.reports import gather_report
     from planner.cli.export import asked_for, runnable, write_best
     from planner.files import check_writable
-    from planner.plans.goal import goal
     from planner.question import Question, what_is_fixed
     from planner.report import records, tables
-    from planner.report.difference import why_record, why_view
     from planner.search import recommend
-    from planner.search.why import parse_wanted, why_not
     from planner.validation import accuracy_of, step_interval_s
 
     if save is not None:
         check_writable(save)
     report.check_paths(html, png, pdf)
     targets = asked_for(export or [])
-    wanted = [parse_wanted(text) for text in why or []]
+    wanted = []
+    if why:
+        from planner.search.why import parse_wanted, why_not
+
+        wanted = [parse_wanted(text) for text in why]
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     number, kernel = o.numerics(hardware, precision, attention)
     fixed = what_is_fixed(
         tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
         recompute=recompute, schedule=schedule, allow_offload=allow_offload, allow_async=allow_async,
     )  # fmt: skip
-    aim = goal(shape, tokens=tokens, loss=loss) if curve and (html or png or pdf) else None
+    aim = None
+    if curve and (html or png or pdf):
+        from planner.plans.goal import goal
+
+        aim = goal(shape, tokens=tokens, loss=loss)
     fixed = runnable(fixed, runs_on)
     with o.working("searching every legal layout"):
         found = recommend(
@@ -113,11 +117,15 @@ def command(
     if save is not None and len(found.best):
         o.save_json(save, record)
     if html or png or pdf:
+        from planner.api.reports import gather_report
+
         gathered = gather_report(
             question, found, (number, kernel), record, command=shlex.join(["planner", *sys.argv[1:]]), aim=aim,
             working=o.working,
         )  # fmt: skip
         report.write_reports(gathered, html, png, pdf)
+    if whys:
+        from planner.report.difference import why_record, why_view
     if json:
         answers = {"why": [why_record(answer, hardware) for answer in whys]} if whys else {}
         o.print_json(record | answers)

@@ -80,12 +80,12 @@ class Accuracy:
 def accuracy_of(architecture: str) -> Accuracy:
     """How far this version's step times are from the shipped measured runs on GPUs of that architecture."""
     runs = [run for path in shipped_files() for run in read_runs(path)]
-    names = {run["cluster"] for run in runs}
-    same = {name for name in names if load_cluster(name).accelerator.efficiency.name == architecture}
+    clusters = {name: load_cluster(name) for name in sorted({run["cluster"] for run in runs})}
+    same = {name for name, cluster in clusters.items() if cluster.accelerator.efficiency.name == architecture}
     near = [run for run in runs if run["cluster"] in same]
     if not near:
         return Accuracy(architecture=architecture, errors=np.zeros(0), fits_right=np.nan, sources={})
-    p = predict(near)
+    p = predict(near, clusters.__getitem__)
     timed = np.isfinite(p.step_time_s) & np.isfinite(p.measured_s) & p.ok
     return Accuracy(
         architecture=architecture, errors=p.step_time_s[timed] / p.measured_s[timed] - 1.0,

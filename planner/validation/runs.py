@@ -105,13 +105,16 @@ def _runs(path: Path, reader: Any) -> list[Run]:
     if wrong:
         raise FileFormatError(f"{path}: line 1: column {shown(wrong[0])} is unknown or stands twice")
     runs = []
+    known: dict[tuple[str, str], Any] = {}  # most cells repeat another of their column
     for row in reader:
         if not any(cell.strip() for cell in row):
             continue
         line = reader.line_num
         if len(row) != len(header):
             raise FileFormatError(f"{path}: line {line}: {len(row)} cells; allowed: {len(header)}")
-        pairs = zip(header, row, strict=True)
-        cells = dict.fromkeys(OPTIONAL) | {c: _cell(path, line, c, t) for c, t in pairs}
+        for pair in zip(header, row, strict=True):
+            if pair not in known:
+                known[pair] = _cell(path, line, *pair)
+        cells = dict.fromkeys(OPTIONAL) | {c: known[c, t] for c, t in zip(header, row, strict=True)}
         runs.append(Run(path=path, line=line, cells=cells))
     return runs
