@@ -99,9 +99,10 @@ class Order:
         """From one sequence of operations a rank."""
         lists = [list(row) for row in rows]
         flat = [op for row in lists for op in row]
-        table = np.array(
-            [(op.stage, KINDS.index(op.kind), op.micro_batch, op.slice, op.fused) for op in flat], dtype=np.int64
-        ).reshape(-1, 5)
+        code = {kind: i for i, kind in enumerate(KINDS)}
+        stage, kind, micro_batch, part, fused = zip(*flat, strict=True) if flat else ((),) * 5
+        columns = (stage, [code[k] for k in kind], micro_batch, part, fused)
+        table = np.stack([np.array(column, dtype=np.int64) for column in columns], axis=1)
         return Order.of_tables(np.split(table, np.cumsum([len(row) for row in lists])[:-1]))
 
     @staticmethod

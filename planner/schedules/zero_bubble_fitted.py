@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.schedules.base import Operation, Order, Passes, Pipeline
+from planner.schedules.base import Order, Passes, Pipeline
 from planner.schedules.generated import Generated
+from planner.schedules.operations import KINDS
 
 __all__ = ["ZeroBubble1p", "ZeroBubble2p", "fitted_order"]
 
@@ -39,31 +40,36 @@ class _List:
         self.clock = [0.0] * p
         self.held = [0.0] * p
         self.idle = [0.0] * p
-        self.rows: list[list[Operation]] = [[] for _ in range(p)]
+        self.rows: list[list[int]] = [[] for _ in range(p)]
+        """Kinds in order; micro-batches of a kind follow one another."""
 
     def done(self, r: int, kind: int) -> int:
         return len(self.end[r][kind])
 
     def arrival(self, r: int, kind: int) -> float:
         """When what the rank's next forward or input gradient needs is there."""
-        at = self.done(r, kind)
         if kind == _F and r > 0:
-            return self.end[r - 1][_F][at] + self.transfer
+            return self.end[r - 1][_F][len(self.end[r][_F])] + self.transfer
         if kind == _I and r < self.p - 1:
-            return self.end[r + 1][_I][at] + self.transfer
+            return self.end[r + 1][_I][len(self.end[r][_I])] + self.transfer
         return 0.0
 
     def put(self, r: int, kind: int) -> None:
-        begin = self.clock[r] if kind == _W else max(self.clock[r], self.arrival(r, kind))
-        if self.done(r, _F):
-            self.idle[r] += begin - self.clock[r]
-        self.rows[r].append(Operation(r, "FIW"[kind], self.done(r, kind)))
-        self.clock[r] = begin + self.cost[kind][r]
-        self.end[r][kind].append(self.clock[r])
+        begin = self.clock[r]
+        if kind != _W:
+            arrival = self.arrival(r, kind)
+            if arrival > begin:
+                if self.end[r][_F]:
+                    self.idle[r] += arrival - begin
+                begin = arrival
+        self.rows[r].append(kind)
+        self.clock[r] = finish = begin + self.cost[kind][r]
+        self.end[r][kind].append(finish)
         self.held[r] += self.memory[kind]
 
     def weights_left(self, r: int) -> bool:
-        return self.done(r, _W) < self.done(r, _I)
+        _, gradients, weights = self.end[r]
+        return len(weights) < len(gradients)
 
     def spare(self, r: int) -> float:
         """How much the rank may idle without being the one that idles most."""
@@ -71,11 +77,14 @@ class _List:
 
     def make_room(self, r: int, kind: int) -> None:
         """Weight gradients until the operation fits into the memory."""
-        while self.held[r] + self.memory[kind] > self.limit + _SLACK and self.weights_left(r):
+        most = self.limit + _SLACK - self.memory[kind]
+        while self.held[r] > most and self.weights_left(r):
             self.put(r, _W)
 
     def fill(self, r: int, kind: int, eager: bool) -> None:
         """Weight gradients in the wait for the next operation; one that overruns it, where idling costs the step."""
+        if not self.weights_left(r):
+            return
         arrival = self.arrival(r, kind)
         while self.weights_left(r) and self.clock[r] + self.cost[_W][r] <= arrival:
             self.put(r, _W)
@@ -163,13 +172,26 @@ def fitted_order(
     limit: activations that a rank may hold, in micro-batches. kept: the share that W still needs after I.
     """
     table = np.stack([np.broadcast_to(np.asarray(x, dtype=np.float64), p) for x in seconds])
+    least = m * float(table.sum(axis=0).max())
     best: _List | None = None
     for choice in product((True, False), repeat=3):
         made = _list(_List(p, m, table, transfer_s, limit, kept), *choice)
         if best is None or made.span() < best.span():
             best = made
+        if best.span() <= least:
+            break  # no rank idles
     assert best is not None
-    return Order.of_rows(best.rows)
+    return Order.of_tables([_row(r, kinds) for r, kinds in enumerate(best.rows)])
+
+
+def _row(r: int, kinds: list[int]) -> NDArray[np.int64]:
+    """A rank's operations as a table: stage, kind, micro-batch, slice."""
+    kind = np.array(kinds, dtype=np.int64)
+    micro_batch = np.zeros_like(kind)
+    for k in (_F, _I, _W):
+        micro_batch[kind == k] = np.arange(np.count_nonzero(kind == k))
+    code = np.array([KINDS.index(k) for k in "FIW"])[kind]
+    return np.stack([np.full_like(kind, r), code, micro_batch, np.zeros_like(kind)], axis=1)
 
 
 class ZeroBubble1p(Generated):
