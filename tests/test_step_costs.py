@@ -240,6 +240,11 @@ def test_two_copies_of_the_weights_are_reduced_between_their_ranks():
     # Inside a node: 4 bytes a parameter at 2 B/s and a start, twice; there are no other replicas.
     assert float(two.reduce_s[0]) == pytest.approx(2 * (params * 4 / 2 + 1))
     assert float(one.reduce_s[0]) == 0.0
+    both = step_costs(
+        GPT, TOY, FRAMEWORK, Layouts.of(schedule=["1f1b", "chimera"], pp=2, micro_batch=3, global_batch=6)
+    )
+    assert both.reduce_s.tolist() == [0.0, float(two.reduce_s[0])]
+    assert both.update_s.tolist() == [float(one.update_s[0]), float(two.update_s[0])]
 
 
 def test_the_update_is_of_the_shard_and_reductions_of_the_whole():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.schedules import SCHEDULES, Loads, Pipeline, get_schedule
+from planner.schedules import SCHEDULES, Loads, Order, Pipeline, get_schedule
 from planner.simulation.timeline import durations, run
 
 
@@ -48,3 +48,8 @@ def test_1f1b_with_a_slow_middle_rank():
     order = schedule.order(pipe)
     assert closed == pytest.approx(9.6)
     assert run(order, durations(order, forward, backward / 2, backward / 2), 0.0).makespan_s == pytest.approx(9.6)
+
+
+def test_an_order_of_no_operations():
+    assert len(Order.of_tables([])) == 0
+    assert Order.of_tables([]).rows() == []
