@@ -74,6 +74,19 @@ def structural(tally: Tally, count: int, start: int) -> None:
         done = sum(number for (how, _), number in tally.outcomes.items() if how == "structure")
 
 
+def run_all(tally: Tally, cases: int, start: int) -> None:
+    """A third of each kind, the options first."""
+    options = option_cases()
+    random.Random(start).shuffle(options)
+    options = options[: cases // 3]
+    rest = cases - len(options)
+    for argv in options:
+        tally.add("option", option_case(argv))
+    for i in range(rest // 2):
+        tally.add("bytes", byte_case(start * 1_000_003 + i))
+    structural(tally, rest - rest // 2, start)
+
+
 def main() -> int:
     """Run the cases, print the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -84,15 +97,10 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_AS, (12 * 2**30, 12 * 2**30))
     warnings.simplefilter("error")  # a warning would reach the user's terminal
     tally, began = Tally(), time.perf_counter()
-    options = option_cases()
-    random.Random(chosen.seed).shuffle(options)
-    options = options[: chosen.cases // 3]
-    rest = chosen.cases - len(options)
-    for argv in options:
-        tally.add("option", option_case(argv))
-    for i in range(rest // 2):
-        tally.add("bytes", byte_case(chosen.seed * 1_000_003 + i))
-    structural(tally, rest - rest // 2, chosen.seed)
+    try:
+        run_all(tally, chosen.cases, chosen.seed)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
     for case, found in tally.faults:
         print(f"--- {case.command[:300]!r}", *(fault[-1500:] for fault in found), sep="\n")
     if chosen.messages:
