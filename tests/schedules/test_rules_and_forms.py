@@ -53,3 +53,36 @@ def test_1f1b_with_a_slow_middle_rank():
 def test_an_order_of_no_operations():
     assert len(Order.of_tables([])) == 0
     assert Order.of_tables([]).rows() == []
+
+
+ALL = [1, 2, 3, 4, 5, 6, 7, 8]
+# Ranks that a schedule takes with 48 micro-batches, and micro-batches from 1 to 12 with 4 ranks, as its paper asks.
+SIZES = {
+    "2bw": (ALL, range(4, 13)),  # fewer than p would need a third version of the weights
+    "bitpipe": ([2, 4, 6, 8], [4, 8, 12]),  # two directions of p / 2 each
+    "chimera": ([2, 4, 6, 8], [4, 8, 12]),
+    "breadth-first": (ALL[1:], range(1, 13)),
+    "chronospipe": (ALL[1:], range(1, 13)),
+    "modular": (ALL[1:], range(1, 13)),
+    "dualpipe": ([2, 4, 6, 8], [8, 10, 12]),  # both ends feed at least p each
+    "dualpipev": (ALL, range(8, 13)),
+    "interleaved": ([2, 3, 4, 6, 8], [4, 8, 12]),  # Narayanan et al. 2021: a multiple of p
+    "seq1f1b-interleaved": ([2, 4, 6, 8], [4, 8, 12]),  # and p one of the slices
+    "layered": ([1], []),
+    "zb-h1": (ALL, range(4, 13)),  # Qi et al. 2023: p, or 2 p - 1 for no bubble
+    "zb-h2": (ALL, range(7, 13)),
+    "zb-v": (ALL, range(7, 13)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_sizes_that_a_schedule_takes(name):
+    schedule = SCHEDULES[name]
+    v, k = schedule.chunks or 2, 2 if schedule.sliced else 1
+
+    def legal(p: int, m: int) -> bool:
+        return not any(np.any(rule.broken) for rule in schedule.rules(Pipeline(p=p, m=m, v=v, k=k)))
+
+    ranks, micro_batches = SIZES.get(name, (ALL, range(1, 13)))
+    assert [p for p in ALL if legal(p, 48)] == list(ranks)
+    assert [m for m in range(1, 13) if legal(4, m)] == list(micro_batches)
