@@ -18,6 +18,9 @@ def test_prints_and_ends_well(capsys, monkeypatch):
     assert "NO" in out
     assert "do it" in out
     assert "numpy" in out
+    monkeypatch.setenv("COLUMNS", "80")
+    app(["doctor"], standalone_mode=False)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
     assert app(["doctor", "--json"], standalone_mode=False) in (None, 0)
     record = json.loads(capsys.readouterr().out)
     assert set(record) == {"about", "findings", "requirements"}
