@@ -62,8 +62,9 @@ class Megatron(Target):
         check_rules(job)
         nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
         sharded = row["zero"] > 1
+        dropout, half = bool(has_dropout(job.model, job.layouts)[0]), row["precision"] in ("bf16", "fp8")
         groups = [
-            ("MODEL_ARGS", model_arguments(job.model, bool(has_dropout(job.model, job.layouts)[0]))),
+            ("MODEL_ARGS", model_arguments(job.model, dropout=dropout, grouped=half)),
             ("PARALLEL_ARGS", parallel_arguments(job)),
             ("TRAINING_ARGS", training_arguments(job)),
         ]
@@ -102,6 +103,8 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
         out += [
             ("--use-megatron-fsdp",),
             ("--data-parallel-sharding-strategy", SHARDING[row["zero"]]),
+            ("--use-distributed-optimizer",),
+            ("--no-gradient-accumulation-fusion",),
             ("--ckpt-format", "fsdp_dtensor"),
         ]
     reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce

@@ -144,7 +144,12 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
     if model.num_experts:
         out += [("model.expert_model_parallel_size", row["ep"]), ("model.expert_tensor_parallel_size", row["tp"])]
     if sharded:
-        out += [("dist.use_megatron_fsdp", True), ("checkpoint.ckpt_format", quoted("fsdp_dtensor"))]
+        out += [
+            ("dist.use_megatron_fsdp", True),
+            ("ddp.average_in_collective", False),
+            ("model.gradient_accumulation_fusion", False),
+            ("checkpoint.ckpt_format", quoted("fsdp_dtensor")),
+        ]
     if row["precision"] in PRECISIONS:
         out.append(("mixed_precision", quoted(PRECISIONS[row["precision"]])))
     if row["offload_optimizer"]:

@@ -9,8 +9,11 @@ __all__ = ["model_arguments", "model_notes"]
 Arguments = list[tuple[str, ...]]
 
 
-def model_arguments(model: Transformer, dropout: bool) -> Arguments:
-    """The network's size and kind, one argument with its values a tuple; dropout: Megatron-LM's default of 0.1."""
+def model_arguments(model: Transformer, *, dropout: bool, grouped: bool) -> Arguments:
+    """The network's size and kind, one argument with its values a tuple.
+
+    dropout: Megatron-LM's default of 0.1. grouped: experts' products together, which it has in bf16 only.
+    """
     m = model
     out: Arguments = [
         ("--num-layers", str(m.num_layers)),
@@ -35,7 +38,7 @@ def model_arguments(model: Transformer, dropout: bool) -> Arguments:
     if m.qk_norm:
         out.append(("--qk-layernorm",))
     out += _attention(m)
-    out += _experts(m)
+    out += _experts(m, grouped)
     if not dropout:
         out += [("--attention-dropout", "0.0"), ("--hidden-dropout", "0.0")]
     return out
@@ -76,7 +79,7 @@ def _attention(m: Transformer) -> Arguments:
     return out
 
 
-def _experts(m: Transformer) -> Arguments:
+def _experts(m: Transformer, grouped: bool) -> Arguments:
     if not m.num_experts:
         return []
     out: Arguments = [
@@ -84,7 +87,7 @@ def _experts(m: Transformer) -> Arguments:
         ("--moe-router-topk", str(m.top_k)),
         ("--moe-ffn-hidden-size", str(m.moe_ffn)),
         ("--moe-token-dispatcher-type", "alltoall"),
-        ("--moe-grouped-gemm",),
+        *([("--moe-grouped-gemm",)] if grouped else []),
     ]
     if m.num_shared_experts:
         out.append(("--moe-shared-expert-intermediate-size", str(m.num_shared_experts * m.moe_ffn)))

@@ -84,8 +84,7 @@ def read_arguments(text: str) -> Arguments:
     Raises:
         InputError: a quote that isn't closed, or no argument at all.
     """
-    lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
-    text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    text = _without_comments(text.replace("\r\n", "\n")).replace("\\\n", " ")
     variables = {name: _own_default(name, value.strip("'\"")) for name, value in ASSIGNMENT.findall(text)}
     text = re.sub(r"(?m)\b\w+\+?=\(", " ", text)
     try:
@@ -94,7 +93,7 @@ def read_arguments(text: str) -> Arguments:
         raise InputError(f"the arguments can't be read: {str(error).lower()}") from None
     out: dict[str, list[str]] = {}
     current: list[str] = []
-    for word in words:
+    for word in [inner for outer in words for inner in _unfolded(outer)]:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word[2:].partition("=")
             name = name.rstrip(")").replace("_", "-")
@@ -105,6 +104,35 @@ def read_arguments(text: str) -> Arguments:
     if not out:
         raise InputError("no argument is in the text; allowed: arguments such as --num-layers 32")
     return Arguments(out)
+
+
+def _without_comments(text: str) -> str:
+    """The text without what stands behind a # that begins a word, outside quotes."""
+    out: list[str] = []
+    quote, before, at = "", "\n", 0
+    while at < len(text):
+        c = text[at]
+        if c == "\\" and quote != "'":
+            out.append(text[at : at + 2])
+            before, at = "x", at + 2
+            continue
+        if not quote and c == "#" and before in " \t\n;(":
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+            before = " "
+            continue
+        if c in "'\"":
+            quote = "" if quote == c else quote or c
+        out.append(c)
+        before, at = c, at + 1
+    return "".join(out)
+
+
+def _unfolded(word: str) -> list[str]:
+    """The arguments in a string such as ARGS="--bf16 --swiglu", each a word; any other word alone."""
+    if not re.match(r"\s*(?:\w+\+?=)?\s*--\w", word) or not re.search(r"\s", word):
+        return [word]
+    return re.sub(r"^\s*\w+\+?=", "", word).replace("\\", " ").split()
 
 
 def _expanded(word: str, variables: dict[str, str]) -> str:

@@ -145,6 +145,8 @@ SPELLINGS = [
     "MBS=4\ntorchrun pretrain_gpt.py --micro-batch-size $MBS", "MBS=4\nrun --micro-batch-size ${MBS} # 8",
     "export MBS='4'\nrun --micro-batch-size ${MBS}", "run --micro-batch-size ${MBS:-4}",
     "MBS=${MBS:-4}\nrun --micro-batch-size $MBS", "# --micro-batch-size 8\nrun --micro-batch-size 4",
+    'ARGS="\n  --bf16 \\\n  --micro-batch-size 4 \\\n"\ntorchrun x.py $ARGS', 'A+=" --micro-batch-size 4 --bf16"\nrun',
+    "--bf16 # it's \"the\" way\n--micro-batch-size 4 # don't", "--micro-batch-size 4 \\\n  # --micro-batch-size 8\n",
     "--micro-batch-size 1 --micro-batch-size 4", "A=4\nMBS=$A\nrun --micro-batch-size $MBS --bf16",
 ]  # fmt: skip
 
