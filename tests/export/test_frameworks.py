@@ -367,3 +367,20 @@ def test_every_legal_layout_is_written_legally_or_refused(to, model, schedule, *
     changed = [key for key, was in table.row(0).items() if done.layouts.row(0)[key] != was]
     for key in changed:
         assert any(f"{key} " in note or note.startswith("schedule") for note in done.notes), (key, done.notes)
+
+
+def body(to: str, text: str) -> str:
+    """A file without its comments: what a framework reads."""
+    if to == "deepspeed":
+        config = json.loads(text)
+        del config["comment"]
+        return json.dumps(config, indent=2) + "\n"
+    return "".join(f"{line}\n" for line in text.splitlines() if not line.startswith("#"))
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_what_a_framework_reads_is_as_reviewed(to):
+    """Against tests/export/golden/, each written by this test's own lines and read by a person."""
+    a_plan = plan("llama3-8b", dp=8, tp=2, zero=2, micro_batch=2, sequence_parallel=True, recompute=Recompute.FULL)
+    golden = Path(__file__).parent / "golden" / f"{to}{TARGETS[to].suffix}.txt"
+    assert body(to, export(to, a_plan).text) == golden.read_text()
