@@ -21,7 +21,7 @@ from tests.docs.snippets import SHELL, snippets
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-REASONS = ("needs a GPU", "needs MPI", "needs a server", "needs PyTorch", "installs", "takes hours", "runs the tests")
+REASONS = ("needs a GPU", "needs MPI", "needs a server", "needs PyTorch", "installs", "takes long", "runs the tests")
 RUNNABLE = [p for p in PAGES if any(s.language in (*SHELL, "python") for s in snippets(p))]
 
 
