@@ -25,6 +25,8 @@ SMALL = 60_000
 """Below so many operations Python is done before numba is imported."""
 WIDE = 48
 """From so many lanes on, waves are faster than Python."""
+LONG = 20_000
+"""From so many operations a lane on, waves take longer than importing the compiler."""
 
 
 def _advance(
@@ -115,7 +117,7 @@ def run_lanes(
     """
     n, width = waits.shape
     lanes = len(lane_start) - 1
-    if compiled is None and lanes >= WIDE:
+    if compiled is None and lanes >= WIDE and n < LONG * lanes:
         return run_waves(lane_start, waits, lag, duration, fused)
     start, end = np.zeros(n), np.zeros(n)
     state = np.zeros(3 * lanes + n, dtype=np.int64)
