@@ -184,6 +184,17 @@ def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, space: Space)
     return layouts.take(legal(model, cluster, layouts)) if len(layouts) else layouts
 
 
+def _distinct(columns: Ints) -> Ints:
+    """The distinct columns of three rows of numbers from 0, in order; sorted as one number each where that fits."""
+    if not columns.shape[1]:
+        return columns
+    _, second, third = (int(row.max()) + 1 for row in columns)
+    if (int(columns[0].max()) + 1) * second * third >= 2**63:
+        return np.asarray(np.unique(columns, axis=1))
+    key, last = np.divmod(np.unique((columns[0] * second + columns[1]) * third + columns[2]), third)
+    return np.stack([*np.divmod(key, second), last])
+
+
 def _whole_nodes(dp: Ints, size: Any, node: int) -> Ints:
     """Replicas of `size` accelerators each, to the nearest number that fills whole nodes; as they are within one."""
     unit = node // np.gcd(size, node)
@@ -204,7 +215,7 @@ def coarse(model: Transformer, cluster: Cluster, fam: Families, space: Space) ->
     steps = m[index, k.ravel()]
     batch = dp * steps * fam.column("micro_batch")[index]
     ok = (dp * size[index] <= space.max_gpus) & (batch >= space.least_batch) & (batch <= space.most_batch)
-    triples = np.unique(np.stack([index[ok], dp[ok], steps[ok]]), axis=1)
+    triples = _distinct(np.stack([index[ok], dp[ok], steps[ok]]))
     if not triples.shape[1]:
         raise InputError(
             f"no layout of {model.name} has at most {space.max_gpus} GPUs and a batch of {space.least_batch:,.0f} to "
@@ -229,7 +240,7 @@ def _around(cluster: Cluster, layouts: Layouts, space: Space, batches: Any) -> I
         m = np.maximum(aim / (dp * layouts.micro_batch[:, None]), 1).astype(np.int64)
         for steps in (m, np.maximum(m // pp, 1) * pp):  # interleaving wants multiples of the stages
             tables.append(np.stack([index.ravel(), dp.ravel(), steps.ravel()]))
-    return np.asarray(np.unique(np.concatenate(tables, axis=1), axis=1))
+    return _distinct(np.concatenate(tables, axis=1))
 
 
 def fine(model: Transformer, cluster: Cluster, layouts: Layouts, space: Space, batches: Any = ()) -> Layouts:

@@ -23,7 +23,7 @@ __all__ = ["estimate_all", "every_estimate", "join", "passes", "search", "taken"
 
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
 PATIENCE = 4  # grids without a look at their bounds after one whose bounds were not worth it
-TABLE = 4096  # layouts of a table estimated at once: small enough for a core's cache
+TABLE = 16_384  # layouts of a table estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
 
 def passes(
