@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.errors import FileFormatError, InputError, shown
 from planner.files import is_path, read_json
-from planner.hardware import Cluster, load_cluster, load_framework
+from planner.hardware import Cluster, load_cluster, load_framework, profile_names
 from planner.layouts import ENUMS, Layouts
 from planner.legality import check_legal
 from planner.models import Transformer, load_model
@@ -23,6 +23,7 @@ from planner.question import LARGEST, Question, one_layout
 __all__ = ["Plan", "read_choices", "read_plan"]
 
 SUFFIXES = (".toml", ".json")
+FOLDERS = {"cluster": "clusters", "network": "links", "framework": "frameworks"}
 PARTS = ("time_s", "memory_parts_gib")
 FIGURES = ("step_time_s", "mfu", "memory_gib", "tokens_per_s_per_gpu")
 
@@ -203,6 +204,10 @@ def _shipped(name: str, kind: str, path: Path) -> str:
     """The name, if it is no path: a plan that somebody sends must not make planner read a file of its choice."""
     if is_path(name):
         raise FileFormatError(f"{path}: field {kind} is {shown(name)}, a path; give it yourself with --{kind}")
+    if name not in profile_names(FOLDERS[kind]):
+        raise FileFormatError(
+            f"{path}: field {kind} is {shown(name)}, which isn't shipped; give its file with --{kind}"
+        )
     return name
 
 

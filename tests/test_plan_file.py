@@ -52,7 +52,9 @@ def test_a_number_chooses_among_the_best(tmp_path):
 
 def test_another_cluster_takes_the_place_of_the_named_one(tmp_path):
     path = saved(tmp_path, record() | {"cluster": "my own", "framework": "mine"})
-    with pytest.raises(PlannerError, match="unknown cluster 'my own'"):
+    with pytest.raises(
+        PlannerError, match="field cluster is 'my own', which isn't shipped; give its file with --cluster"
+    ):
         read_plan(path)
     plan = read_plan(path, cluster="dgx-a100-80gb", framework="megatron-lm")
     assert plan.question.cluster.name == "dgx-a100-80gb"
