@@ -240,6 +240,11 @@ def test_two_copies_of_the_weights_are_reduced_between_their_ranks():
     # Inside a node: 4 bytes a parameter at 2 B/s and a start, twice; there are no other replicas.
     assert float(two.reduce_s[0]) == pytest.approx(2 * (params * 4 / 2 + 1))
     assert float(one.reduce_s[0]) == 0.0
+    ends = two.ends
+    e = float((ends.embedding_forward_s + ends.embedding_backward_s)[0] / two.layer.total_s[0])
+    g = float((ends.head_forward_s + ends.head_backward_s)[0] / two.layer.total_s[0])
+    assert float(two.stages.slowest_layers[0]) == pytest.approx(1 + (e + g) / 2)
+    assert float(one.stages.slowest_layers[0]) == pytest.approx(1 + max(e, g))
     both = step_costs(
         GPT, TOY, FRAMEWORK, Layouts.of(schedule=["1f1b", "chimera"], pp=2, micro_batch=3, global_batch=6)
     )

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from planner.schedules import SCHEDULES, Loads, Order, Pipeline, get_schedule
+from planner.schedules import SCHEDULES, Loads, Operation, Order, Pipeline, get_schedule
+from planner.schedules.dependencies import dependencies
 from planner.simulation.timeline import durations, run
 
 
@@ -86,3 +87,20 @@ def test_sizes_that_a_schedule_takes(name):
     ranks, micro_batches = SIZES.get(name, (ALL, range(1, 13)))
     assert [p for p in ALL if legal(p, 48)] == list(ranks)
     assert [m for m in range(1, 13) if legal(4, m)] == list(micro_batches)
+
+
+def test_what_each_operation_waits_for():
+    """Two stages on two ranks, three slices: the neighbouring stage, the stage itself, the neighbouring slice."""
+    rows = [
+        [Operation.parse(cell) for cell in line.split()]
+        for line in ("0F0 0F0.1 0F0.2 0B0.2 0B0.1 0B0", "1F0 1F0.1 1F0.2 1I0.2 1I0.1 1I0 1W0.2 1W0.1 1W0")
+    ]
+    waits = dependencies(Order.of_rows(rows)).tolist()
+    none = -1
+    assert waits[:6] == [
+        [none, none, none], [none, none, 0], [none, none, 1], [9, 2, none], [10, 1, 3], [11, 0, 4],
+    ]  # fmt: skip
+    assert waits[6:] == [
+        [0, none, none], [1, none, 6], [2, none, 7], [none, 8, none], [none, 7, 9], [none, 6, 10],
+        [none, 9, none], [none, 10, none], [none, 11, none],
+    ]  # fmt: skip
