@@ -10,6 +10,7 @@ from planner.costs.ends import ends_cost
 from planner.costs.kernels import Device, matmul_s, slowest_of, stream_s
 from planner.costs.layer import attention_products, layer_cost, matmuls_s, mlp_products, pointwise_s
 from planner.costs.optimizer import optimizer_s
+from planner.costs.slices import balanced_slices, even_slices, slice_shares
 from planner.layouts import Attention, Layouts, Precision, Recompute
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, LAUNCHES, LLAMA, MLA, MOE, accelerator, device, layout
 
@@ -228,3 +229,16 @@ def test_costs_of_a_table_are_those_of_its_rows():
     table = Layouts.concatenate(rows)
     together = layer_cost(device(BYTES, table), GPT, table).backward_s
     assert together.tolist() == [float(layer_cost(device(BYTES, r), GPT, r).backward_s[0]) for r in rows]
+
+
+def test_shares_of_slices():
+    """A token costs 2 layers of 8 x 64 + 6 x 8 x 32 FLOP and 4 x 8 x 250; attention 2 x (16 + 3) x 2 a token before."""
+    linear, per_token = 2 * (8 * 64 + 6 * 8 * 32) + 4 * 8 * 250, 2 * 19 * 2
+    first, second = 12 * (12 * per_token / 2 + linear), 4 * (16 * per_token - 4 * per_token / 2 + linear)
+    shares = slice_shares(LLAMA, [12, 4])
+    assert shares.tolist() == pytest.approx([first / (first + second), second / (first + second)])
+    even = slice_shares(LLAMA, even_slices(16, 4))
+    assert even.sum() == pytest.approx(1.0)
+    assert np.all(np.diff(even) > 0)
+    long = replace(LLAMA, seq_len=1 << 20)
+    assert slice_shares(long, balanced_slices(long, 1 << 20, 8)) == pytest.approx(np.full(8, 1 / 8), rel=1e-3)

@@ -104,3 +104,12 @@ def test_what_each_operation_waits_for():
         [0, none, none], [1, none, 6], [2, none, 7], [none, 8, none], [none, 7, 9], [none, 6, 10],
         [none, 9, none], [none, 10, none], [none, 11, none],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_nothing_lives_on_to_the_weight_gradient_unless_it_is_said(name):
+    schedule = SCHEDULES[name]
+    pipe = Pipeline(p=1 if name == "layered" else 4, m=8, v=schedule.chunks or 2, k=2 if schedule.sliced else 1)
+    for rank in range(pipe.p):
+        assert float(schedule.in_flight(pipe, rank)) == float(schedule.in_flight(pipe, rank, 0.0))
+        assert float(schedule.in_flight(pipe, rank)) <= float(schedule.in_flight(pipe, rank, 1.0))
