@@ -17,7 +17,7 @@ RUN = (
 
 def planner(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=cwd)
 
 
 def test_a_megatron_run_is_set_beside_the_best_with_what_to_change_first():

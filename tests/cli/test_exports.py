@@ -12,7 +12,7 @@ ASK = ["recommend", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--glo
 
 def planner(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=cwd)
 
 
 @pytest.fixture(scope="module")
