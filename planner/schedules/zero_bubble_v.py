@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.schedules.base import Array, Operation, Order, Passes, Pipeline, Rule, Schedule
+from planner.schedules.base import Array, Order, Passes, Pipeline, Rule, Schedule
+from planner.schedules.operations import KINDS
 from planner.schedules.pieces import largest
 from planner.schedules.zero_bubble_fitted_v import fitted_v_order
 
@@ -35,29 +37,21 @@ class ZeroBubbleV(Schedule):
         """
         p, m = pipe.p, pipe.m
         n = max(2 * p - 1, m)
+        f0, f1, i0, i1, w0, w1 = range(6)
         rows = []
         for r in range(p):
-            done = dict.fromkeys(("F0", "F1", "I0", "I1", "W0", "W1"), 0)
-            row: list[Operation] = []
-
-            def put(*keys: str, done: dict[str, int] = done, row: list[Operation] = row, r: int = r) -> None:
-                for key in keys:
-                    if done[key] < m:
-                        row.append(Operation((r, 2 * p - 1 - r)[int(key[1])], key[0], done[key]))
-                    done[key] += 1
-
-            put(*["F0"] * (2 * (p - r) - 1))
-            put(*["F1", "F0"] * r)
-            put(*["F1", "I1", "W1"] * (p - r))
-            while done["F1"] < done["F0"] or done["F0"] < n:
-                if done["F0"] < n:
-                    put("F0")
-                put("I0", "W0", "F1", "I1", "W1")
-            put(*["I0", "I1"] * r)
-            put(*["I0", "W0"] * (p - r))
-            put(*["W1"] * (n - done["W1"]), *["W0"] * (n - done["W0"]))
-            rows.append(row)
-        return Order.of_rows(rows)
+            row = [f0] * (2 * (p - r) - 1) + [f1, f0] * r + [f1, i1, w1] * (p - r)
+            shallow, deep = 2 * p - r - 1, p
+            while deep < shallow or shallow < n:
+                if shallow < n:
+                    row.append(f0)
+                    shallow += 1
+                row += (i0, w0, f1, i1, w1)
+                deep += 1
+            row += [i0, i1] * r + [i0, w0] * (p - r)
+            row += [w1] * (n - row.count(w1)) + [w0] * (n - row.count(w0))
+            rows.append(_table(row, (r, 2 * p - 1 - r), m))
+        return Order.of_tables(rows)
 
     def fitted(self, pipe: Pipeline, seconds: Passes, transfer_s: float = 0.0, kept: float = 1.0) -> Order:
         """The paper's list for these durations of one stage's operations, within the same activations."""
@@ -93,3 +87,14 @@ class ZeroBubbleV(Schedule):
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """p on every rank."""
         return np.asarray(1.0 * pipe.p + 0.0 * (np.asarray(rank) + pipe.m))
+
+
+def _table(row: list[int], stages: tuple[int, int], m: int) -> NDArray[np.int64]:
+    """A rank's operations from what it does (F, I, W of its shallow or deep stage), but for micro-batches from m on."""
+    what = np.array(row, dtype=np.int64)
+    micro_batch = np.zeros_like(what)
+    for one in range(6):
+        micro_batch[what == one] = np.arange(np.count_nonzero(what == one))
+    kind = np.array([KINDS.index(k) for k in "FIW"])[what // 2]
+    table = np.stack([np.array(stages)[what % 2], kind, micro_batch, np.zeros_like(what)], axis=1)
+    return np.asarray(table[micro_batch < m])

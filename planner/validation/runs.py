@@ -112,9 +112,10 @@ def _runs(path: Path, reader: Any) -> list[Run]:
         line = reader.line_num
         if len(row) != len(header):
             raise FileFormatError(f"{path}: line {line}: {len(row)} cells; allowed: {len(header)}")
+        cells = dict.fromkeys(OPTIONAL)
         for pair in zip(header, row, strict=True):
             if pair not in known:
                 known[pair] = _cell(path, line, *pair)
-        cells = dict.fromkeys(OPTIONAL) | {c: known[c, t] for c, t in zip(header, row, strict=True)}
+            cells[pair[0]] = known[pair]
         runs.append(Run(path=path, line=line, cells=cells))
     return runs
