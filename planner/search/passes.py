@@ -22,7 +22,7 @@ from planner.search.space import Asked, space, whole_space
 __all__ = ["estimate_all", "every_estimate", "join", "passes", "search", "taken"]
 
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
-PATIENCE = 4  # grids without a look at their bounds after one whose bounds were not worth it
+PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
 TABLE = 16_384  # layouts of a table estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
 
@@ -54,12 +54,13 @@ def search(
     either but memory and speed.
     """
     kept = Kept(cluster.accelerator.memory_bytes, top, by_memory=by_memory, rivals=rivals)
-    unpruned = 0
+    unpruned = patience = PATIENCE
     for whole in space(model, cluster, asked, chunk):
         grid, one = whole, one_layer(model, cluster, framework, whole.layouts)
         if prune and unpruned <= 0:
             grid, one = _pruned(model, cluster, framework, kept, whole, one)
-            unpruned = PATIENCE if len(grid.serial) == len(whole.serial) else 0
+            patience = 2 * patience if len(grid.serial) == len(whole.serial) else PATIENCE
+            unpruned = patience if patience > PATIENCE else 0
         unpruned -= 1
         if len(grid.serial):
             kept.add(grid, totals(model, cluster, framework, grid.layouts, one))

@@ -65,7 +65,7 @@ def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Indices, simula
     ran = np.stack([closed.step_time_s[before], closed.memory_bytes[before]])
     near = kept.ties(best)
     same = (near[:, :, None] == ran[:, None, :]).all(axis=0).any(axis=1)
-    now = np.intersect1d(simulated, order)
+    now = simulated[np.isin(simulated, order, kind="table")]
     return int(np.sum(~same) + np.sum(values[now] <= (1.0 + NEAR) * best)) - 1
 
 
