@@ -16,14 +16,17 @@ function fill(node, attributes, children) {
 const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 const byId = (id) => document.getElementById(id);
-const put = (id, ...children) => byId(id).replaceChildren(...children.flat().filter((c) => c !== null && c !== undefined));
+const put = (id, ...children) =>
+  byId(id).replaceChildren(...children.flat().filter((c) => c !== null && c !== undefined));
 
-const fixed = (x, digits) => x.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const fixed = (x, digits) =>
+  x.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const digits4 = (x) => (Math.abs(x) >= 1000 ? fixed(x, 0) : String(Number(x.toPrecision(4))));
 const percent = (x, digits = 1) => `${fixed(100 * x, digits)}\u00a0%`;
 const gib = (x) => `${fixed(x, 2)}\u00a0GiB`;
 function seconds(t) {
-  const s = Math.abs(t), sp = "\u00a0";
+  const s = Math.abs(t),
+    sp = "\u00a0";
   if (s === 0) return "0 s";
   if (s < 1e-3) return `${digits4(t * 1e6)}${sp}µs`;
   if (s < 1) return `${digits4(t * 1e3)}${sp}ms`;
@@ -32,7 +35,12 @@ function seconds(t) {
 }
 const days = (d) => seconds(d * 86400);
 function count(x) {
-  for (const [unit, name] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]]) {
+  for (const [unit, name] of [
+    [1e12, "T"],
+    [1e9, "B"],
+    [1e6, "M"],
+    [1e3, "K"],
+  ]) {
     if (Math.abs(x) >= 0.9995 * unit) return Number((x / unit).toPrecision(3)) + name;
   }
   return String(Number(x.toPrecision(3)));
@@ -40,9 +48,18 @@ function count(x) {
 
 // A table: columns are [heading, "n" for numbers]; cells are text or nodes.
 function table(columns, rows, attributes) {
-  const head = el("tr", null, columns.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)));
+  const head = el(
+    "tr",
+    null,
+    columns.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)),
+  );
   const body = rows.map((row) =>
-    el("tr", row.attributes, row.cells.map((cell, i) => el("td", { class: columns[i][1] }, cell === null ? "–" : cell))));
+    el(
+      "tr",
+      row.attributes,
+      row.cells.map((cell, i) => el("td", { class: columns[i][1] }, cell === null ? "–" : cell)),
+    ),
+  );
   return el("table", attributes, el("thead", null, head), el("tbody", null, body));
 }
 
@@ -57,7 +74,9 @@ const Tip = {
     tip.style.left = `${left}px`;
     tip.style.top = `${Math.max(top, 4)}px`;
   },
-  hide() { byId("tip").hidden = true; },
+  hide() {
+    byId("tip").hidden = true;
+  },
   // Shown by the pointer and by the keyboard's focus.
   on(node, text) {
     node.addEventListener("pointermove", (e) => Tip.show(text(), e.clientX, e.clientY));
@@ -90,14 +109,16 @@ function ticks(low, high, most) {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((k) => k * power).find((s) => s >= raw * 0.999);
   const out = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12); i++) out.push(Number((i * step).toPrecision(12)));
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12); i++)
+    out.push(Number((i * step).toPrecision(12)));
   return out;
 }
 function logTicks(low, high, most = 7) {
   for (const heads of [[1, 2, 5], [1, 3], [1]]) {
     const out = [];
     for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++)
-      for (const h of heads) if (h * 10 ** e >= low * 0.999 && h * 10 ** e <= high * 1.001) out.push(Number((h * 10 ** e).toPrecision(3)));
+      for (const h of heads)
+        if (h * 10 ** e >= low * 0.999 && h * 10 ** e <= high * 1.001) out.push(Number((h * 10 ** e).toPrecision(3)));
     if (out.length >= 2 && out.length <= most) return out;
   }
   return high / low < 5 ? ticks(low, high, 5) : logTicks(low, high, 40);

@@ -5,8 +5,13 @@ const BEST = LAYOUTS.findIndex((x) => x.roles.includes("best"));
 const Selected = {
   index: Math.max(BEST, 0),
   followers: [],
-  get layout() { return LAYOUTS[this.index]; },
-  follow(draw) { this.followers.push(draw); draw(); },
+  get layout() {
+    return LAYOUTS[this.index];
+  },
+  follow(draw) {
+    this.followers.push(draw);
+    draw();
+  },
   choose(index) {
     if (index === this.index) return;
     this.index = index;
@@ -14,12 +19,19 @@ const Selected = {
   },
 };
 
-const figure = (name, value, more) => el("div", { class: "figure" },
-  el("div", { class: "name" }, name), el("div", { class: "value" }, value), el("div", { class: "more" }, more));
+const figure = (name, value, more) =>
+  el(
+    "div",
+    { class: "figure" },
+    el("div", { class: "name" }, name),
+    el("div", { class: "value" }, value),
+    el("div", { class: "more" }, more),
+  );
 
 function intervalText(x) {
   if (!x.interval_s) return "no measured runs to tell";
-  const [low, high] = x.interval_s.map(seconds), [number, unit] = low.split("\u00a0");
+  const [low, high] = x.interval_s.map(seconds),
+    [number, unit] = low.split("\u00a0");
   return `${high.endsWith(`\u00a0${unit}`) ? number : low} to ${high}`;
 }
 
@@ -27,21 +39,40 @@ function intervalText(x) {
 function ahead() {
   const next = LAYOUTS.filter((x, i) => i !== BEST && x.roles.includes("top")).sort((a, b) => a.step_s - b.step_s)[0];
   if (BEST < 0 || !next || next.step_s < LAYOUTS[BEST].step_s) return [];
-  return [`The fastest that fits; the next, ${next.text}, takes ${percent(next.step_s / LAYOUTS[BEST].step_s - 1)} longer.`];
+  return [
+    `The fastest that fits; the next, ${next.text}, takes ${percent(next.step_s / LAYOUTS[BEST].step_s - 1)} longer.`,
+  ];
 }
 
 function answer() {
-  put("asked", DATA.asked.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))));
+  put(
+    "asked",
+    DATA.asked.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))),
+  );
   if (BEST >= 0) {
     const x = LAYOUTS[BEST];
-    put("figures",
-      figure("Step time", seconds(x.step_s), x.interval_s ? `80 % of cases like this: ${intervalText(x)}` : "unverified on such GPUs"),
+    put(
+      "figures",
+      figure(
+        "Step time",
+        seconds(x.step_s),
+        x.interval_s ? `80 % of cases like this: ${intervalText(x)}` : "unverified on such GPUs",
+      ),
       figure("Model FLOP utilisation", percent(x.mfu), "6N + 12LHQT a token over peak"),
       figure("Throughput", `${digits4(x.tokens_per_s_per_gpu)}`, "tokens a second and GPU"),
       figure("Memory", gib(x.memory_gib), `of ${gib(DATA.capacity_gib)}: fullest rank`),
-      x.cost_usd === null ? null : figure("Cost", `${digits4(x.cost_usd)} USD`, "a step"));
+      x.cost_usd === null ? null : figure("Cost", `${digits4(x.cost_usd)} USD`, "a step"),
+    );
   }
-  put("reasons", el("h3", null, "Why"), el("ul", null, [...ahead(), ...DATA.why].map((line) => el("li", null, line.replaceAll(" %", "\u00a0%")))));
+  put(
+    "reasons",
+    el("h3", null, "Why"),
+    el(
+      "ul",
+      null,
+      [...ahead(), ...DATA.why].map((line) => el("li", null, line.replaceAll(" %", "\u00a0%"))),
+    ),
+  );
 }
 
 function selectionBar() {
@@ -53,43 +84,91 @@ function selectionBar() {
     const slower = x.step_s / LAYOUTS[BEST].step_s - 1;
     bar.replaceChildren(
       el("span", null, "Shown: ", el("span", { class: "mono" }, x.text)),
-      el("span", null, `${seconds(x.step_s)}, ${percent(Math.abs(slower))} ${slower < 0 ? "faster" : "slower"} than recommended`),
-      el("button", { type: "button", onclick: () => Selected.choose(BEST) }, "Back to the recommended"));
+      el(
+        "span",
+        null,
+        `${seconds(x.step_s)}, ${percent(Math.abs(slower))} ${slower < 0 ? "faster" : "slower"} than recommended`,
+      ),
+      el("button", { type: "button", onclick: () => Selected.choose(BEST) }, "Back to the recommended"),
+    );
   });
 }
 
 // What a layout's choices mean, in words.
-const ZERO = ["nothing sharded over replicas", "optimizer state sharded over replicas",
-  "optimizer state and gradients sharded over replicas", "optimizer state, gradients and parameters sharded over replicas"];
+const ZERO = [
+  "nothing sharded over replicas",
+  "optimizer state sharded over replicas",
+  "optimizer state and gradients sharded over replicas",
+  "optimizer state, gradients and parameters sharded over replicas",
+];
 function meaning(x) {
-  const c = x.choices, s = (n) => (n === 1 ? "" : "s");
+  const c = x.choices,
+    s = (n) => (n === 1 ? "" : "s");
   return [
     [`dp ${c.dp}`, c.dp > 1 ? `${c.dp} replicas, each with its share of the batch` : "one replica"],
-    [`tp ${c.tp}`, c.tp > 1 ? `every layer split over ${c.tp} GPUs` + (c.sequence_parallel ? ", norms and dropout too (sequence parallelism)" : "") : "layers not split"],
+    [
+      `tp ${c.tp}`,
+      c.tp > 1
+        ? `every layer split over ${c.tp} GPUs` +
+          (c.sequence_parallel ? ", norms and dropout too (sequence parallelism)" : "")
+        : "layers not split",
+    ],
     [`pp ${c.pp}`, c.pp > 1 ? `layers in ${c.pp} pipeline stages` : "no pipeline"],
     c.virtual_stages > 1 ? [`v ${c.virtual_stages}`, `${c.virtual_stages} chunks of layers a pipeline rank`] : null,
     c.pp > 1 || c.virtual_stages > 1 ? ["schedule", c.schedule] : null,
     c.cp > 1 ? [`cp ${c.cp}`, `every sequence split over ${c.cp} GPUs`] : null,
     c.ep > 1 ? [`ep ${c.ep}`, `experts spread over ${c.ep} GPUs`] : null,
-    c.sequence_slices > 1 ? [`k ${c.sequence_slices}`, `sequences pass the pipeline in ${c.sequence_slices} slices`] : null,
-    [`mb ${c.micro_batch}`, `${c.micro_batch} sequence${s(c.micro_batch)} a micro-batch, ${x.micro_batches} micro-batch${x.micro_batches === 1 ? "" : "es"} a step and replica`],
+    c.sequence_slices > 1
+      ? [`k ${c.sequence_slices}`, `sequences pass the pipeline in ${c.sequence_slices} slices`]
+      : null,
+    [
+      `mb ${c.micro_batch}`,
+      `${c.micro_batch} sequence${s(c.micro_batch)} a micro-batch, ${x.micro_batches} micro-batch${x.micro_batches === 1 ? "" : "es"} a step and replica`,
+    ],
     [`zero ${c.zero}`, ZERO[c.zero]],
-    ["recompute", { none: "no activations computed again", selective: "the attention core computed again in the backward pass", full: "every layer computed again in the backward pass" }[c.recompute]],
+    [
+      "recompute",
+      {
+        none: "no activations computed again",
+        selective: "the attention core computed again in the backward pass",
+        full: "every layer computed again in the backward pass",
+      }[c.recompute],
+    ],
     c.layer_split === "balanced" ? ["balanced", "layers split over stages by cost"] : null,
     c.offload_optimizer ? ["offload", "optimizer state in host memory"] : null,
     ["numbers", `${c.precision}, attention ${c.attention}`],
   ].filter(Boolean);
 }
 
-const ROLES = { best: ["Recommended", "good"], front: ["On the front"], top: ["Among the best"], miss: ["Nearest miss", "bad"], faster: ["Faster, needs more memory", "bad"] };
+const ROLES = {
+  best: ["Recommended", "good"],
+  front: ["On the front"],
+  top: ["Among the best"],
+  miss: ["Nearest miss", "bad"],
+  faster: ["Faster, needs more memory", "bad"],
+};
 function details() {
   Selected.follow(() => {
     if (!LAYOUTS.length) return put("details", el("p", null, "No layout to show."));
     const x = Selected.layout;
     const tags = x.roles.map((r) => el("span", { class: `tag ${ROLES[r][1] || ""}` }, ROLES[r][0]));
     tags.push(x.fits ? el("span", { class: "tag" }, "Fits") : el("span", { class: "tag bad" }, "Does not fit"));
-    put("details", el("p", { class: "layout" }, x.text), el("div", { class: "tags" }, tags),
-      el("p", null, `${seconds(x.step_s)} a step (80 %: ${intervalText(x)}), MFU ${percent(x.mfu)}, ${digits4(x.tokens_per_s_per_gpu)} tokens/s/GPU, ${gib(x.memory_gib)} of ${gib(DATA.capacity_gib)}.`),
-      el("dl", { class: "meaning" }, meaning(x).map(([name, text]) => [el("dt", null, name), el("dd", null, text)]).flat()));
+    put(
+      "details",
+      el("p", { class: "layout" }, x.text),
+      el("div", { class: "tags" }, tags),
+      el(
+        "p",
+        null,
+        `${seconds(x.step_s)} a step (80 %: ${intervalText(x)}), MFU ${percent(x.mfu)}, ${digits4(x.tokens_per_s_per_gpu)} tokens/s/GPU, ${gib(x.memory_gib)} of ${gib(DATA.capacity_gib)}.`,
+      ),
+      el(
+        "dl",
+        { class: "meaning" },
+        meaning(x)
+          .map(([name, text]) => [el("dt", null, name), el("dd", null, text)])
+          .flat(),
+      ),
+    );
   });
 }

@@ -2,47 +2,166 @@
 
 const CURVE = DATA.curve;
 const KNEE = CURVE && CURVE.by_gpus && CURVE.knee < CURVE.by_gpus.length - 1; // else it may lie beyond the search
-const DURATIONS = [[1 / 24, "1 h"], [1 / 8, "3 h"], [0.5, "12 h"], [1, "1 day"], [3, "3 days"], [10, "10 days"], [30, "30 days"], [100, "100 days"], [365, "1 year"], [1095, "3 years"], [3650, "10 years"], [36500, "100 years"]];
-const pointLines = (p) => `${p.gpus.toLocaleString("en-US")} GPUs: ${days(p.days)}\n${p.text}, batch ${p.batch.toLocaleString("en-US")}\nMFU ${percent(p.mfu)}, goodput ${percent(p.goodput)}, ${count(p.gpu_hours)} GPU-hours${p.cost_usd === null ? "" : `, ${count(p.cost_usd)} USD`}\nwhat binds: ${bindsText(p)}`;
+const DURATIONS = [
+  [1 / 24, "1 h"],
+  [1 / 8, "3 h"],
+  [0.5, "12 h"],
+  [1, "1 day"],
+  [3, "3 days"],
+  [10, "10 days"],
+  [30, "30 days"],
+  [100, "100 days"],
+  [365, "1 year"],
+  [1095, "3 years"],
+  [3650, "10 years"],
+  [36500, "100 years"],
+];
+const pointLines = (p) =>
+  `${p.gpus.toLocaleString("en-US")} GPUs: ${days(p.days)}\n${p.text}, batch ${p.batch.toLocaleString("en-US")}\nMFU ${percent(p.mfu)}, goodput ${percent(p.goodput)}, ${count(p.gpu_hours)} GPU-hours${p.cost_usd === null ? "" : `, ${count(p.cost_usd)} USD`}\nwhat binds: ${bindsText(p)}`;
 const bindsText = (p) => (p.binds[0] === "compute" ? "computing" : `${p.binds[0]} (${percent(p.binds[1], 0)})`);
 
 function drawCurve(width) {
-  const points = CURVE.by_gpus, height = Math.round(Math.min(380, Math.max(270, width * 0.42)));
-  const pad = { left: 70, right: 20, top: 16, bottom: 44 }, bottom = height - pad.bottom;
-  const gpus = points.map((p) => p.gpus), times = points.map((p) => p.days);
-  const [x0, x1] = [Math.min(...gpus, CURVE.here_gpus) / 1.15, Math.max(...gpus, CURVE.here_gpus) * 1.15], [y0, y1] = [Math.min(...times) / 1.25, Math.max(...times) * 1.25];
+  const points = CURVE.by_gpus,
+    height = Math.round(Math.min(380, Math.max(270, width * 0.42)));
+  const pad = { left: 70, right: 20, top: 16, bottom: 44 },
+    bottom = height - pad.bottom;
+  const gpus = points.map((p) => p.gpus),
+    times = points.map((p) => p.days);
+  const [x0, x1] = [Math.min(...gpus, CURVE.here_gpus) / 1.15, Math.max(...gpus, CURVE.here_gpus) * 1.15],
+    [y0, y1] = [Math.min(...times) / 1.25, Math.max(...times) * 1.25];
   const scale = (v, a, b, from, to) => from + (Math.log(v / a) / Math.log(b / a)) * (to - from);
-  const X = (v) => scale(v, x0, x1, pad.left, width - pad.right), Y = (v) => scale(v, y0, y1, bottom, pad.top);
-  const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Shortest training time against GPUs, both on logarithmic scales" });
-  for (const v of logTicks(x0, x1, width < 480 ? 5 : 8)) root.append(svg("line", { class: "grid", x1: X(v), x2: X(v), y1: pad.top, y2: bottom }), svg("text", { x: X(v), y: bottom + 17, "text-anchor": "middle" }, v.toLocaleString("en-US")));
-  for (const [v, label] of DURATIONS.filter(([v]) => v >= y0 && v <= y1)) root.append(svg("line", { class: "grid", x1: pad.left, x2: width - pad.right, y1: Y(v), y2: Y(v) }), svg("text", { x: pad.left - 8, y: Y(v) + 4, "text-anchor": "end" }, label));
+  const X = (v) => scale(v, x0, x1, pad.left, width - pad.right),
+    Y = (v) => scale(v, y0, y1, bottom, pad.top);
+  const root = svg("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "group",
+    "aria-label": "Shortest training time against GPUs, both on logarithmic scales",
+  });
+  for (const v of logTicks(x0, x1, width < 480 ? 5 : 8))
+    root.append(
+      svg("line", { class: "grid", x1: X(v), x2: X(v), y1: pad.top, y2: bottom }),
+      svg("text", { x: X(v), y: bottom + 17, "text-anchor": "middle" }, v.toLocaleString("en-US")),
+    );
+  for (const [v, label] of DURATIONS.filter(([v]) => v >= y0 && v <= y1))
+    root.append(
+      svg("line", { class: "grid", x1: pad.left, x2: width - pad.right, y1: Y(v), y2: Y(v) }),
+      svg("text", { x: pad.left - 8, y: Y(v) + 4, "text-anchor": "end" }, label),
+    );
   const here = X(CURVE.here_gpus);
-  root.append(svg("text", { x: (pad.left + width - pad.right) / 2, y: height - 8, "text-anchor": "middle" }, "GPUs"),
+  root.append(
+    svg("text", { x: (pad.left + width - pad.right) / 2, y: height - 8, "text-anchor": "middle" }, "GPUs"),
     svg("line", { x1: here, x2: here, y1: pad.top, y2: bottom, stroke: "var(--muted)", "stroke-dasharray": "4 4" }),
-    svg("text", { x: here + (here > width * 0.7 ? -6 : 6), y: pad.top + 10, "text-anchor": here > width * 0.7 ? "end" : "start" }, `asked: ${CURVE.here_gpus.toLocaleString("en-US")}`),
-    svg("path", { d: points.map((p, i) => `${i ? "L" : "M"}${X(p.gpus)} ${Y(p.days)}`).join(""), fill: "none", stroke: "var(--accent)", "stroke-width": 2 }));
+    svg(
+      "text",
+      { x: here + (here > width * 0.7 ? -6 : 6), y: pad.top + 10, "text-anchor": here > width * 0.7 ? "end" : "start" },
+      `asked: ${CURVE.here_gpus.toLocaleString("en-US")}`,
+    ),
+    svg("path", {
+      d: points.map((p, i) => `${i ? "L" : "M"}${X(p.gpus)} ${Y(p.days)}`).join(""),
+      fill: "none",
+      stroke: "var(--accent)",
+      "stroke-width": 2,
+    }),
+  );
   points.forEach((p, i) => {
     const knee = i === CURVE.knee && KNEE;
-    const node = svg("g", { class: "point", tabindex: 0, role: "img", "aria-label": pointLines(p).replaceAll("\n", ", "), transform: `translate(${X(p.gpus)} ${Y(p.days)})` },
-      svg("circle", { r: 13, fill: "transparent" }), svg("circle", { class: "ring", r: knee ? 7 : 5, fill: knee ? "var(--accent)" : "var(--page)", stroke: "var(--accent)", "stroke-width": 2 }));
+    const node = svg(
+      "g",
+      {
+        class: "point",
+        tabindex: 0,
+        role: "img",
+        "aria-label": pointLines(p).replaceAll("\n", ", "),
+        transform: `translate(${X(p.gpus)} ${Y(p.days)})`,
+      },
+      svg("circle", { r: 13, fill: "transparent" }),
+      svg("circle", {
+        class: "ring",
+        r: knee ? 7 : 5,
+        fill: knee ? "var(--accent)" : "var(--page)",
+        stroke: "var(--accent)",
+        "stroke-width": 2,
+      }),
+    );
     root.append(Tip.on(node, () => pointLines(p)));
-    if (knee) root.append(svg("text", { class: "strong", x: X(p.gpus) + 6, y: Y(p.days) - 12, "text-anchor": X(p.gpus) > width - 60 ? "end" : "start" }, "knee"));
+    if (knee)
+      root.append(
+        svg(
+          "text",
+          {
+            class: "strong",
+            x: X(p.gpus) + 6,
+            y: Y(p.days) - 12,
+            "text-anchor": X(p.gpus) > width - 60 ? "end" : "start",
+          },
+          "knee",
+        ),
+      );
   });
   byId("curve-chart").replaceChildren(root);
 }
 
 function curve() {
-  if (!CURVE) { byId("curve").hidden = true; return; }
+  if (!CURVE) {
+    byId("curve").hidden = true;
+    return;
+  }
   if (!CURVE.by_gpus) return put("curve-body", el("p", null, CURVE.none));
   const last = CURVE.by_gpus[CURVE.by_gpus.length - 1];
   const priced = CURVE.by_gpus.some((p) => p.cost_usd !== null);
-  put("curve-body",
-    el("p", { class: "lead" }, `${days(last.days)} on ${last.gpus.toLocaleString("en-US")} GPUs, with the best batch and layout for each number of GPUs; failures and checkpoints counted. ${KNEE ? "Beyond the knee more GPUs save little." : "More GPUs would still save much: the search ended there."}`),
+  put(
+    "curve-body",
+    el(
+      "p",
+      { class: "lead" },
+      `${days(last.days)} on ${last.gpus.toLocaleString("en-US")} GPUs, with the best batch and layout for each number of GPUs; failures and checkpoints counted. ${KNEE ? "Beyond the knee more GPUs save little." : "More GPUs would still save much: the search ended there."}`,
+    ),
     el("div", { id: "curve-chart", class: "chart" }),
-    el("details", { class: "table" }, el("summary", null, "As a table"), el("div", { class: "wide" }, table(
-      [["GPUs", "n"], ["time", "n"], ["batch", "n"], ["MFU", "n"], ["GPU-hours", "n"], ...(priced ? [["USD", "n"]] : []), ["layout", "mono"], ["what binds", ""]],
-      CURVE.by_gpus.map((p, i) => ({ cells: [p.gpus.toLocaleString("en-US"), days(p.days), p.batch.toLocaleString("en-US"), percent(p.mfu), count(p.gpu_hours), ...(priced ? [p.cost_usd === null ? null : count(p.cost_usd)] : []), p.text, bindsText(p) + (i === CURVE.knee && KNEE ? " – knee" : "")] }))))),
-    el("ul", { class: "plain note" }, CURVE.laws.map((line) => el("li", null, line)),
-      el("li", null, `${CURVE.searched.toLocaleString("en-US")} combinations of GPUs, batch and layout were searched; what binds: relaxed twofold it shortens the time by that share, more than anything else`)));
+    el(
+      "details",
+      { class: "table" },
+      el("summary", null, "As a table"),
+      el(
+        "div",
+        { class: "wide" },
+        table(
+          [
+            ["GPUs", "n"],
+            ["time", "n"],
+            ["batch", "n"],
+            ["MFU", "n"],
+            ["GPU-hours", "n"],
+            ...(priced ? [["USD", "n"]] : []),
+            ["layout", "mono"],
+            ["what binds", ""],
+          ],
+          CURVE.by_gpus.map((p, i) => ({
+            cells: [
+              p.gpus.toLocaleString("en-US"),
+              days(p.days),
+              p.batch.toLocaleString("en-US"),
+              percent(p.mfu),
+              count(p.gpu_hours),
+              ...(priced ? [p.cost_usd === null ? null : count(p.cost_usd)] : []),
+              p.text,
+              bindsText(p) + (i === CURVE.knee && KNEE ? " – knee" : ""),
+            ],
+          })),
+        ),
+      ),
+    ),
+    el(
+      "ul",
+      { class: "plain note" },
+      CURVE.laws.map((line) => el("li", null, line)),
+      el(
+        "li",
+        null,
+        `${CURVE.searched.toLocaleString("en-US")} combinations of GPUs, batch and layout were searched; what binds: relaxed twofold it shortens the time by that share, more than anything else`,
+      ),
+    ),
+  );
   drawn(byId("curve-chart"), drawCurve);
 }

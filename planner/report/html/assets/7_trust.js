@@ -2,17 +2,66 @@
 
 const ACCURACY = DATA.accuracy;
 function drawErrors(width) {
-  const { counts, edges, band } = ACCURACY, height = 190, pad = { left: 12, right: 12, top: 26, bottom: 40 };
-  const bottom = height - pad.bottom, most = Math.max(...counts), [low, high] = [edges[0], edges[edges.length - 1]];
+  const { counts, edges, band } = ACCURACY,
+    height = 190,
+    pad = { left: 12, right: 12, top: 26, bottom: 40 };
+  const bottom = height - pad.bottom,
+    most = Math.max(...counts),
+    [low, high] = [edges[0], edges[edges.length - 1]];
   const X = (e) => pad.left + ((e - low) / (high - low)) * (width - pad.left - pad.right);
-  const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Errors of ${ACCURACY.runs} predicted step times: 80 % lie between ${percent(band[0])} and ${percent(band[2])}` });
-  root.append(svg("rect", { x: X(band[0]), y: pad.top, width: X(band[2]) - X(band[0]), height: bottom - pad.top, fill: "var(--accent)", opacity: 0.12 }),
-    svg("text", { class: "strong", x: Math.min(Math.max((X(band[0]) + X(band[2])) / 2, 120), width - 120), y: 15, "text-anchor": "middle" }, `80 %: ${fixed(100 * band[0], 1)} to +${fixed(100 * band[2], 1)} %`));
-  counts.forEach((n, i) => n && root.append(svg("rect", { x: X(edges[i]) + 0.5, y: bottom - (n / most) * (bottom - pad.top), width: Math.max(X(edges[i + 1]) - X(edges[i]) - 1, 1), height: (n / most) * (bottom - pad.top), fill: "var(--compute)" })));
-  for (const e of width < 480 ? [-0.4, -0.2, 0, 0.2, 0.4] : [-0.4, -0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3, 0.4]) root.append(
-    svg("text", { x: X(e), y: bottom + 16, "text-anchor": e === low ? "start" : e === high ? "end" : "middle" }, `${e > 0 ? "+" : ""}${Math.round(100 * e)} %`));
-  root.append(svg("line", { x1: X(0), x2: X(0), y1: pad.top, y2: bottom, stroke: "var(--ink)" }), svg("line", { class: "axis", x1: pad.left, x2: width - pad.right, y1: bottom, y2: bottom }),
-    svg("text", { x: width / 2, y: height - 6, "text-anchor": "middle" }, "predicted over measured step time, less 1"));
+  const root = svg("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": `Errors of ${ACCURACY.runs} predicted step times: 80 % lie between ${percent(band[0])} and ${percent(band[2])}`,
+  });
+  root.append(
+    svg("rect", {
+      x: X(band[0]),
+      y: pad.top,
+      width: X(band[2]) - X(band[0]),
+      height: bottom - pad.top,
+      fill: "var(--accent)",
+      opacity: 0.12,
+    }),
+    svg(
+      "text",
+      {
+        class: "strong",
+        x: Math.min(Math.max((X(band[0]) + X(band[2])) / 2, 120), width - 120),
+        y: 15,
+        "text-anchor": "middle",
+      },
+      `80 %: ${fixed(100 * band[0], 1)} to +${fixed(100 * band[2], 1)} %`,
+    ),
+  );
+  counts.forEach(
+    (n, i) =>
+      n &&
+      root.append(
+        svg("rect", {
+          x: X(edges[i]) + 0.5,
+          y: bottom - (n / most) * (bottom - pad.top),
+          width: Math.max(X(edges[i + 1]) - X(edges[i]) - 1, 1),
+          height: (n / most) * (bottom - pad.top),
+          fill: "var(--compute)",
+        }),
+      ),
+  );
+  for (const e of width < 480 ? [-0.4, -0.2, 0, 0.2, 0.4] : [-0.4, -0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3, 0.4])
+    root.append(
+      svg(
+        "text",
+        { x: X(e), y: bottom + 16, "text-anchor": e === low ? "start" : e === high ? "end" : "middle" },
+        `${e > 0 ? "+" : ""}${Math.round(100 * e)} %`,
+      ),
+    );
+  root.append(
+    svg("line", { x1: X(0), x2: X(0), y1: pad.top, y2: bottom, stroke: "var(--ink)" }),
+    svg("line", { class: "axis", x1: pad.left, x2: width - pad.right, y1: bottom, y2: bottom }),
+    svg("text", { x: width / 2, y: height - 6, "text-anchor": "middle" }, "predicted over measured step time, less 1"),
+  );
   byId("errors").replaceChildren(root);
 }
 
@@ -20,21 +69,106 @@ function accuracy() {
   const own = el("p", null);
   Selected.follow(() => {
     if (!LAYOUTS.length || !Selected.layout.interval_s) return;
-    own.replaceChildren("In 80\u00a0% of cases like the layout shown the step takes ", el("strong", null, intervalText(Selected.layout)), ` (predicted: ${seconds(Selected.layout.step_s)}), by fits that had not seen the runs; the runs most like it count most.`);
+    own.replaceChildren(
+      "In 80\u00a0% of cases like the layout shown the step takes ",
+      el("strong", null, intervalText(Selected.layout)),
+      ` (predicted: ${seconds(Selected.layout.step_s)}), by fits that had not seen the runs; the runs most like it count most.`,
+    );
   });
-  const sources = ACCURACY.sources.length ? el("details", { class: "table" }, el("summary", null, "By source of measured runs"), el("div", { class: "wide" }, table(
-    [["source", "mono"], ["runs", "n"], ["timed", "n"], ["mean error", "n"], ["bias", "n"], ["worst", "n"], ["rank correlation", "n"]],
-    ACCURACY.sources.map(([name, rows, timed, mape, bias, worst, rank]) => ({ cells: [name, String(rows), String(timed), ...[mape, bias, worst].map((e) => (e === null ? null : percent(e))), rank === null ? null : fixed(rank, 3)] }))))) : null;
+  const sources = ACCURACY.sources.length
+    ? el(
+        "details",
+        { class: "table" },
+        el("summary", null, "By source of measured runs"),
+        el(
+          "div",
+          { class: "wide" },
+          table(
+            [
+              ["source", "mono"],
+              ["runs", "n"],
+              ["timed", "n"],
+              ["mean error", "n"],
+              ["bias", "n"],
+              ["worst", "n"],
+              ["rank correlation", "n"],
+            ],
+            ACCURACY.sources.map(([name, rows, timed, mape, bias, worst, rank]) => ({
+              cells: [
+                name,
+                String(rows),
+                String(timed),
+                ...[mape, bias, worst].map((e) => (e === null ? null : percent(e))),
+                rank === null ? null : fixed(rank, 3),
+              ],
+            })),
+          ),
+        ),
+      )
+    : null;
   const sentence = ACCURACY.sentence;
-  put("accuracy-body", el("p", null, (sentence[0].toUpperCase() + sentence.slice(1)).replaceAll(" %", "\u00a0%")), own, ACCURACY.counts ? el("div", { id: "errors", class: "chart" }) : null,
-    ACCURACY.counts ? el("p", { class: "note" }, "The picture is of the fit itself, for these runs also calibrated the profile. On runs held out of a fit errors are larger: the interval above is made of those (docs/accuracy.md).") : null, sources);
+  put(
+    "accuracy-body",
+    el("p", null, (sentence[0].toUpperCase() + sentence.slice(1)).replaceAll(" %", "\u00a0%")),
+    own,
+    ACCURACY.counts ? el("div", { id: "errors", class: "chart" }) : null,
+    ACCURACY.counts
+      ? el(
+          "p",
+          { class: "note" },
+          "The picture is of the fit itself, for these runs also calibrated the profile. On runs held out of a fit errors are larger: the interval above is made of those (docs/accuracy.md).",
+        )
+      : null,
+    sources,
+  );
   if (ACCURACY.counts) drawn(byId("errors"), drawErrors);
 }
 
 function assumed() {
   const rows = (list) => list.map((cells) => ({ cells }));
-  put("assumed-body",
-    el("p", { class: "lead" }, "Estimates are closed forms over the figures below, the step then an exact timeline. Each figure says where it comes from."),
-    CURVE ? [el("h3", null, "Of the training time"), el("div", { class: "wide" }, table([["option", "mono"], ["value", "n"], ["unit", ""], ["source", ""]], rows(CURVE.assumed), { class: "stacking" }))] : null,
-    el("details", { class: "table" }, el("summary", null, `The cluster's ${DATA.figures.length} figures`), el("div", { class: "wide" }, table([["figure", "mono"], ["value", "n"], ["source", ""]], rows(DATA.figures), { class: "stacking" }))));
+  put(
+    "assumed-body",
+    el(
+      "p",
+      { class: "lead" },
+      "Estimates are closed forms over the figures below, the step then an exact timeline. Each figure says where it comes from.",
+    ),
+    CURVE
+      ? [
+          el("h3", null, "Of the training time"),
+          el(
+            "div",
+            { class: "wide" },
+            table(
+              [
+                ["option", "mono"],
+                ["value", "n"],
+                ["unit", ""],
+                ["source", ""],
+              ],
+              rows(CURVE.assumed),
+              { class: "stacking" },
+            ),
+          ),
+        ]
+      : null,
+    el(
+      "details",
+      { class: "table" },
+      el("summary", null, `The cluster's ${DATA.figures.length} figures`),
+      el(
+        "div",
+        { class: "wide" },
+        table(
+          [
+            ["figure", "mono"],
+            ["value", "n"],
+            ["source", ""],
+          ],
+          rows(DATA.figures),
+          { class: "stacking" },
+        ),
+      ),
+    ),
+  );
 }

@@ -1,0 +1,157 @@
+// Around the timeline: drag to pan, zoom by buttons, keys, pinch or Ctrl + wheel; what is left out; a table by rank.
+
+function timelineEvents(canvas) {
+  const pointers = new Map();
+  const place = (e) => {
+    const box = canvas.getBoundingClientRect();
+    return [e.clientX - box.left, e.clientY - box.top];
+  };
+  canvas.addEventListener("pointerdown", (e) => {
+    pointers.set(e.pointerId, place(e)[0]);
+    canvas.setPointerCapture(e.pointerId);
+  });
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (e) => pointers.delete(e.pointerId));
+  canvas.addEventListener("pointerleave", Tip.hide);
+  canvas.addEventListener("pointermove", (e) => {
+    const [x, y] = place(e);
+    const text = Timeline.at(x, y);
+    if (text) Tip.show(text, e.clientX, e.clientY);
+    else Tip.hide();
+    if (!pointers.has(e.pointerId)) return;
+    if (pointers.size === 1) {
+      const d = Timeline.v(pointers.get(e.pointerId)) - Timeline.v(x);
+      Timeline.show(Timeline.from + d, Timeline.to + d);
+    } else {
+      const other = [...pointers].find(([id]) => id !== e.pointerId)[1];
+      const [was, now] = [Math.abs(pointers.get(e.pointerId) - other), Math.abs(x - other)];
+      if (was > 8 && now > 8) Timeline.zoom(now / was, (x + other) / 2);
+    }
+    pointers.set(e.pointerId, x);
+  });
+  canvas.addEventListener(
+    "wheel",
+    (e) => {
+      if (e.ctrlKey || e.metaKey) {
+        e.preventDefault();
+        Timeline.zoom(Math.exp(-e.deltaY / 250), place(e)[0]);
+      } else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) {
+        e.preventDefault();
+        Timeline.pan((e.deltaX || e.deltaY) / 600);
+      }
+    },
+    { passive: false },
+  );
+  canvas.addEventListener("dblclick", (e) => Timeline.zoom(e.shiftKey ? 1 / 3 : 3, place(e)[0]));
+  canvas.addEventListener("keydown", (e) => {
+    const does = {
+      ArrowLeft: () => Timeline.pan(-0.2),
+      ArrowRight: () => Timeline.pan(0.2),
+      "+": () => Timeline.zoom(1.6),
+      "=": () => Timeline.zoom(1.6),
+      "-": () => Timeline.zoom(1 / 1.6),
+      0: () => Timeline.show(0, Timeline.data.length),
+      Home: () => Timeline.pan(-1e9),
+      End: () => Timeline.pan(1e9),
+    }[e.key];
+    if (does) {
+      e.preventDefault();
+      does();
+    }
+  });
+}
+
+function timelineNotes(t) {
+  const notes = [
+    `${seconds(t.step_s)} a step by the exact simulation of ${t.operations.toLocaleString("en-US")} operations on ${t.ranks} pipeline rank${t.ranks === 1 ? "" : "s"} (${t.schedule}).`,
+  ];
+  if (t.ranks === 1) notes.push("Without a pipeline every GPU does the same.");
+  if (t.steps > 1) notes.push(`The pipeline is never drained: ${t.steps} steps are shown.`);
+  if (t.rows.length < t.ranks) notes.push(`${t.rows.length} of the ranks are drawn, the first and the last.`);
+  if (t.cut)
+    notes.push(
+      `${t.shown.toLocaleString("en-US")} operations are drawn, those that begin and end the step; hatched, the middle from ${seconds((t.cut[0] * t.end_s) / t.ticks)} to ${seconds((t.cut[1] * t.end_s) / t.ticks)} is left out to keep this file small.`,
+    );
+  return notes;
+}
+
+async function timeline() {
+  const canvas = el("canvas", { tabindex: 0, role: "img" });
+  const box = el("div", { class: "chart" }, canvas),
+    notes = el("p", { class: "lead" }),
+    keys = el("div", { class: "legend" }),
+    ranks = el("div", { class: "wide" });
+  const button = (label, name, act) => el("button", { type: "button", "aria-label": name, onclick: act }, label);
+  const controls = el(
+    "div",
+    { class: "buttons", role: "group", "aria-label": "Zoom of the timeline" },
+    button("+", "Zoom in", () => Timeline.zoom(2)),
+    button("−", "Zoom out", () => Timeline.zoom(0.5)),
+    button("◀", "Earlier", () => Timeline.pan(-0.4)),
+    button("▶", "Later", () => Timeline.pan(0.4)),
+    button("Whole step", "Show the whole step", () => Timeline.show(0, Timeline.data.length)),
+    el("span", { class: "note" }, "or drag, pinch, Ctrl + wheel, double click; keys + − 0 ◀ ▶"),
+  );
+  const empty = el(
+    "p",
+    { hidden: true },
+    "This layout's step has too many operations to be simulated for a page; planner simulate draws it.",
+  );
+  const body = el(
+    "div",
+    null,
+    notes,
+    controls,
+    box,
+    keys,
+    el("details", { class: "table" }, el("summary", null, "As a table, rank by rank"), ranks),
+  );
+  put("timeline-body", empty, body);
+  timelineEvents(canvas);
+  Timeline.canvas = canvas;
+  drawn(box, (width) => {
+    Timeline.width = width;
+    Timeline.draw();
+  });
+  for (const query of ["(prefers-color-scheme: dark)", "print"])
+    matchMedia(query).addEventListener("change", () => Timeline.draw());
+  const all = await unpacked(DATA.timelines);
+  Selected.follow(() => {
+    const x = Selected.layout,
+      packed = all[Selected.index];
+    empty.hidden = !!packed;
+    body.hidden = !packed;
+    if (!packed) return;
+    const t = (Timeline.data = unpack(packed));
+    Timeline.rowHeight = t.rows.length > 16 ? 20 : t.rows.length === 1 ? 44 : 26;
+    canvas.setAttribute(
+      "aria-label",
+      `Timeline of ${x.text}: ${timelineNotes(t).join(" ")} The table below has each rank's figures.`,
+    );
+    notes.textContent = timelineNotes(t).join(" ");
+    const kinds = new Set(t.types.map(([kind]) => kind)),
+      key = (paint, text) =>
+        el("span", null, el("i", { class: "swatch", css: { background: `var(--${paint})` } }), text);
+    keys.replaceChildren(
+      ...Object.keys(KINDS)
+        .filter((k) => kinds.has(k))
+        .map((k) => key(k, `${k}: ${KINDS[k]}`)),
+      key("optimizer", "optimizer step"),
+      key("network", "thin line: parameters gathered, gradients reduced over replicas"),
+    );
+    ranks.replaceChildren(
+      table(
+        [
+          ["rank", "n"],
+          ["computes", "n"],
+          ["idle", "n"],
+          ["waits for replicas", "n"],
+          ["peak GiB", "n"],
+        ],
+        t.rows.map((r) => ({
+          cells: [String(r.r), seconds(r.busy_s), seconds(r.idle_s), seconds(r.comm_s), fixed(r.peak_gib, 2)],
+        })),
+      ),
+    );
+    Timeline.show(0, t.length);
+  });
+}
