@@ -60,7 +60,7 @@ def run_sweep(
 ) -> Progress:
     """Answer every case and write the results; go on where a run of the same sweep was ended, however that was.
 
-    restart: forget what an unfinished run kept, and replace results that are there.
+    restart: forget what an unfinished run kept, and replace results of a sweep that are there.
 
     Raises:
         InputError: the results or kept parts are of another sweep.
@@ -71,7 +71,7 @@ def run_sweep(
     need_pyarrow()
     check_writable(output)
     mine = {"sweep": _digest(sweep), "versions": versions() | {"pyarrow": pyarrow_version()}}
-    if output.exists() and not restart and (found := _finished(output, mine)) is not None:
+    if output.exists() and (found := _finished(output, mine, restart)) is not None:
         return found
     ranges = _chunked(sweep.cases.num_searches)
     rows = {number: len(searches) * sweep.cases.per_search for number, searches in enumerate(ranges)}
@@ -120,15 +120,17 @@ def _chunk(sweep: Sweep, number: int, searches: Iterable[int], shown: tuple[Colu
     )
 
 
-def _finished(output: Path, mine: dict[str, Any]) -> Progress | None:
-    """What the results say that are there already, of this very sweep.
+def _finished(output: Path, mine: dict[str, Any], restart: bool) -> Progress | None:
+    """What the results say that are there already, of this very sweep; None where they are to be replaced.
 
     Raises:
-        InputError: they are of another sweep, of other versions, or no results of a sweep.
+        InputError: they are of another sweep or of other versions and not to be replaced, or no results of a sweep.
     """
     about = read_about(output)
     if about is None:
-        raise InputError(f"{output}: exists and is not the results of a sweep; give another -o, or --restart")
+        raise InputError(f"{output}: exists and is not the results of a sweep; give another -o")
+    if restart:
+        return None
     if about["sweep"] != mine["sweep"]:
         raise InputError(f"{output}: holds another sweep's results; give another -o, or --restart to replace them")
     if apart := difference(mine["versions"], about["versions"]):

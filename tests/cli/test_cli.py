@@ -115,7 +115,8 @@ def test_help_imports_nothing_heavy():
         "from planner.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "print([m for m in ('numpy', 'scipy', 'pandas', 'matplotlib', 'pydantic') if m in sys.modules])"
+        "heavy = ('numpy', 'scipy', 'pandas', 'matplotlib', 'pydantic', 'pyarrow', 'distributed')\n"
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"

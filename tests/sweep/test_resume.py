@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -10,12 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from planner.errors import InputError
+from planner.errors import ExecutionError, InputError
 from planner.sweep.answer import Answer, Chunk, answer
 from planner.sweep.load import load_sweep
+from planner.sweep.local import Local
 from planner.sweep.parquet import read_results
 from planner.sweep.parts import parts_folder
 from planner.sweep.run import Progress, run_sweep
@@ -119,8 +122,10 @@ def test_results_of_another_sweep_are_not_overwritten(small, tmp_path):
     assert out.read_bytes() == before
     assert run(small, out, restart=True).cases == 48
     out.write_text("something of mine")
-    with pytest.raises(InputError, match="not the results of a sweep"):
-        run(small, out)
+    for restart in (False, True):
+        with pytest.raises(InputError, match="not the results of a sweep"):
+            run(small, out, restart=restart)
+    assert out.read_text() == "something of mine"
 
 
 def test_two_runs_at_once_are_refused(small, tmp_path):
@@ -217,3 +222,41 @@ def test_the_command_killed_five_times_at_random(small, tmp_path, planner: Calla
     assert process.returncode == 0, said
     assert "kept from an earlier run" in printed
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+def test_a_workers_death_costs_only_its_chunk(small, tmp_path):
+    """Workers of the local scheduler are killed as they work: their chunks are done again, and nothing twice."""
+    run(small, tmp_path / "whole.parquet")
+    seen: list[int] = []
+
+    class Killing(Local):
+        def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+            for found in super().answers(chunks):
+                seen.append(found.chunk)
+                if len(seen) in (3, 8):
+                    os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+                yield found
+
+    run_sweep(load_sweep(small), tmp_path / "out.parquet", Killing(2))
+    assert sorted(seen) == list(range(24))
+    assert (tmp_path / "out.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+    assert not multiprocessing.active_children()
+
+
+def test_a_chunk_that_ends_every_worker_is_given_up(small, tmp_path):
+    class Deadly(Local):
+        def _employ(self, crew: Any, again: Any, chunks: Iterator[Chunk]) -> None:
+            super()._employ(crew, again, chunks)
+            for worker in crew:
+                worker.process.kill()
+
+    with pytest.raises(ExecutionError, match=r"3 workers died on gpt2 on 4 GPUs .* run the same command to go on"):
+        run_sweep(load_sweep(small), tmp_path / "out.parquet", Deadly(1))
+    assert parts_folder(tmp_path / "out.parquet").exists()
+
+
+def test_other_versions_in_a_worker_are_named(small):
+    sweep = load_sweep(small)
+    chunk = Chunk(number=0, searches=(sweep.search(0),), columns=(), tokens=None, versions={"numpy": "1.0"})
+    with pytest.raises(ExecutionError, match=r"numpy 1.0 here, .* there"):
+        answer(chunk)
