@@ -65,12 +65,13 @@ class Dask:
 
             workers = sum(client.nthreads().values())
             begun = [submit(c) for c in islice(chunks, max(LEAST_WAITING, WAITING_A_WORKER * workers))]
-            completed = as_completed(begun, loop=client.loop)
-            for future in completed:
+            # With results: those of a dead worker are missed all at once, not each for Dask's half a minute.
+            completed = as_completed(begun, loop=client.loop, with_results=True, raise_errors=False)
+            for future, result in completed:
                 if future.status == "lost":  # its worker died with the answer: it is being done again
                     completed.add(future)
                     continue
-                found = _result(future, asking.pop(future.key), self.where)
+                found = _result(future, result, asking.pop(future.key), self.where)
                 if (chunk := next(chunks, None)) is not None:
                     completed.add(submit(chunk))
                 yield found
@@ -92,13 +93,13 @@ def _silence() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _result(future: Any, chunk: Chunk, where: str) -> Answer:
+def _result(future: Any, result: Any, chunk: Chunk, where: str) -> Answer:
+    """A task's answer; its error as ours."""
     from distributed.scheduler import KilledWorker
 
     if future.status == "finished":
-        found = future.result()
-        assert isinstance(found, Answer)
-        return found
+        assert isinstance(result, Answer), result
+        return result
     if future.status == "cancelled":
         raise ExecutionError(f"{where}: the Dask scheduler is gone, or dropped the sweep; {KEPT}")
     error = future.exception()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,11 +37,16 @@ def small(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def planner() -> Callable[..., subprocess.Popen[str]]:
-    """Starts `planner` with the arguments given, as a process."""
+def planner() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `planner` with the arguments given, as a process; all have ended when the test has."""
+    started: list[subprocess.Popen[str]] = []
 
     def start(*args: object) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "planner", *map(str, args)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT))
+        return started[-1]
 
-    return start
+    yield start
+    for process in started:
+        with process:  # closes its pipes
+            process.kill()

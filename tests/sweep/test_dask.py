@@ -69,10 +69,10 @@ def parts(output: Path) -> int:
 
 
 def wait_for_parts(output: Path, count: int, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 90
+    until = time.monotonic() + 300
     while parts(output) < count:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until, "too few parts in 90 s"
+        assert time.monotonic() < until, "too few parts in 300 s"
         time.sleep(0.01)
 
 
@@ -81,7 +81,7 @@ def test_a_killed_worker_and_a_killed_client_change_nothing(small, tmp_path, pla
     small.write_text(small.read_text().replace("[8, 40, 80]", "{ from = 8, to = 80, step = 3 }"))
     whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
     local = planner("sweep", small, "-o", whole, "--workers", "2")
-    assert local.wait(timeout=120) == 0, local.communicate()
+    assert local.wait(timeout=300) == 0, local.communicate()
     local.communicate()
     first, _ = cluster.worker(), cluster.worker()
 
@@ -94,7 +94,7 @@ def test_a_killed_worker_and_a_killed_client_change_nothing(small, tmp_path, pla
     client = planner("sweep", small, "-o", out, "--scheduler", f"dask:{cluster.address}", "--json")
     wait_for_parts(out, kept + 20, client)
     os.kill(first.pid, signal.SIGKILL)
-    printed, said = client.communicate(timeout=120)
+    printed, said = client.communicate(timeout=300)
     assert client.returncode == 0, said
     assert said == ""
     assert json.loads(printed)["cases_kept"] == 4 * kept
@@ -114,7 +114,7 @@ def test_other_versions_on_a_worker_are_named(small, tmp_path, planner: Planner,
     (tmp_path / "other" / "hardware_profiles").symlink_to(ROOT / "hardware_profiles")
     cluster.worker(PYTHONPATH=str(other.parent), PYTHONSAFEPATH="1")
     client = planner("sweep", small, "-o", tmp_path / "out.parquet", "--scheduler", f"dask:{cluster.address}")
-    printed, said = client.communicate(timeout=120)
+    printed, said = client.communicate(timeout=300)
     assert client.returncode == 2, said
     assert printed == ""
     assert len(said.splitlines()) == 1
@@ -129,7 +129,7 @@ def test_a_scheduler_that_dies_is_one_line_and_loses_nothing(small, tmp_path, pl
     client = planner("sweep", small, "-o", out, "--scheduler", f"dask:{cluster.address}")
     wait_for_parts(out, 3, client)
     cluster.processes[0].kill()
-    printed, said = client.communicate(timeout=120)
+    printed, said = client.communicate(timeout=300)
     assert client.returncode == 2
     assert printed == ""
     assert len(said.splitlines()) == 1, said
