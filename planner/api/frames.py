@@ -21,5 +21,5 @@ def frame(columns: dict[str, Any]) -> pandas.DataFrame:
     try:
         import pandas
     except ImportError:
-        raise MissingPackageError("to_pandas needs pandas; pip install 'planner[pandas]'") from None
+        raise MissingPackageError("to_pandas needs pandas; pip install pandas") from None
     return pandas.DataFrame(columns)

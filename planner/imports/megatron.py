@@ -131,7 +131,7 @@ def _choices(a: Arguments, asked: Question, gpus: int, notes: list[str]) -> dict
         "ep": (a.number("expert-model-parallel-size", 1) or 1) if asked.model.num_experts else 1,
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": _zero(a),
-        "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a),
+        "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a, notes),
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
     }  # fmt: skip
 
@@ -183,10 +183,13 @@ def _attention(a: Arguments) -> str | None:
     return None
 
 
-def _precision(a: Arguments) -> str:
+def _precision(a: Arguments, notes: list[str]) -> str:
     if "fp8-format" in a:
         return "fp8"
-    return "bf16" if "bf16" in a else "fp16" if "fp16" in a else "fp32"
+    if "bf16" not in a and "fp16" not in a:
+        notes.append("neither --bf16 nor --fp16 is there: Megatron-LM then trains in fp32")
+        return "fp32"
+    return "bf16" if "bf16" in a else "fp16"
 
 
 def _stages(layout: str) -> list[int]:

@@ -41,7 +41,7 @@ class Dask:
         try:
             import distributed  # noqa: F401
         except ImportError:
-            raise MissingPackageError(f"{where} needs Dask; pip install 'planner[dask]'") from None
+            raise MissingPackageError(f"{where} needs Dask; pip install distributed") from None
 
     def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
         """Every chunk's answer, as they come.

@@ -29,7 +29,7 @@ def need_pyarrow() -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise MissingPackageError("a sweep needs pyarrow; pip install 'planner[sweep]'") from None
+        raise MissingPackageError("a sweep needs pyarrow; pip install pyarrow") from None
 
 
 def pyarrow_version() -> str:

@@ -69,7 +69,7 @@ def nothing_fits() -> PlanReport:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'planner[browser]'")
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install '.[browser]'")
     with api.sync_playwright() as play:
         own = Path(play.chromium.executable_path)
         names = ("chromium", "chromium-browser", "google-chrome")
