@@ -78,7 +78,7 @@ def wait_for_parts(output: Path, count: int, process: subprocess.Popen[str]) -> 
 
 @pytest.mark.slow
 def test_a_killed_worker_and_a_killed_client_change_nothing(small, tmp_path, planner: Planner, cluster: Cluster):
-    small.write_text(small.read_text().replace("[8, 40, 80]", "{ from = 8, to = 80, step = 3 }"))
+    small.write_text(small.read_text().replace("[8, 40, 80]", "{ from = 8, to = 80, step = 6 }"))
     whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
     local = planner("sweep", small, "-o", whole, "--workers", "2")
     assert local.wait(timeout=300) == 0, local.communicate()
