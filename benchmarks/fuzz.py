@@ -28,6 +28,7 @@ from tests.fuzz.cases import Case, byte_case, judge, option_case, structural_cas
 from tests.fuzz.options import option_cases
 
 LIMIT_S = 60.0
+INTERRUPTED = 130
 BATCH = 250
 
 
@@ -44,6 +45,8 @@ class Tally:
         """Run one case."""
         start = time.perf_counter()
         outcome, found = judge(case, LIMIT_S)
+        if outcome.code == INTERRUPTED:
+            raise KeyboardInterrupt
         self.slowest = sorted([*self.slowest, (time.perf_counter() - start, case.command[:150])])[-5:]
         self.outcomes[how, "broken promise" if found else f"exit {outcome.code}"] += 1
         if found:

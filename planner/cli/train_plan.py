@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planner.trainer.worker import Task
 
 MOST_SEQUENCES = 8
+MOST_RANKS = 4096  # the serial engine's are threads
 PRECISIONS = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 
@@ -51,6 +52,7 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
         InputError, LayoutError: what the trainer can't run, or the user didn't allow.
     """
     from planner.schedules import get_schedule
+    from planner.simulation.timeline import check_size
     from planner.trainer.asynchronous import STALENESS
     from planner.trainer.loop import Training
     from planner.trainer.text import Samples, load_text
@@ -61,7 +63,12 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
             f"schedule {schedule.name} is asynchronous: gradients are taken at older weights; "
             "allow it with --allow-async"
         )
+    if (ranks := row["dp"] * row["tp"] * row["pp"]) > MOST_RANKS:
+        raise LayoutError(
+            f"dp {row['dp']}, tp {row['tp']} and pp {row['pp']} make {ranks} ranks; allowed: {MOST_RANKS}"
+        )
     pipe = _pipeline(schedule, row, choices.micro_batches)
+    check_size(pipe, 1 if schedule.synchronous else choices.steps)
     task = _task(model, row, schedule, pipe, choices)
     samples = Samples(
         text=load_text(choices.text), seq_len=task.model.seq_len, micro_batches=task.micro_batches, dp=task.dp,

@@ -19,7 +19,7 @@ SOUND = {
     "partition": LAYOUT,
     "time": f"{SMALL} --tokens 1e9 --batch 16",
     "fastest": "gpt2 --cluster dgx-a100-80gb --max-gpus 4 --tokens 1e9",
-    "sweep": "@sweep.toml --workers 1 --output @out.parquet",
+    "sweep": "@sweep.toml --workers 1 --output @none/out.parquet",
     "doctor": "",
     "pareto": "@results.parquet",
     "heatmap": "@results.parquet --x accelerator.memory_gib --y cluster --json",

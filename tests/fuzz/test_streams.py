@@ -276,3 +276,12 @@ def test_loading_runs_nothing(tmp_path: Path) -> None:
         np.savez(stream, bomb=np.array([Bomb()], dtype=object))
     one_line(planner(small.replace("--steps 1", "--steps 2"), tmp_path), "damaged checkpoint")
     assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("option", ["--dp", "--tp", "--pp", "--micro-batches", "--virtual-stages", "--slices"])
+def test_training_on_a_thousand_million_of_anything_is_refused(option: str) -> None:
+    schedule = {"--virtual-stages": "breadth-first", "--slices": "seq1f1b"}.get(option, "1f1b")
+    more = ["--pp", "2"] if option == "--virtual-stages" else []
+    outcome = run(["train", "--scale", "tiny", "--steps", "1", "--schedule", schedule, *more, option, "1000000000"])
+    assert (outcome.code, outcome.crash) == (2, "")
+    assert "1000000000" in outcome.stderr.replace(",", "")
