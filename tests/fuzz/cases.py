@@ -75,8 +75,8 @@ def structural_cases(draw: st.DrawFn, slow: bool = True) -> Case:
     kind = draw(st.sampled_from([k for k in KINDS if slow or not k.slow]))
     example = draw(st.sampled_from(kind.examples))
     command = draw(st.sampled_from(kind.commands))
-    if isinstance(example, bytes):  # no structure to mutate that we know of
-        return _case(kind, broken_bytes(example, random.Random(draw(st.integers(0, 2**32)))), command)
+    if isinstance(example, bytes) or kind.name.endswith(".sh"):  # no structure to mutate that we know of
+        return _case(kind, broken_bytes(bytes_of(example), random.Random(draw(st.integers(0, 2**32)))), command)
     if isinstance(example, str):
         text = toml_text(draw(mutated_tree(tomllib.loads(example))))
     elif isinstance(example, dict):
