@@ -14,8 +14,12 @@ from planner.sweep.values import Values, hardware_values, refuse, whole_numbers
 __all__ = ["DesignTable", "SearchTable", "SweepFile", "read_definition"]
 
 
-def _different(names: list[str]) -> list[str]:
-    if len(set(names)) != len(names):
+def _different(names: Any) -> Any:
+    """The same, if it is a list of different texts; what else it holds is for the list's own check."""
+    if not isinstance(names, list):
+        raise refuse("a list of names")
+    texts = [name for name in names if isinstance(name, str)]
+    if len(set(texts)) != len(texts):
         raise refuse("a list of different names")
     return names
 
