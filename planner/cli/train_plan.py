@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_SEQUENCES = 8
 MOST_RANKS = 4096  # the serial engine's are threads
+MOST_TOKENS = 2**31  # of a step, all replicas: their positions in the text are drawn at once
 PRECISIONS = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 
@@ -74,6 +75,11 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
         text=load_text(choices.text), seq_len=task.model.seq_len, micro_batches=task.micro_batches, dp=task.dp,
         micro_batch=choices.micro_batch or min(int(row["micro_batch"]), MOST_SEQUENCES), seed=choices.seed,
     )  # fmt: skip
+    if (tokens := samples.sequences * samples.seq_len) > MOST_TOKENS:
+        raise LayoutError(
+            f"micro_batch {samples.micro_batch}, {task.micro_batches} micro-batches and dp {task.dp} make {tokens} "
+            f"tokens a step; allowed: {MOST_TOKENS}"
+        )
     training = Training(task=task, samples=samples, steps=choices.steps, **how)
     if schedule.synchronous:
         return training

@@ -75,7 +75,7 @@ def test_calibrate_writes_prices_that_train_predicts_with(tmp_path):
     assert record["predicted_passes_held"] == record["passes_held"]
     assert set(record["predicted_pass_s"]) == set(record["pass_s"]) == {"F", "B"}
     table = planner(*TINY, "--pp", "2", "--prices", str(prices)).stdout
-    assert "predicted beside measured" in table
+    assert "Predicted beside measured" in table
     assert "stage rank 1: passes held" in table
     (tmp_path / "other.toml").write_text("x = 1\n")
     done = planner(*TINY, "--prices", str(tmp_path / "other.toml"))
