@@ -19,7 +19,7 @@ import numpy as np
 from calibrate import SETS, fit, show_scores
 
 from planner.hardware import load_cluster
-from planner.validation import Run, read_runs, shipped_files
+from planner.validation import Run, predict, read_runs, shipped_files
 from planner.validation.interval import COLUMNS, likeness_of_runs
 
 ORIGINS = {
@@ -66,6 +66,11 @@ def main() -> None:
                 )
     with args.output.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *sorted(lines)])
+    p = predict(everything)
+    name = np.array([load_cluster(r["cluster"]).accelerator.efficiency.name for r in everything])
+    right = [[a, int((name == a).sum()), int((p.fits == p.ok)[name == a].sum())] for a in sorted(set(name))]
+    with args.output.with_name("fits.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([("architecture", "runs", "right"), *right])
     print(f"{len(lines)} runs in {args.output}")
 
 

@@ -78,7 +78,7 @@ def command(
     from planner.question import Question, what_is_fixed
     from planner.report import records, tables
     from planner.search import recommend
-    from planner.validation import accuracy_of, step_interval_s
+    from planner.validation import accuracy_sentence, step_interval_s
 
     if save is not None:
         check_writable(save)
@@ -108,11 +108,11 @@ def command(
         )  # fmt: skip
         whys = [why_not(shape, hardware, stack, found, choices) for choices in wanted]
     question = Question(model=shape, cluster=hardware, framework=stack)
-    accuracy = accuracy_of(hardware.accelerator.efficiency.name)
     title = tables.question_title(shape, hardware, gpus, global_batch)
     asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
     interval = step_interval_s(shape, hardware, found.estimate, int(found.best[0])) if len(found.best) else None
-    trust = {"step_time_interval_s": interval, "accuracy": accuracy.sentence(interval)}
+    accuracy = accuracy_sentence(hardware.accelerator.efficiency.name, interval)
+    trust = {"step_time_interval_s": interval, "accuracy": accuracy}
     record = asked | records.recommendation_record(found, hardware) | trust
     if save is not None and len(found.best):
         o.save_json(save, record)
@@ -130,7 +130,7 @@ def command(
         answers = {"why": [why_record(answer, hardware) for answer in whys]} if whys else {}
         o.print_json(record | answers)
     else:
-        o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy.sentence(interval)))
+        o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy))
         for answer in whys:
             o.print_view("", why_view(answer, hardware))
     if not len(found.best):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from planner.files import shipped_folder
 from planner.hardware import load_cluster
 from planner.units import format_seconds
+from planner.validation.interval import fits_right, held_out
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import read_runs
 from planner.validation.score import score
@@ -60,22 +61,6 @@ class Accuracy:
     fits_right: float
     sources: dict[str, dict[str, Any]]
 
-    def sentence(self, interval_s: tuple[float, float] | None = None) -> str:
-        """For a recommendation, whose step's interval is `planner.validation.interval.step_interval_s`."""
-        if not self.sources:
-            return f"no measured runs on {self.architecture} GPUs are shipped: unverified here; see planner validate."
-        size = np.abs(self.errors)
-        like = ""
-        if interval_s is not None:
-            low, high = (format_seconds(x) for x in interval_s)
-            like = f"in 80 % of cases like this the step takes {low} to {high} (by fits that had not seen the runs); "
-        return (
-            f"{like}on {len(size)} measured runs on {self.architecture} GPUs (which also calibrated the profile), "
-            f"step time was off by {100 * size.mean():.1f} % on average, by less than "
-            f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them; "
-            f"whether a run fits in memory was right for {100 * self.fits_right:.0f} %."
-        )
-
 
 def accuracy_of(architecture: str) -> Accuracy:
     """How far this version's step times are from the shipped measured runs on GPUs of that architecture."""
@@ -94,5 +79,22 @@ def accuracy_of(architecture: str) -> Accuracy:
 
 
 def accuracy_sentence(architecture: str, interval_s: tuple[float, float] | None = None) -> str:
-    """`Accuracy.sentence` of an architecture."""
-    return accuracy_of(architecture).sentence(interval_s)
+    """How far fits without a run's publication have been from the shipped runs on such GPUs, for a recommendation.
+
+    interval_s: of its step, `planner.validation.interval.step_interval_s`.
+    """
+    known = held_out()
+    rows = known.architecture == architecture
+    if not rows.any():
+        return f"no measured runs on {architecture} GPUs are shipped: unverified here; see planner validate."
+    size = np.abs(np.exp(-known.error[rows]) - 1.0)
+    like = ""
+    if interval_s is not None:
+        low, high = (format_seconds(x) for x in interval_s)
+        like = f"in 80 % of cases like this the step takes {low} to {high}; "
+    return (
+        f"{like}on {len(size)} measured runs on {architecture} GPUs, predicted by fits without their publication, "
+        f"step time was off by {100 * size.mean():.1f} % on average, by less than "
+        f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them; "
+        f"whether a run fits in memory was right for {100 * fits_right(architecture):.0f} %."
+    )

@@ -111,6 +111,13 @@ def held_out() -> HeldOut:
     )
 
 
+def fits_right(architecture: str) -> float:
+    """Share of the shipped runs on an architecture whose fitting in memory is predicted right (`fits.csv`)."""
+    text = (resources.files("planner.validation") / "fits.csv").read_text(encoding="utf-8")
+    share = {r["architecture"]: int(r["right"]) / int(r["runs"]) for r in csv.DictReader(text.splitlines())}
+    return share[architecture]
+
+
 def error_quantiles(known: HeldOut, like: Array, shares: Any) -> Array:
     """Quantiles of the errors of runs like one, shape (shares,); like: of shape (7,).
 

@@ -10,8 +10,8 @@ from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
-from planner.validation import predict, read_runs, shipped_files, step_interval_s
-from planner.validation.interval import HeldOut, coverage, error_quantiles, held_out
+from planner.validation import accuracy_of, accuracy_sentence, predict, read_runs, shipped_files, step_interval_s
+from planner.validation.interval import HeldOut, coverage, error_quantiles, fits_right, held_out
 
 
 def test_eight_in_ten_runs_lie_in_an_interval_that_their_publication_had_no_part_in():
@@ -64,3 +64,17 @@ def test_an_interval_holds_its_prediction_scaled_and_is_wider_for_more():
             assert wider[0] < found[0] < found[1] < wider[1]
             assert 0.5 < found[0] / result.step_time_s[0] < 1.1
             assert 0.9 < found[1] / result.step_time_s[0] < 2.0
+
+
+def test_the_shipped_share_of_right_memory_predictions_is_todays():
+    for name in ("ampere", "hopper"):
+        assert fits_right(name) == pytest.approx(accuracy_of(name).fits_right, abs=1e-9)
+
+
+def test_the_sentence_says_what_the_held_out_errors_are():
+    known = held_out()
+    size = np.abs(np.exp(-known.error[known.architecture == "hopper"]) - 1.0)
+    text = accuracy_sentence("hopper", (6.0, 7.0))
+    assert text.startswith("in 80 % of cases like this the step takes 6.00 s to 7.00 s; on 172 measured runs")
+    assert f"off by {100 * size.mean():.1f} % on average" in text
+    assert "unverified" in accuracy_sentence("volta")

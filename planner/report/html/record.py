@@ -17,7 +17,7 @@ from planner.report.tables import PARTS, layout_text, why_lines
 from planner.report.training import finite, goal_lines
 from planner.search.passes import passes
 from planner.units import DAY, GIB
-from planner.validation.accuracy import Accuracy
+from planner.validation.accuracy import Accuracy, accuracy_sentence
 from planner.validation.interval import step_interval_s
 
 __all__ = ["report_record"]
@@ -140,7 +140,11 @@ def _cloud(report: PlanReport, rows: list[int]) -> list[float]:
 
 def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
     """The sentence, the errors as a histogram, and scores by source."""
-    out: dict[str, Any] = {"sentence": accuracy.sentence(), "architecture": accuracy.architecture, "sources": []}
+    out: dict[str, Any] = {
+        "sentence": accuracy_sentence(accuracy.architecture),
+        "architecture": accuracy.architecture,
+        "sources": [],
+    }
     if not len(accuracy.errors):
         return out
     counts_, edges = np.histogram(np.clip(accuracy.errors, -0.4, 0.4), bins=40, range=(-0.4, 0.4))
