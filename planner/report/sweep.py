@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.errors import one_line
 from planner.report.plain_table import plain_table, stacked
 from planner.sweep.columns import FAILED, FITS, NOT_LEGAL
 from planner.units import format_seconds
@@ -49,7 +50,9 @@ def sweep_view(path: Path, done: Progress, table: pa.Table, seconds: float) -> R
     lines.append("  " + ", ".join(f"{count:,} {_SAID[name]}" for name, count in _counts(table).items()))
     if best := _best(table):
         lines += ["", _best_table(best)]
-    return stacked(*lines, "", f"{path}: {table.num_rows:,} rows, {table.num_columns} columns (docs/sweep.md)")
+    return stacked(
+        *lines, "", f"{one_line(str(path))}: {table.num_rows:,} rows, {table.num_columns} columns (docs/sweep.md)"
+    )
 
 
 _SAID = {

@@ -41,7 +41,8 @@ def _excess(law: LossLaw, N: Any, loss: Any) -> Array:
 
 
 def tokens_for_loss(law: LossLaw, N: Any, loss: Any) -> Array:
-    """The fewest tokens that bring N parameters to a loss: those at batches far under the critical one.
+    """The fewest tokens that bring N parameters to a loss: those at batches far under the critical one; inf where a
+    law's exponent is so small that they are beyond numbers.
 
     Kaplan's law gives steps S_min; then the tokens are S_min B_crit(L) (Kaplan et al. 2020, section 5.1).
 
@@ -50,10 +51,11 @@ def tokens_for_loss(law: LossLaw, N: Any, loss: Any) -> Array:
     """
     excess = _excess(law, N, loss)
     B, b = law.data_coefficient, law.data_exponent
-    if law.form == "kaplan-steps":
-        crit = get_critical_batch_law("kaplan-2020")
-        return np.asarray(B / excess ** (1.0 / b) * crit.coefficient * np.power(loss, crit.exponent))
-    return np.asarray((B / excess) ** (1.0 / b))
+    with np.errstate(over="ignore", divide="ignore"):
+        if law.form == "kaplan-steps":
+            crit = get_critical_batch_law("kaplan-2020")
+            return np.asarray(B / excess ** (1.0 / b) * crit.coefficient * np.power(loss, crit.exponent))
+        return np.asarray((B / excess) ** (1.0 / b))
 
 
 def loss_at(law: LossLaw, N: Any, tokens: Any) -> Array:
