@@ -35,7 +35,7 @@ def command(
     scale: Annotated[
         str, typer.Option(help="A small model of the same kind: tiny, small, medium, large; or full.")
     ] = "small",
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, max=100_000_000, help="Optimizer steps.")] = 100,
     schedule: Annotated[
         str | None, typer.Option(help="Instead of the plan's.", autocompletion=complete.schedules)
     ] = None,
