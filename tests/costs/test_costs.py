@@ -88,25 +88,52 @@ def test_activations_follow_korthikanti(tp, sp):
     assert float(ours[0]) == pytest.approx(expected, rel=0.03)
 
 
+KORTHIKANTI = list(csv.DictReader((Path(__file__).parent / "korthikanti_2022_memory.csv").read_text().splitlines()))
+KORTHIKANTI_MODELS = {
+    "22B": "megatron-22b",
+    "175B (GPT-3)": "gpt3-175b",
+    "530B (MT-NLG)": "megatron-530b",
+    "1T": "megatron-1t",
+}
+
+
+def kept_bytes_a_layer(row: dict[str, str], sequence_parallel: bool, recompute: Recompute) -> float:
+    """What a layer of a row of Korthikanti et al. 2022 keeps of a micro-batch."""
+    layouts = Layouts.of(
+        tp=int(row["tp"]), pp=int(row["pp"]), virtual_stages=int(row["vpp"]), micro_batch=int(row["micro_batch"]),
+        global_batch=1024, attention=Attention.FUSED, sequence_parallel=sequence_parallel, recompute=recompute,
+    )  # fmt: skip
+    kept, _ = saved_bytes(BF16, load_model(KORTHIKANTI_MODELS[row["model"]]), layouts)
+    return float(kept[0])
+
+
 def test_activation_memory_of_figure_1():
     """Korthikanti et al. 2022, figure 1: activations of the first stage, two settings of four models, within 3 %."""
-    path = Path(__file__).parent / "korthikanti_2022_memory.csv"
-    rows = [r for r in csv.DictReader(path.read_text().splitlines()) if r["activation_gib"]]
+    rows = [r for r in KORTHIKANTI if r["figure"] == "Figure 1"]
     assert len(rows) == 8
-    names = {"22B": "megatron-22b", "175B (GPT-3)": "gpt3-175b", "530B (MT-NLG)": "megatron-530b", "1T": "megatron-1t"}
     for r in rows:
-        model, v = load_model(names[r["model"]]), int(r["vpp"])
         better = "selective" in r["mode"]
-        layouts = Layouts.of(
-            tp=int(r["tp"]), pp=int(r["pp"]), virtual_stages=v, micro_batch=int(r["micro_batch"]), global_batch=1024,
-            attention=Attention.FUSED, sequence_parallel=better,
-            recompute=Recompute.SELECTIVE if better else Recompute.NONE,
-        )  # fmt: skip
-        p = int(r["pp"])
+        kept = kept_bytes_a_layer(r, better, Recompute.SELECTIVE if better else Recompute.NONE)
+        p, v = int(r["pp"]), int(r["vpp"])
         in_flight = p + (p - 1) / v if v > 1 else p
-        kept, _ = saved_bytes(BF16, model, layouts)
-        gib = float(kept[0]) * model.num_layers / p * in_flight / 2**30
+        gib = kept * load_model(KORTHIKANTI_MODELS[r["model"]]).num_layers / p * in_flight / 2**30
         assert gib == pytest.approx(float(r["activation_gib"]), rel=0.03), r
+
+
+def test_activation_memory_of_figure_7():
+    """Korthikanti et al. 2022, figure 7: five settings of four models in percent of the first, within 3 %."""
+    settings_of = {
+        "none": (False, Recompute.NONE),
+        "seq": (True, Recompute.NONE),
+        "sel": (False, Recompute.SELECTIVE),
+        "seqsel": (True, Recompute.SELECTIVE),
+        "full": (False, Recompute.FULL),
+    }
+    rows = [r for r in KORTHIKANTI if r["figure"] == "Figure 7"]
+    assert len(rows) == 20
+    for r in rows:
+        share = kept_bytes_a_layer(r, *settings_of[r["mode"]]) / kept_bytes_a_layer(r, *settings_of["none"])
+        assert 100 * share == pytest.approx(float(r["activation_pct_of_tp_baseline"]), rel=0.03), r
 
 
 def test_recompute_keeps_less():
