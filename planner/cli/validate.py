@@ -9,6 +9,11 @@ import typer
 
 from planner.cli import options as o
 
+FITTED = (
+    "The profiles were fitted to most of these runs (docs/accuracy.md): mape is the error of a fit. held, held out: "
+    "the same of fits that had not seen the publication (of vtrain-single-h1024 the fifth that they predict)."
+)
+
 
 def command(
     files: Annotated[list[Path] | None, typer.Argument(help="CSV files of measured runs; none: the shipped.")] = None,
@@ -23,12 +28,16 @@ def command(
 
     Example: planner validate measured_runs/hagemann_llama_a100.csv --predictions out.csv
     """
+    from dataclasses import asdict
+
     import numpy as np
 
     from planner.errors import InputError
-    from planner.report import tables
+    from planner.report.validation import publications_view, scores_view
     from planner.validation import predict, read_runs, scores, shipped_files
+    from planner.validation.interval import held_out_mape
     from planner.validation.predictions import predictions_csv
+    from planner.validation.publications import publications_of
 
     paths = files or shipped_files()
     runs = [run for path in paths for run in read_runs(path)]
@@ -50,17 +59,27 @@ def command(
         from planner.files import write_text
 
         write_text(predictions, predictions_csv(result))
+    cited = publications_of(by_source)
+    unseen = None if files else held_out_mape()
     if json:
+        if unseen is not None:
+            for name, s in [*by_source.items(), ("overall", overall)]:
+                s["held_out_mape"] = unseen.get(name)
         o.print_json(
             {
                 "sources": by_source,
                 "overall": overall,
+                "publications": [asdict(p) for p in cited],
                 "filled_cells": result.filled_cells,
                 "unpredicted": unpredicted,
             }
         )
         return
-    o.print_view(tables.validation_view(by_source, overall))
+    o.print_view(scores_view(by_source, overall, unseen))
+    if unseen is not None:
+        o.print_view("", FITTED)
+    if cited:
+        o.print_view("", publications_view(cited))
     lost = int(np.sum(~np.isfinite(result.step_time_s)))
     o.print_view("", f"{result.filled_cells} empty cells were filled by rule; {lost} runs could not be predicted.")
     for row in unpredicted:

@@ -23,7 +23,6 @@ __all__ = [
     "layout_text",
     "question_title",
     "recommendation_view",
-    "validation_view",
     "why_lines",
 ]
 
@@ -169,30 +168,3 @@ def estimate_view(
         low, high = (format_seconds(x) for x in interval_s)
         trust = [f"  in 80 % of cases like this the step takes {low} to {high}"]
     return stacked(head, line, *trust, "", time, "", memory)
-
-
-def validation_view(sources: dict[str, dict[str, Any]], overall: dict[str, Any]) -> RenderableType:
-    """Scores by source and overall, in two tables that fit 80 columns."""
-
-    def percent(value: Any) -> str:
-        return "-" if value is None else value if isinstance(value, str) else f"{100 * value:.1f}"
-
-    rows = [*sources.items(), ("overall", overall)]
-    time = plain_table(
-        "source", "rows", "timed", "mape", "bias", "max", "rank", "regret", numbers=(1, 2, 3, 4, 5, 6, 7)
-    )
-    memory = plain_table(
-        "source", "oom right", "missed", "false", "memory rows", "memory mape", numbers=(1, 2, 3, 4, 5)
-    )
-    for name, s in rows:
-        style = "bold" if name == "overall" else ""
-        rank = "-" if s["rank_correlation"] is None else f"{s['rank_correlation']:.3f}"
-        time.add_row(
-            name, str(s["rows"]), str(s["timed_rows"]), percent(s["mape"]), percent(s["bias"]),
-            percent(s["max_error"]), rank, percent(s["regret"]), style=style,
-        )  # fmt: skip
-        memory.add_row(
-            name, percent(s["oom_accuracy"]), str(s["oom_missed"]), str(s["oom_false"]), str(s["memory_rows"]),
-            percent(s["memory_mape"]), style=style,
-        )  # fmt: skip
-    return stacked("Step time, errors in %", time, "", "Memory, in %", memory)

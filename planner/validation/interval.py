@@ -28,6 +28,7 @@ __all__ = [
     "HeldOut",
     "coverage",
     "held_out",
+    "held_out_mape",
     "interval_factors",
     "likeness",
     "likeness_of_runs",
@@ -109,6 +110,14 @@ def held_out() -> HeldOut:
         like=number[:, : len(LIKENESS)],
         error=np.log(number[:, -1] / number[:, -2]),
     )
+
+
+def held_out_mape() -> dict[str, float]:
+    """Mean relative error of those predictions, by set and `overall`."""
+    known = held_out()
+    size = np.abs(np.exp(-known.error) - 1.0)
+    by_set = {str(name): float(size[known.source == name].mean()) for name in np.unique(known.source)}
+    return by_set | {"overall": float(size.mean())}
 
 
 def fits_right(architecture: str) -> float:

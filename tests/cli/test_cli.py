@@ -54,10 +54,23 @@ def test_estimate_validate_models_clusters_json():
     cluster = json.loads(planner("clusters", "selene", "--json").stdout)
     assert cluster["accelerator"]["sources"]
     scores = json.loads(planner("validate", "--json").stdout)
-    assert set(scores) == {"sources", "overall", "filled_cells", "unpredicted"}
+    assert set(scores) == {"sources", "overall", "publications", "filled_cells", "unpredicted"}
     keys = {"rows", "timed_rows", "mape", "bias", "max_error", "rank_correlation", "regret", "oom_accuracy",
             "oom_missed", "oom_false", "memory_rows", "memory_mape"}  # fmt: skip
     assert keys <= set(scores["overall"])
+    assert all(s["held_out_mape"] > 0 for s in [*scores["sources"].values(), scores["overall"]])
+    assert all(p["licence"] and p["at"] for p in scores["publications"])
+
+
+def test_runs_of_ones_own_have_no_held_out_errors_and_no_citation(tmp_path, reference_runs):
+    shipped = str(reference_runs("korthikanti_2022_a100.csv"))
+    assert "arXiv 2205.05198" in planner("validate", shipped).stdout
+    text = reference_runs("korthikanti_2022_a100.csv").read_text()
+    (tmp_path / "mine.csv").write_text(text.replace("korthikanti-table5", "korthikantis-neighbour"))
+    mine = planner("validate", str(tmp_path / "mine.csv")).stdout
+    assert "korthikantis-neighbour" in mine
+    for said in ("held", "licence", "arXiv"):
+        assert said not in mine
 
 
 def test_predictions_file_has_a_row_a_run(tmp_path, reference_runs):

@@ -11,7 +11,8 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
 from planner.validation import accuracy_of, accuracy_sentence, predict, read_runs, shipped_files, step_interval_s
-from planner.validation.interval import HeldOut, coverage, error_quantiles, fits_right, held_out
+from planner.validation.interval import HeldOut, coverage, error_quantiles, fits_right, held_out, held_out_mape
+from planner.validation.publications import publication_of, publications, publications_of
 
 
 def test_eight_in_ten_runs_lie_in_an_interval_that_their_publication_had_no_part_in():
@@ -35,6 +36,23 @@ def test_every_timed_shipped_run_is_in_it_with_the_time_that_was_measured():
     assert {(r["source"], r["run"]) for r in rows} == set(measured)
     for r in rows:
         assert float(r["measured_step_time_s"]) == pytest.approx(measured[r["source"], r["run"]], rel=1e-5)
+
+
+def test_held_out_errors_by_set_are_those_of_the_file():
+    text = (resources.files("planner.validation") / "held_out.csv").read_text(encoding="utf-8")
+    rows = [r for r in csv.DictReader(text.splitlines()) if r["source"] == "korthikanti-table5"]
+    off = [abs(float(r["held_out_step_time_s"]) / float(r["measured_step_time_s"]) - 1.0) for r in rows]
+    assert held_out_mape()["korthikanti-table5"] == pytest.approx(np.mean(off), rel=1e-9)
+
+
+def test_every_shipped_source_has_one_publication_with_a_licence():
+    sources = {run["source"] for path in shipped_files() for run in read_runs(path)}
+    cited = publications_of(sorted(sources))
+    assert set(cited) == set(publications())
+    for source in sources:
+        assert len([p for p in publications() if f"{source}-".startswith(f"{p.sets}-")]) == 1, source
+    assert all(p.licence and p.at and p.title in p.citation for p in cited)
+    assert publication_of("mosaics-own") is None
 
 
 def test_quantiles_are_those_of_the_alike():
