@@ -57,7 +57,8 @@ class StepTime:
 class Estimate:
     """What `estimate` says of a table of layouts.
 
-    fits: peak memory within the accelerator's; mfu: model FLOP by PaLM's convention over peak, 0 to 1.
+    first_rank_bytes: peak memory of the first pipeline rank, where some frameworks measure it; fits: peak memory of the
+    fullest rank within the accelerator's; mfu: model FLOP by PaLM's convention over peak, 0 to 1.
     """
 
     layouts: Layouts
@@ -65,6 +66,7 @@ class Estimate:
     memory: Memory
     step_time_s: Array
     memory_bytes: Array
+    first_rank_bytes: Array
     fits: NDArray[np.bool_]
     mfu: Array
     tokens_per_s_per_gpu: Array
@@ -218,7 +220,8 @@ def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts
     """
     costs = step_costs(model, cluster, framework, layouts)
     time = _step_time(framework, layouts, model.num_layers, costs)
-    memory = Memory.largest(_rank_memories(framework, model, layouts, costs))
+    ranks = _rank_memories(framework, model, layouts, costs)
+    memory = Memory.largest(ranks)
     step = time.total_s
     peak = np.array([cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
     flop = step_flops(model, layouts.global_batch, "palm")
@@ -230,6 +233,7 @@ def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts
         memory=memory,
         step_time_s=step,
         memory_bytes=total,
+        first_rank_bytes=ranks[0].total_bytes,
         fits=total <= cluster.accelerator.memory_bytes,
         mfu=np.asarray(flop / (step * gpus * peak[layouts.precision])),
         tokens_per_s_per_gpu=np.asarray(layouts.global_batch * model.seq_len / step / gpus),

@@ -22,7 +22,7 @@ from planner.costs.network import send_s
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
 from planner.costs.stages import Stages, split_layers
-from planner.costs.traffic import Traffic, data_traffic, traffic
+from planner.costs.traffic import Traffic, data_traffic, gather_pieces, traffic
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
@@ -261,6 +261,9 @@ def step_costs(
     busiest = reduce(np.maximum, [r.total for r in ranks])
     copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])[layouts.schedule]
     reduce_s, gather_s = data_traffic(cluster, framework, layouts, copies * busiest, expert_share)
+    if framework.gather_piece_s > 0:
+        most = reduce(np.maximum, [np.asarray(r.layers) for r in key_ranks(layouts, stages)])
+        gather_s = gather_s + framework.gather_piece_s * gather_pieces(model, layouts, most)
     # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
     if np.any(copies > 1):
         between = 2.0 * send_s(cluster, layouts, busiest * gradient_bytes(framework, layouts))

@@ -221,6 +221,22 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
     )
 
 
+def gather_copy_bytes(
+    device: Device, framework: Framework, model: Transformer, layouts: Layouts, params: Array, last: Any
+) -> Array:
+    """Bytes that ZeRO's gather of updated parameters adds to a rank's peak, where it goes through a copy in one piece.
+
+    The activations are gone by then, but a caching allocator hands out only blocks as large as those it has: what is
+    larger is new memory. The largest block of a pass is its fp32 logits, or the MLP's gate and up.
+    """
+    inner = np.where(model.gated, 2.0, 1.0) * np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
+    logits = (np.asarray(last) > 0) * padded_vocab(model, layouts) * 4.0
+    largest = pass_tokens(model, layouts) / layouts.tp * np.maximum(inner * device.element_bytes, logits)
+    size = params * framework.gather_copy_bytes
+    used = (layouts.dp * layouts.cp > 1) & ((layouts.zero == 1) | (layouts.zero == 2))
+    return np.asarray(np.where(used & (size > largest), size, 0.0))
+
+
 def rank_memory(
     device: Device,
     framework: Framework,
@@ -244,13 +260,13 @@ def rank_memory(
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
     (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context.
     """
-    held = held or activations(device, framework, model, layouts)
+    held, ranks = held or activations(device, framework, model, layouts), layouts.dp * layouts.cp
     own = rank_parameters(model, layouts, layers, first, last)
-    ranks = layouts.dp * layouts.cp
     expert_ranks = np.maximum(ranks // layouts.ep, 1)
     mixed = device.element_bytes < 4.0
     parameter = np.where(mixed, 2.0, 4.0)
-    gradient = np.where(mixed, gradient_bytes(framework, layouts), 4.0)
+    kept_gradient = gradient_bytes(framework, layouts) + (layouts.zero == 0) * framework.bucket_bytes
+    gradient = np.where(mixed, kept_gradient, 4.0)
     moments = np.where(mixed, 12.0 + framework.update_bytes, 8.0)
 
     def state(bytes_per_param: Any, from_stage: int) -> Array:
@@ -262,10 +278,17 @@ def rank_memory(
     kept = held.layer * layers * in_flight + first * in_flight * held.embedding
     slack = 1.0 + framework.fragmentation
     buffers = (held.working + layers * held.keys_values) * slack
-    # ZeRO-3 holds two gathered layers, one at work and the next one fetched, and the gradient of the first.
+    # ZeRO-3 holds two gathered layers, one at work and the next fetched, and the gradient of the first.
     if np.any(layouts.zero == 3):
         gathered = (own.dense / np.maximum(layers, 1)) * (2.0 * parameter + gradient)
         buffers = buffers + np.where(layouts.zero == 3, gathered, 0.0)
+    # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
+    if framework.pass_gradient_bytes > 0:
+        grown = np.where(mixed, framework.pass_gradient_bytes, 0.0) * own.total
+        freed = held.layer * layers + first * held.embedding + last * held.logits
+        buffers = buffers + np.maximum(grown - freed, 0.0)
+    if framework.gather_copy_bytes > 0:
+        buffers = buffers + gather_copy_bytes(device, framework, model, layouts, own.total, last)
     return Memory(
         parameters_bytes=state(parameter, 3) * versions,
         gradients_bytes=state(gradient, 2),

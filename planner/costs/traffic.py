@@ -16,7 +16,7 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 
-__all__ = ["LayerTraffic", "Traffic", "data_traffic", "layer_traffic", "traffic"]
+__all__ = ["LayerTraffic", "Traffic", "data_traffic", "gather_pieces", "layer_traffic", "traffic"]
 
 Array = NDArray[np.float64]
 
@@ -159,6 +159,18 @@ def data_traffic(
         reduce = np.where(zero == 2, data.sharded_s(all_gather_s, stage_params, bytes_per_param), reduce)
     gather = np.where((zero == 1) | (zero == 2), data.sharded_s(all_gather_s, stage_params, 2.0), 0.0)
     return np.where(zero == 3, 0.0, reduce), gather
+
+
+def gather_pieces(model: Transformer, layouts: Layouts, layers: Any) -> Array:
+    """Pieces of a rank's parameter tensors, one a replica, where ZeRO 1 or 2 gathers them; shape (n,).
+
+    A layer has two norms, two products of attention and two of the MLP or of each expert; embedding, head and last norm
+    are three more at most.
+    """
+    local = np.where(np.asarray(model.num_experts) > 0, np.maximum(model.num_experts, 1) / layouts.ep, 1.0)
+    tensors = layers * (4.0 + 2.0 * local) + 3.0
+    ranks = layouts.dp * layouts.cp
+    return np.asarray(np.where((ranks > 1) & ((layouts.zero == 1) | (layouts.zero == 2)), tensors * ranks, 0.0))
 
 
 class _Data:

@@ -245,9 +245,13 @@ class FrameworkFile(Sourced):
     host_layer_forward_us: Latency
     host_layer_backward_us: Latency
     host_step_us: Annotated[Figure, _between(0, 1e8)]
+    gather_piece_us: Latency | None = None
     sharded_nodes: Annotated[Figure, _between(1e-3, 1e6)]
     update_bytes: Annotated[Figure, _between(0, 16)] | None = None
     bf16_gradient_bytes: ParameterBytes | None = None
+    pass_gradient_bytes: Annotated[Figure, _between(0, 4)] | None = None
+    bucket_bytes: Annotated[Figure, _between(0, 4)] | None = None
+    gather_copy_bytes: Annotated[Figure, _between(0, 4)] | None = None
     gathered_inputs: Annotated[Figure, _between(0, 2)] | None = None
     logit_copies: Annotated[Figure, _between(0, 8)] | None = None
     reserved_gib: Annotated[Figure, _between(0, 1e3)]

@@ -85,12 +85,16 @@ class Framework:
     latency: host synchronisation, proxies.
     host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short
     kernels; host_step_s: fixed time of a step.
+    gather_piece_s: the host's time for each piece of a tensor, one a replica, that ZeRO 1 and 2 gather piece by piece.
     sharded_nodes: nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it falls
     as their number grows, down to one NIC of a node.
     gathered_inputs: of a layer's two column-parallel products, how many keep the whole input that sequence parallelism
     gathered until the backward pass, rather than this rank's part of it.
     logit_copies: fp32 copies of the logits alive at once, beside the 16-bit ones.
     update_bytes: of a parameter, that its update takes besides the optimizer's state: a gradient cast to fp32.
+    pass_gradient_bytes: of a parameter in the gradient that one backward pass makes, freed once it is added up;
+    bucket_bytes: of a parameter in buckets of a reduction by replicas that keep all optimizer state (ZeRO 0).
+    gather_copy_bytes: of a parameter in the copy, in one piece, through which ZeRO 1 and 2 gather updated parameters.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     balanced_split: layers are split by cost, the head counted, rather than in even numbers.
     """
@@ -111,8 +115,12 @@ class Framework:
     host_layer_forward_s: float
     host_layer_backward_s: float
     host_step_s: float
+    gather_piece_s: float
     sharded_nodes: float
     update_bytes: float
+    pass_gradient_bytes: float
+    bucket_bytes: float
+    gather_copy_bytes: float
     gathered_inputs: float
     logit_copies: float
     reserved_bytes: float

@@ -5,7 +5,8 @@
 | cp, ep, virtual_stages, seq_splits | 1 |
 | dp | n_gpus / (tp pp cp) |
 | schedule | interleaved where virtual_stages > 1, else 1f1b; seq1f1b and its interleaved form where seq_splits > 1 |
-| zero | 1, the distributed optimizer; 3 (FSDP, in Megatron-Core too) without pipeline stages where 1 does not fit |
+| zero | 1, the distributed optimizer; without pipeline stages the least that fits of the framework's: 1, then 3 for
+  FSDP and Megatron-Core; 0, then 1 for nanotron, whose ZeRO 1 gives up PyTorch's DDP (its trainer.py, issue 261) |
 | sequence_parallel | on from Megatron-Core on where tp > 1, off before |
 | attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
@@ -20,14 +21,13 @@ Megatron-DeepSpeed's; others as the cluster's usual framework.
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import product
 from typing import Any
 
-from planner.files import read_toml, shipped_folder
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer
 from planner.validation.runs import Run
+from planner.validation.software import said
 
 __all__ = ["candidates", "filled_cells", "framework_name"]
 
@@ -36,13 +36,7 @@ FILLED = (
     "recompute", "micro_batch",
 )  # fmt: skip
 MICRO_BATCHES = (1, 2, 4, 8)
-FULLY_SHARDED = ("fsdp", "megatron-core")
-
-
-@cache
-def software() -> dict[str, str]:
-    """The framework that the runs of a source used, by the source's name or its beginning, where the source says it."""
-    return dict(read_toml(shipped_folder("measured_runs") / "software.toml")["framework"])
+STAGES = {"fsdp": (1, 3), "megatron-core": (1, 3), "nanotron": (0, 1)}  # of ZeRO, without pipeline stages
 
 
 def framework_name(run: Run, cluster: Cluster) -> str:
@@ -52,9 +46,9 @@ def framework_name(run: Run, cluster: Cluster) -> str:
     """
     if run["framework"]:
         return str(run["framework"])
-    said = [framework for source, framework in software().items() if run["source"].startswith(source)]
-    if said:
-        return said[0]
+    used = said(run, "framework")
+    if used is not None:
+        return str(used)
     before_flash = run["attention"] in ("unfused", "fused")
     if run["zero"] == 3 and not before_flash:
         return "fsdp"
@@ -84,9 +78,8 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     }  # fmt: skip
     micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)
     modes = [run["recompute"]] if run["recompute"] else ["none", "selective", "full"]
-    shards = (
-        [run["zero"]] if run["zero"] is not None else [1, 3] if pp == 1 and framework.name in FULLY_SHARDED else [1]
-    )
+    usual = STAGES.get(framework.name, (1,)) if pp == 1 else (1,)
+    shards = usual if run["zero"] is None else (run["zero"],)
     chunks = [run["virtual_stages"] or 1]
     if run["micro_batch"] is None and run["virtual_stages"] is None and run["schedule"] in (None, "1f1b") and pp > 1:
         per_rank = model.num_layers // pp if model.num_layers % pp == 0 else 1

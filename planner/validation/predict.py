@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from planner.models.flops import step_flops
 from planner.schedules import get_schedule
 from planner.validation.defaults import candidates, filled_cells, framework_name
 from planner.validation.runs import Run
+from planner.validation.software import said
 
 __all__ = ["Predictions", "predict"]
 
@@ -61,7 +62,8 @@ class Models:
     def of(self, run: Run) -> int:
         """The index of a run's model: from its shape cells, or the preset or file that it names."""
         shape = tuple(run[c] for c in SHAPE)
-        key = shape if run["layers"] else (run["model"], run["seq_len"], run.path.parent)
+        made = (*shape, said(run, "tied_below_ffn"))
+        key = made if run["layers"] else (run["model"], run["seq_len"], run.path.parent)
         if key not in self.index:
             self.models.append(self._make(run))
             self.index[key] = len(self.models) - 1
@@ -78,7 +80,7 @@ class Models:
                 raise InputError(f"column {column} is empty, but layers are given")
         if run["family"] not in FAMILIES:
             raise InputError(f"family is {run['family']!r}; allowed: {', '.join(FAMILIES)}")
-        return from_shape(
+        model = from_shape(
             family=run["family"],
             layers=run["layers"],
             hidden=run["hidden"],
@@ -91,6 +93,8 @@ class Models:
             top_k=run["top_k"] or 0,
             name=run["model"],
         )
+        tied_below = said(run, "tied_below_ffn")
+        return model if tied_below is None else replace(model, tied=bool(model.ffn < tied_below))
 
 
 def _table(rows: list[dict[str, Any]]) -> Layouts:
@@ -177,8 +181,9 @@ def predict(
         group.models.extend([k] * len(options))
         group.layouts.extend(options)
     step, memory, fits = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
+    first_rank = np.array([said(run, "memory") == "first-rank-allocator" for run in runs], dtype=bool)
     for group in groups.values():
-        _predict_group(group, models.models, step, memory, fits, reasons)
+        _predict_group(group, models.models, first_rank, step, memory, fits, reasons)
     return Predictions(
         runs=runs,
         step_time_s=step,
@@ -192,13 +197,18 @@ def predict(
 
 
 def _predict_group(
-    group: Group, models: list[Transformer], step: Array, memory: Array, fits: Any, reasons: list[str]
+    group: Group, models: list[Transformer], first_rank: Any, step: Array, memory: Array, fits: Any, reasons: list[str]
 ) -> None:
-    """Fill in a group's rows: of a row's legal candidates that fit, the least sharded, of these the fastest."""
+    """Fill in a group's rows: of a row's legal candidates that fit, the least sharded, of these the fastest.
+
+    first_rank: rows whose memory was read from the allocator of the first rank.
+    """
     table = stack(models, np.array(group.models))
     layouts = _table(group.layouts)
     broken = first_broken(table, group.cluster, layouts)
     result = estimate(table, group.cluster, group.framework, layouts)
+    allocated = result.first_rank_bytes - group.framework.reserved_bytes
+    seen = np.where(first_rank[group.rows], allocated, result.memory_bytes)
     order = np.lexsort((result.step_time_s, layouts.zero, ~result.fits))
     taken: set[int] = set()
     illegal: dict[int, str] = {}
@@ -208,7 +218,7 @@ def _predict_group(
             illegal.setdefault(row, broken[c])
         elif row not in taken:
             taken.add(row)
-            step[row], memory[row], fits[row] = result.step_time_s[c], result.memory_bytes[c], result.fits[c]
+            step[row], memory[row], fits[row] = result.step_time_s[c], seen[c], result.fits[c]
     for row, text in illegal.items():
         if row not in taken:
             reasons[row] = text

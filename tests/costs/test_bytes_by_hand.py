@@ -250,3 +250,43 @@ def test_inputs_that_stay_gathered():
     assert layer(keeps) == layer(FRAMEWORK)  # nothing was split
     full = {"sequence_parallel": True, "recompute": Recompute.FULL}
     assert layer(keeps, **full) == layer(FRAMEWORK, **full)
+
+
+def test_gradient_of_one_pass():
+    """2 B a parameter, freed after each pass: they count where they are more than what the pass frees."""
+    passing = replace(FRAMEWORK, pass_gradient_bytes=2.0)
+
+    def more(**choices):
+        return float((memory(framework=passing, **choices).total_bytes - memory(**choices).total_bytes)[0])
+
+    own = rank_parameters(GPT, layout(), 2.0, True, True).total[0]
+    freed = 12672 * 2 + 768 + 48 * 256 * (2 + 8)
+    assert own * 2 < freed
+    assert more() == 0.0
+    alone = {"layers": 0.0, "last": False}  # the embedding alone: 2,176 parameters, 768 B of activations
+    assert more(**alone) == 2176 * 2 - 768
+    assert more(**alone, precision=Precision.FP32) == 0.0
+
+
+def test_buckets_of_replicas_that_shard_nothing():
+    own = rank_parameters(GPT, layout(), 2.0, True, True).total[0]
+    buckets = replace(FRAMEWORK, bucket_bytes=2.0)
+    for zero, more in ((0, 2 * own), (1, 0.0), (3, 0.0)):
+        found = memory(framework=buckets, zero=zero, dp=2).gradients_bytes - memory(zero=zero, dp=2).gradients_bytes
+        assert float(found[0]) == more
+
+
+def test_copy_that_gathers_parameters():
+    """A piece of 2 B a parameter is new memory where no block of a pass, inner activation or logits, is as large."""
+    copying = replace(FRAMEWORK, gather_copy_bytes=2.0)
+
+    def more(**choices):
+        return float((memory(framework=copying, **choices).buffers_bytes - memory(**choices).buffers_bytes)[0])
+
+    own = float(rank_parameters(GPT, layout(), 40.0, True, False).total[0])
+    assert own * 2 > 48 * 32 * 2
+    first_stage = {"layers": 40.0, "last": False}
+    assert more(**first_stage, zero=1, dp=2) == own * 2
+    assert more(**first_stage, zero=1, cp=2) == own * 2
+    assert more(**first_stage, zero=0, dp=2) == more(**first_stage, zero=1) == more(**first_stage, zero=3, dp=2) == 0.0
+    assert more(layers=2.0, zero=1, dp=2) == 0.0  # fits in the block of the logits

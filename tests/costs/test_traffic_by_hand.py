@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups, place, send_s
-from planner.costs.traffic import data_traffic, layer_traffic, traffic
+from planner.costs.traffic import data_traffic, gather_pieces, layer_traffic, traffic
 from planner.layouts import Layouts, Precision, Recompute
+from planner.step_costs import step_costs
 from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout
 
 
@@ -187,3 +188,19 @@ def test_sharded_collectives_lose_bandwidth_with_nodes():
     assert least == pytest.approx([4 * x for x in base])
     assert in_all(replace(FRAMEWORK, sharded_nodes=0.01), dp=16, zero=0)[0] == pytest.approx(base[0])
     assert in_all(replace(FRAMEWORK, sharded_nodes=4.0), dp=16, zero=1) == pytest.approx(base)
+
+
+def test_pieces_of_a_gather():
+    """A layer of six tensors, three more besides, a piece of each for every replica that shares the optimizer."""
+    assert gather_pieces(GPT, layout(dp=4, zero=1), 2.0).tolist() == [(2 * 6 + 3) * 4]
+    assert gather_pieces(GPT, layout(cp=2, zero=2), 2.0).tolist() == [(2 * 6 + 3) * 2]
+    assert gather_pieces(MOE, layout(dp=4, ep=2, zero=1), 2.0).tolist() == [(2 * (4 + 2 * 2) + 3) * 4]
+    for none in (layout(dp=4, zero=0), layout(dp=4, zero=3), layout(zero=1)):
+        assert gather_pieces(GPT, none, 2.0).tolist() == [0.0]
+
+
+def test_a_gather_piece_by_piece_takes_the_host_s_time():
+    chosen = layout(dp=4, zero=1)
+    slow = replace(FRAMEWORK, gather_piece_s=2.0)
+    more = step_costs(GPT, CLUSTER, slow, chosen).gather_s - step_costs(GPT, CLUSTER, FRAMEWORK, chosen).gather_s
+    assert first(more) == 2.0 * (2 * 6 + 3) * 4

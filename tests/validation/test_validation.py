@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,7 +193,37 @@ def test_a_run_names_its_framework_or_its_source_does(tmp_path, reference_runs):
 
 def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
     from planner.hardware import framework_names
-    from planner.validation.defaults import software
+    from planner.validation.software import software
 
-    assert set(software().values()) <= set(framework_names())
-    assert all(any(source.startswith(name) for source in shipped) for name in software())
+    tables = software()
+    assert set(tables["framework"].values()) <= set(framework_names())
+    assert set(tables["memory"].values()) == {"first-rank-allocator"}
+    assert all(any(source.startswith(name) for source in shipped) for table in tables.values() for name in table)
+
+
+def test_peak_memory_is_compared_with_what_its_source_measured(reference_runs):
+    """nanotron's table is of the allocator on rank 0: less than the last stage of a pipeline, whose logits it lacks."""
+    runs = read_runs(reference_runs("nanotron_h100.csv"))
+    p = predict(runs)
+    other = predict([replace(r, cells=r.cells | {"source": "mine", "framework": "nanotron"}) for r in runs])
+    reserved = load_framework("nanotron").reserved_bytes
+    small = next(i for i, r in enumerate(runs) if r["ffn"] < 10000 and r["pp"] == 1)  # this source ties its embedding
+    table = 131072 * 2048 / runs[small]["tp"]
+    assert p.memory_bytes[small] <= other.memory_bytes[small] - reserved - 20 * table * (1 - 1e-9)
+    big = [i for i, r in enumerate(runs) if r["ffn"] >= 10000]
+    np.testing.assert_allclose(p.step_time_s[big], other.step_time_s[big])
+    assert np.all(p.memory_bytes[big] <= other.memory_bytes[big] - reserved * (1 - 1e-9))
+    whole = [i for i in big if runs[i]["pp"] == 1]
+    np.testing.assert_allclose(p.memory_bytes[whole], other.memory_bytes[whole] - reserved)
+
+
+def test_nanotron_shards_its_optimizer_where_it_must(reference_runs):
+    """Without pipeline stages ZeRO 0 where it fits, as if it were said; with them 1."""
+    runs = read_runs(reference_runs("nanotron_h100.csv"))
+    free = predict(runs)
+    for stage in (0, 1):
+        said = predict([replace(r, cells=r.cells | {"zero": stage}) for r in runs])
+        for i, run in enumerate(runs):
+            if (run["pp"] == 1) == (stage == 0):
+                assert said.fits[i]
+                assert free.memory_bytes[i] == said.memory_bytes[i], run["run"]
