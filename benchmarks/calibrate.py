@@ -54,6 +54,7 @@ H100 = [
     Parameter("efficiency:flash_forward.flash2", 0.15, 0.75),
     Parameter("efficiency:flash_backward.flash2", 0.1, 0.7),
     Parameter("megatron-core:overlap_tensor", 0.0, 0.95),
+    Parameter("fsdp,megatron-core:overlap_param_gather", 0.0, 1.0),
     Parameter("efficiency:rate_spread", 0.0, 0.08),
 ]
 ROBUST = 0.05  # relative error from which on a row counts by its size rather than its square
