@@ -14,7 +14,9 @@ from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import Pipeline, Rule, get_schedule
 
-__all__ = ["check_legal", "first_broken", "legal", "rules"]
+__all__ = ["UNEVEN_CHUNKS", "check_legal", "first_broken", "legal", "rules"]
+
+UNEVEN_CHUNKS = "virtual stages need layers divisible by pp * virtual_stages"
 
 
 def _schedule_rules(layouts: Layouts) -> list[Rule]:
@@ -57,7 +59,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("tp must divide the key-value heads or be a multiple of them",
          (kv % np.maximum(x.tp, 1) != 0) & (x.tp % np.maximum(kv, 1) != 0)),
         ("pp * virtual_stages must not exceed the layers", x.pp * x.virtual_stages > layers),
-        ("virtual stages need layers divisible by pp * virtual_stages",
+        (UNEVEN_CHUNKS,
          (x.virtual_stages > 1) & (layers % np.maximum(x.pp * x.virtual_stages, 1) != 0)),
         ("virtual stages and a split balanced by cost exclude each other",
          (x.virtual_stages > 1) & (x.layer_split == Split.BALANCED)),
@@ -95,10 +97,10 @@ def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> NDArray[np.
     return ~np.broadcast_to(reduce(np.logical_or, broken.values()), layouts.shape)
 
 
-def first_broken(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[str]:
-    """For each layout the first rule that it breaks, or an empty text."""
+def first_broken(model: Transformer, cluster: Cluster, layouts: Layouts, but: tuple[str, ...] = ()) -> list[str]:
+    """For each layout the first rule that it breaks, or an empty text; `but`: texts of rules that don't count."""
     out = [""] * len(layouts)
-    for rule in reversed(rules(model, cluster, layouts)):
+    for rule in reversed([r for r in rules(model, cluster, layouts) if r.text not in but]):
         for i in np.flatnonzero(rule.broken):
             out[i] = rule.text
     return out

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.attention import score_elements
+from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
 from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import attention_products, mlp_products
@@ -194,12 +195,12 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
     """What one micro-batch makes a rank hold."""
     kept, again = saved_bytes(device, model, layouts)
     at_once = pass_tokens(model, layouts)
+    full = layouts.recompute == Recompute.FULL
     if framework.gathered_inputs > 0:
-        others = np.where(
-            layouts.sequence_parallel & (layouts.recompute != Recompute.FULL), 1.0 - 1.0 / layouts.tp, 0.0
-        )
-        whole = local_tokens(model, layouts) * model.hidden * device.element_bytes
-        kept = kept + framework.gathered_inputs * others * whole
+        kept = kept + np.where(full, 0.0, gathered_inputs_bytes(device, framework, model, layouts))
+    if framework.gate_tensors < 4:
+        less = fused_gate_bytes(device, framework, model, layouts)
+        kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / layouts.sequence_slices, 0.0)
     # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one.
     columns = padded_vocab(model, layouts) / layouts.tp
     logits = at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)
@@ -219,22 +220,6 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
         keys_values=keys_values,
         weight_grad_share=weight_grad_share(device, model, layouts),
     )
-
-
-def gather_copy_bytes(
-    device: Device, framework: Framework, model: Transformer, layouts: Layouts, params: Array, last: Any
-) -> Array:
-    """Bytes that ZeRO's gather of updated parameters adds to a rank's peak, where it goes through a copy in one piece.
-
-    The activations are gone by then, but a caching allocator hands out only blocks as large as those it has: what is
-    larger is new memory. The largest block of a pass is its fp32 logits, or the MLP's gate and up.
-    """
-    inner = np.where(model.gated, 2.0, 1.0) * np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
-    logits = (np.asarray(last) > 0) * padded_vocab(model, layouts) * 4.0
-    largest = pass_tokens(model, layouts) / layouts.tp * np.maximum(inner * device.element_bytes, logits)
-    size = params * framework.gather_copy_bytes
-    used = (layouts.dp * layouts.cp > 1) & ((layouts.zero == 1) | (layouts.zero == 2))
-    return np.asarray(np.where(used & (size > largest), size, 0.0))
 
 
 def rank_memory(

@@ -197,6 +197,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         bucket_bytes=0.0 if f.bucket_bytes is None else f.bucket_bytes.value,
         gather_copy_bytes=0.0 if f.gather_copy_bytes is None else f.gather_copy_bytes.value,
         gathered_inputs=0.0 if f.gathered_inputs is None else f.gathered_inputs.value,
+        gate_tensors=4.0 if f.gate_tensors is None else f.gate_tensors.value,
         logit_copies=1.0 if f.logit_copies is None else f.logit_copies.value,
         reserved_bytes=f.reserved_gib.value * GIB,
         fragmentation=f.fragmentation.value,

@@ -253,6 +253,7 @@ class FrameworkFile(Sourced):
     bucket_bytes: Annotated[Figure, _between(0, 4)] | None = None
     gather_copy_bytes: Annotated[Figure, _between(0, 4)] | None = None
     gathered_inputs: Annotated[Figure, _between(0, 2)] | None = None
+    gate_tensors: Annotated[Figure, _between(1, 4)] | None = None
     logit_copies: Annotated[Figure, _between(0, 8)] | None = None
     reserved_gib: Annotated[Figure, _between(0, 1e3)]
     fragmentation: Annotated[Figure, _between(0, 10)]

@@ -90,6 +90,8 @@ class Framework:
     as their number grows, down to one NIC of a node.
     gathered_inputs: of a layer's two column-parallel products, how many keep the whole input that sequence parallelism
     gathered until the backward pass, rather than this rank's part of it.
+    gate_tensors: of a gated MLP's gate, up, activated gate and product, how many stay until the backward pass: 4, or 3
+    where a fused kernel activates again.
     logit_copies: fp32 copies of the logits alive at once, beside the 16-bit ones.
     update_bytes: of a parameter, that its update takes besides the optimizer's state: a gradient cast to fp32.
     pass_gradient_bytes: of a parameter in the gradient that one backward pass makes, freed once it is added up;
@@ -122,6 +124,7 @@ class Framework:
     bucket_bytes: float
     gather_copy_bytes: float
     gathered_inputs: float
+    gate_tensors: float
     logit_copies: float
     reserved_bytes: float
     fragmentation: float

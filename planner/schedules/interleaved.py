@@ -12,6 +12,8 @@ import numpy as np
 from planner.schedules.base import Array, Order, Pipeline, Rule, Schedule
 from planner.schedules.weave import Table, one_in_one_out, units
 
+WHOLE_ROUNDS = "needs a number of micro-batches divisible by pp"
+
 
 class Interleaved(Schedule):
     """1F1B over v chunks a rank: the bubble is 1/v of 1F1B's, for v times the messages."""
@@ -25,7 +27,7 @@ class Interleaved(Schedule):
         return [
             Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(pipe.p < 2)),
             Rule(
-                text=f"{self.name} needs a number of micro-batches divisible by pp",
+                text=f"{self.name} {WHOLE_ROUNDS}",
                 broken=np.asarray(pipe.m % pipe.p != 0),
             ),
         ]

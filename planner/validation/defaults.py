@@ -10,7 +10,7 @@
 | sequence_parallel | on from Megatron-Core on where tp > 1, off before |
 | attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
-| recompute | the least that is predicted to fit: none, selective, full |
+| recompute | none where that fits or misses by less than 10 %, else the least that fits: selective, full |
 | micro_batch, and virtual_stages with it where the schedule is 1f1b or not said | the fastest predicted that fits |
 
 No default looks at a measurement. The framework is what the file's optional column `framework` says, or what a source

@@ -290,3 +290,20 @@ def test_copy_that_gathers_parameters():
     assert more(**first_stage, zero=1, cp=2) == own * 2
     assert more(**first_stage, zero=0, dp=2) == more(**first_stage, zero=1) == more(**first_stage, zero=3, dp=2) == 0.0
     assert more(layers=2.0, zero=1, dp=2) == 0.0  # fits in the block of the logits
+
+
+def test_gate_that_is_made_again():
+    """Of four inner tensors of 48 x 32 in 16 bits three stay; recomputing a whole layer makes them all at once."""
+    fused = replace(FRAMEWORK, gate_tensors=3.0)
+
+    def less(field, model=LLAMA, **choices):
+        chosen = layout(**choices)
+        of = device(BYTES, chosen)
+        found = [getattr(activations(of, f, model, chosen), field) for f in (FRAMEWORK, fused)]
+        return float((found[0] - found[1])[0])
+
+    assert less("layer") == 48 * 32 * 2
+    assert less("layer", tp=2) == 48 * 32 * 2 / 2
+    assert less("layer", model=MOE) == 48 * 2 * (0.5 * 32 + 0.5 * (2 + 1) * 16)
+    assert less("layer", model=GPT) == less("working") == 0.0
+    assert (less("layer", recompute=Recompute.FULL), less("working", recompute=Recompute.FULL)) == (0.0, 48 * 32 * 2)

@@ -227,3 +227,26 @@ def test_nanotron_shards_its_optimizer_where_it_must(reference_runs):
             if (run["pp"] == 1) == (stage == 0):
                 assert said.fits[i]
                 assert free.memory_bytes[i] == said.memory_bytes[i], run["run"]
+
+
+def test_a_run_s_recomputation_where_it_is_not_said(reference_runs):
+    """405B on 64 chunks of two, embedding and head among them: none is taken where it misses memory by a little."""
+    run = read_runs(reference_runs("nvidia_dgxc_h100.csv"))[0]
+    shape = dict.fromkeys(("layers", "hidden", "ffn", "heads", "kv_heads", "vocab"))
+    large = {"model": "llama3-405b", "tp": 8, "pp": 8, "virtual_stages": 8, "schedule": "interleaved", "micro_batch": 1}
+    cells = run.cells | shape | large | {"n_gpus": 512, "dp": 4, "cp": 2, "global_batch": 252}
+    small = cells | {"n_gpus": 256, "dp": 4, "cp": 1}  # twice the tokens a rank: far from fitting
+
+    def predicted(cells, recompute=None):
+        p = predict([replace(run, cells=cells | {"recompute": recompute})])
+        return float(p.step_time_s[0]), float(p.memory_bytes[0]), bool(p.fits[0])
+
+    assert predicted(cells) == predicted(cells, "none")
+    assert predicted(small) == predicted(small, "full")
+    assert predicted(small, "none")[2] is False
+    nearly = [predicted(cells | {"seq_len": s}, "none") for s in range(8192, 14336, 512)]
+    missed = [s for s in nearly if not s[2] and s[1] < 1.1 * load_cluster("dgx-h100").accelerator.memory_bytes]
+    assert missed, "no sequence length misses by a little"
+    for s, (time, memory, fits) in zip(range(8192, 14336, 512), nearly, strict=True):
+        if (time, memory, fits) in missed:
+            assert predicted(cells | {"seq_len": s}) == (time, memory, True)  # it fits with recomputation
