@@ -16,32 +16,40 @@ import csv
 from pathlib import Path
 
 import numpy as np
-from calibrate import SETS, fit, show_scores
 
+from planner.calibration.fit import Problem, fit_figures
+from planner.calibration.selection import Fold, folds, select
 from planner.hardware import load_cluster
-from planner.validation import Run, predict, read_runs, shipped_files
+from planner.validation import Predictions, Run, predict, read_runs, scores, shipped_files
 from planner.validation.interval import COLUMNS, likeness_of_runs
 
-ORIGINS = {
-    "dgx-a100": ("hagemann", "bigscience", "korthikanti", "mosaic", "narayanan", "vtrain"),
-    "dgx-h100": ("megatron-core", "nanotron", "dgxc", "mosaic"),
-}
+ARCHITECTURES = ("ampere", "hopper")
 ALONE, PARTS = "vtrain-single", 5
 
 
-def folds(runs: list[Run], origins: tuple[str, ...]) -> list[tuple[str, list[Run], list[Run]]]:
-    """What is left out together: its name, the runs to fit, those to predict."""
-    out = []
-    for origin in origins:
-        rest = [r for r in runs if not r["source"].startswith(origin)]
-        held = [r for r in runs if r["source"].startswith(origin) and not r["source"].startswith(ALONE)]
-        out.append((origin, rest, held))
+def with_parts(runs: list[Run]) -> list[Fold]:
+    """What is left out together: each publication, and apart from it the parts of the set that stands alone."""
     alone = [r for r in runs if r["source"].startswith(ALONE)]
+    out = []
+    for fold in folds(runs):
+        held = [r for r in fold.held if not r["source"].startswith(ALONE)]
+        out.append(Fold(name=fold.name, rest=fold.rest, held=held))
     part = np.random.default_rng(0).permutation(len(alone)) % PARTS
     for k in range(PARTS if alone else 0):
         held = [r for r, p in zip(alone, part, strict=True) if p == k]
-        out.append((f"{ALONE}, part {k + 1} of {PARTS}", [r for r in runs if r not in held], held))
+        rest = [r for r in runs if r not in held]
+        out.append(Fold(name=f"{ALONE}, part {k + 1} of {PARTS}", rest=rest, held=held))
     return out
+
+
+def show_scores(predictions: Predictions) -> None:
+    by_source, overall = scores(predictions)
+    for name, s in [*by_source.items(), ("overall", overall)]:
+        cells = [
+            f"{key} {s[key]:.3f}" if isinstance(s[key], float) else f"{key} {s[key]}"
+            for key in ("mape", "bias", "max_error", "rank_correlation", "regret", "oom_accuracy")
+        ]
+        print(f"  {name:32s} {s['timed_rows']:5d}  " + "  ".join(cells))
 
 
 def main() -> None:
@@ -51,19 +59,19 @@ def main() -> None:
     args = parser.parse_args()
     everything = [run for path in shipped_files() for run in read_runs(path)]
     lines = []
-    for cluster, origins in ORIGINS.items():
-        runs = [r for r in everything if r["cluster"].startswith(cluster)]
-        for name, rest, held in folds(runs, origins):
-            p = fit(rest, SETS[cluster], args.max_evaluations).predict(held)
-            print(f"{cluster} without {name}", flush=True)
+    for architecture in ARCHITECTURES:
+        chosen = select(everything, architecture)
+        _, figures = chosen.problem()
+        for fold in with_parts(chosen.runs):
+            # All figures, also those that the rest doesn't tell: the shipped value would give away what is left out.
+            p = fit_figures(Problem(fold.rest, chosen.base), figures, args.max_evaluations).predict(fold.held)
+            print(f"{architecture} without {fold.name}", flush=True)
             show_scores(p)
-            like = likeness_of_runs(held)
+            like = likeness_of_runs(fold.held)
             for i in np.flatnonzero(np.isfinite(p.step_time_s) & np.isfinite(p.measured_s) & p.ok):
                 times = [p.step_time_s[i], p.measured_s[i]]
-                architecture = load_cluster(held[i]["cluster"]).accelerator.efficiency.name
-                lines.append(
-                    [held[i]["source"], held[i]["run"], architecture, *(f"{x:.6g}" for x in [*like[i], *times])]
-                )
+                run = fold.held[i]
+                lines.append([run["source"], run["run"], architecture, *(f"{x:.6g}" for x in [*like[i], *times])])
     with args.output.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *sorted(lines)])
     p = predict(everything)

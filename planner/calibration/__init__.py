@@ -1,1 +1,1 @@
-"""Microbenchmarks turned into hardware profiles."""
+"""Hardware profiles from measurements: of this machine's passes, or of training runs on GPUs."""

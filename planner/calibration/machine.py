@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.calibration.profile_text import profile_text
 from planner.costs.kernels import Device
 from planner.costs.layer import layer_cost
 from planner.files import make_folder, read_toml, shipped_folder, write_text
@@ -221,17 +222,9 @@ def _framework() -> Table:
 
 
 def _toml(name: str, figures: dict[str, Any], tables: dict[str, dict[str, Any]], sources: dict[str, str]) -> str:
-    """A profile file's text; only sources that a figure has."""
+    """A profile file's text; a figure is given as (value, source)."""
 
-    def line(key: str, value: Any) -> str:
-        if isinstance(value, tuple):
-            used.add(value[1])
-            return f'{key} = {{ value = {value[0]:.6g}, source = "{value[1]}" }}'
-        return f"{key} = {str(value).lower()}" if isinstance(value, bool) else f'{key} = "{value}"'
+    def told(rows: dict[str, Any]) -> dict[str, Any]:
+        return {k: {"value": v[0], "source": v[1]} if isinstance(v, tuple) else v for k, v in rows.items()}
 
-    used: set[str] = set()
-    lines = [f'name = "{name}"', *(line(k, v) for k, v in figures.items())]
-    for table, rows in tables.items():
-        lines += ["", f"[{table}]", *(line(k, v) for k, v in rows.items())]
-    lines += ["", "[sources]", *(f'{key} = "{text}"' for key, text in sources.items() if key in used)]
-    return "\n".join(lines) + "\n"
+    return profile_text({"name": name, **told(figures), **{k: told(v) for k, v in tables.items()}, "sources": sources})

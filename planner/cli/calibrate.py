@@ -1,103 +1,106 @@
-"""`planner calibrate`: what this machine takes for the trainer's passes and messages."""
+"""`planner calibrate`: this machine measured for the trainer, or profiles fitted to measured runs."""
 
 from __future__ import annotations
 
-import platform
-from collections import defaultdict
-from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from planner.cli import options as o
-from planner.cli.freed_memory import keep_freed_memory
-from planner.cli.mpi_threads import share_processors, started_by_mpirun
-
 MOST_SECONDS = 600
-ROUNDS = 3  # over the grid: what slows the machine for a while then spoils one time of three
+MACHINE, RUNS = "Measuring this machine", "Fitting profiles to measured runs"
 
 
 def command(
-    output: Annotated[Path, typer.Argument(help="The file of prices to write.")],
-    seconds: Annotated[
-        float, typer.Option(min=0.01, max=MOST_SECONDS, help="How long each model of the grid is stepped.")
-    ] = 0.4,
-    quick: Annotated[bool, typer.Option(help="A small grid: rough prices in a few seconds.")] = False,
-    profile: Annotated[
-        Path | None, typer.Option(help="Folder for a hardware profile too: --cluster FOLDER/cluster.toml.")
+    context: typer.Context,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="The file of prices to write; with --from more CSV files of runs.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
+    seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.01, max=MOST_SECONDS, help="How long each model of the grid is stepped.", rich_help_panel=MACHINE
+        ),
+    ] = 0.4,
+    quick: Annotated[
+        bool, typer.Option(help="A small grid: rough prices in a few seconds.", rich_help_panel=MACHINE)
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu or gpu.", rich_help_panel=MACHINE)] = "cpu",
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile",
+            "--profiles",
+            help="Folder for hardware profiles: FOLDER/cluster.toml; with --from as in hardware_profiles/.",
+        ),
+    ] = None,
+    from_: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="CSV files of measured runs (docs/measured-runs.md).", rich_help_panel=RUNS),
+    ] = None,
+    hold_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A source to leave out of the fit, then score; the beginning of its name.", rich_help_panel=RUNS
+        ),
+    ] = None,
+    cross_validate: Annotated[
+        bool, typer.Option(help="Fit without each publication in turn, and score it.", rich_help_panel=RUNS)
+    ] = False,
+    architecture: Annotated[
+        str | None, typer.Option(help="Of the GPUs; else that of most runs.", rich_help_panel=RUNS)
+    ] = None,
+    all_figures: Annotated[
+        bool, typer.Option(help="Also figures that the shipped fit leaves alone.", rich_help_panel=RUNS)
+    ] = False,
+    max_evaluations: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Steps of the least-squares fit.", rich_help_panel=RUNS)
+    ] = 40,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).", rich_help_panel=RUNS)] = False,
 ) -> None:
-    """Measure this machine: passes of the trainer's layers by shape, and under mpirun messages by size.
+    """Measure this machine for the trainer, or fit hardware and framework profiles to measured training runs.
 
     Example: mpirun -n 2 planner calibrate prices.toml, then mpirun -n 2 planner train --pp 2 --prices prices.toml
 
     Every rank measures at the same time, as ranks train at the same time; the first one's figures are written.
+
+    Example: planner calibrate --from measured_runs/*.csv --architecture hopper --hold-out dgxc --profile mine
+
+    Robust least squares on the logarithm of step time, every source alike, within physical bounds; one GPU
+    architecture at a time. Figures that the runs don't tell stay as they are.
     """
-    share_processors()
-    keep_freed_memory()
-    from planner.calibration.machine import TimedLayer, fit_machine, write_profile
-    from planner.files import check_writable, make_folder, write_text
-    from planner.trainer.arrays import xp_for
-    from planner.trainer.microbenchmarks import collectives, copy_rate, fastest, grid, passes
-    from planner.trainer.prices import FEATURES, fit
+    from planner.errors import InputError
 
-    o.check_finite(seconds=seconds)
-    check_writable(output)
-    if profile is not None:
-        make_folder(profile)
-    xp = xp_for(device)
-    communicator: Any = None
-    if started_by_mpirun():
-        from planner.trainer.mpi import MPICommunicator
+    given = [p for p in context.command.params if _was_given(context, p.name)]
+    other = MACHINE if from_ else RUNS
+    for parameter in given:
+        if getattr(parameter, "rich_help_panel", None) == other:
+            rule = "doesn't go with --from" if from_ else "needs --from RUNS.csv"
+            raise InputError(f"{parameter.opts[0]} {rule}: it is for {other[0].lower()}{other[1:]}")
+    if from_:
+        from planner.cli.calibrate_runs import fit_runs
 
-        communicator = MPICommunicator(xp)
-    samples, layers = [], []
-    wait = communicator.barrier if communicator else lambda: None
-    with o.working("timing passes of the trainer's layers"):
-        rounds = [[passes(xp, model, b, seconds / ROUNDS, wait) for model, b in grid(quick)] for _ in range(ROUNDS)]
-    for (model, b), *repeated in zip(grid(quick), *rounds, strict=True):
-        found = fastest(repeated)
-        time_s = {sample.key.split()[-1]: sample.time_s for sample in found if " layer " in sample.key}
-        layers.append(TimedLayer(model=model, b=b, forward_s=time_s["F"], backward_s=time_s["B"]))
-        samples += found
-    rate = copy_rate(xp)
-    if communicator and communicator.size > 1 and communicator.size % 2 == 0:
-        samples += collectives(communicator)
-    if communicator and communicator.rank:
+        fit_runs(
+            [*from_, *(paths or [])],
+            hold_out=hold_out or [],
+            cross_validate=cross_validate,
+            architecture=architecture,
+            all_figures=all_figures,
+            max_evaluations=max_evaluations,
+            folder=profile,
+            json=json,
+        )
         return
-    by_key = defaultdict(list)
-    for sample in samples:
-        by_key[sample.key].append(sample)
-    fits = {key: fit([s.row for s in group], [s.time_s for s in group]) for key, group in sorted(by_key.items())}
-    lines = [
-        "# Written by planner calibrate: seconds per unit of each size, by pass of the trainer's parts.",
-        f"# {', '.join(f'{part}: {names}' for part, names in FEATURES.items())}; messages: fixed, megabytes",
-        f"ranks = {communicator.size if communicator else 1}",
-        "[seconds]",
-        *(f'"{key}" = [{", ".join(f"{x:.6g}" for x in f.seconds)}]' for key, f in fits.items()),
-        "[median_error]",
-        *(f'"{key}" = {f.median_error:.4f}' for key, f in fits.items()),
-        "[worst_error]",
-        *(f'"{key}" = {f.worst_error:.4f}' for key, f in fits.items()),
-    ]
-    write_text(output, "\n".join(lines) + "\n")
-    _show(fits)
-    if profile is not None:
-        messages: dict[str, Any] = {key: fits[key].seconds for key in ("all_reduce", "send") if key in fits}
-        machine = fit_machine(layers, rate)
-        about = f"{len(layers)} shapes on {platform.node() or 'this machine'}, {date.today().isoformat()}"
-        path = write_profile(profile, machine, messages, about)
-        error = f"median error {machine.median_error:.1%}, worst {machine.worst_error:.1%}"
-        o.print_view(f"{path}: the planner's cost models fitted to {machine.measured} passes, {error}")
+    if paths is None or len(paths) != 1:
+        raise InputError(
+            f"{len(paths or [])} files to write prices to; allowed: one, or --from RUNS.csv to fit profiles"
+        )
+    from planner.cli.calibrate_machine import measure_machine
+
+    measure_machine(paths[0], seconds=seconds, quick=quick, profile=profile, device=device)
 
 
-def _show(fits: Any) -> None:
-    """How well the fits hold for what they were fitted to."""
-    from planner.report.plain_table import plain_table
-
-    table = plain_table("pass", "shapes", "median error", "worst", numbers=(1, 2, 3))
-    for key, f in fits.items():
-        table.add_row(key, str(f.measured), f"{f.median_error:.1%}", f"{f.worst_error:.1%}")
-    o.print_view("Fits to the measured passes", table)
+def _was_given(context: typer.Context, name: str | None) -> bool:
+    """Whether an option stands in the command line."""
+    source = context.get_parameter_source(name) if name else None
+    return source is not None and source.name == "COMMANDLINE"

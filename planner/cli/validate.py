@@ -18,6 +18,10 @@ FITTED = (
 def command(
     files: Annotated[list[Path] | None, typer.Argument(help="CSV files of measured runs; none: the shipped.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Write a CSV, a row a run.")] = None,
+    profiles: Annotated[
+        Path | None,
+        typer.Option(help="A folder of profiles to use before the shipped (planner calibrate --from ... --profile)."),
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Predict measured runs and score the predictions, by source and overall.
@@ -36,6 +40,7 @@ def command(
     from planner.report.validation import publications_view, scores_view
     from planner.validation import predict, read_runs, scores, shipped_files
     from planner.validation.interval import held_out_mape
+    from planner.validation.own_profiles import loaders
     from planner.validation.predictions import predictions_csv
     from planner.validation.publications import publications_of
 
@@ -47,8 +52,9 @@ def command(
         from planner.files import check_writable
 
         check_writable(predictions)
+    cluster_of, framework_of = loaders(profiles)
     with o.working(f"predicting {len(runs)} runs"):
-        result = predict(runs)
+        result = predict(runs, cluster_of, framework_of)
     by_source, overall = scores(result)
     unpredicted = [
         {"file": str(run.path), "line": run.line, "source": run["source"], "run": run["run"], "reason": reason}
@@ -60,7 +66,7 @@ def command(
 
         write_text(predictions, predictions_csv(result))
     cited = publications_of(by_source)
-    unseen = None if files else held_out_mape()
+    unseen = None if files or profiles else held_out_mape()
     if json:
         if unseen is not None:
             for name, s in [*by_source.items(), ("overall", overall)]:

@@ -22,6 +22,7 @@ Megatron-DeepSpeed's; others as the cluster's usual framework.
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from planner.hardware import Cluster, Framework
@@ -52,7 +53,7 @@ def framework_name(run: Run, cluster: Cluster) -> str:
     before_flash = run["attention"] in ("unfused", "fused")
     if run["zero"] == 3 and not before_flash:
         return "fsdp"
-    if run["zero"] and cluster.framework == "megatron-lm":
+    if run["zero"] and Path(cluster.framework).stem == "megatron-lm":
         return "megatron-deepspeed"
     return cluster.framework
 

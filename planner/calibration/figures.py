@@ -1,0 +1,141 @@
+"""The free figures of a fit: where each stands in the runs' profiles, its start, and the profiles with it replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibration.parameters import Parameter
+from planner.hardware import Cluster, Efficiency, Framework, Link, load_cluster, load_framework
+from planner.validation import Predictions, Run, predict
+
+__all__ = ["Figure", "Profiles", "figures_of", "predict_with"]
+
+Array = NDArray[np.float64]
+T = TypeVar("T", Efficiency, Link, Framework)
+MICRO = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One number that a fit may move, in SI units.
+
+    folder: of the profiles (efficiency, links, frameworks); names: those that share the figure; field, keys: where it
+    stands in them; low, high: physical bounds; start: what the profiles have.
+    """
+
+    folder: str
+    names: tuple[str, ...]
+    field: str
+    keys: tuple[str, ...] = ()
+    low: float
+    high: float
+    start: float
+
+    @property
+    def profile_field(self) -> str:
+        """Its name in a profile file, which has microseconds."""
+        return f"{self.field.removesuffix('_s')}_us" if self.field.endswith("_s") else self.field
+
+    @property
+    def profile_unit(self) -> float:
+        """What a profile file's unit is in SI."""
+        return MICRO if self.field.endswith("_s") else 1.0
+
+    @property
+    def label(self) -> str:
+        """The figure as a reader of the profiles knows it."""
+        keys = f".{','.join(self.keys)}" if self.keys else ""
+        return f"{','.join(self.names)} {self.profile_field}{keys}"
+
+    def put(self, profile: T, value: float) -> T:
+        """The profile with this figure, if it is one of those that have it."""
+        if profile.name not in self.names:
+            return profile
+        new: Any = {**getattr(profile, self.field), **dict.fromkeys(self.keys, value)} if self.keys else value
+        changed: Any = {self.field: new}
+        return replace(profile, **changed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiles:
+    """The clusters and frameworks that some runs name, by the name that they use; loaded once."""
+
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    frameworks: dict[str, Framework] = field(default_factory=dict)
+
+    def cluster(self, name: str) -> Cluster:
+        """By name or path; raises as `load_cluster`."""
+        if name not in self.clusters:
+            self.clusters[name] = load_cluster(name)
+        return self.clusters[name]
+
+    def framework(self, name: str) -> Framework:
+        """By name or path; raises as `load_framework`."""
+        if name not in self.frameworks:
+            self.frameworks[name] = load_framework(name)
+        return self.frameworks[name]
+
+
+def figures_of(
+    parameters: Iterable[Parameter], clusters: Sequence[Cluster], frameworks: Sequence[Framework]
+) -> list[Figure]:
+    """The parameters' figures in these profiles: links one by one, frameworks that are there, keys that are there."""
+    efficiencies = _by_name(c.accelerator.efficiency for c in clusters)
+    node_links, networks = _by_name(c.node_link for c in clusters), _by_name(c.network for c in clusters)
+    used = _by_name(frameworks)
+    out: list[Figure] = []
+    for p in parameters:
+        kind, _, place = p.path.partition(":")
+        if kind == "efficiency":
+            groups: list[Mapping[str, Any]] = [{name: e} for name, e in efficiencies.items()]
+            folder = "efficiency"
+        elif kind in ("node_link", "network"):
+            links = node_links if kind == "node_link" else networks
+            groups, folder = [{name: link} for name, link in links.items()], "links"
+        else:
+            groups, folder = [{name: used[name] for name in kind.split(",") if name in used}], "frameworks"
+        known = {(f.folder, f.names, f.field, f.keys) for f in out}
+        found = [_figure(p, folder, group, place) for group in groups if group]
+        out += [f for f in found if f is not None and (f.folder, f.names, f.field, f.keys) not in known]
+    return out
+
+
+def _by_name(profiles: Iterable[Any]) -> dict[str, Any]:
+    return {p.name: p for p in profiles}
+
+
+def _figure(p: Parameter, folder: str, profiles: Mapping[str, Any], place: str) -> Figure | None:
+    """The figure in profiles that share it; it starts at the first one's; None where its table lacks it."""
+    name, _, keys = place.partition(".")
+    values = [getattr(profile, name) for profile in profiles.values()]
+    present = tuple(k for k in keys.split(",") if all(k in table for table in values)) if keys else ()
+    if keys and not present:
+        return None
+    start = float(values[0][present[0]] if keys else values[0])
+    return Figure(folder=folder, names=tuple(profiles), field=name, keys=present, low=p.low, high=p.high, start=start)
+
+
+def predict_with(figures: Sequence[Figure], values: Array, runs: list[Run], base: Profiles) -> Predictions:
+    """Predictions of runs by profiles with other figures; values: SI, shape (figures,)."""
+    pairs = list(zip(figures, map(float, values), strict=True))
+
+    def replaced(profile: T) -> T:
+        return reduce(lambda thing, pair: pair[0].put(thing, pair[1]), pairs, profile)
+
+    def cluster_of(name: str) -> Cluster:
+        cluster = base.cluster(name)
+        efficiency = replaced(cluster.accelerator.efficiency)
+        return replace(
+            cluster,
+            accelerator=replace(cluster.accelerator, efficiency=efficiency),
+            node_link=replaced(cluster.node_link),
+            network=replaced(cluster.network),
+        )
+
+    return predict(runs, cluster_of, lambda name: replaced(base.framework(name)))

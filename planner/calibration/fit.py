@@ -1,0 +1,134 @@
+"""Figures of hardware and framework profiles fitted to measured runs: robust least squares within physical bounds.
+
+The unknowns are scaled to the unit interval between their bounds. A run's residual is the logarithm of predicted over
+measured step time, its soft absolute value on one scale; every source counts alike. Standard errors are those of the
+Jacobian at the fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibration.figures import Figure, Profiles, predict_with
+from planner.errors import MissingPackageError
+from planner.validation import Predictions, Run
+
+__all__ = ["Fit", "Problem", "fit_figures"]
+
+Array = NDArray[np.float64]
+ROBUST = 0.05
+"""Relative error from which on a run counts by its size rather than its square."""
+AT_BOUND = 1e-3
+"""Of the span between its bounds: nearer than this to one of them a fitted figure is said to be at it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Figures with their fitted values and standard errors, SI, shape (figures,).
+
+    jacobian: of the weighted residuals over the unit interval, shape (timed runs, figures); variance: of a weighted
+    residual. converged: not stopped by the number of evaluations.
+    """
+
+    figures: tuple[Figure, ...]
+    value: Array
+    error: Array
+    jacobian: Array
+    variance: float
+    timed_runs: int
+    sources: int
+    converged: bool
+    base: Profiles
+
+    def predict(self, runs: list[Run]) -> Predictions:
+        """Predictions of runs by the fitted profiles."""
+        return predict_with(self.figures, self.value, runs, self.base)
+
+    def at_bound(self, i: int) -> str:
+        """`lower` or `upper` where figure i ended at a bound, else empty."""
+        f = self.figures[i]
+        share = (self.value[i] - f.low) / (f.high - f.low)
+        return "lower" if share < AT_BOUND else "upper" if share > 1.0 - AT_BOUND else ""
+
+
+class Problem:
+    """Runs to fit to: their measured times and weights."""
+
+    def __init__(self, runs: list[Run], base: Profiles) -> None:
+        """Predicts the runs once, to know which can be and what was measured."""
+        self.runs, self.base = runs, base
+        source = np.array([run["source"] for run in runs])
+        _, at, size = np.unique(source, return_inverse=True, return_counts=True)
+        shipped = predict_with((), np.zeros(0), runs, base)
+        self.timed = np.isfinite(shipped.measured_s) & np.isfinite(shipped.step_time_s)
+        self.measured_s = shipped.measured_s[self.timed]
+        self.weight = (size[at] ** -0.5)[self.timed]
+        self.sources = len(set(source[self.timed].tolist()))
+
+    def errors(self, figures: Sequence[Figure], unit: Array) -> Array:
+        """Logarithm of predicted over measured, shape (timed runs,), at places of the unit interval."""
+        p = predict_with(figures, in_si(figures, unit), self.runs, self.base)
+        return np.asarray(np.log(p.step_time_s[self.timed] / self.measured_s))
+
+    def residuals(self, figures: Sequence[Figure], unit: Array) -> Array:
+        """Soft absolute errors, all on one scale, then weighted by source.
+
+        The least-squares routine's own loss would come after the weight, and forgive a run of a small source what it
+        holds against one of a large source.
+        """
+        u = self.errors(figures, unit) / ROBUST
+        return np.asarray(self.weight * ROBUST * np.sqrt(2.0 * (np.sqrt(1.0 + u**2) - 1.0)))
+
+
+def in_si(figures: Sequence[Figure], unit: Array) -> Array:
+    """Places in the unit interval as values."""
+    low = np.array([f.low for f in figures])
+    return np.asarray(low + unit * (np.array([f.high for f in figures]) - low))
+
+
+def start_of(figures: Sequence[Figure]) -> Array:
+    """The profiles' own values as places in the unit interval, a little inside the bounds."""
+    return np.array([np.clip((f.start - f.low) / (f.high - f.low), 0.02, 0.98) for f in figures])
+
+
+def fit_figures(problem: Problem, figures: Sequence[Figure], max_evaluations: int = 20) -> Fit:
+    """Robust least squares from the profiles' own values.
+
+    Raises:
+        MissingPackageError: scipy isn't installed.
+    """
+    least_squares = _least_squares()
+    found = least_squares(
+        lambda unit: problem.residuals(figures, unit),
+        start_of(figures),
+        bounds=(0, 1),
+        diff_step=1e-3,
+        max_nfev=max_evaluations,
+    )
+    variance = 2.0 * float(found.cost) / max(len(found.fun) - len(figures), 1)
+    squared = np.diag(np.linalg.pinv(found.jac.T @ found.jac)) * variance
+    span = np.array([f.high - f.low for f in figures])
+    return Fit(
+        figures=tuple(figures),
+        value=in_si(figures, found.x),
+        error=np.sqrt(np.clip(squared, 0.0, None)) * span,
+        jacobian=found.jac,
+        variance=variance,
+        timed_runs=len(problem.measured_s),
+        sources=problem.sources,
+        converged=found.status > 0,
+        base=problem.base,
+    )
+
+
+def _least_squares() -> Any:
+    try:
+        from scipy.optimize import least_squares
+    except ImportError:
+        raise MissingPackageError("a fit to measured runs needs scipy; pip install scipy") from None
+    return least_squares

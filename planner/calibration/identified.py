@@ -1,0 +1,107 @@
+"""Which figures some runs tell: what they don't is left as the profile has it, before and after the fit.
+
+Before any run a figure may be anywhere between its bounds: a variance of 1/12 of the span squared. What the runs add is
+in the Jacobian; `told` is the share of that variance that they take away. At one half the figure's standard error is
+what a guess between the bounds would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibration.figures import Figure
+from planner.calibration.fit import ROBUST, Fit, Problem, fit_figures, start_of
+from planner.errors import InputError
+
+__all__ = ["Calibration", "Left", "calibrate", "told"]
+
+Array = NDArray[np.float64]
+GUESS = 12.0
+"""One over the variance of a guess in the unit interval."""
+LEAST_TOLD = 0.5
+RUNS_A_FIGURE = 3
+"""At least so many timed runs for each figure that is fitted to them."""
+STEP = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A figure that is not fitted, and why."""
+
+    figure: Figure
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A fit of what the runs tell, how much of it (shape (figures,)), and what was left as it was."""
+
+    fit: Fit
+    told: Array
+    left: tuple[Left, ...]
+
+
+def told(jacobian: Array, variance: float) -> Array:
+    """Share of a guess's variance that the runs take away, by figure, 0 to 1.
+
+    jacobian: of weighted residuals over the unit interval, (runs, figures); variance: of a weighted residual.
+    """
+    information = jacobian.T @ jacobian / max(variance, 1e-300) + GUESS * np.eye(jacobian.shape[1])
+    return np.asarray(1.0 - GUESS * np.diag(np.linalg.inv(information)))
+
+
+def calibrate(problem: Problem, figures: Sequence[Figure], max_evaluations: int = 20) -> Calibration:
+    """Fit the figures that the runs tell; the others stay as they are.
+
+    Raises:
+        InputError: the runs tell none of them.
+        MissingPackageError: scipy isn't installed.
+    """
+    left: list[Left] = []
+    # Before the fit, with a model's usual error for the residuals': what is hopeless would only wander.
+    variance = ROBUST**2 * float(np.mean(problem.weight**2)) if len(problem.weight) else 1.0
+    free = _pruned(list(figures), _jacobian_at_start(problem, figures), variance, left)
+    while free:
+        fit = fit_figures(problem, free, max_evaluations)
+        kept = _pruned(free, fit.jacobian, fit.variance, left)
+        if len(kept) == len(free):
+            return Calibration(fit=fit, told=told(fit.jacobian, fit.variance), left=tuple(left))
+        free = kept
+    n = len(problem.measured_s)
+    runs = f"{n} timed run{'s' * (n != 1)} {'tell' if n != 1 else 'tells'}"
+    raise InputError(f"{runs} none of the figures that may be fitted; allowed: more runs, more different")
+
+
+def _jacobian_at_start(problem: Problem, figures: Sequence[Figure]) -> Array:
+    """Of the weighted errors, by a step inwards from the profiles' values; shape (timed runs, figures)."""
+    start = start_of(figures)
+    at_start = problem.errors(figures, start)
+    columns = []
+    for i in range(len(figures)):
+        step = STEP if start[i] < 0.5 else -STEP
+        moved = start.copy()
+        moved[i] += step
+        columns.append(problem.weight * (problem.errors(figures, moved) - at_start) / step)
+    return np.array(columns).reshape(len(figures), -1).T
+
+
+def _pruned(figures: list[Figure], jacobian: Array, variance: float, left: list[Left]) -> list[Figure]:
+    """Without what is told too little, the least told first: of two that only their sum is told one stays."""
+    kept = list(range(len(figures)))
+    while kept:
+        share = told(jacobian[:, kept], variance)
+        worst = int(np.argmin(share))
+        if not np.any(jacobian[:, kept[worst]]):
+            reason = "no run depends on it"
+        elif share[worst] < LEAST_TOLD:
+            reason = f"the runs tell {100 * share[worst]:.0f} % of what its bounds leave open"
+        elif len(kept) * RUNS_A_FIGURE > len(jacobian):
+            reason = f"{len(jacobian)} runs are too few for {len(kept)} figures; this one they tell least"
+        else:
+            break
+        left.append(Left(figure=figures[kept.pop(worst)], reason=reason))
+    return [figures[i] for i in kept]

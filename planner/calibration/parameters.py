@@ -1,0 +1,81 @@
+"""Which figures a fit to measured runs may move, by GPU architecture, and their physical bounds.
+
+A row is data: what the shipped runs of an architecture were found to say something about.
+`planner.calibration.identified` leaves out what the runs at hand don't tell. None is a model's, a run's or a source's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PARAMETERS", "Parameter", "parameters_of"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A figure under calibration: `kind:field[.key,key]`, its bounds in SI units.
+
+    kind: efficiency; node_link or network, for each such link of the runs' clusters; or frameworks by name, which share
+    the figure.
+    """
+
+    path: str
+    low: float
+    high: float
+
+
+AMPERE = (
+    Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95),
+    Parameter("efficiency:kernel_latency_s", 1e-6, 15e-6),
+    Parameter("efficiency:memory_fraction", 0.4, 0.95),
+    Parameter("efficiency:flash_forward.flash2", 0.15, 0.75),
+    Parameter("efficiency:flash_backward.flash2", 0.15, 0.7),
+    Parameter("node_link:fraction", 0.2, 0.9),
+    Parameter("node_link:latency_s", 1e-6, 300e-6),
+    Parameter("network:fraction", 0.1, 0.95),
+    Parameter("efficiency:flash_forward.flash1", 0.1, 0.6),
+    Parameter("efficiency:flash_backward.flash1", 0.1, 0.6),
+    Parameter("efficiency:attention_matrix_fraction", 0.1, 0.8),
+    Parameter("megatron-lm,megatron-deepspeed:host_layer_forward_s", 0.0, 3e-3),
+    Parameter("megatron-lm,megatron-deepspeed:host_layer_backward_s", 0.0, 3e-3),
+    Parameter("megatron-lm,megatron-deepspeed,fsdp:network_startup_s", 0.0, 295e-6),
+    Parameter("megatron-deepspeed:tensor_slowdown", 1.0, 5.0),
+    Parameter("megatron-deepspeed:sharded_nodes", 1.0, 40.0),
+)
+HOPPER = (
+    Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95),
+    Parameter("efficiency:matrix_fraction.fp8", 0.2, 0.9),
+    Parameter("efficiency:flash_forward.flash2", 0.15, 0.75),
+    Parameter("efficiency:flash_backward.flash2", 0.1, 0.7),
+    Parameter("megatron-core:overlap_tensor", 0.0, 0.95),
+    Parameter("fsdp,megatron-core:overlap_param_gather", 0.0, 1.0),
+    Parameter("efficiency:rate_spread", 0.0, 0.08),
+)
+ANY = (
+    Parameter("efficiency:matrix_fraction.fp16,bf16", 0.2, 0.95),
+    Parameter("efficiency:matrix_fraction.fp8", 0.1, 0.9),
+    Parameter("efficiency:matrix_fraction.fp32", 0.2, 0.95),
+    Parameter("efficiency:matrix_fraction.tf32", 0.2, 0.95),
+    Parameter("efficiency:kernel_latency_s", 1e-6, 15e-6),
+    Parameter("efficiency:memory_fraction", 0.3, 0.95),
+    *(
+        Parameter(f"efficiency:{direction}.{kernel}", 0.05, 0.8)
+        for kernel in ("flash1", "flash2", "flash3")
+        for direction in ("flash_forward", "flash_backward")
+    ),
+    Parameter("efficiency:attention_matrix_fraction", 0.1, 0.8),
+    Parameter("efficiency:rate_spread", 0.0, 0.08),
+    Parameter("node_link:fraction", 0.2, 0.95),
+    Parameter("node_link:latency_s", 1e-6, 300e-6),
+    Parameter("network:fraction", 0.1, 0.95),
+)
+"""For an architecture without a list of its own, and what `everything` adds to the others."""
+
+PARAMETERS = {"ampere": AMPERE, "hopper": HOPPER}
+
+
+def parameters_of(architecture: str, everything: bool = False) -> tuple[Parameter, ...]:
+    """What may be fitted to runs on GPUs of an architecture; `everything`: also what its own list leaves alone."""
+    own = PARAMETERS.get(architecture, ANY)
+    known = {p.path for p in own}
+    return own + (tuple(p for p in ANY if p.path not in known) if everything else ())

@@ -1,0 +1,125 @@
+"""A fit as profile files: the clusters of the runs, and of what they name the files that the fit changed.
+
+The folder is laid out as `hardware_profiles/`; files that it doesn't hold are the shipped ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from planner.calibration.fit import Fit
+from planner.calibration.profile_text import profile_text
+from planner.errors import InputError
+from planner.files import is_path, make_folder, read_toml, shipped_folder, write_text
+
+__all__ = ["fitted_profiles", "write_profiles"]
+
+LINKS = ("node_link", "network", "host_link")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Changes:
+    """The fitted figures of each profile by folder and name, and the sentence that says where they come from."""
+
+    fit: Fit
+    about: str
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def of(self, folder: str, name: str) -> dict[tuple[str, ...], tuple[float, float]]:
+        """Value and standard error in the profile's units, by the path in its tables."""
+        out: dict[tuple[str, ...], tuple[float, float]] = {}
+        for f, value, error in zip(self.fit.figures, self.fit.value, self.fit.error, strict=True):
+            if f.folder == folder and name in f.names:
+                pair = (float(value) / f.profile_unit, float(error) / f.profile_unit)
+                out |= {(f.profile_field, key): pair for key in f.keys} if f.keys else {(f.profile_field,): pair}
+        return out
+
+    def place(self, folder: str, reference: str, beside: Path) -> str:
+        """What a file in the new folder names for it: its own copy, or the shipped profile's name."""
+        data, path = _read(folder, reference, beside)
+        data = _with_references(self, folder, data, path.parent)
+        changes = self.of(folder, str(data.get("name")))
+        if changes:
+            data = _with_figures(data, changes, self.about)
+        elif not is_path(reference) and folder not in ("accelerators", "clusters"):
+            return reference
+        return self.add(folder, Path(reference).stem if is_path(reference) else reference, data)
+
+    def add(self, folder: str, stem: str, data: Mapping[str, Any]) -> str:
+        """Keep a file's text; two different ones can't have one name."""
+        text, where = profile_text(data), f"{folder}/{stem}.toml"
+        if self.texts.setdefault(where, text) != text:
+            raise InputError(f"two profiles would both be written to {where}; allowed: files with names of their own")
+        return f"../{where}"
+
+
+def fitted_profiles(fit: Fit, clusters: Iterable[str], frameworks: Iterable[str], about: str) -> dict[str, str]:
+    """Texts of the profiles by path in the folder. clusters, frameworks: names or paths, as the runs say them.
+
+    about: what was fitted to what and when; each file adds its figures' standard errors.
+
+    Raises:
+        InputError: two profiles of one's own have one file name.
+        FileFormatError: a profile can't be read.
+    """
+    changes = _Changes(fit=fit, about=about)
+    for name in clusters:
+        changes.place("clusters", name, Path())
+    for name in frameworks:
+        changes.place("frameworks", name, Path())
+    return dict(sorted(changes.texts.items()))
+
+
+def write_profiles(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write them; each file whole or not at all.
+
+    Raises:
+        OutputError: the folder or a file can't be written.
+    """
+    for where in texts:
+        make_folder((folder / where).parent)
+    for where, text in texts.items():
+        write_text(folder / where, text)
+    return [folder / where for where in texts]
+
+
+def _read(folder: str, reference: str, beside: Path) -> tuple[dict[str, Any], Path]:
+    own = is_path(reference)
+    path = beside / reference if own else shipped_folder("hardware_profiles") / folder / f"{reference}.toml"
+    return read_toml(path), path
+
+
+def _with_references(changes: _Changes, folder: str, data: dict[str, Any], beside: Path) -> dict[str, Any]:
+    """The tables of a cluster or accelerator, naming the new folder's files."""
+    named = {
+        "clusters": {"accelerator": "accelerators", **dict.fromkeys(LINKS, "links"), "framework": "frameworks"},
+        "accelerators": {"efficiency": "efficiency"},
+    }.get(folder, {})
+    return data | {key: changes.place(kind, data[key], beside) for key, kind in named.items()}
+
+
+def _with_figures(
+    data: dict[str, Any], changes: Mapping[tuple[str, ...], tuple[float, float]], about: str
+) -> dict[str, Any]:
+    """A profile's tables with fitted figures and their source."""
+    kept = _sources_of(data, set(changes))
+    source = next(name for i in range(1, 100) if (name := f"calibration{i if i > 1 else ''}") not in kept)
+    errors = ", ".join(f"{'.'.join(path)} +- {error:.2g}" for path, (_, error) in changes.items())
+    out = data | {"sources": data["sources"] | {source: f"{about}; standard errors: {errors}"}}
+    for path, (value, _) in changes.items():
+        figure = {"value": value, "source": source}
+        out[path[0]] = figure if len(path) == 1 else out[path[0]] | {path[1]: figure}
+    return out
+
+
+def _sources_of(data: Mapping[str, Any], changed: set[tuple[str, ...]]) -> set[str]:
+    """Sources that the other figures name."""
+    found = set()
+    for key, value in data.items():
+        if isinstance(value, Mapping) and key != "sources":
+            inner = {(key,): value} if "value" in value else {(key, k): v for k, v in value.items()}
+            found |= {figure["source"] for path, figure in inner.items() if path not in changed}
+    return found

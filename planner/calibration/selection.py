@@ -1,0 +1,123 @@
+"""Which measured runs a fit uses: of one GPU architecture, predictable; which are held out; which are left, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.calibration.figures import Figure, Profiles, figures_of, predict_with
+from planner.calibration.fit import Problem
+from planner.calibration.parameters import parameters_of
+from planner.errors import InputError, UnknownNameError
+from planner.validation import Run
+from planner.validation.defaults import framework_name
+from planner.validation.publications import publication_of
+
+__all__ = ["Fold", "Selection", "folds", "select"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Runs to fit and runs held out, of one architecture; untimed: of those to fit, runs without a measured step time
+    (out of memory, or not stated). left: how many other runs there are, by reason. base: the profiles that they name.
+    """
+
+    architecture: str
+    runs: list[Run]
+    held: list[Run]
+    untimed: int
+    left: dict[str, int]
+    base: Profiles
+
+    def named(self) -> tuple[list[str], list[str]]:
+        """Clusters and frameworks that the runs name, by name or path, those held out included."""
+        runs = [*self.runs, *self.held]
+        clusters = dict.fromkeys(str(run["cluster"]) for run in runs)
+        frameworks = dict.fromkeys(framework_name(run, self.base.cluster(run["cluster"])) for run in runs)
+        return list(clusters), list(frameworks)
+
+    def problem(self, all_figures: bool = False) -> tuple[Problem, list[Figure]]:
+        """The fit of these runs, and the figures that it may move."""
+        clusters, frameworks = self.named()
+        figures = figures_of(
+            parameters_of(self.architecture, all_figures),
+            [self.base.cluster(name) for name in clusters],
+            [self.base.framework(name) for name in frameworks],
+        )
+        return Problem(self.runs, self.base), figures
+
+
+def select(runs: Sequence[Run], architecture: str | None = None, hold_out: Sequence[str] = ()) -> Selection:
+    """Of some runs those for a fit.
+
+    architecture: by default the one of most timed runs. hold_out: sources, or how their names begin.
+
+    Raises:
+        UnknownNameError: no run's source begins so, or no run is on such GPUs.
+        InputError: nothing with a measured step time is left to fit.
+    """
+    base = Profiles()
+    p = predict_with((), np.zeros(0), list(runs), base)
+    left: Counter[str] = Counter(f"can't be predicted: {reason}" for reason in p.reasons if reason)
+    timed = np.isfinite(p.measured_s) & np.isfinite(p.step_time_s)
+    name = ["" if reason else _architecture(run, base) for run, reason in zip(runs, p.reasons, strict=True)]
+    found = Counter(n for n, is_timed in zip(name, timed, strict=True) if n and is_timed)
+    if architecture is not None and architecture not in name:
+        raise UnknownNameError("architecture", architecture, sorted({n for n in name if n}), "Of these are the runs.")
+    if not found:
+        first = next((f"; {reason}" for reason in p.reasons if reason), "")
+        raise InputError(f"no run with a measured step time can be predicted{first}")
+    chosen = architecture or found.most_common(1)[0][0]
+    for other, n in Counter(n for n in name if n and n != chosen).items():
+        left[f"on {other} GPUs; one architecture at a time: --architecture {other}"] = n
+    near = [i for i, n in enumerate(name) if n == chosen]
+    sources = {str(runs[i]["source"]) for i in near}
+    for beginning in hold_out:
+        if not any(s.startswith(beginning) for s in sources):
+            raise UnknownNameError("source", beginning, sources, f"Of these are the runs on {chosen} GPUs.")
+    out = {i for i in near if str(runs[i]["source"]).startswith(tuple(hold_out))}
+    fitted = [i for i in near if i not in out]
+    if not any(timed[i] for i in fitted):
+        raise InputError(f"no run with a measured step time is left to fit on {chosen} GPUs; allowed: at least one")
+    return Selection(
+        architecture=chosen, runs=[runs[i] for i in fitted], held=[runs[i] for i in sorted(out)],
+        untimed=sum(not timed[i] for i in fitted), left=dict(left), base=base,
+    )  # fmt: skip
+
+
+def _architecture(run: Run, base: Profiles) -> str:
+    return base.cluster(run["cluster"]).accelerator.efficiency.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold:
+    """Runs that are left out together, and the others."""
+
+    name: str
+    rest: list[Run]
+    held: list[Run]
+
+
+def folds(runs: Sequence[Run]) -> list[Fold]:
+    """One for each publication of shipped runs, all its sources together, and for each source of one's own.
+
+    Raises:
+        InputError: there is one only.
+    """
+    of = [publication.sets if (publication := publication_of(run["source"])) else run["source"] for run in runs]
+    names = list(dict.fromkeys(of))
+    if len(names) < 2:
+        raise InputError(
+            f"--cross-validate leaves out each source in turn, and all runs are {names[0]}'s; allowed: 2 or more"
+        )
+    return [
+        Fold(
+            name=name,
+            rest=[run for run, its in zip(runs, of, strict=True) if its != name],
+            held=[run for run, its in zip(runs, of, strict=True) if its == name],
+        )
+        for name in names
+    ]

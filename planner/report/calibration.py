@@ -1,0 +1,126 @@
+"""A calibration as tables: figures with their errors, what was left, scores before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+
+from planner.calibration.figures import Figure
+from planner.calibration.identified import Calibration
+from planner.calibration.selection import Selection
+from planner.report.plain_table import plain_table, stacked
+from planner.report.validation import percent
+
+__all__ = ["calibration_record", "calibration_view", "cross_validation_view", "selection_lines", "two_scores_view"]
+
+MOST_REASONS = 6
+Scores = tuple[Mapping[str, dict[str, Any]], dict[str, Any]]
+
+
+def selection_lines(chosen: Selection) -> list[str]:
+    """What the runs are, and which are left."""
+    n, timed = len(chosen.runs), len(chosen.runs) - chosen.untimed
+    sources = len({run["source"] for run in chosen.runs})
+    lines = [f"{timed} timed runs of {sources} source{'s' * (sources != 1)} on {chosen.architecture} GPUs"]
+    if chosen.untimed:
+        lines[0] += f"; {chosen.untimed} of {n} have no step time and count in what fits only"
+    if chosen.held:
+        held = dict.fromkeys(run["source"] for run in chosen.held)
+        lines.append(f"held out: {len(chosen.held)} runs of {', '.join(held)}")
+    reasons = sorted(chosen.left.items(), key=lambda pair: -pair[1])
+    lines += [f"left: {runs} run{'s' * (runs != 1)} {reason}" for reason, runs in reasons[:MOST_REASONS]]
+    if rest := reasons[MOST_REASONS:]:
+        lines.append(f"left: {sum(runs for _, runs in rest)} more for {len(rest)} other reasons (--json lists them)")
+    return lines
+
+
+def shown(figure: Figure, value: float) -> str:
+    """A value in the profile's unit."""
+    return f"{value / figure.profile_unit:.4g}"
+
+
+def calibration_view(found: Calibration) -> RenderableType:
+    """The fitted figures, and those that stay."""
+    fit = found.fit
+    table = plain_table("figure", "bounds", "start", "fit", "+-", "told", "", numbers=(2, 3, 4, 5))
+    for i, (f, value, error, share) in enumerate(zip(fit.figures, fit.value, fit.error, found.told, strict=True)):
+        at = fit.at_bound(i)
+        table.add_row(
+            f.label, f"{shown(f, f.low)}..{shown(f, f.high)}", shown(f, f.start), shown(f, value),
+            f"{error / f.profile_unit:.2g}", f"{100 * share:.0f} %", f"at its {at} bound" if at else "",
+        )  # fmt: skip
+    count = f"{len(fit.figures)} figure{'s' * (len(fit.figures) != 1)} fitted to {fit.timed_runs} timed runs"
+    end = "" if fit.converged else "; stopped before it converged: --max-evaluations"
+    told = "told: how much of what the bounds leave open the runs take away"
+    parts: list[RenderableType] = [f"{count} (profile units; {told}){end}", table]
+    if found.left:
+        stay = plain_table("figure", "value", "why", numbers=(1,))
+        for left in found.left:
+            stay.add_row(left.figure.label, shown(left.figure, left.figure.start), left.reason)
+        parts += ["", "Left as the profile has them", stay]
+    return stacked(*parts)
+
+
+def two_scores_view(title: str, before: Scores, after: Scores) -> RenderableType:
+    """Scores by source by the profiles as they are and by the fit."""
+    table = plain_table("source", "timed", "mape", "now", "rank", "now", "regret", "now", numbers=tuple(range(1, 8)))
+    for name, was, now in _rows(before, after):
+        pairs = [(percent(was["mape"]), percent(now["mape"])), (_rank(was), _rank(now))]
+        pairs.append((percent(was["regret"]), percent(now["regret"])))
+        cells = [cell for pair in pairs for cell in pair]
+        table.add_row(name, str(now["timed_rows"]), *cells, style="bold" if name == "overall" else "")
+    return stacked(title, table)
+
+
+def cross_validation_view(fitted: Scores, held: Scores) -> RenderableType:
+    """Scores by source of the fit to all runs, and of fits that had not seen the source's publication."""
+    table = plain_table("source", "timed", "mape", "held", "max held", "rank", "held", numbers=tuple(range(1, 7)))
+    for name, fit, out in _rows(fitted, held):
+        cells = [percent(fit["mape"]), percent(out["mape"]), percent(out["max_error"]), _rank(fit), _rank(out)]
+        table.add_row(name, str(out["timed_rows"]), *cells, style="bold" if name == "overall" else "")
+    return stacked("Cross-validated, errors in %: of the fit, and held out of fits without the publication", table)
+
+
+def _rows(a: Scores, b: Scores) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    return [*((name, a[0][name], b[0][name]) for name in a[0]), ("overall", a[1], b[1])]
+
+
+def _rank(s: Mapping[str, Any]) -> str:
+    return "-" if s["rank_correlation"] is None else f"{s['rank_correlation']:.3f}"
+
+
+def calibration_record(chosen: Selection, found: Calibration) -> dict[str, Any]:
+    """The fit for JSON, values in the profile's units."""
+    fit = found.fit
+
+    def figure(f: Figure) -> dict[str, Any]:
+        return {
+            "figure": f.label, "folder": f.folder, "profiles": list(f.names), "low": f.low / f.profile_unit,
+            "high": f.high / f.profile_unit, "start": f.start / f.profile_unit,
+        }  # fmt: skip
+
+    return {
+        "architecture": chosen.architecture,
+        "runs": len(chosen.runs),
+        "timed_runs": fit.timed_runs,
+        "left_runs": [{"reason": reason, "runs": runs} for reason, runs in chosen.left.items()],
+        "converged": fit.converged,
+        "figures": [
+            figure(f)
+            | {
+                "fit": float(fit.value[i]) / f.profile_unit,
+                "standard_error": float(fit.error[i]) / f.profile_unit,
+                "told": float(found.told[i]),
+                "at_bound": fit.at_bound(i) or None,
+            }
+            for i, f in enumerate(fit.figures)
+        ],
+        "left_figures": [figure(x.figure) | {"reason": x.reason} for x in found.left],
+    }
+
+
+def scores_records(sets: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Scores by what they are of: `sources` and `overall`."""
+    return {name: {"sources": by_source, "overall": overall} for name, (by_source, overall) in sets.items()}

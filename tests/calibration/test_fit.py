@@ -1,0 +1,314 @@
+"""Fits to measured runs: known figures recovered, what the runs don't tell left alone, files that load."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.calibration.figures import Figure, Profiles, figures_of, predict_with
+from planner.calibration.fit import fit_figures
+from planner.calibration.identified import LEAST_TOLD, calibrate, told
+from planner.calibration.parameters import PARAMETERS, parameters_of
+from planner.calibration.profile_files import fitted_profiles, write_profiles
+from planner.calibration.selection import folds, select
+from planner.errors import FileFormatError, InputError, MissingPackageError, UnknownNameError
+from planner.hardware import load_cluster, load_efficiency, load_framework, profile_names
+from planner.validation import Run, predict, read_runs, scores, shipped_files
+from planner.validation.own_profiles import loaders
+from tests.cli.test_cli import planner
+
+NOISE = 0.01
+MOVED = (
+    "hopper matrix_fraction.fp16,bf16",
+    "hopper matrix_fraction.fp8",
+    "hopper flash_backward.flash2",
+    "megatron-core overlap_tensor",
+    "hopper rate_spread",
+)
+SHARE = 0.2  # of the span between its bounds: how far each is moved from the shipped profile
+
+
+def shipped_runs(*beginnings: str) -> list[Run]:
+    return [r for f in shipped_files() for r in read_runs(f) if r["source"].startswith(beginnings)]
+
+
+def hopper_figures(runs: list[Run]) -> tuple[Profiles, list[Figure]]:
+    base = Profiles()
+    predict_with((), np.zeros(0), runs, base)
+    return base, figures_of(parameters_of("hopper"), list(base.clusters.values()), list(base.frameworks.values()))
+
+
+def true_values(figures: list[Figure]) -> dict[str, float]:
+    """Those that are moved, towards the bound that is further off."""
+    out = {}
+    for f in figures:
+        if f.label in MOVED:
+            up = f.high - f.start > f.start - f.low
+            out[f.label] = f.start + (SHARE if up else -SHARE) * (f.high - f.low)
+    return out
+
+
+def made_with(seed: int, runs: list[Run]) -> list[Run]:
+    """The runs as they would have been measured with those figures, but for a little noise."""
+    base, figures = hopper_figures(runs)
+    true = true_values(figures)
+    assert set(true) == set(MOVED)
+    moved = [f for f in figures if f.label in true]
+    times = predict_with(moved, np.array([true[f.label] for f in moved]), runs, base).step_time_s
+    times = times * np.exp(NOISE * np.random.default_rng(seed).standard_normal(len(runs)))
+    return [replace(r, cells=r.cells | {"step_time_s": float(t)}) for r, t in zip(runs, times, strict=True)]
+
+
+def as_csv(path: Path, runs: list[Run]) -> Path:
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, runs[0].cells.keys())
+        writer.writeheader()
+        for run in runs:
+            cells = {k: str(v).lower() if isinstance(v, bool) else v for k, v in run.cells.items()}
+            writer.writerow({k: "" if v is None else v for k, v in cells.items()})
+    return path
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Run]:
+    return made_with(1, shipped_runs("mosaic-h100", "megatron-core", "dgxc"))
+
+
+@pytest.fixture(scope="module")
+def found(made):
+    chosen = select(made)
+    return chosen, calibrate(*chosen.problem())
+
+
+def test_figures_that_made_the_runs_are_found_within_their_standard_errors(found):
+    _, c = found
+    fit = c.fit
+    assert fit.converged
+    true = true_values(list(fit.figures))
+    assert set(true) == set(MOVED)
+    rows = [(f, v, e) for f, v, e in zip(fit.figures, fit.value, fit.error, strict=True) if f.label in true]
+    off = {f.label: (value - true[f.label]) / error for f, value, error in rows}
+    assert max(map(abs, off.values())) < 3.0, off
+    assert np.sqrt(np.mean(np.square(list(off.values())))) < 2.0, off
+    for f, _, error in rows:  # which is small beside how far the fit had to go
+        assert error < 0.5 * abs(f.start - true[f.label]), f.label
+
+
+def test_the_fit_predicts_the_runs_to_their_noise_and_the_profiles_as_they_are_do_not(made, found):
+    _, c = found
+    before, after = scores(predict(made))[1], scores(c.fit.predict(made))[1]
+    assert before["mape"] > 0.05
+    assert after["mape"] < 1.2 * NOISE
+
+
+def test_what_the_runs_do_not_tell_stays(made):
+    chosen = select([r for r in made if r["precision"] != "fp8" and not r["source"].startswith("mosaic")])
+    c = calibrate(*chosen.problem())
+    left = {x.figure.label: x.reason for x in c.left}
+    assert left["hopper matrix_fraction.fp8"] == "no run depends on it"
+    assert "hopper flash_forward.flash2" in left
+    assert all(share >= LEAST_TOLD for share in c.told)
+    assert len(c.fit.figures) + len(c.left) == len(PARAMETERS["hopper"])
+
+
+def test_few_runs_get_few_figures(made):
+    runs = [r for r in made if r["source"].startswith("megatron-core-h100-weak")]
+    c = calibrate(*select(runs).problem())
+    assert 1 <= len(c.fit.figures) <= len(runs) // 3
+    with pytest.raises(InputError, match=r"1 timed run tells none"):
+        calibrate(*select(runs[:1]).problem())
+
+
+def test_told_is_nothing_of_an_unseen_figure_and_nearly_all_of_a_plain_one():
+    jacobian = np.column_stack([np.zeros(50), np.ones(50), np.tile([1.0, -1.0], 25), np.tile([1.0, -1.0], 25)])
+    share = told(jacobian, 0.01)
+    assert share[0] == 0.0
+    assert share[1] > 0.99
+    assert share[2] == share[3] == pytest.approx(0.5, abs=0.01)  # only their sum is seen: half of each stays a guess
+    assert told(jacobian[:, :3], 0.01)[2] > 0.99
+
+
+def test_every_source_counts_alike(made):
+    """Ten times the same rows of one source leave the fit where it was."""
+    runs = [r for r in made if r["source"] in ("mosaic-h100", "megatron-core-h100-weak")]
+    often = runs + [r for r in runs if r["source"] == "mosaic-h100"] * 9
+    one, ten = select(runs), select(often)
+    figures = one.problem()[1][:1]
+    a, b = (fit_figures(chosen.problem()[0], figures).value[0] for chosen in (one, ten))
+    assert a == pytest.approx(b, rel=1e-4)
+
+
+def test_the_list_of_every_architecture_names_fields_that_there_are():
+    for architecture in profile_names("efficiency"):
+        clusters = [c for name in profile_names("clusters")
+                    if (c := load_cluster(name)).accelerator.efficiency.name == architecture]  # fmt: skip
+        frameworks = [load_framework(name) for name in profile_names("frameworks")]
+        for everything in (False, True):
+            figures = figures_of(parameters_of(architecture, everything), clusters, frameworks)
+            assert len({f.label for f in figures}) == len(figures)
+            for f in figures:
+                assert f.low < f.high, f.label
+                assert f.start >= 0.0
+
+
+def test_selection_says_what_it_leaves(made):
+    chosen = select([*made, *shipped_runs("korthikanti")], hold_out=["megatron-core"])
+    assert chosen.architecture == "hopper"
+    assert {r["source"] for r in chosen.held} == {"megatron-core-h100-weak", "megatron-core-h100-strong"}
+    assert chosen.left == {"on ampere GPUs; one architecture at a time: --architecture ampere": 10}
+    assert {r["source"] for r in select(shipped_runs("korthikanti", "nanotron"), "ampere").runs} == {
+        "korthikanti-table5"
+    }
+    with pytest.raises(UnknownNameError, match=r"unknown source 'megatron-score'; nearest: .*megatron-core-h100"):
+        select(made, hold_out=["megatron-score"])
+    with pytest.raises(UnknownNameError, match="unknown architecture 'ampere'; allowed: hopper"):
+        select(made, "ampere")
+    unknown = [replace(r, cells=r.cells | {"cluster": "dgx-x"}) for r in made[:3]]
+    assert list(select(made + unknown).left.values()) == [3]
+    with pytest.raises(InputError, match="no run with a measured step time can be predicted; unknown cluster"):
+        select(unknown)
+
+
+def test_folds_leave_out_publications_whole(made):
+    mine = [replace(r, cells=r.cells | {"source": "mine"}) for r in made[:4]]
+    left_out = folds(made + mine)
+    assert [f.name for f in left_out] == ["megatron-core", "mosaic", "dgxc", "mine"]
+    for fold in left_out:
+        assert len(fold.held) + len(fold.rest) == len(made) + 4
+        assert not {r["source"] for r in fold.held} & {r["source"] for r in fold.rest}
+    with pytest.raises(InputError, match="all runs are mine's"):
+        folds(mine)
+
+
+def test_profiles_of_ones_own_are_written_whole_and_predict_as_the_fit(tmp_path, made):
+    """Runs on a cluster of one's own, whose files lie beside it, in a folder that then can be moved."""
+    own = tmp_path / "own"
+    own.mkdir()
+    text = Path(profile("accelerators", "h100-sxm")).read_text().replace('name = "h100-sxm"', 'name = "mine"')
+    (own / "gpu.toml").write_text(text)
+    text = Path(profile("clusters", "dgx-h100")).read_text()
+    (own / "ours.toml").write_text(
+        text.replace('"h100-sxm"', '"./gpu.toml"').replace('name = "dgx-h100"', 'name = "ours"')
+    )
+    runs = [replace(r, cells=r.cells | {"cluster": str(own / "ours.toml")}) for r in made]
+    chosen = select(runs)
+    fit = calibrate(*chosen.problem()).fit
+    texts = fitted_profiles(fit, *chosen.named(), "fitted by a test")
+    assert set(texts) >= {"clusters/ours.toml", "accelerators/gpu.toml", "efficiency/hopper.toml"}
+    write_profiles(tmp_path / "a", texts)
+    (tmp_path / "a").rename(tmp_path / "b")
+    for path in own.iterdir():
+        path.unlink()
+    p = predict(runs, *loaders(tmp_path / "b"))
+    assert not any(p.reasons)
+    np.testing.assert_allclose(p.step_time_s, fit.predict(runs).step_time_s, rtol=1e-4)
+    cluster = load_cluster(str(tmp_path / "b/clusters/ours.toml"))
+    assert cluster.accelerator.efficiency.matrix_fraction["bf16"] == pytest.approx(fit.value[0], rel=1e-5)
+    assert (
+        "fitted by a test; standard errors: matrix_fraction.fp16 +- "
+        in (cluster.accelerator.efficiency.sources["matrix_fraction.bf16"])
+    )
+    # What was not fitted keeps its figure and its source.
+    shipped = load_efficiency("hopper")
+    assert cluster.accelerator.efficiency.tile_rows == shipped.tile_rows
+    assert cluster.accelerator.efficiency.sources["tile_rows"] == shipped.sources["tile_rows"]
+
+
+def profile(kind: str, name: str) -> Path:
+    return Path(__file__).parents[2] / "hardware_profiles" / kind / f"{name}.toml"
+
+
+def test_two_clusters_of_one_file_name_are_refused(tmp_path, found):
+    _, c = found
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        text = profile("clusters", "dgx-h100").read_text().replace('name = "dgx-h100"', f'name = "{name}"')
+        (tmp_path / name / "mine.toml").write_text(text)
+    clusters = [str(tmp_path / name / "mine.toml") for name in ("a", "b")]
+    with pytest.raises(InputError, match=r"would both be written to clusters/mine\.toml"):
+        fitted_profiles(c.fit, clusters, [], "x")
+
+
+def test_the_command_fits_scores_and_writes(tmp_path, made):
+    runs = str(
+        as_csv(tmp_path / "runs.csv", [r for r in made if "8b" in r["source"] or not r["source"].startswith("dgxc")])
+    )
+    folder = tmp_path / "mine"
+    args = ["calibrate", "--from", runs, "--hold-out", "mosaic", "--cross-validate", "--profile", str(folder)]
+    done = planner(*args, "--json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert {f["figure"] for f in record["figures"]} | {f["figure"] for f in record["left_figures"]} == {
+        f.label for f in select(read_runs(Path(runs))).problem()[1]
+    }
+    assert record["timed_runs"] == record["runs"] == sum(s["rows"] for s in record["after"]["sources"].values())
+    assert record["after"]["overall"]["mape"] < record["before"]["overall"]["mape"]
+    assert set(record["held_after"]["sources"]) == {"mosaic-h100"}
+    assert set(record["cross_validated"]["sources"]) == set(record["after"]["sources"])
+    assert all(Path(path).is_file() for path in record["written"])
+    sources = tomllib.loads((folder / "efficiency/hopper.toml").read_text())["sources"]
+    assert any(
+        "planner calibrate --from runs.csv --architecture hopper --hold-out mosaic" in x for x in sources.values()
+    )
+    fresh = json.loads(planner("validate", runs, "--profiles", str(folder), "--json").stdout)
+    for source, s in record["after"]["sources"].items():
+        assert fresh["sources"][source]["mape"] == pytest.approx(s["mape"], abs=1e-4)
+    assert "held_out_mape" not in fresh["overall"]
+    cluster = str(folder / "clusters/dgx-h100.toml")
+    done = planner("estimate", "llama3-8b", "--cluster", cluster, "--dp", "8", "--global-batch", "64")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_prints_what_was_fitted_and_what_was_left(tmp_path, made):
+    runs = [r for r in made if r["source"].startswith(("megatron-core", "dgxc-h100-llama"))]
+    done = planner(
+        "calibrate", "--from", str(as_csv(tmp_path / "a.csv", runs[:20])), str(as_csv(tmp_path / "b.csv", runs[20:]))
+    )
+    assert done.returncode == 0, done.stderr
+    figures = ("figures fitted to", "hopper matrix_fraction.fp16,bf16", "Left as the profile has them", "the runs tell")
+    for said in (f"{len(runs)} timed runs of 4 sources on hopper GPUs", *figures, "overall"):
+        assert said in done.stdout
+
+
+BAD = [
+    (["calibrate"], "allowed: one, or --from"),
+    (["calibrate", "a.toml", "b.toml"], "2 files"),
+    (["calibrate", "prices.toml", "--hold-out", "x"], "--hold-out needs --from"),
+    (["calibrate", "prices.toml", "--json"], "--json needs --from"),
+    (["calibrate", "--from", "RUNS", "--quick"], "--quick doesn't go with --from"),
+    (["calibrate", "--from", "RUNS", "--seconds", "1"], "--seconds doesn't go with --from"),
+    (["calibrate", "--from", "nothing.csv"], "nothing.csv"),
+    (["calibrate", "--from", "RUNS", "--hold-out", "korthikanti"], "left to fit"),
+    (["calibrate", "--from", "RUNS", "--hold-out", "bloom"], "unknown source 'bloom'"),
+    (["calibrate", "--from", "RUNS", "--architecture", "hopper"], "unknown architecture 'hopper'"),
+    (["calibrate", "--from", "RUNS", "--cross-validate"], "all runs are korthikanti's"),
+    (["calibrate", "--from", "RUNS", "--profile", "/dev/null/x"], "/dev/null/x"),
+    (["validate", "RUNS", "--profiles", "tests"], "no profiles in it"),
+]
+
+
+@pytest.mark.parametrize(("args", "named"), BAD, ids=[" ".join(a)[-40:] for a, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(args, named, reference_runs):
+    done = planner(*(str(reference_runs("korthikanti_2022_a100.csv")) if a == "RUNS" else a for a in args))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert named in done.stderr
+
+
+def test_without_scipy_one_line_says_what_to_install(monkeypatch, made):
+    monkeypatch.setitem(__import__("sys").modules, "scipy.optimize", None)
+    with pytest.raises(MissingPackageError, match="needs scipy; pip install scipy"):
+        calibrate(*select(made[:12]).problem())
+
+
+def test_a_profile_that_is_not_one_is_named(tmp_path, reference_runs):
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "selene.toml").write_text("name = 3\n")
+    with pytest.raises(FileFormatError, match=r"selene\.toml"):
+        loaders(tmp_path)[0]("selene")
