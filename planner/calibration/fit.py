@@ -67,7 +67,7 @@ class Problem:
         shipped = predict_with((), np.zeros(0), runs, base)
         self.timed = np.isfinite(shipped.measured_s) & np.isfinite(shipped.step_time_s)
         self.measured_s = shipped.measured_s[self.timed]
-        self.weight = (size[at] ** -0.5)[self.timed]
+        self.weight = np.array([float(n) ** -0.5 for n in size])[at][self.timed]
         self.sources = len(set(source[self.timed].tolist()))
 
     def errors(self, figures: Sequence[Figure], unit: Array) -> Array:
@@ -82,7 +82,7 @@ class Problem:
         holds against one of a large source.
         """
         u = self.errors(figures, unit) / ROBUST
-        return np.asarray(self.weight * ROBUST * np.sqrt(2.0 * (np.sqrt(1.0 + u**2) - 1.0)))
+        return np.asarray(self.weight * (ROBUST * np.sqrt(2.0 * (np.sqrt(1.0 + u**2) - 1.0))))
 
 
 def in_si(figures: Sequence[Figure], unit: Array) -> Array:
