@@ -1,14 +1,14 @@
-"""Fit the figures of one GPU's profiles to the shipped runs: `planner calibrate --from` by cluster.
+"""Fit one GPU's profiles to measured runs: `planner calibrate --from`, by cluster instead of architecture.
 
     python -m pip install '.[calibrate]'
     python benchmarks/calibrate.py --cluster dgx-a100 measured_runs/*.csv
 
-Which figures, and their bounds: planner/calibration/parameters.py; all other options are those of the command, such as
-`--hold-out narayanan-table1 --profile FOLDER`, which writes the profiles as they go into hardware_profiles/.
+Which figures, and their bounds: planner/calibration/parameters.py.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from planner.cli import main as planner
@@ -17,12 +17,18 @@ ARCHITECTURES = {"dgx-a100": "ampere", "dgx-h100": "hopper"}
 
 
 def main() -> None:
-    arguments = sys.argv[1:]
-    if "--cluster" in arguments[:-1]:
-        at = arguments.index("--cluster")
-        cluster = arguments[at + 1]
-        arguments[at : at + 2] = ["--architecture", ARCHITECTURES.get(cluster, cluster)]
-    sys.argv = ["planner", "calibrate", "--from", *arguments]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--cluster", choices=sorted(ARCHITECTURES), required=True, help="prefix of the rows' clusters")
+    parser.add_argument("--hold-out", help="leave out sources whose name begins so, then score them")
+    parser.add_argument("--max-evaluations", default="20")
+    parser.add_argument("--profile", help="folder for the fitted profiles, laid out as hardware_profiles/")
+    args = parser.parse_args()
+    sys.argv = ["planner", "calibrate", "--architecture", ARCHITECTURES[args.cluster]]
+    for option in ("hold_out", "max_evaluations", "profile"):
+        if getattr(args, option):
+            sys.argv += [f"--{option.replace('_', '-')}", getattr(args, option)]
+    sys.argv += ["--from", *args.files]
     planner()
 
 
