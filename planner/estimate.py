@@ -106,7 +106,7 @@ def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
     layer, ends = costs.layer, costs.ends
     weight, send, v = costs.cost.weight_grad_s, costs.send_s, layouts.virtual_stages
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
-    quarter = costs.traffic.ends_s / 4.0
+    quarter = (costs.traffic.ends_s + costs.traffic.ends_sharding_s) / 4.0
 
     def rank(layers: Any, first: Any, last: Any) -> tuple[Array, Array, Array]:
         # The first stage's forward and the last one's backward receive nothing.
@@ -161,7 +161,7 @@ def _step_time(
         tensor_comm_s=work * layer.tensor_s + m * t.ends_s / p,
         context_comm_s=work * layer.context_s,
         expert_comm_s=work * layer.expert_s,
-        sharding_comm_s=work * layer.sharding_s,
+        sharding_comm_s=work * layer.sharding_s + m * t.ends_sharding_s / p,
         pipeline_comm_s=m * 2.0 * (layouts.virtual_stages - 1.0 / p) * costs.send_s,
         imbalance_s=m * (slowest - mean),
         bubble_s=span - m * slowest,

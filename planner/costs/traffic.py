@@ -43,13 +43,15 @@ class Traffic(LayerTraffic):
     """All communication but the step's data-parallel collectives (`data_traffic`), arrays of shape (n,).
 
     send_s: one micro-batch's activations to the next stage.
-    layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered.
+    layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered. ends_sharding_s: both,
+    once, of embedding and head together, whose parameters stay gathered between the passes.
     tied_s: the tied embedding's gradient between first and last stage.
     """
 
     send_s: Array
     layer_gather_s: Array
     layer_reduce_s: Array
+    ends_sharding_s: Array
     tied_s: Array
 
 
@@ -128,17 +130,21 @@ def traffic(
     data = _Data(cluster, framework, layouts, expert_share)
     hidden_bytes = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     whole = layouts.zero == 3
-    gather = reduce = np.zeros_like(layer_params)
+    gather = reduce = sharded_ends = np.zeros_like(layer_params)
+    table = padded_vocab(model, layouts) / layouts.tp * model.hidden
     if np.any(whole):
         gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, 2.0), 0.0)
         reduce = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.grad_bytes), 0.0)
-    tied_bytes = padded_vocab(model, layouts) / layouts.tp * model.hidden * data.grad_bytes
-    tied = 2.0 * send_s(cluster, layouts, tied_bytes * layouts.tp)
+        ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
+        both = all_gather_s(data.by["data"], ends * 2.0) + all_gather_s(data.by["data"], ends * data.grad_bytes)
+        sharded_ends = np.where(whole, both / data.pace, 0.0)
+    tied = 2.0 * send_s(cluster, layouts, table * data.grad_bytes * layouts.tp)
     return Traffic(
         **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
         send_s=layouts.sequence_slices * send_s(cluster, layouts, hidden_bytes),
         layer_gather_s=gather,
         layer_reduce_s=reduce,
+        ends_sharding_s=sharded_ends,
         tied_s=np.where(np.asarray(model.tied) & (layouts.pp > 1), tied, 0.0),
     )
 

@@ -38,7 +38,7 @@ def stage_loads(model: Transformer, layouts: Layouts, costs: StepCosts, stages: 
         layers = np.full(stages, int(model.num_layers) // stages)
     forward, backward = layers * layer_f, layers * layer_b
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
-    quarter = float(costs.traffic.ends_s[0]) / 4.0
+    quarter = float(costs.traffic.ends_s[0] + costs.traffic.ends_sharding_s[0]) / 4.0
     forward[0] += pick["embedding_forward_s"] + quarter
     backward[0] += pick["embedding_backward_s"] + quarter
     forward[-1] += pick["head_forward_s"] + quarter

@@ -137,6 +137,10 @@ def test_zero_3_gathers_and_scatters_each_layer():
     assert [first(sharded.layer_gather_s), first(sharded.layer_reduce_s)] == pytest.approx([202.0, 402.0])
     assert first(whole(zero=2, dp=2).layer_gather_s) == first(whole(zero=2, dp=2).layer_reduce_s) == 0.0
     assert first(whole(zero=3, dp=2, precision=Precision.FP16).layer_reduce_s) == pytest.approx(202.0)
+    # Embedding and head are one table of 256 x 8 where tied: 4,096 B gathered, 8,192 B scattered, once a pass and back.
+    assert first(sharded.ends_sharding_s) == pytest.approx(4096 / 2 / 5 + 2 + 8192 / 2 / 5 + 2)
+    assert first(whole(LLAMA, zero=3, dp=2).ends_sharding_s) == pytest.approx(8192 / 2 / 5 + 2 + 16384 / 2 / 5 + 2)
+    assert first(whole(zero=3).ends_sharding_s) == first(whole(zero=2, dp=2).ends_sharding_s) == 0.0
 
 
 def test_sends_and_the_tied_embedding():
