@@ -5,6 +5,7 @@ The folder is laid out as `hardware_profiles/`; files that it doesn't hold are t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +13,10 @@ from typing import Any
 
 from planner.calibration.fit import Fit
 from planner.calibration.profile_text import profile_text
-from planner.errors import InputError
+from planner.errors import InputError, OutputError
 from planner.files import is_path, make_folder, read_toml, shipped_folder, write_text
 
-__all__ = ["fitted_profiles", "write_profiles"]
+__all__ = ["check_folder", "fitted_profiles", "write_profiles"]
 
 LINKS = ("node_link", "network", "host_link")
 
@@ -71,6 +72,21 @@ def fitted_profiles(fit: Fit, clusters: Iterable[str], frameworks: Iterable[str]
     for name in frameworks:
         changes.place("frameworks", name, Path())
     return dict(sorted(changes.texts.items()))
+
+
+def check_folder(folder: Path) -> None:
+    """Nothing, if the folder is there or can be made; asked before a long fit whose result would be lost.
+
+    Raises:
+        OutputError: a file stands in its place or in its way, or no permission.
+    """
+    at = folder
+    while not at.exists() and at != at.parent:
+        at = at.parent
+    if not at.is_dir():
+        raise OutputError(f"{folder}: can't be made: {at} is no folder")
+    if not os.access(at, os.W_OK):
+        raise OutputError(f"{folder}: can't be made: permission denied in {at}")
 
 
 def write_profiles(folder: Path, texts: Mapping[str, str]) -> list[Path]:

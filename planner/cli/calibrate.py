@@ -45,13 +45,14 @@ def command(
         ),
     ] = None,
     cross_validate: Annotated[
-        bool, typer.Option(help="Fit without each publication in turn, and score it.", rich_help_panel=RUNS)
+        bool,
+        typer.Option("--cross-validate", help="Fit without each publication in turn; score it.", rich_help_panel=RUNS),
     ] = False,
     architecture: Annotated[
-        str | None, typer.Option(help="Of the GPUs; else that of most runs.", rich_help_panel=RUNS)
+        str | None, typer.Option(help="Of the GPUs, such as ampere; else that of most runs.", rich_help_panel=RUNS)
     ] = None,
     all_figures: Annotated[
-        bool, typer.Option(help="Also figures that the shipped fit leaves alone.", rich_help_panel=RUNS)
+        bool, typer.Option("--all-figures", help="Also those that the shipped fit leaves alone.", rich_help_panel=RUNS)
     ] = False,
     max_evaluations: Annotated[
         int, typer.Option(min=1, max=10_000, help="Steps of the least-squares fit.", rich_help_panel=RUNS)
@@ -66,8 +67,7 @@ def command(
 
     Example: planner calibrate --from measured_runs/*.csv --architecture hopper --hold-out dgxc --profile mine
 
-    Robust least squares on the logarithm of step time, every source alike, within physical bounds; one GPU
-    architecture at a time. Figures that the runs don't tell stay as they are.
+    Robust least squares within physical bounds, every source alike. Figures that the runs don't tell stay as they are.
     """
     from planner.errors import InputError
 

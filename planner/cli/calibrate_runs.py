@@ -27,10 +27,9 @@ def fit_runs(
 ) -> None:
     """Fit, print figures and scores, and write the profiles where a folder is given."""
     from planner.calibration.identified import calibrate
-    from planner.calibration.profile_files import fitted_profiles, write_profiles
+    from planner.calibration.profile_files import check_folder, fitted_profiles, write_profiles
     from planner.calibration.selection import folds, select
     from planner.errors import InputError, one_line
-    from planner.files import make_folder
     from planner.validation import read_runs
 
     runs = [run for path in files for run in read_runs(path)]
@@ -40,7 +39,7 @@ def fit_runs(
     if cross_validate:
         folds(chosen.runs)  # refuses a single source before the fit
     if folder is not None:
-        make_folder(folder)
+        check_folder(folder)
     with o.working(f"fitting figures of {chosen.architecture} GPUs to {len(chosen.runs)} runs"):
         found = calibrate(*chosen.problem(all_figures), max_evaluations)
     sets = _scores(chosen, found, max_evaluations if cross_validate else None)

@@ -301,6 +301,17 @@ def test_bad_input_is_one_line_and_exit_code_2(args, named, reference_runs):
     assert named in done.stderr
 
 
+def test_a_fit_that_fails_leaves_no_folder(tmp_path, made):
+    nonsense = [
+        replace(r, cells=r.cells | {"step_time_s": 10.0 ** (300 if i % 2 else -300)}) for i, r in enumerate(made)
+    ]
+    runs = as_csv(tmp_path / "runs.csv", nonsense)
+    done = planner("calibrate", "--from", str(runs), "--profile", str(tmp_path / "out"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_scipy_one_line_says_what_to_install(monkeypatch, made):
     monkeypatch.setitem(__import__("sys").modules, "scipy.optimize", None)
     with pytest.raises(MissingPackageError, match="needs scipy; pip install scipy"):
