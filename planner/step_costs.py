@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.accumulation import with_accumulation
 from planner.costs.ends import EndsCost
 from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
@@ -250,6 +251,7 @@ def step_costs(
     spread = one.distinct.spread
     device, cost, ends = spread(one.device), spread(one.cost), spread(one.ends)
     params = rank_parameters(model, layouts, 1.0, False, False)
+    cost, ends = with_accumulation(device, framework, model, layouts, params.total, cost, ends)
     expert_share = params.experts / params.total
     t = traffic(device, cluster, framework, model, layouts, spread(one.traffic), params.total, expert_share)
     # Where all micro-batches pass a layer before the next, the ends are gathered and reduced once for all of them.

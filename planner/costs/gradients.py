@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.hardware import Framework
 from planner.layouts import Layouts, Precision
 
-__all__ = ["gradient_bytes", "reduced_bytes"]
+__all__ = ["accumulated_bytes", "gradient_bytes", "reduced_bytes"]
 
 Array = NDArray[np.float64]
 
@@ -27,3 +27,13 @@ def gradient_bytes(framework: Framework, layouts: Layouts) -> Array:
 def reduced_bytes(framework: Framework, layouts: Layouts) -> Any:
     """Of the gradient that data-parallel ranks sum."""
     return _from_bf16(layouts, framework.grad_reduce_bytes, framework.bf16_grad_reduce_bytes)
+
+
+def accumulated_bytes(framework: Framework, layouts: Layouts) -> Array:
+    """That a parameter's gradient moves through memory when one micro-batch's is added to those before it.
+
+    A sharded gradient (ZeRO-2 and 3) is a replica's part. The first micro-batch of a step has nothing to add to.
+    """
+    moved = _from_bf16(layouts, framework.accumulate_bytes, framework.bf16_accumulate_bytes)
+    shards = np.where(layouts.zero >= 2, layouts.dp * layouts.cp, 1)
+    return np.asarray(moved / shards * (1.0 - 1.0 / layouts.micro_batches))

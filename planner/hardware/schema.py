@@ -249,6 +249,8 @@ class FrameworkFile(Sourced):
     sharded_nodes: Annotated[Figure, _between(1e-3, 1e6)]
     update_bytes: Annotated[Figure, _between(0, 16)] | None = None
     bf16_gradient_bytes: ParameterBytes | None = None
+    accumulate_bytes: Annotated[Figure, _between(0, 32)] | None = None
+    bf16_accumulate_bytes: Annotated[Figure, _between(0, 32)] | None = None
     pass_gradient_bytes: Annotated[Figure, _between(0, 4)] | None = None
     bucket_bytes: Annotated[Figure, _between(0, 4)] | None = None
     gather_copy_bytes: Annotated[Figure, _between(0, 4)] | None = None

@@ -76,6 +76,8 @@ class Framework:
     gradient_bytes, bf16_gradient_bytes: of a parameter in the accumulated gradient, in fp16 training and in bf16 or
     fp8; grad_reduce_bytes, bf16_grad_reduce_bytes: of
     one in its reduction, in fp16 training and in bf16 or fp8.
+    accumulate_bytes, bf16_accumulate_bytes: of a parameter, that adding one micro-batch's gradient to the others' moves
+    through memory; 0 where the weight gradient's product adds it.
     overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass
     (without and with pipeline stages), of parameter gathers under the forward pass, of sends between stages,
     of tensor-parallel collectives. overlap_tensor_backward: share of the collectives of the backward pass proper that
@@ -106,6 +108,8 @@ class Framework:
     bf16_gradient_bytes: float
     grad_reduce_bytes: float
     bf16_grad_reduce_bytes: float
+    accumulate_bytes: float
+    bf16_accumulate_bytes: float
     overlap_grad_reduce: float
     overlap_grad_reduce_pipelined: float
     overlap_param_gather: float

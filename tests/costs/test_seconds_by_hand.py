@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.costs.accumulation import with_accumulation
 from planner.costs.attention import attention_s, score_elements
 from planner.costs.ends import ends_cost
 from planner.costs.kernels import Device, matmul_s, slowest_of, stream_s
@@ -242,3 +243,24 @@ def test_shares_of_slices():
     assert np.all(np.diff(even) > 0)
     long = replace(LLAMA, seq_len=1 << 20)
     assert slice_shares(long, balanced_slices(long, 1 << 20, 8)) == pytest.approx(np.full(8, 1 / 8), rel=1e-3)
+
+
+def test_adding_up_gradients_of_micro_batches():
+    """Of two micro-batches the second adds 6 B a parameter of 100 in fp16, 10 B in bf16; a table has 256 x 8."""
+    adding = replace(FRAMEWORK, accumulate_bytes=6.0, bf16_accumulate_bytes=10.0)
+
+    def more(model=GPT, framework=adding, **choices):
+        chosen = layout(**choices)
+        of = device(BYTES, chosen)
+        costs = layer_cost(of, model, chosen), ends_cost(of, model, chosen)
+        found = with_accumulation(of, framework, model, chosen, np.array([100.0]), *costs)
+        fields = ("backward_pointwise_s",), ("embedding_backward_s", "head_backward_s")
+        pairs = [(a, b, f) for a, b, names in zip(found, costs, fields, strict=True) for f in names]
+        return values([getattr(a, f) - getattr(b, f) for a, b, f in pairs])
+
+    assert more() == [100 * 10 / 2, 0.0, 2048 * 10 / 2]  # tied: one table
+    assert more(pp=2) == more(LLAMA) == [500.0, 10240.0, 10240.0]
+    assert more(precision=Precision.FP16) == [300.0, 0.0, 6144.0]
+    assert more(dp=2, zero=1) == [500.0, 0.0, 10240.0]
+    assert more(dp=2, zero=3) == [250.0, 0.0, 5120.0]
+    assert more(micro_batch=6) == more(framework=FRAMEWORK) == [0.0, 0.0, 0.0]  # one micro-batch

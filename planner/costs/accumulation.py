@@ -1,0 +1,47 @@
+"""Seconds of adding one micro-batch's gradients to those of the micro-batches before it. Array-first, shape (n,)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.ends import EndsCost
+from planner.costs.gradients import accumulated_bytes
+from planner.costs.kernels import Device
+from planner.costs.layer import LayerCost
+from planner.costs.shapes import padded_vocab
+from planner.hardware import Framework
+from planner.layouts import Layouts
+from planner.models import Transformer
+
+__all__ = ["with_accumulation"]
+
+Array = NDArray[np.float64]
+
+
+def with_accumulation(
+    device: Device,
+    framework: Framework,
+    model: Transformer,
+    layouts: Layouts,
+    layer_params: Array,
+    cost: LayerCost,
+    ends: EndsCost,
+) -> tuple[LayerCost, EndsCost]:
+    """The costs of a layer and of the ends, with the addition in their backward passes.
+
+    layer_params: of one layer on one rank. Micro-batches of all sizes take the same time for it.
+    """
+    if framework.accumulate_bytes == framework.bf16_accumulate_bytes == 0:
+        return cost, ends
+    seconds = accumulated_bytes(framework, layouts) / device.memory_rate
+    table_s = padded_vocab(model, layouts) / layouts.tp * model.hidden * seconds
+    one_table = np.asarray(model.tied) & (layouts.pp == 1)
+    cost = replace(cost, backward_pointwise_s=cost.backward_pointwise_s + layer_params * seconds)
+    return cost, replace(
+        ends,
+        embedding_backward_s=ends.embedding_backward_s + np.where(one_table, 0.0, table_s),
+        head_backward_s=ends.head_backward_s + table_s,
+    )
