@@ -34,11 +34,12 @@ SOUND = {
     "calibrate": "@none/prices.toml --quick",  # no such folder: it measures for long where all is well
 }
 """A sound and quick call of each command; an option that is given once more counts instead, or as well."""
+# Absolute paths are such that nobody can write, root neither: a case may name the file that an option writes.
 VALUES = (
     "0", "-1", "1", "3", "1000000000", "2147483648", "9223372036854775808", "1" + "0" * 40, "0.5", "-0.0", "1e-320",
     "1e15", "1e400", "-1e400", "nan", "inf", "-inf", "", " ", "0x10", "1_0", "\u0663", "--", "9" * 5000,
-    "\t", "-", "none", "\u05e2\u05d1", "\u202e", "\x1b[31m", "[/x]", "%s", "../..", "/", "/dev/null", ".",
-    "/etc/passwd", "a.toml", "a.csv", "a" * 5000, "a" * 5000 + ".toml", "nul\u0000byte",
+    "\t", "-", "none", "\u05e2\u05d1", "\u202e", "\x1b[31m", "[/x]", "%s", "../..", "/proc", "/dev/null", ".",
+    "/proc/version", "a.toml", "a.csv", "a" * 5000, "a" * 5000 + ".toml", "nul\u0000byte",
     "@", ",", ":", "x-99999999", "3d:",
 )  # fmt: skip
 
