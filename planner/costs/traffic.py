@@ -58,11 +58,13 @@ class Traffic(LayerTraffic):
 def tensor_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
     """Two all-reduces a layer and direction (Megatron-LM), or gather and scatter pairs of the same volume.
 
+    With sequence parallelism fp8 products gather fp8 operands (Transformer Engine, layernorm_linear.py: it casts first).
     Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
     gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
     """
     size = pass_tokens(model, layouts) * model.hidden * device.element_bytes
-    one = layouts.sequence_slices * all_reduce_s(group, size)
+    operand = np.where(layouts.sequence_parallel, device.matrix_bytes / device.element_bytes, 1.0)
+    one = layouts.sequence_slices * all_gather_s(group, (1.0 + operand) * size)
     again = np.where(layouts.recompute == Recompute.FULL, 2.0, 0.0)
     return 2.0 * one, (2.0 + again) * one
 

@@ -94,6 +94,10 @@ def test_tensor_parallel_collectives():
     sliced = within(tp=2, sequence_slices=2)
     assert first(sliced.layer_forward_s) == pytest.approx(2 * 2 * (384 / 5 + 2))
     assert first(within(tp=2, precision=Precision.FP32).layer_forward_s) == pytest.approx(2 * (1536 / 5 + 2))
+    # In fp8 what sequence parallelism gathers is a byte an element, what it scatters two; an all-reduce has no gather.
+    fp8 = {"tp": 2, "precision": Precision.FP8}
+    assert first(within(**fp8, sequence_parallel=True).layer_forward_s) == pytest.approx(2 * (0.75 * 768 / 5 + 2))
+    assert first(within(**fp8).layer_forward_s) == pytest.approx(2 * (768 / 5 + 2))
     # Embedding and head: two of 768 B; the loss: three of a 4-byte number a token.
     assert first(base.ends_s) == pytest.approx(2 * once + 3 * (192 / 5 + 2))
     assert first(sliced.ends_s) == pytest.approx(2 * (2 * (384 / 5 + 2) + 3 * (96 / 5 + 2)))
