@@ -58,7 +58,7 @@ class Traffic(LayerTraffic):
 def tensor_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
     """Two all-reduces a layer and direction (Megatron-LM), or gather and scatter pairs of the same volume.
 
-    With sequence parallelism fp8 products gather fp8 operands (Transformer Engine, layernorm_linear.py: it casts first).
+    With sequence parallelism fp8 products gather fp8 operands (Transformer Engine, layernorm_linear.py: cast first).
     Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
     gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
     """
