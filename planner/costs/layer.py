@@ -125,6 +125,11 @@ ACTIVATION = (2.0, 3.0, 1.0)  # two-matrix MLP, per inner element: r x, w y | r 
 GATE = (5.0, 8.0, 2.0)  # gated MLP: silu then product, per inner element
 ROTARY = (8.0, 8.0, 6.0)  # per element of queries and keys: rotate halves, two products, sum
 LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
+ROUTED_COPY = (
+    4.0,
+    4.0,
+    2.0,
+)  # per element of a token's copies: sorted by expert, and back; twice over ranks of experts
 FP8_CAST = (2.5, 5.0, 2.0)  # absolute maximum, cast and transpose of each product's input
 
 
@@ -156,6 +161,7 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
         (qk * np.asarray(model.rotary), ROTARY),
         (qkv, LAYOUT_COPY),
         ((2 * hidden * shared + inner + qk / 2) * fp8, FP8_CAST),
+        (hidden * (1.0 - dense) * model.top_k * np.where(layouts.ep > 1, 2.0, 1.0), ROUTED_COPY),
     ]
     forward = backward = np.asarray(0.0)
     for elements, (reads, reads_back, kernels) in terms:
