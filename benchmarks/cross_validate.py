@@ -5,8 +5,8 @@
 
 An origin is one publication: all its sets are left out together. One set alone has steps that the host's launches bound
 (`vtrain-single-h1024`; without it nothing identifies their times): it is predicted in five parts, each by a fit
-without that part. Prints the errors on every set, and writes a line a run: what it is like, the step time predicted by
-the fit that did not see it, and the measured one.
+without that part. `--by-source` leaves out one set at a time instead. Prints the errors on every set, and writes a line
+a run: what it is like, the step time predicted by the fit that did not see it, and the measured one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,22 @@ ARCHITECTURES = ("ampere", "hopper")
 ALONE, PARTS = "vtrain-single", 5
 
 
-def with_parts(runs: list[Run]) -> list[Fold]:
-    """What is left out together: each publication, and apart from it the parts of the set that stands alone."""
+def by_source(runs: list[Run]) -> list[Fold]:
+    """One set left out at a time."""
+    return [
+        Fold(name=s, rest=[r for r in runs if r["source"] != s], held=[r for r in runs if r["source"] == s])
+        for s in dict.fromkeys(r["source"] for r in runs)
+    ]
+
+
+def with_parts(runs: list[Run], together: list[Fold]) -> list[Fold]:
+    """What is left out together, without the set that stands alone, and the parts of that."""
     alone = [r for r in runs if r["source"].startswith(ALONE)]
     out = []
-    for fold in folds(runs):
+    for fold in together:
         held = [r for r in fold.held if not r["source"].startswith(ALONE)]
-        out.append(Fold(name=fold.name, rest=fold.rest, held=held))
+        if held:
+            out.append(Fold(name=fold.name, rest=fold.rest, held=held))
     part = np.random.default_rng(0).permutation(len(alone)) % PARTS
     for k in range(PARTS if alone else 0):
         held = [r for r, p in zip(alone, part, strict=True) if p == k]
@@ -55,6 +64,7 @@ def show_scores(predictions: Predictions) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--by-source", action="store_true")
     parser.add_argument("--max-evaluations", type=int, default=12)
     args = parser.parse_args()
     everything = [run for path in shipped_files() for run in read_runs(path)]
@@ -62,7 +72,8 @@ def main() -> None:
     for architecture in ARCHITECTURES:
         chosen = select(everything, architecture)
         _, figures = chosen.problem()
-        for fold in with_parts(chosen.runs):
+        together = by_source(chosen.runs) if args.by_source else folds(chosen.runs)
+        for fold in with_parts(chosen.runs, together):
             # All figures, also those that the rest doesn't tell: the shipped value would give away what is left out.
             p = fit_figures(Problem(fold.rest, chosen.base), figures, args.max_evaluations).predict(fold.held)
             print(f"{architecture} without {fold.name}", flush=True)

@@ -26,7 +26,7 @@ class Figure:
     """One number that a fit may move, in SI units.
 
     folder: of the profiles (efficiency, links, frameworks); names: those that share the figure; field, keys: where it
-    stands in them; low, high: physical bounds; start: what the profiles have.
+    stands in them; low, high: physical bounds; profile: what the profiles have; start: where a fit begins.
     """
 
     folder: str
@@ -35,6 +35,7 @@ class Figure:
     keys: tuple[str, ...] = ()
     low: float
     high: float
+    profile: float
     start: float
 
     @property
@@ -98,6 +99,8 @@ def figures_of(
         elif kind in ("node_link", "network"):
             links = node_links if kind == "node_link" else networks
             groups, folder = [{name: link} for name, link in links.items()], "links"
+        elif kind == "networks":
+            groups, folder = [networks], "links"
         else:
             groups, folder = [{name: used[name] for name in kind.split(",") if name in used}], "frameworks"
         known = {(f.folder, f.names, f.field, f.keys) for f in out}
@@ -111,14 +114,17 @@ def _by_name(profiles: Iterable[Any]) -> dict[str, Any]:
 
 
 def _figure(p: Parameter, folder: str, profiles: Mapping[str, Any], place: str) -> Figure | None:
-    """The figure in profiles that share it; it starts at the first one's; None where its table lacks it."""
+    """The figure in profiles that share it, the first one's its value; None where its table lacks it."""
     name, _, keys = place.partition(".")
     values = [getattr(profile, name) for profile in profiles.values()]
     present = tuple(k for k in keys.split(",") if all(k in table for table in values)) if keys else ()
     if keys and not present:
         return None
-    start = float(values[0][present[0]] if keys else values[0])
-    return Figure(folder=folder, names=tuple(profiles), field=name, keys=present, low=p.low, high=p.high, start=start)
+    now = float(values[0][present[0]] if keys else values[0])
+    return Figure(
+        folder=folder, names=tuple(profiles), field=name, keys=present, low=p.low, high=p.high, profile=now,
+        start=now if p.start is None else p.start,
+    )  # fmt: skip
 
 
 def predict_with(figures: Sequence[Figure], values: Array, runs: list[Run], base: Profiles) -> Predictions:

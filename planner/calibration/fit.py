@@ -21,8 +21,10 @@ from planner.validation import Predictions, Run
 __all__ = ["Fit", "Problem", "fit_figures"]
 
 Array = NDArray[np.float64]
-ROBUST = 0.05
+ROBUST = 0.02
 """Relative error from which on a run counts by its size rather than its square."""
+STEP = 0.01
+"""Of the span between its bounds: a step that shows whether a figure matters."""
 AT_BOUND = 1e-3
 """Of the span between its bounds: nearer than this to one of them a fitted figure is said to be at it."""
 
@@ -62,13 +64,13 @@ class Problem:
     def __init__(self, runs: list[Run], base: Profiles) -> None:
         """Predicts the runs once, to know which can be and what was measured."""
         self.runs, self.base = runs, base
-        source = np.array([run["source"] for run in runs])
-        _, at, size = np.unique(source, return_inverse=True, return_counts=True)
         shipped = predict_with((), np.zeros(0), runs, base)
         self.timed = np.isfinite(shipped.measured_s) & np.isfinite(shipped.step_time_s)
         self.measured_s = shipped.measured_s[self.timed]
-        self.weight = np.array([float(n) ** -0.5 for n in size])[at][self.timed]
-        self.sources = len(set(source[self.timed].tolist()))
+        source = np.array([run["source"] for run in runs])[self.timed]
+        names, at, size = np.unique(source, return_inverse=True, return_counts=True)
+        self.weight = np.array([float(n) ** -0.5 for n in size])[at]
+        self.sources = len(names)
 
     def errors(self, figures: Sequence[Figure], unit: Array) -> Array:
         """Logarithm of predicted over measured, shape (timed runs,), at places of the unit interval."""
@@ -92,38 +94,59 @@ def in_si(figures: Sequence[Figure], unit: Array) -> Array:
 
 
 def start_of(figures: Sequence[Figure]) -> Array:
-    """The profiles' own values as places in the unit interval, a little inside the bounds."""
+    """Where the figures start, as places in the unit interval, a little inside the bounds."""
     return np.array([np.clip((f.start - f.low) / (f.high - f.low), 0.02, 0.98) for f in figures])
 
 
 def fit_figures(problem: Problem, figures: Sequence[Figure], max_evaluations: int = 20) -> Fit:
-    """Robust least squares from the profiles' own values.
+    """Robust least squares from the figures' starts.
 
     Raises:
         MissingPackageError: scipy isn't installed.
     """
     least_squares = _least_squares()
+    start = start_of(figures)
+    free = _matters(problem, figures, start)
+
+    def places(unit: Array) -> Array:
+        out = start.copy()
+        out[free] = unit
+        return out
+
     found = least_squares(
-        lambda unit: problem.residuals(figures, unit),
-        start_of(figures),
+        lambda unit: problem.residuals(figures, places(unit)),
+        start[free],
         bounds=(0, 1),
         diff_step=1e-3,
         max_nfev=max_evaluations,
     )
+    jacobian = np.zeros((len(found.fun), len(figures)))
+    jacobian[:, free] = found.jac
     variance = 2.0 * float(found.cost) / max(len(found.fun) - len(figures), 1)
-    squared = np.diag(np.linalg.pinv(found.jac.T @ found.jac)) * variance
+    squared = np.diag(np.linalg.pinv(jacobian.T @ jacobian)) * variance
     span = np.array([f.high - f.low for f in figures])
     return Fit(
         figures=tuple(figures),
-        value=in_si(figures, found.x),
+        value=in_si(figures, places(found.x)),
         error=np.sqrt(np.clip(squared, 0.0, None)) * span,
-        jacobian=found.jac,
+        jacobian=jacobian,
         variance=variance,
         timed_runs=len(problem.measured_s),
         sources=problem.sources,
         converged=found.status > 0,
         base=problem.base,
     )
+
+
+def _matters(problem: Problem, figures: Sequence[Figure], start: Array) -> NDArray[np.bool_]:
+    """Figures that a run depends on: near bounds the solver moves the others too, though nothing tells where to."""
+    at_start = problem.errors(figures, start)
+    out = np.zeros(len(figures), dtype=bool)
+    for i, place in enumerate(start):
+        moved = start.copy()
+        moved[i] += STEP if place < 0.5 else -STEP
+        out[i] = not np.array_equal(problem.errors(figures, moved), at_start)
+    return out
 
 
 def _least_squares() -> Any:

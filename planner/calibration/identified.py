@@ -1,4 +1,4 @@
-"""Which figures some runs tell: what they don't is left as the profile has it, before and after the fit.
+"""Which figures some runs tell: what they don't is left as the profile has it.
 
 Before any run a figure may be anywhere between its bounds: a variance of 1/12 of the span squared. What the runs add is
 in the Jacobian; `told` is the share of that variance that they take away. At one half the figure's standard error is
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibration.figures import Figure
-from planner.calibration.fit import ROBUST, Fit, Problem, fit_figures, start_of
+from planner.calibration.fit import ROBUST, STEP, Fit, Problem, fit_figures, start_of
 from planner.errors import InputError
 
 __all__ = ["Calibration", "Left", "calibrate", "told"]
@@ -25,7 +25,6 @@ GUESS = 12.0
 LEAST_TOLD = 0.5
 RUNS_A_FIGURE = 3
 """At least so many timed runs for each figure that is fitted to them."""
-STEP = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +76,7 @@ def calibrate(problem: Problem, figures: Sequence[Figure], max_evaluations: int 
 
 
 def _jacobian_at_start(problem: Problem, figures: Sequence[Figure]) -> Array:
-    """Of the weighted errors, by a step inwards from the profiles' values; shape (timed runs, figures)."""
+    """Of the weighted errors, by a step inwards from the figures' starts; shape (timed runs, figures)."""
     start = start_of(figures)
     at_start = problem.errors(figures, start)
     columns = []

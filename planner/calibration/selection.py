@@ -15,6 +15,7 @@ from planner.errors import InputError, UnknownNameError
 from planner.validation import Run
 from planner.validation.defaults import framework_name
 from planner.validation.publications import publication_of
+from planner.validation.software import cluster_name
 
 __all__ = ["Fold", "Selection", "folds", "select"]
 
@@ -35,8 +36,8 @@ class Selection:
     def named(self) -> tuple[list[str], list[str]]:
         """Clusters and frameworks that the runs name, by name or path, those held out included."""
         runs = [*self.runs, *self.held]
-        clusters = dict.fromkeys(str(run["cluster"]) for run in runs)
-        frameworks = dict.fromkeys(framework_name(run, self.base.cluster(run["cluster"])) for run in runs)
+        clusters = dict.fromkeys(cluster_name(run) for run in runs)
+        frameworks = dict.fromkeys(framework_name(run, self.base.cluster(cluster_name(run))) for run in runs)
         return list(clusters), list(frameworks)
 
     def problem(self, all_figures: bool = False) -> tuple[Problem, list[Figure]]:
@@ -89,7 +90,7 @@ def select(runs: Sequence[Run], architecture: str | None = None, hold_out: Seque
 
 
 def _architecture(run: Run, base: Profiles) -> str:
-    return base.cluster(run["cluster"]).accelerator.efficiency.name
+    return base.cluster(cluster_name(run)).accelerator.efficiency.name
 
 
 @dataclass(frozen=True, kw_only=True)

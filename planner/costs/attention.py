@@ -1,7 +1,8 @@
 """Seconds of the attention core (scores, softmax, values) by kernel. Array-first, shape (n,).
 
 Flash kernels compute causal attention, half of the score matrix plus the diagonal blocks (Dao et al. 2022,
-arXiv 2205.14135; Dao 2023, arXiv 2307.08691); the others compute all of it and move it through memory.
+arXiv 2205.14135; Dao 2023, arXiv 2307.08691); the others compute all of it and move it through memory, each product
+at the slower of its arithmetic and its scores' traffic.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ __all__ = ["attention_s", "score_elements"]
 Array = NDArray[np.float64]
 
 FLASH_BLOCK = 128  # rows of a flash attention block: the diagonal blocks are computed whole
-# Bytes per score element that kernels move: product written, scale-mask-softmax, dropout and its mask, product read.
-FUSED_BYTES = (8.0, 12.0)  # forward, backward, without dropout
-UNFUSED_BYTES = (24.0, 26.0)  # scale, mask, cast to fp32, softmax, cast back: a pass each
+# Bytes per score element that kernels move between the products, forward and backward, in 16 bits. Megatron-LM's fused
+# causal softmax reads the kept half of each row and writes the whole; its backward reads halves of two.
+FUSED_BYTES = (3.0, 4.0)
+UNFUSED_BYTES = (29.0, 33.0)  # scale 4, mask 5, cast to fp32 6, softmax 8, cast back 6; backward 6, 12, 6, 5, 4
 DROPOUT_BYTES = (5.0, 5.0)
+PRODUCT_BYTES = 2.0  # the scores that a product writes or reads
 
 
 def score_elements(model: Transformer, layouts: Layouts) -> Array:
@@ -46,8 +49,9 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     forward_rate = np.array([e.flash_forward.get(n, np.nan) for n in names])[kernel]
     backward_rate = np.array([e.flash_backward.get(n, np.nan) for n in names])[kernel]
     # The backward kernel recomputes the scores: five products to the forward pass's two.
-    flash_forward = causal * flop / (forward_rate * device.attention_rate) + device.latency_s
-    flash_backward = 2.5 * causal * flop / (backward_rate * device.attention_rate) + 3 * device.latency_s
+    flop_flash = causal * flop * (1.0 + e.flash_half_tokens / np.asarray(model.seq_len))
+    flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
+    flash_backward = 2.5 * flop_flash / (backward_rate * device.attention_rate) + 3 * device.latency_s
 
     dropout = has_dropout(model, layouts) * 1.0
     wide = device.element_bytes / 2.0
@@ -55,10 +59,12 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     def in_memory(pass_: int, products: float, kernels: float) -> Array:
         fused = kernel == Attention.FUSED
         passes = np.where(fused, FUSED_BYTES[pass_], UNFUSED_BYTES[pass_]) + dropout * DROPOUT_BYTES[pass_]
-        product_s = products * flop / (e.attention_matrix_fraction * device.attention_rate)
+        # Every product computes with d of a head and crosses the scores once: whichever takes longer.
+        compute_s = flop / 2.0 / (e.attention_matrix_fraction * device.attention_rate)
+        product_s = products * np.maximum(compute_s, scores * wide * PRODUCT_BYTES / device.memory_rate)
         launches = kernels + np.where(fused, 0.0, 4.0)
         return np.asarray(product_s + scores * wide * passes / device.memory_rate + launches * device.latency_s)
 
-    forward = np.where(flash, flash_forward, in_memory(0, 1.0, 4.0))
-    backward = np.where(flash, flash_backward, in_memory(1, 2.0, 7.0))
+    forward = np.where(flash, flash_forward, in_memory(0, 2.0, 4.0))
+    backward = np.where(flash, flash_backward, in_memory(1, 4.0, 7.0))
     return forward, backward

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from planner.costs.kernels import Device, matmul_s, stream_s
 from planner.costs.shapes import has_dropout, padded_vocab, pass_tokens
+from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
 
@@ -27,11 +28,8 @@ class EndsCost:
     head_backward_s: Array
 
 
-def ends_cost(device: Device, model: Transformer, layouts: Layouts) -> EndsCost:
-    """Embedding look-up, the product onto the vocabulary and vocabulary-parallel cross-entropy.
-
-    Cross-entropy runs in fp32 over the logits (Megatron-LM): cast, maximum, exponential, sum, gradient, cast back.
-    """
+def ends_cost(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> EndsCost:
+    """Embedding look-up, the product onto the vocabulary and vocabulary-parallel cross-entropy."""
     tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
     columns = padded_vocab(model, layouts) / layouts.tp
     hidden = tokens * model.hidden
@@ -40,11 +38,13 @@ def ends_cost(device: Device, model: Transformer, layouts: Layouts) -> EndsCost:
     embed = stream_s(device, hidden * device.element_bytes * (2.0 + 2.0 * dropout), 3.0)
     # The gradient is scattered into the whole table's gradient.
     embed_back = stream_s(device, hidden * (device.element_bytes * (2.0 + dropout) + 4.0), 3.0)
-    head = matmul_s(device, tokens, columns, model.hidden) + stream_s(device, logits * 24.0, 6.0)
+    head = matmul_s(device, tokens, columns, model.hidden) + stream_s(
+        device, logits * framework.entropy_forward_bytes, 6.0
+    )
     head_back = (
         matmul_s(device, tokens, model.hidden, columns)
         + matmul_s(device, columns, model.hidden, tokens)
-        + stream_s(device, logits * 14.0, 3.0)
+        + stream_s(device, logits * framework.entropy_backward_bytes, 3.0)
     )
     return EndsCost(
         embedding_forward_s=k * embed,

@@ -43,7 +43,7 @@ def one_layer(model: Transformer, cluster: Cluster, framework: Framework, layout
         distinct=distinct,
         device=device,
         cost=layer_cost(device, model, some),
-        ends=ends_cost(device, model, some),
+        ends=ends_cost(device, framework, model, some),
         traffic=layer_traffic(device, cluster, framework, model, some),
         activations=activations(device, framework, model, some),
     )

@@ -187,13 +187,15 @@ class _Data:
     def __init__(self, cluster: Cluster, framework: Framework, layouts: Layouts, expert_share: Array) -> None:
         self.by, self.expert_share = groups(cluster, layouts), expert_share
         self.grad_bytes = reduced_bytes(framework, layouts)
-        # Seen in measured runs of ZeRO-1 and ZeRO-3 on 4 to 280 nodes, not in those of plain all-reduce: the more
-        # nodes a job has, the less bandwidth the sharded collectives get, however few a group spans. Cause not
-        # established. They never fall below one NIC of a node at a send's rate.
+        # Seen in measured runs of one trainer's ZeRO-1 on 4 to 32 nodes and of DeepSpeed's ZeRO-3 on 48 to 280, not in
+        # DeepSpeed's ZeRO-1 or plain all-reduces: the more nodes a job has, the less bandwidth the sharded collectives
+        # get, however few a group spans. Cause not established. Never below one NIC of a node at a send's rate.
         nodes = np.ceil(layouts.gpus / cluster.gpus_per_node)
         network = cluster.network
         floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
-        self.pace = np.where(layouts.zero > 0, np.clip(framework.sharded_nodes / nodes, floor, 1.0), 1.0)
+        self.pace = np.where(
+            layouts.zero >= framework.sharded_stage, np.clip(framework.sharded_nodes / nodes, floor, 1.0), 1.0
+        )
 
     def sharded_s(self, collective: Any, params: Any, bytes_per_param: Any) -> Array:
         """Seconds of a collective over a rank's parameters."""

@@ -39,6 +39,10 @@ __all__ = [
 
 F = TypeVar("F", bound="Sourced")
 MICRO = 1e-6
+EAGER_ENTROPY_BYTES = (
+    38.0,
+    14.0,
+)  # of a logit, forward and backward, where a profile doesn't say: Megatron-LM's passes
 
 
 def profile_names(kind: str) -> list[str]:
@@ -111,6 +115,7 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
         memory_fraction=f.memory_fraction.value,
         flash_forward=_values(f.flash_forward),
         flash_backward=_values(f.flash_backward),
+        flash_half_tokens=0.0 if f.flash_half_tokens is None else f.flash_half_tokens.value,
         rate_spread=0.0 if f.rate_spread is None else f.rate_spread.value,
         attention_matrix_fraction=f.attention_matrix_fraction.value,
         sources=_sources(f),
@@ -194,12 +199,15 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         host_step_s=f.host_step_us.value * MICRO,
         gather_piece_s=0.0 if f.gather_piece_us is None else f.gather_piece_us.value * MICRO,
         sharded_nodes=f.sharded_nodes.value,
+        sharded_stage=1.0 if f.sharded_stage is None else f.sharded_stage.value,
         update_bytes=0.0 if f.update_bytes is None else f.update_bytes.value,
         pass_gradient_bytes=0.0 if f.pass_gradient_bytes is None else f.pass_gradient_bytes.value,
         bucket_bytes=0.0 if f.bucket_bytes is None else f.bucket_bytes.value,
         gather_copy_bytes=0.0 if f.gather_copy_bytes is None else f.gather_copy_bytes.value,
         gathered_inputs=0.0 if f.gathered_inputs is None else f.gathered_inputs.value,
         gate_tensors=4.0 if f.gate_tensors is None else f.gate_tensors.value,
+        entropy_forward_bytes=f.entropy_forward_bytes.value if f.entropy_forward_bytes else EAGER_ENTROPY_BYTES[0],
+        entropy_backward_bytes=f.entropy_backward_bytes.value if f.entropy_backward_bytes else EAGER_ENTROPY_BYTES[1],
         logit_copies=1.0 if f.logit_copies is None else f.logit_copies.value,
         reserved_bytes=f.reserved_gib.value * GIB,
         fragmentation=f.fragmentation.value,

@@ -181,6 +181,7 @@ class EfficiencyFile(Sourced):
     memory_fraction: Fraction
     flash_forward: FlashFractions
     flash_backward: FlashFractions
+    flash_half_tokens: Annotated[Figure, _between(0, 1e5)] | None = None
     rate_spread: Annotated[Figure, _between(0, 0.5)] | None = None
     attention_matrix_fraction: Fraction
 
@@ -200,7 +201,7 @@ class AcceleratorFile(Sourced):
 class LinkFile(Sourced):
     """`links/*.toml`: per direction, in GB/s an accelerator inside a node, in Gb/s a NIC on a network."""
 
-    kind: Annotated[StrictStr, Field(pattern="^(nvlink|pcie|infiniband|ethernet|memory)$")]
+    kind: Annotated[StrictStr, Field(pattern="^(nvlink|pcie|infiniband|omni-path|ethernet|memory)$")]
     bandwidth_gbyte_per_s: GbytePerS | None = None
     bandwidth_gbit_per_s: Annotated[Figure, _between(0.01, 1e5)] | None = None
     latency_us: Latency
@@ -247,6 +248,7 @@ class FrameworkFile(Sourced):
     host_step_us: Annotated[Figure, _between(0, 1e8)]
     gather_piece_us: Latency | None = None
     sharded_nodes: Annotated[Figure, _between(1e-3, 1e6)]
+    sharded_stage: Annotated[Figure, _between(1, 3)] | None = None
     update_bytes: Annotated[Figure, _between(0, 16)] | None = None
     bf16_gradient_bytes: ParameterBytes | None = None
     accumulate_bytes: Annotated[Figure, _between(0, 32)] | None = None
@@ -257,6 +259,8 @@ class FrameworkFile(Sourced):
     gathered_inputs: Annotated[Figure, _between(0, 2)] | None = None
     gate_tensors: Annotated[Figure, _between(1, 4)] | None = None
     logit_copies: Annotated[Figure, _between(0, 8)] | None = None
+    entropy_forward_bytes: Annotated[Figure, _between(0, 200)] | None = None
+    entropy_backward_bytes: Annotated[Figure, _between(0, 200)] | None = None
     reserved_gib: Annotated[Figure, _between(0, 1e3)]
     fragmentation: Annotated[Figure, _between(0, 10)]
     balanced_split: StrictBool

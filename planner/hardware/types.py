@@ -16,7 +16,8 @@ class Efficiency:
     tile_rows, tile_columns: output tile of the largest matrix kernel; depth_half: inner dimension at which a
     product reaches half of that fraction; kernel_latency_s: fixed time of one kernel.
     memory_fraction: of memory bandwidth, for a streaming kernel.
-    flash_forward, flash_backward: of matrix peak for causal attention FLOP, by kernel.
+    flash_forward, flash_backward: of matrix peak for causal attention FLOP of long sequences, by kernel;
+    flash_half_tokens: sequence at which they reach half of that (uneven blocks of a causal kernel fill a GPU unevenly).
     rate_spread: standard deviation of the matrix rate of GPUs of one kind (clocks, heat), relative to their mean.
     attention_matrix_fraction: of matrix peak, for the batched products of unfused and fused-softmax
     attention.
@@ -32,6 +33,7 @@ class Efficiency:
     memory_fraction: float
     flash_forward: Mapping[str, float]
     flash_backward: Mapping[str, float]
+    flash_half_tokens: float
     rate_spread: float
     attention_matrix_fraction: float
     sources: Mapping[str, str]
@@ -89,11 +91,12 @@ class Framework:
     kernels; host_step_s: fixed time of a step.
     gather_piece_s: the host's time for each piece of a tensor, one a replica, that ZeRO 1 and 2 gather piece by piece.
     sharded_nodes: nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it falls
-    as their number grows, down to one NIC of a node.
+    as their number grows, down to one NIC of a node; sharded_stage: the least ZeRO stage of which that is so.
     gathered_inputs: of a layer's two column-parallel products, how many keep the whole input that sequence parallelism
     gathered until the backward pass, rather than this rank's part of it.
     gate_tensors: of a gated MLP's gate, up, activated gate and product, how many stay until the backward pass: 4, or 3
     where a fused kernel activates again.
+    entropy_forward_bytes, entropy_backward_bytes: of a logit, that cross-entropy moves through memory in either pass.
     logit_copies: fp32 copies of the logits alive at once, beside the 16-bit ones.
     update_bytes: of a parameter, that its update takes besides the optimizer's state: a gradient cast to fp32.
     pass_gradient_bytes: of a parameter in the gradient that one backward pass makes, freed once it is added up;
@@ -123,6 +126,7 @@ class Framework:
     host_step_s: float
     gather_piece_s: float
     sharded_nodes: float
+    sharded_stage: float
     update_bytes: float
     pass_gradient_bytes: float
     bucket_bytes: float
@@ -130,6 +134,8 @@ class Framework:
     gathered_inputs: float
     gate_tensors: float
     logit_copies: float
+    entropy_forward_bytes: float
+    entropy_backward_bytes: float
     reserved_bytes: float
     fragmentation: float
     balanced_split: bool

@@ -44,11 +44,11 @@ def shown(figure: Figure, value: float) -> str:
 def calibration_view(found: Calibration) -> RenderableType:
     """The fitted figures, and those that stay."""
     fit = found.fit
-    table = plain_table("figure", "bounds", "start", "fit", "+-", "told", "", numbers=(2, 3, 4, 5))
+    table = plain_table("figure", "bounds", "profile", "fit", "+-", "told", "", numbers=(2, 3, 4, 5))
     for i, (f, value, error, share) in enumerate(zip(fit.figures, fit.value, fit.error, found.told, strict=True)):
         at = fit.at_bound(i)
         table.add_row(
-            f.label, f"{shown(f, f.low)}..{shown(f, f.high)}", shown(f, f.start), shown(f, value),
+            f.label, f"{shown(f, f.low)}..{shown(f, f.high)}", shown(f, f.profile), shown(f, value),
             f"{error / f.profile_unit:.2g}", f"{100 * share:.0f} %", f"at its {at} bound" if at else "",
         )  # fmt: skip
     count = f"{len(fit.figures)} figure{'s' * (len(fit.figures) != 1)} fitted to {fit.timed_runs} timed runs"
@@ -58,7 +58,7 @@ def calibration_view(found: Calibration) -> RenderableType:
     if found.left:
         stay = plain_table("figure", "value", "why", numbers=(1,))
         for left in found.left:
-            stay.add_row(left.figure.label, shown(left.figure, left.figure.start), left.reason)
+            stay.add_row(left.figure.label, shown(left.figure, left.figure.profile), left.reason)
         parts += ["", "Left as the profile has them", stay]
     return stacked(*parts)
 
@@ -98,7 +98,7 @@ def calibration_record(chosen: Selection, found: Calibration) -> dict[str, Any]:
     def figure(f: Figure) -> dict[str, Any]:
         return {
             "figure": f.label, "folder": f.folder, "profiles": list(f.names), "low": f.low / f.profile_unit,
-            "high": f.high / f.profile_unit, "start": f.start / f.profile_unit,
+            "high": f.high / f.profile_unit, "profile": f.profile / f.profile_unit, "start": f.start / f.profile_unit,
         }  # fmt: skip
 
     return {

@@ -16,6 +16,7 @@ from planner.validation.interval import fits_right, held_out
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import read_runs
 from planner.validation.score import score
+from planner.validation.software import cluster_name
 
 __all__ = ["Accuracy", "accuracy_of", "accuracy_sentence", "scores", "shipped_files"]
 
@@ -65,9 +66,9 @@ class Accuracy:
 def accuracy_of(architecture: str) -> Accuracy:
     """How far this version's step times are from the shipped measured runs on GPUs of that architecture."""
     runs = [run for path in shipped_files() for run in read_runs(path)]
-    clusters = {name: load_cluster(name) for name in sorted({run["cluster"] for run in runs})}
+    clusters = {name: load_cluster(name) for name in sorted({cluster_name(run) for run in runs})}
     same = {name for name, cluster in clusters.items() if cluster.accelerator.efficiency.name == architecture}
-    near = [run for run in runs if run["cluster"] in same]
+    near = [run for run in runs if cluster_name(run) in same]
     if not near:
         return Accuracy(architecture=architecture, errors=np.zeros(0), fits_right=np.nan, sources={})
     p = predict(near, clusters.__getitem__)

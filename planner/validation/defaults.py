@@ -72,7 +72,7 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": run["ep"] or 1, "global_batch": run["global_batch"],
         "sequence_slices": run["seq_splits"] or 1,
         "precision": run["precision"],
-        "attention": run["attention"] or ("flash3" if modern else "fused"),
+        "attention": said(run, "attention") or run["attention"] or ("flash3" if modern else "fused"),
         "fused_norm": run["fused_norm"] is not False,
         "layer_split": "balanced" if framework.balanced_split else "even",
         "sequence_parallel": modern and tp > 1 if run["sequence_parallel"] is None else run["sequence_parallel"],

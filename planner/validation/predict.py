@@ -21,7 +21,7 @@ from planner.schedules import get_schedule
 from planner.schedules.interleaved import WHOLE_ROUNDS
 from planner.validation.defaults import candidates, filled_cells, framework_name
 from planner.validation.runs import Run
-from planner.validation.software import said
+from planner.validation.software import cluster_name, said
 
 __all__ = ["Predictions", "predict"]
 
@@ -164,9 +164,10 @@ def predict(
     frameworks: dict[str, Framework] = {}
     for i, run in enumerate(runs):
         try:
-            if run["cluster"] not in clusters:
-                clusters[run["cluster"]] = cluster_of(run["cluster"])
-            cluster = clusters[run["cluster"]]
+            where = cluster_name(run)
+            if where not in clusters:
+                clusters[where] = cluster_of(where)
+            cluster = clusters[where]
             name = framework_name(run, cluster)
             if name not in frameworks:
                 frameworks[name] = framework_of(name)
@@ -178,7 +179,7 @@ def predict(
             reasons[i] = str(error)
             continue
         measured[i] = _measured_s(run, models.models[k], cluster)
-        key = (run["cluster"], name)
+        key = (where, name)
         if key not in groups:
             groups[key] = Group(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
         group = groups[key]

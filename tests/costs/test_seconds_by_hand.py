@@ -119,11 +119,15 @@ def test_attention_by_kernel():
     assert values(attention_s(device(LAUNCHES, fused), GPT, fused)) == [4.0, 7.0]
     assert values(attention_s(device(LAUNCHES, unfused), GPT, unfused)) == [8.0, 11.0]
     assert values(attention_s(device(BYTES, flash), GPT, flash)) == [0.0, 0.0]
-    assert values(attention_s(device(BYTES, fused), GPT, fused)) == [1536 * 13.0, 1536 * 17.0]
-    assert values(attention_s(device(BYTES, fused), LLAMA, fused)) == [1536 * 8.0, 1536 * 12.0]  # no dropout
-    assert values(attention_s(device(BYTES, unfused), GPT, unfused)) == [1536 * 29.0, 1536 * 31.0]
+    # Two products forward, four backward at 2 bytes a score, softmax 3 and 4, dropout 5.
+    assert values(attention_s(device(BYTES, fused), GPT, fused)) == [1536 * 12.0, 1536 * 17.0]
+    assert values(attention_s(device(BYTES, fused), LLAMA, fused)) == [1536 * 7.0, 1536 * 12.0]  # no dropout
+    assert values(attention_s(device(BYTES, unfused), GPT, unfused)) == [1536 * 38.0, 1536 * 46.0]
+    # A product takes its 8 FLOP a score or its 2 bytes, whichever is longer.
+    either = accelerator(flops=8.0, bandwidth=4.0)
+    assert values(attention_s(device(either, fused), LLAMA, fused)) == [1536 * (2 * 1 + 3 / 4), 1536 * (4 * 1 + 4 / 4)]
     wide = layout(attention=Attention.FUSED, precision=Precision.FP32)
-    assert values(attention_s(device(BYTES, wide), GPT, wide)) == [2 * 1536 * 13.0, 2 * 1536 * 17.0]
+    assert values(attention_s(device(BYTES, wide), GPT, wide)) == [2 * 1536 * 12.0, 2 * 1536 * 17.0]
     slow = accelerator(
         flops=1.0, flash_forward={"flash2": 0.5}, flash_backward={"flash2": 0.25}, attention_matrix_fraction=0.5
     )
@@ -132,6 +136,8 @@ def test_attention_by_kernel():
     assert values(attention_s(device(FLOP, flash), MLA, flash))[0] == 2 * 1536 * (6 + 4) * causal
     sliced = layout(sequence_slices=2)
     assert values(attention_s(device(FLOP, sliced), GPT, sliced))[0] == 24576 * causal / 2
+    short = accelerator(flops=1.0, flash_half_tokens=48.0)  # 16 tokens: a quarter of the rate of long sequences
+    assert values(attention_s(device(short, flash), GPT, flash)) == [4 * 24576 * causal, 10 * 24576 * causal]
 
 
 def test_passes_over_memory():
@@ -197,19 +203,22 @@ def test_a_layer_is_its_passes_times_the_slices(slices):
 def test_embedding_and_head():
     """384 hidden elements; 250 words are stored as 256 rows: 12,288 logits."""
     flash, fused = layout(), layout(attention=Attention.FUSED)
-    cost = ends_cost(device(BYTES, flash), GPT, flash)
+    cost = ends_cost(device(BYTES, flash), FRAMEWORK, GPT, flash)
     product = 2 * (48 * 8 + 8 * 256 + 48 * 256)
     assert values([cost.embedding_forward_s, cost.embedding_backward_s]) == [384 * 4.0, 384 * 8.0]
-    assert values([cost.head_forward_s, cost.head_backward_s]) == [product + 24 * 12288, 2 * product + 14 * 12288]
-    dropped = ends_cost(device(BYTES, fused), GPT, fused)
+    assert values([cost.head_forward_s, cost.head_backward_s]) == [product + 38 * 12288, 2 * product + 14 * 12288]
+    fused_loss = replace(FRAMEWORK, entropy_forward_bytes=4.0, entropy_backward_bytes=6.0)
+    cheap = ends_cost(device(BYTES, flash), fused_loss, GPT, flash)
+    assert values([cheap.head_forward_s, cheap.head_backward_s]) == [product + 4 * 12288, 2 * product + 6 * 12288]
+    dropped = ends_cost(device(BYTES, fused), FRAMEWORK, GPT, fused)
     assert values([dropped.embedding_forward_s, dropped.embedding_backward_s]) == [384 * 8.0, 384 * 10.0]
-    launched = ends_cost(device(LAUNCHES, flash), GPT, flash)
+    launched = ends_cost(device(LAUNCHES, flash), FRAMEWORK, GPT, flash)
     assert values([launched.embedding_forward_s, launched.embedding_backward_s]) == [3.0, 3.0]
     assert values([launched.head_forward_s, launched.head_backward_s]) == [7.0, 5.0]
     split = layout(tp=2, sequence_slices=2)
-    computed = ends_cost(device(FLOP, split), GPT, split)
+    computed = ends_cost(device(FLOP, split), FRAMEWORK, GPT, split)
     assert values([computed.head_forward_s, computed.head_backward_s]) == [2 * 48 * 8 * 128, 2 * 2 * 48 * 8 * 128]
-    twice = ends_cost(device(LAUNCHES, split), GPT, split)
+    twice = ends_cost(device(LAUNCHES, split), FRAMEWORK, GPT, split)
     assert values([twice.embedding_forward_s, twice.head_backward_s]) == [6.0, 10.0]
 
 
@@ -255,7 +264,7 @@ def test_adding_up_gradients_of_micro_batches():
     def more(model=GPT, framework=adding, **choices):
         chosen = layout(**choices)
         of = device(BYTES, chosen)
-        costs = layer_cost(of, model, chosen), ends_cost(of, model, chosen)
+        costs = layer_cost(of, model, chosen), ends_cost(of, FRAMEWORK, model, chosen)
         found = with_accumulation(of, framework, model, chosen, np.array([100.0]), *costs)
         fields = ("backward_pointwise_s",), ("embedding_backward_s", "head_backward_s")
         pairs = [(a, b, f) for a, b, names in zip(found, costs, fields, strict=True) for f in names]

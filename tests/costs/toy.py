@@ -25,6 +25,7 @@ IDEAL = replace(
     memory_fraction=1.0,
     flash_forward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},
     flash_backward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},
+    flash_half_tokens=0.0,
     rate_spread=0.0,
     attention_matrix_fraction=1.0,
 )
@@ -82,7 +83,7 @@ FRAMEWORK = replace(
     load_framework("megatron-lm"), gradient_bytes=2.0, bf16_gradient_bytes=4.0, grad_reduce_bytes=2.0,
     bf16_grad_reduce_bytes=4.0, overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0, overlap_param_gather=0.0,
     overlap_pipeline=0.0, overlap_tensor=0.0, overlap_tensor_backward=0.0, tensor_slowdown=1.0, network_startup_s=0.0,
-    host_layer_forward_s=0.0, host_layer_backward_s=0.0, host_step_s=0.0, sharded_nodes=1e6, update_bytes=0.0,
-    gathered_inputs=0.0, accumulate_bytes=0.0,
-    bf16_accumulate_bytes=0.0, gate_tensors=4.0, logit_copies=2.0, reserved_bytes=0.0, fragmentation=0.0,
+    host_layer_forward_s=0.0, host_layer_backward_s=0.0, host_step_s=0.0, sharded_nodes=1e6, sharded_stage=1.0,
+    update_bytes=0.0, gathered_inputs=0.0, accumulate_bytes=0.0, bf16_accumulate_bytes=0.0, gate_tensors=4.0,
+    logit_copies=2.0, entropy_forward_bytes=38.0, entropy_backward_bytes=14.0, reserved_bytes=0.0, fragmentation=0.0,
 )  # fmt: skip

@@ -14,31 +14,33 @@ from planner.search import Fixed, recommend
 __all__ = ["paper"]
 
 CLUSTER = "dgx-a100-80gb"
+THEIR_TRAINER = "aa-scaling"
 BATCH = 2048
 VOCAB = 128_000
-# Model, GPUs, tp, pp, seconds a step, MFU of the best measured layout; micro-batch 1, nothing recomputed in all.
+# Model, GPUs, tp, pp, seconds a step, MFU of the best measured layout; micro-batch 1, nothing recomputed in all. The
+# degrees, tensor and pipeline alike, that the paper tried.
 BEST = (
-    ("llama-13b", 64, 1, 1, 26.54, 0.706),
-    ("llama-30b", 256, 2, 4, 22.67, 0.492),
-    ("llama-65b", 128, 2, 4, 79.31, 0.553),
+    ("llama-13b", 64, 1, 1, 26.54, 0.706, (1, 2)),
+    ("llama-30b", 256, 2, 4, 22.67, 0.492, (1, 2, 4)),
+    ("llama-65b", 128, 2, 4, 79.31, 0.553, (2, 4, 8)),
 )
 
 
-def _row(name: str, gpus: int, tp: int, pp: int, step_s: float, mfu: float) -> list[Claim]:
+def _row(name: str, gpus: int, tp: int, pp: int, step_s: float, mfu: float, tried: tuple[int, ...]) -> list[Claim]:
     """The best measured layout by our models, and our own choice in the paper's sweep."""
     model = replace(load_model(name), vocab=VOCAB)
     here = one(
-        model, CLUSTER, schedule="1f1b", tp=tp, pp=pp, dp=gpus // (tp * pp), micro_batch=1, global_batch=BATCH, zero=1,
-        attention=Attention.FLASH2, precision=Precision.BF16,
+        model, CLUSTER, THEIR_TRAINER, schedule="1f1b", tp=tp, pp=pp, dp=gpus // (tp * pp), micro_batch=1, zero=1,
+        global_batch=BATCH, attention=Attention.FLASH2, precision=Precision.BF16,
     )  # fmt: skip
     cluster = load_cluster(CLUSTER)
     swept = Fixed(
-        cp=(1,), zero=(1,), schedule=("1f1b",), virtual_stages=(1,), layer_split=(Split.EVEN,), tp=(1, 2, 4, 8),
-        pp=(1, 2, 4, 8), micro_batch=(1, 2, 4, 8), recompute=(Recompute.NONE, Recompute.FULL),
+        cp=(1,), zero=(1,), schedule=("1f1b",), virtual_stages=(1,), layer_split=(Split.EVEN,), tp=tried,
+        pp=tried, micro_batch=(1, 2, 4, 8), recompute=(Recompute.NONE, Recompute.FULL),
         sequence_parallel=(False,),
     )  # fmt: skip
     found = recommend(
-        model, cluster, load_framework(cluster.framework), gpus=gpus, global_batch=BATCH, precision=Precision.BF16,
+        model, cluster, load_framework(THEIR_TRAINER), gpus=gpus, global_batch=BATCH, precision=Precision.BF16,
         attention=Attention.FLASH2, fixed=swept, top=1,
     )  # fmt: skip
     pick = found.estimate.layouts.row(int(found.best[0]))
