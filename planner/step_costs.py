@@ -255,8 +255,9 @@ def step_costs(
     expert_share = params.experts / params.total
     t = traffic(device, cluster, framework, model, layouts, spread(one.traffic), params.total, expert_share)
     # Where all micro-batches pass a layer before the next, the ends are gathered and reduced once for all of them.
-    once = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
-    t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
+    if np.any(t.ends_sharding_s):
+        once = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
+        t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
     layer = layer_time(framework, layouts, cost, t)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s

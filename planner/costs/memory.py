@@ -250,7 +250,9 @@ def rank_memory(
     expert_ranks = np.maximum(ranks // layouts.ep, 1)
     mixed = device.element_bytes < 4.0
     parameter = np.where(mixed, 2.0, 4.0)
-    kept_gradient = gradient_bytes(framework, layouts) + (layouts.zero == 0) * framework.bucket_bytes
+    kept_gradient = gradient_bytes(framework, layouts)
+    if framework.bucket_bytes > 0:
+        kept_gradient = kept_gradient + (layouts.zero == 0) * framework.bucket_bytes
     gradient = np.where(mixed, kept_gradient, 4.0)
     moments = np.where(mixed, 12.0 + framework.update_bytes, 8.0)
 
