@@ -18,7 +18,7 @@ from planner.calibration.figures import Figure, Profiles, predict_with
 from planner.errors import MissingPackageError
 from planner.validation import Predictions, Run
 
-__all__ = ["Fit", "Problem", "fit_figures"]
+__all__ = ["Fit", "Problem", "fit_figures", "jacobian_at_start"]
 
 Array = NDArray[np.float64]
 ROBUST = 0.02
@@ -98,6 +98,19 @@ def start_of(figures: Sequence[Figure]) -> Array:
     return np.array([np.clip((f.start - f.low) / (f.high - f.low), 0.02, 0.98) for f in figures])
 
 
+def jacobian_at_start(problem: Problem, figures: Sequence[Figure]) -> Array:
+    """Of the weighted errors, by a step inwards from the figures' starts; shape (timed runs, figures)."""
+    start = start_of(figures)
+    at_start = problem.errors(figures, start)
+    out = np.zeros((len(at_start), len(figures)))
+    for i, place in enumerate(start):
+        step = STEP if place < 0.5 else -STEP
+        moved = start.copy()
+        moved[i] += step
+        out[:, i] = problem.weight * (problem.errors(figures, moved) - at_start) / step
+    return out
+
+
 def fit_figures(problem: Problem, figures: Sequence[Figure], max_evaluations: int = 20) -> Fit:
     """Robust least squares from the figures' starts.
 
@@ -106,7 +119,8 @@ def fit_figures(problem: Problem, figures: Sequence[Figure], max_evaluations: in
     """
     least_squares = _least_squares()
     start = start_of(figures)
-    free = _matters(problem, figures, start)
+    # Near bounds the solver would move the others too, though nothing tells where to.
+    free = np.any(jacobian_at_start(problem, figures) != 0, axis=0)
 
     def places(unit: Array) -> Array:
         out = start.copy()
@@ -136,17 +150,6 @@ def fit_figures(problem: Problem, figures: Sequence[Figure], max_evaluations: in
         converged=found.status > 0,
         base=problem.base,
     )
-
-
-def _matters(problem: Problem, figures: Sequence[Figure], start: Array) -> NDArray[np.bool_]:
-    """Figures that a run depends on: near bounds the solver moves the others too, though nothing tells where to."""
-    at_start = problem.errors(figures, start)
-    out = np.zeros(len(figures), dtype=bool)
-    for i, place in enumerate(start):
-        moved = start.copy()
-        moved[i] += STEP if place < 0.5 else -STEP
-        out[i] = not np.array_equal(problem.errors(figures, moved), at_start)
-    return out
 
 
 def _least_squares() -> Any:

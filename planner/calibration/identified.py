@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibration.figures import Figure
-from planner.calibration.fit import ROBUST, STEP, Fit, Problem, fit_figures, start_of
+from planner.calibration.fit import ROBUST, Fit, Problem, fit_figures, jacobian_at_start
 from planner.errors import InputError
 
 __all__ = ["Calibration", "Left", "calibrate", "told"]
@@ -63,7 +63,7 @@ def calibrate(problem: Problem, figures: Sequence[Figure], max_evaluations: int 
     left: list[Left] = []
     # Before the fit, with a model's usual error for the residuals': what is hopeless would only wander.
     variance = ROBUST**2 * float(np.mean(problem.weight**2)) if len(problem.weight) else 1.0
-    free = _pruned(list(figures), _jacobian_at_start(problem, figures), variance, left)
+    free = _pruned(list(figures), jacobian_at_start(problem, figures), variance, left)
     while free:
         fit = fit_figures(problem, free, max_evaluations)
         kept = _pruned(free, fit.jacobian, fit.variance, left)
@@ -73,19 +73,6 @@ def calibrate(problem: Problem, figures: Sequence[Figure], max_evaluations: int 
     n = len(problem.measured_s)
     runs = f"{n} timed run{'s' * (n != 1)} {'tell' if n != 1 else 'tells'}"
     raise InputError(f"{runs} none of the figures that may be fitted; allowed: more runs, more different")
-
-
-def _jacobian_at_start(problem: Problem, figures: Sequence[Figure]) -> Array:
-    """Of the weighted errors, by a step inwards from the figures' starts; shape (timed runs, figures)."""
-    start = start_of(figures)
-    at_start = problem.errors(figures, start)
-    columns = []
-    for i in range(len(figures)):
-        step = STEP if start[i] < 0.5 else -STEP
-        moved = start.copy()
-        moved[i] += step
-        columns.append(problem.weight * (problem.errors(figures, moved) - at_start) / step)
-    return np.array(columns).reshape(len(figures), -1).T
 
 
 def _pruned(figures: list[Figure], jacobian: Array, variance: float, left: list[Left]) -> list[Figure]:

@@ -125,11 +125,8 @@ ACTIVATION = (2.0, 3.0, 1.0)  # two-matrix MLP, per inner element: r x, w y | r 
 GATE = (5.0, 8.0, 2.0)  # gated MLP: silu then product, per inner element
 ROTARY = (8.0, 8.0, 6.0)  # per element of queries and keys: rotate halves, two products, sum
 LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
-ROUTED_COPY = (
-    4.0,
-    4.0,
-    2.0,
-)  # per element of a token's copies: sorted by expert, and back; twice over ranks of experts
+# Per element of a token's copies: sorted by expert, and back; twice over ranks of experts.
+ROUTED_COPY = (4.0, 4.0, 2.0)
 FP8_CAST = (2.5, 5.0, 2.0)  # absolute maximum, cast and transpose of each product's input
 
 

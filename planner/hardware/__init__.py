@@ -39,10 +39,8 @@ __all__ = [
 
 F = TypeVar("F", bound="Sourced")
 MICRO = 1e-6
-EAGER_ENTROPY_BYTES = (
-    38.0,
-    14.0,
-)  # of a logit, forward and backward, where a profile doesn't say: Megatron-LM's passes
+# Of a logit, forward and backward, where a profile doesn't say: Megatron-LM's passes.
+EAGER_ENTROPY_BYTES = (38.0, 14.0)
 
 
 def profile_names(kind: str) -> list[str]:
