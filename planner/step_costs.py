@@ -138,8 +138,10 @@ def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traff
     host_f = framework.host_layer_forward_s * layouts.sequence_slices
     host_b = framework.host_layer_backward_s * layouts.sequence_slices
     again = np.where(layouts.recompute == Recompute.FULL, host_f, 0.0)
-    wait_f = np.maximum(host_f - forward, 0.0)
-    wait_b = np.maximum(host_b + again - backward, 0.0)
+    # A host that waits for every kernel never runs ahead of the accelerator.
+    ahead = 0.0 if framework.blocking_launches else 1.0
+    wait_f = np.maximum(host_f - ahead * forward, 0.0)
+    wait_b = np.maximum(host_b + again - ahead * backward, 0.0)
     forward, backward = forward + wait_f, backward + wait_b
     hidden = framework.overlap_param_gather
     gather_f = np.maximum(gather_s - hidden * forward, (1.0 - hidden) * gather_s)
@@ -259,6 +261,13 @@ def step_costs(
         once = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
         t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
     layer = layer_time(framework, layouts, cost, t)
+    if framework.gathered_logits:
+        again = np.where((layouts.recompute == Recompute.FULL) & framework.recomputed_head, 1.0, 0.0)
+        ends = replace(
+            ends,
+            head_forward_s=ends.head_forward_s + t.logits_s,
+            head_backward_s=ends.head_backward_s + again * t.logits_s,
+        )
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
     shares = end_shares(layouts)
@@ -267,6 +276,9 @@ def step_costs(
     busiest = reduce(np.maximum, [r.total for r in ranks])
     copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])[layouts.schedule]
     reduce_s, gather_s = data_traffic(cluster, framework, layouts, copies * busiest, expert_share)
+    if framework.reduce_pass_bytes > 0:
+        several = layouts.dp * layouts.cp > 1
+        reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * busiest / device.memory_rate, 0.0)
     if framework.gather_piece_s > 0:
         most = reduce(np.maximum, [np.asarray(r.layers) for r in key_ranks(layouts, stages)])
         gather_s = gather_s + framework.gather_piece_s * gather_pieces(model, layouts, most)

@@ -73,6 +73,14 @@ def test_the_host_s_launches_show_where_passes_are_shorter():
     assert time(replace(slow, host_layer_forward_s=10.0, host_layer_backward_s=10.0))["host_s"] == 0.0
 
 
+def test_a_host_that_waits_for_every_kernel_adds_its_time():
+    waits = replace(FRAMEWORK, host_layer_forward_s=20.0, host_layer_backward_s=35.0, blocking_launches=True)
+    shown = time(waits)
+    assert (shown["forward_s"], shown["backward_s"], shown["host_s"]) == (16 + 20, 32 + 35, 55.0)
+    assert time(waits, layout(recompute=Recompute.FULL))["host_s"] == 20 + 35 + 20
+    assert time(replace(waits, host_layer_forward_s=0.0, host_layer_backward_s=0.0))["host_s"] == 0.0
+
+
 def test_zero_3_hides_under_the_passes_as_far_as_the_framework_prefetches():
     seconds = {"layer_gather_s": 10.0, "layer_reduce_s": 20.0}
     shown = time(**seconds)

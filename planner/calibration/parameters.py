@@ -48,7 +48,8 @@ HOPPER = (
     # Starts: what Ampere's kernels give on these compute units and clocks.
     Parameter("efficiency:flash_backward.flash1", 0.05, 0.5, 0.15),
     Parameter("efficiency:flash_backward.flash2", 0.05, 0.6, 0.25),
-    Parameter("megatron-core:overlap_tensor", 0.0, 0.95, 0.5),
+    Parameter("megatron-core,nanotron:overlap_tensor", 0.0, 0.95, 0.5),
+    Parameter("megatron-core:overlap_pipeline", 0.0, 0.95, 0.5),
     Parameter("fsdp,megatron-core:overlap_param_gather", 0.0, 1.0, 0.8),
 )
 ANY = (

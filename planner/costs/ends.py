@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.costs.kernels import Device, matmul_s, stream_s
 from planner.costs.shapes import has_dropout, padded_vocab, pass_tokens
 from planner.hardware import Framework
-from planner.layouts import Layouts
+from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 
 __all__ = ["EndsCost", "ends_cost"]
@@ -29,23 +29,27 @@ class EndsCost:
 
 
 def ends_cost(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> EndsCost:
-    """Embedding look-up, the product onto the vocabulary and vocabulary-parallel cross-entropy."""
+    """Embedding look-up, the product onto the vocabulary and cross-entropy: vocabulary-parallel, or of all logits."""
     tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
     columns = padded_vocab(model, layouts) / layouts.tp
     hidden = tokens * model.hidden
-    logits = tokens * columns
+    logits = tokens * columns * (layouts.tp if framework.gathered_logits else 1)
     dropout = has_dropout(model, layouts) * 1.0
     embed = stream_s(device, hidden * device.element_bytes * (2.0 + 2.0 * dropout), 3.0)
     # The gradient is scattered into the whole table's gradient.
     embed_back = stream_s(device, hidden * (device.element_bytes * (2.0 + dropout) + 4.0), 3.0)
-    head = matmul_s(device, tokens, columns, model.hidden) + stream_s(
-        device, logits * framework.entropy_forward_bytes, 6.0
-    )
+    product = matmul_s(device, tokens, columns, model.hidden)
+    if framework.gathered_logits:
+        # The ranks' parts, once gathered, are copied side by side.
+        product = product + np.where(layouts.tp > 1, stream_s(device, 2.0 * logits * device.element_bytes), 0.0)
+    head = product + stream_s(device, logits * framework.entropy_forward_bytes, 6.0)
     head_back = (
         matmul_s(device, tokens, model.hidden, columns)
         + matmul_s(device, columns, model.hidden, tokens)
         + stream_s(device, logits * framework.entropy_backward_bytes, 3.0)
     )
+    if framework.recomputed_head:
+        head_back = head_back + np.where(layouts.recompute == Recompute.FULL, product, 0.0)
     return EndsCost(
         embedding_forward_s=k * embed,
         embedding_backward_s=k * embed_back,

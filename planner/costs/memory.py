@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.attention import score_elements
+from planner.costs.attention_memory import attention_core_bytes, score_gradient_bytes
 from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
 from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
@@ -94,20 +94,6 @@ class Memory:
         pick = np.argmax(totals, axis=0)
         n = np.arange(totals.shape[1])
         return Memory(**{f.name: np.stack([getattr(r, f.name) for r in ranks])[pick, n] for f in fields(Memory)})
-
-
-def attention_core_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
-    """What the attention core saves besides its inputs: softmax and dropout of b a s^2 scores, or flash's sums."""
-    kernel = layouts.attention
-    scores = score_elements(model, layouts)
-    e = device.element_bytes
-    dropout = has_dropout(model, layouts) * 1.0
-    fused = scores * (e + dropout * (e + 1.0))
-    # Eager softmax keeps its fp32 output beside the cast copy; the masked scores' mask is a byte each.
-    unfused = scores * (e + 4.0 + 1.0 + dropout * (e + 1.0))
-    sums = local_tokens(model, layouts) * model.num_heads / layouts.tp * 4.0
-    flash = kernel >= Attention.FLASH1
-    return np.asarray(np.where(flash, sums, np.where(kernel == Attention.FUSED, fused, unfused)))
 
 
 def layer_activation_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
@@ -202,12 +188,13 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
         less = fused_gate_bytes(device, framework, model, layouts)
         kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / layouts.sequence_slices, 0.0)
     # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one.
-    columns = padded_vocab(model, layouts) / layouts.tp
+    columns = padded_vocab(model, layouts) / (1 if framework.gathered_logits else layouts.tp)
     logits = at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)
-    # One layer's backward works on gradients of its inner activations.
+    # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
     hidden = at_once * model.hidden * device.element_bytes
-    working = again + 2.0 * at_once * inner / layouts.tp * device.element_bytes + 2.0 * hidden
+    gradients = 2.0 * at_once * inner / layouts.tp * device.element_bytes
+    working = again + np.maximum(gradients, score_gradient_bytes(device, model, layouts)) + 2.0 * hidden
     # The gathered input of sequence parallelism's products.
     working = working + np.where(layouts.sequence_parallel & (layouts.tp > 1), hidden, 0.0)
     kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp

@@ -102,19 +102,21 @@ def all_to_all_s(group: Group, size_bytes: Any) -> Array:
     return np.where(n > 1, np.maximum(inside, outside) + group.latency_s, 0.0)
 
 
-def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any) -> Array:
+def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any, *, whole: bool = False) -> Array:
     """Seconds to pass one micro-batch's `size_bytes` (whole, not per tensor rank) to the next pipeline stage.
 
     Each tensor rank sends its part; without sequence parallelism the group gathers it again over the node's
-    links (the scatter/gather of Narayanan et al. 2021, section 4.1).
+    links (the scatter/gather of Narayanan et al. 2021, section 4.1). whole: each sends all of it instead, unless
+    sequence parallelism leaves it only its part.
     """
     stride = layouts.tp * layouts.cp * layouts.dp
     crosses = stride >= cluster.gpus_per_node
-    part = size_bytes / layouts.tp
+    part = size_bytes / (np.where(layouts.sequence_parallel, layouts.tp, 1) if whole else layouts.tp)
     nic = cluster.network.bandwidth_bytes_per_s * cluster.network.send_fraction
     nic = nic * cluster.nics_per_node / cluster.gpus_per_node
     inside = cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.send_fraction
     transfer = np.where(crosses, part / nic + cluster.network.latency_s, part / inside + cluster.node_link.latency_s)
-    gather = all_gather_s(place(cluster, layouts.tp, np.ones_like(layouts.tp)), size_bytes)
-    transfer = transfer + np.where(layouts.sequence_parallel, 0.0, gather)
+    if not whole:
+        gather = all_gather_s(place(cluster, layouts.tp, np.ones_like(layouts.tp)), size_bytes)
+        transfer = transfer + np.where(layouts.sequence_parallel, 0.0, gather)
     return np.where(layouts.pp > 1, transfer, 0.0)

@@ -25,7 +25,8 @@ Array = NDArray[np.float64]
 class LayerTraffic:
     """Seconds on the wire of one micro-batch, before any overlap, arrays of shape (n,).
 
-    layer_forward_s, layer_backward_s: tensor-parallel collectives of one layer. ends_s: of embedding, head and loss.
+    layer_forward_s, layer_backward_s: tensor-parallel collectives of one layer. ends_s: of embedding, head and loss;
+    logits_s: gathering the head's logits, where a framework does.
     context_*: keys and values around the context ring; expert_*: all-to-alls.
     """
 
@@ -36,6 +37,7 @@ class LayerTraffic:
     expert_forward_s: Array
     expert_backward_s: Array
     ends_s: Array
+    logits_s: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +57,22 @@ class Traffic(LayerTraffic):
     tied_s: Array
 
 
-def tensor_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
+def tensor_s(
+    device: Device, framework: Framework, model: Transformer, layouts: Layouts, group: Group
+) -> tuple[Array, Array]:
     """Two all-reduces a layer and direction (Megatron-LM), or gather and scatter pairs of the same volume.
 
     With sequence parallelism fp8 products gather fp8 operands (Transformer Engine, layernorm_linear.py: cast first).
     Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
     gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
+    Without it, a gate and an up of their own may sum the gradient of the input that they share one by one.
     """
     size = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     operand = np.where(layouts.sequence_parallel, device.matrix_bytes / device.element_bytes, 1.0)
     one = layouts.sequence_slices * all_gather_s(group, (1.0 + operand) * size)
     again = np.where(layouts.recompute == Recompute.FULL, 2.0, 0.0)
+    if framework.gate_reduces > 0:
+        again = again + framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, np.asarray(model.gated) * 1.0)
     return 2.0 * one, (2.0 + again) * one
 
 
@@ -97,12 +104,15 @@ def layer_traffic(
     """The collectives of one layer, embedding and head for one micro-batch."""
     by = groups(_started(cluster, framework), layouts)
     tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
-    forward, backward = tensor_s(device, model, layouts, by["tensor"])
+    forward, backward = tensor_s(device, framework, model, layouts, by["tensor"])
     context, context_back = context_s(device, model, layouts, by["context"])
     expert, expert_back = expert_s(device, model, layouts, by["expert"])
     hidden_bytes = tokens * model.hidden * device.element_bytes
     # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
     ends = 2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0)
+    logits = np.zeros_like(ends)
+    if framework.gathered_logits:
+        logits = all_gather_s(by["tensor"], tokens * padded_vocab(model, layouts) * device.element_bytes)
     return LayerTraffic(
         layer_forward_s=forward,
         layer_backward_s=backward,
@@ -111,6 +121,7 @@ def layer_traffic(
         expert_forward_s=expert,
         expert_backward_s=expert_back,
         ends_s=k * ends,
+        logits_s=k * logits,
     )
 
 
@@ -140,10 +151,11 @@ def traffic(
         ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
         both = all_gather_s(data.by["data"], ends * 2.0) + all_gather_s(data.by["data"], ends * data.grad_bytes)
         sharded_ends = np.where(whole, both / data.pace, 0.0)
+    sent = send_s(cluster, layouts, hidden_bytes, whole=framework.whole_sends)
     tied = 2.0 * send_s(cluster, layouts, table * data.grad_bytes * layouts.tp)
     return Traffic(
         **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
-        send_s=layouts.sequence_slices * send_s(cluster, layouts, hidden_bytes),
+        send_s=framework.send_turns * layouts.sequence_slices * sent,
         layer_gather_s=gather,
         layer_reduce_s=reduce,
         ends_sharding_s=sharded_ends,

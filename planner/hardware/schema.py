@@ -89,6 +89,7 @@ Share = Annotated[Figure, _between(0.0, 1.0)]
 Latency = Annotated[Figure, _between(0.0, 1e5)]  # microseconds
 Tflops = Annotated[Figure, _between(1e-4, 1e5)]
 GbytePerS = Annotated[Figure, _between(1e-3, 1e5)]
+Yes = Annotated[Figure, _between(0, 1), AfterValidator(_whole)]  # 1 or 0, with its source
 ParameterBytes = Annotated[Figure, _between(0, 16)]
 Tile = Annotated[Figure, _between(1, 1024), AfterValidator(_whole)]
 Name = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_printable)]
@@ -247,6 +248,13 @@ class FrameworkFile(Sourced):
     host_layer_backward_us: Latency
     host_step_us: Annotated[Figure, _between(0, 1e8)]
     gather_piece_us: Latency | None = None
+    blocking_launches: StrictBool = False
+    gate_reduces: Yes | None = None
+    whole_sends: Yes | None = None
+    send_turns: Annotated[Figure, _between(1, 2)] | None = None
+    gathered_logits: Yes | None = None
+    recomputed_head: Yes | None = None
+    reduce_pass_bytes: Annotated[Figure, _between(0, 64)] | None = None
     sharded_nodes: Annotated[Figure, _between(1e-3, 1e6)]
     sharded_stage: Annotated[Figure, _between(1, 3)] | None = None
     update_bytes: Annotated[Figure, _between(0, 16)] | None = None

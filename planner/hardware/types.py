@@ -78,17 +78,23 @@ class Framework:
     gradient_bytes, bf16_gradient_bytes: of a parameter in the accumulated gradient, in fp16 training and in bf16 or
     fp8; grad_reduce_bytes, bf16_grad_reduce_bytes: of
     one in its reduction, in fp16 training and in bf16 or fp8.
+    reduce_pass_bytes: of a parameter, that packing and unpacking gradients around their reduction moves through memory.
     accumulate_bytes, bf16_accumulate_bytes: of a parameter, that adding one micro-batch's gradient to the others' moves
     through memory; 0 where the weight gradient's product adds it.
     overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass
     (without and with pipeline stages), of parameter gathers under the forward pass, of sends between stages,
     of tensor-parallel collectives. overlap_tensor_backward: share of the collectives of the backward pass proper that
     run beside the weight gradient's product, before overlap_tensor.
-    tensor_slowdown: time of its tensor-parallel collectives over what the link gives, 1 or more.
+    tensor_slowdown: time of its tensor-parallel collectives over what the link gives, 1 or more; gate_reduces: of a
+    gated MLP's input gradient, all-reduces beyond one: 1 where gate and up are two products that each sum theirs.
+    whole_sends: every tensor rank sends the whole activation to the next stage, not its part of it alone;
+    send_turns: transfers of a hand-over between stages that pass one after another: 2 where a send blocks until it is
+    received, so that the activation waits for the gradient the other way.
     network_startup_s: of a transfer between nodes, or of a collective each time their number doubles, over the link's
     latency: host synchronisation, proxies.
     host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short
     kernels; host_step_s: fixed time of a step.
+    blocking_launches: the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1): its time adds to the accelerator's.
     gather_piece_s: the host's time for each piece of a tensor, one a replica, that ZeRO 1 and 2 gather piece by piece.
     sharded_nodes: nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it falls
     as their number grows, down to one NIC of a node; sharded_stage: the least ZeRO stage of which that is so.
@@ -97,6 +103,8 @@ class Framework:
     gate_tensors: of a gated MLP's gate, up, activated gate and product, how many stay until the backward pass: 4, or 3
     where a fused kernel activates again.
     entropy_forward_bytes, entropy_backward_bytes: of a logit, that cross-entropy moves through memory in either pass.
+    gathered_logits: every tensor rank gathers all logits and takes the whole vocabulary's cross-entropy;
+    recomputed_head: full recomputation repeats the head too.
     logit_copies: fp32 copies of the logits alive at once, beside the 16-bit ones.
     update_bytes: of a parameter, that its update takes besides the optimizer's state: a gradient cast to fp32.
     pass_gradient_bytes: of a parameter in the gradient that one backward pass makes, freed once it is added up;
@@ -111,6 +119,7 @@ class Framework:
     bf16_gradient_bytes: float
     grad_reduce_bytes: float
     bf16_grad_reduce_bytes: float
+    reduce_pass_bytes: float
     accumulate_bytes: float
     bf16_accumulate_bytes: float
     overlap_grad_reduce: float
@@ -120,10 +129,14 @@ class Framework:
     overlap_tensor: float
     overlap_tensor_backward: float
     tensor_slowdown: float
+    gate_reduces: float
+    whole_sends: bool
+    send_turns: float
     network_startup_s: float
     host_layer_forward_s: float
     host_layer_backward_s: float
     host_step_s: float
+    blocking_launches: bool
     gather_piece_s: float
     sharded_nodes: float
     sharded_stage: float
@@ -134,6 +147,8 @@ class Framework:
     gathered_inputs: float
     gate_tensors: float
     logit_copies: float
+    gathered_logits: bool
+    recomputed_head: bool
     entropy_forward_bytes: float
     entropy_backward_bytes: float
     reserved_bytes: float

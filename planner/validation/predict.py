@@ -158,20 +158,20 @@ def predict(
     """
     n = len(runs)
     models = Models()
-    groups: dict[tuple[str, str], Group] = {}
+    groups: dict[tuple[str, str, bool], Group] = {}
     reasons, measured = [""] * n, np.full(n, np.nan)
     clusters: dict[str, Cluster] = {}
-    frameworks: dict[str, Framework] = {}
+    frameworks: dict[tuple[str, bool], Framework] = {}
     for i, run in enumerate(runs):
         try:
             where = cluster_name(run)
             if where not in clusters:
                 clusters[where] = cluster_of(where)
             cluster = clusters[where]
-            name = framework_name(run, cluster)
-            if name not in frameworks:
-                frameworks[name] = framework_of(name)
-            framework = frameworks[name]
+            name, blocking = framework_name(run, cluster), said(run, "launches") == "blocking"
+            if (name, blocking) not in frameworks:
+                frameworks[name, blocking] = replace(framework_of(name), blocking_launches=blocking)
+            framework = frameworks[name, blocking]
             k = models.of(run)
             options = candidates(run, models.models[k], framework)
             _check_row(run, options[0])
@@ -179,7 +179,7 @@ def predict(
             reasons[i] = str(error)
             continue
         measured[i] = _measured_s(run, models.models[k], cluster)
-        key = (where, name)
+        key = (where, name, blocking)
         if key not in groups:
             groups[key] = Group(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
         group = groups[key]

@@ -30,17 +30,20 @@ def rank_correlation(a: Array, b: Array) -> float | None:
 
 
 def _regret(predicted: Array, measured: Array, fits: Any, ok: Any) -> float | str | None:
-    """Measured time of the pick over the best's, less one; 'failed' where the pick ran out of memory."""
+    """Measured time of the pick over the best's, less one; 'failed' where the pick ran out of memory.
+
+    Runs of one layout are predicted alike: the pick is any of them, and their mean counts.
+    """
     candidates = fits & (np.isfinite(measured) | ~ok)
     if not np.any(np.isfinite(measured)):
         return None
     if not np.any(candidates):
         return "failed"
     rows = np.flatnonzero(candidates)
-    pick = rows[np.argmin(predicted[rows])]
-    if not ok[pick]:
+    pick = rows[predicted[rows] == predicted[rows].min()]
+    if not np.all(ok[pick]):
         return "failed"
-    return float(measured[pick] / np.nanmin(measured) - 1.0)
+    return float(measured[pick].mean() / np.nanmin(measured) - 1.0)
 
 
 def score(

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.costs.attention_memory import attention_core_bytes, score_gradient_bytes
 from planner.costs.memory import (
     Activations,
     Memory,
     activations,
-    attention_core_bytes,
     embedding_bytes,
     layer_activation_bytes,
     rank_memory,
@@ -89,6 +89,17 @@ def test_what_attention_saves():
     assert one(attention_core_bytes, GPT, attention=Attention.FLASH1, tp=2) == 48 * 4
 
 
+def test_gradients_of_scores():
+    """1,536 scores: overwritten in place by a fused softmax, in fp32 twice besides by an eager one, none by flash."""
+    assert one(score_gradient_bytes, GPT, attention=FUSED) == 1536 * 2
+    assert one(score_gradient_bytes, GPT, attention=UNFUSED) == 1536 * (2 + 8)
+    assert one(score_gradient_bytes, GPT, attention=FUSED, tp=2) == 768 * 2
+    assert one(score_gradient_bytes, GPT) == 0.0
+    # The MLP's gradients, 2 x 48 x 32 elements, are gone by then: the larger counts.
+    assert float(held(attention=FUSED).working[0]) == float(held().working[0])
+    assert float(held(attention=UNFUSED).working[0]) == float(held().working[0]) + 1536 * 10 - 3072 * 2
+
+
 def test_what_recomputation_keeps():
     def kept(**choices):
         chosen = layout(**choices)
@@ -126,9 +137,9 @@ def kept_bytes(of, model, layouts):
     return saved_bytes(of, model, layouts)[0]
 
 
-def held(model=GPT, **choices):
+def held(model=GPT, framework=FRAMEWORK, **choices):
     chosen = layout(**choices)
-    return activations(device(BYTES, chosen), FRAMEWORK, model, chosen)
+    return activations(device(BYTES, chosen), framework, model, chosen)
 
 
 def test_what_one_micro_batch_makes_a_rank_hold():
@@ -137,6 +148,9 @@ def test_what_one_micro_batch_makes_a_rank_hold():
     assert [float(x[0]) for x in (base.layer, base.embedding, base.logits)] == [12672.0, 768.0, 12288 * 10.0]
     assert float(base.working[0]) == 2 * 48 * 32 * 2 + 2 * 768
     assert float(base.keys_values[0]) == 0.0
+    assert float(held(tp=2).logits[0]) == 12288 * 5.0
+    whole = replace(FRAMEWORK, gathered_logits=True)
+    assert float(held(framework=whole, tp=2).logits[0]) == 12288 * 10.0
     assert float(held(tp=2).working[0]) == 48 * 32 * 2 + 2 * 768
     assert float(held(tp=2, sequence_parallel=True).working[0]) == 48 * 32 * 2 + 3 * 768
     assert float(held(sequence_parallel=True).working[0]) == float(base.working[0])

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.costs.attention_memory import attention_core_bytes
 from planner.costs.kernels import Device, matmul_s, slowest_of
 from planner.costs.layer import attention_products, mlp_products
-from planner.costs.memory import attention_core_bytes, layer_activation_bytes, saved_bytes
+from planner.costs.memory import layer_activation_bytes, saved_bytes
 from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups
 from planner.costs.stages import balanced_load, split_layers
 from planner.estimate import estimate

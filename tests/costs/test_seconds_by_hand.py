@@ -222,6 +222,24 @@ def test_embedding_and_head():
     assert values([twice.embedding_forward_s, twice.head_backward_s]) == [6.0, 10.0]
 
 
+def test_a_head_whose_logits_every_tensor_rank_gathers():
+    """The product is a half, the cross-entropy of all 12,288 logits, which are copied side by side: 4 bytes each."""
+    gathers = replace(FRAMEWORK, gathered_logits=True)
+    split = layout(tp=2)
+    cost = ends_cost(device(BYTES, split), gathers, GPT, split)
+    product = 2 * (48 * 8 + 8 * 128 + 48 * 128)
+    copied = 4 * 12288
+    assert values([cost.head_forward_s]) == [product + copied + 38 * 12288]
+    assert values([cost.head_backward_s]) == [2 * product + 14 * 12288]
+    alone, plain = (ends_cost(device(BYTES, layout()), f, GPT, layout()) for f in (gathers, FRAMEWORK))
+    assert values([alone.head_forward_s]) == values([plain.head_forward_s])
+    # Full recomputation that counts the head as a layer repeats product and copy, not the loss.
+    full = layout(tp=2, recompute=Recompute.FULL)
+    again = ends_cost(device(BYTES, full), replace(gathers, recomputed_head=True), GPT, full)
+    assert values([again.head_backward_s]) == [3 * product + copied + 14 * 12288]
+    assert values([ends_cost(device(BYTES, full), gathers, GPT, full).head_backward_s]) == [2 * product + 14 * 12288]
+
+
 def test_the_optimizer_by_its_bytes():
     """25 of 100 parameters are updated here, at 46 bytes; all 100 gradients of 4 bytes are passed over three times."""
     slow = replace(FRAMEWORK, host_step_s=7.0)

@@ -73,6 +73,10 @@ def test_sends_between_stages():
     assert seconds(pp=2, tp=2) == pytest.approx(4 / 2 + 1 + gather)
     assert seconds(pp=2, tp=2, sequence_parallel=True) == pytest.approx(4 / 2 + 1)
     assert seconds(pp=2, tp=2, dp=2, sequence_parallel=True) == pytest.approx(4 / 0.375 + 10)
+    # A framework whose tensor ranks each send all of it needs no gather.
+    assert first(send_s(CLUSTER, layout(pp=2, tp=2), 8.0, whole=True)) == pytest.approx(8 / 2 + 1)
+    shared = layout(pp=2, tp=2, sequence_parallel=True)
+    assert first(send_s(CLUSTER, shared, 8.0, whole=True)) == pytest.approx(4 / 2 + 1)
     assert seconds(pp=2, cp=4) == pytest.approx(8 / 0.375 + 10)
     assert seconds(tp=2) == 0.0
 
@@ -102,6 +106,30 @@ def test_tensor_parallel_collectives():
     assert first(base.ends_s) == pytest.approx(2 * once + 3 * (192 / 5 + 2))
     assert first(sliced.ends_s) == pytest.approx(2 * (2 * (384 / 5 + 2) + 3 * (96 / 5 + 2)))
     assert first(within().layer_forward_s) == first(within().ends_s) == 0.0
+
+
+def test_gate_and_up_may_sum_their_input_s_gradient_one_by_one():
+    """Three all-reduces backward instead of two, where the MLP is gated and no sequence is split."""
+    once = 768 / 5 + 2
+    apart = replace(FRAMEWORK, gate_reduces=1.0)
+
+    def seconds(model, **choices):
+        return first(within(model, apart, **choices).layer_backward_s)
+
+    assert seconds(LLAMA, tp=2) == pytest.approx(3 * once)
+    assert seconds(LLAMA, tp=2, recompute=Recompute.FULL) == pytest.approx(5 * once)
+    assert seconds(LLAMA, tp=2, sequence_parallel=True) == seconds(GPT, tp=2) == pytest.approx(2 * once)
+    assert seconds(LLAMA) == 0.0
+
+
+def test_logits_that_are_gathered():
+    """48 tokens of 256 columns in two bytes."""
+    gathers = replace(FRAMEWORK, gathered_logits=True)
+    assert first(within(framework=gathers, tp=2).logits_s) == pytest.approx(48 * 256 * 2 / 2 / 5 + 2)
+    assert first(within(framework=gathers, tp=2, sequence_slices=2).logits_s) == pytest.approx(
+        48 * 256 * 2 / 2 / 5 + 2 * 2
+    )
+    assert first(within(framework=gathers).logits_s) == first(within(tp=2).logits_s) == 0.0
 
 
 def test_context_ring_and_experts():
@@ -212,3 +240,25 @@ def test_a_gather_piece_by_piece_takes_the_host_s_time():
     slow = replace(FRAMEWORK, gather_piece_s=2.0)
     more = step_costs(GPT, CLUSTER, slow, chosen).gather_s - step_costs(GPT, CLUSTER, FRAMEWORK, chosen).gather_s
     assert first(more) == 2.0 * (2 * 6 + 3) * 4
+
+
+def test_sends_that_block_wait_for_each_other():
+    """A hand-over of two transfers, the second after the first; and every tensor rank may send all of it."""
+    base = first(whole(tp=2, pp=2).send_s)
+    assert first(whole(framework=replace(FRAMEWORK, send_turns=2.0), tp=2, pp=2).send_s) == pytest.approx(2 * base)
+    assert first(whole(framework=replace(FRAMEWORK, whole_sends=True), tp=2, pp=2).send_s) == pytest.approx(768 / 2 + 1)
+
+
+def test_packing_gradients_passes_over_memory():
+    """Where there are replicas: 24 bytes of each of a rank's parameters."""
+    packs = replace(FRAMEWORK, reduce_pass_bytes=24.0)
+
+    def more(chosen):
+        return first(
+            step_costs(GPT, CLUSTER, packs, chosen).reduce_s - step_costs(GPT, CLUSTER, FRAMEWORK, chosen).reduce_s
+        )
+
+    rate = CLUSTER.accelerator.memory_bandwidth_bytes_per_s * CLUSTER.accelerator.efficiency.memory_fraction
+    params = first(step_costs(GPT, CLUSTER, FRAMEWORK, layout(dp=2)).busiest_params)
+    assert more(layout(dp=2)) == pytest.approx(24 * params / rate)
+    assert more(layout()) == 0.0

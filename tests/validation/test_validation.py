@@ -59,6 +59,14 @@ def test_regret_of_a_pick_that_ran():
     assert s["regret"] == pytest.approx(0.5)
 
 
+def test_a_pick_among_runs_of_one_layout_is_any_of_them():
+    ok, nan = np.array([True, True, True]), np.full(3, np.nan)
+    s = score(np.array([1.0, 1.0, 2.0]), np.array([3.0, 2.0, 2.0]), ok, ok, np.ones(3), nan)
+    assert s["regret"] == pytest.approx(0.25)
+    failed = score(np.array([1.0, 1.0, 2.0]), np.array([nan[0], 2.0, 2.0]), ok, np.array([False, True, True]), nan, nan)
+    assert failed["regret"] == "failed"
+
+
 def spoiled(tmp_path: Path, source: Path, change: Callable[[list[list[str]]], None]) -> Path:
     rows = list(csv.reader(source.read_text().splitlines()))
     change(rows)
