@@ -1,0 +1,87 @@
+"""Do some measured runs drain their pipeline several times a step?
+
+    python benchmarks/drains.py
+
+Hagemann et al. 2023 say a global batch of 2,048 sequences for runs with 2,048 tokens. Predicted here: each set and
+kernel's runs with pipeline stages, were the step's micro-batches sent through the pipeline in k parts that drain it,
+with one reduction of gradients and one update at the end. An hypothesis about the runs: no profile has it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.estimate import estimate
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import ENUMS, Layouts, choice
+from planner.models import from_shape, stack
+from planner.validation import Run, rank_correlation, read_runs, shipped_files
+from planner.validation.defaults import candidates
+from planner.validation.software import said
+
+Array = NDArray[np.float64]
+SOURCE = "hagemann"
+PARTS = (1, 2, 4, 8, 16)
+
+
+def step_s(runs: list[Run], parts: int) -> Array:
+    """Seconds of each run's step in so many parts; NaN where a part has no whole micro-batch."""
+    framework = load_framework(said(runs[0], "framework"))
+    whole = [r["global_batch"] % (parts * r["dp"] * r["micro_batch"]) == 0 for r in runs]
+    kept = [r for r, w in zip(runs, whole, strict=True) if w]
+    shapes = [
+        from_shape(
+            **{c: r[c] for c in ("family", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq_len")},
+            experts=0, top_k=0, name=r["model"],
+        )
+        for r in kept
+    ]  # fmt: skip
+    rows = [candidates(r, m, framework)[0] for r, m in zip(kept, shapes, strict=True)]
+    models = stack(shapes, np.arange(len(kept)))
+    cluster = load_cluster(kept[0]["cluster"])
+
+    def parts_of(share: int) -> tuple[Array, Array]:
+        columns = {key: [choice(ENUMS[key], r[key]) if key in ENUMS else r[key] for r in rows] for key in rows[0]}
+        columns["global_batch"] = [r["global_batch"] // share for r in rows]
+        e = estimate(models, cluster, framework, Layouts.of(**columns))
+        once = e.time.data_comm_s + e.time.optimizer_s
+        return e.step_time_s - once, once
+
+    out = np.full(len(runs), np.nan)
+    out[np.array(whole)] = parts * parts_of(parts)[0] + parts_of(1)[1]
+    return out
+
+
+def main() -> None:
+    runs = [r for path in shipped_files() for r in read_runs(path) if r["source"].startswith(SOURCE)]
+    runs = [r for r in runs if r["outcome"] == "ok" and r["step_time_s"]]
+    measured = np.array([r["step_time_s"] for r in runs])
+    drained = {k: step_s(runs, k) for k in PARTS}
+    groups = defaultdict(list)
+    for i, r in enumerate(runs):
+        if r["pp"] > 1:
+            groups[r["source"], r["attention"]].append(i)
+    print(f"{'mape, % (bias), of runs with stages':42s} {'runs':>4s}", *(f"{k:>13d} x" for k in PARTS))
+    for (source, kernel), rows in groups.items():
+        cells = []
+        for k in PARTS:
+            error = drained[k][rows] / measured[rows] - 1.0
+            all_whole = bool(np.all(np.isfinite(error)))
+            cells.append(f"{100 * np.abs(error).mean():.1f} ({100 * error.mean():+.1f})" if all_whole else "-")
+        print(f"{source + ' ' + kernel:42s} {len(rows):4d}", *(f"{cell:>15s}" for cell in cells))
+    print("\nrank correlation of a whole set, were its flash2 runs with stages drained so often")
+    for source in dict.fromkeys(r["source"] for r in runs):
+        rows = np.array([i for i, r in enumerate(runs) if r["source"] == source])
+        moved = np.array([runs[i]["attention"] == "flash2" and runs[i]["pp"] > 1 for i in rows])
+        ranks = []
+        for k in PARTS:
+            times = np.where(moved, drained[k][rows], drained[1][rows])
+            ranks.append(f"{rank_correlation(times, measured[rows]):.3f}" if np.all(np.isfinite(times)) else "-")
+        print(f"{source:42s} {len(rows):4d}", *(f"{cell:>15s}" for cell in ranks))
+
+
+if __name__ == "__main__":
+    main()
