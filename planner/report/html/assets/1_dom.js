@@ -123,3 +123,15 @@ function logTicks(low, high, most = 7) {
   }
   return high / low < 5 ? ticks(low, high, 5) : logTicks(low, high, 40);
 }
+
+// A chart's picture, and the grid lines and labels of its axes at a place of each.
+const picture = (width, height, role, label) =>
+  svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role, "aria-label": label });
+const gridAtX = (x, top, bottom, text) => [
+  svg("line", { class: "grid", x1: x, x2: x, y1: top, y2: bottom }),
+  svg("text", { x, y: bottom + 17, "text-anchor": "middle" }, text),
+];
+const gridAtY = (y, left, right, text) => [
+  svg("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }),
+  svg("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, text),
+];

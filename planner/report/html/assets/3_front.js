@@ -43,23 +43,10 @@ function drawFront(width) {
   const X = (m) => pad.left + (m / most) * (width - pad.left - pad.right);
   const Y = (t) => height - pad.bottom - (Math.log(t / low) / Math.log(top / low)) * (height - pad.top - pad.bottom);
   const bottom = height - pad.bottom;
-  const root = svg("svg", {
-    width,
-    height,
-    viewBox: `0 0 ${width} ${height}`,
-    role: "group",
-    "aria-label": "Step time against memory, a point a layout; arrow keys move between them",
-  });
-  for (const m of ticks(0, most, width < 420 ? 4 : 7))
-    root.append(
-      svg("line", { class: "grid", x1: X(m), x2: X(m), y1: pad.top, y2: bottom }),
-      svg("text", { x: X(m), y: bottom + 17, "text-anchor": "middle" }, String(m)),
-    );
-  for (const t of logTicks(low, top))
-    root.append(
-      svg("line", { class: "grid", x1: pad.left, x2: width - pad.right, y1: Y(t), y2: Y(t) }),
-      svg("text", { x: pad.left - 8, y: Y(t) + 4, "text-anchor": "end" }, seconds(t)),
-    );
+  const what = "Step time against memory, a point a layout; arrow keys move between them";
+  const root = picture(width, height, "group", what);
+  for (const m of ticks(0, most, width < 420 ? 4 : 7)) root.append(...gridAtX(X(m), pad.top, bottom, String(m)));
+  for (const t of logTicks(low, top)) root.append(...gridAtY(Y(t), pad.left, width - pad.right, seconds(t)));
   root.append(
     svg(
       "text",

@@ -32,23 +32,11 @@ function drawCurve(width) {
   const scale = (v, a, b, from, to) => from + (Math.log(v / a) / Math.log(b / a)) * (to - from);
   const X = (v) => scale(v, x0, x1, pad.left, width - pad.right),
     Y = (v) => scale(v, y0, y1, bottom, pad.top);
-  const root = svg("svg", {
-    width,
-    height,
-    viewBox: `0 0 ${width} ${height}`,
-    role: "group",
-    "aria-label": "Shortest training time against GPUs, both on logarithmic scales",
-  });
+  const root = picture(width, height, "group", "Shortest training time against GPUs, both on logarithmic scales");
   for (const v of logTicks(x0, x1, width < 480 ? 5 : 8))
-    root.append(
-      svg("line", { class: "grid", x1: X(v), x2: X(v), y1: pad.top, y2: bottom }),
-      svg("text", { x: X(v), y: bottom + 17, "text-anchor": "middle" }, v.toLocaleString("en-US")),
-    );
+    root.append(...gridAtX(X(v), pad.top, bottom, v.toLocaleString("en-US")));
   for (const [v, label] of DURATIONS.filter(([v]) => v >= y0 && v <= y1))
-    root.append(
-      svg("line", { class: "grid", x1: pad.left, x2: width - pad.right, y1: Y(v), y2: Y(v) }),
-      svg("text", { x: pad.left - 8, y: Y(v) + 4, "text-anchor": "end" }, label),
-    );
+    root.append(...gridAtY(Y(v), pad.left, width - pad.right, label));
   const here = X(CURVE.here_gpus);
   root.append(
     svg("text", { x: (pad.left + width - pad.right) / 2, y: height - 8, "text-anchor": "middle" }, "GPUs"),

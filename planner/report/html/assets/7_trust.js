@@ -9,13 +9,8 @@ function drawErrors(width) {
     most = Math.max(...counts),
     [low, high] = [edges[0], edges[edges.length - 1]];
   const X = (e) => pad.left + ((e - low) / (high - low)) * (width - pad.left - pad.right);
-  const root = svg("svg", {
-    width,
-    height,
-    viewBox: `0 0 ${width} ${height}`,
-    role: "img",
-    "aria-label": `Errors of ${ACCURACY.runs} predicted step times: 80 % lie between ${percent(band[0])} and ${percent(band[2])}`,
-  });
+  const span = `80 % lie between ${percent(band[0])} and ${percent(band[2])}`;
+  const root = picture(width, height, "img", `Errors of ${ACCURACY.runs} predicted step times: ${span}`);
   root.append(
     svg("rect", {
       x: X(band[0]),
