@@ -266,7 +266,7 @@ def test_the_update_is_of_the_shard_and_reductions_of_the_whole():
     params = float(whole.busiest_params[0])
     assert params == 2 * 872 + 2048 + 128 + 8
     assert float(whole.update_s[0] - shard.update_s[0]) == pytest.approx(params * 3 / 4 * 46 / 1e3)
-    assert float(whole.reduce_s[0]) == pytest.approx(2 * params * 4 * 3 / 4 / 5 + 3)
+    assert float(whole.reduce_s[0]) == pytest.approx(2 * (params * 4 * 3 / 4 / 5 + 4))
 
 
 def test_experts_are_a_share_of_a_layer():
@@ -274,7 +274,7 @@ def test_experts_are_a_share_of_a_layer():
     dense, experts = 256 + 768 + 16 + 688 + 2 * 2048 + 8, 2 * 384
     share = (experts / 2) / ((256 + 768 + 16 + 688) / 2 + experts / 2)  # of a layer's parameters, on average
     total = dense + experts
-    expected = 2 * 4 * total * (1 - share) * 3 / 4 / 5 + 3 + 2 * 4 * total * share / 2 / 5 + 2
+    expected = 2 * (4 * total * (1 - share) * 3 / 4 / 5 + 4) + 2 * (4 * total * share / 2 / 5 + 2)
     assert float(costs.reduce_s[0]) == pytest.approx(expected)
 
 

@@ -32,10 +32,9 @@ AMPERE = (
     Parameter("efficiency:kernel_latency_s", 1e-6, 15e-6, 5e-6),
     Parameter("efficiency:memory_fraction", 0.4, 0.95, 0.8),
     Parameter("efficiency:attention_matrix_fraction", 0.1, 0.8, 0.3),
-    # nccl-tests on DGX A100 give some 230 of 300 GB/s to large all-reduces.
-    Parameter("node_link:fraction", 0.75, 0.9, 0.78),
-    # A collective inside a node starts within some tens of microseconds (NCCL on NVLink).
-    Parameter("node_link:latency_s", 1e-6, 40e-6, 20e-6),
+    Parameter("node_link:fraction", 0.5, 0.9, 0.78),
+    # A launch or a step of a ring between neighbours takes some microseconds (NCCL on NVLink).
+    Parameter("node_link:latency_s", 1e-6, 40e-6, 10e-6),
     Parameter("networks:fraction", 0.1, 0.95, 0.6),
     Parameter("megatron-lm,megatron-deepspeed,aa-scaling:host_layer_backward_s", 0.0, 3e-3, 1e-3),
     Parameter("megatron-deepspeed,aa-scaling:tensor_slowdown", 1.0, 5.0, 2.0),

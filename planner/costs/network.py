@@ -1,8 +1,8 @@
 """Seconds of communication: alpha-beta per link, groups placed on nodes in Megatron's order. Array-first.
 
 Ranks are numbered tensor innermost, then context, data, pipeline (Megatron-LM, `tp-cp-ep-dp-pp`). A group of
-n ranks at stride q has k = clip(node/q, 1, n) members in a node. Ring volumes: Thakur et al. 2005; Patarasu and
-Yuan 2009: all-gather and reduce-scatter S (n-1)/n per rank, all-reduce twice that.
+n ranks at stride q has k = clip(node/q, 1, n) members in a node. Rings: Thakur et al. 2005; Patarasu and Yuan 2009:
+an all-gather or reduce-scatter is one pass, S (n-1)/n per rank in n-1 steps; an all-reduce is two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Group:
     """A communication group of every layout: its size and how it lies on nodes, arrays of shape (n,).
 
     ranks: members; local: members inside one node; node_bandwidth_bytes_per_s, network_bandwidth_bytes_per_s: what a
-    ring gets of a node's links and of the network; latency_s: start-up of one collective.
+    ring gets of a node's links and of the network; latency_s: start-up of one pass.
     """
 
     ranks: Array
@@ -53,9 +53,8 @@ def place(cluster: Cluster, ranks: Any, stride: Any) -> Group:
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
     network = np.full_like(ranks, nic) * local / node
     inside = np.full_like(ranks, cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.fraction)
-    # Launching and synchronising the ranks, then a tree: inside the node and over nodes.
-    hops = (1.0 + np.log2(local)) * cluster.node_link.latency_s
-    hops = hops + np.log2(nodes) * cluster.network.latency_s
+    # The launch and a step to every other member in the node, then a tree over nodes.
+    hops = local * cluster.node_link.latency_s + np.log2(nodes) * cluster.network.latency_s
     return Group(
         ranks=ranks,
         local=local,
@@ -79,18 +78,14 @@ def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
 
 def all_gather_s(group: Group, size_bytes: Any) -> Array:
     """Seconds to gather `size_bytes` in all on every rank of the group; reduce-scatter takes the same."""
-    return _ring_s(group, size_bytes)
-
-
-def all_reduce_s(group: Group, size_bytes: Any) -> Array:
-    """Seconds to sum `size_bytes` over the group: the volume of a reduce-scatter and an all-gather, one start."""
-    return _ring_s(group, 2.0 * size_bytes)
-
-
-def _ring_s(group: Group, size_bytes: Any) -> Array:
     n = group.ranks
     transfer = size_bytes * (n - 1.0) / n / group.bandwidth_bytes_per_s
     return np.where(n > 1, transfer + group.latency_s, 0.0)
+
+
+def all_reduce_s(group: Group, size_bytes: Any) -> Array:
+    """Seconds to sum `size_bytes` over the group: a reduce-scatter and an all-gather."""
+    return 2.0 * all_gather_s(group, size_bytes)
 
 
 def all_to_all_s(group: Group, size_bytes: Any) -> Array:

@@ -69,7 +69,7 @@ def tensor_s(
     """
     size = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     operand = np.where(layouts.sequence_parallel, device.matrix_bytes / device.element_bytes, 1.0)
-    one = layouts.sequence_slices * all_gather_s(group, (1.0 + operand) * size)
+    one = layouts.sequence_slices * (all_gather_s(group, size) + all_gather_s(group, operand * size))
     again = np.where(layouts.recompute == Recompute.FULL, 2.0, 0.0)
     if framework.gate_reduces > 0:
         again = again + framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, np.asarray(model.gated) * 1.0)

@@ -59,7 +59,7 @@ class Link:
     """A link, per direction: per accelerator inside a node, per NIC on a network.
 
     fraction: of the bandwidth, that rings of large messages achieve; send_fraction: that a send between two does;
-    latency_s: one hop, software included.
+    latency_s: one step between neighbours of a ring, or a launch, software included.
     """
 
     name: str
