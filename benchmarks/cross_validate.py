@@ -5,17 +5,20 @@
 
 An origin is one publication: all its sets are left out together. One set alone has steps that the host's launches bound
 (`vtrain-single-h1024`; without it nothing identifies their times): it is predicted in five parts, each by a fit
-without that part. `--by-source` leaves out one set at a time instead. Prints the errors on every set, and writes a line
-a run: what it is like, the step time predicted by the fit that did not see it, and the measured one.
+without that part. `--by-source` leaves out one set at a time instead. Prints the errors on every set, then of all
+together the mean rank correlation and the order of pairs (`benchmarks/residuals.py`), and writes a line a run: what it
+is like, the step time predicted by the fit that did not see it, and the measured one.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from residuals import pairs_in_order
 
 from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.selection import Fold, folds, select
@@ -68,7 +71,7 @@ def main() -> None:
     parser.add_argument("--max-evaluations", type=int, default=12)
     args = parser.parse_args()
     everything = [run for path in shipped_files() for run in read_runs(path)]
-    lines = []
+    lines, held_out_s = [], {}
     for architecture in ARCHITECTURES:
         chosen = select(everything, architecture)
         _, figures = chosen.problem()
@@ -82,6 +85,7 @@ def main() -> None:
             for i in np.flatnonzero(np.isfinite(p.step_time_s) & np.isfinite(p.measured_s) & p.ok):
                 times = [p.step_time_s[i], p.measured_s[i]]
                 run = fold.held[i]
+                held_out_s[id(run)] = p.step_time_s[i]
                 lines.append([run["source"], run["run"], architecture, *(f"{x:.6g}" for x in [*like[i], *times])])
     with args.output.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *sorted(lines)])
@@ -90,6 +94,10 @@ def main() -> None:
     right = [[a, int((name == a).sum()), int((p.fits == p.ok)[name == a].sum())] for a in sorted(set(name))]
     with args.output.with_name("fits.csv").open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, lineterminator="\n").writerows([("architecture", "runs", "right"), *right])
+    whole = replace(p, step_time_s=np.array([held_out_s.get(id(run), np.nan) for run in everything]))
+    overall = scores(whole)[1]
+    print(f"all held out: mape {overall['mape']:.3f}, mean rank correlation {overall['rank_correlation']:.3f}")
+    pairs_in_order(whole, np.isfinite(whole.step_time_s))
     print(f"{len(lines)} runs in {args.output}")
 
 
