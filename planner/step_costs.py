@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.accumulation import with_accumulation
-from planner.costs.ends import EndsCost
+from planner.costs.ends import EndsCost, with_gathered_logits
 from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost
@@ -261,13 +261,7 @@ def step_costs(
         once = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
         t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
     layer = layer_time(framework, layouts, cost, t)
-    if framework.gathered_logits:
-        again = np.where((layouts.recompute == Recompute.FULL) & framework.recomputed_head, 1.0, 0.0)
-        ends = replace(
-            ends,
-            head_forward_s=ends.head_forward_s + t.logits_s,
-            head_backward_s=ends.head_backward_s + again * t.logits_s,
-        )
+    ends = with_gathered_logits(framework, layouts, ends, t.logits_s)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
     shares = end_shares(layouts)

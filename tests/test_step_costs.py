@@ -322,3 +322,21 @@ def test_costs_of_some_rows_are_those_of_a_table_of_them():
         assert getattr(some, name).tolist() == getattr(alone, name).tolist()
     assert some.layer.forward_s.tolist() == alone.layer.forward_s.tolist()
     assert some.stages.first.tolist() == alone.stages.first.tolist()
+
+
+def test_gathered_logits_are_the_head_s_time():
+    gathers = replace(FRAMEWORK, gathered_logits=True)
+    full = layout(tp=2, recompute=Recompute.FULL)
+    once, again, none = (
+        step_costs(GPT, TOY, framework, full)
+        for framework in (gathers, replace(gathers, recomputed_head=True), replace(FRAMEWORK, recomputed_head=True))
+    )
+    gather = float(once.traffic.logits_s[0])
+    assert gather > 0
+    # Cross-entropy of the other rank's half of 12,288 logits, and a kernel that copies all, 4 bytes each.
+    rate = float(once.device.memory_rate)
+    more = (6144 * 38 + 4 * 12288) / rate + once.device.latency_s
+    assert float(once.ends.head_forward_s[0] - none.ends.head_forward_s[0]) == pytest.approx(gather + more)
+    repeated = float(again.ends.head_backward_s[0] - once.ends.head_backward_s[0])
+    product = float(once.ends.head_forward_s[0]) - 12288 * 38 / rate - 6 * once.device.latency_s
+    assert repeated == pytest.approx(product)

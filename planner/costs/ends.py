@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 
-__all__ = ["EndsCost", "ends_cost"]
+__all__ = ["EndsCost", "ends_cost", "with_gathered_logits"]
 
 Array = NDArray[np.float64]
 
@@ -55,4 +55,16 @@ def ends_cost(device: Device, framework: Framework, model: Transformer, layouts:
         embedding_backward_s=k * embed_back,
         head_forward_s=k * head,
         head_backward_s=k * head_back,
+    )
+
+
+def with_gathered_logits(framework: Framework, layouts: Layouts, ends: EndsCost, logits_s: Array) -> EndsCost:
+    """The ends with the seconds of gathering the logits, where a framework does: again where the head recomputes."""
+    if not framework.gathered_logits:
+        return ends
+    again = (layouts.recompute == Recompute.FULL) & framework.recomputed_head
+    return replace(
+        ends,
+        head_forward_s=ends.head_forward_s + logits_s,
+        head_backward_s=ends.head_backward_s + np.where(again, logits_s, 0.0),
     )

@@ -170,7 +170,8 @@ def predict(
             cluster = clusters[where]
             name, blocking = framework_name(run, cluster), said(run, "launches") == "blocking"
             if (name, blocking) not in frameworks:
-                frameworks[name, blocking] = replace(framework_of(name), blocking_launches=blocking)
+                own = framework_of(name)
+                frameworks[name, blocking] = replace(own, blocking_launches=own.blocking_launches or blocking)
             framework = frameworks[name, blocking]
             k = models.of(run)
             options = candidates(run, models.models[k], framework)
