@@ -16,8 +16,9 @@ from planner.models import Transformer
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
 from planner.plans.joint import Space, Strategy, coarse, families, fine
+from planner.plans.question import Question
 from planner.plans.variants import UNLIMITED, with_node_size
-from planner.scaling import TrainingTime, knee, pareto_front, tokens_at_batch, training_time
+from planner.scaling import TrainingTime, knee, pareto_front
 from planner.search.passes import estimate_all, taken
 
 __all__ = ["Binding", "Fastest", "plan_fastest"]
@@ -57,55 +58,22 @@ class Fastest:
     binding: tuple[Binding, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    """What stays the same while candidates change."""
-
-    model: Transformer
-    cluster: Cluster
-    framework: Framework
-    goal: Goal
-    assumptions: Assumptions
-
-    def runs(self, step_time_s: Array, layouts: Layouts, scale: float) -> TrainingTime:
-        """Training times of layouts whose steps take so long."""
-        batch = layouts.global_batch * float(self.model.seq_len)
-        tokens = tokens_at_batch(self.goal.target.tokens, batch, scale, self.goal.rule)
-        a = self.assumptions
-        return training_time(
-            step_time_s, layouts.gpus, batch, tokens,
-            reliability=a.reliability, storage=a.storage(self.model), prices=a.prices,
-        )  # fmt: skip
-
-    def wall_s(self, step_time_s: Array, fits: Any, layouts: Layouts, relaxed: float = 1.0) -> Array:
-        """Wall time, endless where it does not fit or the batch is over the cap; `relaxed` multiplies the critical."""
-        run = self.runs(step_time_s, layouts, self.goal.scale * relaxed)
-        ok = fits
-        if self.goal.rule == "cap":
-            ok = ok & (run.batch_tokens <= self.goal.critical * relaxed)
-        return np.asarray(np.where(ok, run.wall_s, np.inf))
-
-
 def _price(run: TrainingTime) -> Array:
     """Dollars, or GPU-hours where there is no price."""
     return run.gpu_hours if np.isnan(run.cost_usd).all() else run.cost_usd
 
 
-def _relaxed(q: _Question, result: Estimate) -> dict[str, Array]:
+def _relaxed(q: Question, result: Estimate) -> dict[str, Array]:
     """Wall times of a table of candidates, each constraint relaxed twofold."""
     c, x = q.cluster, result.layouts
     step, fits = result.step_time_s, result.fits
     network = replace(c, network=replace(c.network, bandwidth_bytes_per_s=2 * c.network.bandwidth_bytes_per_s))
     link = replace(c, node_link=replace(c.node_link, bandwidth_bytes_per_s=2 * c.node_link.bandwidth_bytes_per_s))
     room = result.memory_bytes <= 2 * c.accelerator.memory_bytes
-    hours = q.assumptions.figures["mtbf_hours"]
-    assert hours.value is not None
-    figures = {**q.assumptions.figures, "mtbf_hours": replace(hours, value=2 * hours.value)}
-    rarer = replace(q, assumptions=replace(q.assumptions, figures=figures))
     out = {
         "critical batch": q.wall_s(step, fits, x, relaxed=2.0),
         "memory": q.wall_s(step, room, x),
-        "failures": rarer.wall_s(step, fits, x),
+        "failures": q.with_assumption("mtbf_hours", 2.0).wall_s(step, fits, x),
         "bubble": q.wall_s(step - 0.5 * (result.time.bubble_s + result.time.imbalance_s), fits, x),
     }
     for name, other in (
@@ -117,7 +85,7 @@ def _relaxed(q: _Question, result: Estimate) -> dict[str, Array]:
     return out
 
 
-def _bindings(q: _Question, result: Estimate, wall: Array, points: NDArray[np.int64]) -> tuple[Binding, ...]:
+def _bindings(q: Question, result: Estimate, wall: Array, points: NDArray[np.int64]) -> tuple[Binding, ...]:
     """What binds at each point of a front, among the candidates near it with no more accelerators."""
     hopeful = q.wall_s(result.step_time_s, True, result.layouts, relaxed=2.0)
     near = []
@@ -181,7 +149,7 @@ def plan_fastest(
         raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
     if max_cost is not None and not max_cost > 0:
         raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
-    q = _Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
+    q = Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
     space = _space(model, cluster, goal, max_gpus, (precision, attention))
     first = coarse(model, cluster, families(model, cluster, plan, space), space)
     if not len(first):
@@ -193,7 +161,7 @@ def plan_fastest(
     second = fine(model, cluster, first.take(promising), space, (goal.critical / model.seq_len,))
     result = estimate_all(model, cluster, framework, Layouts.concatenate([first.take(promising), second]))
     wall = q.wall_s(result.step_time_s, result.fits, result.layouts)
-    run = q.runs(result.step_time_s, result.layouts, goal.scale)
+    run = q.runs(result.step_time_s, result.layouts)
     price = _price(run)
     if max_cost is not None:
         wall = np.where(price <= max_cost, wall, np.inf)
@@ -210,7 +178,7 @@ def plan_fastest(
     )  # fmt: skip
 
 
-def _nothing(q: _Question, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
+def _nothing(q: Question, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
     """What to say where no candidate is left."""
     money = "" if max_cost is None else f" for {max_cost:,.0f} USD"
     return LayoutError(
@@ -219,10 +187,10 @@ def _nothing(q: _Question, plan: Strategy, max_gpus: int, max_cost: float | None
     )
 
 
-def _promising(q: _Question, rough: Estimate) -> NDArray[np.int64]:
+def _promising(q: Question, rough: Estimate) -> NDArray[np.int64]:
     """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave."""
     wall = q.wall_s(rough.step_time_s, rough.fits, rough.layouts)
-    run = q.runs(rough.step_time_s, rough.layouts, q.goal.scale)
+    run = q.runs(rough.step_time_s, rough.layouts)
     keep = [pareto_front(wall, _price(run))]
     octave = np.floor(2.0 * np.log2(rough.layouts.gpus)).astype(np.int64)
     for o in np.unique(octave):

@@ -20,8 +20,8 @@ from planner.models import Transformer
 from planner.models.flops import forward_flops
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
+from planner.plans.question import Question
 from planner.plans.variants import UNLIMITED, with_node_size
-from planner.scaling import samples_factor, training_time
 from planner.search import Recommendation
 from planner.search.passes import estimate_all
 from planner.step_costs import layer_at_a_time, step_costs
@@ -134,33 +134,12 @@ def _rivals(found: Recommendation, cluster: Cluster) -> Layouts:
     return result.layouts.take(np.r_[found.best[:1], order[fits][:RIVALS], order[soon][:RIVALS]])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    """What stays the same while a quantity changes."""
-
-    model: Transformer
-    cluster: Cluster
-    framework: Framework
-    goal: Goal
-    assumptions: Assumptions
-
-    def wall_s(self, step_time_s: Any, layouts: Layouts, assumptions: Assumptions) -> Any:
-        """Training times of layouts whose steps take so long."""
-        batch = layouts.global_batch * float(self.model.seq_len)
-        tokens = self.goal.target.tokens * samples_factor(batch, self.goal.scale)
-        a = assumptions
-        return training_time(
-            step_time_s, layouts.gpus, batch, tokens,
-            reliability=a.reliability, storage=a.storage(self.model), prices=a.prices,
-        ).wall_s  # fmt: skip
-
-
 def _slope(up: float, down: float) -> float:
     """The central difference of the logarithm of a time whose quantity is a step more, and less."""
     return float((np.log(up) - np.log(down)) / (2.0 * np.log1p(STEP))) + 0.0
 
 
-def _hardware(q: _Question, found: Recommendation) -> list[Effect]:
+def _hardware(q: Question, found: Recommendation) -> list[Effect]:
     """Elasticities and twofold changes of every hardware quantity, and of the node's size."""
     rivals = _rivals(found, q.cluster)
     one = rivals.take(slice(0, 1))
@@ -169,7 +148,7 @@ def _hardware(q: _Question, found: Recommendation) -> list[Effect]:
         return estimate_all(q.model, c, q.framework, layouts)
 
     def wall(step_time_s: Any, layouts: Layouts) -> Any:
-        return q.wall_s(step_time_s, layouts, q.assumptions)
+        return q.runs(step_time_s, layouts).wall_s
 
     base = float(wall(step(q.cluster, one).step_time_s, one)[0])
     changes = dict(QUANTITIES) | {
@@ -194,16 +173,13 @@ def _hardware(q: _Question, found: Recommendation) -> list[Effect]:
     return out
 
 
-def _failures(q: _Question, found: Recommendation) -> list[Effect]:
+def _failures(q: Question, found: Recommendation) -> list[Effect]:
     """What failures, restarts and checkpoints do to the training."""
     best = found.estimate.layouts.take(found.best[:1])
     step = found.estimate.step_time_s[found.best[:1]]
 
     def wall(name: str, factor: float) -> float:
-        figure = q.assumptions.figures[name]
-        assert figure.value is not None  # shipped ones have a value; a profile's storage too
-        figures = {**q.assumptions.figures, name: replace(figure, value=figure.value * factor)}
-        return float(q.wall_s(step, best, replace(q.assumptions, figures=figures))[0])
+        return float(q.with_assumption(name, factor).runs(step, best).wall_s[0])
 
     out = []
     for name, figure in FAILURES.items():
@@ -214,10 +190,10 @@ def _failures(q: _Question, found: Recommendation) -> list[Effect]:
     return out
 
 
-def _layout(q: _Question, found: Recommendation) -> list[Effect]:
+def _layout(q: Question, found: Recommendation) -> list[Effect]:
     """Twice the batch and twice the replicas, the rest of the layout as it is; NaN where that is not legal."""
     best = found.estimate.layouts.take(found.best[:1])
-    base = float(q.wall_s(found.estimate.step_time_s[found.best[:1]], best, q.assumptions)[0])
+    base = float(q.runs(found.estimate.step_time_s[found.best[:1]], best).wall_s[0])
     double = 2 * best.global_batch
     out = []
     for name, layouts in (
@@ -228,7 +204,7 @@ def _layout(q: _Question, found: Recommendation) -> list[Effect]:
         ratio = np.nan
         if legal(q.model, q.cluster, layouts)[0]:
             result = estimate_all(q.model, q.cluster, q.framework, layouts)
-            ratio = float(q.wall_s(result.step_time_s, layouts, q.assumptions)[0]) / base
+            ratio = float(q.runs(result.step_time_s, layouts).wall_s[0]) / base
             ratio = ratio if result.fits[0] else np.nan
         out.append(Effect(name=name, elasticity=np.nan, training=np.nan, twofold=1.0 - ratio, replanned=None))
     return out
@@ -296,7 +272,7 @@ def sensitivity(
 ) -> Sensitivity:
     """Effects and network operations of a search's best layout, which must exist; of a search with `RIVALS` rivals."""
     best = found.estimate.layouts.take(found.best[:1])
-    q = _Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
+    q = Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
     hardware = sorted([*_hardware(q, found), *_failures(q, found)], key=lambda e: -e.twofold)
     return Sensitivity(
         effects=(*hardware, *_layout(q, found)), operations=network_operations(model, cluster, framework, best)
