@@ -21,21 +21,13 @@ import numpy as np
 from residuals import pairs_in_order
 
 from planner.calibration.fit import Problem, fit_figures
-from planner.calibration.selection import Fold, folds, select
+from planner.calibration.selection import Fold, folds, origin_of, select
 from planner.hardware import load_cluster
 from planner.validation import Predictions, Run, predict, read_runs, scores, shipped_files
 from planner.validation.interval import COLUMNS, likeness_of_runs
 
 ARCHITECTURES = ("ampere", "hopper")
 ALONE, PARTS = "vtrain-single", 5
-
-
-def by_source(runs: list[Run]) -> list[Fold]:
-    """One set left out at a time."""
-    return [
-        Fold(name=s, rest=[r for r in runs if r["source"] != s], held=[r for r in runs if r["source"] == s])
-        for s in dict.fromkeys(r["source"] for r in runs)
-    ]
 
 
 def with_parts(runs: list[Run], together: list[Fold]) -> list[Fold]:
@@ -75,7 +67,7 @@ def main() -> None:
     for architecture in ARCHITECTURES:
         chosen = select(everything, architecture)
         _, figures = chosen.problem()
-        together = by_source(chosen.runs) if args.by_source else folds(chosen.runs)
+        together = folds(chosen.runs, (lambda run: str(run["source"])) if args.by_source else origin_of)
         for fold in with_parts(chosen.runs, together):
             # All figures, also those that the rest doesn't tell: the shipped value would give away what is left out.
             p = fit_figures(Problem(fold.rest, chosen.base), figures, args.max_evaluations).predict(fold.held)

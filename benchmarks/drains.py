@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import ENUMS, Layouts, choice
-from planner.models import from_shape, stack
+from planner.models import stack
 from planner.validation import Run, rank_correlation, read_runs, shipped_files
 from planner.validation.defaults import candidates
+from planner.validation.predict import Models, layouts_of
 from planner.validation.software import said
 
 Array = NDArray[np.float64]
@@ -32,21 +32,15 @@ def step_s(runs: list[Run], parts: int) -> Array:
     framework = load_framework(said(runs[0], "framework"))
     whole = [r["global_batch"] % (parts * r["dp"] * r["micro_batch"]) == 0 for r in runs]
     kept = [r for r, w in zip(runs, whole, strict=True) if w]
-    shapes = [
-        from_shape(
-            **{c: r[c] for c in ("family", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq_len")},
-            experts=0, top_k=0, name=r["model"],
-        )
-        for r in kept
-    ]  # fmt: skip
-    rows = [candidates(r, m, framework)[0] for r, m in zip(kept, shapes, strict=True)]
-    models = stack(shapes, np.arange(len(kept)))
+    made = Models()
+    index = np.array([made.of(r) for r in kept])
+    rows = [candidates(r, made.models[i], framework)[0] for r, i in zip(kept, index, strict=True)]
+    models = stack(made.models, index)
     cluster = load_cluster(kept[0]["cluster"])
 
     def parts_of(share: int) -> tuple[Array, Array]:
-        columns = {key: [choice(ENUMS[key], r[key]) if key in ENUMS else r[key] for r in rows] for key in rows[0]}
-        columns["global_batch"] = [r["global_batch"] // share for r in rows]
-        e = estimate(models, cluster, framework, Layouts.of(**columns))
+        smaller = [r | {"global_batch": r["global_batch"] // share} for r in rows]
+        e = estimate(models, cluster, framework, layouts_of(smaller))
         once = e.time.data_comm_s + e.time.optimizer_s
         return e.step_time_s - once, once
 

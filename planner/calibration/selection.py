@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from planner.validation.defaults import framework_name
 from planner.validation.publications import publication_of
 from planner.validation.software import cluster_name
 
-__all__ = ["Fold", "Selection", "folds", "select"]
+__all__ = ["Fold", "Selection", "folds", "origin_of", "select"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +102,19 @@ class Fold:
     held: list[Run]
 
 
-def folds(runs: Sequence[Run]) -> list[Fold]:
-    """One for each publication of shipped runs, all its sources together, and for each source of one's own.
+def origin_of(run: Run) -> str:
+    """The publication of a shipped run, which stands for all its sources; the source of one's own."""
+    publication = publication_of(run["source"])
+    return publication.sets if publication else str(run["source"])
+
+
+def folds(runs: Sequence[Run], key: Callable[[Run], str] = origin_of) -> list[Fold]:
+    """One for each value of a key: for each origin, or what else is left out together.
 
     Raises:
         InputError: there is one only.
     """
-    of = [publication.sets if (publication := publication_of(run["source"])) else run["source"] for run in runs]
+    of = [key(run) for run in runs]
     names = list(dict.fromkeys(of))
     if len(names) < 2:
         raise InputError(

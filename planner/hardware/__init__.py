@@ -88,6 +88,11 @@ def _sources(file: Sourced) -> dict[str, str]:
     return source_texts(file)
 
 
+def _value(figure: Figure | None, otherwise: float) -> float:
+    """What a profile says, or what holds where it says nothing."""
+    return otherwise if figure is None else figure.value
+
+
 def _values(table: Any, scale: float = 1.0) -> dict[str, float]:
     """The figures of a small table that are given, scaled to SI."""
     given: dict[str, Figure | None] = {field: getattr(table, field) for field in type(table).model_fields}
@@ -113,8 +118,8 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
         memory_fraction=f.memory_fraction.value,
         flash_forward=_values(f.flash_forward),
         flash_backward=_values(f.flash_backward),
-        flash_half_tokens=0.0 if f.flash_half_tokens is None else f.flash_half_tokens.value,
-        rate_spread=0.0 if f.rate_spread is None else f.rate_spread.value,
+        flash_half_tokens=_value(f.flash_half_tokens, 0.0),
+        rate_spread=_value(f.rate_spread, 0.0),
         attention_matrix_fraction=f.attention_matrix_fraction.value,
         sources=_sources(f),
     )
@@ -182,9 +187,9 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         bf16_gradient_bytes=(f.bf16_gradient_bytes or f.gradient_bytes).value,
         grad_reduce_bytes=f.grad_reduce_bytes.value,
         bf16_grad_reduce_bytes=f.bf16_grad_reduce_bytes.value,
-        reduce_pass_bytes=0.0 if f.reduce_pass_bytes is None else f.reduce_pass_bytes.value,
-        accumulate_bytes=0.0 if f.accumulate_bytes is None else f.accumulate_bytes.value,
-        bf16_accumulate_bytes=0.0 if f.bf16_accumulate_bytes is None else f.bf16_accumulate_bytes.value,
+        reduce_pass_bytes=_value(f.reduce_pass_bytes, 0.0),
+        accumulate_bytes=_value(f.accumulate_bytes, 0.0),
+        bf16_accumulate_bytes=_value(f.bf16_accumulate_bytes, 0.0),
         overlap_grad_reduce=f.overlap_grad_reduce.value,
         overlap_grad_reduce_pipelined=f.overlap_grad_reduce_pipelined.value,
         overlap_param_gather=f.overlap_param_gather.value,
@@ -192,28 +197,28 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         overlap_tensor=f.overlap_tensor.value,
         overlap_tensor_backward=f.overlap_tensor_backward.value,
         tensor_slowdown=f.tensor_slowdown.value,
-        gate_reduces=0.0 if f.gate_reduces is None else f.gate_reduces.value,
-        whole_sends=f.whole_sends is not None and f.whole_sends.value > 0,
-        send_turns=1.0 if f.send_turns is None else f.send_turns.value,
+        gate_reduces=_value(f.gate_reduces, 0.0),
+        whole_sends=_value(f.whole_sends, 0.0) > 0,
+        send_turns=_value(f.send_turns, 1.0),
         network_startup_s=f.network_startup_us.value * MICRO,
         host_layer_forward_s=f.host_layer_forward_us.value * MICRO,
         host_layer_backward_s=f.host_layer_backward_us.value * MICRO,
         host_step_s=f.host_step_us.value * MICRO,
         blocking_launches=f.blocking_launches,
-        gather_piece_s=0.0 if f.gather_piece_us is None else f.gather_piece_us.value * MICRO,
+        gather_piece_s=_value(f.gather_piece_us, 0.0) * MICRO,
         sharded_nodes=f.sharded_nodes.value,
-        sharded_stage=1.0 if f.sharded_stage is None else f.sharded_stage.value,
-        update_bytes=0.0 if f.update_bytes is None else f.update_bytes.value,
-        pass_gradient_bytes=0.0 if f.pass_gradient_bytes is None else f.pass_gradient_bytes.value,
-        bucket_bytes=0.0 if f.bucket_bytes is None else f.bucket_bytes.value,
-        gather_copy_bytes=0.0 if f.gather_copy_bytes is None else f.gather_copy_bytes.value,
-        gathered_inputs=0.0 if f.gathered_inputs is None else f.gathered_inputs.value,
-        gate_tensors=4.0 if f.gate_tensors is None else f.gate_tensors.value,
-        entropy_forward_bytes=f.entropy_forward_bytes.value if f.entropy_forward_bytes else EAGER_ENTROPY_BYTES[0],
-        entropy_backward_bytes=f.entropy_backward_bytes.value if f.entropy_backward_bytes else EAGER_ENTROPY_BYTES[1],
-        gathered_logits=f.gathered_logits is not None and f.gathered_logits.value > 0,
-        recomputed_head=f.recomputed_head is not None and f.recomputed_head.value > 0,
-        logit_copies=1.0 if f.logit_copies is None else f.logit_copies.value,
+        sharded_stage=_value(f.sharded_stage, 1.0),
+        update_bytes=_value(f.update_bytes, 0.0),
+        pass_gradient_bytes=_value(f.pass_gradient_bytes, 0.0),
+        bucket_bytes=_value(f.bucket_bytes, 0.0),
+        gather_copy_bytes=_value(f.gather_copy_bytes, 0.0),
+        gathered_inputs=_value(f.gathered_inputs, 0.0),
+        gate_tensors=_value(f.gate_tensors, 4.0),
+        entropy_forward_bytes=_value(f.entropy_forward_bytes, EAGER_ENTROPY_BYTES[0]),
+        entropy_backward_bytes=_value(f.entropy_backward_bytes, EAGER_ENTROPY_BYTES[1]),
+        gathered_logits=_value(f.gathered_logits, 0.0) > 0,
+        recomputed_head=_value(f.recomputed_head, 0.0) > 0,
+        logit_copies=_value(f.logit_copies, 1.0),
         reserved_bytes=f.reserved_gib.value * GIB,
         fragmentation=f.fragmentation.value,
         balanced_split=f.balanced_split,

@@ -23,7 +23,7 @@ from planner.validation.defaults import candidates, filled_cells, framework_name
 from planner.validation.runs import Run
 from planner.validation.software import cluster_name, said
 
-__all__ = ["Predictions", "predict"]
+__all__ = ["Models", "Predictions", "layouts_of", "predict"]
 
 Array = NDArray[np.float64]
 
@@ -102,7 +102,7 @@ class Models:
         return model if tied_below is None else replace(model, tied=bool(model.ffn < tied_below))
 
 
-def _table(rows: list[dict[str, Any]]) -> Layouts:
+def layouts_of(rows: list[dict[str, Any]]) -> Layouts:
     """Layouts from one dictionary a layout, enumerations by name."""
     columns: dict[str, Any] = {}
     for key in rows[0]:
@@ -210,7 +210,7 @@ def _predict_group(
     One that nearly fits counts before one that recomputes. A row fits if one of its candidates does.
     """
     table = stack(models, np.array(group.models))
-    layouts = _table(group.layouts)
+    layouts = layouts_of(group.layouts)
     as_said = [runs[row]["virtual_stages"] is not None for row in group.rows]
     strict, lenient = (first_broken(table, group.cluster, layouts, but=but) for but in ((), INTERLEAVED_ANYHOW))
     broken = np.where(as_said, lenient, strict)
