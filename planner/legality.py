@@ -47,7 +47,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     x = layouts
     heads, kv = np.asarray(model.num_heads), np.asarray(model.num_kv_heads)
     layers, sequence = np.asarray(model.num_layers), np.asarray(model.seq_len)
-    experts = np.asarray(model.num_experts)
+    experts, state_space = np.asarray(model.num_experts), np.asarray(model.num_ssm_layers)
     lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
     split = x.dp * x.micro_batch
     table = [
@@ -73,6 +73,11 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
          x.sequence_parallel & (sequence % np.maximum(x.tp * x.cp, 1) != 0)),
         ("ep must divide the experts (1 for a dense model)",
          np.where(experts > 0, experts % np.maximum(x.ep, 1) != 0, x.ep != 1)),
+        ("tp must divide the heads and the groups of state-space layers",
+         (state_space > 0) & ((np.asarray(model.ssm_heads) % np.maximum(x.tp, 1) != 0)
+                              | (np.asarray(model.ssm_groups) % np.maximum(x.tp, 1) != 0))),
+        ("context parallelism and sequence slices need attention in every layer that mixes tokens",
+         (state_space > 0) & ((x.cp > 1) | (x.sequence_slices > 1))),
         ("ep must divide dp * cp", (x.dp * x.cp) % np.maximum(x.ep, 1) != 0),
         ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
         ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches) but where all micro-batches pass a "

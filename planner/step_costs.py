@@ -26,7 +26,7 @@ from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, data_traffic, gather_pieces, traffic
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
-from planner.models import Transformer
+from planner.models import Transformer, mix
 from planner.schedules import Pipeline, Schedule, get_schedule
 
 __all__ = [
@@ -115,7 +115,7 @@ def exact_uneven(layouts: Layouts) -> NDArray[np.bool_]:
     return np.asarray(trait[layouts.schedule])
 
 
-def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traffic) -> LayerTime:
+def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost: LayerCost, t: Traffic) -> LayerTime:
     """A layer's passes with exposed communication, and the host's launches where they take longer.
 
     The context ring hides under the attention it feeds; ZeRO-3's gathers and scatters under the passes, as far as
@@ -135,8 +135,9 @@ def layer_time(framework: Framework, layouts: Layouts, cost: LayerCost, t: Traff
     context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, 0.1 * t.context_backward_s)
     forward = cost.forward_s + tensor_f + context_f + t.expert_forward_s
     backward = cost.backward_s + tensor_b + context_b + t.expert_backward_s
-    host_f = framework.host_layer_forward_s * layouts.sequence_slices
-    host_b = framework.host_layer_backward_s * layouts.sequence_slices
+    # Launches of a layer of two blocks; a hybrid's has one.
+    halves = layouts.sequence_slices * (mix.shares(model).blocks / 2.0)
+    host_f, host_b = framework.host_layer_forward_s * halves, framework.host_layer_backward_s * halves
     again = np.where(layouts.recompute == Recompute.FULL, host_f, 0.0)
     # A host that waits for every kernel never runs ahead of the accelerator.
     ahead = 0.0 if framework.blocking_launches else 1.0
@@ -260,7 +261,7 @@ def step_costs(
     if np.any(t.ends_sharding_s):
         once = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
         t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
-    layer = layer_time(framework, layouts, cost, t)
+    layer = layer_time(framework, model, layouts, cost, t)
     ends = with_gathered_logits(framework, layouts, ends, t.logits_s)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s

@@ -25,7 +25,7 @@ COST = LayerCost(
 def time(framework=FRAMEWORK, chosen=None, **seconds):
     """The layer's time with these seconds on the wire."""
     wire = Traffic(**{f.name: np.array([seconds.get(f.name, 0.0)]) for f in fields(Traffic)})
-    result = layer_time(framework, chosen or layout(), COST, wire)
+    result = layer_time(framework, GPT, chosen or layout(), COST, wire)
     return {f.name: float(getattr(result, f.name)[0]) for f in fields(result)}
 
 

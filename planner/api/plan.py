@@ -93,7 +93,8 @@ class Plan(Sequence[LayoutEstimate]):
     @cached_property
     def accuracy(self) -> str:
         """How far predictions have been from measured runs on such GPUs, in one sentence."""
-        return accuracy_sentence(self.question.cluster.accelerator.efficiency.name, self.step_time_interval_s)
+        architecture = self.question.cluster.accelerator.efficiency.name
+        return accuracy_sentence(architecture, self.step_time_interval_s, model=self.question.model)
 
     @property
     def step_time_interval_s(self) -> tuple[float, float] | None:

@@ -120,7 +120,7 @@ def command(
         if not isinstance(found, str):
             views += [f"{shape.name} on {hardware.name}", ""]
             views.append(report.fastest_view(found, aim, assumptions, hardware, seq))
-            views += ["", f"How accurate: {accuracy_sentence(hardware.accelerator.efficiency.name)}"]
+            views += ["", f"How accurate: {accuracy_sentence(hardware.accelerator.efficiency.name, model=shape)}"]
     o.print_view(*views)
 
 

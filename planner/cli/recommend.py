@@ -111,7 +111,7 @@ def command(
     title = tables.question_title(shape, hardware, gpus, global_batch)
     asked = records.question_record(shape, hardware, stack, gpus) | {"global_batch": global_batch}
     interval = step_interval_s(shape, hardware, found.estimate, int(found.best[0])) if len(found.best) else None
-    accuracy = accuracy_sentence(hardware.accelerator.efficiency.name, interval)
+    accuracy = accuracy_sentence(hardware.accelerator.efficiency.name, interval, model=shape)
     trust = {"step_time_interval_s": interval, "accuracy": accuracy}
     record = asked | records.recommendation_record(found, hardware) | trust
     if save is not None and len(found.best):

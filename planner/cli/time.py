@@ -81,7 +81,7 @@ def command(
             shape, hardware, stack, aim, assumptions, gpus=gpus, batch=batch, exact_tokens=loss is None,
             precision=number, attention=kernel, fixed=settled,
         )  # fmt: skip
-    accuracy = accuracy_sentence(hardware.accelerator.efficiency.name)
+    accuracy = accuracy_sentence(hardware.accelerator.efficiency.name, model=shape)
     if json:
         asked = records.question_record(shape, hardware, stack, gpus)
         answer = training.time_record(plan, assumptions, hardware, int(shape.seq_len))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.kernels import Device
-from planner.costs.shapes import local_tokens, padded_vocab, pass_tokens
+from planner.costs.shapes import inner_width, local_tokens, padded_vocab, pass_tokens
 from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
@@ -27,11 +27,8 @@ def gathered_inputs_bytes(device: Device, framework: Framework, model: Transform
 
 def fused_gate_bytes(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> Array:
     """What a layer's gated MLP does not keep, where a fused kernel makes some of its inner tensors again."""
-    dense = model.num_dense_layers / model.num_layers
-    inner = dense * model.ffn
-    inner = inner + (1.0 - dense) * (np.asarray(model.top_k) + model.num_shared_experts) * model.moe_ffn
     tensors = np.where(model.gated, 4.0 - framework.gate_tensors, 0.0)
-    return np.asarray(tensors * local_tokens(model, layouts) / layouts.tp * inner * device.element_bytes)
+    return np.asarray(tensors * local_tokens(model, layouts) / layouts.tp * inner_width(model) * device.element_bytes)
 
 
 def gather_copy_bytes(

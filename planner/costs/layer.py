@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from planner.costs.attention import attention_s
 from planner.costs.kernels import Device, matmul_s, stream_s
-from planner.costs.shapes import has_dropout, is_latent, pass_tokens
+from planner.costs.shapes import has_dropout, inner_width, is_latent, pass_tokens
+from planner.costs.state_space import ssm_products, ssm_s
 from planner.layouts import Layouts, Recompute
-from planner.models import Transformer
+from planner.models import Transformer, mix
 
 __all__ = ["LayerCost", "layer_cost"]
 
@@ -52,7 +53,8 @@ class LayerCost:
 
 
 def attention_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
-    """(columns, depth, count) of the linear products around attention, on one tensor rank."""
+    """(columns, depth, count) of the linear products around the average layer's attention, on one tensor rank."""
+    share = mix.shares(model).attention
     t, h = layouts.tp, model.hidden
     a, kv, d = model.num_heads, np.maximum(model.num_kv_heads, layouts.tp), model.head_dim
     mla = is_latent(model)
@@ -60,11 +62,11 @@ def attention_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, 
     nope = d - model.qk_rope_head_dim
     v_dim = np.where(mla, model.v_head_dim, d)
     return [
-        (np.where(mla, a * d / t, (a + 2 * kv) * d / t), np.where(mla & (rank_q > 0), rank_q, h), 1.0),
-        (np.maximum(rank_q, 1), h, (mla & (rank_q > 0)) * 1.0),
-        (np.maximum(model.kv_lora_rank + model.qk_rope_head_dim, 1), h, mla * 1.0),
-        (a * (nope + v_dim) / t, np.maximum(model.kv_lora_rank, 1), mla * 1.0),
-        (h, a * v_dim / t, 1.0),
+        (np.where(mla, a * d / t, (a + 2 * kv) * d / t), np.where(mla & (rank_q > 0), rank_q, h), share),
+        (np.maximum(rank_q, 1), h, (mla & (rank_q > 0)) * share),
+        (np.maximum(model.kv_lora_rank + model.qk_rope_head_dim, 1), h, mla * share),
+        (a * (nope + v_dim) / t, np.maximum(model.kv_lora_rank, 1), mla * share),
+        (h, a * v_dim / t, share),
     ]
 
 
@@ -74,9 +76,8 @@ def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, A
     An expert-parallel rank keeps E / ep experts and sees, at balance, top_k tokens' worth of work per token,
     in E / ep products of top_k * ep / E of the rows each.
     """
-    L = model.num_layers
-    dense = model.num_dense_layers / L
-    sparse = 1.0 - dense
+    part = mix.shares(model)
+    dense, sparse = part.dense, part.sparse
     experts = np.maximum(model.num_experts, 1)
     up = np.where(model.gated, 2.0, 1.0)
     local = experts / layouts.ep
@@ -97,13 +98,19 @@ def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, A
     ]
 
 
+def layer_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
+    """(row factor, columns, depth, count) of all linear products of the average layer, on one tensor rank."""
+    mixers = attention_products(model, layouts)
+    if np.any(model.num_ssm_layers):
+        mixers = mixers + ssm_products(model, layouts)
+    return [(1.0, c, d, k) for c, d, k in mixers] + mlp_products(model, layouts)
+
+
 def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array, Array]:
     """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient."""
     tokens = pass_tokens(model, layouts)
-    products = [(1.0, c, d, k) for c, d, k in attention_products(model, layouts)]
-    products += mlp_products(model, layouts)
     forward = input_grad = weight_grad = np.asarray(0.0)
-    for row_factor, columns, depth, count in products:
+    for row_factor, columns, depth, count in layer_products(model, layouts):
         if not np.any(count):
             continue
         rows = tokens * row_factor
@@ -131,7 +138,7 @@ FP8_CAST = (2.5, 5.0, 2.0)  # absolute maximum, cast and transpose of each produ
 
 
 def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
-    """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary and copies.
+    """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, and scans.
 
     With sequence parallelism the passes over the hidden state are shared by the tensor group
     (Korthikanti et al. 2022, section 4.2.2).
@@ -139,40 +146,44 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     tokens = pass_tokens(model, layouts)
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
     hidden = tokens * model.hidden / shared
-    qk = tokens * (model.num_heads + model.num_kv_heads) * model.head_dim / layouts.tp
-    qkv = qk + tokens * model.num_kv_heads * model.head_dim / layouts.tp
-    dense = model.num_dense_layers / model.num_layers
-    inner = dense * model.ffn
-    inner = inner + (1.0 - dense) * (model.top_k + model.num_shared_experts) * model.moe_ffn
-    inner = tokens * inner / layouts.tp
+    part = mix.shares(model)
+    heads = part.attention * tokens / layouts.tp * model.head_dim
+    qk = heads * (model.num_heads + model.num_kv_heads)
+    qkv = qk + heads * model.num_kv_heads
+    inner = tokens * inner_width(model) / layouts.tp
+    scanned = part.ssm * tokens * mix.ssm_channels(model)[0] / layouts.tp
     norm = np.where(layouts.fused_norm | ~np.asarray(model.rms_norm), 1.0, 0.0)
     gated = np.asarray(model.gated) * 1.0
     fp8 = (device.matrix_bytes < device.element_bytes) * 1.0
+    pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
     terms = [
-        (2 * hidden * norm, NORM_FUSED),
-        (2 * hidden * (1 - norm), NORM_EAGER),
-        (2 * hidden, RESIDUAL),
-        (2 * hidden * has_dropout(model, layouts), DROPOUT),
-        (inner * (1 - gated), ACTIVATION),
-        (inner * gated, GATE),
-        (qk * np.asarray(model.rotary), ROTARY),
-        (qkv, LAYOUT_COPY),
-        ((2 * hidden * shared + inner + qk / 2) * fp8, FP8_CAST),
-        (hidden * (1.0 - dense) * model.top_k * np.where(layouts.ep > 1, 2.0, 1.0), ROUTED_COPY),
+        (part.blocks * hidden * norm, pairs, NORM_FUSED),
+        (part.blocks * hidden * (1 - norm), pairs, NORM_EAGER),
+        (part.blocks * hidden, pairs, RESIDUAL),
+        (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT),
+        (inner * (1 - gated), mlps, ACTIVATION),
+        (inner * gated, mlps, GATE),
+        (qk * np.asarray(model.rotary), part.attention, ROTARY),
+        (qkv, part.attention, LAYOUT_COPY),
+        ((part.blocks * hidden * shared + inner + qk / 2 + scanned) * fp8, pairs, FP8_CAST),
+        (hidden * part.sparse * model.top_k * np.where(layouts.ep > 1, 2.0, 1.0), part.sparse, ROUTED_COPY),
     ]
     forward = backward = np.asarray(0.0)
-    for elements, (reads, reads_back, kernels) in terms:
-        used = (np.asarray(elements) > 0) * kernels
+    for elements, layers, (reads, reads_back, kernels) in terms:
+        used = (np.asarray(elements) > 0) * layers * kernels
         forward = forward + stream_s(device, elements * reads * device.element_bytes, used)
         backward = backward + stream_s(device, elements * reads_back * device.element_bytes, 1.5 * used)
+    if np.any(model.num_ssm_layers):
+        scan, scan_back = ssm_s(device, model, layouts)
+        forward, backward = forward + scan, backward + scan_back
     return forward, backward
 
 
 def layer_cost(device: Device, model: Transformer, layouts: Layouts) -> LayerCost:
     """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence."""
-    k = layouts.sequence_slices
+    k, part = layouts.sequence_slices, mix.shares(model).attention
     matmul, input_grad, weight_grad = (k * x for x in matmuls_s(device, model, layouts))
-    attention, attention_back = (k * x for x in attention_s(device, model, layouts))
+    attention, attention_back = (part * k * x for x in attention_s(device, model, layouts))
     pointwise, pointwise_back = (k * x for x in pointwise_s(device, model, layouts))
     again = np.where(layouts.recompute == Recompute.FULL, matmul + attention + pointwise, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)

@@ -16,11 +16,12 @@ from planner.costs.attention_memory import attention_core_bytes, score_gradient_
 from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
 from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
-from planner.costs.layer import attention_products, mlp_products
-from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab, pass_tokens
+from planner.costs.layer import layer_products
+from planner.costs.shapes import has_dropout, inner_width, is_latent, local_tokens, padded_vocab, pass_tokens
+from planner.costs.state_space import ssm_bytes
 from planner.hardware import Framework
 from planner.layouts import Attention, Layouts, Recompute
-from planner.models import Transformer, counts
+from planner.models import Transformer, counts, mix
 
 __all__ = [
     "Activations",
@@ -54,13 +55,8 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: An
 
     A tied head is a second copy of the embedding where first and last stage are different ranks.
     """
-    L = model.num_layers
-    sparse = 1.0 - model.num_dense_layers / L
-    all_experts = np.asarray(model.num_experts) * counts.expert_params(model) * sparse
-    average = (
-        model.num_dense_layers * counts.dense_layer_params(model)
-        + (L - model.num_dense_layers) * counts.moe_layer_params(model)
-    ) / L
+    all_experts = np.asarray(model.num_experts) * counts.expert_params(model) * mix.shares(model).sparse
+    average = counts.layers_params(model) / model.num_layers
     dense = layers * (average - all_experts) / layouts.tp
     table = padded_vocab(model, layouts) * model.hidden / layouts.tp
     dense = dense + first * (table + np.asarray(model.max_positions) * model.hidden)
@@ -103,28 +99,28 @@ def layer_activation_bytes(device: Device, model: Transformer, layouts: Layouts)
     shared = np.where(layouts.sequence_parallel, t, 1)
     dropout = has_dropout(model, layouts) * 1.0
     eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
-    # Two norm inputs and two product inputs; an eager RMSNorm keeps its fp32 input and product as well.
-    norms = 2.0 * (e + np.where(eager, 8.0, 0.0)) + 2.0 * e
-    hidden = tokens * model.hidden / shared * (norms + 2.0 * dropout)
+    part = mix.shares(model)
+    # A norm's and a product's input a block; an eager RMSNorm keeps its fp32 input and product as well.
+    norms = part.blocks * (e + np.where(eager, 8.0, 0.0)) + part.blocks * e
+    hidden = tokens * model.hidden / shared * (norms + part.blocks * dropout)
     mla = is_latent(model)
     v_dim = np.where(mla, model.v_head_dim, model.head_dim)
     kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
     q_and_k = (model.num_heads + kv_heads) * model.head_dim
-    heads = tokens / t * e * (q_and_k + kv_heads * v_dim + model.num_heads * v_dim)
-    latent = tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
+    heads = part.attention * tokens / t * e * (q_and_k + kv_heads * v_dim + model.num_heads * v_dim)
+    latent = part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
     # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product).
     per_inner = np.where(model.gated, 4.0, 2.0) * e
-    dense = model.num_dense_layers / model.num_layers
-    routed = (1.0 - dense) * np.asarray(model.top_k)
-    inner = dense * model.ffn + (routed + (1.0 - dense) * model.num_shared_experts) * model.moe_ffn
+    routed = part.sparse * np.asarray(model.top_k)
     # Each routed copy of a token is an expert's input and output too.
-    mlp = tokens / t * per_inner * inner + tokens * routed * model.hidden * 2.0 * e / shared
-    return np.asarray(hidden + heads + latent + mlp)
+    mlp = tokens / t * per_inner * inner_width(model) + tokens * routed * model.hidden * 2.0 * e / shared
+    kept = hidden + heads + latent + mlp
+    return np.asarray(kept + ssm_bytes(device, model, layouts) if np.any(model.num_ssm_layers) else kept)
 
 
 def saved_bytes(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
     """Bytes that one layer keeps until its backward pass, and the transient extra while one layer recomputes."""
-    core = attention_core_bytes(device, model, layouts)
+    core = mix.shares(model).attention * attention_core_bytes(device, model, layouts)
     layer = layer_activation_bytes(device, model, layouts)
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
     boundary = local_tokens(model, layouts) * model.hidden * device.element_bytes / shared
@@ -150,10 +146,10 @@ def weight_grad_share(device: Device, model: Transformer, layouts: Layouts) -> A
     arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards; the products up
     from the latents have none.
     """
-    products = [(1.0, c, d, n) for c, d, n in attention_products(model, layouts)] + mlp_products(model, layouts)
+    products = layer_products(model, layouts)
     per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in products)
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
-    from_latent = is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
+    from_latent = mix.shares(model).attention * is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
     of_hidden = sum(rows * n for rows, _, _, n in products) - from_latent
     per_token = per_token - of_hidden * model.hidden * (1.0 - 1.0 / shared)
     kept = local_tokens(model, layouts) * per_token * device.element_bytes

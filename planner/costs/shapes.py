@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layouts import Attention, Layouts
-from planner.models import Transformer
+from planner.models import Transformer, mix
 
-__all__ = ["has_dropout", "is_latent", "local_tokens", "padded_vocab", "pass_tokens"]
+__all__ = ["has_dropout", "inner_width", "is_latent", "local_tokens", "padded_vocab", "pass_tokens"]
 
 Array = NDArray[np.float64]
 
@@ -18,6 +18,12 @@ Array = NDArray[np.float64]
 def has_dropout(model: Transformer, layouts: Layouts) -> Any:
     """GPT-2 and GPT-3 recipes (learned positions) train with dropout 0.1; later ones, with flash kernels, without."""
     return (np.asarray(model.max_positions) > 0) & (layouts.attention < Attention.FLASH1)
+
+
+def inner_width(model: Transformer) -> Any:
+    """Inner elements that a token has in the average layer's MLP, dense or in the experts that it meets."""
+    part = mix.shares(model)
+    return part.dense * model.ffn + part.sparse * (np.asarray(model.top_k) + model.num_shared_experts) * model.moe_ffn
 
 
 def is_latent(model: Transformer) -> Any:

@@ -14,7 +14,7 @@ from planner.costs.network import Group, all_gather_s, all_reduce_s, all_to_all_
 from planner.costs.shapes import is_latent, padded_vocab, pass_tokens
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
-from planner.models import Transformer
+from planner.models import Transformer, mix
 
 __all__ = ["LayerTraffic", "Traffic", "data_traffic", "gather_pieces", "layer_traffic", "traffic"]
 
@@ -60,7 +60,7 @@ class Traffic(LayerTraffic):
 def tensor_s(
     device: Device, framework: Framework, model: Transformer, layouts: Layouts, group: Group
 ) -> tuple[Array, Array]:
-    """Two all-reduces a layer and direction (Megatron-LM), or gather and scatter pairs of the same volume.
+    """An all-reduce for each mixer and MLP of a layer and direction (Megatron-LM), or gather and scatter pairs of it.
 
     With sequence parallelism fp8 products gather fp8 operands (Transformer Engine, layernorm_linear.py: cast first).
     Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
@@ -70,23 +70,25 @@ def tensor_s(
     size = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     operand = np.where(layouts.sequence_parallel, device.matrix_bytes / device.element_bytes, 1.0)
     one = layouts.sequence_slices * (all_gather_s(group, size) + all_gather_s(group, operand * size))
-    again = np.where(layouts.recompute == Recompute.FULL, 2.0, 0.0)
+    part = mix.shares(model)
+    again = np.where(layouts.recompute == Recompute.FULL, part.blocks, 0.0)
     if framework.gate_reduces > 0:
-        again = again + framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, np.asarray(model.gated) * 1.0)
-    return 2.0 * one, (2.0 + again) * one
+        gates = np.asarray(model.gated) * (part.dense + part.sparse)
+        again = again + framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, gates)
+    return part.blocks * one, (part.blocks + again) * one
 
 
 def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
-    """Ring attention: keys and values forward; keys, values and their gradients backward."""
+    """Ring attention: keys and values forward; keys, values and their gradients backward, of the average layer."""
     heads = np.where(is_latent(model), model.num_heads, model.num_kv_heads)
     size = 2.0 * layouts.micro_batch * model.seq_len * heads * model.head_dim / layouts.tp * device.element_bytes
-    once = all_gather_s(group, size)
+    once = mix.shares(model).attention * all_gather_s(group, size)
     return once, 2.0 * once
 
 
 def expert_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
     """Dispatch and combine, each a token's hidden state to top_k experts, averaged over dense and sparse layers."""
-    sparse = 1.0 - model.num_dense_layers / model.num_layers
+    sparse = mix.shares(model).sparse
     size = pass_tokens(model, layouts) * model.hidden * model.top_k / layouts.tp * device.element_bytes
     once = 2.0 * sparse * layouts.sequence_slices * all_to_all_s(group, size)
     return once, once
@@ -184,11 +186,11 @@ def data_traffic(
 def gather_pieces(model: Transformer, layouts: Layouts, layers: Any) -> Array:
     """Pieces of a rank's parameter tensors, one a replica, where ZeRO 1 or 2 gathers them; shape (n,).
 
-    A layer has two norms, two products of attention and two of the MLP or of each expert; embedding, head and last norm
-    are three more at most.
+    A layer has two norms, two products of attention and two of the MLP or of each expert (a hybrid's the half of it);
+    embedding, head and last norm are three more at most.
     """
     local = np.where(np.asarray(model.num_experts) > 0, np.maximum(model.num_experts, 1) / layouts.ep, 1.0)
-    tensors = layers * (4.0 + 2.0 * local) + 3.0
+    tensors = layers * mix.shares(model).blocks / 2.0 * (4.0 + 2.0 * local) + 3.0
     ranks = layouts.dp * layouts.cp
     return np.asarray(np.where((ranks > 1) & ((layouts.zero == 1) | (layouts.zero == 2)), tensors * ranks, 0.0))
 

@@ -37,6 +37,11 @@ class Megatron(Target):
     def adapt(self, nearest: Nearest) -> None:
         """Schedules, slices, sharding and numerics that Megatron-LM has."""
         row, model = nearest.row, nearest.question.model
+        if model.num_ssm_layers:
+            raise LayoutError(
+                f"model {model.name} has state-space layers, which Megatron-LM trains by pretrain_mamba.py: not "
+                "written yet; export --to megatron-bridge sets the layout on a recipe of yours"
+            )
         nearest.schedules(SCHEDULES)
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "--optimizer-cpu-offload needs --use-distributed-optimizer")

@@ -7,6 +7,7 @@ import re
 from planner.errors import InputError, shown
 from planner.imports.words import Arguments
 from planner.models import Transformer
+from planner.models.hybrid import from_pattern
 from planner.models.transformer import check
 
 __all__ = ["MODEL_ARGUMENTS", "model_of"]
@@ -20,7 +21,8 @@ MODEL_ARGUMENTS = (
     "multi-latent-attention", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim",
     "kv-channels", "group-query-attention", "num-query-groups", "num-experts", "moe-router-topk",
     "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size", "moe-layer-freq", "vocab-size", "padded-vocab-size",
-    "make-vocab-size-divisible-by", "tokenizer-type",
+    "make-vocab-size-divisible-by", "tokenizer-type", "is-hybrid-model", "hybrid-override-pattern", "mamba-state-dim",
+    "mamba-head-dim", "mamba-num-groups", "mamba-num-heads",
 )  # fmt: skip
 
 
@@ -40,7 +42,7 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
     # Megatron-LM's own defaults: 4 h, or two thirds of it in steps of 64 where three matrices take it.
     ffn = a.number("ffn-hidden-size") or (int((4 * hidden * 2 / 3) / 64) * 64 if gated else 4 * hidden)
     moe_ffn = (a.number("moe-ffn-hidden-size") or ffn) if experts else 0
-    dense = _dense_layers(a, layers) if experts else layers
+    kinds = _kinds(a, layers, hidden, experts)
     every = "disable-bias-linear" not in a
     grouped = a.number("num-query-groups", 1) if "group-query-attention" in a else heads
     latent = "multi-latent-attention" in a
@@ -52,10 +54,17 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
     head_dim = a.number("kv-channels", hidden // heads)
     model = Transformer(
         name=name,
-        family="moe" if experts else "nemotron" if "squared-relu" in a else "llama" if gated else "gpt",
-        num_layers=layers,
+        family="hybrid"
+        if "num_ssm_layers" in kinds
+        else "moe"
+        if experts
+        else "nemotron"
+        if "squared-relu" in a
+        else "llama"
+        if gated
+        else "gpt",
         hidden=hidden,
-        ffn=ffn if dense else 0,
+        ffn=ffn if kinds["num_dense_layers"] else 0,
         num_heads=heads,
         num_kv_heads=heads if latent else grouped,
         head_dim=(a.number("qk-head-dim", 128) or 0) + rope_dim if latent else head_dim,
@@ -74,13 +83,36 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         top_k=(a.number("moe-router-topk", 2) or 0) if experts else 0,
         num_shared_experts=-(-(a.number("moe-shared-expert-intermediate-size", 0, least=0) or 0) // max(moe_ffn, 1)),
         moe_ffn=moe_ffn,
-        num_dense_layers=dense,
         q_lora_rank=(a.number("q-lora-rank", 0) or 0) if latent else 0,
         kv_lora_rank=(a.number("kv-lora-rank", 32) or 0) if latent else 0,
         qk_rope_head_dim=rope_dim if latent else 0,
         v_head_dim=(a.number("v-head-dim", 128) or 0) if latent else 0,
+        **kinds,
     )
     return check(model), notes
+
+
+def _kinds(a: Arguments, layers: int, hidden: int, experts: int) -> dict[str, int]:
+    """How many layers of each kind, and the sizes of a hybrid's state-space layers; Megatron-LM's defaults."""
+    pattern = a.text("hybrid-override-pattern")
+    if pattern is None:
+        if "is-hybrid-model" in a:
+            raise InputError("--hybrid-override-pattern is missing; a hybrid model needs it")
+        return {"num_layers": layers, "num_dense_layers": _dense_layers(a, layers) if experts else layers}
+    try:
+        kinds = from_pattern(pattern)
+    except InputError as error:
+        raise InputError(f"--hybrid-override-{error}") from None
+    if kinds["num_layers"] != layers:
+        raise InputError(f"--hybrid-override-pattern has {kinds['num_layers']} letters, --num-layers is {layers}")
+    head_dim = a.number("mamba-head-dim", 64) or 0
+    return kinds | {
+        "ssm_heads": a.number("mamba-num-heads", max(2 * hidden // head_dim, 1)) or 0,
+        "ssm_head_dim": head_dim,
+        "ssm_groups": a.number("mamba-num-groups", 8) or 0,
+        "ssm_state": a.number("mamba-state-dim", 128) or 0,
+        "ssm_conv": 4,
+    }
 
 
 def _vocab(a: Arguments, given: int | None, notes: list[str]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.errors import FileFormatError, InputError, UnknownNameError
 from planner.files import is_path, read_toml
-from planner.models import counts, flops
+from planner.models import counts, flops, mix
 from planner.models.transformer import FAMILIES, Transformer, check, from_shape, stack, with_seq_len
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "flops",
     "from_shape",
     "load_model",
+    "mix",
     "model_names",
     "stack",
     "with_seq_len",

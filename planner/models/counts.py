@@ -6,21 +6,22 @@ from typing import Any
 
 import numpy as np
 
+from planner.models.mix import attention_layers, blocks, sparse_layers, ssm_channels
 from planner.models.transformer import Transformer
 
 __all__ = [
     "active_params",
     "attention_params",
-    "dense_layer_params",
     "embedding_params",
     "expert_params",
     "final_norm_params",
     "head_params",
+    "layers_params",
     "mlp_params",
-    "moe_layer_params",
     "norm_params",
     "router_params",
     "shared_expert_params",
+    "ssm_params",
     "total_params",
 ]
 
@@ -78,15 +79,24 @@ def router_params(m: Transformer) -> Any:
     return m.hidden * np.asarray(m.num_experts)
 
 
-def dense_layer_params(m: Transformer) -> Any:
-    """Of a layer with a dense MLP: attention, MLP, two norms."""
-    return attention_params(m) + mlp_params(m) + 2 * norm_params(m)
+def ssm_params(m: Transformer) -> Any:
+    """Of a Mamba-2 mixer (Dao and Gu 2024, arXiv 2405.21060, section 7), as Megatron-LM and mamba-ssm build it.
+
+    One product to gate, channels, B, C and a step for each head; a causal convolution with bias over channels, B and C;
+    step bias, decay and skip of each head; a gated RMSNorm; the product back.
+    """
+    inner, states = ssm_channels(m)
+    heads = np.asarray(m.ssm_heads)
+    products = m.hidden * (2 * inner + states + heads) + inner * m.hidden
+    return products + (inner + states) * (np.asarray(m.ssm_conv) + 1) + 3 * heads + inner
 
 
-def moe_layer_params(m: Transformer) -> Any:
-    """Of a sparse layer: attention, router, experts, shared experts, two norms."""
-    experts = m.num_experts * expert_params(m) + shared_expert_params(m)
-    return attention_params(m) + router_params(m) + experts + 2 * norm_params(m)
+def layers_params(m: Transformer) -> Any:
+    """Of all layers: their mixers and MLPs, each with a norm before it."""
+    experts = m.num_experts * expert_params(m) + shared_expert_params(m) + router_params(m)
+    mixers = attention_layers(m) * attention_params(m) + m.num_ssm_layers * ssm_params(m)
+    mlps = m.num_dense_layers * mlp_params(m) + sparse_layers(m) * experts
+    return mixers + mlps + blocks(m) * norm_params(m)
 
 
 def embedding_params(m: Transformer) -> Any:
@@ -110,12 +120,10 @@ def _outside_layers(m: Transformer) -> Any:
 
 def total_params(m: Transformer) -> Any:
     """All parameters, without multi-token prediction modules; vocabulary unpadded."""
-    sparse = m.num_layers - np.asarray(m.num_dense_layers)
-    return m.num_dense_layers * dense_layer_params(m) + sparse * moe_layer_params(m) + _outside_layers(m)
+    return layers_params(m) + _outside_layers(m)
 
 
 def active_params(m: Transformer) -> Any:
     """Parameters that one token meets: top_k of the experts."""
-    sparse = m.num_layers - np.asarray(m.num_dense_layers)
-    unused = sparse * (m.num_experts - np.asarray(m.top_k)) * expert_params(m)
+    unused = sparse_layers(m) * (m.num_experts - np.asarray(m.top_k)) * expert_params(m)
     return total_params(m) - unused

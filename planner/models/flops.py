@@ -9,17 +9,21 @@ import numpy as np
 
 from planner.errors import UnknownNameError
 from planner.models.counts import active_params
+from planner.models.mix import attention_layers, sparse_layers, ssm_channels
 from planner.models.transformer import Transformer
 
-__all__ = ["CONVENTIONS", "forward_flops", "step_flops"]
+__all__ = ["CONVENTIONS", "SSM_CHUNK", "forward_flops", "step_flops"]
+
+SSM_CHUNK = 128  # tokens of a chunk of a state-space's scan: Megatron-Core's and Nemotron-H's
 
 
 def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     """FLOP of one sequence's forward pass by operation: two for each multiply-add.
 
-    causal: count half of the attention scores, as flash kernels compute them.
+    causal: count half of the attention scores, as flash kernels compute them. state_space: the products with chunks
+    of SSM_CHUNK tokens (Dao and Gu 2024, arXiv 2405.21060, section 6), scores within a chunk, in and out of states.
     """
-    s, h, L = m.seq_len, m.hidden, m.num_layers
+    s, h, L = m.seq_len, m.hidden, attention_layers(m)
     a, kv, d = m.num_heads, m.num_kv_heads, m.head_dim
     rank_q, rank_kv, rope = np.asarray(m.q_lora_rank), np.asarray(m.kv_lora_rank), m.qk_rope_head_dim
     latent = rank_kv > 0
@@ -30,12 +34,16 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     )
     half = 0.5 if causal else 1.0
     matrices = 2 + np.asarray(m.gated) * 1
-    sparse = L - np.asarray(m.num_dense_layers)
+    sparse = sparse_layers(m)
+    inner, states = ssm_channels(m)
+    scan = SSM_CHUNK * (states / 2 + inner) + 2 * inner * np.asarray(m.ssm_state)
     per_token = {
         "qkv": 2.0 * L * projections,
         "attention_scores": half * 2.0 * L * s * a * d,
         "attention_values": half * 2.0 * L * s * a * v_dim,
         "attention_output": 2.0 * L * a * v_dim * h,
+        "state_space_products": 2.0 * m.num_ssm_layers * h * (3 * inner + states + np.asarray(m.ssm_heads)),
+        "state_space": 2.0 * m.num_ssm_layers * (scan + (inner + states) * np.asarray(m.ssm_conv)),
         "mlp": 2.0 * m.num_dense_layers * matrices * h * m.ffn,
         "router": 2.0 * sparse * h * np.asarray(m.num_experts),
         "experts": 2.0 * sparse * matrices * h * m.moe_ffn * (m.top_k + np.asarray(m.num_shared_experts)),
@@ -53,7 +61,7 @@ def _megatron(m: Transformer, sequences: Any, recompute: Any) -> Any:
 def _palm(m: Transformer, sequences: Any, recompute: Any) -> Any:
     n = active_params(m)
     heads = m.head_dim + np.where(np.asarray(m.kv_lora_rank) > 0, m.v_head_dim, m.head_dim)
-    return (6.0 * n + 6.0 * m.num_layers * m.num_heads * heads * m.seq_len) * m.seq_len * sequences
+    return (6.0 * n + 6.0 * attention_layers(m) * m.num_heads * heads * m.seq_len) * m.seq_len * sequences
 
 
 def _six_nd(m: Transformer, sequences: Any, recompute: Any) -> Any:

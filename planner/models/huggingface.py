@@ -9,6 +9,7 @@ from typing import Any
 from planner.errors import FileFormatError, shown
 from planner.files import read_json
 from planner.models.description import from_description
+from planner.models.hybrid import LETTERS
 from planner.models.transformer import LARGEST, Transformer
 
 __all__ = ["MODEL_TYPES", "from_config"]
@@ -167,6 +168,31 @@ def _opt(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _nemotron_h(c: Config) -> dict[str, Any]:
+    pattern = c.data.get("hybrid_override_pattern")
+    if not isinstance(pattern, str) or not pattern or set(pattern) - set(LETTERS):
+        raise c.fault("hybrid_override_pattern", f"one letter a layer, of {' '.join(LETTERS)}")
+    if c.data.get("moe_latent_size") is not None:
+        raise c.fault("moe_latent_size", "null; experts behind a latent aren't supported")
+    common = _common(c, "hybrid") | _biases(c)
+    if common.pop("layers") != len(pattern):
+        raise c.fault("num_hidden_layers", f"{len(pattern)}, the letters of hybrid_override_pattern")
+    if c.data.get("attention_head_dim") is not None:
+        common["head_dim"] = c.size("attention_head_dim")
+    out = common | {
+        "pattern": pattern, "ffn": c.size("intermediate_size"), "mlp_bias": c.flag("mlp_bias", False),
+        "ssm_heads": c.size("mamba_num_heads"), "ssm_head_dim": c.size("mamba_head_dim"),
+        "ssm_groups": c.size("n_groups"), "ssm_state": c.size("ssm_state_size"), "ssm_conv": c.size("conv_kernel", 4),
+    }  # fmt: skip
+    if "E" in pattern:
+        moe_ffn, shared = c.size("moe_intermediate_size"), c.size("moe_shared_expert_intermediate_size", 0, least=0)
+        out |= {
+            "moe_ffn": moe_ffn, "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
+            "shared_experts": -(-shared // moe_ffn),
+        }  # fmt: skip
+    return out
+
+
 MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
@@ -179,6 +205,7 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "deepseek_v3": _deepseek_v3,
     "bloom": _bloom,
     "opt": _opt,
+    "nemotron_h": _nemotron_h,
 }
 
 

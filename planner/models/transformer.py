@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import InputError, shown
+from planner.models.hybrid import usual
 
 __all__ = ["FAMILIES", "Transformer", "check", "from_shape", "stack", "with_seq_len"]
 
@@ -26,6 +27,10 @@ class Transformer:
     rms_norm: norms without bias; qk_norm: RMSNorm over each query and key head; embedding_norm: BLOOM's.
     kv_lora_rank > 0: multi-head latent attention (DeepSeek-V2), where head_dim is the query's and key's whole
     head and v_head_dim the value's; q_lora_rank 0: queries straight from the hidden state.
+    num_ssm_layers: layers that mix tokens by a Mamba-2 state-space instead of attention (Dao and Gu 2024,
+    arXiv 2405.21060), of ssm_heads heads of ssm_head_dim channels in ssm_groups groups, ssm_state numbers of state a
+    channel, a causal convolution over ssm_conv tokens. A hybrid's layer (Nemotron-H) is a mixer or an MLP alone:
+    num_mixer_only_layers have no MLP, num_mlp_only_layers neither attention nor state-space.
     Multi-token prediction modules aren't described, nor are sliding windows.
     """
 
@@ -58,13 +63,23 @@ class Transformer:
     kv_lora_rank: Any = 0
     qk_rope_head_dim: Any = 0
     v_head_dim: Any = 0
+    num_ssm_layers: Any = 0
+    num_mixer_only_layers: Any = 0
+    num_mlp_only_layers: Any = 0
+    ssm_heads: Any = 0
+    ssm_head_dim: Any = 0
+    ssm_groups: Any = 0
+    ssm_state: Any = 0
+    ssm_conv: Any = 0
 
 
 POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
 NOT_NEGATIVE = (
     "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "num_dense_layers",
-    "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim",
+    "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_ssm_layers", "num_mixer_only_layers",
+    "num_mlp_only_layers", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv",
 )  # fmt: skip
+SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
 FLAGS = (
     "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "embedding_norm",
 )  # fmt: skip
@@ -92,11 +107,29 @@ def check(model: Transformer) -> Transformer:
             raise InputError(f"{who}: {name} is {getattr(m, name)!r}; allowed: true or false")
     if m.num_heads % m.num_kv_heads:
         raise InputError(f"{who}: num_heads {m.num_heads} isn't a multiple of num_kv_heads {m.num_kv_heads}")
-    if m.num_dense_layers > m.num_layers:
-        raise InputError(f"{who}: num_dense_layers {m.num_dense_layers} is over num_layers {m.num_layers}")
+    if m.num_dense_layers + m.num_mixer_only_layers > m.num_layers:
+        raise InputError(
+            f"{who}: num_dense_layers {m.num_dense_layers} and num_mixer_only_layers {m.num_mixer_only_layers} are "
+            f"over num_layers {m.num_layers}"
+        )
+    if m.num_ssm_layers + m.num_mlp_only_layers > m.num_layers:
+        raise InputError(
+            f"{who}: num_ssm_layers {m.num_ssm_layers} and num_mlp_only_layers {m.num_mlp_only_layers} are over "
+            f"num_layers {m.num_layers}"
+        )
+    if m.num_mixer_only_layers + m.num_mlp_only_layers > m.num_layers:
+        raise InputError(
+            f"{who}: num_mixer_only_layers {m.num_mixer_only_layers} and num_mlp_only_layers {m.num_mlp_only_layers} "
+            f"are over num_layers {m.num_layers}"
+        )
+    if m.num_ssm_layers and (min(getattr(m, name) for name in SSM_SIZES) < 1 or m.ssm_heads % m.ssm_groups):
+        got = ", ".join(f"{name} {getattr(m, name)}" for name in SSM_SIZES)
+        raise InputError(
+            f"{who}: state-space layers need every ssm size >= 1 and ssm_heads a multiple of ssm_groups; got {got}"
+        )
     if m.num_dense_layers and not m.ffn:
         raise InputError(f"{who}: ffn is 0; allowed: 1 or more, for there are dense layers")
-    if m.num_dense_layers < m.num_layers and not (m.moe_ffn and 0 < m.top_k <= m.num_experts):
+    if m.num_dense_layers + m.num_mixer_only_layers < m.num_layers and not (m.moe_ffn and 0 < m.top_k <= m.num_experts):
         raise InputError(
             f"{who}: sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
             f"got moe_ffn {m.moe_ffn}, top_k {m.top_k}, num_experts {m.num_experts}"
@@ -116,8 +149,9 @@ def _rough_params(m: Transformer) -> int:
     heads = m.num_heads * (2 * m.head_dim + m.v_head_dim + 2)
     ranks = m.q_lora_rank + m.kv_lora_rank
     attention = (2 * m.hidden + ranks) * (heads + ranks + m.hidden)
+    space = (m.hidden + m.ssm_conv + 4) * (4 * m.ssm_heads * m.ssm_head_dim + 4 * m.ssm_groups * m.ssm_state + 1)
     inner = m.ffn + m.moe_ffn * (m.num_experts + m.num_shared_experts) + m.num_experts
-    layer = 2 * attention + 4 * (m.hidden + 1) * (inner + 2)
+    layer = 2 * attention + space + 4 * (m.hidden + 1) * (inner + 2)
     outside = (2 * m.vocab + m.max_positions + 6) * m.hidden
     return int(m.num_layers * layer + outside)
 
@@ -134,6 +168,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"gated": True, "rms_norm": True, "rotary": True},
     "nemotron": {"rotary": True},
     "moe": {"gated": True, "rms_norm": True, "rotary": True},
+    "hybrid": {"rms_norm": True},
 }
 
 
@@ -153,6 +188,8 @@ def from_shape(
 ) -> Transformer:
     """A model from its sizes and its family's conventions: norms, positions, biases, gating, tying.
 
+    A hybrid's state-space layers, which these sizes leave open, are as Nemotron-H's (`planner.models.hybrid`).
+
     Raises:
         InputError: an unknown family, or an impossible shape.
     """
@@ -161,6 +198,7 @@ def from_shape(
     if heads > 0 and hidden % heads:
         raise InputError(f"model {name}: hidden {hidden} must be a multiple of heads {heads}")
     sparse = family == "moe"
+    layers_of = usual(layers, hidden) if family == "hybrid" else {"num_dense_layers": 0 if sparse else layers}
     model = Transformer(
         name=name or f"{family}-{layers}x{hidden}",
         family=family,
@@ -173,13 +211,12 @@ def from_shape(
         vocab=vocab,
         seq_len=seq_len,
         **FAMILIES[family],
+        **layers_of,
     )
     if family == "gpt":
         model = replace(model, max_positions=seq_len)
     if sparse:
         model = replace(model, num_experts=experts, top_k=top_k, moe_ffn=ffn)
-    else:
-        model = replace(model, num_dense_layers=layers)
     return check(model)
 
 

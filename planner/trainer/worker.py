@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.errors import ExecutionError, InputError, LayoutError
 from planner.layouts import Recompute
-from planner.models import Transformer
+from planner.models import Transformer, mix
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.communicator import Communicator, Group
 from planner.trainer.executor import Batch, Executor, Operation
@@ -78,7 +78,9 @@ def check_model(m: Transformer) -> None:
         InputError: it needs a kind of layer that isn't written.
     """
     missing = {
-        "experts": m.num_dense_layers < m.num_layers,
+        "experts": bool(mix.sparse_layers(m)),
+        "state-spaces": bool(m.num_ssm_layers),
+        "attention or MLP alone": bool(m.num_mixer_only_layers or m.num_mlp_only_layers),
         "multi-head latent attention": bool(m.kv_lora_rank),
         "norms over query and key heads": m.qk_norm,
         "a norm after the embedding": m.embedding_norm,

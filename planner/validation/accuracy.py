@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from planner.files import shipped_folder
 from planner.hardware import load_cluster
+from planner.models import Transformer
 from planner.units import format_seconds
 from planner.validation.interval import fits_right, held_out
 from planner.validation.predict import Predictions, predict
@@ -79,10 +80,13 @@ def accuracy_of(architecture: str) -> Accuracy:
     )  # fmt: skip
 
 
-def accuracy_sentence(architecture: str, interval_s: tuple[float, float] | None = None) -> str:
+def accuracy_sentence(
+    architecture: str, interval_s: tuple[float, float] | None = None, *, model: Transformer | None = None
+) -> str:
     """How far fits without a run's publication have been from the shipped runs on such GPUs, for a recommendation.
 
-    interval_s: of its step, `planner.validation.interval.step_interval_s`.
+    interval_s: of its step, `planner.validation.interval.step_interval_s`. model: what is recommended for, to say so
+    where it has layers that no shipped run has.
     """
     known = held_out()
     rows = known.architecture == architecture
@@ -98,4 +102,12 @@ def accuracy_sentence(architecture: str, interval_s: tuple[float, float] | None 
         f"step time was off by {100 * size.mean():.1f} % on average, by less than "
         f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them; "
         f"whether a run fits in memory was right for {100 * fits_right(architecture):.0f} %."
+        f"{'' if model is None else _unseen(model)}"
     )
+
+
+def _unseen(model: Transformer) -> str:
+    """A warning of kinds of layers that are in none of the shipped runs."""
+    unseen = [("experts", model.num_experts), ("state-space layers", model.num_ssm_layers)]
+    names = " or ".join(name for name, count in unseen if count)
+    return f" None of these runs has {names}: this model's times are less certain." if names else ""

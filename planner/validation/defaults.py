@@ -11,6 +11,7 @@
 | attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
 | recompute | none where that fits or misses by less than 10 %, else the least that fits: selective, full |
+| a hybrid's state-spaces, in no column | those of the preset of the same layers, widths and heads, else Nemotron-H's |
 | micro_batch, and virtual_stages with it where the schedule is 1f1b or not said | the fastest predicted that fits |
 
 No default looks at a measurement. The framework is what the file's optional column `framework` says, or what a source
@@ -26,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from planner.hardware import Cluster, Framework
-from planner.models import Transformer
+from planner.models import Transformer, load_model, model_names
 from planner.validation.runs import Run
 from planner.validation.software import said
 
-__all__ = ["candidates", "filled_cells", "framework_name"]
+__all__ = ["candidates", "filled_cells", "framework_name", "hybrid_preset"]
 
 FILLED = (
     "dp", "cp", "ep", "virtual_stages", "schedule", "zero", "sequence_parallel", "attention", "fused_norm",
@@ -56,6 +57,16 @@ def framework_name(run: Run, cluster: Cluster) -> str:
     if run["zero"] and Path(cluster.framework).stem == "megatron-lm":
         return "megatron-deepspeed"
     return cluster.framework
+
+
+def hybrid_preset(run: Run) -> Transformer | None:
+    """The hybrid preset with the layers, widths and heads that a run states, or None."""
+    for name in model_names():
+        m = load_model(name)
+        stated = (run["layers"], run["hidden"], run["ffn"], run["heads"], run["kv_heads"] or run["heads"])
+        if m.num_ssm_layers and stated == (m.num_layers, m.hidden, m.ffn, m.num_heads, m.num_kv_heads):
+            return m
+    return None
 
 
 def filled_cells(run: Run) -> int:

@@ -61,6 +61,12 @@ LLAMA = replace(
 MOE = replace(LLAMA, family="moe", num_dense_layers=1, num_experts=4, top_k=2, moe_ffn=16, num_shared_experts=1)
 MLA = replace(LLAMA, head_dim=6, v_head_dim=4, q_lora_rank=6, kv_lora_rank=4, qk_rope_head_dim=2)
 
+# Two layers: 4 heads of 4 channels in 2 groups with 8 numbers of state, then an MLP of 32.
+HYBRID = replace(
+    LLAMA, family="hybrid", gated=False, rotary=False, num_dense_layers=1, num_ssm_layers=1, num_mixer_only_layers=1,
+    num_mlp_only_layers=1, ssm_heads=4, ssm_head_dim=4, ssm_groups=2, ssm_state=8, ssm_conv=4,
+)  # fmt: skip
+
 
 def layout(**choices: Any) -> Layouts:
     """One layout of 3 sequences a micro-batch, 2 micro-batches."""

@@ -161,6 +161,13 @@ def test_megatron_rules_beyond_ours(changes, said):
         export("megatron", plan(model, dp=2, tp=4))
 
 
+def test_megatron_does_not_write_a_hybrid_as_something_else():
+    hybrid = plan(load_model("nemotron-h-8b"), dp=2, tp=4)
+    with pytest.raises(LayoutError, match=r"nemotron-h-8b has state-space layers.*megatron-bridge"):
+        export("megatron", hybrid)
+    assert "your_pretrain_config" in export("megatron-bridge", hybrid).text
+
+
 def test_deepspeed_keys_are_published(any_plan):
     if any_plan.row["cp"] > 1:
         with pytest.raises(LayoutError, match="cp 4: DeepSpeed has no ring"):

@@ -224,6 +224,30 @@ def test_patterns_of_experts(text, dense):
     assert megatron(BASE + arguments).question.model.num_dense_layers == dense
 
 
+HYBRID = """--num-layers 118 --hidden-size 8192 --ffn-hidden-size 32768 --num-attention-heads 64 --seq-length 8192
+    --group-query-attention --num-query-groups 8 --kv-channels 128 --normalization RMSNorm --squared-relu
+    --position-embedding-type none --untie-embeddings-and-output-weights --disable-bias-linear --vocab-size 131072
+    --is-hybrid-model --mamba-state-dim 256 --hybrid-override-pattern M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-"""
+HYBRID += "M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M- --bf16 --micro-batch-size 1"
+
+
+def test_a_hybrid_is_read():
+    """The model's arguments of Nemotron-H 56B, as Megatron-LM's own examples give them."""
+    run = megatron(HYBRID + " --global-batch-size 64 --tensor-model-parallel-size 8")
+    read = replace(run.question.model, name="nemotron-h-56b")
+    assert read == load_model("nemotron-h-56b")
+    assert not run.unknown
+    short = HYBRID.replace("--num-layers 118", "--num-layers 117")
+    for text, said in [
+        (short, "--hybrid-override-pattern has 118 letters, --num-layers is 117"),
+        (HYBRID.replace("M-M-M-M*", "M-M-M-MX"), "--hybrid-override-pattern is 'M-M-M-MX"),
+        (HYBRID.split("--hybrid")[0] + "--bf16 --micro-batch-size 1", "--hybrid-override-pattern is missing"),
+    ]:
+        with pytest.raises(PlannerError) as caught:
+            megatron(text)
+        assert said in str(caught.value)
+
+
 BAD = [
     ("", "no argument is in the text"),
     ("--x 'open", "can't be read: no closing quotation"),

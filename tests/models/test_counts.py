@@ -60,25 +60,21 @@ def test_active_params_published() -> None:
 def test_x_160_of_lamy_poirier() -> None:
     # arXiv 2106.02679, Table 5.1: 1.26 trillion parameters, embeddings left out.
     model = load_model("x-160")
-    layers = model.num_layers * counts.dense_layer_params(model)
-    assert layers == pytest.approx(12 * 160**5, rel=1e-4)
+    assert counts.layers_params(model) == pytest.approx(12 * 160**5, rel=1e-4)
     assert (model.num_heads, model.head_dim, model.hidden, model.seq_len) == (80, 320, 25600, 2560)
 
 
 @pytest.mark.parametrize("name", model_names())
 def test_total_is_the_sum_of_its_parts(name: str) -> None:
     m = load_model(name)
-    sparse = m.num_layers - m.num_dense_layers
-    dense_layer = counts.attention_params(m) + counts.mlp_params(m) + 2 * counts.norm_params(m)
-    sparse_layer = (
-        counts.attention_params(m)
-        + counts.router_params(m)
-        + m.num_experts * counts.expert_params(m)
-        + counts.shared_expert_params(m)
-        + 2 * counts.norm_params(m)
-    )
+    attention = m.num_layers - m.num_ssm_layers - m.num_mlp_only_layers
+    sparse = m.num_layers - m.num_dense_layers - m.num_mixer_only_layers
+    experts = counts.router_params(m) + m.num_experts * counts.expert_params(m) + counts.shared_expert_params(m)
+    mixers = attention * counts.attention_params(m) + m.num_ssm_layers * counts.ssm_params(m)
+    mlps = m.num_dense_layers * counts.mlp_params(m) + sparse * experts
+    norms = (attention + m.num_ssm_layers + m.num_dense_layers + sparse) * counts.norm_params(m)
     outside = counts.embedding_params(m) + counts.final_norm_params(m) + counts.head_params(m)
-    assert counts.total_params(m) == m.num_dense_layers * dense_layer + sparse * sparse_layer + outside
+    assert counts.total_params(m) == mixers + mlps + norms + outside
     assert sparse or counts.active_params(m) == counts.total_params(m)
 
 

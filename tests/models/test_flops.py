@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from planner.errors import UnknownNameError
-from planner.models import counts, from_shape, load_model, model_names
+from planner.models import counts, from_shape, load_model, mix, model_names
 from planner.models.flops import forward_flops, step_flops
+
+CORES = ("attention_scores", "attention_values", "state_space")  # no product of weights
 
 RUNS = Path(__file__).parents[2] / "measured_runs"
 GPT = [n for n in model_names() if n.startswith(("gpt", "megatron"))]
@@ -80,9 +82,12 @@ def test_products_are_two_flop_a_weight_and_token(name: str) -> None:
     m = replace(load_model(name), qkv_bias=False, output_bias=False, mlp_bias=False, qk_norm=False)
     m = replace(m, rms_norm=True, tied=False, max_positions=0, embedding_norm=False)
     flop = forward_flops(m)
-    products = sum(f for op, f in flop.items() if op not in ("attention_scores", "attention_values"))
+    products = sum(f for op, f in flop.items() if op not in CORES)
     latents = m.num_layers * (m.q_lora_rank + m.kv_lora_rank) if m.kv_lora_rank else 0
-    norms = (2 * m.num_layers + 1) * counts.norm_params(m) + latents
+    norms = (mix.blocks(m) + 1) * counts.norm_params(m) + latents
+    # A state-space's convolution, decays, skips and gated norm.
+    inner, states = mix.ssm_channels(m)
+    norms += m.num_ssm_layers * ((inner + states) * (m.ssm_conv + 1) + 3 * m.ssm_heads + inner)
     weights = counts.active_params(m) - norms - m.vocab * m.hidden
     assert products == pytest.approx(2.0 * weights * m.seq_len, rel=1e-12)
 

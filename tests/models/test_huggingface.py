@@ -9,7 +9,7 @@ import pytest
 
 from planner.errors import FileFormatError, UnknownNameError
 from planner.models import counts, load_model
-from tests.models.configs import BLOOM, CONFIGS, DEEPSEEK_V3, GPT2, LLAMA, MISTRAL, OPT, PYTHIA, QWEN3_MOE
+from tests.models.configs import BLOOM, CONFIGS, DEEPSEEK_V3, GPT2, LLAMA, MISTRAL, NEMOTRON_H, OPT, PYTHIA, QWEN3_MOE
 
 # Parameters of the checkpoints on the Hugging Face hub; Pythia's also in its README (EleutherAI/pythia).
 CHECKPOINTS: list[tuple[str, dict[str, Any], int]] = [
@@ -108,6 +108,21 @@ def test_deepseek_ranks_absent_and_null(write: Any) -> None:
     assert (model.head_dim, model.v_head_dim, model.num_dense_layers) == (192, 128, 3)
 
 
+def test_nemotron_h_layers_of_each_kind(write: Any) -> None:
+    assert params(write(NEMOTRON_H)) == params("nemotron-h-8b")
+    experts = {"moe_intermediate_size": 1856, "n_routed_experts": 128, "num_experts_per_tok": 6}
+    shared = {"moe_shared_expert_intermediate_size": 3712, "head_dim": 128}
+    # The config of Nemotron 3 Nano 30B-A3B in the sizes that count: 31.6 billion parameters, 3.2 without embeddings a
+    # token (arXiv 2512.20848).
+    nano = NEMOTRON_H | experts | shared | {
+        "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "hidden_size": 2688,
+        "num_key_value_heads": 2, "mamba_num_heads": 64,
+    }  # fmt: skip
+    model = load_model(write(nano))
+    assert (model.num_ssm_layers, model.num_dense_layers, model.num_shared_experts) == (23, 0, 2)
+    assert params(write(nano)) / 1e9 == pytest.approx(31.6, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("config", "says"),
     [
@@ -131,6 +146,10 @@ def test_deepseek_ranks_absent_and_null(write: Any) -> None:
         (QWEN3_MOE | {"num_hidden_layers": 10**9}, "layers"),
         (DEEPSEEK_V3 | {"attention_bias": True}, "attention_bias"),
         (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
+        (NEMOTRON_H | {"hybrid_override_pattern": "MX" * 26}, "hybrid_override_pattern is 'MX"),
+        (NEMOTRON_H | {"hybrid_override_pattern": None}, "hybrid_override_pattern is None"),
+        (NEMOTRON_H | {"num_hidden_layers": 53}, "num_hidden_layers is 53; allowed: 52"),
+        (NEMOTRON_H | {"moe_latent_size": 1024}, "moe_latent_size"),
         (OPT | {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
         (OPT | {"do_layer_norm_before": False}, "do_layer_norm_before"),
         ("[1, 2]", "object"),

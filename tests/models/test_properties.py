@@ -44,7 +44,7 @@ def models(draw: st.DrawFn) -> Transformer:
 def test_counts_are_positive_and_grow_with_layers(m: Transformer) -> None:
     deeper = replace(m, num_layers=m.num_layers + 1, num_dense_layers=m.num_dense_layers + (m.num_experts == 0))
     assert 0 < counts.active_params(m) <= counts.total_params(m)
-    layer = counts.moe_layer_params(m) if m.num_experts else counts.dense_layer_params(m)
+    layer = counts.layers_params(m) // m.num_layers
     assert counts.total_params(deeper) - counts.total_params(m) == layer > 0
     assert step_flops(deeper, 8, "palm") > step_flops(m, 8, "palm") > step_flops(m, 8, "6nd") > 0
     assert step_flops(m, 8, "megatron", recompute=True) > step_flops(m, 8, "megatron")

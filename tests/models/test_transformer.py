@@ -64,7 +64,7 @@ def test_moe_family() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"family": "hybrid"}, "hybrid.*allowed: gpt"),
+        ({"family": "rnn"}, "rnn.*allowed: gpt"),
         ({"heads": 7}, "multiple of heads 7"),
         ({"heads": 0}, "num_heads is 0"),
         ({"hidden": -64}, "hidden is -64"),

@@ -17,6 +17,7 @@ from planner.layouts import Attention, Precision, Recompute
 from planner.models import load_model
 from planner.search import Fixed, recommend
 from planner.validation import predict, rank_correlation, read_runs, score, scores, shipped_files
+from planner.validation.predict import Models
 
 Shipped = Callable[[str], Path]
 floats = st.lists(st.integers(0, 5), min_size=3, max_size=30)
@@ -106,7 +107,7 @@ def test_a_bad_file_names_line_and_column(tmp_path, reference_runs, change, name
 
 
 def test_a_row_that_can_t_be_predicted_keeps_its_reason(tmp_path, reference_runs):
-    changes = [("cluster", "dgx-x"), ("schedule", "dance"), ("family", "hybrid"), ("tp", "3"), ("seq_splits", "4")]
+    changes = [("cluster", "dgx-x"), ("schedule", "dance"), ("family", "rnn"), ("tp", "3"), ("seq_splits", "4")]
 
     def change(rows: list[list[str]]) -> None:
         for line, (column, text) in enumerate(changes, start=2):
@@ -119,6 +120,23 @@ def test_a_row_that_can_t_be_predicted_keeps_its_reason(tmp_path, reference_runs
     assert np.isnan(p.step_time_s[: len(changes)]).all()
     assert np.isfinite(p.step_time_s[len(changes) :]).all()
     assert scores(p)[1]["unpredicted"] == len(changes)
+
+
+def test_a_hybrid_s_sizes_come_from_its_preset_or_from_shares(tmp_path, reference_runs):
+    """The columns have no state-space layers: a preset's where the sizes that they have are its own."""
+
+    def change(rows: list[list[str]]) -> None:
+        shape = {"family": "hybrid", "layers": 52, "hidden": 4096, "ffn": 21504, "heads": 32, "kv_heads": 8}
+        for line, ffn in ((2, 21504), (3, 16384)):
+            for column, value in (shape | {"ffn": ffn, "vocab": 131072, "seq_len": 4096}).items():
+                set_cell(line, column, str(value))(rows)
+
+    runs = read_runs(spoiled(tmp_path, reference_runs("hagemann_llama_a100.csv"), change))[:2]
+    models = Models()
+    known, usual = (models.models[models.of(run)] for run in runs)
+    assert replace(known, seq_len=8192) == load_model("nemotron-h-8b")
+    assert (usual.num_ssm_layers, usual.num_dense_layers, usual.ssm_heads, usual.ffn) == (24, 24, 128, 16384)
+    assert np.isfinite(predict(runs).step_time_s).all()
 
 
 @pytest.fixture(scope="module")

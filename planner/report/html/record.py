@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.models import counts
+from planner.models import Transformer, counts
 from planner.plans.fastest import Fastest
 from planner.report.html.timelines import packed, timeline_record
 from planner.report.plan_report import Curve, PlanReport, shown_layouts
@@ -53,7 +53,7 @@ def report_record(report: PlanReport) -> dict[str, Any]:
             "layouts": [_layout(report, i, best) for i in rows],
             "timelines": packed([_timeline(report, i, best) for i in rows]),
             "cloud": _cloud(report, rows),
-            "accuracy": _accuracy(report.accuracy),
+            "accuracy": _accuracy(report.accuracy, report.model),
             "curve": None if report.curve is None else _curve(report.curve, report),
             "figures": [list(row) for row in figure_sources(cluster)],
             "exports": [
@@ -138,10 +138,10 @@ def _cloud(report: PlanReport, rows: list[int]) -> list[float]:
     return [float(f"{v:.4g}") for v in points.reshape(-1).tolist()]
 
 
-def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
+def _accuracy(accuracy: Accuracy, model: Transformer) -> dict[str, Any]:
     """The sentence, the errors as a histogram, and scores by source."""
     out: dict[str, Any] = {
-        "sentence": accuracy_sentence(accuracy.architecture),
+        "sentence": accuracy_sentence(accuracy.architecture, model=model),
         "architecture": accuracy.architecture,
         "sources": [],
     }

@@ -1,0 +1,89 @@
+"""Seconds and bytes of a Mamba-2 layer's convolution, scan and gated norm. Array-first, shape (n,).
+
+The scan goes by chunks of tokens (Dao and Gu 2024, arXiv 2405.21060, section 6): scores within a chunk, states at its
+end, states passed on from chunk to chunk, outputs of both. Passes over memory are counted from the kernels of the
+public implementation (state-spaces/mamba, ssd_combined.py; Megatron-LM calls the same): one launch each, and backward
+what the forward pass did not keep is made again. No profile has a figure of these kernels' own: they move bytes at the
+rate of other streaming kernels and compute at that of attention's batched products. Unmeasured here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.kernels import Device
+from planner.costs.shapes import local_tokens, pass_tokens
+from planner.layouts import Layouts
+from planner.models import Transformer, mix
+from planner.models.flops import SSM_CHUNK
+
+__all__ = ["ssm_bytes", "ssm_products", "ssm_s"]
+
+Array = NDArray[np.float64]
+
+# How often kernels read or write a head's channel and a number of B and C, in the activation's bytes (gradients of B
+# and C before their last sum are fp32 and count double); a number of a chunk's states in fp32, and in the activation's
+# bytes; a score within a chunk, in fp32.
+# Forward: convolution 2 and 2; states 1 and 1/2; scores 0 and 1; outputs 2 and 1/2; gated norm 3 and 0. States are
+# written in fp32, read, passed on in 16 bits, read by the outputs; scores written and read.
+FORWARD = (8.0, 4.0)
+FORWARD_STATES = (2.0, 2.0)
+FORWARD_SCORES = 2.0
+# Backward: again the convolution, states and scores 3 and 3.5; gated norm 5 and 0; gradients of states 1 and 1/2, of
+# channels 3 and 1/2, of B 1 and 1.5, of C 1 and 1.5, of scores 2 and 0, of their products 0 and 4, of decays 2 and 0;
+# convolution 3 and 3.
+BACKWARD = (21.0, 14.5)
+BACKWARD_STATES = (6.0, 5.0)
+BACKWARD_SCORES = 6.0
+LAUNCHES = (7.0, 20.0)
+
+
+def ssm_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
+    """(columns, depth, count) of the products in and out of the average layer's state-space, on one tensor rank."""
+    inner, states = mix.ssm_channels(model)
+    share = mix.shares(model).ssm
+    columns = (2 * inner + states + np.asarray(model.ssm_heads)) / layouts.tp
+    return [
+        (np.maximum(columns, 1), model.hidden, share),
+        (model.hidden, np.maximum(inner / layouts.tp, 1), share),
+    ]
+
+
+def _pass_s(device: Device, model: Transformer, layouts: Layouts, backward: bool) -> Array:
+    tokens, e = pass_tokens(model, layouts) / layouts.tp, device.element_bytes
+    inner, states = mix.ssm_channels(model)
+    groups, state = np.asarray(model.ssm_groups), np.asarray(model.ssm_state)
+    channels, pairs = BACKWARD if backward else FORWARD
+    wide, narrow = BACKWARD_STATES if backward else FORWARD_STATES
+    scores = BACKWARD_SCORES if backward else FORWARD_SCORES
+    a_token = e * (channels * inner + pairs * states)
+    a_token = a_token + (4.0 * wide + e * narrow) * inner * state / SSM_CHUNK + 4.0 * scores * SSM_CHUNK * groups
+    # Scores and outputs of a chunk, states in and out; backward each product's two gradients, states and scores again,
+    # and for the decays a chunk's outputs.
+    scan = SSM_CHUNK * (states / 2 + inner) + 2 * inner * state
+    again = SSM_CHUNK * (states / 2 + inner) + inner * state
+    flop = 2.0 * np.where(backward, 2.0 * scan + again, scan)
+    rate = device.accelerator.efficiency.attention_matrix_fraction * device.attention_rate
+    busy = np.maximum(tokens * a_token / device.memory_rate, tokens * flop / rate)
+    return np.asarray(busy + LAUNCHES[backward] * device.latency_s)
+
+
+def ssm_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+    """Forward and backward seconds of the average layer's state-space between its products, for one pass."""
+    share = mix.shares(model).ssm
+    forward, backward = (share * _pass_s(device, model, layouts, side) for side in (False, True))
+    return np.asarray(forward), np.asarray(backward)
+
+
+def ssm_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
+    """What the average layer's state-space saves for one micro-batch: the product in, the scan's and the norm's output.
+
+    The kernels keep no convolved channels and no states; they make both again.
+    """
+    inner, states = mix.ssm_channels(model)
+    kept = 2 * inner + states + np.asarray(model.ssm_heads) + 2 * inner
+    share = mix.shares(model).ssm
+    return np.asarray(share * local_tokens(model, layouts) / layouts.tp * kept * device.element_bytes)

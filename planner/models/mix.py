@@ -1,0 +1,54 @@
+"""How many of a model's layers have what: attention, state-space, dense MLP, experts. All broadcast over models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.models.transformer import Transformer
+
+__all__ = ["Shares", "attention_layers", "blocks", "shares", "sparse_layers", "ssm_channels"]
+
+
+def attention_layers(m: Transformer) -> Any:
+    """Layers with attention."""
+    return m.num_layers - np.asarray(m.num_ssm_layers) - m.num_mlp_only_layers
+
+
+def sparse_layers(m: Transformer) -> Any:
+    """Layers with experts."""
+    return m.num_layers - np.asarray(m.num_dense_layers) - m.num_mixer_only_layers
+
+
+def blocks(m: Transformer) -> Any:
+    """Mixers and MLPs of all layers, each with a norm before it and a residual: two a layer but in a hybrid."""
+    return 2 * m.num_layers - np.asarray(m.num_mixer_only_layers) - m.num_mlp_only_layers
+
+
+def ssm_channels(m: Transformer) -> tuple[Any, Any]:
+    """Of a state-space layer: the channels of its heads, and those of the inputs and outputs B and C of its states."""
+    return np.asarray(m.ssm_heads) * m.ssm_head_dim, 2 * np.asarray(m.ssm_groups) * m.ssm_state
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of a model's layers, the shares with each kind; blocks: mixers and MLPs of an average layer."""
+
+    attention: Any
+    ssm: Any
+    dense: Any
+    sparse: Any
+    blocks: Any
+
+
+def shares(m: Transformer) -> Shares:
+    """What an average layer has of each kind."""
+    return Shares(
+        attention=attention_layers(m) / m.num_layers,
+        ssm=np.asarray(m.num_ssm_layers) / m.num_layers,
+        dense=np.asarray(m.num_dense_layers) / m.num_layers,
+        sparse=sparse_layers(m) / m.num_layers,
+        blocks=blocks(m) / m.num_layers,
+    )
