@@ -59,7 +59,7 @@ class Model:
         top_k: int = 0,
         name: str = "",
     ) -> Model:
-        """A model of one's own by sizes; its family (gpt, llama, nemotron, moe, hybrid) decides norms, gating, positions.
+        """A model of one's own by sizes; its family (gpt, llama, nemotron, moe, hybrid) says norms, gating, positions.
 
         Raises:
             InputError: an unknown family, or an impossible shape; names the field.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.kernels import Device
+from planner.costs.kernels import Device, aligned_share
 from planner.costs.shapes import has_dropout, is_latent
 from planner.layouts import Attention, Layouts
 from planner.models import Transformer
@@ -43,13 +43,14 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     flash = kernel >= Attention.FLASH1
     names = [k.name.lower() for k in Attention]
     scores = score_elements(model, layouts) / layouts.sequence_slices
-    d = model.head_dim + np.where(is_latent(model), model.v_head_dim, model.head_dim)
-    flop = 2.0 * scores * d
+    heads = (model.head_dim, np.where(is_latent(model), model.v_head_dim, model.head_dim))
+    flop = 2.0 * scores * (heads[0] + heads[1])
+    flop_blocks = 2.0 * scores * sum(e.flash_head_step * np.ceil(np.asarray(d) / e.flash_head_step) for d in heads)
     causal = 0.5 * (1.0 + FLASH_BLOCK / np.asarray(model.seq_len))
     forward_rate = np.array([e.flash_forward.get(n, np.nan) for n in names])[kernel]
     backward_rate = np.array([e.flash_backward.get(n, np.nan) for n in names])[kernel]
     # The backward kernel recomputes the scores: five products to the forward pass's two.
-    flop_flash = causal * flop * (1.0 + e.flash_half_tokens / np.asarray(model.seq_len))
+    flop_flash = causal * flop_blocks * (1.0 + e.flash_half_tokens / np.asarray(model.seq_len))
     flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
     flash_backward = 2.5 * flop_flash / (backward_rate * device.attention_rate) + 3 * device.latency_s
 
@@ -60,7 +61,8 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
         fused = kernel == Attention.FUSED
         passes = np.where(fused, FUSED_BYTES[pass_], UNFUSED_BYTES[pass_]) + dropout * DROPOUT_BYTES[pass_]
         # Every product computes with d of a head and crosses the scores once: whichever takes longer.
-        compute_s = flop / 2.0 / (e.attention_matrix_fraction * device.attention_rate)
+        rate = e.attention_matrix_fraction * device.attention_rate * aligned_share(device, device.element_bytes, *heads)
+        compute_s = flop / 2.0 / rate
         product_s = products * np.maximum(compute_s, scores * wide * PRODUCT_BYTES / device.memory_rate)
         launches = kernels + np.where(fused, 0.0, 4.0)
         return np.asarray(product_s + scores * wide * passes / device.memory_rate + launches * device.latency_s)

@@ -6,6 +6,7 @@ Legend: products are (rows x depth) @ (depth x columns); every argument broadcas
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from statistics import NormalDist
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from planner.hardware import Accelerator
 from planner.layouts import Precision
 
-__all__ = ["Device", "matmul_s", "slowest_of", "stream_s"]
+__all__ = ["Device", "aligned_share", "matmul_s", "slowest_of", "stream_s"]
 
 Array = NDArray[np.float64]
 
@@ -82,12 +83,29 @@ class Device:
         return self.accelerator.efficiency.kernel_latency_s
 
 
-def matmul_s(device: Device, rows: Any, columns: Any, depth: Any) -> Array:
+def aligned_share(device: Device, element_bytes: Any, *row_sizes: Any) -> Any:
+    """Share of its rate that a product keeps whose operands have rows of so many elements of these bytes, shape (n,).
+
+    A GPU loads 16 bytes at once where rows begin at multiples of 16; kernels for other rows load 4 or 2.
+    Source: NVIDIA, "Matrix Multiplication Background" (alignment); shares measured: `benchmarks/aligned_products.py`.
+    """
+    share = device.accelerator.efficiency.aligned_fraction
+    if not share:
+        return 1.0
+    sizes = [np.rint(np.asarray(size, dtype=np.float64)).astype(np.int64) for size in row_sizes]
+    lowest = reduce(np.minimum, [size & -size for size in sizes])
+    aligned = lowest * element_bytes
+    below = np.where(aligned >= 4, share["bytes_4"], share["bytes_2"])
+    return np.where(aligned >= 32, 1.0, np.where(aligned >= 16, share["bytes_16"], below))
+
+
+def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any = 1.0) -> Array:
     """Seconds of a matrix product, from tile and wave quantization, pipeline fill along depth, and bytes.
 
     An output of rows x columns is cut in tiles, tiles run in waves over the compute units, a last partial wave
     costs a whole one; the best of a few tile sizes counts, as libraries choose. Depth K reaches
-    K / (K + depth_half) of the rate. Never faster than the operands cross memory.
+    K / (K + depth_half) of the rate, and `aligned` of it (`aligned_share`). Never faster than the operands cross
+    memory.
     Source: NVIDIA, "Matrix Multiplication Background" (tile and wave quantization); roofline, Williams 2009.
     """
     e = device.accelerator.efficiency
@@ -100,7 +118,7 @@ def matmul_s(device: Device, rows: Any, columns: Any, depth: Any) -> Array:
         # With many waves the tail is shared: whole waves for the first few, then nearly the average.
         waves = np.maximum(waves + 0.5 * (np.ceil(waves) - waves), np.minimum(np.ceil(waves), 1.0))
         best = np.minimum(best, waves * (units * tile / relative_rate))
-    flop_s = 2.0 * best * (depth + e.depth_half) / device.matrix_rate
+    flop_s = 2.0 * best * (depth + e.depth_half) / (device.matrix_rate * aligned)
     operands = (rows * depth + depth * columns) * device.matrix_bytes + rows * columns * device.element_bytes
     return np.asarray(np.maximum(flop_s, operands / device.memory_rate) + device.latency_s)
 

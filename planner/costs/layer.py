@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.attention import attention_s
-from planner.costs.kernels import Device, matmul_s, stream_s
+from planner.costs.kernels import Device, aligned_share, matmul_s, stream_s
 from planner.costs.shapes import has_dropout, inner_width, is_latent, pass_tokens
 from planner.costs.state_space import ssm_products, ssm_s
 from planner.layouts import Layouts, Recompute
@@ -114,9 +114,11 @@ def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Arr
         if not np.any(count):
             continue
         rows = tokens * row_factor
-        forward = forward + count * matmul_s(device, rows, columns, depth)
-        input_grad = input_grad + count * matmul_s(device, rows, depth, columns)
-        weight_grad = weight_grad + count * matmul_s(device, columns, depth, rows)
+        # Forward both operands lie along the depth; backward the weight and its gradient have both sides in rows.
+        along, both = (aligned_share(device, device.matrix_bytes, *s) for s in ((depth,), (depth, columns)))
+        forward = forward + count * matmul_s(device, rows, columns, depth, along)
+        input_grad = input_grad + count * matmul_s(device, rows, depth, columns, both)
+        weight_grad = weight_grad + count * matmul_s(device, columns, depth, rows, both)
     return forward, input_grad, weight_grad
 
 

@@ -119,8 +119,10 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
         flash_forward=_values(f.flash_forward),
         flash_backward=_values(f.flash_backward),
         flash_half_tokens=_value(f.flash_half_tokens, 0.0),
+        flash_head_step=_value(f.flash_head_step, 1.0),
         rate_spread=_value(f.rate_spread, 0.0),
         attention_matrix_fraction=f.attention_matrix_fraction.value,
+        aligned_fraction={} if f.aligned_fraction is None else _values(f.aligned_fraction),
         sources=_sources(f),
     )
 

@@ -171,6 +171,14 @@ class FlashFractions(OneOrMore):
     flash3: Fraction | None = None
 
 
+class AlignedFractions(Strict):
+    """A fraction by how many bytes the rows of a product's operands are aligned to; all of them or none."""
+
+    bytes_16: Fraction
+    bytes_4: Fraction
+    bytes_2: Fraction
+
+
 class EfficiencyFile(Sourced):
     """`efficiency/*.toml`."""
 
@@ -183,8 +191,10 @@ class EfficiencyFile(Sourced):
     flash_forward: FlashFractions
     flash_backward: FlashFractions
     flash_half_tokens: Annotated[Figure, _between(0, 1e5)] | None = None
+    flash_head_step: Annotated[Figure, _between(1, 256), AfterValidator(_whole)] | None = None
     rate_spread: Annotated[Figure, _between(0, 0.5)] | None = None
     attention_matrix_fraction: Fraction
+    aligned_fraction: AlignedFractions | None = None
 
 
 class AcceleratorFile(Sourced):

@@ -17,10 +17,13 @@ class Efficiency:
     product reaches half of that fraction; kernel_latency_s: fixed time of one kernel.
     memory_fraction: of memory bandwidth, for a streaming kernel.
     flash_forward, flash_backward: of matrix peak for causal attention FLOP of long sequences, by kernel;
+    flash_head_step: channels in steps of which flash kernels are built; other heads compute as the next wider.
     flash_half_tokens: sequence at which they reach half of that (uneven blocks of a causal kernel fill a GPU unevenly).
     rate_spread: standard deviation of the matrix rate of GPUs of one kind (clocks, heat), relative to their mean.
     attention_matrix_fraction: of matrix peak, for the batched products of unfused and fused-softmax
     attention.
+    aligned_fraction: of its rate, for a product whose operands' rows begin at multiples of so many bytes and no more:
+    16, 4 (or 8), 2; from 32 on, and where it is empty, the whole.
     sources: how each field was obtained.
     """
 
@@ -34,8 +37,10 @@ class Efficiency:
     flash_forward: Mapping[str, float]
     flash_backward: Mapping[str, float]
     flash_half_tokens: float
+    flash_head_step: float
     rate_spread: float
     attention_matrix_fraction: float
+    aligned_fraction: Mapping[str, float]
     sources: Mapping[str, str]
 
 

@@ -8,7 +8,7 @@ import pytest
 from planner.costs.accumulation import with_accumulation
 from planner.costs.attention import attention_s, score_elements
 from planner.costs.ends import ends_cost
-from planner.costs.kernels import Device, matmul_s, slowest_of, stream_s
+from planner.costs.kernels import Device, aligned_share, matmul_s, slowest_of, stream_s
 from planner.costs.layer import attention_products, layer_cost, matmuls_s, mlp_products, pointwise_s
 from planner.costs.optimizer import optimizer_s
 from planner.costs.slices import balanced_slices, even_slices, slice_shares
@@ -45,6 +45,28 @@ def test_a_product_moves_its_operands_and_result():
     assert values([matmul_s(d, 3, 7, 5) for d in (bf16, fp8, fp32)]) == [142.0, 50.0 + 42.0, 284.0]
     assert values([stream_s(bf16, 100.0), stream_s(device(LAUNCHES, layout()), 100.0, 3.0)]) == [100.0, 3.0]
     assert values([matmul_s(device(LAUNCHES, layout()), 3, 7, 5)]) == [1.0]
+
+
+def test_products_whose_rows_are_not_aligned_are_slower():
+    """Rows of 64, 16, 8 and 2 bytes: the whole rate, the half, a quarter, an eighth."""
+    figures = {"bytes_16": 0.5, "bytes_4": 0.25, "bytes_2": 0.125}
+    of = device(accelerator(flops=1.0, aligned_fraction=figures), layout())
+    sizes = np.array([96, 24, 8, 12, 6, 7])
+    assert np.ravel(aligned_share(of, 2.0, sizes)).tolist() == [1.0, 0.5, 0.5, 0.25, 0.25, 0.125]
+    assert np.ravel(aligned_share(of, 2.0, 96, sizes)).tolist() == np.ravel(aligned_share(of, 2.0, sizes)).tolist()
+    assert np.ravel(aligned_share(of, 4.0, 7)).tolist() == [0.25]
+    assert aligned_share(device(FLOP, layout()), 2.0, 7) == 1.0
+    assert values([matmul_s(of, 3, 7, 5, 0.25)]) == [4 * 2 * 105.0]
+    # Forward along depths 8, 8, 8, 32 of two bytes; backward across widths 24, 8, 32 and 8 too: 24 and 8 halve.
+    forward = 2 * 48 * (2 * 8 * 24 + 2 * 8 * 8 + 2 * 8 * 32 + 32 * 8)
+    backward = 2 * 48 * 2 * 768
+    assert values(matmuls_s(of, GPT, layout())) == [forward, backward, backward]
+    # Heads of 4 channels: batched products at a quarter. Flash kernels compute them as heads of 32.
+    fused = layout(attention=Attention.FUSED)
+    slow = accelerator(flops=1.0, aligned_fraction=figures, flash_head_step=32.0)
+    assert values(attention_s(device(slow, fused), GPT, fused)) == [4 * 24576.0, 8 * 24576.0]
+    whole, wide = (values(attention_s(device(x, layout()), GPT, layout())) for x in (FLOP, slow))
+    assert wide == [8 * x for x in whole]
 
 
 def test_a_device_s_rates_by_precision():

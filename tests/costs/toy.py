@@ -26,6 +26,8 @@ IDEAL = replace(
     flash_forward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},
     flash_backward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},
     flash_half_tokens=0.0,
+    flash_head_step=1.0,
+    aligned_fraction={},
     rate_spread=0.0,
     attention_matrix_fraction=1.0,
 )
