@@ -53,10 +53,11 @@ class Precision(IntEnum):
 
 
 class Split(IntEnum):
-    """How layers go to pipeline stages: an even count, or balanced by cost with the head counted."""
+    """How layers go to pipeline stages: an even count, or with embedding and head balanced by cost or by parameters."""
 
     EVEN = 0
     BALANCED = 1
+    PARAMETERS = 2
 
 
 E = TypeVar("E", bound=IntEnum)

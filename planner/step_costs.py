@@ -22,6 +22,7 @@ from planner.costs.memory import Activations, rank_parameters
 from planner.costs.network import send_s
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
+from planner.costs.shapes import padded_vocab
 from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, data_traffic, gather_pieces, traffic
 from planner.hardware import Cluster, Framework
@@ -266,7 +267,9 @@ def step_costs(
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
     shares = end_shares(layouts)
-    stages = split_layers(layouts, model.num_layers, shares[0] * e + shares[1] * g, shares[2] * e + shares[3] * g)
+    table = padded_vocab(model, layouts) / layouts.tp * model.hidden / params.total
+    on_first, on_last = (share[0] * e + share[1] * g for share in (shares[:2], shares[2:]))
+    stages = split_layers(layouts, model.num_layers, on_first, on_last, (table, table))
     ranks = [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in key_ranks(layouts, stages)]
     busiest = reduce(np.maximum, [r.total for r in ranks])
     copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])[layouts.schedule]

@@ -218,7 +218,7 @@ def _framework() -> Table:
             out[name] = (4.0, "trainer")
         else:
             out[name] = (0.1, "trainer") if name == "reserved_gib" else (given["value"], "shipped")
-    return {"balanced_split": False} | out
+    return {"layer_split": "even"} | out
 
 
 def _toml(name: str, figures: dict[str, Any], tables: dict[str, dict[str, Any]], sources: dict[str, str]) -> str:

@@ -64,7 +64,7 @@ RecomputeMode = Annotated[
     str, typer.Option("--recompute", help="none, selective or full.", autocompletion=complete.recompute)
 ]
 LayerSplit = Annotated[
-    str, typer.Option("--layer-split", help="even, or balanced by cost.", autocompletion=complete.splits)
+    str, typer.Option("--layer-split", help="even, balanced (by cost) or parameters.", autocompletion=complete.splits)
 ]
 SequenceParallel = Annotated[bool, typer.Option("--sequence-parallel", help="Megatron's.")]
 FusedNorm = Annotated[bool, typer.Option(help="A fused norm kernel.")]

@@ -54,12 +54,17 @@ def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
     return np.asarray(best)
 
 
-def split_layers(layouts: Layouts, num_layers: Any, embedding: Array, head: Array) -> Stages:
+def split_layers(
+    layouts: Layouts, num_layers: Any, embedding: Array, head: Array, sizes: tuple[Any, Any] = (0.0, 0.0)
+) -> Stages:
     """Layers a rank under each layout's split; embedding and head are costs in units of one layer.
+
+    sizes: parameters of embedding and head in units of a layer's.
 
     Even: the same count, the remainder one each to the first ranks. Balanced: the least slowest load T. First and
     last rank then take what T leaves them beside embedding and head, but no more than an even share while the ranks
-    between can hold the rest; those share it evenly.
+    between can hold the rest; those share it evenly. By parameters: the least number on the fullest rank, and each rank
+    from the first on as many layers as that leaves room for (DeepSpeed's partition_balanced, runtime/utils.py).
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
     share, less = np.ceil(L / p), np.floor(L / p)
@@ -77,6 +82,15 @@ def split_layers(layouts: Layouts, num_layers: Any, embedding: Array, head: Arra
         # Two ranks: the first takes what the last leaves.
         first = np.where(pick & (p == 2), L - last, first)
         load = np.where(pick, T, load)
+    by_size = (layouts.layer_split == Split.PARAMETERS) & (p > 1)
+    if np.any(by_size):
+        e, g = (np.broadcast_to(np.asarray(x, dtype=np.float64), layouts.shape) for x in sizes)
+        room = np.floor(balanced_load(L, p, e, g) + 1e-9)
+        filled = np.minimum(np.floor(balanced_load(L, p, e, g) - e + 1e-9), L)
+        left = np.maximum(L - filled - np.maximum(p - 2, 0) * room, 0.0)
+        first, last = np.where(by_size, filled, first), np.where(by_size, left, last)
+        middle = np.where(p > 2, np.minimum(room, L - filled - left), 0.0)
+        load = np.where(by_size, np.maximum(np.maximum(filled + embedding, left + head), middle), load)
     load = np.where(p == 1, L + embedding + head, load)
     first = np.where(p == 1, L, first)
     ranks = np.maximum(p - 2, 1)

@@ -223,7 +223,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         logit_copies=_value(f.logit_copies, 1.0),
         reserved_bytes=f.reserved_gib.value * GIB,
         fragmentation=f.fragmentation.value,
-        balanced_split=f.balanced_split,
+        layer_split=f.layer_split,
         sources=_sources(f),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -281,4 +281,4 @@ class FrameworkFile(Sourced):
     entropy_backward_bytes: Annotated[Figure, _between(0, 200)] | None = None
     reserved_gib: Annotated[Figure, _between(0, 1e3)]
     fragmentation: Annotated[Figure, _between(0, 10)]
-    balanced_split: StrictBool
+    layer_split: Literal["even", "balanced", "parameters"] = "even"

@@ -116,7 +116,7 @@ class Framework:
     bucket_bytes: of a parameter in buckets of a reduction by replicas that keep all optimizer state (ZeRO 0).
     gather_copy_bytes: of a parameter in the copy, in one piece, through which ZeRO 1 and 2 gather updated parameters.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
-    balanced_split: layers are split by cost, the head counted, rather than in even numbers.
+    layer_split: how it splits layers over stages: even, balanced (by cost) or parameters.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Framework:
     entropy_backward_bytes: float
     reserved_bytes: float
     fragmentation: float
-    balanced_split: bool
+    layer_split: str
     sources: Mapping[str, str]
 
 

@@ -214,7 +214,7 @@ def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) ->
         return layouts
     if sum(stages) != layers:
         raise LayoutError(f"the pipeline's stages have {sum(stages)} layers in all; allowed: the model's {layers}")
-    kinds = [replace(layouts, layer_split=layouts.layer_split * 0 + split) for split in (Split.EVEN, Split.BALANCED)]
+    kinds = [replace(layouts, layer_split=layouts.layer_split * 0 + split) for split in Split]
     for kind in kinds:
         if stage_layers(asked, kind) == stages:
             return kind

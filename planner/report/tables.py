@@ -61,8 +61,8 @@ def layout_text(row: dict[str, Any]) -> str:
         text += " sp"
     if row["recompute"] != "none":
         text += f" recompute {row['recompute']}"
-    if row["layer_split"] == "balanced":
-        text += " balanced"
+    if row["layer_split"] != "even":
+        text += {"balanced": " balanced", "parameters": " by parameters"}[row["layer_split"]]
     if row["offload_optimizer"]:
         text += " offload"
     if row["sequence_slices"] > 1:

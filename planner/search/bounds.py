@@ -39,7 +39,7 @@ def bounds(framework: Framework, model: Transformer, layouts: Layouts, one: OneL
     Step: the layers' own work without recomputation, and of their collectives the tensor and expert ranks' as far as
     no overlap can hide them, shared evenly by the ranks. Memory: the
     states of an even share of the layers, sharded as far as a choice allows, and their activations, without embedding
-    and head. Split evenly, the first rank has that share; split by cost, the first, the second or the last has, and
+    and head. Split evenly, the first rank has that share; else the first, the second or the last has, and
     the least activations that any of the three holds.
     """
     spread, cost, wire = one.distinct.spread_array, one.cost, one.traffic
@@ -48,7 +48,7 @@ def bounds(framework: Framework, model: Transformer, layouts: Layouts, one: OneL
     shown = (1.0 - framework.overlap_tensor) * framework.tensor_slowdown * tensor
     work = spread(_least(own) + _least(shown) + _least(wire.expert_forward_s + wire.expert_backward_s))
     share = np.asarray(model.num_layers / layouts.pp)
-    by_cost = np.any(layouts.layer_split == Split.BALANCED)
+    by_cost = np.any(layouts.layer_split != Split.EVEN)
     flight, copies = np.empty(layouts.shape[-1]), np.empty(layouts.shape[-1])
     for schedule, rows in by_schedule(layouts):
         pipe = pipeline(layouts, rows)

@@ -139,7 +139,8 @@ def _axes(attention: Attention, pp: int, v: int, schedule: Schedule, sequence: l
     sharding = _allowed([0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1], fixed.zero)
     splits = [Split.EVEN] if pp == 1 or v > 1 else [Split.EVEN, Split.BALANCED]
     if fixed.layer_split is not None:
-        splits = [s for s in splits if s in fixed.layer_split or pp == 1]
+        every = splits if pp == 1 or v > 1 else list(Split)
+        splits = [s for s in every if s in fixed.layer_split or pp == 1]
     kept = [mode for mode in modes if not (schedule.splits_backward and mode == Recompute.FULL)]
     axes = (kept, sharding, sequence, splits, [0, 1] if fixed.offload else [0])
     return tuple(tuple(int(choice) for choice in choices) for choices in axes)

@@ -134,7 +134,7 @@ def _best_of_kind(
     # A schedule and a split of layers are of a pipeline, sequence parallelism is of tensor parallelism.
     pipelined = "schedule" in wanted and not get_schedule(wanted["schedule"]).one_layer_chunks
     for needs, key in (
-        (pipelined or wanted.get("layer_split") == "balanced", "pp"),
+        (pipelined or wanted.get("layer_split", "even") != "even", "pp"),
         (wanted.get("sequence_parallel", False), "tp"),
     ):
         if needs and key not in wanted:

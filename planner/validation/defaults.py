@@ -85,7 +85,7 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
         "precision": run["precision"],
         "attention": said(run, "attention") or run["attention"] or ("flash3" if modern else "fused"),
         "fused_norm": run["fused_norm"] is not False,
-        "layer_split": "balanced" if framework.balanced_split else "even",
+        "layer_split": framework.layer_split,
         "sequence_parallel": modern and tp > 1 if run["sequence_parallel"] is None else run["sequence_parallel"],
     }  # fmt: skip
     micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)

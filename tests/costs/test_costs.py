@@ -1,6 +1,7 @@
 """Cost models: FLOP conserved, paper formulas, published layer memory, bounds and monotony."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from planner.estimate import estimate
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import flops, load_model
+from planner.step_costs import step_costs
 
 A100 = load_accelerator("a100-sxm-80gb")
 BF16 = Device.of(A100, np.array([int(Precision.BF16)]))
@@ -191,6 +193,49 @@ def test_balanced_load_is_the_least(L, p, e, g):
         return
     got = float(balanced_load(L, p, np.array(e), np.array(g)))
     assert got == pytest.approx(brute_force_load(L, p, e, g), abs=1e-6)
+
+
+def filled_from_the_first(L: int, p: int, e: float, g: float) -> list[int]:
+    """Layers of each rank when ranks are filled one after another up to the least bound that all items fit under."""
+    items = [e, *[1.0] * L, g]
+    bounds = sorted({sum(items[i:j]) for i in range(len(items)) for j in range(i + 1, len(items) + 1)})
+    for bound in bounds:
+        ranks, at = [], 0
+        for _ in range(p):
+            start, held = at, 0.0
+            while at < len(items) and held + items[at] <= bound + 1e-9:
+                held += items[at]
+                at += 1
+            ranks.append(len([i for i in range(start, at) if 0 < i <= L]))
+        if at == len(items):
+            return ranks
+    raise AssertionError("the whole is a bound")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(2, 8), st.integers(2, 60), st.floats(0, 3), st.floats(0, 3))
+def test_a_split_by_parameters_fills_rank_after_rank(p, L, e, g):
+    """Against a search over every bound, where each rank has a layer."""
+    wanted = filled_from_the_first(L, p, e, g)
+    if min(wanted) < 1:
+        return
+    layouts = Layouts.of(pp=p, layer_split=Split.PARAMETERS, global_batch=8)
+    cost = (np.array([0.5]), np.array([2.5]))
+    stages = split_layers(layouts, L, *cost, (np.array([e]), np.array([g])))
+    assert stages.layers(0, p).tolist() == wanted
+    assert stages.slowest_layers[0] == max(wanted[0] + 0.5, *wanted, wanted[-1] + 2.5)
+
+
+def test_splits_by_parameters_of_a_published_model():
+    """LLaMA 65B with 128,000 tokens: embedding and head of 1.3 layers each (Aleph Alpha's trainer, balanced)."""
+    model = replace(load_model("llama-65b"), vocab=128_000)
+    layouts = Layouts.of(pp=[2, 4, 8], tp=2, layer_split=Split.PARAMETERS, global_batch=8, precision=Precision.BF16)
+    stages = step_costs(model, CLUSTER, load_framework("aa-scaling"), layouts).stages
+    assert [stages.layers(i, p).tolist() for i, p in enumerate((2, 4, 8))] == [
+        [40, 40],
+        [19, 21, 21, 19],
+        [9, 11, 11, 11, 11, 11, 11, 5],
+    ]
 
 
 def test_splits():

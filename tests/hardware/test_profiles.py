@@ -93,7 +93,7 @@ def test_every_figure_is_sane_and_has_a_source(kind: str, name: str) -> None:
     figures = numbers(profile)
     assert all(math.isfinite(value) and value >= 0 for _, value in figures)
     # A source is filed under the TOML field, whose unit differs: compare how many there are.
-    settings = ("balanced_split", "blocking_launches")
+    settings = ("blocking_launches",)
     counts = [f.name for f in fields(profile) if isinstance(getattr(profile, f.name), int) and f.name not in settings]
     assert len(profile.sources) == len(figures) + len(counts)
     assert all(len(text) > 10 for text in profile.sources.values())

@@ -15,6 +15,7 @@ __all__ = ["paper"]
 
 CLUSTER = "dgx-a100-80gb"
 THEIR_TRAINER = "aa-scaling"
+THEIR_SPLIT = Split.PARAMETERS  # as its profile says
 BATCH = 2048
 VOCAB = 128_000
 # Model, GPUs, tp, pp, seconds a step, MFU of the best measured layout; micro-batch 1, nothing recomputed in all. The
@@ -31,11 +32,11 @@ def _row(name: str, gpus: int, tp: int, pp: int, step_s: float, mfu: float, trie
     model = replace(load_model(name), vocab=VOCAB)
     here = one(
         model, CLUSTER, THEIR_TRAINER, schedule="1f1b", tp=tp, pp=pp, dp=gpus // (tp * pp), micro_batch=1, zero=1,
-        global_batch=BATCH, attention=Attention.FLASH2, precision=Precision.BF16,
+        global_batch=BATCH, attention=Attention.FLASH2, precision=Precision.BF16, layer_split=THEIR_SPLIT,
     )  # fmt: skip
     cluster = load_cluster(CLUSTER)
     swept = Fixed(
-        cp=(1,), zero=(1,), schedule=("1f1b",), virtual_stages=(1,), layer_split=(Split.EVEN,), tp=tried,
+        cp=(1,), zero=(1,), schedule=("1f1b",), virtual_stages=(1,), layer_split=(THEIR_SPLIT,), tp=tried,
         pp=tried, micro_batch=(1, 2, 4, 8), recompute=(Recompute.NONE, Recompute.FULL),
         sequence_parallel=(False,),
     )  # fmt: skip
