@@ -88,7 +88,7 @@ class Layouts:
     """A table of layouts, every field but `schedule_names` an array of shape (n,); or a grid (see the module).
 
     dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert parallelism; a layout uses
-    dp*tp*pp*cp accelerators, expert parallelism lives inside dp*cp.
+    dp*tp*pp*cp accelerators, expert parallelism lives inside dp*cp, or inside tp*dp*cp (`expert_tp`).
     micro_batch: sequences per micro-batch and replica; global_batch: sequences per optimizer step.
     schedule: index into `schedule_names`. sequence_slices: parts of a sequence that pass the pipeline one by one.
     zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too.
@@ -131,6 +131,15 @@ class Layouts:
     def micro_batches(self) -> Ints:
         """Micro-batches per step and replica, shape (n,)."""
         return self.global_batch // (self.micro_batch * self.dp)
+
+    @property
+    def expert_tp(self) -> Ints:
+        """Tensor ranks over which an expert is cut, shape (n,): tp, or 1 where ep takes tensor ranks in.
+
+        The latter is the only way to more expert ranks than dp * cp (parallel folding, Liu et al. 2025, arXiv
+        2504.14960).
+        """
+        return np.where((self.dp * self.cp) % np.maximum(self.ep, 1) == 0, self.tp, 1)
 
     def take(self, index: Any) -> Layouts:
         """The layouts at an index array, mask or slice; of a grid, its rows there."""

@@ -78,7 +78,10 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
                               | (np.asarray(model.ssm_groups) % np.maximum(x.tp, 1) != 0))),
         ("context parallelism and sequence slices need attention in every layer that mixes tokens",
          (state_space > 0) & ((x.cp > 1) | (x.sequence_slices > 1))),
-        ("ep must divide dp * cp", (x.dp * x.cp) % np.maximum(x.ep, 1) != 0),
+        ("ep must divide dp * cp, or tp * dp * cp with whole experts on a tensor rank",
+         (x.tp * x.dp * x.cp) % np.maximum(x.ep, 1) != 0),
+        ("whole experts on a tensor rank (ep beyond dp * cp) need sequence parallelism",
+         (x.expert_tp < x.tp) & ~x.sequence_parallel),
         ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
         ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches) but where all micro-batches pass a "
          "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~_trait(x, "layer_at_a_time")),

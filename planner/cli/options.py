@@ -51,7 +51,9 @@ Dp = Annotated[int, typer.Option("--dp", help="Data-parallel replicas.")]
 Tp = Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks.")]
 Pp = Annotated[int, typer.Option("--pp", help="Pipeline ranks.")]
 Cp = Annotated[int, typer.Option("--cp", help="Context-parallel ranks.")]
-Ep = Annotated[int, typer.Option("--ep", help="Expert-parallel ranks, inside dp x cp.")]
+Ep = Annotated[
+    int, typer.Option("--ep", help="Expert-parallel ranks, inside dp x cp, or with whole experts tp x dp x cp.")
+]
 MicroBatch = Annotated[int, typer.Option("--micro-batch", help="Sequences a micro-batch.")]
 VirtualStages = Annotated[int, typer.Option("--virtual-stages", help="Model chunks a pipeline rank.")]
 SequenceSlices = Annotated[int, typer.Option("--sequence-slices", help="Slices of a sequence, for seq1f1b and kin.")]

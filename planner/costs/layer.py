@@ -74,15 +74,16 @@ def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, A
     """(row factor, columns, depth, count) of the MLP's products, dense and experts, averaged over layers.
 
     An expert-parallel rank keeps E / ep experts and sees, at balance, top_k tokens' worth of work per token,
-    in E / ep products of top_k * ep / E of the rows each.
+    in E / ep products of top_k * ep / E of the rows each. Where experts are whole on a tensor rank, it sees the copies
+    of its share of the tokens.
     """
     part = mix.shares(model)
     dense, sparse = part.dense, part.sparse
     experts = np.maximum(model.num_experts, 1)
     up = np.where(model.gated, 2.0, 1.0)
     local = experts / layouts.ep
-    rows = np.maximum(model.top_k, 1) / local
-    expert_ffn = np.maximum(model.moe_ffn, 1) / layouts.tp
+    rows = np.maximum(model.top_k, 1) / local * layouts.expert_tp / layouts.tp
+    expert_ffn = np.maximum(model.moe_ffn, 1) / layouts.expert_tp
     shared_ffn = np.maximum(model.moe_ffn * model.num_shared_experts, 1) / layouts.tp
     shared = sparse * (np.asarray(model.num_shared_experts) > 0)
     ffn = np.maximum(model.ffn, 1) / layouts.tp

@@ -65,17 +65,22 @@ def tensor_s(
     With sequence parallelism fp8 products gather fp8 operands (Transformer Engine, layernorm_linear.py: cast first).
     Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
     gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
-    Without it, a gate and an up of their own may sum the gradient of the input that they share one by one.
+    Without it, a gate and an up of their own may sum the gradient of the input that they share one by one. With it
+    experts that are cut over the tensor group gather and scatter every copy of a token, whole ones none (Megatron-Core,
+    token_dispatcher.py; Liu et al. 2025, arXiv 2504.14960).
     """
     size = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     operand = np.where(layouts.sequence_parallel, device.matrix_bytes / device.element_bytes, 1.0)
     one = layouts.sequence_slices * (all_gather_s(group, size) + all_gather_s(group, operand * size))
     part = mix.shares(model)
-    again = np.where(layouts.recompute == Recompute.FULL, part.blocks, 0.0)
+    copies = np.where(layouts.sequence_parallel, np.maximum(model.top_k, 1), 1)
+    routed = np.where(layouts.expert_tp < layouts.tp, 0, copies)
+    blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
+    again = np.where(layouts.recompute == Recompute.FULL, blocks, 0.0)
     if framework.gate_reduces > 0:
         gates = np.asarray(model.gated) * (part.dense + part.sparse)
         again = again + framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, gates)
-    return part.blocks * one, (part.blocks + again) * one
+    return blocks * one, (blocks + again) * one
 
 
 def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:

@@ -94,7 +94,7 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
     ]
     if job.model.num_experts:
         out.append(("--expert-model-parallel-size", str(row["ep"])))
-        out.append(("--expert-tensor-parallel-size", str(row["tp"])))
+        out.append(("--expert-tensor-parallel-size", str(int(job.layouts.expert_tp[0]))))
     if row["cp"] > 1:
         out.append(("--cp-comm-type", "p2p"))
     if row["sequence_parallel"] and row["tp"] > 1:
@@ -181,7 +181,7 @@ def check_rules(job: Job) -> None:
         LayoutError: the first rule that is broken, with its numbers.
     """
     m, row, gpus = job.model, job.row, int(job.layouts.gpus[0])
-    tp, pp, cp, ep = row["tp"], row["pp"], row["cp"], row["ep"]
+    tp, pp, cp, ep, etp = row["tp"], row["pp"], row["cp"], row["ep"], int(job.layouts.expert_tp[0])
     feed_forward = [n for n in (m.ffn, m.moe_ffn) if n]
     table = [
         (f"attention heads {m.num_heads} divisible by tp {tp}", m.num_heads % tp == 0),
@@ -193,7 +193,7 @@ def check_rules(job: Job) -> None:
         (f"sequence {m.seq_len} divisible by tp {tp} * cp {cp}",
          not row["sequence_parallel"] or m.seq_len % (tp * cp) == 0),
         (f"experts {m.num_experts} divisible by ep {ep}", m.num_experts % ep == 0),
-        (f"{gpus} GPUs divisible by expert tp {tp} * ep {ep} * pp {pp}", gpus % (tp * ep * pp) == 0),
+        (f"{gpus} GPUs divisible by expert tp {etp} * ep {ep} * pp {pp}", gpus % (etp * ep * pp) == 0),
         (f"global batch {row['global_batch']} divisible by micro-batch {row['micro_batch']} * dp {row['dp']}",
          row["global_batch"] % (row["micro_batch"] * row["dp"]) == 0),
     ]  # fmt: skip

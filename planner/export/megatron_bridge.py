@@ -142,7 +142,10 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         ("ddp.overlap_param_gather", overlaps and row["zero"] > 0 and f.overlap_param_gather > 0),
     ]
     if model.num_experts:
-        out += [("model.expert_model_parallel_size", row["ep"]), ("model.expert_tensor_parallel_size", row["tp"])]
+        out += [
+            ("model.expert_model_parallel_size", row["ep"]),
+            ("model.expert_tensor_parallel_size", int(job.layouts.expert_tp[0])),
+        ]
     if sharded:
         out += [
             ("dist.use_megatron_fsdp", True),

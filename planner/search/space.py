@@ -97,7 +97,9 @@ def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> l
                     continue
                 if cp > 1 and model.seq_len % (2 * cp):
                     continue
-                experts = [e for e in divisors(dp * cp) if model.num_experts % e == 0] if model.num_experts else [1]
+                # Beyond dp * cp, with whole experts on tensor ranks, only where asked for.
+                ranks = dp * cp * (tp if fixed.ep is not None else 1)
+                experts = [e for e in divisors(ranks) if model.num_experts % e == 0] if model.num_experts else [1]
                 out += [(dp, tp, pp, cp, ep) for ep in _allowed(experts, fixed.ep)]
     return out
 
