@@ -60,6 +60,12 @@ class Split(IntEnum):
     PARAMETERS = 2
 
 
+def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:
+    """Tensor ranks over which an expert is cut where nothing says it: tp, Megatron-Core's default, or 1 where ep is
+    more than dp * cp has ranks for."""
+    return np.where(np.multiply(dp, cp) % np.maximum(ep, 1) == 0, tp, 1)
+
+
 E = TypeVar("E", bound=IntEnum)
 
 
@@ -88,7 +94,9 @@ class Layouts:
     """A table of layouts, every field but `schedule_names` an array of shape (n,); or a grid (see the module).
 
     dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert parallelism; a layout uses
-    dp*tp*pp*cp accelerators, expert parallelism lives inside dp*cp, or inside tp*dp*cp (`expert_tp`).
+    dp*tp*pp*cp accelerators, expert parallelism lives inside tp*dp*cp.
+    etp: tensor ranks over which an expert is cut: tp, and ep within dp*cp; or 1, whole experts on a rank, and ep may
+    take tensor ranks in (parallel folding, Liu et al. 2025, arXiv 2504.14960). tp in a dense model.
     micro_batch: sequences per micro-batch and replica; global_batch: sequences per optimizer step.
     schedule: index into `schedule_names`. sequence_slices: parts of a sequence that pass the pipeline one by one.
     zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too.
@@ -101,6 +109,7 @@ class Layouts:
     pp: Ints
     cp: Ints
     ep: Ints
+    etp: Ints
     virtual_stages: Ints
     sequence_slices: Ints
     micro_batch: Ints
@@ -131,15 +140,6 @@ class Layouts:
     def micro_batches(self) -> Ints:
         """Micro-batches per step and replica, shape (n,)."""
         return self.global_batch // (self.micro_batch * self.dp)
-
-    @property
-    def expert_tp(self) -> Ints:
-        """Tensor ranks over which an expert is cut, shape (n,): tp, or 1 where ep takes tensor ranks in.
-
-        The latter is the only way to more expert ranks than dp * cp (parallel folding, Liu et al. 2025, arXiv
-        2504.14960).
-        """
-        return np.where((self.dp * self.cp) % np.maximum(self.ep, 1) == 0, self.tp, 1)
 
     def take(self, index: Any) -> Layouts:
         """The layouts at an index array, mask or slice; of a grid, its rows there."""
@@ -188,6 +188,7 @@ class Layouts:
         pp: Any = 1,
         cp: Any = 1,
         ep: Any = 1,
+        etp: Any = None,
         virtual_stages: Any = 1,
         sequence_slices: Any = 1,
         micro_batch: Any = 1,
@@ -201,11 +202,15 @@ class Layouts:
         fused_norm: Any = True,
         offload_optimizer: Any = False,
     ) -> Layouts:
-        """A table from scalars and arrays, broadcast together; `schedule` is a name or one name a layout."""
+        """A table from scalars and arrays, broadcast together; `schedule` is a name or one name a layout.
+
+        etp: None is tp where ep divides dp * cp, else 1 (see `usual_etp`).
+        """
         per_layout = [schedule] if isinstance(schedule, str) else list(schedule)
         names = tuple(dict.fromkeys(per_layout))
         code = np.array([names.index(s) for s in per_layout], dtype=np.int64)
-        ints = (dp, tp, pp, cp, ep, virtual_stages, sequence_slices, micro_batch, global_batch, zero)
+        etp = usual_etp(dp, tp, cp, ep) if etp is None else etp
+        ints = (dp, tp, pp, cp, ep, etp, virtual_stages, sequence_slices, micro_batch, global_batch, zero)
         enums = (recompute, attention, precision, layer_split)
         flags = (sequence_parallel, fused_norm, offload_optimizer)
         arrays = [code, *(np.asarray(x, dtype=np.int64) for x in (*ints, *enums))]

@@ -52,8 +52,8 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     split = x.dp * x.micro_batch
     table = [
         ("degrees, micro-batch, global batch, virtual stages and sequence slices are at least 1",
-         reduce(np.minimum, [x.dp, x.tp, x.pp, x.cp, x.ep, x.micro_batch, x.global_batch, x.virtual_stages,
-                             x.sequence_slices]) < 1),
+         reduce(np.minimum, [x.dp, x.tp, x.pp, x.cp, x.ep, x.etp, x.micro_batch, x.global_batch,
+                             x.virtual_stages, x.sequence_slices]) < 1),
         ("global_batch must be divisible by dp * micro_batch", x.global_batch % np.maximum(split, 1) != 0),
         ("tp must divide the attention heads", heads % np.maximum(x.tp, 1) != 0),
         ("tp must divide the key-value heads or be a multiple of them",
@@ -78,10 +78,9 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
                               | (np.asarray(model.ssm_groups) % np.maximum(x.tp, 1) != 0))),
         ("context parallelism and sequence slices need attention in every layer that mixes tokens",
          (state_space > 0) & ((x.cp > 1) | (x.sequence_slices > 1))),
-        ("ep must divide dp * cp, or tp * dp * cp with whole experts on a tensor rank",
-         (x.tp * x.dp * x.cp) % np.maximum(x.ep, 1) != 0),
-        ("whole experts on a tensor rank (ep beyond dp * cp) need sequence parallelism",
-         (x.expert_tp < x.tp) & ~x.sequence_parallel),
+        ("etp must be tp, or 1 with experts and sequence parallelism",
+         (x.etp != x.tp) & ((x.etp != 1) | ~x.sequence_parallel | (experts == 0))),
+        ("ep * etp must divide tp * dp * cp", (x.tp * x.dp * x.cp) % np.maximum(x.ep * x.etp, 1) != 0),
         ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
         ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches) but where all micro-batches pass a "
          "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~_trait(x, "layer_at_a_time")),
@@ -123,5 +122,7 @@ def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> None:
     for i, text in enumerate(first_broken(model, cluster, layouts)):
         if text:
             row = layouts.row(i)
-            shown = ", ".join(f"{k} {row[k]}" for k in ("dp", "tp", "pp", "cp", "ep", "micro_batch", "global_batch"))
+            shown = ", ".join(
+                f"{k} {row[k]}" for k in ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch")
+            )
             raise LayoutError(f"illegal layout: {text}; got {shown}, virtual_stages {row['virtual_stages']}")

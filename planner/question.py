@@ -79,6 +79,7 @@ def one_layout(
     pp: int = 1,
     cp: int = 1,
     ep: int = 1,
+    etp: int | None = None,
     micro_batch: int = 1,
     virtual_stages: int = 1,
     sequence_slices: int = 1,
@@ -94,7 +95,8 @@ def one_layout(
 ) -> Layouts:
     """A table of one layout; whether it is legal is for the caller to check (`planner.legality`).
 
-    schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with sequence slices.
+    schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with sequence slices. etp: None is
+    `planner.layouts.usual_etp`.
 
     Raises:
         InputError: a number out of range.
@@ -104,6 +106,8 @@ def one_layout(
         "global_batch": global_batch, "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "micro_batch": micro_batch,
         "virtual_stages": virtual_stages, "sequence_slices": sequence_slices,
     }  # fmt: skip
+    if etp is not None:
+        numbers["etp"] = etp
     for name, value in numbers.items():
         whole(name, value)
     flags = {"sequence_parallel": sequence_parallel, "fused_norm": fused_norm, "offload_optimizer": offload_optimizer}
@@ -130,6 +134,7 @@ def what_is_fixed(
     dp: Any = None,
     cp: Any = None,
     ep: Any = None,
+    etp: Any = None,
     micro_batch: Any = None,
     virtual_stages: Any = None,
     zero: Any = None,
@@ -164,6 +169,7 @@ def what_is_fixed(
         dp=numbers("dp", dp),
         cp=numbers("cp", cp),
         ep=numbers("ep", ep),
+        etp=numbers("etp", etp),
         micro_batch=numbers("micro_batch", micro_batch),
         virtual_stages=numbers("virtual_stages", virtual_stages),
         zero=numbers("zero", zero),

@@ -183,6 +183,7 @@ def estimate(
     pp: int = 1,
     cp: int = 1,
     ep: int = 1,
+    etp: int | None = None,
     micro_batch: int = 1,
     virtual_stages: int = 1,
     sequence_slices: int = 1,
@@ -214,7 +215,7 @@ def estimate(
     """
     q = asked(model, cluster, framework)
     layouts = one_layout(
-        q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, micro_batch=micro_batch,
+        q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch,
         virtual_stages=virtual_stages, sequence_slices=sequence_slices, schedule=schedule, zero=zero,
         recompute=recompute, layer_split=layer_split, precision=precision, attention=attention,
         sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,

@@ -217,6 +217,7 @@ def recommend(
     dp: Numbers = None,
     cp: Numbers = None,
     ep: Numbers = None,
+    etp: Numbers = None,
     micro_batch: Numbers = None,
     virtual_stages: Numbers = None,
     zero: Numbers = None,
@@ -252,7 +253,7 @@ def recommend(
     whole("gpus", gpus)
     whole("batch", batch)
     fixed = what_is_fixed(
-        tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
+        tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
         recompute=recompute, schedule=schedule, layer_split=layer_split, sequence_parallel=sequence_parallel,
         allow_offload=allow_offload, allow_async=allow_async,
     )  # fmt: skip

@@ -23,6 +23,7 @@ def command(
     pp: o.Pp = 1,
     cp: o.Cp = 1,
     ep: o.Ep = 1,
+    etp: o.Etp = None,
     micro_batch: o.MicroBatch = 1,
     virtual_stages: o.VirtualStages = 1,
     sequence_slices: o.SequenceSlices = 1,
@@ -62,7 +63,7 @@ def command(
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     schedule = None
     layouts = o.one_layout(
-        hardware, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, virtual_stages=virtual_stages,
+        hardware, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, virtual_stages=virtual_stages,
         sequence_slices=sequence_slices, micro_batch=micro_batch, global_batch=global_batch, zero=zero,
         recompute=recompute, layer_split=layer_split, precision=precision, attention=attention,
         sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,

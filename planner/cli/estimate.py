@@ -32,6 +32,7 @@ def command(
     pp: o.Pp = 1,
     cp: o.Cp = 1,
     ep: o.Ep = 1,
+    etp: o.Etp = None,
     micro_batch: o.MicroBatch = 1,
     virtual_stages: o.VirtualStages = 1,
     sequence_slices: o.SequenceSlices = 1,
@@ -56,8 +57,9 @@ def command(
     Or: planner estimate --megatron-args @launch.sh --cluster selene --gpus 512
     """
     choices: dict[str, Any] = {
-        "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "virtual_stages": virtual_stages,
-        "sequence_slices": sequence_slices, "micro_batch": micro_batch, "global_batch": global_batch, "zero": zero,
+        "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp,
+        "virtual_stages": virtual_stages, "sequence_slices": sequence_slices,
+        "micro_batch": micro_batch, "global_batch": global_batch, "zero": zero,
         "recompute": recompute, "layer_split": layer_split, "precision": precision, "attention": attention,
         "sequence_parallel": sequence_parallel, "fused_norm": fused_norm, "offload_optimizer": offload_optimizer,
     }  # fmt: skip

@@ -54,6 +54,10 @@ Cp = Annotated[int, typer.Option("--cp", help="Context-parallel ranks.")]
 Ep = Annotated[
     int, typer.Option("--ep", help="Expert-parallel ranks, inside dp x cp, or with whole experts tp x dp x cp.")
 ]
+Etp = Annotated[
+    int | None,
+    typer.Option("--etp", help="Tensor ranks over which an expert is cut: tp, or 1. Default: tp, 1 where ep needs it."),
+]
 MicroBatch = Annotated[int, typer.Option("--micro-batch", help="Sequences a micro-batch.")]
 VirtualStages = Annotated[int, typer.Option("--virtual-stages", help="Model chunks a pipeline rank.")]
 SequenceSlices = Annotated[int, typer.Option("--sequence-slices", help="Slices of a sequence, for seq1f1b and kin.")]

@@ -31,6 +31,7 @@ def command(
     dp: Degree = None,
     cp: Degree = None,
     ep: Degree = None,
+    etp: Degree = None,
     micro_batch: Degree = None,
     virtual_stages: Degree = None,
     zero: Degree = None,
@@ -92,7 +93,7 @@ def command(
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     number, kernel = o.numerics(hardware, precision, attention)
     fixed = what_is_fixed(
-        tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
+        tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
         recompute=recompute, schedule=schedule, allow_offload=allow_offload, allow_async=allow_async,
     )  # fmt: skip
     aim = None

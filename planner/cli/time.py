@@ -40,6 +40,7 @@ def command(
     dp: a.Degree = None,
     cp: a.Degree = None,
     ep: a.Degree = None,
+    etp: a.Degree = None,
     micro_batch: a.Degree = None,
     virtual_stages: a.Degree = None,
     zero: a.Degree = None,
@@ -73,7 +74,7 @@ def command(
     }  # fmt: skip
     assumptions = assume(hardware, given)
     settled = a.fixed(
-        schedule, recompute, tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro_batch,
+        schedule, recompute, tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch,
         virtual_stages=virtual_stages, zero=zero,
     )  # fmt: skip
     with o.working("searching every legal layout"):

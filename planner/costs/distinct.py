@@ -55,7 +55,7 @@ def by_layer(model: Transformer, layouts: Layouts) -> Distinct:
     if per_layout:
         return Distinct(layouts=layouts, index=None)
     return _distinct(
-        layouts, x.gpus, x.tp, x.cp, x.ep, x.expert_tp, x.micro_batch, x.sequence_slices, x.recompute, x.attention,
+        layouts, x.gpus, x.tp, x.cp, x.ep, x.etp, x.micro_batch, x.sequence_slices, x.recompute, x.attention,
         x.precision, x.sequence_parallel, x.fused_norm,
     )  # fmt: skip
 

@@ -82,8 +82,8 @@ def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, A
     experts = np.maximum(model.num_experts, 1)
     up = np.where(model.gated, 2.0, 1.0)
     local = experts / layouts.ep
-    rows = np.maximum(model.top_k, 1) / local * layouts.expert_tp / layouts.tp
-    expert_ffn = np.maximum(model.moe_ffn, 1) / layouts.expert_tp
+    rows = np.maximum(model.top_k, 1) / local * layouts.etp / layouts.tp
+    expert_ffn = np.maximum(model.moe_ffn, 1) / layouts.etp
     shared_ffn = np.maximum(model.moe_ffn * model.num_shared_experts, 1) / layouts.tp
     shared = sparse * (np.asarray(model.num_shared_experts) > 0)
     ffn = np.maximum(model.ffn, 1) / layouts.tp

@@ -62,7 +62,7 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: An
     dense = dense + first * (table + np.asarray(model.max_positions) * model.hidden)
     own_copy = ~np.asarray(model.tied) | (np.asarray(first) < last)
     dense = dense + last * (model.hidden + table * own_copy)
-    experts = layers * all_experts / (layouts.expert_tp * layouts.ep)
+    experts = layers * all_experts / (layouts.etp * layouts.ep)
     return RankParameters(dense=np.asarray(dense, dtype=np.float64), experts=np.asarray(experts, dtype=np.float64))
 
 
@@ -230,7 +230,7 @@ def rank_memory(
     """
     held, ranks = held or activations(device, framework, model, layouts), layouts.dp * layouts.cp
     own = rank_parameters(model, layouts, layers, first, last)
-    expert_ranks = np.maximum(layouts.tp * ranks // (layouts.expert_tp * layouts.ep), 1)
+    expert_ranks = np.maximum(layouts.tp * ranks // (layouts.etp * layouts.ep), 1)
     mixed = device.element_bytes < 4.0
     parameter = np.where(mixed, 2.0, 4.0)
     kept_gradient = gradient_bytes(framework, layouts)

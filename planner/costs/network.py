@@ -67,12 +67,12 @@ def place(cluster: Cluster, ranks: Any, stride: Any) -> Group:
 def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
     """The tensor, context, data, sharding (data x context) and expert groups of each layout."""
     tp, cp, dp = layouts.tp, layouts.cp, layouts.dp
-    expert = layouts.expert_tp * layouts.ep
+    expert = layouts.etp * layouts.ep
     return {
         "tensor": place(cluster, tp, np.ones_like(tp)),
         "context": place(cluster, cp, tp),
         "data": place(cluster, dp * cp, tp),
-        "expert": place(cluster, layouts.ep, layouts.expert_tp),
+        "expert": place(cluster, layouts.ep, layouts.etp),
         "expert_data": place(cluster, np.maximum(tp * dp * cp // expert, 1), expert),
     }
 

@@ -74,7 +74,7 @@ def tensor_s(
     one = layouts.sequence_slices * (all_gather_s(group, size) + all_gather_s(group, operand * size))
     part = mix.shares(model)
     copies = np.where(layouts.sequence_parallel, np.maximum(model.top_k, 1), 1)
-    routed = np.where(layouts.expert_tp < layouts.tp, 0, copies)
+    routed = np.where(layouts.etp < layouts.tp, 0, copies)
     blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
     again = np.where(layouts.recompute == Recompute.FULL, blocks, 0.0)
     if framework.gate_reduces > 0:

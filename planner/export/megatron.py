@@ -94,7 +94,7 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
     ]
     if job.model.num_experts:
         out.append(("--expert-model-parallel-size", str(row["ep"])))
-        out.append(("--expert-tensor-parallel-size", str(int(job.layouts.expert_tp[0]))))
+        out.append(("--expert-tensor-parallel-size", str(row["etp"])))
     if row["cp"] > 1:
         out.append(("--cp-comm-type", "p2p"))
     if row["sequence_parallel"] and row["tp"] > 1:
@@ -181,7 +181,7 @@ def check_rules(job: Job) -> None:
         LayoutError: the first rule that is broken, with its numbers.
     """
     m, row, gpus = job.model, job.row, int(job.layouts.gpus[0])
-    tp, pp, cp, ep, etp = row["tp"], row["pp"], row["cp"], row["ep"], int(job.layouts.expert_tp[0])
+    tp, pp, cp, ep, etp = row["tp"], row["pp"], row["cp"], row["ep"], row["etp"]
     feed_forward = [n for n in (m.ffn, m.moe_ffn) if n]
     table = [
         (f"attention heads {m.num_heads} divisible by tp {tp}", m.num_heads % tp == 0),

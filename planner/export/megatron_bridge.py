@@ -144,7 +144,7 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
     if model.num_experts:
         out += [
             ("model.expert_model_parallel_size", row["ep"]),
-            ("model.expert_tensor_parallel_size", int(job.layouts.expert_tp[0])),
+            ("model.expert_tensor_parallel_size", row["etp"]),
         ]
     if sharded:
         out += [

@@ -124,12 +124,9 @@ def _choices(a: Arguments, asked: Question, gpus: int, notes: list[str]) -> dict
     micro = a.needed("micro-batch-size")
     v = _virtual_stages(a, int(asked.model.num_layers), pp)
     etp, ep = a.number("expert-tensor-parallel-size", tp), a.number("expert-model-parallel-size", 1) or 1
-    counted = tp if dp * cp % ep == 0 else 1
-    if asked.model.num_experts and etp != counted:
-        notes.append(f"--expert-tensor-parallel-size {etp}: counted as {counted}, as ep {ep} has it here")
     return {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp,
-        "ep": ep if asked.model.num_experts else 1,
+        "ep": ep if asked.model.num_experts else 1, "etp": etp if asked.model.num_experts else tp,
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": _zero(a),
         "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a, notes),

@@ -166,10 +166,11 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, model: Transformer, 
     column = {name: rows[:, i] for i, name in enumerate(COLUMNS)}
     n = len(rows)
     tp, cp = column["tp"], column["cp"]
+    sequence = (tp > 1) & (int(model.seq_len) % (tp * cp) == 0)
     return Layouts(
         schedule_names=fam.schedule_names, dp=dp, global_batch=dp * m * column["micro_batch"],
         attention=np.full(n, int(space.attention)), precision=np.full(n, int(space.precision)),
-        sequence_parallel=(tp > 1) & (int(model.seq_len) % (tp * cp) == 0),
+        sequence_parallel=sequence, etp=np.where(sequence & (int(model.num_experts) > 0), 1, tp),
         fused_norm=np.ones(n, dtype=bool), offload_optimizer=np.zeros(n, dtype=bool), **column,
     )  # fmt: skip
 

@@ -56,6 +56,8 @@ def layout_text(row: dict[str, Any]) -> str:
     for key, name in (("cp", "cp"), ("ep", "ep"), ("virtual_stages", "v")):
         if row[key] > 1:
             text += f" {name} {row[key]}"
+        if key == "ep" and row["etp"] != row["tp"]:
+            text += f" etp {row['etp']}"
     text += f" mb {row['micro_batch']} zero {row['zero']}"
     if row["sequence_parallel"]:
         text += " sp"

@@ -20,10 +20,13 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.legality import legal
 from planner.models import Transformer
 
-__all__ = ["CHUNK", "Axes", "Family", "Grid", "grids"]
+__all__ = ["CHUNK", "Axes", "Degree", "Family", "Grid", "grids"]
 
 Ints = NDArray[np.int64]
 CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
+
+Degree = tuple[int, int, int, int, int, int]
+"""dp, tp, pp, cp, ep, etp."""
 
 Axes = tuple[tuple[int, ...], ...]
 """Choices that combine with every row: recompute, zero, sequence_parallel, layer_split, offload_optimizer."""
@@ -33,7 +36,7 @@ Axes = tuple[tuple[int, ...], ...]
 class Family:
     """Rows of the same degrees and axes: runs (schedule's number, virtual stages, slices) times micro-batches."""
 
-    degree: tuple[int, int, int, int, int]
+    degree: Degree
     axes: Axes
     runs: Ints
     micro: Ints
@@ -121,7 +124,7 @@ def _advance(
     ok = np.concatenate([mask for _, mask in waiting.rows], axis=-1)
     start = 0
     while waiting.legal - start >= most or (last and start < waiting.legal):
-        order = start + np.argsort(table[5, start : start + most], kind="stable")
+        order = start + np.argsort(table[6, start : start + most], kind="stable")
         yield Grid(layouts=_grid(table[:, order], axes, shared), legal=ok[..., order], serial=table[-1, order])
         start += most
     start = min(start, waiting.legal)
@@ -129,7 +132,7 @@ def _advance(
 
 
 def _rows(waiting: list[tuple[int, Family]]) -> Ints:
-    """Columns of rows: five degrees, schedule, virtual stages, slices, micro-batch, serial; shape (10, rows)."""
+    """Columns of rows: six degrees, schedule, virtual stages, slices, micro-batch, serial; shape (11, rows)."""
     serial, families = np.array([n for n, _ in waiting]), [f for _, f in waiting]
     runs, micro = np.array([len(f.runs) for f in families]), np.array([len(f.micro) for f in families])
     counts = runs * micro
@@ -161,10 +164,10 @@ def _axes(axes: Axes) -> list[Ints]:
 
 def _grid(table: Ints, axes: Axes, shared: Numerics) -> Layouts:
     """Layouts from columns of rows and their axes."""
-    dp, tp, pp, cp, ep, schedule, chunks, slices, micro, _ = table
+    dp, tp, pp, cp, ep, etp, schedule, chunks, slices, micro, _ = table
     recompute, zero, sequence, split, offload = _axes(axes)
     return Layouts(
-        schedule_names=shared.schedule_names, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep,
+        schedule_names=shared.schedule_names, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp,
         virtual_stages=chunks, sequence_slices=slices, micro_batch=micro,
         global_batch=np.array([shared.global_batch]), zero=zero, recompute=recompute,
         attention=np.array([int(shared.attention)]), precision=np.array([int(shared.precision)]), layer_split=split,

@@ -69,7 +69,8 @@ def table_of(rows: list[dict[str, Any]]) -> Layouts:
 def allows(fixed: Fixed, layouts: Layouts) -> Any:
     """Where a table is within what is fixed, boolean of shape (n,)."""
     out = np.ones(len(layouts), dtype=bool)
-    for name in ("tp", "pp", "dp", "cp", "ep", "micro_batch", "virtual_stages", "zero", "recompute", "layer_split"):
+    for name in ("tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "virtual_stages", "zero", "recompute",
+                 "layer_split"):  # fmt: skip
         values = getattr(fixed, name)
         if values is not None:
             out &= np.isin(getattr(layouts, name), [int(v) for v in values])
@@ -92,7 +93,8 @@ def _neighbours(model: Transformer, row: dict[str, Any], attention: str) -> list
     if row["tp"] > 1:
         out.append({"sequence_parallel": not row["sequence_parallel"]})
     if model.num_experts:
-        out += [{"ep": n} for n in divisors(row["dp"] * row["cp"])]
+        ranks = row["tp"] * row["dp"] * row["cp"]
+        out += [{"ep": n, "etp": cut} for cut in {row["tp"], 1} for n in divisors(ranks // cut)]
     if row["pp"] > 1:
         out += [{"virtual_stages": 1, "schedule": name, "sequence_slices": 1} for name in ("1f1b", "zb-h1")]
         for v in divisors(int(model.num_layers) // row["pp"])[1:]:
@@ -105,6 +107,7 @@ def _moved(row: dict[str, Any], source: str, target: str, factor: int) -> dict[s
     """A factor moved from one degree to another; what has no meaning without its degree goes with it."""
     change: dict[str, Any] = {source: row[source] // factor, target: row[target] * factor}
     new = row | change
+    change["etp"] = new["tp"] if row["etp"] == row["tp"] else 1
     if new["tp"] == 1 or row["tp"] == 1:
         change["sequence_parallel"] = new["tp"] > 1  # as it is used with tensor parallelism
     if new["pp"] == 1:

@@ -14,12 +14,12 @@ from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule, get_schedule
-from planner.search.grids import CHUNK, Axes, Family, Grid, Numerics, grids
+from planner.search.grids import CHUNK, Axes, Degree, Family, Grid, Numerics, grids
 
 __all__ = ["Fixed", "default_attention", "default_precision", "enumerate_layouts"]
 
 ORDER = (
-    "tp", "pp", "cp", "ep", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "recompute", "zero",
+    "tp", "pp", "cp", "ep", "etp", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "recompute", "zero",
     "sequence_parallel", "layer_split", "offload_optimizer",
 )  # fmt: skip
 """Columns by which layouts that are equally good are told apart, first the one that counts most."""
@@ -36,6 +36,7 @@ class Fixed:
     dp: tuple[int, ...] | None = None
     cp: tuple[int, ...] | None = None
     ep: tuple[int, ...] | None = None
+    etp: tuple[int, ...] | None = None
     micro_batch: tuple[int, ...] | None = None
     virtual_stages: tuple[int, ...] | None = None
     zero: tuple[int, ...] | None = None
@@ -83,8 +84,8 @@ def _allowed(values: list[int], fixed: tuple[int, ...] | None) -> list[int]:
     return values if fixed is None else [v for v in values if v in fixed]
 
 
-def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> list[tuple[int, int, int, int, int]]:
-    """Every (dp, tp, pp, cp, ep) whose product is the number of accelerators and that divides what it must."""
+def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> list[Degree]:
+    """Every (dp, tp, pp, cp, ep, etp) of so many accelerators that divides what it must."""
     out = []
     ways = divisors(gpus)
     longest = model.seq_len // LEAST_TOKENS
@@ -97,10 +98,10 @@ def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> l
                     continue
                 if cp > 1 and model.seq_len % (2 * cp):
                     continue
-                # Beyond dp * cp, with whole experts on tensor ranks, only where asked for.
-                ranks = dp * cp * (tp if fixed.ep is not None else 1)
-                experts = [e for e in divisors(ranks) if model.num_experts % e == 0] if model.num_experts else [1]
-                out += [(dp, tp, pp, cp, ep) for ep in _allowed(experts, fixed.ep)]
+                for etp in _allowed([tp, 1] if model.num_experts and tp > 1 else [tp], fixed.etp):
+                    ranks = tp * dp * cp // etp
+                    experts = [e for e in divisors(ranks) if model.num_experts % e == 0] if model.num_experts else [1]
+                    out += [(dp, tp, pp, cp, ep, etp) for ep in _allowed(experts, fixed.ep)]
     return out
 
 
@@ -148,6 +149,13 @@ def _axes(attention: Attention, pp: int, v: int, schedule: Schedule, sequence: l
     return tuple(tuple(int(choice) for choice in choices) for choices in axes)
 
 
+def _sequence(degree: Degree, fixed: Fixed) -> tuple[int, ...]:
+    """Sequence parallelism, off and on, as far as the degrees allow it: whole experts on tensor ranks need it."""
+    _, tp, _, _, _, etp = degree
+    choices = (0,) if tp == 1 else (1,) if etp < tp else (0, 1)
+    return tuple(s for s in choices if tp == 1 or fixed.sequence_parallel is None or bool(s) in fixed.sequence_parallel)
+
+
 def families(
     model: Transformer, gpus: int, global_batch: int, attention: Attention, fixed: Fixed, names: tuple[str, ...]
 ) -> Iterator[Family]:
@@ -166,12 +174,9 @@ def families(
     def micro(dp: int) -> NDArray[np.int64]:
         return np.array(_allowed(divisors(global_batch // dp), fixed.micro_batch), dtype=np.int64)
 
-    for degree in sorted(degrees(model, gpus, global_batch, fixed), key=lambda d: (d[1], d[3], d[4], d[2])):
-        dp, tp, pp, _, _ = degree
-        sequence: tuple[int, ...] = (0, 1)
-        if fixed.sequence_parallel is not None:
-            sequence = tuple(int(s) for s in (False, True) if s in fixed.sequence_parallel) if tp > 1 else (0,)
-        for axes, rows in runs(pp, sequence).items():
+    for degree in sorted(degrees(model, gpus, global_batch, fixed), key=lambda d: (d[1], d[3], d[4], d[5], d[2])):
+        dp, pp = degree[0], degree[2]
+        for axes, rows in runs(pp, _sequence(degree, fixed)).items():
             if len(micro(dp)):
                 yield Family(degree=degree, axes=axes, runs=rows, micro=micro(dp))
 

@@ -89,6 +89,7 @@ class SearchTable(Strict):
     dp: Whole | None = None
     cp: Whole | None = None
     ep: Whole | None = None
+    etp: Whole | None = None
     micro_batch: Whole | None = None
     virtual_stages: Whole | None = None
     zero: list[Literal[0, 1, 2, 3]] | None = None

@@ -11,7 +11,9 @@
 | attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
 | recompute | none where that fits or misses by less than 10 %, else the least that fits: selective, full |
-| a hybrid's state-spaces, in no column | those of the preset of the same layers, widths and heads, else Nemotron-H's |
+| what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
+  preset's of the same layers, widths, heads and experts; else Nemotron-H's state-spaces, a mixture without them |
+| etp | tp, or 1 where that is legal, whichever is predicted to be faster |
 | micro_batch, and virtual_stages with it where the schedule is 1f1b or not said | the fastest predicted that fits |
 
 No default looks at a measurement. The framework is what the file's optional column `framework` says, or what a source
@@ -31,7 +33,7 @@ from planner.models import Transformer, load_model, model_names
 from planner.validation.runs import Run
 from planner.validation.software import said
 
-__all__ = ["candidates", "filled_cells", "framework_name", "hybrid_preset"]
+__all__ = ["candidates", "filled_cells", "framework_name", "same_preset"]
 
 FILLED = (
     "dp", "cp", "ep", "virtual_stages", "schedule", "zero", "sequence_parallel", "attention", "fused_norm",
@@ -59,12 +61,19 @@ def framework_name(run: Run, cluster: Cluster) -> str:
     return cluster.framework
 
 
-def hybrid_preset(run: Run) -> Transformer | None:
-    """The hybrid preset with the layers, widths and heads that a run states, or None."""
-    for name in model_names():
+def same_preset(run: Run) -> Transformer | None:
+    """The preset of a hybrid or a mixture that has all the sizes that a run states of it, or None.
+
+    A table of runs has no columns for state-spaces, shared experts, dense layers or latent attention.
+    """
+    family, layers, hidden, heads = run["family"], run["layers"], run["hidden"], run["heads"]
+    for name in model_names() if family in ("hybrid", "moe") else ():
         m = load_model(name)
-        stated = (run["layers"], run["hidden"], run["ffn"], run["heads"], run["kv_heads"] or run["heads"])
-        if m.num_ssm_layers and stated == (m.num_layers, m.hidden, m.ffn, m.num_heads, m.num_kv_heads):
+        if (m.family, m.num_layers, m.hidden, m.num_heads) != (family, layers, hidden, heads):
+            continue
+        if family == "hybrid" and (m.ffn, m.num_kv_heads) == (run["ffn"], run["kv_heads"] or heads):
+            return m
+        if family == "moe" and (m.num_experts, m.top_k) == (run["experts"], run["top_k"]):
             return m
     return None
 
@@ -96,14 +105,16 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     if run["micro_batch"] is None and run["virtual_stages"] is None and run["schedule"] in (None, "1f1b") and pp > 1:
         per_rank = model.num_layers // pp if model.num_layers % pp == 0 else 1
         chunks = [v for v in range(1, per_rank + 1) if per_rank % v == 0]
+    cuts = [run["etp"] or tp] if run["etp"] or not model.num_experts else sorted({tp, 1})
     out = []
-    for zero, b, mode, v in product(shards, micro, modes, chunks):
+    for zero, b, mode, v, etp in product(shards, micro, modes, chunks, cuts):
         sliced = base["sequence_slices"] > 1
         default = ("seq1f1b-interleaved" if v > 1 else "seq1f1b") if sliced else "interleaved" if v > 1 else "1f1b"
         schedule = run["schedule"] or default
         if schedule == "1f1b" and v > 1:
             schedule = "interleaved"
         out.append(
-            base | {"zero": zero, "micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule}
+            base
+            | {"zero": zero, "micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule, "etp": etp}
         )
     return out

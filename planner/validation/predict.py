@@ -19,7 +19,7 @@ from planner.models import FAMILIES, Transformer, from_shape, load_model, stack,
 from planner.models.flops import step_flops
 from planner.schedules import get_schedule
 from planner.schedules.interleaved import WHOLE_ROUNDS
-from planner.validation.defaults import candidates, filled_cells, framework_name, hybrid_preset
+from planner.validation.defaults import candidates, filled_cells, framework_name, same_preset
 from planner.validation.runs import Run
 from planner.validation.software import cluster_name, said
 
@@ -85,7 +85,7 @@ class Models:
                 raise InputError(f"column {column} is empty, but layers are given")
         if run["family"] not in FAMILIES:
             raise InputError(f"family is {run['family']!r}; allowed: {', '.join(FAMILIES)}")
-        if run["family"] == "hybrid" and (known := hybrid_preset(run)) is not None:
+        if (known := same_preset(run)) is not None:
             return replace(with_seq_len(known, run["seq_len"]), vocab=run["vocab"])
         model = from_shape(
             family=run["family"],

@@ -25,7 +25,7 @@ WHOLE = (
 REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
 FLAG = ("sequence_parallel", "fused_norm")
 COLUMNS = TEXT + WHOLE + REAL + FLAG
-OPTIONAL = ("framework",)  # a column that a file may have: a framework profile by name, or empty
+OPTIONAL = ("framework", "etp")  # columns that a file may have: a framework profile by name; see docs/measured-runs.md
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
 LONGEST_TEXT = 1_000
 CHOICES = {"outcome": ("ok", "oom"), "step_time_kind": ("", "measured", "derived")}
@@ -47,7 +47,7 @@ def _number(text: str, column: str) -> int | float:
     value = float(text)
     if not math.isfinite(value) or value < 0 or (column != "zero" and value == 0):
         raise ValueError
-    if column in WHOLE:
+    if column in (*WHOLE, "etp"):
         if value != int(value) or value > 1e15:
             raise ValueError
         return int(value)
@@ -64,7 +64,7 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
         if column in NEEDED:
             raise FileFormatError(f"{path}: line {line}: column {column} is empty; a value is needed")
         return None
-    if column in TEXT + OPTIONAL:
+    if column in (*TEXT, "framework"):
         if not text.isprintable() or len(text) > LONGEST_TEXT:
             fault = f"allowed: up to {LONGEST_TEXT} characters that print"
             raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; {fault}")
@@ -76,7 +76,7 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
     try:
         return _number(text, column)
     except ValueError:
-        kind = "a whole number" if column in WHOLE else "a number"
+        kind = "a whole number" if column in (*WHOLE, "etp") else "a number"
         least = "from 0" if column == "zero" else "above 0"
         raise FileFormatError(
             f"{path}: line {line}: column {column} is {shown(text)}; allowed: {kind} {least}"

@@ -28,7 +28,7 @@ def of(ep, **more):
 
 def test_where_an_expert_is_cut():
     table = Layouts.of(tp=[1, 2, 2, 2, 4], dp=[4, 4, 2, 2, 1], cp=[1, 1, 2, 1, 2], ep=[4, 4, 4, 4, 8], global_batch=4)
-    assert table.expert_tp.tolist() == [1, 2, 2, 1, 1]
+    assert table.etp.tolist() == [1, 2, 2, 1, 1]
 
 
 def test_the_same_work_and_the_same_weights():
@@ -89,9 +89,12 @@ def test_rules():
         return first_broken(model, cluster, Layouts.of(**usual | choices))[0]
 
     assert broken(tp=4, dp=2, ep=8, sequence_parallel=True) == ""
-    assert "need sequence parallelism" in broken(tp=4, dp=2, ep=8)
+    assert "etp must be tp, or 1 with experts and sequence parallelism" in broken(tp=4, dp=2, ep=8)
     assert broken(tp=4, dp=2, ep=2) == ""
-    assert "ep must divide dp * cp, or" in broken(tp=1, dp=2, ep=8)
+    assert broken(tp=4, dp=2, ep=2, etp=1, sequence_parallel=True) == ""
+    assert "etp must be tp, or 1" in broken(tp=4, dp=2, ep=2, etp=2, sequence_parallel=True)
+    assert "ep * etp must divide tp * dp * cp" in broken(tp=4, dp=2, ep=8, etp=4, sequence_parallel=True)
+    assert "ep * etp must divide tp * dp * cp" in broken(tp=1, dp=2, ep=8)
 
 
 def test_whole_experts_are_quicker_where_tokens_travel_far():

@@ -118,6 +118,7 @@ function meaning(x) {
     c.pp > 1 || c.virtual_stages > 1 ? ["schedule", c.schedule] : null,
     c.cp > 1 ? [`cp ${c.cp}`, `every sequence split over ${c.cp} GPUs`] : null,
     c.ep > 1 ? [`ep ${c.ep}`, `experts spread over ${c.ep} GPUs`] : null,
+    c.etp !== c.tp ? [`etp ${c.etp}`, "experts whole on a GPU, not split as other layers are"] : null,
     c.sequence_slices > 1
       ? [`k ${c.sequence_slices}`, `sequences pass the pipeline in ${c.sequence_slices} slices`]
       : null,
