@@ -134,8 +134,12 @@ def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost:
     tensor_f, tensor_b = shown * on_wire_f, shown * (on_wire_b - hidden_b)
     context_f = np.maximum(t.context_forward_s - cost.forward_attention_s, 0.1 * t.context_forward_s)
     context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, 0.1 * t.context_backward_s)
-    forward = cost.forward_s + tensor_f + context_f + t.expert_forward_s
-    backward = cost.backward_s + tensor_b + context_b + t.expert_backward_s
+    forward, backward = cost.forward_s + tensor_f + context_f, cost.backward_s + tensor_b + context_b
+    # Another micro-batch's passes run beside the experts' all-to-alls, where the framework interleaves two.
+    two = framework.overlap_experts
+    expert_f = np.maximum(t.expert_forward_s - two * forward, (1.0 - two) * t.expert_forward_s)
+    expert_b = np.maximum(t.expert_backward_s - two * backward, (1.0 - two) * t.expert_backward_s)
+    forward, backward = forward + expert_f, backward + expert_b
     # Launches of a layer of two blocks; a hybrid's has one.
     halves = layouts.sequence_slices * (mix.shares(model).blocks / 2.0)
     host_f, host_b = framework.host_layer_forward_s * halves, framework.host_layer_backward_s * halves
@@ -154,7 +158,7 @@ def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost:
         backward_s=backward + gather_b,
         tensor_s=tensor_f + tensor_b,
         context_s=context_f + context_b,
-        expert_s=t.expert_forward_s + t.expert_backward_s,
+        expert_s=expert_f + expert_b,
         sharding_s=gather_f + gather_b,
         host_s=wait_f + wait_b,
     )

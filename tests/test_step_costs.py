@@ -64,6 +64,13 @@ def test_expert_exchanges_show():
     assert (shown["forward_s"], shown["backward_s"], shown["expert_s"]) == (19.0, 37.0, 8.0)
 
 
+def test_expert_exchanges_hide_beside_another_micro_batch():
+    """Beside half of passes of 16 and 32 s; never more than half of the exchange."""
+    two = replace(FRAMEWORK, overlap_experts=0.5)
+    shown = time(two, expert_forward_s=20.0, expert_backward_s=20.0)
+    assert (shown["forward_s"], shown["backward_s"], shown["expert_s"]) == (16 + 12, 32 + 10, 22.0)
+
+
 def test_the_host_s_launches_show_where_passes_are_shorter():
     slow = replace(FRAMEWORK, host_layer_forward_s=20.0, host_layer_backward_s=35.0)
     shown = time(slow)

@@ -89,12 +89,23 @@ def all_reduce_s(group: Group, size_bytes: Any) -> Array:
     return 2.0 * all_gather_s(group, size_bytes)
 
 
-def all_to_all_s(group: Group, size_bytes: Any) -> Array:
-    """Seconds for each rank to send `size_bytes` in all, evenly to every rank of the group."""
+def all_to_all_s(group: Group, size_bytes: Any, copies: Any = None) -> Array:
+    """Seconds for each rank to send `size_bytes` in all, evenly to every rank of the group.
+
+    copies: where given, the bytes are so many copies of each piece, of which only one goes to a node, which passes on
+    those that its ranks are due (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2): by chance to another node with
+    probability 1 - (1 - 1/nodes)^copies.
+    """
     n, k = group.ranks, group.local
-    inside = size_bytes * (k - 1.0) / n / group.node_bandwidth_bytes_per_s
+    nodes = np.ceil(n / k)
+    away = (n - k) / n
+    inside = (k - 1.0) / n
+    if copies is not None:
+        once = (nodes - 1.0) * (1.0 - (1.0 - 1.0 / nodes) ** copies) / np.maximum(copies, 1.0)
+        away, inside = np.minimum(once, away), (k - 1.0) / k
+    inside = size_bytes * inside / group.node_bandwidth_bytes_per_s
     # Per accelerator the network gives 1/local of the group's share.
-    outside = size_bytes * (n - k) / n * k / group.network_bandwidth_bytes_per_s
+    outside = size_bytes * away * k / group.network_bandwidth_bytes_per_s
     return np.where(n > 1, np.maximum(inside, outside) + group.latency_s, 0.0)
 
 

@@ -91,11 +91,14 @@ def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group
     return once, 2.0 * once
 
 
-def expert_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
+def expert_s(
+    device: Device, framework: Framework, model: Transformer, layouts: Layouts, group: Group
+) -> tuple[Array, Array]:
     """Dispatch and combine, each a token's hidden state to top_k experts, averaged over dense and sparse layers."""
     sparse = mix.shares(model).sparse
     size = pass_tokens(model, layouts) * model.hidden * model.top_k / layouts.tp * device.element_bytes
-    once = 2.0 * sparse * layouts.sequence_slices * all_to_all_s(group, size)
+    copies = np.asarray(model.top_k) if framework.node_dispatch else None
+    once = 2.0 * sparse * layouts.sequence_slices * all_to_all_s(group, size, copies)
     return once, once
 
 
@@ -113,7 +116,7 @@ def layer_traffic(
     tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
     forward, backward = tensor_s(device, framework, model, layouts, by["tensor"])
     context, context_back = context_s(device, model, layouts, by["context"])
-    expert, expert_back = expert_s(device, model, layouts, by["expert"])
+    expert, expert_back = expert_s(device, framework, model, layouts, by["expert"])
     hidden_bytes = tokens * model.hidden * device.element_bytes
     # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
     ends = 2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0)

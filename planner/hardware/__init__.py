@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.errors import FileFormatError, UnknownNameError
+from planner.errors import FileFormatError, UnknownNameError, shown
 from planner.files import is_path, read_toml, shipped_folder, validate
+from planner.hardware.base import over_base
 from planner.hardware.changes import Changes, changed, under
 from planner.hardware.types import Accelerator, Cluster, Efficiency, Framework, Link
 from planner.units import GBIT, GIB, GIGA, TERA
@@ -68,17 +69,32 @@ def link_names() -> list[str]:
     return profile_names("links")
 
 
-def _read(kind: str, schema: type[F], name: str, beside: Path | None, changes: Changes | None = None) -> tuple[F, Path]:
+def _path(kind: str, name: str, beside: Path | None) -> Path:
+    """Where a profile lies: a file of one's own (relative to `beside`), or a shipped one by its name."""
     if is_path(name):
         path = Path(name)
-        if beside is not None and not path.is_absolute():
-            path = beside / path
-    else:
-        path = shipped_folder("hardware_profiles") / kind / f"{name}.toml"
-        if name not in profile_names(kind):
-            remedy = "Or give a TOML file of your own."
-            raise UnknownNameError(kind.removesuffix("s"), name, profile_names(kind), remedy)
+        return path if beside is None or path.is_absolute() else beside / path
+    if name not in profile_names(kind):
+        remedy = "Or give a TOML file of your own."
+        raise UnknownNameError(kind.removesuffix("s"), name, profile_names(kind), remedy)
+    return shipped_folder("hardware_profiles") / kind / f"{name}.toml"
+
+
+def _table(kind: str, path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A profile's tables, over those of its base where it names one."""
     data = read_toml(path)
+    if "base" not in data:
+        return data
+    base = data["base"]
+    if not isinstance(base, str) or path in above:
+        fault = "stands on itself" if path in above else f"is {shown(base)}"
+        raise FileFormatError(f"{path}: field base {fault}; allowed: another profile by name or file")
+    return over_base(path, data, _table(kind, _path(kind, base, path.parent), (*above, path)))
+
+
+def _read(kind: str, schema: type[F], name: str, beside: Path | None, changes: Changes | None = None) -> tuple[F, Path]:
+    path = _path(kind, name, beside)
+    data = _table(kind, path)
     return validate(schema, changed(data, changes) if changes else data, path), path
 
 
@@ -202,6 +218,8 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         gate_reduces=_value(f.gate_reduces, 0.0),
         whole_sends=_value(f.whole_sends, 0.0) > 0,
         send_turns=_value(f.send_turns, 1.0),
+        node_dispatch=_value(f.node_dispatch, 0.0) > 0,
+        overlap_experts=_value(f.overlap_experts, 0.0),
         network_startup_s=f.network_startup_us.value * MICRO,
         host_layer_forward_s=f.host_layer_forward_us.value * MICRO,
         host_layer_backward_s=f.host_layer_backward_us.value * MICRO,

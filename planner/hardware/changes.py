@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Changes", "changed", "under"]
+__all__ = ["Changes", "changed", "under", "used_sources"]
 
 Changes = Mapping[str, Any]
 """Fields and their new values, nested like the files that they stand in: a number for a figure, in the profile's unit;
@@ -17,7 +17,7 @@ ORIGIN = "changed"
 def changed(data: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
     """A profile's tables with the changes in place; those of files that it names are left to these."""
     out = _replaced(data, changes)
-    used = _sources(out)
+    used = used_sources(out)
     known = {key: text for key, text in data.get("sources", {}).items() if key in used}
     out["sources"] = known | ({ORIGIN: "changed from the profile's figure"} if ORIGIN in used else {})
     return out
@@ -42,12 +42,12 @@ def _replaced(data: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
     return out
 
 
-def _sources(table: Mapping[str, Any]) -> set[str]:
+def used_sources(table: Mapping[str, Any]) -> set[str]:
     """Keys of the sources that the figures of a table name."""
     found = set()
     for value in table.values():
         if isinstance(value, Mapping) and "value" in value:
             found.add(value.get("source"))
         elif isinstance(value, Mapping):
-            found |= _sources(value)
+            found |= used_sources(value)
     return {key for key in found if isinstance(key, str)}

@@ -262,6 +262,8 @@ class FrameworkFile(Sourced):
     gate_reduces: Yes | None = None
     whole_sends: Yes | None = None
     send_turns: Annotated[Figure, _between(1, 2)] | None = None
+    node_dispatch: Yes | None = None
+    overlap_experts: Share | None = None
     gathered_logits: Yes | None = None
     recomputed_head: Yes | None = None
     reduce_pass_bytes: Annotated[Figure, _between(0, 64)] | None = None

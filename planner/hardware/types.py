@@ -95,6 +95,9 @@ class Framework:
     whole_sends: every tensor rank sends the whole activation to the next stage, not its part of it alone;
     send_turns: transfers of a hand-over between stages that pass one after another: 2 where a send blocks until it is
     received, so that the activation waits for the gradient the other way.
+    node_dispatch: a token goes once to every node that has one of its experts, and is copied there (DeepEP); else a
+    copy goes to every expert. overlap_experts: share of those all-to-alls that may hide beside the compute of another
+    micro-batch.
     network_startup_s: of a transfer between nodes, or of a collective each time their number doubles, over the link's
     latency: host synchronisation, proxies.
     host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short
@@ -137,6 +140,8 @@ class Framework:
     gate_reduces: float
     whole_sends: bool
     send_turns: float
+    node_dispatch: bool
+    overlap_experts: float
     network_startup_s: float
     host_layer_forward_s: float
     host_layer_backward_s: float

@@ -131,6 +131,15 @@ def _qwen3_moe(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _gpt_oss(c: Config) -> dict[str, Any]:
+    bias = c.flag("attention_bias", True)
+    return _common(c, "moe", kv_absent=8) | {
+        "qkv_bias": bias, "output_bias": bias, "head_dim": c.size("head_dim", 64),
+        "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 128),
+        "top_k": c.size("num_experts_per_tok", 4),
+    }  # fmt: skip
+
+
 def _deepseek_v3(c: Config) -> dict[str, Any]:
     c.require("attention_bias", False)
     if c.size("moe_layer_freq", 1) != 1:
@@ -202,7 +211,9 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "qwen2": _qwen2,
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
+    "gpt_oss": _gpt_oss,
     "deepseek_v3": _deepseek_v3,
+    "kimi_k2": _deepseek_v3,
     "bloom": _bloom,
     "opt": _opt,
     "nemotron_h": _nemotron_h,

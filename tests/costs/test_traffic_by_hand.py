@@ -57,6 +57,24 @@ def test_all_to_all_takes_the_slower_of_node_and_network():
     assert first(all_to_all_s(place(CLUSTER, np.array([1]), np.array([1])), 24.0)) == 0.0
 
 
+def test_one_copy_a_node_leaves_it_where_nodes_pass_copies_on():
+    """Of 24 B, four copies of 6 B: with chance 1 - 1/16 one of two nodes' other one is due a copy, so 5.625 B leave;
+    in the node three of four ranks are another, whoever sent."""
+    across = place(CLUSTER, np.array([8]), np.array([1]))
+    assert first(all_to_all_s(across, 24.0, copies=4)) == pytest.approx(6 * (1 - 1 / 2**4) / 0.75 + 14)
+    # One copy: as without; on one node: as without; where every rank is a node, never more than each copy.
+    assert first(all_to_all_s(across, 24.0, copies=1)) == pytest.approx(first(all_to_all_s(across, 24.0)))
+    inside = place(CLUSTER, np.array([4]), np.array([1]))
+    assert first(all_to_all_s(inside, 24.0, copies=4)) == pytest.approx(first(all_to_all_s(inside, 24.0)))
+    apart = place(CLUSTER, np.array([4]), np.array([4]))
+    one, every = first(all_to_all_s(apart, 24.0, copies=4)), first(all_to_all_s(apart, 24.0))
+    assert one == pytest.approx(24 / 4 * 3 * (1 - (3 / 4) ** 4) / 0.75 + 1 + 20)
+    assert one < every
+    quick = replace(CLUSTER, network=replace(CLUSTER.network, bandwidth_bytes_per_s=1e9))
+    across = place(quick, np.array([8]), np.array([1]))
+    assert first(all_to_all_s(across, 24.0, copies=4)) == pytest.approx(24 * 3 / 4 / 5 + 14)
+
+
 def test_groups_of_a_layout():
     by = groups(CLUSTER, layout(dp=4, tp=2, cp=2, ep=4))
     sizes = {"tensor": (2, 2), "context": (2, 2), "data": (8, 2), "expert": (4, 2), "expert_data": (2, 1)}
@@ -144,6 +162,14 @@ def test_context_ring_and_experts():
     to_all = 2 * 768 / 2 / 5 + 2
     expert = within(MOE, dp=2, ep=2)
     assert [first(expert.expert_forward_s), first(expert.expert_backward_s)] == pytest.approx([to_all, to_all])
+    nodes = replace(FRAMEWORK, node_dispatch=True)
+    x = layout(tp=4, dp=2, ep=2)
+    by_node, by_copy = (
+        layer_traffic(device(BYTES, x), CLUSTER, f, MOE, x).expert_forward_s[0] for f in (nodes, FRAMEWORK)
+    )
+    # A tensor rank's 384 B of copies go to the other node: half of them, or once where either expert is there.
+    assert by_copy == pytest.approx(384 / 2 / 0.75 + 11)
+    assert by_node == pytest.approx(384 / 2 * (1 - 1 / 4) / 0.75 + 11)
     assert first(within(MOE, tp=2, dp=2, ep=2).expert_forward_s) == pytest.approx(768 / 2 / 5 + 2)
     sliced = within(MOE, dp=2, ep=2, sequence_slices=2)
     assert first(sliced.expert_forward_s) == pytest.approx(2 * (768 / 2 / 5 + 2))

@@ -202,6 +202,45 @@ def test_a_cluster_refers_to_files_beside_it(tmp_path: Path, monkeypatch: pytest
     assert load_framework(cluster.framework).name == "fsdp"
 
 
+def test_a_profile_over_a_base_says_only_what_differs(tmp_path: Path) -> None:
+    """Figure by figure, in tables too; sources of the base that nothing uses any more go."""
+    (tmp_path / "more.toml").write_text("""
+name = "h100-96gb"
+base = "h100-sxm"
+memory_gib = { value = 96, source = "theirs" }
+peak_tflops = { bf16 = { value = 900, source = "theirs" } }
+[sources]
+theirs = "a page of theirs"
+""")
+    (tmp_path / "twice.toml").write_text('name = "twice"\nbase = "more.toml"\n')
+    base, more = load_accelerator("h100-sxm"), load_accelerator(str(tmp_path / "more.toml"))
+    assert (more.name, more.memory_bytes / 2**30, more.peak_flops["bf16"]) == ("h100-96gb", 96, 9e14)
+    assert (more.peak_flops["fp8"], more.memory_bandwidth_bytes_per_s) == (1.979e15, base.memory_bandwidth_bytes_per_s)
+    assert more.sources["memory_gib"] == "a page of theirs"
+    assert more.sources["power_w"] == base.sources["power_w"]
+    assert load_accelerator(str(tmp_path / "twice.toml")).memory_bytes == more.memory_bytes
+    bridge, core = load_framework("megatron-bridge"), load_framework("megatron-core")
+    assert (bridge.node_dispatch, core.node_dispatch) == (True, False)
+    assert bridge.overlap_tensor == core.overlap_tensor
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('base = "h100"', "h100-sxm"),
+        ("base = 1", "field base is 1"),
+        ('base = "mine.toml"', "field base stands on itself"),
+        ('base = "h100-sxm"\n[sources]\ndatasheet = "other"', "sources.datasheet is another in its base"),
+        ('base = "h100-sxm"\n[sources]\nmine = "unused"', "'mine' is not used"),
+        ('base = "h100-sxm"\nmemory_gib = 3', "memory_gib"),
+    ],
+)
+def test_a_wrong_base_is_said(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "mine.toml").write_text(f'name = "mine"\n{text}\n')
+    with pytest.raises((FileFormatError, UnknownNameError), match=said):
+        load_accelerator(str(tmp_path / "mine.toml"))
+
+
 def test_pydantic_is_not_imported_until_a_profile_is_read() -> None:
     code = "import sys, planner.hardware as h; h.cluster_names(); sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

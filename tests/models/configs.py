@@ -43,6 +43,14 @@ DEEPSEEK_V3 = hf(
     first_k_dense_replace=3, n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8, q_lora_rank=1536,
     kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, num_nextn_predict_layers=1,
 )  # fmt: skip
+GPT_OSS = hf(
+    "gpt_oss", 36, 2880, 64, 2880, 201088, num_key_value_heads=8, head_dim=64, attention_bias=True,
+    num_local_experts=128, num_experts_per_tok=4, sliding_window=128,
+)  # fmt: skip
+KIMI_K2 = DEEPSEEK_V3 | {
+    "model_type": "kimi_k2", "num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 163840,
+    "n_routed_experts": 384, "first_k_dense_replace": 1,
+}  # fmt: skip
 NEMOTRON_H = hf(
     "nemotron_h", 52, 4096, 32, 21504, 131072, num_key_value_heads=8, attention_head_dim=128,
     hybrid_override_pattern="M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", mamba_num_heads=128,
@@ -50,7 +58,8 @@ NEMOTRON_H = hf(
 )  # fmt: skip
 PYTHIA = hf("gpt_neox", 6, 512, 8, 2048, 50304, use_parallel_residual=True)
 
-CONFIGS: dict[str, dict[str, Any]] = {
-    str(c["model_type"]): c
-    for c in (GPT2, BLOOM, OPT, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, DEEPSEEK_V3, PYTHIA, NEMOTRON_H)
-}
+ALL = (
+    GPT2, BLOOM, OPT, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, GPT_OSS, DEEPSEEK_V3, KIMI_K2, PYTHIA,
+    NEMOTRON_H,
+)  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {str(c["model_type"]): c for c in ALL}

@@ -17,7 +17,7 @@ from planner.models.flops import forward_flops, step_flops
 CORES = ("attention_scores", "attention_values", "state_space")  # no product of weights
 
 RUNS = Path(__file__).parents[2] / "measured_runs"
-GPT = [n for n in model_names() if n.startswith(("gpt", "megatron"))]
+GPT = [n for n in model_names() if n.startswith(("gpt2", "gpt3", "megatron"))]
 
 
 def rows(name: str) -> list[dict[str, str]]:

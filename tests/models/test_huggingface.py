@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,12 @@ def test_deepseek_ranks_absent_and_null(write: Any) -> None:
     assert load_model(write(left)) == load_model(write(DEEPSEEK_V3))
     model = load_model(write(DEEPSEEK_V3))
     assert (model.head_dim, model.v_head_dim, model.num_dense_layers) == (192, 128, 3)
+
+
+def test_presets_are_what_the_configs_say(write: Any) -> None:
+    for model_type, name in (("gpt_oss", "gpt-oss-120b"), ("kimi_k2", "kimi-k2"), ("qwen3_moe", "qwen3-30b-a3b")):
+        model, preset = load_model(write(CONFIGS[model_type])), load_model(name)
+        assert replace(model, name=name, seq_len=preset.seq_len, ffn=preset.ffn) == preset
 
 
 def test_nemotron_h_layers_of_each_kind(write: Any) -> None:
