@@ -1,8 +1,8 @@
 """Seconds of the attention core (scores, softmax, values) by kernel. Array-first, shape (n,).
 
 Flash kernels compute causal attention, half of the score matrix plus the diagonal blocks (Dao et al. 2022,
-arXiv 2205.14135; Dao 2023, arXiv 2307.08691); the others compute all of it and move it through memory, each product
-at the slower of its arithmetic and its scores' traffic.
+arXiv 2205.14135; Dao 2023, arXiv 2307.08691), and of sliding windows the band; the others compute all of it and move it
+through memory, each product at the slower of its arithmetic and its scores' traffic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planner.costs.kernels import Device, aligned_share
 from planner.costs.shapes import has_dropout, is_latent
 from planner.layouts import Attention, Layouts
-from planner.models import Transformer
+from planner.models import Transformer, mix
 
 __all__ = ["attention_s", "score_elements"]
 
@@ -36,6 +36,23 @@ def score_elements(model: Transformer, layouts: Layouts) -> Array:
     return np.asarray(scores, dtype=np.float64)
 
 
+def computed_share(model: Transformer, half_tokens: float) -> Any:
+    """Share of the score matrix that flash kernels compute, in the average layer with attention, as time at full rate.
+
+    The causal half, or the band of a sliding window, and half a block at each of their edges; rows of few keys are
+    slower (`flash_half_tokens`).
+    """
+    s = np.asarray(model.seq_len, dtype=np.float64)
+    within = np.where(np.asarray(model.window) > 0, np.minimum(model.window, s), s)
+
+    def of(keys: Any, edges: Any) -> Any:
+        band = keys / s * (1.0 - keys / (2.0 * s)) + 0.5 * edges * FLASH_BLOCK / s
+        return band * (1.0 + half_tokens / keys)
+
+    whole = of(s, 1.0)
+    return whole + mix.window_share(model) * (np.minimum(of(within, np.where(within < s, 2.0, 1.0)), whole) - whole)
+
+
 def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
     """Forward and backward seconds of the attention core for one pass of a layer: slices on average, one by one."""
     e = device.accelerator.efficiency
@@ -46,11 +63,10 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     heads = (model.head_dim, np.where(is_latent(model), model.v_head_dim, model.head_dim))
     flop = 2.0 * scores * (heads[0] + heads[1])
     flop_blocks = 2.0 * scores * sum(e.flash_head_step * np.ceil(np.asarray(d) / e.flash_head_step) for d in heads)
-    causal = 0.5 * (1.0 + FLASH_BLOCK / np.asarray(model.seq_len))
     forward_rate = np.array([e.flash_forward.get(n, np.nan) for n in names])[kernel]
     backward_rate = np.array([e.flash_backward.get(n, np.nan) for n in names])[kernel]
     # The backward kernel recomputes the scores: five products to the forward pass's two.
-    flop_flash = causal * flop_blocks * (1.0 + e.flash_half_tokens / np.asarray(model.seq_len))
+    flop_flash = flop_blocks * computed_share(model, e.flash_half_tokens)
     flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
     flash_backward = 2.5 * flop_flash / (backward_rate * device.attention_rate) + 3 * device.latency_s
 

@@ -37,6 +37,10 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool) -> Argu
         out.append(("--untie-embeddings-and-output-weights",))
     if m.qk_norm:
         out.append(("--qk-layernorm",))
+    if m.num_window_layers:
+        out.append(("--window-size", f"{m.window},0"))
+        every = _whole_every(m)
+        out += [("--window-attn-skip-freq", str(every))] if every else []
     out += _attention(m)
     out += _experts(m, grouped)
     if not dropout:
@@ -49,6 +53,9 @@ def model_notes(model: Transformer) -> list[str]:
     m, out = model, []
     if not m.rotary and not m.max_positions:
         out.append("positions: Megatron-LM has no ALiBi; exported without position embeddings")
+    if m.num_window_layers and _whole_every(m) is None:
+        out.append(f"sliding windows in {m.num_window_layers} of {m.num_layers} layers: which of them planner doesn't "
+                   "know; exported in all, give --window-attn-skip-freq a pattern of 1 and 0")  # fmt: skip
     if m.embedding_norm:
         out.append("norm behind the embedding: Megatron-LM has no argument for it; exported without")
     biases = {bool(m.qkv_bias), bool(m.output_bias), bool(m.mlp_bias)}
@@ -56,6 +63,13 @@ def model_notes(model: Transformer) -> list[str]:
         out.append("biases of some linear layers: Megatron-LM has all, none, or those of queries, keys and values; "
                    "exported with all")  # fmt: skip
     return out
+
+
+def _whole_every(m: Transformer) -> int | None:
+    """n where every nth layer has whole attention and the others a sliding window, 0 for none; None: some other way."""
+    whole = int(m.num_layers - m.num_window_layers)
+    every = int(m.num_layers) // whole if whole else 0
+    return every if not whole or (every > 1 and int(m.num_layers) // every == whole) else None
 
 
 def _positions(m: Transformer) -> str:

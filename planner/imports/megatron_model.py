@@ -22,7 +22,7 @@ MODEL_ARGUMENTS = (
     "kv-channels", "group-query-attention", "num-query-groups", "num-experts", "moe-router-topk",
     "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size", "moe-layer-freq", "vocab-size", "padded-vocab-size",
     "make-vocab-size-divisible-by", "tokenizer-type", "is-hybrid-model", "hybrid-override-pattern", "mamba-state-dim",
-    "mamba-head-dim", "mamba-num-groups", "mamba-num-heads",
+    "mamba-head-dim", "mamba-num-groups", "mamba-num-heads", "window-size", "window-attn-skip-freq",
 )  # fmt: skip
 
 
@@ -52,6 +52,8 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
             f"--hidden-size {hidden} isn't a multiple of --num-attention-heads {heads}; give --kv-channels"
         )
     head_dim = a.number("kv-channels", hidden // heads)
+    attention = kinds["num_layers"] - kinds.get("num_ssm_layers", 0) - kinds.get("num_mlp_only_layers", 0)
+    window, window_layers = _windows(a, attention)
     model = Transformer(
         name=name,
         family="hybrid"
@@ -87,9 +89,34 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         kv_lora_rank=(a.number("kv-lora-rank", 32) or 0) if latent else 0,
         qk_rope_head_dim=rope_dim if latent else 0,
         v_head_dim=(a.number("v-head-dim", 128) or 0) if latent else 0,
+        window=window,
+        num_window_layers=window_layers,
         **kinds,
     )
     return check(model), notes
+
+
+def _windows(a: Arguments, attention: int) -> tuple[int, int]:
+    """The sliding window, and how many layers with attention have it: all but every nth, or by a pattern of 1 and 0."""
+    size = a.text("window-size")
+    if size is None:
+        return 0, 0
+    before = re.fullmatch(r"\(?([0-9]{1,9}),[0-9]{1,9}\)?", size)
+    if before is None or int(before[1]) < 1:
+        raise InputError(f"--window-size is {shown(size)}; allowed: tokens before and after, such as 128,0")
+    text = a.text("window-attn-skip-freq")
+    layers = attention
+    if text is not None and re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        layers -= attention // int(text)
+    elif text is not None:
+        pattern = _pattern(text)
+        if pattern is None or len(pattern) != attention or set(pattern) - {0, 1}:
+            raise InputError(
+                f"--window-attn-skip-freq is {shown(text)}; allowed: a number, or a pattern of {attention} layers such "
+                f"as ([1]*{attention - 1}+[0]*1)"
+            )
+        layers = pattern.count(1)
+    return (int(before[1]), layers) if layers else (0, 0)
 
 
 def _kinds(a: Arguments, layers: int, hidden: int, experts: int) -> dict[str, int]:

@@ -24,7 +24,7 @@ class Description(BaseModel):
     ffn defaults to 4 hidden, kv_heads to heads, head_dim to hidden / heads, max_positions to seq_len for the
     gpt family (else 0), dense_layers to all layers (none for the moe family). The hybrid family has a pattern, one
     letter a layer (M state-space, * attention, - MLP, E experts), instead of layers and dense_layers; ssm_heads
-    default to those of twice the width.
+    default to those of twice the width. window_layers with a window default to all with attention.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,6 +59,8 @@ class Description(BaseModel):
     kv_lora_rank: Size = Field(default=0, ge=0, le=LARGEST)
     qk_rope_head_dim: Size = Field(default=0, ge=0, le=LARGEST)
     v_head_dim: Size = Field(default=0, ge=0, le=LARGEST)
+    window: Size = Field(default=0, ge=0, le=LARGEST)
+    window_layers: Size | None = Field(default=None, ge=0, le=LARGEST)
     ssm_heads: Size | None = Field(default=None, gt=0, le=LARGEST)
     ssm_head_dim: Size = Field(default=64, gt=0, le=LARGEST)
     ssm_groups: Size = Field(default=8, gt=0, le=LARGEST)
@@ -80,6 +82,7 @@ def from_description(data: Any, path: Path | str, name: str) -> Transformer:
     sparse = d.family == "moe" or "E" in (d.pattern or "")
     chosen = dict(FAMILIES[d.family]) | {f: getattr(d, f) for f in FLAGS if getattr(d, f) is not None}
     positions = d.seq_len if d.family == "gpt" and not chosen.get("rotary") else 0
+    attention = layers["num_layers"] - layers.get("num_ssm_layers", 0) - layers.get("num_mlp_only_layers", 0)
     model = Transformer(
         name=d.name or name,
         family=d.family,
@@ -99,6 +102,8 @@ def from_description(data: Any, path: Path | str, name: str) -> Transformer:
         kv_lora_rank=d.kv_lora_rank,
         qk_rope_head_dim=d.qk_rope_head_dim,
         v_head_dim=d.v_head_dim,
+        window=d.window,
+        num_window_layers=(attention if d.window else 0) if d.window_layers is None else d.window_layers,
         **layers,
         **ssm,
         **chosen,

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.errors import UnknownNameError
 from planner.models.counts import active_params
-from planner.models.mix import attention_layers, sparse_layers, ssm_channels
+from planner.models.mix import attention_layers, sparse_layers, ssm_channels, window_share
 from planner.models.transformer import Transformer
 
 __all__ = ["CONVENTIONS", "SSM_CHUNK", "forward_flops", "step_flops"]
@@ -20,8 +20,9 @@ SSM_CHUNK = 128  # tokens of a chunk of a state-space's scan: Megatron-Core's an
 def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     """FLOP of one sequence's forward pass by operation: two for each multiply-add.
 
-    causal: count half of the attention scores, as flash kernels compute them. state_space: the products with chunks
-    of SSM_CHUNK tokens (Dao and Gu 2024, arXiv 2405.21060, section 6), scores within a chunk, in and out of states.
+    causal: count half of the attention scores, as flash kernels compute them. Of a sliding window those within it.
+    state_space: the products with chunks of SSM_CHUNK tokens (Dao and Gu 2024, arXiv 2405.21060, section 6), scores
+    within a chunk, in and out of states.
     """
     s, h, L = m.seq_len, m.hidden, attention_layers(m)
     a, kv, d = m.num_heads, m.num_kv_heads, m.head_dim
@@ -32,15 +33,17 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     projections = np.where(
         latent, query + h * (rank_kv + rope) + rank_kv * a * (d - rope + m.v_head_dim), h * (a + 2 * kv) * d
     )
-    half = 0.5 if causal else 1.0
+    within = np.where(np.asarray(m.window) > 0, np.minimum(m.window, s), s)
+    whole, band = (0.5 * s, within * (1.0 - within / (2.0 * s))) if causal else (1.0 * s, within)
+    keys = whole + window_share(m) * (band - whole)
     matrices = 2 + np.asarray(m.gated) * 1
     sparse = sparse_layers(m)
     inner, states = ssm_channels(m)
     scan = SSM_CHUNK * (states / 2 + inner) + 2 * inner * np.asarray(m.ssm_state)
     per_token = {
         "qkv": 2.0 * L * projections,
-        "attention_scores": half * 2.0 * L * s * a * d,
-        "attention_values": half * 2.0 * L * s * a * v_dim,
+        "attention_scores": 2.0 * L * keys * a * d,
+        "attention_values": 2.0 * L * keys * a * v_dim,
         "attention_output": 2.0 * L * a * v_dim * h,
         "state_space_products": 2.0 * m.num_ssm_layers * h * (3 * inner + states + np.asarray(m.ssm_heads)),
         "state_space": 2.0 * m.num_ssm_layers * (scan + (inner + states) * np.asarray(m.ssm_conv)),

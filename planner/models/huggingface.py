@@ -78,6 +78,15 @@ def _common(c: Config, family: str, *, kv_absent: int | None = None) -> dict[str
     return out
 
 
+def _windows(c: Config, layers: int, window: int) -> dict[str, Any]:
+    """A sliding window in so many layers, or in those that `layer_types` lists so; none where it is 0."""
+    kinds = c.data.get("layer_types")
+    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
+        raise c.fault("layer_types", "a list of kinds, one a layer")
+    layers = layers if kinds is None else kinds.count("sliding_attention")
+    return {"window": window, "window_layers": layers} if window and layers else {}
+
+
 def _biases(c: Config) -> dict[str, Any]:
     bias = c.flag("attention_bias", False)
     return {"qkv_bias": bias, "output_bias": bias}
@@ -97,20 +106,32 @@ def _llama(c: Config) -> dict[str, Any]:
 
 
 def _mistral(c: Config) -> dict[str, Any]:
-    return _common(c, "llama", kv_absent=8) | {"ffn": c.size("intermediate_size")}
+    common = _common(c, "llama", kv_absent=8)
+    window = c.size("sliding_window", 0, absent=4096)
+    return common | {"ffn": c.size("intermediate_size")} | _windows(c, common["layers"], window)
+
+
+def _late_windows(c: Config) -> dict[str, Any]:
+    """Qwen's sliding windows, off unless asked for: in the layers from `max_window_layers` on."""
+    if not c.flag("use_sliding_window", False):
+        return {}
+    layers = c.size("num_hidden_layers")
+    first = c.size("max_window_layers", 28, least=0)
+    return _windows(c, max(layers - first, 0), c.size("sliding_window", 4096))
 
 
 def _qwen2(c: Config) -> dict[str, Any]:
-    return _common(c, "llama") | {"ffn": c.size("intermediate_size"), "qkv_bias": True}
+    return _common(c, "llama") | {"ffn": c.size("intermediate_size"), "qkv_bias": True} | _late_windows(c)
 
 
 def _qwen3(c: Config) -> dict[str, Any]:
-    common = _common(c, "llama") | _biases(c)
+    common = _common(c, "llama") | _biases(c) | _late_windows(c)
     return common | {"ffn": c.size("intermediate_size"), "qk_norm": True, "head_dim": c.size("head_dim", 128)}
 
 
 def _mixtral(c: Config) -> dict[str, Any]:
-    return _common(c, "moe", kv_absent=8) | {
+    common = _common(c, "moe", kv_absent=8)
+    return common | _windows(c, common["layers"], c.size("sliding_window", 0)) | {
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 8),
         "top_k": c.size("num_experts_per_tok", 2),
     }  # fmt: skip
@@ -124,7 +145,7 @@ def _qwen3_moe(c: Config) -> dict[str, Any]:
         raise c.fault("mlp_only_layers", "a list of layer numbers")
     sparse = layers // step if experts else 0
     sparse -= sum(1 for i in set(only or []) if 0 <= i < layers and (i + 1) % step == 0) if experts else 0
-    return _common(c, "moe") | _biases(c) | {
+    return _common(c, "moe") | _biases(c) | _late_windows(c) | {
         "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
         "dense_layers": layers - sparse, "experts": experts, "top_k": c.size("num_experts_per_tok"),
         "qk_norm": True,
@@ -132,8 +153,10 @@ def _qwen3_moe(c: Config) -> dict[str, Any]:
 
 
 def _gpt_oss(c: Config) -> dict[str, Any]:
-    bias = c.flag("attention_bias", True)
-    return _common(c, "moe", kv_absent=8) | {
+    bias, common = c.flag("attention_bias", True), _common(c, "moe", kv_absent=8)
+    # Every other layer from the first, unless layer_types says which.
+    windows = _windows(c, (common["layers"] + 1) // 2, c.size("sliding_window", 0, absent=128))
+    return common | windows | {
         "qkv_bias": bias, "output_bias": bias, "head_dim": c.size("head_dim", 64),
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 128),
         "top_k": c.size("num_experts_per_tok", 4),
@@ -224,7 +247,7 @@ def from_config(path: Path) -> Transformer:
     """The model of a `config.json`; a multimodal file's language model is under `text_config`.
 
     The sequence length is the largest that the model takes: give `--seq-len` for another. Multi-token
-    prediction modules and sliding windows are left out.
+    prediction modules are left out.
 
     Raises:
         FileFormatError: not JSON, an unknown model type, a missing or wrong field.

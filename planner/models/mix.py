@@ -9,12 +9,17 @@ import numpy as np
 
 from planner.models.transformer import Transformer
 
-__all__ = ["Shares", "attention_layers", "blocks", "shares", "sparse_layers", "ssm_channels"]
+__all__ = ["Shares", "attention_layers", "blocks", "shares", "sparse_layers", "ssm_channels", "window_share"]
 
 
 def attention_layers(m: Transformer) -> Any:
     """Layers with attention."""
     return m.num_layers - np.asarray(m.num_ssm_layers) - m.num_mlp_only_layers
+
+
+def window_share(m: Transformer) -> Any:
+    """Of the layers with attention, the share that attends to a sliding window alone."""
+    return np.asarray(m.num_window_layers) / np.maximum(attention_layers(m), 1)
 
 
 def sparse_layers(m: Transformer) -> Any:

@@ -31,7 +31,8 @@ class Transformer:
     arXiv 2405.21060), of ssm_heads heads of ssm_head_dim channels in ssm_groups groups, ssm_state numbers of state a
     channel, a causal convolution over ssm_conv tokens. A hybrid's layer (Nemotron-H) is a mixer or an MLP alone:
     num_mixer_only_layers have no MLP, num_mlp_only_layers neither attention nor state-space.
-    Multi-token prediction modules aren't described, nor are sliding windows.
+    num_window_layers: attention layers in which a token attends to the last `window` tokens alone, itself among them.
+    Multi-token prediction modules aren't described.
     """
 
     name: Any
@@ -63,6 +64,8 @@ class Transformer:
     kv_lora_rank: Any = 0
     qk_rope_head_dim: Any = 0
     v_head_dim: Any = 0
+    num_window_layers: Any = 0
+    window: Any = 0
     num_ssm_layers: Any = 0
     num_mixer_only_layers: Any = 0
     num_mlp_only_layers: Any = 0
@@ -76,8 +79,8 @@ class Transformer:
 POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
 NOT_NEGATIVE = (
     "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "num_dense_layers",
-    "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_ssm_layers", "num_mixer_only_layers",
-    "num_mlp_only_layers", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv",
+    "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_window_layers", "window", "num_ssm_layers",
+    "num_mixer_only_layers", "num_mlp_only_layers", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv",
 )  # fmt: skip
 SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
 FLAGS = (
@@ -121,6 +124,12 @@ def check(model: Transformer) -> Transformer:
         raise InputError(
             f"{who}: num_mixer_only_layers {m.num_mixer_only_layers} and num_mlp_only_layers {m.num_mlp_only_layers} "
             f"are over num_layers {m.num_layers}"
+        )
+    attention = m.num_layers - m.num_ssm_layers - m.num_mlp_only_layers
+    if m.num_window_layers > attention or bool(m.num_window_layers) != bool(m.window):
+        raise InputError(
+            f"{who}: num_window_layers {m.num_window_layers} and window {m.window}; allowed: both 0, or a window >= 1 "
+            f"in 1 to {attention} layers, those with attention"
         )
     if m.num_ssm_layers and (min(getattr(m, name) for name in SSM_SIZES) < 1 or m.ssm_heads % m.ssm_groups):
         got = ", ".join(f"{name} {getattr(m, name)}" for name in SSM_SIZES)

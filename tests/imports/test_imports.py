@@ -62,6 +62,7 @@ def same(one: Question, layouts: Layouts, run: Run) -> None:
 
 
 MODELS = ["llama3-8b", "gpt3-2.7b", "mixtral-8x7b", "deepseek-v3", "qwen2-1.5b", "mpt-1b", "bloom-176b", "x-32"]
+MODELS += ["mistral-7b", "qwen3-30b-a3b", "kimi-k2", "grok-1"]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -88,7 +89,7 @@ SIZES = st.sampled_from([1, 2, 4, 8])
     precision=st.sampled_from([Precision.BF16, Precision.FP16, Precision.FP8, Precision.FP32]),
     attention=st.sampled_from([Attention.FLASH3, Attention.FUSED, Attention.UNFUSED]),
     model=st.sampled_from(["llama3-8b", "gpt2-large", "mixtral-8x7b", "deepseek-v3", "megatron-530b"]),
-    framework=st.sampled_from(["megatron-core", "megatron-lm"]),
+    framework=st.sampled_from(["megatron-core", "megatron-lm"]), etp=st.sampled_from([None, 1]),
 )  # fmt: skip
 def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices):
     asked = question(model, framework=framework)
@@ -224,6 +225,22 @@ def test_patterns_of_experts(text, dense):
     assert megatron(BASE + arguments).question.model.num_dense_layers == dense
 
 
+@pytest.mark.parametrize(
+    ("text", "layers"),
+    [
+        ("--window-size 128,0", 32),
+        ("--window-size (128,0) --window-attn-skip-freq 4", 24),
+        ("--window-size 128,0 --window-attn-skip-freq '[1,1,1,0]*8'", 24),
+        ("--window-size 128,0 --window-attn-skip-freq '[0]*32'", 0),
+        ("--window-attn-skip-freq 4", 0),
+    ],
+)
+def test_sliding_windows_are_read(text, layers):
+    run = megatron(f"{BASE} --bf16 {text}")
+    assert (run.question.model.num_window_layers, run.question.model.window) == (layers, 128 if layers else 0)
+    assert not run.unknown
+
+
 HYBRID = """--num-layers 118 --hidden-size 8192 --ffn-hidden-size 32768 --num-attention-heads 64 --seq-length 8192
     --group-query-attention --num-query-groups 8 --kv-channels 128 --normalization RMSNorm --squared-relu
     --position-embedding-type none --untie-embeddings-and-output-weights --disable-bias-linear --vocab-size 131072
@@ -263,6 +280,9 @@ BAD = [
     (BASE + "--global-batch-size 63", "global_batch must be divisible"),
     (BASE + "--num-attention-heads 30", "isn't a multiple of --num-attention-heads 30"),
     (BASE + "--num-experts 8 --moe-layer-freq '__import__(1)'", "--moe-layer-freq is"),
+    (BASE + "--window-size all", "--window-size is"),
+    (BASE + "--window-size 0,0", "--window-size is"),
+    (BASE + "--window-size 128,0 --window-attn-skip-freq '[1,0]*3'", "--window-attn-skip-freq is"),
     (BASE + "--num-experts 8 --moe-layer-freq '[1]*99999999*99999999'", "--moe-layer-freq is"),
     (BASE + "--num-experts 8 --moe-layer-freq '" + "(" * 500 + "'", "--moe-layer-freq is"),
     (BASE + "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*32|L'", "has 2 stages"),

@@ -109,6 +109,27 @@ def test_deepseek_ranks_absent_and_null(write: Any) -> None:
     assert (model.head_dim, model.v_head_dim, model.num_dense_layers) == (192, 128, 3)
 
 
+def windows(path: str) -> tuple[int, int]:
+    m = load_model(path)
+    return (m.num_window_layers, m.window)
+
+
+def test_sliding_windows(write: Any) -> None:
+    assert windows(write(MISTRAL)) == (32, 4096)
+    assert windows(write(MISTRAL | {"sliding_window": None})) == (0, 0)
+    assert windows(write({k: v for k, v in MISTRAL.items() if k != "sliding_window"})) == (32, 4096)
+    assert windows(write(CONFIGS["mixtral"])) == (0, 0)
+    assert windows(write(CONFIGS["qwen2"] | {"sliding_window": 2048, "max_window_layers": 20})) == (0, 0)
+    late = {"use_sliding_window": True, "sliding_window": 2048, "max_window_layers": 20}
+    assert windows(write(CONFIGS["qwen2"] | late)) == (4, 2048)
+    assert windows(write(CONFIGS["gpt_oss"])) == (18, 128)
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"] * 12
+    assert windows(write(CONFIGS["gpt_oss"] | {"layer_types": kinds})) == (24, 128)
+    assert windows(write(CONFIGS["gpt_oss"] | {"layer_types": ["full_attention"] * 36})) == (0, 0)
+    with pytest.raises(FileFormatError, match="layer_types"):
+        load_model(write(CONFIGS["gpt_oss"] | {"layer_types": "sliding_attention"}))
+
+
 def test_presets_are_what_the_configs_say(write: Any) -> None:
     for model_type, name in (("gpt_oss", "gpt-oss-120b"), ("kimi_k2", "kimi-k2"), ("qwen3_moe", "qwen3-30b-a3b")):
         model, preset = load_model(write(CONFIGS[model_type])), load_model(name)
