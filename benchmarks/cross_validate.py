@@ -7,7 +7,8 @@ An origin is one publication: all its sets are left out together. One set alone 
 (`vtrain-single-h1024`; without it nothing identifies their times): it is predicted in five parts, each by a fit
 without that part. `--by-source` leaves out one set at a time instead. Prints the errors on every set, then of all
 together the mean rank correlation and the order of pairs (`benchmarks/residuals.py`), and writes a line a run: what it
-is like, the step time predicted by the fit that did not see it, and the measured one.
+is like, the step time predicted by the fit that did not see it, and the measured one; beside it `unseen.csv`, the same
+of runs that no fit uses.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from planner.calibration.selection import Fold, folds, origin_of, select
 from planner.hardware import load_cluster
 from planner.validation import Predictions, Run, predict, read_runs, scores, shipped_files
 from planner.validation.interval import COLUMNS, likeness_of_runs
+from planner.validation.predict import Models
 
 ARCHITECTURES = ("ampere", "hopper")
 ALONE, PARTS = "vtrain-single", 5
@@ -56,6 +58,24 @@ def show_scores(predictions: Predictions) -> None:
         print(f"  {name:32s} {s['timed_rows']:5d}  " + "  ".join(cells))
 
 
+def unseen_lines() -> list[list[str]]:
+    """A line a run of `measured_runs/unseen/`, predicted by the shipped profiles, which no such run has touched."""
+    runs = [run for path in sorted(shipped_files()[0].parent.glob("unseen/*.csv")) for run in read_runs(path)]
+    p, like, models, out = predict(runs), likeness_of_runs(runs), Models(), []
+    for i, run in enumerate(runs):
+        architecture = load_cluster(run["cluster"]).accelerator.efficiency.name
+        experts = models.models[models.of(run)].num_experts > 0
+        numbers = [*like[i], p.step_time_s[i], p.measured_s[i], experts]
+        out.append([run["source"], run["run"], architecture, *(f"{x:.6g}" for x in numbers)])
+    return out
+
+
+def write(path: Path, lines: list[list[str]]) -> None:
+    """A CSV file of errors."""
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *lines])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
@@ -78,9 +98,9 @@ def main() -> None:
                 times = [p.step_time_s[i], p.measured_s[i]]
                 run = fold.held[i]
                 held_out_s[id(run)] = p.step_time_s[i]
-                lines.append([run["source"], run["run"], architecture, *(f"{x:.6g}" for x in [*like[i], *times])])
-    with args.output.open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *sorted(lines)])
+                lines.append([run["source"], run["run"], architecture, *(f"{x:.6g}" for x in [*like[i], *times, 0])])
+    write(args.output, sorted(lines))
+    write(args.output.with_name("unseen.csv"), unseen_lines())
     p = predict(everything)
     name = np.array([load_cluster(r["cluster"]).accelerator.efficiency.name for r in everything])
     right = [[a, int((name == a).sum()), int((p.fits == p.ok)[name == a].sum())] for a in sorted(set(name))]

@@ -13,13 +13,15 @@ from planner.files import shipped_folder
 from planner.hardware import load_cluster
 from planner.models import Transformer
 from planner.units import format_seconds
-from planner.validation.interval import fits_right, held_out
+from planner.validation.interval import fits_right, known_errors
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import read_runs
 from planner.validation.score import score
 from planner.validation.software import cluster_name
 
 __all__ = ["Accuracy", "accuracy_of", "accuracy_sentence", "scores", "shipped_files"]
+
+STATE_SPACE = " One measured run alone has state-space layers: this model's times are less certain."
 
 
 def shipped_files() -> list[Path]:
@@ -83,31 +85,29 @@ def accuracy_of(architecture: str) -> Accuracy:
 def accuracy_sentence(
     architecture: str, interval_s: tuple[float, float] | None = None, *, model: Transformer | None = None
 ) -> str:
-    """How far fits without a run's publication have been from the shipped runs on such GPUs, for a recommendation.
+    """How far predictions have been from runs that they had not seen, on such GPUs or with experts.
 
-    interval_s: of its step, `planner.validation.interval.step_interval_s`. model: what is recommended for, to say so
-    where it has layers that no shipped run has.
+    interval_s: of its step, `planner.validation.interval.step_interval_s`. model: what is recommended for, whose kinds
+    of layers say which runs count.
     """
-    known = held_out()
-    rows = known.architecture == architecture
-    if not rows.any():
+    experts = model is not None and bool(model.num_experts)
+    known = known_errors(architecture, experts=experts)
+    if not len(known.error):
         return f"no measured runs on {architecture} GPUs are shipped: unverified here; see planner validate."
-    size = np.abs(np.exp(-known.error[rows]) - 1.0)
+    size = np.abs(np.exp(-known.error) - 1.0)
     like = ""
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)
         like = f"in 80 % of cases like this the step takes {low} to {high}; "
+    which = (
+        "of models with experts, which no fit uses"
+        if experts
+        else f"on {architecture} GPUs, predicted by fits that had not seen them"
+    )
     return (
-        f"{like}on {len(size)} measured runs on {architecture} GPUs, predicted by fits without their publication, "
+        f"{like}on {len(size)} measured runs {which}, "
         f"step time was off by {100 * size.mean():.1f} % on average, by less than "
         f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them; "
-        f"whether a run fits in memory was right for {100 * fits_right(architecture):.0f} %."
-        f"{'' if model is None else _unseen(model)}"
+        f"whether a run{' without experts' if experts else ''} fits in memory was right for "
+        f"{100 * fits_right(architecture):.0f} %.{STATE_SPACE if model is not None and model.num_ssm_layers else ''}"
     )
-
-
-def _unseen(model: Transformer) -> str:
-    """A warning of kinds of layers that are in none of the shipped runs."""
-    unseen = [("experts", model.num_experts), ("state-space layers", model.num_ssm_layers)]
-    names = " or ".join(name for name, count in unseen if count)
-    return f" None of these runs has {names}: this model's times are less certain." if names else ""

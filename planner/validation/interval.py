@@ -3,13 +3,15 @@
 `held_out.csv` keeps, for every shipped timed run, the step time predicted by a fit without the run's publication
 (`benchmarks/cross_validate.py` writes it). A prediction's interval is the weighted quantiles of those errors: runs on
 the same GPU architecture, nearer ones counting more, every set of runs alike. `coverage` says how often an interval
-made without a run's own publication holds it.
+made without a run's own publication holds it. `unseen.csv` adds the errors on runs that no fit uses
+(`measured_runs/unseen/`), some with experts, of which the shipped ones have none: those alone count for such a model,
+on whatever architecture.
 """
 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -30,15 +32,17 @@ __all__ = [
     "held_out",
     "held_out_mape",
     "interval_factors",
+    "known_errors",
     "likeness",
     "likeness_of_runs",
     "step_interval_s",
+    "unseen",
 ]
 
 Array = NDArray[np.float64]
 
 LIKENESS = ("gpus", "matrix_elements_per_gpu", "tokens_per_gpu", "tp", "pp", "product_elements", "seq_len")
-COLUMNS = ("source", "run", "architecture", *LIKENESS, "held_out_step_time_s", "measured_step_time_s")
+COLUMNS = ("source", "run", "architecture", *LIKENESS, "held_out_step_time_s", "measured_step_time_s", "experts")
 ALONE = "vtrain-single-h1024"
 # Octaves: runs that differ by a factor 1,000 in one quantity count 0.6 of those that don't. Chosen for `coverage`: at 4
 # the interval of 80 % holds 74 % of the runs, at 6 76 %, at 10 78 % (sets counting alike 73, 78, 80).
@@ -83,33 +87,61 @@ def likeness_of_runs(runs: list[Run]) -> Array:
 class HeldOut:
     """Errors of predictions that had not seen the run, arrays of shape (n,) and (n, 7).
 
-    error: logarithm of measured over predicted step time.
+    error: logarithm of measured over predicted step time. experts: whether the model has any.
     """
 
     source: NDArray[np.str_]
     architecture: NDArray[np.str_]
     like: Array
     error: Array
+    experts: NDArray[np.bool_]
 
     def where(self, rows: Any) -> HeldOut:
         """Some of them."""
-        return HeldOut(
-            source=self.source[rows], architecture=self.architecture[rows], like=self.like[rows], error=self.error[rows]
-        )
+        return HeldOut(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
-@cache
-def held_out() -> HeldOut:
-    """The shipped errors."""
-    text = (resources.files("planner.validation") / "held_out.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(text.splitlines()))
+def _read(*names: str) -> HeldOut:
+    """The errors in files beside this one."""
+    rows: list[dict[str, str]] = []
+    for name in names:
+        text = (resources.files("planner.validation") / name).read_text(encoding="utf-8")
+        rows += csv.DictReader(text.splitlines())
     number = np.array([[float(r[c]) for c in COLUMNS[3:]] for r in rows])
     return HeldOut(
         source=np.array([r["source"] for r in rows]),
         architecture=np.array([r["architecture"] for r in rows]),
         like=number[:, : len(LIKENESS)],
-        error=np.log(number[:, -1] / number[:, -2]),
+        error=np.log(number[:, -2] / number[:, -3]),
+        experts=number[:, -1] > 0,
     )
+
+
+@cache
+def held_out() -> HeldOut:
+    """The errors on the shipped runs of fits without their publication."""
+    return _read("held_out.csv")
+
+
+@cache
+def unseen() -> HeldOut:
+    """The errors of the shipped profiles on runs that no fit uses."""
+    return _read("unseen.csv")
+
+
+@cache
+def _all_errors() -> HeldOut:
+    return _read("held_out.csv", "unseen.csv")
+
+
+def known_errors(architecture: str, *, experts: bool) -> HeldOut:
+    """Those and the ones on unseen runs: of models without experts on an architecture, or of all that have some.
+
+    None for an architecture of which no runs are shipped: its profile is not calibrated.
+    """
+    known = _all_errors()
+    shipped = known.architecture == architecture
+    return known.where(shipped.any() & known.experts if experts else shipped & ~known.experts)
 
 
 def held_out_mape() -> dict[str, float]:
@@ -140,16 +172,18 @@ def error_quantiles(known: HeldOut, like: Array, shares: Any) -> Array:
     return np.asarray(np.interp(shares, middle / weight.sum(), known.error[order]))
 
 
-def interval_factors(architecture: str, like: Array, share: float = 0.8) -> tuple[float, float] | None:
-    """What to multiply a predicted step time by for the ends of its interval; None without runs on that architecture.
+def interval_factors(
+    architecture: str, like: Array, share: float = 0.8, *, experts: bool = False
+) -> tuple[float, float] | None:
+    """What to multiply a predicted step time by for the ends of its interval; None without runs like it.
 
-    like: `likeness` of the layout, shape (7,). share: of cases in which the measured time lies between.
+    like: `likeness` of the layout, shape (7,). share: of cases in which the measured time lies between. experts:
+    whether the model has any.
     """
-    known = held_out()
-    rows = known.architecture == architecture
-    if not rows.any():
+    known = known_errors(architecture, experts=experts)
+    if not len(known.error):
         return None
-    low, high = np.exp(error_quantiles(known.where(rows), like, [(1 - share) / 2, (1 + share) / 2]))
+    low, high = np.exp(error_quantiles(known, like, [(1 - share) / 2, (1 + share) / 2]))
     return float(low), float(high)
 
 
@@ -169,7 +203,7 @@ def step_interval_s(
         pp=x.pp[i],
         micro_batch=x.micro_batch[i],
     )
-    factors = interval_factors(cluster.accelerator.efficiency.name, like, share)
+    factors = interval_factors(cluster.accelerator.efficiency.name, like, share, experts=bool(model.num_experts))
     step = float(result.step_time_s[i])
     return None if factors is None else (step * factors[0], step * factors[1])
 

@@ -11,7 +11,17 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
 from planner.validation import accuracy_of, accuracy_sentence, predict, read_runs, shipped_files, step_interval_s
-from planner.validation.interval import HeldOut, coverage, error_quantiles, fits_right, held_out, held_out_mape
+from planner.validation.interval import (
+    HeldOut,
+    coverage,
+    error_quantiles,
+    fits_right,
+    held_out,
+    held_out_mape,
+    interval_factors,
+    known_errors,
+    unseen,
+)
 from planner.validation.publications import publication_of, publications, publications_of
 
 
@@ -62,6 +72,7 @@ def test_quantiles_are_those_of_the_alike():
     known = HeldOut(
         source=np.array(["near"] * 9 + ["far"] * 100), architecture=np.array(["x"] * 109),
         like=np.vstack([near, far]), error=np.r_[np.arange(1, 10) / 100, np.full(100, 0.5)],
+        experts=np.zeros(109, dtype=bool),
     )  # fmt: skip
     low, middle, high = error_quantiles(known, np.full(7, 8.0), [0.1, 0.5, 0.9])
     assert (low, middle, high) == pytest.approx((0.014, 0.05, 0.086), abs=1e-3)
@@ -91,9 +102,47 @@ def test_the_shipped_share_of_right_memory_predictions_is_todays():
 
 
 def test_the_sentence_says_what_the_held_out_errors_are():
-    known = held_out()
-    size = np.abs(np.exp(-known.error[known.architecture == "hopper"]) - 1.0)
+    size = np.abs(np.exp(-known_errors("hopper", experts=False).error) - 1.0)
     text = accuracy_sentence("hopper", (6.0, 7.0))
-    assert text.startswith("in 80 % of cases like this the step takes 6.00 s to 7.00 s; on 172 measured runs")
+    assert text.startswith("in 80 % of cases like this the step takes 6.00 s to 7.00 s; on 192 measured runs")
     assert f"off by {100 * size.mean():.1f} % on average" in text
     assert "unverified" in accuracy_sentence("volta")
+
+
+def test_a_model_with_experts_is_judged_by_runs_with_experts():
+    """Twelve published ones, on H100; for A100 too, but not for a GPU without a single run."""
+    size = np.abs(np.exp(-known_errors("ampere", experts=True).error) - 1.0)
+    text = accuracy_sentence("ampere", model=load_model("mixtral-8x7b"))
+    assert text.startswith("on 12 measured runs of models with experts, which no fit uses, step time was off by")
+    assert f"off by {100 * size.mean():.1f} % on average" in text
+    assert "state-space" not in text
+    assert "state-space" in accuracy_sentence("hopper", model=load_model("nemotron-3-nano-30b-a3b"))
+    assert "unverified" in accuracy_sentence("blackwell", model=load_model("mixtral-8x7b"))
+    like = np.array([256, 1e7, 3e4, 1, 8, 1e11, 4096])
+    dense, sparse = (interval_factors("hopper", like, experts=flag) for flag in (False, True))
+    assert sparse[1] - sparse[0] > 2 * (dense[1] - dense[0])
+    assert interval_factors("blackwell", like, experts=True) is None
+
+
+def test_unseen_errors_are_those_of_the_shipped_profiles():
+    """`unseen.csv` is written with the held-out errors: it says what is predicted today, of every unseen run."""
+    path = shipped_files()[0].parent / "unseen" / "nvidia_nemo.csv"
+    p = predict(read_runs(path))
+    text = (resources.files("planner.validation") / "unseen.csv").read_text(encoding="utf-8")
+    rows = {r["run"]: r for r in csv.DictReader(text.splitlines())}
+    assert len(rows) == len(p.runs)
+    for run, predicted, measured in zip(p.runs, p.step_time_s, p.measured_s, strict=True):
+        assert float(rows[run["run"]]["held_out_step_time_s"]) == pytest.approx(predicted, rel=1e-5)
+        assert float(rows[run["run"]]["measured_step_time_s"]) == pytest.approx(measured, rel=1e-5)
+
+
+def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
+    """27 of them, 20 inside intervals of 80 % made of the shipped sets' errors alone."""
+    known, runs = held_out(), unseen()
+    inside = []
+    for i in np.flatnonzero(~runs.experts):
+        near = known.where(known.architecture == runs.architecture[i])
+        low, high = error_quantiles(near, runs.like[i], [0.1, 0.9])
+        inside.append(low <= runs.error[i] <= high)
+    assert len(inside) == 27
+    assert 0.7 <= np.mean(inside) <= 0.9
