@@ -58,6 +58,9 @@ class Megatron(Target):
             nearest.note("attention flash1: --attention-backend flash runs the version that is installed")
         if not row["fused_norm"]:
             nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
+        if row["ep"] > 1 and nearest.question.framework.overlap_experts > 0:
+            nearest.note("experts: counted with all-to-alls beside another micro-batch, which only some schedules of "
+                         "Megatron-Core have; exported without --overlap-moe-expert-parallel-comm")  # fmt: skip
         for sentence in model_notes(model):
             nearest.note(sentence)
 
@@ -68,8 +71,9 @@ class Megatron(Target):
         nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
         sharded = row["zero"] > 1
         dropout, half = bool(has_dropout(job.model, job.layouts)[0]), row["precision"] in ("bf16", "fp8")
+        deepep = job.framework.node_dispatch and row["ep"] > 1
         groups = [
-            ("MODEL_ARGS", model_arguments(job.model, dropout=dropout, grouped=half)),
+            ("MODEL_ARGS", model_arguments(job.model, dropout=dropout, grouped=half, deepep=deepep)),
             ("PARALLEL_ARGS", parallel_arguments(job)),
             ("TRAINING_ARGS", training_arguments(job)),
         ]

@@ -58,6 +58,9 @@ class MegatronBridge(Target):
             nearest.change("sequence_parallel", True, "experts under tensor parallelism need it")
         if not row["fused_norm"]:
             nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
+        if row["ep"] > 1 and nearest.question.framework.overlap_experts > 0:
+            nearest.note("experts: counted with all-to-alls beside another micro-batch, which only some schedules of "
+                         "Megatron-Core have; exported without overlap_moe_expert_parallel_comm")  # fmt: skip
 
     def render(self, job: Job) -> str:
         """The function."""
@@ -145,6 +148,8 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         out += [
             ("model.expert_model_parallel_size", row["ep"]),
             ("model.expert_tensor_parallel_size", row["etp"]),
+            ("model.moe_token_dispatcher_type", quoted("flex" if f.node_dispatch else "alltoall")),
+            *([("model.moe_flex_dispatcher_backend", quoted("deepep"))] if f.node_dispatch else []),
         ]
     if sharded:
         out += [

@@ -9,10 +9,11 @@ __all__ = ["model_arguments", "model_notes"]
 Arguments = list[tuple[str, ...]]
 
 
-def model_arguments(model: Transformer, *, dropout: bool, grouped: bool) -> Arguments:
+def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, deepep: bool = False) -> Arguments:
     """The network's size and kind, one argument with its values a tuple.
 
     dropout: Megatron-LM's default of 0.1. grouped: experts' products together, which it has in bf16 only.
+    deepep: a token goes once to each node of its experts.
     """
     m = model
     out: Arguments = [
@@ -42,7 +43,7 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool) -> Argu
         every = _whole_every(m)
         out += [("--window-attn-skip-freq", str(every))] if every else []
     out += _attention(m)
-    out += _experts(m, grouped)
+    out += _experts(m, grouped, deepep)
     if not dropout:
         out += [("--attention-dropout", "0.0"), ("--hidden-dropout", "0.0")]
     return out
@@ -93,14 +94,15 @@ def _attention(m: Transformer) -> Arguments:
     return out
 
 
-def _experts(m: Transformer, grouped: bool) -> Arguments:
+def _experts(m: Transformer, grouped: bool, deepep: bool) -> Arguments:
     if not m.num_experts:
         return []
     out: Arguments = [
         ("--num-experts", str(m.num_experts)),
         ("--moe-router-topk", str(m.top_k)),
         ("--moe-ffn-hidden-size", str(m.moe_ffn)),
-        ("--moe-token-dispatcher-type", "alltoall"),
+        ("--moe-token-dispatcher-type", "flex" if deepep else "alltoall"),
+        *([("--moe-enable-deepep",)] if deepep else []),
         *([("--moe-grouped-gemm",)] if grouped else []),
     ]
     if m.num_shared_experts:

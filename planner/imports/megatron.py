@@ -40,8 +40,9 @@ ARGUMENTS = (
     "overlap-param-gather", "optimizer-cpu-offload", "micro-batch-size", "global-batch-size", "recompute-activations",
     "recompute-granularity", "recompute-method", "recompute-num-layers", "recompute-modules", "attention-backend",
     "use-flash-attn", "no-masked-softmax-fusion", "transformer-impl", "bf16", "fp16", "fp8-format",
-    "grad-reduce-in-bf16",
+    "grad-reduce-in-bf16", "moe-enable-deepep", "overlap-moe-expert-parallel-comm",
 )  # fmt: skip
+NEWER = ("moe-flex-dispatcher-backend",)  # than the version whose names these are; in Megatron-Core 0.16.1
 # What changes neither a step's time nor its memory by much: data, learning rate, logs, checkpoints, kernels' detail.
 NO_MATTER = (
     "data-", "train-", "valid-", "test-", "split", "mock-data", "vocab-file", "merge-file", "tokenizer-", "lr",
@@ -92,7 +93,7 @@ def megatron_run(
     layouts = _split(a, profile, one_layout(cluster, **row), notes)
     check_legal(shape, cluster, layouts)
     actual, switches = _turned_off(a, framework, layouts.row(0))
-    known = set(ARGUMENTS) | set(LAUNCHER)
+    known = {*ARGUMENTS, *LAUNCHER, *NEWER}
     other = [name for name in a.words if name not in known]
     unknown = tuple(one_line(f"--{name}") for name in other if not name.startswith(NO_MATTER))
     return Run(
@@ -266,4 +267,10 @@ def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framew
             missing("grad-reduce-in-bf16", bf16_grad_reduce_bytes=4.0)
     if row["sequence_parallel"]:
         missing("tp-comm-overlap", overlap_tensor=0.0)
+    if row["ep"] > 1:
+        missing("overlap-moe-expert-parallel-comm", overlap_experts=0.0)
+        if "moe-enable-deepep" in a or "moe-flex-dispatcher-backend" in a:
+            changes["node_dispatch"] = True
+        else:
+            missing("moe-enable-deepep", node_dispatch=False)
     return replace(f, **changes), off

@@ -6,7 +6,8 @@
 | dp | n_gpus / (tp pp cp) |
 | schedule | interleaved where virtual_stages > 1, else 1f1b; seq1f1b and its interleaved form where seq_splits > 1 |
 | zero | 1, the distributed optimizer; without pipeline stages the least that fits of the framework's: 1, then 3 for
-  FSDP and Megatron-Core; 0, then 1 for nanotron, whose ZeRO 1 gives up PyTorch's DDP (its trainer.py, issue 261) |
+  FSDP, Megatron-Core and what stands on them; 0, then 1 for nanotron, whose ZeRO 1 gives up PyTorch's DDP (its
+  trainer.py, issue 261) |
 | sequence_parallel | on from Megatron-Core on where tp > 1, off before |
 | attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
@@ -40,7 +41,10 @@ FILLED = (
     "recompute", "micro_batch",
 )  # fmt: skip
 MICRO_BATCHES = (1, 2, 4, 8)
-STAGES = {"fsdp": (1, 3), "megatron-core": (1, 3), "nanotron": (0, 1)}  # of ZeRO, without pipeline stages
+STAGES = {
+    "fsdp": (1, 3), "nemo-automodel": (1, 3), "megatron-core": (1, 3), "megatron-bridge": (1, 3), "nanotron": (0, 1),
+}  # fmt: skip
+"""ZeRO stages without pipeline stages that a framework may have had."""
 
 
 def framework_name(run: Run, cluster: Cluster) -> str:

@@ -241,6 +241,25 @@ def test_sliding_windows_are_read(text, layers):
     assert not run.unknown
 
 
+def test_the_dispatch_of_experts_is_the_run_s():
+    """DeepEP and hidden all-to-alls count where they are on, whatever the profile; off, the profile loses them."""
+    experts = f"{BASE} --bf16 --num-experts 8 --moe-ffn-hidden-size 4096 --expert-model-parallel-size 4"
+    found = {}
+    for name, more in (
+        ("plain", ""),
+        ("deepep", "--moe-token-dispatcher-type flex --moe-enable-deepep"),
+        ("both", "--moe-flex-dispatcher-backend deepep --overlap-moe-expert-parallel-comm"),
+    ):
+        run = megatron_run(
+            f"{experts} {more}", load_cluster("dgx-h100"), load_framework("megatron-bridge"), gpus=8, model=None,
+            vocab=None,
+        )  # fmt: skip
+        f = run.question.framework
+        found[name] = (f.node_dispatch, f.overlap_experts)
+        assert not run.unknown
+    assert found == {"plain": (False, 0.0), "deepep": (True, 0.0), "both": (True, 0.5)}
+
+
 HYBRID = """--num-layers 118 --hidden-size 8192 --ffn-hidden-size 32768 --num-attention-heads 64 --seq-length 8192
     --group-query-attention --num-query-groups 8 --kv-channels 128 --normalization RMSNorm --squared-relu
     --position-embedding-type none --untie-embeddings-and-output-weights --disable-bias-linear --vocab-size 131072

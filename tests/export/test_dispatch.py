@@ -1,0 +1,31 @@
+"""What a profile counts on in the experts' all-to-alls: set where a framework has a field for it, said where not."""
+
+import pytest
+
+from planner.export.plan_export import export_plan, get_target
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Layouts
+from planner.models import load_model
+from planner.plan_file import Plan
+from planner.question import Question
+
+
+def exported(target, framework, ep=8):
+    question = Question(
+        model=load_model("mixtral-8x7b"), cluster=load_cluster("dgx-h100"), framework=load_framework(framework)
+    )
+    layouts = Layouts.of(global_batch=64, dp=8, ep=ep, zero=1)
+    done = export_plan(Plan(question=question, layouts=layouts, record={}), get_target(target))
+    return done.text
+
+
+@pytest.mark.parametrize("target", ["megatron", "megatron-bridge"])
+def test_dispatch(target):
+    counted, plain = exported(target, "megatron-bridge"), exported(target, "megatron-core")
+    assert "deepep" in counted.lower()
+    assert "deepep" not in plain.lower()
+    assert "overlap_moe_expert_parallel_comm" in counted.replace("-", "_")
+    assert "overlap_moe_expert_parallel_comm" not in plain.replace("-", "_")
+    assert "alltoall" in plain
+    alone = exported(target, "megatron-bridge", ep=1)
+    assert "overlap_moe_expert_parallel_comm" not in alone.replace("-", "_")
