@@ -58,15 +58,19 @@ def show_scores(predictions: Predictions) -> None:
         print(f"  {name:32s} {s['timed_rows']:5d}  " + "  ".join(cells))
 
 
+def architecture_of(run: Run) -> str:
+    """The architecture of the accelerators that a run was measured on."""
+    return load_cluster(run["cluster"]).accelerator.efficiency.name
+
+
 def unseen_lines() -> list[list[str]]:
     """A line a run of `measured_runs/unseen/`, predicted by the shipped profiles, which no such run has touched."""
     runs = [run for path in sorted(shipped_files()[0].parent.glob("unseen/*.csv")) for run in read_runs(path)]
     p, like, models, out = predict(runs), likeness_of_runs(runs), Models(), []
     for i, run in enumerate(runs):
-        architecture = load_cluster(run["cluster"]).accelerator.efficiency.name
         experts = models.models[models.of(run)].num_experts > 0
         numbers = [*like[i], p.step_time_s[i], p.measured_s[i], experts]
-        out.append([run["source"], run["run"], architecture, *(f"{x:.6g}" for x in numbers)])
+        out.append([run["source"], run["run"], architecture_of(run), *(f"{x:.6g}" for x in numbers)])
     return out
 
 
@@ -102,7 +106,7 @@ def main() -> None:
     write(args.output, sorted(lines))
     write(args.output.with_name("unseen.csv"), unseen_lines())
     p = predict(everything)
-    name = np.array([load_cluster(r["cluster"]).accelerator.efficiency.name for r in everything])
+    name = np.array([architecture_of(run) for run in everything])
     right = [[a, int((name == a).sum()), int((p.fits == p.ok)[name == a].sum())] for a in sorted(set(name))]
     with args.output.with_name("fits.csv").open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, lineterminator="\n").writerows([("architecture", "runs", "right"), *right])

@@ -58,9 +58,7 @@ class Megatron(Target):
             nearest.note("attention flash1: --attention-backend flash runs the version that is installed")
         if not row["fused_norm"]:
             nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
-        if row["ep"] > 1 and nearest.question.framework.overlap_experts > 0:
-            nearest.note("experts: counted with all-to-alls beside another micro-batch, which only some schedules of "
-                         "Megatron-Core have; exported without --overlap-moe-expert-parallel-comm")  # fmt: skip
+        nearest.experts_in_turn("--overlap-moe-expert-parallel-comm")
         for sentence in model_notes(model):
             nearest.note(sentence)
 

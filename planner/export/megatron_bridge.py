@@ -58,9 +58,7 @@ class MegatronBridge(Target):
             nearest.change("sequence_parallel", True, "experts under tensor parallelism need it")
         if not row["fused_norm"]:
             nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
-        if row["ep"] > 1 and nearest.question.framework.overlap_experts > 0:
-            nearest.note("experts: counted with all-to-alls beside another micro-batch, which only some schedules of "
-                         "Megatron-Core have; exported without overlap_moe_expert_parallel_comm")  # fmt: skip
+        nearest.experts_in_turn("overlap_moe_expert_parallel_comm")
 
     def render(self, job: Job) -> str:
         """The function."""

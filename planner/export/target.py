@@ -79,6 +79,14 @@ class Nearest:
         """The error for a choice that has no equivalent."""
         return LayoutError(f"{key} {_said(self.row[key])}: {self.title} {reason}; {remedy}")
 
+    def experts_in_turn(self, setting: str) -> None:
+        """Say where all-to-alls that the prediction hides are exported without the setting that would hide them."""
+        if self.row["ep"] > 1 and self.question.framework.overlap_experts > 0:
+            self.note(
+                "experts: counted with all-to-alls beside another micro-batch, which only some schedules of "
+                f"Megatron-Core have; exported without {setting}"
+            )
+
     def schedules(self, allowed: Sequence[str]) -> None:
         """Keep the plan's schedule, or take of those allowed the fastest that fits, with the fewest chunks a rank.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from planner.errors import InputError, shown
 from planner.imports.words import Arguments
@@ -52,8 +53,6 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
             f"--hidden-size {hidden} isn't a multiple of --num-attention-heads {heads}; give --kv-channels"
         )
     head_dim = a.number("kv-channels", hidden // heads)
-    attention = kinds["num_layers"] - kinds.get("num_ssm_layers", 0) - kinds.get("num_mlp_only_layers", 0)
-    window, window_layers = _windows(a, attention)
     model = Transformer(
         name=name,
         family="hybrid"
@@ -89,11 +88,10 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         kv_lora_rank=(a.number("kv-lora-rank", 32) or 0) if latent else 0,
         qk_rope_head_dim=rope_dim if latent else 0,
         v_head_dim=(a.number("v-head-dim", 128) or 0) if latent else 0,
-        window=window,
-        num_window_layers=window_layers,
         **kinds,
     )
-    return check(model), notes
+    window, layers = _windows(a, model.num_attention_layers)
+    return check(replace(model, window=window, num_window_layers=layers)), notes
 
 
 def _windows(a: Arguments, attention: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.models.mix import attention_layers, blocks, sparse_layers, ssm_channels
+from planner.models.mix import blocks, sparse_layers, ssm_channels
 from planner.models.transformer import Transformer
 
 __all__ = [
@@ -94,7 +94,7 @@ def ssm_params(m: Transformer) -> Any:
 def layers_params(m: Transformer) -> Any:
     """Of all layers: their mixers and MLPs, each with a norm before it."""
     experts = m.num_experts * expert_params(m) + shared_expert_params(m) + router_params(m)
-    mixers = attention_layers(m) * attention_params(m) + m.num_ssm_layers * ssm_params(m)
+    mixers = m.num_attention_layers * attention_params(m) + m.num_ssm_layers * ssm_params(m)
     mlps = m.num_dense_layers * mlp_params(m) + sparse_layers(m) * experts
     return mixers + mlps + blocks(m) * norm_params(m)
 

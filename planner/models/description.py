@@ -82,7 +82,6 @@ def from_description(data: Any, path: Path | str, name: str) -> Transformer:
     sparse = d.family == "moe" or "E" in (d.pattern or "")
     chosen = dict(FAMILIES[d.family]) | {f: getattr(d, f) for f in FLAGS if getattr(d, f) is not None}
     positions = d.seq_len if d.family == "gpt" and not chosen.get("rotary") else 0
-    attention = layers["num_layers"] - layers.get("num_ssm_layers", 0) - layers.get("num_mlp_only_layers", 0)
     model = Transformer(
         name=d.name or name,
         family=d.family,
@@ -102,14 +101,14 @@ def from_description(data: Any, path: Path | str, name: str) -> Transformer:
         kv_lora_rank=d.kv_lora_rank,
         qk_rope_head_dim=d.qk_rope_head_dim,
         v_head_dim=d.v_head_dim,
-        window=d.window,
-        num_window_layers=(attention if d.window else 0) if d.window_layers is None else d.window_layers,
         **layers,
         **ssm,
         **chosen,
     )
+    every = model.num_attention_layers if d.window else 0
+    windows = {"window": d.window, "num_window_layers": every if d.window_layers is None else d.window_layers}
     try:
-        return check(replace(model, v_head_dim=model.v_head_dim if model.kv_lora_rank else 0))
+        return check(replace(model, v_head_dim=model.v_head_dim if model.kv_lora_rank else 0, **windows))
     except InputError as error:
         raise FileFormatError(f"{path}: {error}") from None
 

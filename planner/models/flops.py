@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.errors import UnknownNameError
 from planner.models.counts import active_params
-from planner.models.mix import attention_layers, sparse_layers, ssm_channels, window_share
+from planner.models.mix import sparse_layers, ssm_channels, window_share
 from planner.models.transformer import Transformer
 
 __all__ = ["CONVENTIONS", "SSM_CHUNK", "forward_flops", "step_flops"]
@@ -24,7 +24,7 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     state_space: the products with chunks of SSM_CHUNK tokens (Dao and Gu 2024, arXiv 2405.21060, section 6), scores
     within a chunk, in and out of states.
     """
-    s, h, L = m.seq_len, m.hidden, attention_layers(m)
+    s, h, L = m.seq_len, m.hidden, m.num_attention_layers
     a, kv, d = m.num_heads, m.num_kv_heads, m.head_dim
     rank_q, rank_kv, rope = np.asarray(m.q_lora_rank), np.asarray(m.kv_lora_rank), m.qk_rope_head_dim
     latent = rank_kv > 0
@@ -64,7 +64,7 @@ def _megatron(m: Transformer, sequences: Any, recompute: Any) -> Any:
 def _palm(m: Transformer, sequences: Any, recompute: Any) -> Any:
     n = active_params(m)
     heads = m.head_dim + np.where(np.asarray(m.kv_lora_rank) > 0, m.v_head_dim, m.head_dim)
-    return (6.0 * n + 6.0 * attention_layers(m) * m.num_heads * heads * m.seq_len) * m.seq_len * sequences
+    return (6.0 * n + 6.0 * m.num_attention_layers * m.num_heads * heads * m.seq_len) * m.seq_len * sequences
 
 
 def _six_nd(m: Transformer, sequences: Any, recompute: Any) -> Any:

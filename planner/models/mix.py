@@ -9,17 +9,12 @@ import numpy as np
 
 from planner.models.transformer import Transformer
 
-__all__ = ["Shares", "attention_layers", "blocks", "shares", "sparse_layers", "ssm_channels", "window_share"]
-
-
-def attention_layers(m: Transformer) -> Any:
-    """Layers with attention."""
-    return m.num_layers - np.asarray(m.num_ssm_layers) - m.num_mlp_only_layers
+__all__ = ["Shares", "blocks", "shares", "sparse_layers", "ssm_channels", "window_share"]
 
 
 def window_share(m: Transformer) -> Any:
     """Of the layers with attention, the share that attends to a sliding window alone."""
-    return np.asarray(m.num_window_layers) / np.maximum(attention_layers(m), 1)
+    return np.asarray(m.num_window_layers) / np.maximum(m.num_attention_layers, 1)
 
 
 def sparse_layers(m: Transformer) -> Any:
@@ -51,7 +46,7 @@ class Shares:
 def shares(m: Transformer) -> Shares:
     """What an average layer has of each kind."""
     return Shares(
-        attention=attention_layers(m) / m.num_layers,
+        attention=m.num_attention_layers / m.num_layers,
         ssm=np.asarray(m.num_ssm_layers) / m.num_layers,
         dense=np.asarray(m.num_dense_layers) / m.num_layers,
         sparse=sparse_layers(m) / m.num_layers,

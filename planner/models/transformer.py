@@ -75,6 +75,11 @@ class Transformer:
     ssm_state: Any = 0
     ssm_conv: Any = 0
 
+    @property
+    def num_attention_layers(self) -> Any:
+        """Layers that mix tokens by attention."""
+        return self.num_layers - self.num_ssm_layers - self.num_mlp_only_layers
+
 
 POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
 NOT_NEGATIVE = (
@@ -125,11 +130,10 @@ def check(model: Transformer) -> Transformer:
             f"{who}: num_mixer_only_layers {m.num_mixer_only_layers} and num_mlp_only_layers {m.num_mlp_only_layers} "
             f"are over num_layers {m.num_layers}"
         )
-    attention = m.num_layers - m.num_ssm_layers - m.num_mlp_only_layers
-    if m.num_window_layers > attention or bool(m.num_window_layers) != bool(m.window):
+    if m.num_window_layers > m.num_attention_layers or bool(m.num_window_layers) != bool(m.window):
         raise InputError(
             f"{who}: num_window_layers {m.num_window_layers} and window {m.window}; allowed: both 0, or a window >= 1 "
-            f"in 1 to {attention} layers, those with attention"
+            f"in 1 to {m.num_attention_layers} layers, those with attention"
         )
     if m.num_ssm_layers and (min(getattr(m, name) for name in SSM_SIZES) < 1 or m.ssm_heads % m.ssm_groups):
         got = ", ".join(f"{name} {getattr(m, name)}" for name in SSM_SIZES)

@@ -100,14 +100,22 @@ def _neighbours(model: Transformer, row: dict[str, Any], attention: str) -> list
         for v in divisors(int(model.num_layers) // row["pp"])[1:]:
             name = row["schedule"] if get_schedule(row["schedule"]).chunks is None else "interleaved"
             out.append({"virtual_stages": v, "schedule": name, "layer_split": "even"})
-    return out + [_moved(row, a, b, f) for a in DEGREES for b in DEGREES if a != b for f in _primes(row[a])]
+    moves = [(a, b, f) for a in DEGREES for b in DEGREES if a != b for f in _primes(row[a])]
+    return out + [_moved(row, *move, whole) for move in moves for whole in _whole_experts(model, row)]
 
 
-def _moved(row: dict[str, Any], source: str, target: str, factor: int) -> dict[str, Any]:
+def _whole_experts(model: Transformer, row: dict[str, Any]) -> list[bool]:
+    """Whether experts may stay whole where tensor parallelism changes: as they are, either where there was none."""
+    if row["tp"] == 1:
+        return [False, True] if model.num_experts else [False]
+    return [row["etp"] == 1]
+
+
+def _moved(row: dict[str, Any], source: str, target: str, factor: int, whole: bool) -> dict[str, Any]:
     """A factor moved from one degree to another; what has no meaning without its degree goes with it."""
     change: dict[str, Any] = {source: row[source] // factor, target: row[target] * factor}
     new = row | change
-    change["etp"] = new["tp"] if row["etp"] == row["tp"] else 1
+    change["etp"] = 1 if whole else new["tp"]
     if new["tp"] == 1 or row["tp"] == 1:
         change["sequence_parallel"] = new["tp"] > 1  # as it is used with tensor parallelism
     if new["pp"] == 1:

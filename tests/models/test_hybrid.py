@@ -59,7 +59,7 @@ def test_a_mamba_mixer_by_hand() -> None:
 )
 def test_layers_of_each_kind(name: str, shares: tuple[int, int, int]) -> None:
     m = load_model(name)
-    assert (mix.attention_layers(m), m.num_ssm_layers, m.num_dense_layers) == shares
+    assert (m.num_attention_layers, m.num_ssm_layers, m.num_dense_layers) == shares
     assert mix.blocks(m) == sum(shares)
     assert mix.sparse_layers(m) == 0
 
@@ -69,7 +69,7 @@ def test_every_letter_is_a_layer_of_one_block(pattern: str) -> None:
     kinds = from_pattern(pattern)
     m = replace(load_model("mixtral-8x7b"), **kinds)
     assert mix.blocks(m) == len(pattern) == m.num_layers
-    assert mix.attention_layers(m) == pattern.count("*")
+    assert m.num_attention_layers == pattern.count("*")
     assert mix.sparse_layers(m) == pattern.count("E")
 
 
