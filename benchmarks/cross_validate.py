@@ -3,9 +3,10 @@
     python -m pip install '.[calibrate]'
     python benchmarks/cross_validate.py --output planner/validation/held_out.csv
 
-An origin is one publication: all its sets are left out together. One set alone has steps that the host's launches bound
-(`vtrain-single-h1024`; without it nothing identifies their times): it is predicted in five parts, each by a fit
-without that part. `--by-source` leaves out one set at a time instead. Prints the errors on every set, then of all
+An origin is one publication: all its sets are left out together. Two sets stand alone, for no other tells what they do:
+`vtrain-single-h1024`, whose steps the host's launches bound, and `megatron-bridge-gb300`, the only one on its GPUs.
+Each is predicted in parts by fits without the part: five at random, and one a model.
+`--by-source` leaves out one set at a time instead. Prints the errors on every set, then of all
 together the mean rank correlation and the order of pairs (`benchmarks/residuals.py`), and writes a line a run: what it
 is like, the step time predicted by the fit that did not see it, and the measured one; beside it `unseen.csv`, the same
 of runs that no fit uses.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,27 +26,40 @@ from residuals import pairs_in_order
 from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.selection import Fold, folds, origin_of, select
 from planner.hardware import load_cluster
-from planner.validation import Predictions, Run, predict, read_runs, scores, shipped_files
-from planner.validation.interval import COLUMNS, likeness_of_runs
+from planner.validation import Predictions, Run, predict, read_runs, scores, shipped_files, unseen_files
+from planner.validation.interval import ALONE, COLUMNS, likeness_of_runs
 from planner.validation.predict import Models
 
-ARCHITECTURES = ("ampere", "hopper")
-ALONE, PARTS = "vtrain-single", 5
+ARCHITECTURES = ("ampere", "hopper", "blackwell-ultra")
+PARTS = 5
 
 
-def with_parts(runs: list[Run], together: list[Fold]) -> list[Fold]:
-    """What is left out together, without the set that stands alone, and the parts of that."""
-    alone = [r for r in runs if r["source"].startswith(ALONE)]
+def at_random(runs: list[Run]) -> list[str]:
+    """One of five parts for each run."""
+    part = np.random.default_rng(0).permutation(len(runs)) % PARTS
+    return [f"part {k + 1} of {PARTS}" for k in part]
+
+
+def by_model(runs: list[Run]) -> list[str]:
+    """The model of each run."""
+    return [str(run["model"]) for run in runs]
+
+
+PARTS_OF: dict[str, Callable[[list[Run]], list[str]]] = {ALONE[0]: at_random, ALONE[1]: by_model}
+
+
+def with_parts(runs: list[Run], key: Callable[[Run], str]) -> list[Fold]:
+    """What is left out together, without the sets that stand alone, and the parts of those."""
     out = []
-    for fold in together:
-        held = [r for r in fold.held if not r["source"].startswith(ALONE)]
-        if held:
-            out.append(Fold(name=fold.name, rest=fold.rest, held=held))
-    part = np.random.default_rng(0).permutation(len(alone)) % PARTS
-    for k in range(PARTS if alone else 0):
-        held = [r for r, p in zip(alone, part, strict=True) if p == k]
-        rest = [r for r in runs if r not in held]
-        out.append(Fold(name=f"{ALONE}, part {k + 1} of {PARTS}", rest=rest, held=held))
+    common = [r for r in runs if r["source"] not in ALONE]
+    for fold in folds(common, key) if common else []:
+        out.append(Fold(name=fold.name, rest=[r for r in runs if key(r) != fold.name], held=fold.held))
+    for name in ALONE:
+        alone = [r for r in runs if r["source"] == name]
+        part = PARTS_OF[name](alone)
+        for which in dict.fromkeys(part):
+            held = [r for r, its in zip(alone, part, strict=True) if its == which]
+            out.append(Fold(name=f"{name}, {which}", rest=[r for r in runs if r not in held], held=held))
     return out
 
 
@@ -63,15 +78,21 @@ def architecture_of(run: Run) -> str:
     return load_cluster(run["cluster"]).accelerator.efficiency.name
 
 
-def unseen_lines() -> list[list[str]]:
+def unseen_lines(p: Predictions) -> list[list[str]]:
     """A line a run of `measured_runs/unseen/`, predicted by the shipped profiles, which no such run has touched."""
-    runs = [run for path in sorted(shipped_files()[0].parent.glob("unseen/*.csv")) for run in read_runs(path)]
-    p, like, models, out = predict(runs), likeness_of_runs(runs), Models(), []
-    for i, run in enumerate(runs):
+    like, models, out = likeness_of_runs(p.runs), Models(), []
+    for i, run in enumerate(p.runs):
         experts = models.models[models.of(run)].num_experts > 0
         numbers = [*like[i], p.step_time_s[i], p.measured_s[i], experts]
         out.append([run["source"], run["run"], architecture_of(run), *(f"{x:.6g}" for x in numbers)])
     return out
+
+
+def fits_lines(p: Predictions) -> list[tuple[str, int, int, int]]:
+    """Each architecture's runs, those of which it is predicted right whether they fit, and those that did not."""
+    name = np.array([architecture_of(run) for run in p.runs])
+    columns = (np.ones(len(name)), p.fits == p.ok, ~p.ok)
+    return [(str(a), *(int(c[name == a].sum()) for c in columns)) for a in sorted(set(name))]
 
 
 def write(path: Path, lines: list[list[str]]) -> None:
@@ -91,8 +112,8 @@ def main() -> None:
     for architecture in ARCHITECTURES:
         chosen = select(everything, architecture)
         _, figures = chosen.problem()
-        together = folds(chosen.runs, (lambda run: str(run["source"])) if args.by_source else origin_of)
-        for fold in with_parts(chosen.runs, together):
+        key = (lambda run: str(run["source"])) if args.by_source else origin_of
+        for fold in with_parts(chosen.runs, key):
             # All figures, also those that the rest doesn't tell: the shipped value would give away what is left out.
             p = fit_figures(Problem(fold.rest, chosen.base), figures, args.max_evaluations).predict(fold.held)
             print(f"{architecture} without {fold.name}", flush=True)
@@ -104,12 +125,13 @@ def main() -> None:
                 held_out_s[id(run)] = p.step_time_s[i]
                 lines.append([run["source"], run["run"], architecture, *(f"{x:.6g}" for x in [*like[i], *times, 0])])
     write(args.output, sorted(lines))
-    write(args.output.with_name("unseen.csv"), unseen_lines())
     p = predict(everything)
-    name = np.array([architecture_of(run) for run in everything])
-    right = [[a, int((name == a).sum()), int((p.fits == p.ok)[name == a].sum())] for a in sorted(set(name))]
+    unseen = predict([run for path in unseen_files() for run in read_runs(path)])
+    write(args.output.with_name("unseen.csv"), unseen_lines(unseen))
+    right = fits_lines(p)
+    right += [line for line in fits_lines(unseen) if line[0] not in {name for name, *_ in right}]
     with args.output.with_name("fits.csv").open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream, lineterminator="\n").writerows([("architecture", "runs", "right"), *right])
+        csv.writer(stream, lineterminator="\n").writerows([("architecture", "runs", "right", "failed"), *sorted(right)])
     whole = replace(p, step_time_s=np.array([held_out_s.get(id(run), np.nan) for run in everything]))
     overall = scores(whole)[1]
     print(f"all held out: mape {overall['mape']:.3f}, mean rank correlation {overall['rank_correlation']:.3f}")

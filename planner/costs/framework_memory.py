@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 def gathered_inputs_bytes(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> Array:
     """What a layer keeps of other ranks' inputs, where its products keep those that sequence parallelism gathered."""
     others = np.where(layouts.sequence_parallel, 1.0 - 1.0 / layouts.tp, 0.0)
-    whole = local_tokens(model, layouts) * model.hidden * device.element_bytes
+    whole = local_tokens(model, layouts) * model.hidden * device.matrix_bytes
     return np.asarray(framework.gathered_inputs * others * whole)
 
 

@@ -93,27 +93,35 @@ class Memory:
 
 
 def layer_activation_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
-    """Bytes that one layer saves for one micro-batch's backward pass when nothing is recomputed."""
+    """Bytes that one layer saves for one micro-batch's backward pass when nothing is recomputed.
+
+    An fp8 product keeps its input in fp8 (Transformer Engine, github.com/NVIDIA/TransformerEngine issue 1764); what
+    others keep too, such as attention's output, is kept twice then.
+    """
     tokens = local_tokens(model, layouts)
-    e, t = device.element_bytes, layouts.tp
+    e, m, t = device.element_bytes, device.matrix_bytes, layouts.tp
     shared = np.where(layouts.sequence_parallel, t, 1)
     dropout = has_dropout(model, layouts) * 1.0
     eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
     part = mix.shares(model)
-    # A norm's and a product's input a block; an eager RMSNorm keeps its fp32 input and product as well.
-    norms = part.blocks * (e + np.where(eager, 8.0, 0.0)) + part.blocks * e
-    hidden = tokens * model.hidden / shared * (norms + part.blocks * dropout)
     mla = is_latent(model)
+    # A norm's and a product's input a block; an eager RMSNorm keeps its fp32 input and product as well. The router's
+    # input stays in 16 bits; latent attention has two products on one input.
+    norms = part.blocks * (2.0 * e + np.where(eager, 8.0, 0.0))
+    norms = norms - (e - m) * (np.where(mla, 0.0, part.attention) + part.ssm + part.dense)
+    hidden = tokens * model.hidden / shared * (norms + part.blocks * dropout)
     v_dim = np.where(mla, model.v_head_dim, model.head_dim)
     kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
     q_and_k = (model.num_heads + kv_heads) * model.head_dim
-    heads = part.attention * tokens / t * e * (q_and_k + kv_heads * v_dim + model.num_heads * v_dim)
+    out = model.num_heads * v_dim
+    heads = part.attention * tokens / t * (e * (q_and_k + kv_heads * v_dim + out) + np.where(m < e, m, 0.0) * out)
     latent = part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
-    # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product).
-    per_inner = np.where(model.gated, 4.0, 2.0) * e
+    # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product); the last is
+    # the next product's input.
+    per_inner = np.where(model.gated, 3.0, 1.0) * e + m
     routed = part.sparse * np.asarray(model.top_k)
     # Each routed copy of a token is an expert's input and output too.
-    mlp = tokens / t * per_inner * inner_width(model) + tokens * routed * model.hidden * 2.0 * e / shared
+    mlp = tokens / t * per_inner * inner_width(model) + tokens * routed * model.hidden * (m + e) / shared
     kept = hidden + heads + latent + mlp
     return np.asarray(kept + ssm_bytes(device, model, layouts) if np.any(model.num_ssm_layers) else kept)
 
@@ -152,7 +160,7 @@ def weight_grad_share(device: Device, model: Transformer, layouts: Layouts) -> A
     from_latent = mix.shares(model).attention * is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
     of_hidden = sum(rows * n for rows, _, _, n in products) - from_latent
     per_token = per_token - of_hidden * model.hidden * (1.0 - 1.0 / shared)
-    kept = local_tokens(model, layouts) * per_token * device.element_bytes
+    kept = local_tokens(model, layouts) * per_token * device.matrix_bytes
     return np.asarray(kept / saved_bytes(device, model, layouts)[0])
 
 

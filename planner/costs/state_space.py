@@ -84,6 +84,7 @@ def ssm_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
     The kernels keep no convolved channels and no states; they make both again.
     """
     inner, states = mix.ssm_channels(model)
-    kept = 2 * inner + states + np.asarray(model.ssm_heads) + 2 * inner
+    of_scan = 3 * inner + states + np.asarray(model.ssm_heads)
+    kept = of_scan * device.element_bytes + inner * device.matrix_bytes
     share = mix.shares(model).ssm
-    return np.asarray(share * local_tokens(model, layouts) / layouts.tp * kept * device.element_bytes)
+    return np.asarray(share * local_tokens(model, layouts) / layouts.tp * kept)

@@ -1,6 +1,6 @@
 """Measured runs beside predictions: reading, filling what is not said, predicting, scoring."""
 
-from planner.validation.accuracy import Accuracy, accuracy_of, accuracy_sentence, scores, shipped_files
+from planner.validation.accuracy import Accuracy, accuracy_of, accuracy_sentence, scores, shipped_files, unseen_files
 from planner.validation.interval import step_interval_s
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import Run, read_runs
@@ -19,4 +19,5 @@ __all__ = [
     "scores",
     "shipped_files",
     "step_interval_s",
+    "unseen_files",
 ]

@@ -13,13 +13,13 @@ from planner.files import shipped_folder
 from planner.hardware import load_cluster
 from planner.models import Transformer
 from planner.units import format_seconds
-from planner.validation.interval import fits_right, known_errors
+from planner.validation.interval import fits_of, known_errors
 from planner.validation.predict import Predictions, predict
-from planner.validation.runs import read_runs
+from planner.validation.runs import Run, read_runs
 from planner.validation.score import score
 from planner.validation.software import cluster_name
 
-__all__ = ["Accuracy", "accuracy_of", "accuracy_sentence", "scores", "shipped_files"]
+__all__ = ["Accuracy", "accuracy_of", "accuracy_sentence", "scores", "shipped_files", "unseen_files"]
 
 STATE_SPACE = " One measured run alone has state-space layers: this model's times are less certain."
 
@@ -27,6 +27,11 @@ STATE_SPACE = " One measured run alone has state-space layers: this model's time
 def shipped_files() -> list[Path]:
     """The measured runs in the package, or at the top of the source tree."""
     return sorted(shipped_folder("measured_runs").glob("*.csv"))
+
+
+def unseen_files() -> list[Path]:
+    """The measured runs that no fit uses, beside those."""
+    return sorted((shipped_folder("measured_runs") / "unseen").glob("*.csv"))
 
 
 def scores(p: Predictions) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
@@ -67,19 +72,27 @@ class Accuracy:
 
 
 def accuracy_of(architecture: str) -> Accuracy:
-    """How far this version's step times are from the shipped measured runs on GPUs of that architecture."""
-    runs = [run for path in shipped_files() for run in read_runs(path)]
-    clusters = {name: load_cluster(name) for name in sorted({cluster_name(run) for run in runs})}
-    same = {name for name, cluster in clusters.items() if cluster.accelerator.efficiency.name == architecture}
-    near = [run for run in runs if cluster_name(run) in same]
+    """How far this version's step times are from the shipped measured runs on GPUs of that architecture.
+
+    Where there are none, from those that no fit uses.
+    """
+    near = _runs_on(architecture, shipped_files()) or _runs_on(architecture, unseen_files())
     if not near:
         return Accuracy(architecture=architecture, errors=np.zeros(0), fits_right=np.nan, sources={})
-    p = predict(near, clusters.__getitem__)
+    p = predict(near)
     timed = np.isfinite(p.step_time_s) & np.isfinite(p.measured_s) & p.ok
     return Accuracy(
         architecture=architecture, errors=p.step_time_s[timed] / p.measured_s[timed] - 1.0,
         fits_right=float(np.mean(p.fits == p.ok)), sources=scores(p)[0],
     )  # fmt: skip
+
+
+def _runs_on(architecture: str, paths: list[Path]) -> list[Run]:
+    """The measured runs on GPUs of an architecture."""
+    runs = [run for path in paths for run in read_runs(path)]
+    names = {cluster_name(run) for run in runs}
+    same = {name for name in names if load_cluster(name).accelerator.efficiency.name == architecture}
+    return [run for run in runs if cluster_name(run) in same]
 
 
 def accuracy_sentence(
@@ -107,7 +120,15 @@ def accuracy_sentence(
     return (
         f"{like}on {len(size)} measured runs {which}, "
         f"step time was off by {100 * size.mean():.1f} % on average, by less than "
-        f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them; "
-        f"whether a run{' without experts' if experts else ''} fits in memory was right for "
-        f"{100 * fits_right(architecture):.0f} %.{STATE_SPACE if model is not None and model.num_ssm_layers else ''}"
+        f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them; {_memory_sentence(architecture)}"
+        f"{STATE_SPACE if model is not None and model.num_ssm_layers else ''}"
     )
+
+
+def _memory_sentence(architecture: str) -> str:
+    """What the runs on an architecture tell of memory: where none failed, nothing of what doesn't fit."""
+    known = fits_of(architecture)
+    share = f"{100 * known.right / known.runs:.0f} %"
+    if known.failed:
+        return f"whether a run on {architecture} GPUs fits in memory was right for {share} of {known.runs:,}."
+    return f"no measured run on {architecture} GPUs ran out of memory, {share} of {known.runs:,} were predicted to fit."

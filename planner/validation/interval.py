@@ -43,7 +43,7 @@ Array = NDArray[np.float64]
 
 LIKENESS = ("gpus", "matrix_elements_per_gpu", "tokens_per_gpu", "tp", "pp", "product_elements", "seq_len")
 COLUMNS = ("source", "run", "architecture", *LIKENESS, "held_out_step_time_s", "measured_step_time_s", "experts")
-ALONE = "vtrain-single-h1024"
+ALONE = ("vtrain-single-h1024", "megatron-bridge-gb300")
 # Octaves: runs that differ by a factor 1,000 in one quantity count 0.6 of those that don't. Chosen for `coverage`: at 4
 # the interval of 80 % holds 74 % of the runs, at 6 76 %, at 10 78 % (sets counting alike 73, 78, 80).
 WIDTH = 10.0
@@ -137,7 +137,7 @@ def _all_errors() -> HeldOut:
 def known_errors(architecture: str, *, experts: bool) -> HeldOut:
     """Those and the ones on unseen runs: of models without experts on an architecture, or of all that have some.
 
-    None for an architecture of which no runs are shipped: its profile is not calibrated.
+    None for an architecture of which there are no runs at all.
     """
     known = _all_errors()
     shipped = known.architecture == architecture
@@ -152,11 +152,21 @@ def held_out_mape() -> dict[str, float]:
     return by_set | {"overall": float(size.mean())}
 
 
-def fits_right(architecture: str) -> float:
-    """Share of the shipped runs on an architecture whose fitting in memory is predicted right (`fits.csv`)."""
+@dataclass(frozen=True, kw_only=True)
+class Fits:
+    """Of measured runs, how many there are, of how many it is predicted right whether they fit, how many did not."""
+
+    runs: int
+    right: int
+    failed: int
+
+
+@cache
+def fits_of(architecture: str) -> Fits:
+    """What the shipped runs on an architecture tell of memory (`fits.csv`), else those that no fit uses."""
     text = (resources.files("planner.validation") / "fits.csv").read_text(encoding="utf-8")
-    share = {r["architecture"]: int(r["right"]) / int(r["runs"]) for r in csv.DictReader(text.splitlines())}
-    return share[architecture]
+    row = next(r for r in csv.DictReader(text.splitlines()) if r["architecture"] == architecture)
+    return Fits(runs=int(row["runs"]), right=int(row["right"]), failed=int(row["failed"]))
 
 
 def error_quantiles(known: HeldOut, like: Array, shares: Any) -> Array:
@@ -211,13 +221,13 @@ def step_interval_s(
 def coverage(known: HeldOut, share: float = 0.8) -> dict[str, float]:
     """How often each set's runs lie in an interval made of other publications' errors, by set.
 
-    Runs of `vtrain-single-h1024`, whose kind no other publication has, may be judged by its own other runs.
+    Runs of a set whose kind no other publication has (`ALONE`) may be judged by its own other runs.
     """
     publication = np.array([name.split("-")[0] for name in known.source])
     out: dict[str, list[bool]] = {}
     for i, name in enumerate(known.source):
         others = known.architecture == known.architecture[i]
-        others &= publication != publication[i] if name != ALONE else np.arange(len(known.source)) != i
+        others &= publication != publication[i] if name not in ALONE else np.arange(len(known.source)) != i
         if not others.any():
             continue
         low, high = error_quantiles(known.where(others), known.like[i], [(1 - share) / 2, (1 + share) / 2])

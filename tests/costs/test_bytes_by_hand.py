@@ -77,6 +77,21 @@ def test_what_a_layer_saves():
     assert one(layer_activation_bytes, MLA) == hidden + latent + 2 * mlp
 
 
+def test_what_a_layer_saves_in_fp8():
+    """Products keep their inputs in one byte: of the norms, of the MLP's second, and a copy of attention's output."""
+    fp8 = {"precision": Precision.FP8}
+    out, inner = 48 * 8 * 1, 48 * 32
+    assert one(layer_activation_bytes, GPT, **fp8) == 384 * 6 + 48 * 32 * 2 + out + inner * 3
+    assert one(layer_activation_bytes, GPT, tp=2, **fp8) == 384 * 6 + (48 * 32 * 2 + out + inner * 3) / 2
+    assert one(layer_activation_bytes, LLAMA, **fp8) == 384 * 6 + 48 * 32 * 2 + out + inner * 7
+    # Half the layers are sparse, whose router reads 16 bits; an expert's input is one byte, its output two.
+    of_experts = 48 * 7 * (0.5 * 32 + (0.5 * 2 + 0.5) * 16) + 48 * 1.0 * 8 * (1 + 2)
+    assert one(layer_activation_bytes, MOE, **fp8) == 384 * 6.5 + 48 * 32 * 2 + out + of_experts
+    # Two products read latent attention's input.
+    latent = 48 * 2 * (2 * 2 * 6 + 2 * 4 + 2 * 4) + 48 * 2 * (6 + 4) + 48 * 2 * 4
+    assert one(layer_activation_bytes, MLA, **fp8) == 384 * 7 + latent + inner * 7
+
+
 def test_what_attention_saves():
     """1,536 scores: softmax in 16 bits, dropout's output and mask; unfused an fp32 softmax and the mask as well."""
     assert one(attention_core_bytes, GPT, attention=FUSED) == 1536 * (2 + 2 + 1)
