@@ -53,11 +53,16 @@ class Precision(IntEnum):
 
 
 class Split(IntEnum):
-    """How layers go to pipeline stages: an even count, or with embedding and head balanced by cost or by parameters."""
+    """How layers go to pipeline stages: an even count, or with embedding and head balanced by cost or by parameters.
+
+    ENDS: embedding and head count as a layer each, so that first and last stage have one fewer (Megatron-LM's
+    --account-for-embedding-in-pipeline-split and its like for the loss); with virtual stages too.
+    """
 
     EVEN = 0
     BALANCED = 1
     PARAMETERS = 2
+    ENDS = 3
 
 
 def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:

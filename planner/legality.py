@@ -16,7 +16,7 @@ from planner.schedules import Pipeline, Rule, get_schedule
 
 __all__ = ["UNEVEN_CHUNKS", "check_legal", "first_broken", "legal", "rules"]
 
-UNEVEN_CHUNKS = "virtual stages need layers divisible by pp * virtual_stages"
+UNEVEN_CHUNKS = "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends"
 
 
 def _schedule_rules(layouts: Layouts) -> list[Rule]:
@@ -49,7 +49,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     layers, sequence = np.asarray(model.num_layers), np.asarray(model.seq_len)
     experts, state_space = np.asarray(model.num_experts), np.asarray(model.num_ssm_layers)
     lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
-    split = x.dp * x.micro_batch
+    split, ends = x.dp * x.micro_batch, x.layer_split == Split.ENDS
     table = [
         ("degrees, micro-batch, global batch, virtual stages and sequence slices are at least 1",
          reduce(np.minimum, [x.dp, x.tp, x.pp, x.cp, x.ep, x.etp, x.micro_batch, x.global_batch,
@@ -58,11 +58,15 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("tp must divide the attention heads", heads % np.maximum(x.tp, 1) != 0),
         ("tp must divide the key-value heads or be a multiple of them",
          (kv % np.maximum(x.tp, 1) != 0) & (x.tp % np.maximum(kv, 1) != 0)),
-        ("pp * virtual_stages must not exceed the layers", x.pp * x.virtual_stages > layers),
+        ("pp * virtual_stages must not exceed the layers (layers + 2 with layer_split ends)",
+         x.pp * x.virtual_stages > layers + 2 * ends),
         (UNEVEN_CHUNKS,
-         (x.virtual_stages > 1) & (layers % np.maximum(x.pp * x.virtual_stages, 1) != 0)),
+         (x.virtual_stages > 1) & ((layers + 2 * ends) % np.maximum(x.pp * x.virtual_stages, 1) != 0)),
         ("virtual stages exclude a split by cost or by parameters",
-         (x.virtual_stages > 1) & (x.layer_split != Split.EVEN)),
+         (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends),
+        ("layer_split ends needs a pipeline of layers + 2 divisible by pp * virtual_stages, with embedding and head on "
+         "its first and last rank",
+         ends & ((x.pp == 1) | ((layers + 2) % np.maximum(x.pp * x.virtual_stages, 1) != 0) | ~_trait(x, "has_ends"))),
         ("cp must divide half the sequence (causal balance takes two chunks a rank)",
          (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
         ("sequence slices exclude context parallelism", (x.sequence_slices > 1) & (x.cp > 1)),

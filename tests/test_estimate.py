@@ -24,7 +24,8 @@ legal_layouts = st.builds(
         recompute=mode, sequence_parallel=sp, layer_split=split, attention=attention,
     ),
     *(st.sampled_from([1, 2, 4, 8]) for _ in range(3)), st.integers(1, 4), st.integers(1, 9), st.integers(0, 3),
-    st.sampled_from(list(Recompute)), st.booleans(), st.sampled_from(list(Split)), st.sampled_from(list(Attention)),
+    st.sampled_from(list(Recompute)), st.booleans(), st.sampled_from([Split.EVEN, Split.BALANCED, Split.PARAMETERS]),
+    st.sampled_from(list(Attention)),
 )  # fmt: skip
 
 
@@ -97,6 +98,13 @@ ILLEGAL = [
     ({"zero": 2, "pp": 2}, "zero"),
     ({"schedule": "interleaved", "pp": 3, "virtual_stages": 2, "micro_batch": 1}, "interleaved|divisible"),
     ({"precision": 4}, "precision"),
+    ({"layer_split": Split.ENDS}, "layer_split ends needs a pipeline"),  # without one
+    ({"layer_split": Split.ENDS, "pp": 4}, "layer_split ends needs a pipeline of layers"),  # 42 in 4
+    (
+        {"schedule": "interleaved", "pp": 2, "virtual_stages": 3, "micro_batch": 1},
+        "or layers . 2 with layer_split ends",
+    ),
+    ({"schedule": "zb-v", "pp": 2, "virtual_stages": 2, "layer_split": Split.ENDS}, "divisible|first and last rank"),
 ]
 
 

@@ -70,7 +70,12 @@ RecomputeMode = Annotated[
     str, typer.Option("--recompute", help="none, selective or full.", autocompletion=complete.recompute)
 ]
 LayerSplit = Annotated[
-    str, typer.Option("--layer-split", help="even, balanced (by cost) or parameters.", autocompletion=complete.splits)
+    str,
+    typer.Option(
+        "--layer-split",
+        help="even, balanced (by cost), parameters, or ends: embedding and head count as a layer each.",
+        autocompletion=complete.splits,
+    ),
 ]
 SequenceParallel = Annotated[bool, typer.Option("--sequence-parallel", help="Megatron's.")]
 FusedNorm = Annotated[bool, typer.Option(help="A fused norm kernel.")]

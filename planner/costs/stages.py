@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.layouts import Layouts, Split
 
-__all__ = ["Stages", "split_layers"]
+__all__ = ["Stages", "shared_by_ends", "split_layers", "virtual_stage_layers"]
 
 Array = NDArray[np.float64]
 
@@ -33,6 +33,19 @@ class Stages:
         """Layers of every rank of one layout, shape (p,)."""
         middle = np.where(np.arange(p - 2) < self.num_more[index], self.more[index], self.less[index])
         return np.concatenate([self.first[[index]], middle, self.last[[index]]]).astype(np.int64)[:p]
+
+
+def shared_by_ends(num_layers: int, stages: int) -> bool:
+    """Whether so many virtual stages share the layers, not evenly, but with embedding and head as a layer each."""
+    return num_layers % stages != 0 and (num_layers + 2) % stages == 0
+
+
+def virtual_stage_layers(num_layers: int, stages: int, split: int) -> NDArray[np.int64]:
+    """Layers of every virtual stage of one layout, shape (stages,): all alike but, split by ends, the two ends."""
+    ends = int(split == Split.ENDS)
+    layers = np.full(stages, (num_layers + 2 * ends) // stages)
+    layers[[0, -1]] -= ends
+    return layers
 
 
 def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
@@ -64,7 +77,8 @@ def split_layers(
     Even: the same count, the remainder one each to the first ranks. Balanced: the least slowest load T. First and
     last rank then take what T leaves them beside embedding and head, but no more than an even share while the ranks
     between can hold the rest; those share it evenly. By parameters: the least number on the fullest rank, and each rank
-    from the first on as many layers as that leaves room for (DeepSpeed's partition_balanced, runtime/utils.py).
+    from the first on as many layers as that leaves room for (DeepSpeed's partition_balanced, runtime/utils.py). Ends:
+    the same count of layers, embedding and head, these two for one layer each.
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
     share, less = np.ceil(L / p), np.floor(L / p)
@@ -91,6 +105,12 @@ def split_layers(
         first, last = np.where(by_size, filled, first), np.where(by_size, left, last)
         middle = np.where(p > 2, np.minimum(room, L - filled - left), 0.0)
         load = np.where(by_size, np.maximum(np.maximum(filled + embedding, left + head), middle), load)
+    by_ends = (layouts.layer_split == Split.ENDS) & (p > 1)
+    if np.any(by_ends):
+        each = (L + 2.0) / p
+        first, last = np.where(by_ends, each - 1.0, first), np.where(by_ends, each - 1.0, last)
+        middle = each * (p > 2)
+        load = np.where(by_ends, np.maximum(each - 1.0 + np.maximum(embedding, head), middle), load)
     load = np.where(p == 1, L + embedding + head, load)
     first = np.where(p == 1, L, first)
     ranks = np.maximum(p - 2, 1)

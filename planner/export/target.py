@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from planner.costs.stages import virtual_stage_layers
 from planner.errors import LayoutError
 from planner.estimate import estimate
 from planner.hardware import Cluster, Framework
@@ -172,8 +173,10 @@ class Target(ABC):
 def stage_layers(question: Question, layouts: Layouts) -> list[int]:
     """Layers of every stage in the order of the model, as the plan splits them."""
     layers, p, v = int(question.model.num_layers), int(layouts.pp[0]), int(layouts.virtual_stages[0])
-    if v > 1 or p == 1:
-        return [layers // (p * v)] * (p * v) if p > 1 else [layers]
+    if p == 1:
+        return [layers]
+    if v > 1:
+        return [int(n) for n in virtual_stage_layers(layers, p * v, int(layouts.layer_split[0]))]
     stages = step_costs(question.model, question.cluster, question.framework, layouts).stages
     return [int(n) for n in stages.layers(0, p)]
 

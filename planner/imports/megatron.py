@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from planner.costs.stages import shared_by_ends, virtual_stage_layers
 from planner.errors import InputError, LayoutError, one_line, shown
 from planner.export.target import stage_layers
 from planner.hardware import Cluster, Framework
@@ -207,10 +208,10 @@ def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) ->
     """The layout with the split of layers that is like the run's."""
     pp, layers = int(layouts.pp[0]), int(asked.model.num_layers)
     stages = _run_stages(a, layers, pp)
-    if pp == 1 or stages is None or int(layouts.virtual_stages[0]) > 1:
-        if stages is not None and len(set(stages)) > 1:
-            notes.append("uneven virtual stages: counted as equal ones")
+    if pp == 1 or stages is None:
         return layouts
+    if (v := int(layouts.virtual_stages[0])) > 1:
+        return _virtual_split(layouts, layers, pp * v, stages, notes)
     if sum(stages) != layers:
         raise LayoutError(f"the pipeline's stages have {sum(stages)} layers in all; allowed: the model's {layers}")
     kinds = [replace(layouts, layer_split=layouts.layer_split * 0 + split) for split in Split]
@@ -222,6 +223,17 @@ def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) ->
     name = best.row(0)["layer_split"]
     notes.append(f"stages of {_short(stages)} layers: counted as {_short(stage_layers(asked, best))}, {name}")
     return best
+
+
+def _virtual_split(layouts: Layouts, layers: int, chunks: int, stages: list[int], notes: list[str]) -> Layouts:
+    """The layout with virtual stages split by ends, where the run's are so; stages: of its chunks, or its ranks."""
+    per_rank = chunks // len(stages)
+    by_ends = virtual_stage_layers(layers, chunks, Split.ENDS).reshape(per_rank, len(stages)).sum(axis=0).tolist()
+    if shared_by_ends(layers, chunks) and stages == by_ends:
+        return replace(layouts, layer_split=layouts.layer_split * 0 + Split.ENDS)
+    if len(set(stages)) > 1:
+        notes.append("uneven virtual stages: counted as equal ones")
+    return layouts
 
 
 def _run_stages(a: Arguments, layers: int, pp: int) -> list[int] | None:

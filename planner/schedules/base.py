@@ -154,6 +154,11 @@ class Schedule(ABC):
         down = s % (2 * p)
         return np.asarray(np.where(down < p, down, 2 * p - 1 - down), dtype=np.int64)
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether the embedding lies on the first rank alone, and the head on the last."""
+        return self.copies == 1 and self.looped_placement
+
     def end_shares(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """How much of the embedding and of the head lies on the first rank, and on the last one.
 

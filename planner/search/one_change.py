@@ -14,7 +14,7 @@ from planner.legality import legal
 from planner.models import Transformer
 from planner.schedules import get_schedule
 from planner.search.passes import estimate_all
-from planner.search.space import Fixed, divisors
+from planner.search.space import Fixed, by_ends, divisors
 
 __all__ = ["Changed", "allows", "one_change", "table_of"]
 
@@ -88,7 +88,7 @@ def _neighbours(model: Transformer, row: dict[str, Any], attention: str) -> list
     out += [{"recompute": mode} for mode in ("none", "selective", "full")]
     out += [{"zero": stage} for stage in range(4)]
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
-    out += [{"layer_split": split} for split in ("even", "balanced")]
+    out += [{"layer_split": split} for split in ("even", "balanced", "ends")]
     out += [{"offload_optimizer": flag} for flag in (False, True)]
     if row["tp"] > 1:
         out.append({"sequence_parallel": not row["sequence_parallel"]})
@@ -97,9 +97,12 @@ def _neighbours(model: Transformer, row: dict[str, Any], attention: str) -> list
         out += [{"ep": n, "etp": cut} for cut in {row["tp"], 1} for n in divisors(ranks // cut)]
     if row["pp"] > 1:
         out += [{"virtual_stages": 1, "schedule": name, "sequence_slices": 1} for name in ("1f1b", "zb-h1")]
-        for v in divisors(int(model.num_layers) // row["pp"])[1:]:
-            name = row["schedule"] if get_schedule(row["schedule"]).chunks is None else "interleaved"
-            out.append({"virtual_stages": v, "schedule": name, "layer_split": "even"})
+        name = row["schedule"] if get_schedule(row["schedule"]).chunks is None else "interleaved"
+        for split, choices in (
+            ("even", divisors(int(model.num_layers) // row["pp"])[1:]),
+            ("ends", by_ends(int(model.num_layers), row["pp"])),
+        ):
+            out += [{"virtual_stages": v, "schedule": name, "layer_split": split} for v in choices]
     moves = [(a, b, f) for a in DEGREES for b in DEGREES if a != b for f in _primes(row[a])]
     return out + [_moved(row, *move, whole) for move in moves for whole in _whole_experts(model, row)]
 

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.stages import shared_by_ends
 from planner.errors import InputError, LayoutError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -121,6 +122,8 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
     for i in number:
         schedule = get_schedule(names[i])
         chunks = [1] if pp == 1 and not schedule.one_layer_chunks else divisors(layers)
+        if schedule.has_ends:
+            chunks = chunks + by_ends(model.num_layers, pp)
         if schedule.one_layer_chunks:
             chunks = [layers] if layers * pp == model.num_layers else []
         elif schedule.chunks is not None:
@@ -132,7 +135,14 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
     return out
 
 
-def _axes(attention: Attention, pp: int, v: int, schedule: Schedule, sequence: list[int], fixed: Fixed) -> Axes:
+def by_ends(num_layers: int, pp: int) -> list[int]:
+    """Virtual stages, two or more, that share the layers once embedding and head count as one each: LLaMA 405B's."""
+    return [v for v in divisors((num_layers + 2) // pp)[1:] if pp > 1 and shared_by_ends(num_layers, pp * v)]
+
+
+def _axes(
+    num_layers: int, attention: Attention, pp: int, v: int, schedule: Schedule, sequence: list[int], fixed: Fixed
+) -> Axes:
     """What combines with every row of a schedule and so many stages and virtual stages."""
     modes = [Recompute.NONE, Recompute.FULL]
     if attention < Attention.FLASH1:
@@ -140,7 +150,8 @@ def _axes(attention: Attention, pp: int, v: int, schedule: Schedule, sequence: l
     if fixed.recompute is not None:
         modes = sorted(set(fixed.recompute))
     sharding = _allowed([0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1], fixed.zero)
-    splits = [Split.EVEN] if pp == 1 or v > 1 else [Split.EVEN, Split.BALANCED]
+    whole = [Split.EVEN] if num_layers % (pp * v) == 0 else [Split.ENDS]
+    splits = whole if v > 1 else [Split.EVEN] if pp == 1 else [Split.EVEN, Split.BALANCED]
     if fixed.layer_split is not None:
         every = splits if pp == 1 or v > 1 else list(Split)
         splits = [s for s in every if s in fixed.layer_split or pp == 1]
@@ -165,7 +176,7 @@ def families(
     def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, NDArray[np.int64]]:
         out: dict[Axes, list[tuple[int, int, int]]] = {}
         for i, v, k in _runs(model, pp, names, fixed):
-            axes = _axes(attention, pp, v, get_schedule(names[i]), list(sequence), fixed)
+            axes = _axes(model.num_layers, attention, pp, v, get_schedule(names[i]), list(sequence), fixed)
             if all(axes):
                 out.setdefault(axes, []).append((i, v, k))
         return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}

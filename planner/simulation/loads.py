@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.layouts import Layouts
+from planner.costs.stages import virtual_stage_layers
+from planner.layouts import Layouts, Split
 from planner.models import Transformer
 from planner.schedules import Order
 from planner.step_costs import StepCosts
@@ -35,7 +36,10 @@ def stage_loads(model: Transformer, layouts: Layouts, costs: StepCosts, stages: 
     if stages == layouts.pp[0]:
         layers = costs.stages.layers(0, stages)
     else:
-        layers = np.full(stages, int(model.num_layers) // stages)
+        split = (
+            Split(int(layouts.layer_split[0])) if stages == layouts.pp[0] * layouts.virtual_stages[0] else Split.EVEN
+        )
+        layers = virtual_stage_layers(int(model.num_layers), stages, split)
     forward, backward = layers * layer_f, layers * layer_b
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
     quarter = float(costs.traffic.ends_s[0] + costs.traffic.ends_sharding_s[0]) / 4.0

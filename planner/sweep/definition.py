@@ -95,7 +95,7 @@ class SearchTable(Strict):
     zero: list[Literal[0, 1, 2, 3]] | None = None
     recompute: list[Literal["none", "selective", "full"]] | None = None
     schedule: Names | None = None
-    layer_split: list[Literal["even", "balanced", "parameters"]] | None = None
+    layer_split: list[Literal["even", "balanced", "parameters", "ends"]] | None = None
     sequence_parallel: StrictBool | None = None
     allow_offload: StrictBool = False
     allow_async: StrictBool = False

@@ -29,6 +29,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from planner.costs.stages import shared_by_ends
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer, load_model, model_names
 from planner.validation.runs import Run
@@ -117,8 +118,8 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
         schedule = run["schedule"] or default
         if schedule == "1f1b" and v > 1:
             schedule = "interleaved"
-        out.append(
-            base
-            | {"zero": zero, "micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule, "etp": etp}
-        )
+        choices = {"zero": zero, "micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule}
+        if v > 1:
+            choices["layer_split"] = "ends" if shared_by_ends(model.num_layers, pp * v) else "even"
+        out.append(base | choices | {"etp": etp})
     return out

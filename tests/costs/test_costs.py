@@ -14,7 +14,7 @@ from planner.costs.kernels import Device, matmul_s, slowest_of
 from planner.costs.layer import attention_products, mlp_products
 from planner.costs.memory import layer_activation_bytes, saved_bytes
 from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups
-from planner.costs.stages import balanced_load, split_layers
+from planner.costs.stages import balanced_load, split_layers, virtual_stage_layers
 from planner.estimate import estimate
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -236,6 +236,22 @@ def test_splits_by_parameters_of_a_published_model():
         [19, 21, 21, 19],
         [9, 11, 11, 11, 11, 11, 11, 5],
     ]
+
+
+def test_a_split_by_ends_counts_embedding_and_head_as_layers():
+    """LLaMA 405B on eight ranks of eight chunks: two layers each, but one on the first and the last."""
+    layouts = Layouts.of(pp=[8, 2, 16], layer_split=Split.ENDS, global_batch=8)
+    stages = split_layers(layouts, 126, np.full(3, 0.25), np.full(3, 1.5))
+    assert stages.layers(0, 8).tolist() == [15, 16, 16, 16, 16, 16, 16, 15]
+    assert stages.layers(1, 2).tolist() == [63, 63]
+    assert stages.slowest_layers.tolist() == [16.5, 64.5, 8.5]
+    assert virtual_stage_layers(126, 64, Split.ENDS).tolist() == [1, *[2] * 62, 1]
+    assert virtual_stage_layers(126, 128, Split.ENDS).tolist() == [0, *[1] * 126, 0]
+    assert virtual_stage_layers(80, 16, Split.EVEN).tolist() == [5] * 16
+    for p, v in ((8, 8), (16, 8), (2, 16), (4, 2)):
+        rank_layers = virtual_stage_layers(126, p * v, Split.ENDS).reshape(v, p).sum(axis=0)
+        one = split_layers(Layouts.of(pp=p, layer_split=Split.ENDS, global_batch=8), 126, np.zeros(1), np.zeros(1))
+        assert rank_layers.tolist() == one.layers(0, p).tolist()
 
 
 def test_splits():

@@ -216,6 +216,23 @@ def test_uneven_stages_are_read():
     assert megatron(loss).layouts.row(0)["layer_split"] == "even"
 
 
+def test_virtual_stages_with_embedding_and_head_counted_are_read():
+    """Thirty layers as eight virtual stages of four, the first and the last with three: by both ways to say it."""
+    thirty = BASE.replace("32 --hidden", "30 --hidden") + "--pipeline-model-parallel-size 4 "
+    flags = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+    for said in (
+        f"--num-virtual-stages-per-pipeline-rank 2 {flags}",
+        f"--num-layers-per-virtual-pipeline-stage 4 {flags}",
+        "--pipeline-model-parallel-layout 'Ettt|(tttt|)*6tttL'",
+    ):
+        run = megatron(thirty + said)
+        assert {k: run.layouts.row(0)[k] for k in ("virtual_stages", "layer_split", "schedule")} == {
+            "virtual_stages": 2, "layer_split": "ends", "schedule": "interleaved",
+        }  # fmt: skip
+        assert not [note for note in run.notes if "uneven" in note]
+        assert pipeline_layout(stage_layers(run.question, run.layouts)) == "Et*3|(t*4|)*6t*3L"
+
+
 @pytest.mark.parametrize(
     ("text", "dense"),
     [("2", 16), ("1", 0), ("([0]*3+[1]*29)", 3), ("[0,1]*16", 16), ("[1]*32", 0), ("(([0]+[1]*3)*4)*2", 8)],

@@ -8,12 +8,12 @@ import pytest
 from planner.errors import InputError, LayoutError
 from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Attention, Layouts, Precision, Recompute
+from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import legal
 from planner.models import from_shape, load_model
 from planner.search import Fixed, enumerate_layouts, pareto_front, recommend
 from planner.search.passes import estimate_all, search
-from planner.search.space import Asked, default_attention
+from planner.search.space import Asked, by_ends, default_attention
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")
@@ -32,10 +32,14 @@ def brute_force(gpus: int, batch: int) -> set[tuple[int, ...]]:
         if dp * tp * pp * cp != gpus:
             continue
         for schedule, zero, mode, sp, split in product(
-            SEARCHED, range(4), (Recompute.NONE, Recompute.FULL), (False, True), (0, 1)
+            SEARCHED,
+            range(4),
+            (Recompute.NONE, Recompute.FULL),
+            (False, True),
+            (Split.EVEN, Split.BALANCED, Split.ENDS),
         ):
             trivial = (pp == 1 and (schedule != "1f1b" or split)) or (tp == 1 and sp) or (dp * cp == 1 and zero)
-            if trivial:
+            if trivial or (split == Split.ENDS and v == 1):
                 continue
             layouts = Layouts.of(
                 schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, virtual_stages=v, micro_batch=mb, global_batch=batch,
@@ -43,7 +47,7 @@ def brute_force(gpus: int, batch: int) -> set[tuple[int, ...]]:
             )  # fmt: skip
             if legal(SMALL, CLUSTER, layouts)[0]:
                 code = SEARCHED.index(schedule)
-                found.add((dp, tp, pp, cp, mb, v, code, zero, int(mode), int(sp), split))
+                found.add((dp, tp, pp, cp, mb, v, code, zero, int(mode), int(sp), int(split)))
     return found
 
 
@@ -56,6 +60,19 @@ def test_the_space_is_what_brute_force_finds():
     rows = list(zip(*(c.tolist() for c in columns), strict=True))
     assert len(rows) == len(set(rows))
     assert set(rows) == brute_force(4, 4)
+
+
+def test_virtual_stages_where_embedding_and_head_count_as_layers():
+    """LLaMA 405B has 126 layers for this: eight chunks on each of eight ranks; 61 of DeepSeek-V3 have no such split."""
+    assert by_ends(126, 8) == [2, 4, 8, 16]
+    assert by_ends(126, 2)[:3] == [2, 4, 8]
+    assert by_ends(126, 1) == by_ends(61, 8) == by_ends(80, 8) == []
+    layouts = enumerate_layouts(
+        load_model("llama3-405b"), load_cluster("dgx-h100"), gpus=512, global_batch=512,
+        fixed=Fixed(schedule=("interleaved",), tp=(8,), pp=(8,), cp=(1,)), **COMMON,
+    )  # fmt: skip
+    assert set(layouts.virtual_stages.tolist()) == {2, 4, 8, 16}
+    assert set(layouts.layer_split.tolist()) == {Split.ENDS}
 
 
 def test_the_best_is_the_least_of_all_estimated_one_by_one():
