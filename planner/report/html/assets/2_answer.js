@@ -135,11 +135,17 @@ function meaning(x) {
         full: "every layer computed again in the backward pass",
       }[c.recompute],
     ],
-    c.layer_split === "balanced" ? ["balanced", "layers split over stages by cost"] : null,
+    SPLITS[c.layer_split] ?? null,
     c.offload_optimizer ? ["offload", "optimizer state in host memory"] : null,
     ["numbers", `${c.precision}, attention ${c.attention}`],
   ].filter(Boolean);
 }
+
+const SPLITS = {
+  balanced: ["balanced", "layers split over stages by cost"],
+  parameters: ["by parameters", "layers split over stages by their parameters, embedding and head counted"],
+  ends: ["by ends", "embedding and head count as a layer each: first and last chunk have one fewer"],
+};
 
 const ROLES = {
   best: ["Recommended", "good"],
