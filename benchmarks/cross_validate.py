@@ -23,15 +23,16 @@ from pathlib import Path
 import numpy as np
 from residuals import pairs_in_order
 
+from planner.calibration.figures import Profiles
 from planner.calibration.fit import Problem, fit_figures
-from planner.calibration.selection import Fold, folds, origin_of, select
-from planner.hardware import load_cluster
+from planner.calibration.selection import Fold, architecture_of, folds, origin_of, select
 from planner.validation import Predictions, Run, predict, read_runs, scores, shipped_files, unseen_files
 from planner.validation.interval import ALONE, COLUMNS, likeness_of_runs
 from planner.validation.predict import Models
 
 ARCHITECTURES = ("ampere", "hopper", "blackwell-ultra")
 PARTS = 5
+PROFILES = Profiles()  # shipped ones, each loaded once
 
 
 def at_random(runs: list[Run]) -> list[str]:
@@ -45,7 +46,7 @@ def by_model(runs: list[Run]) -> list[str]:
     return [str(run["model"]) for run in runs]
 
 
-PARTS_OF: dict[str, Callable[[list[Run]], list[str]]] = {ALONE[0]: at_random, ALONE[1]: by_model}
+PARTS_OF = {"vtrain-single-h1024": at_random, "megatron-bridge-gb300": by_model}
 
 
 def with_parts(runs: list[Run], key: Callable[[Run], str]) -> list[Fold]:
@@ -73,24 +74,19 @@ def show_scores(predictions: Predictions) -> None:
         print(f"  {name:32s} {s['timed_rows']:5d}  " + "  ".join(cells))
 
 
-def architecture_of(run: Run) -> str:
-    """The architecture of the accelerators that a run was measured on."""
-    return load_cluster(run["cluster"]).accelerator.efficiency.name
-
-
 def unseen_lines(p: Predictions) -> list[list[str]]:
     """A line a run of `measured_runs/unseen/`, predicted by the shipped profiles, which no such run has touched."""
     like, models, out = likeness_of_runs(p.runs), Models(), []
     for i, run in enumerate(p.runs):
         experts = models.models[models.of(run)].num_experts > 0
         numbers = [*like[i], p.step_time_s[i], p.measured_s[i], experts]
-        out.append([run["source"], run["run"], architecture_of(run), *(f"{x:.6g}" for x in numbers)])
+        out.append([run["source"], run["run"], architecture_of(run, PROFILES), *(f"{x:.6g}" for x in numbers)])
     return out
 
 
 def fits_lines(p: Predictions) -> list[tuple[str, int, int, int]]:
     """Each architecture's runs, those of which it is predicted right whether they fit, and those that did not."""
-    name = np.array([architecture_of(run) for run in p.runs])
+    name = np.array([architecture_of(run, PROFILES) for run in p.runs])
     columns = (np.ones(len(name)), p.fits == p.ok, ~p.ok)
     return [(str(a), *(int(c[name == a].sum()) for c in columns)) for a in sorted(set(name))]
 

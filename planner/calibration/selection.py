@@ -17,7 +17,7 @@ from planner.validation.defaults import framework_name
 from planner.validation.publications import publication_of
 from planner.validation.software import cluster_name
 
-__all__ = ["Fold", "Selection", "folds", "origin_of", "select"]
+__all__ = ["Fold", "Selection", "architecture_of", "folds", "origin_of", "select"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def select(runs: Sequence[Run], architecture: str | None = None, hold_out: Seque
     p = predict_with((), np.zeros(0), list(runs), base)
     left: Counter[str] = Counter(f"can't be predicted: {reason}" for reason in p.reasons if reason)
     timed = np.isfinite(p.measured_s) & np.isfinite(p.step_time_s)
-    name = ["" if reason else _architecture(run, base) for run, reason in zip(runs, p.reasons, strict=True)]
+    name = ["" if reason else architecture_of(run, base) for run, reason in zip(runs, p.reasons, strict=True)]
     found = Counter(n for n, is_timed in zip(name, timed, strict=True) if n and is_timed)
     if architecture is not None and architecture not in name:
         raise UnknownNameError("architecture", architecture, sorted({n for n in name if n}), "Of these are the runs.")
@@ -89,7 +89,8 @@ def select(runs: Sequence[Run], architecture: str | None = None, hold_out: Seque
     )  # fmt: skip
 
 
-def _architecture(run: Run, base: Profiles) -> str:
+def architecture_of(run: Run, base: Profiles) -> str:
+    """The architecture of the accelerators that a run was measured on."""
     return base.cluster(cluster_name(run)).accelerator.efficiency.name
 
 

@@ -11,7 +11,8 @@ from planner.cli import options as o
 
 FITTED = (
     "The profiles were fitted to most of these runs (docs/accuracy.md): mape is the error of a fit. held, held out: "
-    "the same of fits that had not seen the publication (or of vtrain-single-h1024 and megatron-bridge-gb300 the part)."
+    "the same of fits that had not seen the publication (of vtrain-single-h1024 and megatron-bridge-gb300 the part "
+    "that they predict)."
 )
 
 

@@ -157,7 +157,7 @@ class Schedule(ABC):
     @property
     def has_ends(self) -> bool:
         """Whether the embedding lies on the first rank alone, and the head on the last."""
-        return self.copies == 1 and self.looped_placement
+        return self.end_shares() == ((1.0, 0.0), (0.0, 1.0))
 
     def end_shares(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """How much of the embedding and of the head lies on the first rank, and on the last one.

@@ -122,12 +122,12 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
     for i in number:
         schedule = get_schedule(names[i])
         chunks = [1] if pp == 1 and not schedule.one_layer_chunks else divisors(layers)
-        if schedule.has_ends:
-            chunks = chunks + by_ends(model.num_layers, pp)
         if schedule.one_layer_chunks:
             chunks = [layers] if layers * pp == model.num_layers else []
         elif schedule.chunks is not None:
             chunks = [schedule.chunks] if layers % schedule.chunks == 0 else []
+        elif schedule.has_ends:
+            chunks = chunks + by_ends(model.num_layers, pp)
         slices = [1]
         if schedule.sliced:
             slices = [k for k in (2, 4, 8, 16) if model.seq_len % k == 0 and model.seq_len // k >= LEAST_SLICE]
@@ -150,8 +150,9 @@ def _axes(
     if fixed.recompute is not None:
         modes = sorted(set(fixed.recompute))
     sharding = _allowed([0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1], fixed.zero)
-    whole = [Split.EVEN] if num_layers % (pp * v) == 0 else [Split.ENDS]
-    splits = whole if v > 1 else [Split.EVEN] if pp == 1 else [Split.EVEN, Split.BALANCED]
+    splits = [Split.EVEN] if num_layers % (pp * v) == 0 else [Split.ENDS]
+    if v == 1:
+        splits = [Split.EVEN] if pp == 1 else [Split.EVEN, Split.BALANCED]
     if fixed.layer_split is not None:
         every = splits if pp == 1 or v > 1 else list(Split)
         splits = [s for s in every if s in fixed.layer_split or pp == 1]

@@ -36,10 +36,8 @@ def stage_loads(model: Transformer, layouts: Layouts, costs: StepCosts, stages: 
     if stages == layouts.pp[0]:
         layers = costs.stages.layers(0, stages)
     else:
-        split = (
-            Split(int(layouts.layer_split[0])) if stages == layouts.pp[0] * layouts.virtual_stages[0] else Split.EVEN
-        )
-        layers = virtual_stage_layers(int(model.num_layers), stages, split)
+        own = stages == layouts.pp[0] * layouts.virtual_stages[0]  # a user's order may have others
+        layers = virtual_stage_layers(int(model.num_layers), stages, int(layouts.layer_split[0]) if own else Split.EVEN)
     forward, backward = layers * layer_f, layers * layer_b
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
     quarter = float(costs.traffic.ends_s[0] + costs.traffic.ends_sharding_s[0]) / 4.0

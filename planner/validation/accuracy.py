@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.files import shipped_folder
-from planner.hardware import load_cluster
+from planner.hardware import Cluster, load_cluster
 from planner.models import Transformer
 from planner.units import format_seconds
 from planner.validation.interval import fits_of, known_errors
@@ -76,10 +78,11 @@ def accuracy_of(architecture: str) -> Accuracy:
 
     Where there are none, from those that no fit uses.
     """
-    near = _runs_on(architecture, shipped_files()) or _runs_on(architecture, unseen_files())
+    cluster_of = cache(load_cluster)
+    near = _runs_on(architecture, shipped_files(), cluster_of) or _runs_on(architecture, unseen_files(), cluster_of)
     if not near:
         return Accuracy(architecture=architecture, errors=np.zeros(0), fits_right=np.nan, sources={})
-    p = predict(near)
+    p = predict(near, cluster_of)
     timed = np.isfinite(p.step_time_s) & np.isfinite(p.measured_s) & p.ok
     return Accuracy(
         architecture=architecture, errors=p.step_time_s[timed] / p.measured_s[timed] - 1.0,
@@ -87,12 +90,10 @@ def accuracy_of(architecture: str) -> Accuracy:
     )  # fmt: skip
 
 
-def _runs_on(architecture: str, paths: list[Path]) -> list[Run]:
+def _runs_on(architecture: str, paths: list[Path], cluster_of: Callable[[str], Cluster]) -> list[Run]:
     """The measured runs on GPUs of an architecture."""
     runs = [run for path in paths for run in read_runs(path)]
-    names = {cluster_name(run) for run in runs}
-    same = {name for name in names if load_cluster(name).accelerator.efficiency.name == architecture}
-    return [run for run in runs if cluster_name(run) in same]
+    return [run for run in runs if cluster_of(cluster_name(run)).accelerator.efficiency.name == architecture]
 
 
 def accuracy_sentence(
