@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 
-__all__ = ["Group", "all_gather_s", "all_reduce_s", "all_to_all_s", "groups", "send_s"]
+__all__ = ["Group", "all_gather_s", "all_reduce_s", "all_to_all_s", "dispatch_s", "groups", "send_s"]
 
 Array = NDArray[np.float64]
 
@@ -26,13 +26,16 @@ class Group:
     """A communication group of every layout: its size and how it lies on nodes, arrays of shape (n,).
 
     ranks: members; local: members inside one node; node_bandwidth_bytes_per_s, network_bandwidth_bytes_per_s: what a
-    ring gets of a node's links and of the network; latency_s: start-up of one pass.
+    ring gets of a node's links and of the network; node_send_bytes_per_s, network_send_bytes_per_s: what each member's
+    sends to others get; latency_s: start-up of one pass.
     """
 
     ranks: Array
     local: Array
     node_bandwidth_bytes_per_s: Array
     network_bandwidth_bytes_per_s: Array
+    node_send_bytes_per_s: Array
+    network_send_bytes_per_s: Array
     latency_s: Array
 
     @property
@@ -42,6 +45,11 @@ class Group:
         slow = np.minimum(self.node_bandwidth_bytes_per_s, self.network_bandwidth_bytes_per_s)
         return np.where(crosses, slow, self.node_bandwidth_bytes_per_s)
 
+    @property
+    def nodes(self) -> Array:
+        """Nodes that the group lies on."""
+        return np.asarray(np.ceil(self.ranks / self.local))
+
 
 def place(cluster: Cluster, ranks: Any, stride: Any) -> Group:
     """The group of `ranks` members at `stride`, on nodes of the cluster."""
@@ -49,17 +57,18 @@ def place(cluster: Cluster, ranks: Any, stride: Any) -> Group:
     ranks = np.asarray(ranks, dtype=np.float64)
     local = np.clip(node / np.asarray(stride, dtype=np.float64), 1.0, ranks)
     nodes = np.ceil(ranks / local)
-    nic = cluster.network.bandwidth_bytes_per_s * cluster.network.fraction * cluster.nics_per_node
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
-    network = np.full_like(ranks, nic) * local / node
-    inside = np.full_like(ranks, cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.fraction)
+    nic = np.full_like(ranks, cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / node)
+    link = np.full_like(ranks, cluster.node_link.bandwidth_bytes_per_s)
     # The launch and a step to every other member in the node, then a tree over nodes.
     hops = local * cluster.node_link.latency_s + np.log2(nodes) * cluster.network.latency_s
     return Group(
         ranks=ranks,
         local=local,
-        node_bandwidth_bytes_per_s=inside,
-        network_bandwidth_bytes_per_s=network,
+        node_bandwidth_bytes_per_s=link * cluster.node_link.fraction,
+        network_bandwidth_bytes_per_s=nic * cluster.network.fraction * local,
+        node_send_bytes_per_s=link * cluster.node_link.send_fraction,
+        network_send_bytes_per_s=nic * cluster.network.send_fraction,
         latency_s=hops,
     )
 
@@ -89,24 +98,28 @@ def all_reduce_s(group: Group, size_bytes: Any) -> Array:
     return 2.0 * all_gather_s(group, size_bytes)
 
 
-def all_to_all_s(group: Group, size_bytes: Any, copies: Any = None) -> Array:
-    """Seconds for each rank to send `size_bytes` in all, evenly to every rank of the group.
-
-    copies: where given, the bytes are so many copies of each piece, of which only one goes to a node, which passes on
-    those that its ranks are due (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2): by chance to another node with
-    probability 1 - (1 - 1/nodes)^copies.
-    """
+def all_to_all_s(group: Group, size_bytes: Any) -> Array:
+    """Seconds for each rank to send `size_bytes` in all, evenly to every rank of the group."""
     n, k = group.ranks, group.local
-    nodes = np.ceil(n / k)
-    away = (n - k) / n
-    inside = (k - 1.0) / n
-    if copies is not None:
-        once = (nodes - 1.0) * (1.0 - (1.0 - 1.0 / nodes) ** copies) / np.maximum(copies, 1.0)
-        away, inside = np.minimum(once, away), (k - 1.0) / k
-    inside = size_bytes * inside / group.node_bandwidth_bytes_per_s
-    # Per accelerator the network gives 1/local of the group's share.
-    outside = size_bytes * away * k / group.network_bandwidth_bytes_per_s
-    return np.where(n > 1, np.maximum(inside, outside) + group.latency_s, 0.0)
+    return _sends_s(group, size_bytes * (k - 1.0) / n, size_bytes * (n - k) / n)
+
+
+def dispatch_s(group: Group, token_bytes: Any, reached_ranks: Any, reached_nodes: Any) -> Array:
+    """Seconds for each rank to send `token_bytes` of tokens, one copy to each other node that a token has to reach.
+
+    That node's rank passes it on, once to each of its ranks that need it (DeepSeek-AI 2024, arXiv 2412.19437, section
+    3.2.2; DeepEP). reached_ranks, reached_nodes: of the group, by a token on average, its own counted as any other.
+    """
+    inside = token_bytes * reached_ranks * (group.local - 1.0) / group.local
+    outside = token_bytes * reached_nodes * (group.nodes - 1.0) / group.nodes
+    return _sends_s(group, inside, outside)
+
+
+def _sends_s(group: Group, inside_bytes: Any, outside_bytes: Any) -> Array:
+    """Seconds of a rank's sends through the node's links and, beside them, through the network."""
+    inside = inside_bytes / group.node_send_bytes_per_s
+    outside = outside_bytes / group.network_send_bytes_per_s
+    return np.where(group.ranks > 1, np.maximum(inside, outside) + group.latency_s, 0.0)
 
 
 def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any, *, whole: bool = False) -> Array:

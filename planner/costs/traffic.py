@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from planner.costs.gradients import reduced_bytes
 from planner.costs.kernels import Device
-from planner.costs.network import Group, all_gather_s, all_reduce_s, all_to_all_s, groups, send_s
+from planner.costs.network import Group, all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, groups, send_s
+from planner.costs.routing import reached
 from planner.costs.shapes import is_latent, padded_vocab, pass_tokens
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
@@ -95,10 +96,12 @@ def expert_s(
     device: Device, framework: Framework, model: Transformer, layouts: Layouts, group: Group
 ) -> tuple[Array, Array]:
     """Dispatch and combine, each a token's hidden state to top_k experts, averaged over dense and sparse layers."""
-    sparse = mix.shares(model).sparse
-    size = pass_tokens(model, layouts) * model.hidden * model.top_k / layouts.tp * device.element_bytes
-    copies = np.asarray(model.top_k) if framework.node_dispatch else None
-    once = 2.0 * sparse * layouts.sequence_slices * all_to_all_s(group, size, copies)
+    tokens = pass_tokens(model, layouts) * model.hidden / layouts.tp * device.element_bytes
+    if framework.node_dispatch:
+        one = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes))
+    else:
+        one = all_to_all_s(group, tokens * model.top_k)
+    once = 2.0 * mix.shares(model).sparse * layouts.sequence_slices * one
     return once, once
 
 

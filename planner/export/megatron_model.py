@@ -107,6 +107,8 @@ def _experts(m: Transformer, grouped: bool, deepep: bool) -> Arguments:
     ]
     if m.num_shared_experts:
         out.append(("--moe-shared-expert-intermediate-size", str(m.num_shared_experts * m.moe_ffn)))
+    if m.expert_groups:
+        out += [("--moe-router-num-groups", str(m.expert_groups)), ("--moe-router-group-topk", str(m.top_k_groups))]
     if m.num_dense_layers:
         out.append(("--moe-layer-freq", f"([0]*{m.num_dense_layers}+[1]*{m.num_layers - m.num_dense_layers})"))
     return out

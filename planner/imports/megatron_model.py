@@ -21,7 +21,8 @@ MODEL_ARGUMENTS = (
     "disable-bias-linear", "add-qkv-bias", "untie-embeddings-and-output-weights", "qk-layernorm",
     "multi-latent-attention", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim",
     "kv-channels", "group-query-attention", "num-query-groups", "num-experts", "moe-router-topk",
-    "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size", "moe-layer-freq", "vocab-size", "padded-vocab-size",
+    "moe-router-num-groups", "moe-router-group-topk", "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size",
+    "moe-layer-freq", "vocab-size", "padded-vocab-size",
     "make-vocab-size-divisible-by", "tokenizer-type", "is-hybrid-model", "hybrid-override-pattern", "mamba-state-dim",
     "mamba-head-dim", "mamba-num-groups", "mamba-num-heads", "window-size", "window-attn-skip-freq",
 )  # fmt: skip
@@ -84,6 +85,8 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         top_k=(a.number("moe-router-topk", 2) or 0) if experts else 0,
         num_shared_experts=-(-(a.number("moe-shared-expert-intermediate-size", 0, least=0) or 0) // max(moe_ffn, 1)),
         moe_ffn=moe_ffn,
+        expert_groups=(a.number("moe-router-num-groups", 0) or 0) if experts else 0,
+        top_k_groups=(a.number("moe-router-group-topk", 0) or 0) if experts else 0,
         q_lora_rank=(a.number("q-lora-rank", 0) or 0) if latent else 0,
         kv_lora_rank=(a.number("kv-lora-rank", 32) or 0) if latent else 0,
         qk_rope_head_dim=rope_dim if latent else 0,

@@ -54,6 +54,8 @@ class Description(BaseModel):
     top_k: Size = Field(default=0, ge=0, le=LARGEST)
     shared_experts: Size = Field(default=0, ge=0, le=LARGEST)
     moe_ffn: Size = Field(default=0, ge=0, le=LARGEST)
+    expert_groups: Size = Field(default=0, ge=0, le=LARGEST)
+    top_k_groups: Size = Field(default=0, ge=0, le=LARGEST)
     dense_layers: Size | None = Field(default=None, ge=0, le=LARGEST)
     q_lora_rank: Size = Field(default=0, ge=0, le=LARGEST)
     kv_lora_rank: Size = Field(default=0, ge=0, le=LARGEST)
@@ -97,6 +99,8 @@ def from_description(data: Any, path: Path | str, name: str) -> Transformer:
         top_k=d.top_k,
         num_shared_experts=d.shared_experts,
         moe_ffn=d.moe_ffn,
+        expert_groups=d.expert_groups,
+        top_k_groups=d.top_k_groups,
         q_lora_rank=d.q_lora_rank,
         kv_lora_rank=d.kv_lora_rank,
         qk_rope_head_dim=d.qk_rope_head_dim,

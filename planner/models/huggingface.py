@@ -163,6 +163,12 @@ def _gpt_oss(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _groups(c: Config) -> dict[str, Any]:
+    """Routing limited to some groups of experts; all of them is no limit."""
+    groups, chosen = c.size("n_group", 1, absent=8), c.size("topk_group", 1, absent=4)
+    return {"expert_groups": groups, "top_k_groups": chosen} if groups > chosen else {}
+
+
 def _deepseek_v3(c: Config) -> dict[str, Any]:
     c.require("attention_bias", False)
     if c.size("moe_layer_freq", 1) != 1:
@@ -173,7 +179,7 @@ def _deepseek_v3(c: Config) -> dict[str, Any]:
         "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
         "dense_layers": min(c.size("first_k_dense_replace", 0, least=0, absent=3), layers),
         "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
-        "shared_experts": c.size("n_shared_experts", 0, least=0, absent=1),
+        "shared_experts": c.size("n_shared_experts", 0, least=0, absent=1), **_groups(c),
         "q_lora_rank": c.size("q_lora_rank", 0, absent=1536), "kv_lora_rank": c.size("kv_lora_rank"),
         "qk_rope_head_dim": rope, "v_head_dim": c.size("v_head_dim"),
     }  # fmt: skip

@@ -19,7 +19,8 @@ class Transformer:
     """A decoder-only transformer; every formula on it broadcasts: a field is a number or an array (n,).
 
     ffn: inner size of a dense layer's MLP; gated: three matrices (SwiGLU) instead of two.
-    num_experts, top_k, num_shared_experts, moe_ffn: of the sparse layers, 0 where there are none;
+    num_experts, top_k, num_shared_experts, moe_ffn: of the sparse layers, 0 where there are none; a token's experts
+    lie in top_k_groups of expert_groups equal groups (DeepSeek-V3's node-limited routing), 0: anywhere.
     num_dense_layers: layers with the dense MLP, all of them in a dense model.
     max_positions: rows of a learned position table, 0 for rotary and ALiBi.
     qkv_bias, output_bias, mlp_bias: biases in the query, key and value products, in attention's output
@@ -59,6 +60,8 @@ class Transformer:
     top_k: Any = 0
     num_shared_experts: Any = 0
     moe_ffn: Any = 0
+    expert_groups: Any = 0
+    top_k_groups: Any = 0
     num_dense_layers: Any = 0
     q_lora_rank: Any = 0
     kv_lora_rank: Any = 0
@@ -83,7 +86,8 @@ class Transformer:
 
 POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
 NOT_NEGATIVE = (
-    "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "num_dense_layers",
+    "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "expert_groups", "top_k_groups",
+    "num_dense_layers",
     "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_window_layers", "window", "num_ssm_layers",
     "num_mixer_only_layers", "num_mlp_only_layers", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv",
 )  # fmt: skip
@@ -152,6 +156,16 @@ def check(model: Transformer) -> Transformer:
             f"{who}: kv_lora_rank {m.kv_lora_rank} needs v_head_dim >= 1 and qk_rope_head_dim < head_dim; "
             f"got v_head_dim {m.v_head_dim}, qk_rope_head_dim {m.qk_rope_head_dim}, head_dim {m.head_dim}"
         )
+    if m.expert_groups or m.top_k_groups:
+        size = m.num_experts // max(m.expert_groups, 1)
+        if (
+            m.num_experts != size * m.expert_groups
+            or not -(-m.top_k // max(size, 1)) <= m.top_k_groups < m.expert_groups
+        ):
+            raise InputError(
+                f"{who}: expert_groups {m.expert_groups} and top_k_groups {m.top_k_groups}; allowed: both 0, or equal "
+                f"groups of num_experts {m.num_experts}, fewer of which hold top_k {m.top_k}"
+            )
     if _rough_params(m) > MOST_PARAMS:
         raise InputError(f"{who}: its sizes make over 1e18 parameters; allowed: fewer")
     return model

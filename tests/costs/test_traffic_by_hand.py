@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups, place, send_s
+from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, groups, place, send_s
 from planner.costs.traffic import data_traffic, gather_pieces, layer_traffic, traffic
 from planner.layouts import Layouts, Precision, Recompute
 from planner.step_costs import step_costs
@@ -47,32 +47,30 @@ def test_a_ring_in_a_node_of_slow_links_is_bound_by_them():
 
 
 def test_all_to_all_takes_the_slower_of_node_and_network():
+    """Sends of 2 B/s in a node, and 0.375 B/s a rank between nodes: half of two NICs' 3 B/s, four ranks' share."""
     across = place(CLUSTER, np.array([8]), np.array([1]))
-    # Of 24 B a rank, 12 leave the node; its share of the network is 3 / 4 B/s.
-    assert first(all_to_all_s(across, 24.0)) == pytest.approx(12 / 0.75 + 14)
+    # Of 24 B a rank, 12 leave the node.
+    assert first(all_to_all_s(across, 24.0)) == pytest.approx(12 / 0.375 + 14)
     inside = place(CLUSTER, np.array([4]), np.array([1]))
-    assert first(all_to_all_s(inside, 24.0)) == pytest.approx(24 * 3 / 4 / 5 + 4)
+    assert first(all_to_all_s(inside, 24.0)) == pytest.approx(24 * 3 / 4 / 2 + 4)
     quick = replace(CLUSTER, network=replace(CLUSTER.network, bandwidth_bytes_per_s=1e9))
-    assert first(all_to_all_s(place(quick, np.array([8]), np.array([1])), 24.0)) == pytest.approx(24 * 3 / 8 / 5 + 14)
+    assert first(all_to_all_s(place(quick, np.array([8]), np.array([1])), 24.0)) == pytest.approx(24 * 3 / 8 / 2 + 14)
     assert first(all_to_all_s(place(CLUSTER, np.array([1]), np.array([1])), 24.0)) == 0.0
 
 
-def test_one_copy_a_node_leaves_it_where_nodes_pass_copies_on():
-    """Of 24 B, four copies of 6 B: with chance 1 - 1/16 one of two nodes' other one is due a copy, so 5.625 B leave;
-    in the node three of four ranks are another, whoever sent."""
+def test_dispatch_sends_one_copy_to_a_node_that_passes_it_on():
+    """6 B of tokens, each to 3 of 8 ranks on 1.5 of 2 nodes: half of those nodes are another, three of four ranks."""
     across = place(CLUSTER, np.array([8]), np.array([1]))
-    assert first(all_to_all_s(across, 24.0, copies=4)) == pytest.approx(6 * (1 - 1 / 2**4) / 0.75 + 14)
-    # One copy: as without; on one node: as without; where every rank is a node, never more than each copy.
-    assert first(all_to_all_s(across, 24.0, copies=1)) == pytest.approx(first(all_to_all_s(across, 24.0)))
-    inside = place(CLUSTER, np.array([4]), np.array([1]))
-    assert first(all_to_all_s(inside, 24.0, copies=4)) == pytest.approx(first(all_to_all_s(inside, 24.0)))
-    apart = place(CLUSTER, np.array([4]), np.array([4]))
-    one, every = first(all_to_all_s(apart, 24.0, copies=4)), first(all_to_all_s(apart, 24.0))
-    assert one == pytest.approx(24 / 4 * 3 * (1 - (3 / 4) ** 4) / 0.75 + 1 + 20)
-    assert one < every
+    assert first(dispatch_s(across, 6.0, 3.0, 1.5)) == pytest.approx(6 * 0.75 / 0.375 + 14)
     quick = replace(CLUSTER, network=replace(CLUSTER.network, bandwidth_bytes_per_s=1e9))
-    across = place(quick, np.array([8]), np.array([1]))
-    assert first(all_to_all_s(across, 24.0, copies=4)) == pytest.approx(24 * 3 / 4 / 5 + 14)
+    assert first(dispatch_s(place(quick, np.array([8]), np.array([1])), 6.0, 3.0, 1.5)) == pytest.approx(
+        6 * 3 * 3 / 4 / 2 + 14
+    )
+    inside = place(CLUSTER, np.array([4]), np.array([1]))
+    assert first(dispatch_s(inside, 6.0, 2.0, 1.0)) == pytest.approx(6 * 2 * 3 / 4 / 2 + 4)
+    # To every rank, as an all-to-all with a copy for each.
+    assert first(dispatch_s(inside, 6.0, 4.0, 1.0)) == pytest.approx(first(all_to_all_s(inside, 24.0)))
+    assert first(dispatch_s(place(CLUSTER, np.array([1]), np.array([1])), 6.0, 1.0, 1.0)) == 0.0
 
 
 def test_groups_of_a_layout():
@@ -159,7 +157,7 @@ def test_context_ring_and_experts():
     one_head = replace(MLA, num_kv_heads=1)  # latent attention unpacks keys for all its heads
     assert first(within(one_head, cp=2).context_forward_s) == pytest.approx(2 * 48 * 2 * 6 * 2 / 2 / 5 + 2)
     # Each token goes to 2 experts and back, in one of two layers.
-    to_all = 2 * 768 / 2 / 5 + 2
+    to_all = 2 * 768 / 2 / 2 + 2
     expert = within(MOE, dp=2, ep=2)
     assert [first(expert.expert_forward_s), first(expert.expert_backward_s)] == pytest.approx([to_all, to_all])
     nodes = replace(FRAMEWORK, node_dispatch=True)
@@ -168,11 +166,11 @@ def test_context_ring_and_experts():
         layer_traffic(device(BYTES, x), CLUSTER, f, MOE, x).expert_forward_s[0] for f in (nodes, FRAMEWORK)
     )
     # A tensor rank's 384 B of copies go to the other node: half of them, or once where either expert is there.
-    assert by_copy == pytest.approx(384 / 2 / 0.75 + 11)
-    assert by_node == pytest.approx(384 / 2 * (1 - 1 / 4) / 0.75 + 11)
-    assert first(within(MOE, tp=2, dp=2, ep=2).expert_forward_s) == pytest.approx(768 / 2 / 5 + 2)
+    assert by_copy == pytest.approx(384 / 2 / 0.375 + 11)
+    assert by_node == pytest.approx(384 / 2 * (1 - 1 / 4) / 0.375 + 11)
+    assert first(within(MOE, tp=2, dp=2, ep=2).expert_forward_s) == pytest.approx(768 / 2 / 2 + 2)
     sliced = within(MOE, dp=2, ep=2, sequence_slices=2)
-    assert first(sliced.expert_forward_s) == pytest.approx(2 * (768 / 2 / 5 + 2))
+    assert first(sliced.expert_forward_s) == pytest.approx(2 * (768 / 2 / 2 + 2))
 
 
 def test_a_framework_s_start_up_is_the_network_s():

@@ -53,7 +53,7 @@ def test_only_flash_kernels_save_by_a_window():
     cluster, framework = load_cluster("dgx-h100"), load_framework("megatron-core")
     table = Layouts.of(dp=8, global_batch=64, zero=1, attention=[Attention.FLASH3, Attention.FUSED])
     whole, some = (estimate(replace(m, seq_len=8192), cluster, framework, table) for m in (PLAIN, windowed(32, 512)))
-    assert some.time.attention_s[0] < 0.3 * whole.time.attention_s[0]
+    assert some.time.attention_s[0] < 0.4 * whole.time.attention_s[0]
     assert some.time.attention_s[1] == whole.time.attention_s[1]
     assert np.array_equal(some.memory_bytes, whole.memory_bytes)
 

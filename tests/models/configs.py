@@ -40,6 +40,7 @@ QWEN3_MOE = hf(
 )  # fmt: skip
 DEEPSEEK_V3 = hf(
     "deepseek_v3", 61, 7168, 128, 18432, 129280, num_key_value_heads=128, moe_intermediate_size=2048,
+    n_group=8, topk_group=4,
     first_k_dense_replace=3, n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8, q_lora_rank=1536,
     kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, num_nextn_predict_layers=1,
 )  # fmt: skip
@@ -48,6 +49,7 @@ GPT_OSS = hf(
     num_local_experts=128, num_experts_per_tok=4, sliding_window=128,
 )  # fmt: skip
 KIMI_K2 = DEEPSEEK_V3 | {
+    "n_group": 1, "topk_group": 1,
     "model_type": "kimi_k2", "num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 163840,
     "n_routed_experts": 384, "first_k_dense_replace": 1,
 }  # fmt: skip
