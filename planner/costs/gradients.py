@@ -1,4 +1,4 @@
-"""Bytes of a parameter's gradient as a framework keeps it and as it sends it, by precision. Array-first, shape (n,)."""
+"""Bytes of a parameter, and of its gradient as a framework keeps it and as it sends it, by precision. Array-first."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from numpy.typing import NDArray
 from planner.hardware import Framework
 from planner.layouts import Layouts, Precision
 
-__all__ = ["accumulated_bytes", "gradient_bytes", "reduced_bytes"]
+__all__ = ["accumulated_bytes", "gradient_bytes", "parameter_bytes", "reduced_bytes"]
 
 Array = NDArray[np.float64]
 
 
 def _from_bf16(layouts: Layouts, others: float, bf16: float) -> Array:
     return np.asarray(np.where(layouts.precision >= Precision.BF16, bf16, others))
+
+
+def parameter_bytes(layouts: Layouts) -> Array:
+    """Of the parameter that products take and ranks gather: 16 bits in mixed precision."""
+    return np.asarray(np.where(layouts.precision <= Precision.TF32, 4.0, 2.0))
 
 
 def gradient_bytes(framework: Framework, layouts: Layouts) -> Array:
@@ -26,7 +31,8 @@ def gradient_bytes(framework: Framework, layouts: Layouts) -> Array:
 
 def reduced_bytes(framework: Framework, layouts: Layouts) -> Any:
     """Of the gradient that data-parallel ranks sum."""
-    return _from_bf16(layouts, framework.grad_reduce_bytes, framework.bf16_grad_reduce_bytes)
+    mixed = _from_bf16(layouts, framework.grad_reduce_bytes, framework.bf16_grad_reduce_bytes)
+    return np.where(layouts.precision <= Precision.TF32, 4.0, mixed)
 
 
 def accumulated_bytes(framework: Framework, layouts: Layouts) -> Array:

@@ -150,14 +150,23 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
     hidden = tokens * model.hidden / shared
     part = mix.shares(model)
-    heads = part.attention * tokens / layouts.tp * model.head_dim
-    qk = heads * (model.num_heads + model.num_kv_heads)
-    qkv = qk + heads * model.num_kv_heads
+    mla, kv_heads = is_latent(model), np.maximum(model.num_kv_heads, layouts.tp)
+    heads, v_dim = part.attention * tokens / layouts.tp, np.where(mla, model.v_head_dim, model.head_dim)
+    qk = heads * (model.num_heads + kv_heads) * model.head_dim
+    # Latent attention turns a part of each query's channels, and one key for all heads.
+    one_key = part.attention * tokens * model.qk_rope_head_dim
+    turned = np.where(mla, heads * model.num_heads * model.qk_rope_head_dim + one_key, qk)
+    attended = heads * model.num_heads * v_dim
     inner = tokens * inner_width(model) / layouts.tp
     scanned = part.ssm * tokens * mix.ssm_channels(model)[0] / layouts.tp
     norm = np.where(layouts.fused_norm | ~np.asarray(model.rms_norm), 1.0, 0.0)
     gated = np.asarray(model.gated) * 1.0
     fp8 = (device.matrix_bytes < device.element_bytes) * 1.0
+    # Inputs of products: of the hidden state, or copies of it for the experts (the router stays in 16 bits), of the
+    # latents, the attention's output, inner activations and scans.
+    copies = np.maximum(model.top_k, 1) * layouts.etp / layouts.tp + (np.asarray(model.num_shared_experts) > 0)
+    inputs = tokens * model.hidden * (part.blocks + part.sparse * (copies - 1.0)) + attended + inner + scanned
+    inputs = inputs + part.attention * tokens * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
     pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
     terms = [
         (part.blocks * hidden * norm, pairs, NORM_FUSED),
@@ -166,9 +175,9 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT),
         (inner * (1 - gated), mlps, ACTIVATION),
         (inner * gated, mlps, GATE),
-        (qk * np.asarray(model.rotary), part.attention, ROTARY),
-        (qkv, part.attention, LAYOUT_COPY),
-        ((part.blocks * hidden * shared + inner + qk / 2 + scanned) * fp8, pairs, FP8_CAST),
+        (turned * np.asarray(model.rotary), part.attention, ROTARY),
+        (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY),
+        (inputs * fp8, pairs, FP8_CAST),
         (hidden * part.sparse * model.top_k * np.where(layouts.ep > 1, 2.0, 1.0), part.sparse, ROUTED_COPY),
     ]
     forward = backward = np.asarray(0.0)

@@ -1,8 +1,9 @@
 """Seconds of communication: alpha-beta per link, groups placed on nodes in Megatron's order. Array-first.
 
-Ranks are numbered tensor innermost, then context, data, pipeline (Megatron-LM, `tp-cp-ep-dp-pp`). A group of
-n ranks at stride q has k = clip(node/q, 1, n) members in a node. Rings: Thakur et al. 2005; Patarasu and Yuan 2009:
-an all-gather or reduce-scatter is one pass, S (n-1)/n per rank in n-1 steps; an all-reduce is two.
+Ranks are numbered tensor innermost, then context, data, pipeline (Megatron-LM, `tp-cp-ep-dp-pp`), so many a node. A
+group of n ranks at stride q has k members in a node: all, those that fit, or where groups straddle nodes the smallest
+part that one of them has. Rings: Thakur et al. 2005; Patarasu and Yuan 2009: an all-gather or reduce-scatter is one
+pass, S (n-1)/n per rank in n-1 steps; an all-reduce is two.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from numpy.typing import NDArray
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 
-__all__ = ["Group", "all_gather_s", "all_reduce_s", "all_to_all_s", "dispatch_s", "groups", "send_s"]
+__all__ = [
+    "Group",
+    "all_gather_s",
+    "all_reduce_s",
+    "all_to_all_s",
+    "dispatch_s",
+    "groups",
+    "hop",
+    "rank_send_s",
+    "send_s",
+]
 
 Array = NDArray[np.float64]
 
@@ -51,11 +62,25 @@ class Group:
         return np.asarray(np.ceil(self.ranks / self.local))
 
 
-def place(cluster: Cluster, ranks: Any, stride: Any) -> Group:
-    """The group of `ranks` members at `stride`, on nodes of the cluster."""
+def node_ranks(cluster: Cluster, gpus: Any) -> Array:
+    """Ranks a node of jobs on so many accelerators, shape (n,): equal parts where they fill at least half of each node.
+
+    A job on 256 accelerators of racks of 72 has 64 of each; one on 576 all.
+    """
+    gpus = np.asarray(gpus)
+    node, of = cluster.gpus_per_node, {}
+    for n in np.unique(gpus):
+        parts = (d for d in range(node, node // 2, -1) if n % d == 0)
+        of[n] = n if n <= node else next(parts, node)
+    return np.asarray(np.vectorize(of.__getitem__, otypes=[np.int64])(gpus) if gpus.size else gpus)
+
+
+def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> Group:
+    """The group of `ranks` members at `stride`, on nodes of the cluster with `node_size` ranks each (default: all)."""
     node = cluster.gpus_per_node
+    each = node if node_size is None else node_size
+    local = np.gcd(np.asarray(ranks), np.maximum(each // np.asarray(stride), 1)).astype(np.float64)
     ranks = np.asarray(ranks, dtype=np.float64)
-    local = np.clip(node / np.asarray(stride, dtype=np.float64), 1.0, ranks)
     nodes = np.ceil(ranks / local)
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
     nic = np.full_like(ranks, cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / node)
@@ -74,15 +99,15 @@ def place(cluster: Cluster, ranks: Any, stride: Any) -> Group:
 
 
 def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
-    """The tensor, context, data, sharding (data x context) and expert groups of each layout."""
+    """The tensor, context, data (x context: what ZeRO shards over), expert and expert-data groups of each layout."""
     tp, cp, dp = layouts.tp, layouts.cp, layouts.dp
-    expert = layouts.etp * layouts.ep
+    expert, each = layouts.etp * layouts.ep, node_ranks(cluster, layouts.gpus)
     return {
-        "tensor": place(cluster, tp, np.ones_like(tp)),
-        "context": place(cluster, cp, tp),
-        "data": place(cluster, dp * cp, tp),
-        "expert": place(cluster, layouts.ep, layouts.etp),
-        "expert_data": place(cluster, np.maximum(tp * dp * cp // expert, 1), expert),
+        "tensor": place(cluster, tp, np.ones_like(tp), each),
+        "context": place(cluster, cp, tp, each),
+        "data": place(cluster, dp * cp, tp, each),
+        "expert": place(cluster, layouts.ep, layouts.etp, each),
+        "expert_data": place(cluster, np.maximum(tp * dp * cp // expert, 1), expert, each),
     }
 
 
@@ -122,6 +147,43 @@ def _sends_s(group: Group, inside_bytes: Any, outside_bytes: Any) -> Array:
     return np.where(group.ranks > 1, np.maximum(inside, outside) + group.latency_s, 0.0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hop:
+    """The slowest hop between neighbouring pipeline stages of every layout, arrays of shape (n,).
+
+    crosses: it leaves a node. bandwidth_bytes_per_s: that a rank's send over it achieves; latency_s: its start.
+    """
+
+    crosses: NDArray[np.bool_]
+    bandwidth_bytes_per_s: Array
+    latency_s: Array
+
+
+def hop(cluster: Cluster, layouts: Layouts) -> Hop:
+    """A pipeline goes at the pace of its slowest hop: where its stages lie on several nodes, one between two of these.
+
+    The ranks of a stage that lie on a node send at once, each through one NIC at most, or its share of them.
+    """
+    stride = layouts.tp * layouts.cp * layouts.dp
+    node, nics = node_ranks(cluster, layouts.gpus), cluster.nics_per_node
+    crosses = stride * layouts.pp > node
+    share = np.maximum(np.minimum(nics / np.minimum(stride, node), 1.0), nics / cluster.gpus_per_node)
+    network, link = cluster.network, cluster.node_link
+    outside = network.bandwidth_bytes_per_s * network.send_fraction * share
+    inside = link.bandwidth_bytes_per_s * link.send_fraction
+    return Hop(
+        crosses=crosses,
+        bandwidth_bytes_per_s=np.where(crosses, outside, inside),
+        latency_s=np.where(crosses, network.latency_s, link.latency_s),
+    )
+
+
+def rank_send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any) -> Array:
+    """Seconds to send `size_bytes` from each rank of a pipeline stage to its like on another."""
+    one = hop(cluster, layouts)
+    return np.where(layouts.pp > 1, size_bytes / one.bandwidth_bytes_per_s + one.latency_s, 0.0)
+
+
 def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any, *, whole: bool = False) -> Array:
     """Seconds to pass one micro-batch's `size_bytes` (whole, not per tensor rank) to the next pipeline stage.
 
@@ -129,14 +191,9 @@ def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any, *, whole: bool =
     links (the scatter/gather of Narayanan et al. 2021, section 4.1). whole: each sends all of it instead, unless
     sequence parallelism leaves it only its part.
     """
-    stride = layouts.tp * layouts.cp * layouts.dp
-    crosses = stride >= cluster.gpus_per_node
     part = size_bytes / (np.where(layouts.sequence_parallel, layouts.tp, 1) if whole else layouts.tp)
-    nic = cluster.network.bandwidth_bytes_per_s * cluster.network.send_fraction
-    nic = nic * cluster.nics_per_node / cluster.gpus_per_node
-    inside = cluster.node_link.bandwidth_bytes_per_s * cluster.node_link.send_fraction
-    transfer = np.where(crosses, part / nic + cluster.network.latency_s, part / inside + cluster.node_link.latency_s)
-    if not whole:
-        gather = all_gather_s(place(cluster, layouts.tp, np.ones_like(layouts.tp)), size_bytes)
-        transfer = transfer + np.where(layouts.sequence_parallel, 0.0, gather)
-    return np.where(layouts.pp > 1, transfer, 0.0)
+    transfer = rank_send_s(cluster, layouts, part)
+    if whole:
+        return transfer
+    gather = all_gather_s(groups(cluster, layouts)["tensor"], size_bytes)
+    return np.where((layouts.pp > 1) & ~layouts.sequence_parallel, transfer + gather, transfer)

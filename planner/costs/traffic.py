@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.gradients import reduced_bytes
+from planner.costs.gradients import parameter_bytes, reduced_bytes
 from planner.costs.kernels import Device
-from planner.costs.network import Group, all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, groups, send_s
+from planner.costs.network import (
+    Group,
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    dispatch_s,
+    groups,
+    rank_send_s,
+    send_s,
+)
 from planner.costs.routing import reached
 from planner.costs.shapes import is_latent, padded_vocab, pass_tokens
 from planner.hardware import Cluster, Framework
@@ -85,24 +94,32 @@ def tensor_s(
 
 
 def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group) -> tuple[Array, Array]:
-    """Ring attention: keys and values forward; keys, values and their gradients backward, of the average layer."""
-    heads = np.where(is_latent(model), model.num_heads, model.num_kv_heads)
-    size = 2.0 * layouts.micro_batch * model.seq_len * heads * model.head_dim / layouts.tp * device.element_bytes
+    """Ring attention: keys and values forward; keys, values and their gradients backward, of the average layer.
+
+    Attention that is recomputed, alone or with its layer, passes keys and values round once more.
+    """
+    latent = is_latent(model)
+    heads = np.where(latent, model.num_heads, np.maximum(model.num_kv_heads, layouts.tp))
+    channels = model.head_dim + np.where(latent, model.v_head_dim, model.head_dim)
+    size = layouts.micro_batch * model.seq_len * heads * channels / layouts.tp * device.element_bytes
     once = mix.shares(model).attention * all_gather_s(group, size)
-    return once, 2.0 * once
+    return once, np.where(layouts.recompute == Recompute.NONE, 2.0, 3.0) * once
 
 
 def expert_s(
     device: Device, framework: Framework, model: Transformer, layouts: Layouts, group: Group
 ) -> tuple[Array, Array]:
-    """Dispatch and combine, each a token's hidden state to top_k experts, averaged over dense and sparse layers."""
+    """Dispatch and combine, each a token's hidden state to top_k experts, averaged over dense and sparse layers.
+
+    Full recomputation repeats both.
+    """
     tokens = pass_tokens(model, layouts) * model.hidden / layouts.tp * device.element_bytes
     if framework.node_dispatch:
         one = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes))
     else:
         one = all_to_all_s(group, tokens * model.top_k)
     once = 2.0 * mix.shares(model).sparse * layouts.sequence_slices * one
-    return once, once
+    return once, np.where(layouts.recompute == Recompute.FULL, 2.0, 1.0) * once
 
 
 def _started(cluster: Cluster, framework: Framework) -> Cluster:
@@ -159,13 +176,15 @@ def traffic(
     gather = reduce = sharded_ends = np.zeros_like(layer_params)
     table = padded_vocab(model, layouts) / layouts.tp * model.hidden
     if np.any(whole):
-        gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, 2.0), 0.0)
+        gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
         reduce = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.grad_bytes), 0.0)
         ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
-        both = all_gather_s(data.by["data"], ends * 2.0) + all_gather_s(data.by["data"], ends * data.grad_bytes)
+        both = all_gather_s(data.by["data"], ends * data.param_bytes) + all_gather_s(
+            data.by["data"], ends * data.grad_bytes
+        )
         sharded_ends = np.where(whole, both / data.pace, 0.0)
     sent = send_s(cluster, layouts, hidden_bytes, whole=framework.whole_sends)
-    tied = 2.0 * send_s(cluster, layouts, table * data.grad_bytes * layouts.tp)
+    tied = 2.0 * rank_send_s(cluster, layouts, table * data.grad_bytes)
     return Traffic(
         **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
         send_s=framework.send_turns * layouts.sequence_slices * sent,
@@ -186,11 +205,11 @@ def data_traffic(
     cluster = _started(cluster, framework)
     data = _Data(cluster, framework, layouts, expert_share)
     zero, bytes_per_param = layouts.zero, data.grad_bytes
-    reduce = data.sharded_s(all_reduce_s, stage_params, bytes_per_param)
+    whole = (zero == 0) | ((zero == 1) & framework.whole_reduces)
+    scatter = data.sharded_s(all_gather_s, stage_params, bytes_per_param)
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
-    if np.any(zero == 2):
-        reduce = np.where(zero == 2, data.sharded_s(all_gather_s, stage_params, bytes_per_param), reduce)
-    gather = np.where((zero == 1) | (zero == 2), data.sharded_s(all_gather_s, stage_params, 2.0), 0.0)
+    reduce = np.where(whole, data.sharded_s(all_reduce_s, stage_params, bytes_per_param), scatter)
+    gather = np.where((zero == 1) | (zero == 2), data.sharded_s(all_gather_s, stage_params, data.param_bytes), 0.0)
     return np.where(zero == 3, 0.0, reduce), gather
 
 
@@ -211,7 +230,7 @@ class _Data:
 
     def __init__(self, cluster: Cluster, framework: Framework, layouts: Layouts, expert_share: Array) -> None:
         self.by, self.expert_share = groups(cluster, layouts), expert_share
-        self.grad_bytes = reduced_bytes(framework, layouts)
+        self.grad_bytes, self.param_bytes = reduced_bytes(framework, layouts), parameter_bytes(layouts)
         # Seen in measured runs of one trainer's ZeRO-1 on 4 to 32 nodes and of DeepSpeed's ZeRO-3 on 48 to 280, not in
         # DeepSpeed's ZeRO-1 or plain all-reduces: the more nodes a job has, the less bandwidth the sharded collectives
         # get, however few a group spans. Cause not established. Never below one NIC of a node at a send's rate.

@@ -217,6 +217,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         tensor_slowdown=f.tensor_slowdown.value,
         gate_reduces=_value(f.gate_reduces, 0.0),
         whole_sends=_value(f.whole_sends, 0.0) > 0,
+        whole_reduces=_value(f.whole_reduces, 0.0) > 0,
         send_turns=_value(f.send_turns, 1.0),
         node_dispatch=_value(f.node_dispatch, 0.0) > 0,
         overlap_experts=_value(f.overlap_experts, 0.0),

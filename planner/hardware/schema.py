@@ -261,6 +261,7 @@ class FrameworkFile(Sourced):
     blocking_launches: StrictBool = False
     gate_reduces: Yes | None = None
     whole_sends: Yes | None = None
+    whole_reduces: Yes | None = None
     send_turns: Annotated[Figure, _between(1, 2)] | None = None
     node_dispatch: Yes | None = None
     overlap_experts: Share | None = None

@@ -84,6 +84,7 @@ class Framework:
     fp8; grad_reduce_bytes, bf16_grad_reduce_bytes: of
     one in its reduction, in fp16 training and in bf16 or fp8.
     reduce_pass_bytes: of a parameter, that packing and unpacking gradients around their reduction moves through memory.
+    whole_reduces: ZeRO-1 sums whole gradients on every rank, an all-reduce, and not on each its shard alone.
     accumulate_bytes, bf16_accumulate_bytes: of a parameter, that adding one micro-batch's gradient to the others' moves
     through memory; 0 where the weight gradient's product adds it.
     overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass
@@ -139,6 +140,7 @@ class Framework:
     tensor_slowdown: float
     gate_reduces: float
     whole_sends: bool
+    whole_reduces: bool
     send_turns: float
     node_dispatch: bool
     overlap_experts: float

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.costs.network import groups
+from planner.costs.network import groups, hop
 from planner.hardware import Accelerator, Cluster, Framework, Link
 from planner.layouts import Layouts, Precision
 from planner.legality import legal
@@ -232,10 +232,9 @@ def network_operations(
     v = float(x.virtual_stages[0])
     peak = cluster.accelerator.peak_flops[Precision(int(x.precision[0])).name.lower()]
     time = estimate_all(model, cluster, framework, layouts).time
-    crosses = x.tp * x.cp * x.dp >= cluster.gpus_per_node
+    between = hop(cluster, layouts)
     link = {name: (g.ranks > g.local, float(g.bandwidth_bytes_per_s[0])) for name, g in by.items()}
-    nic = cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / cluster.gpus_per_node
-    link["pipeline"] = (crosses, nic if crosses[0] else cluster.node_link.bandwidth_bytes_per_s)
+    link["pipeline"] = (between.crosses, float(between.bandwidth_bytes_per_s[0]))
     rows = (
         ("tensor-parallel collectives", "tensor", t.layer_forward_s + t.layer_backward_s, layer, time.tensor_comm_s),
         ("context-parallel ring", "context", t.context_forward_s + t.context_backward_s, core, time.context_comm_s),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.network import groups, hop
 from planner.errors import LayoutError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
@@ -63,19 +64,18 @@ def simulate_streams(
     by_layer = bool(layer_at_a_time(layouts)[0])
     pipelined = plain.pipe.p > 1 and not by_layer
     overlap = framework.overlap_grad_reduce_pipelined if pipelined else framework.overlap_grad_reduce
-    node = cluster.gpus_per_node
-    stride = int(layouts.tp[0] * layouts.cp[0])
+    data = groups(cluster, layouts)["data"]
     streams = run_streams(
         order,
         lasting,
         float(costs.traffic.send_s[0]) / k,
-        stride * int(layouts.dp[0]) >= node,
+        bool(hop(cluster, layouts).crosses[0]),
         Collectives(
             gather_s=plain.gather_s,
             reduce_s=plain.reduce_s,
             gather_overlap=framework.overlap_param_gather,
             reduce_overlap=overlap,
-            on_network=stride * int(layouts.dp[0]) > node,
+            on_network=bool(data.ranks[0] > data.local[0]),
         ),
         slow_down,
     )

@@ -7,7 +7,7 @@ sends over NVLink was taken; and HybridEP's, which no figure was fitted to: one 
 import numpy as np
 import pytest
 
-from planner.costs.network import all_to_all_s, dispatch_s, place
+from planner.costs.network import all_to_all_s, dispatch_s, node_ranks, place
 from planner.costs.routing import reached
 from planner.hardware import load_cluster
 from planner.models import load_model
@@ -30,7 +30,8 @@ def cases(table):
 
 
 def group_of(cluster, n):
-    return place(load_cluster(cluster), np.array([n]), np.array([1]))
+    on = load_cluster(cluster)
+    return place(on, np.array([n]), np.array([1]), node_ranks(on, np.array([n])))
 
 
 @pytest.mark.parametrize(("cluster", "n", "measured_us"), cases(PLAIN))

@@ -9,7 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, groups, place, send_s
+from planner.costs.network import (
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    dispatch_s,
+    groups,
+    hop,
+    node_ranks,
+    place,
+    send_s,
+)
 from planner.costs.traffic import data_traffic, gather_pieces, layer_traffic, traffic
 from planner.layouts import Layouts, Precision, Recompute
 from planner.step_costs import step_costs
@@ -155,11 +165,18 @@ def test_context_ring_and_experts():
     assert first(within(LLAMA, cp=2, tp=2).context_forward_s) == pytest.approx(768 / 2 / 5 + 2)
     assert first(within(replace(LLAMA, num_kv_heads=1), cp=2).context_forward_s) == pytest.approx(768 / 2 / 5 + 2)
     one_head = replace(MLA, num_kv_heads=1)  # latent attention unpacks keys for all its heads
-    assert first(within(one_head, cp=2).context_forward_s) == pytest.approx(2 * 48 * 2 * 6 * 2 / 2 / 5 + 2)
+    assert first(within(one_head, cp=2).context_forward_s) == pytest.approx(48 * 2 * (6 + 4) * 2 / 2 / 5 + 2)
+    for again in (Recompute.SELECTIVE, Recompute.FULL):  # once more round the ring
+        assert first(within(cp=2, recompute=again).context_backward_s) == pytest.approx(3 * 155.6)
+    # A head of keys and values on each of two tensor ranks, where there is one for both.
+    shared = replace(LLAMA, num_kv_heads=1)
+    assert first(within(shared, cp=2, tp=2).context_forward_s) == pytest.approx(48 * 2 * 4 * 2 / 2 / 5 + 2)
     # Each token goes to 2 experts and back, in one of two layers.
     to_all = 2 * 768 / 2 / 2 + 2
     expert = within(MOE, dp=2, ep=2)
     assert [first(expert.expert_forward_s), first(expert.expert_backward_s)] == pytest.approx([to_all, to_all])
+    again = within(MOE, dp=2, ep=2, recompute=Recompute.FULL)
+    assert [first(again.expert_forward_s), first(again.expert_backward_s)] == pytest.approx([to_all, 2 * to_all])
     nodes = replace(FRAMEWORK, node_dispatch=True)
     x = layout(tp=4, dp=2, ep=2)
     by_node, by_copy = (
@@ -220,11 +237,14 @@ def in_all(framework=FRAMEWORK, params=1000.0, experts=0.0, **choices):
 def test_data_parallel_collectives_by_zero_stage():
     """1,000 gradients of 4 B over two ranks: all-reduced in 804 s, scattered in 402 s; 2,000 B gathered in 202 s."""
     assert in_all(dp=2, zero=0) == pytest.approx([804.0, 0.0])
-    assert in_all(dp=2, zero=1) == pytest.approx([804.0, 202.0])
+    assert in_all(dp=2, zero=1) == pytest.approx([402.0, 202.0])
+    assert in_all(replace(FRAMEWORK, whole_reduces=True), dp=2, zero=1) == pytest.approx([804.0, 202.0])
     assert in_all(dp=2, zero=2) == pytest.approx([402.0, 202.0])
     assert in_all(dp=2, zero=3) == [0.0, 0.0]
     assert in_all(dp=1, zero=1) == [0.0, 0.0]
-    assert in_all(cp=2, zero=1) == pytest.approx([804.0, 202.0])
+    assert in_all(cp=2, zero=1) == pytest.approx([402.0, 202.0])
+    assert in_all(dp=2, zero=0, precision=Precision.FP32) == pytest.approx([804.0, 0.0])
+    assert in_all(dp=2, zero=1, precision=Precision.TF32) == pytest.approx([402.0, 402.0])
 
 
 def test_experts_gradients_go_to_their_own_replicas():
@@ -246,7 +266,7 @@ def test_sharded_collectives_lose_bandwidth_with_nodes():
     least = in_all(replace(FRAMEWORK, sharded_nodes=0.01), dp=16, zero=1)
     assert half == pytest.approx([2 * x for x in base])
     assert least == pytest.approx([4 * x for x in base])
-    assert in_all(replace(FRAMEWORK, sharded_nodes=0.01), dp=16, zero=0)[0] == pytest.approx(base[0])
+    assert in_all(replace(FRAMEWORK, sharded_nodes=0.01), dp=16, zero=0)[0] == pytest.approx(2 * base[0])
     assert in_all(replace(FRAMEWORK, sharded_nodes=4.0), dp=16, zero=1) == pytest.approx(base)
 
 
@@ -286,3 +306,44 @@ def test_packing_gradients_passes_over_memory():
     params = first(step_costs(GPT, CLUSTER, FRAMEWORK, layout(dp=2)).busiest_params)
     assert more(layout(dp=2)) == pytest.approx(24 * params / rate)
     assert more(layout()) == 0.0
+
+
+def test_groups_that_straddle_nodes_lie_in_their_smallest_part():
+    """Nodes of 4: groups of 3 lie 3, 1 + 2, 2 + 1; of 8 every other rank two on each of four nodes."""
+    three = place(CLUSTER, np.array([3]), np.array([1]))
+    assert [first(three.local), first(three.nodes)] == [1, 3]
+    assert first(place(CLUSTER, np.array([8]), np.array([2])).local) == 2
+    assert first(place(CLUSTER, np.array([6]), np.array([1])).local) == 2
+    # Ranks 0 to 7 of a tensor group of 3 on nodes of 8: members of its replicas' groups lie 3 apart, two on a node.
+    assert first(place(replace(CLUSTER, gpus_per_node=8), np.array([16]), np.array([3])).local) == 2
+
+
+def test_a_job_lies_on_equal_parts_of_nodes():
+    """Of racks of 72: 64 each of four, all of two, its own few of one; a part of less than half is not left empty."""
+    rack = replace(CLUSTER, gpus_per_node=72)
+    assert node_ranks(rack, np.array([256, 144, 16, 97])).tolist() == [64, 72, 16, 72]
+    groups_of_32 = groups(rack, layout(dp=256, ep=32))["expert"]
+    assert first(groups_of_32.local) == 32
+
+
+@pytest.mark.parametrize(
+    ("choices", "crosses", "share"),
+    [
+        ({"tp": 2, "pp": 2}, False, None),
+        ({"tp": 2, "pp": 4}, True, 1.0),  # two ranks send, each through a NIC of its own
+        ({"pp": 8}, True, 1.0),
+        ({"tp": 4, "pp": 2}, True, 0.5),  # four ranks send through two NICs
+        ({"tp": 4, "dp": 2, "pp": 2}, True, 0.5),
+    ],
+)
+def test_a_pipeline_over_nodes_goes_at_the_pace_of_a_hop_between_them(choices, crosses, share):
+    one = hop(CLUSTER, layout(**choices))
+    assert bool(first(one.crosses)) == crosses
+    assert first(one.bandwidth_bytes_per_s) == pytest.approx(3 * 0.25 * share if crosses else 10 * 0.2)
+
+
+def test_a_slower_network_slows_a_pipeline_over_nodes():
+    """Sends of two ranks a stage on nodes of four, whichever hop leaves its node."""
+    slow = replace(CLUSTER, network=replace(CLUSTER.network, bandwidth_bytes_per_s=0.3))
+    x = layout(tp=2, pp=4)
+    assert first(send_s(slow, x, 24.0)) > 5 * first(send_s(CLUSTER, x, 24.0))
