@@ -25,11 +25,16 @@ Bools = NDArray[np.bool_]
 
 
 class Recompute(IntEnum):
-    """Activations recomputed in the backward pass: none, the attention core, or every layer from its input."""
+    """Activations recomputed in the backward pass: none, the attention core, or every layer from its input.
+
+    FINE: what is cheap in mixtures and latent attention: norms, the experts' activation function and the products up
+    from the latents (Megatron-Core's layernorm, moe_act and mla_up_proj; NVIDIA 2026, arXiv 2603.07685, 4.1.4).
+    """
 
     NONE = 0
     SELECTIVE = 1
     FULL = 2
+    FINE = 3
 
 
 class Attention(IntEnum):

@@ -52,21 +52,28 @@ class LayerCost:
         return self.backward_matmul_s + self.backward_attention_s + self.backward_pointwise_s + self.recompute_s
 
 
+def latent_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
+    """(columns, depth, count) of the products from the latents up to queries, keys and values, on one tensor rank."""
+    count = mix.shares(model).attention * is_latent(model)
+    a, rank_q, nope = model.num_heads, np.asarray(model.q_lora_rank), model.head_dim - model.qk_rope_head_dim
+    return [
+        (a * model.head_dim / layouts.tp, np.where(rank_q > 0, rank_q, model.hidden), count),
+        (a * (nope + np.asarray(model.v_head_dim)) / layouts.tp, np.maximum(model.kv_lora_rank, 1), count),
+    ]
+
+
 def attention_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
     """(columns, depth, count) of the linear products around the average layer's attention, on one tensor rank."""
-    share = mix.shares(model).attention
+    share, mla = mix.shares(model).attention, is_latent(model)
     t, h = layouts.tp, model.hidden
     a, kv, d = model.num_heads, np.maximum(model.num_kv_heads, layouts.tp), model.head_dim
-    mla = is_latent(model)
     rank_q = np.asarray(model.q_lora_rank)
-    nope = d - model.qk_rope_head_dim
-    v_dim = np.where(mla, model.v_head_dim, d)
     return [
-        (np.where(mla, a * d / t, (a + 2 * kv) * d / t), np.where(mla & (rank_q > 0), rank_q, h), share),
+        ((a + 2 * kv) * d / t, h, share * ~mla),
         (np.maximum(rank_q, 1), h, (mla & (rank_q > 0)) * share),
         (np.maximum(model.kv_lora_rank + model.qk_rope_head_dim, 1), h, mla * share),
-        (a * (nope + v_dim) / t, np.maximum(model.kv_lora_rank, 1), mla * share),
-        (h, a * v_dim / t, share),
+        (h, a * np.where(mla, model.v_head_dim, d) / t, share),
+        *latent_products(model, layouts),
     ]
 
 
@@ -107,6 +114,15 @@ def layer_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any,
     return [(1.0, c, d, k) for c, d, k in mixers] + mlp_products(model, layouts)
 
 
+def latent_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
+    """Seconds of the forward products up from the latents."""
+    tokens, seconds = pass_tokens(model, layouts), np.asarray(0.0)
+    for columns, depth, count in latent_products(model, layouts):
+        along = aligned_share(device, device.matrix_bytes, depth)
+        seconds = seconds + (count * matmul_s(device, tokens, columns, depth, along) if np.any(count) else 0.0)
+    return seconds
+
+
 def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array, Array]:
     """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient."""
     tokens = pass_tokens(model, layouts)
@@ -140,9 +156,10 @@ ROUTED_COPY = (4.0, 4.0, 2.0)
 FP8_CAST = (2.5, 5.0, 2.0)  # absolute maximum, cast and transpose of each product's input
 
 
-def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array, Array]:
     """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, and scans.
 
+    And those of the forward ones that fine recomputation repeats.
     With sequence parallelism the passes over the hidden state are shared by the tensor group
     (Korthikanti et al. 2022, section 4.2.2).
     """
@@ -168,27 +185,31 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     inputs = tokens * model.hidden * (part.blocks + part.sparse * (copies - 1.0)) + attended + inner + scanned
     inputs = inputs + part.attention * tokens * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
     pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
+    # Of the inner elements, those of experts that a token is routed to.
+    routed = part.sparse * tokens * model.top_k * np.asarray(model.moe_ffn) / layouts.tp
+    routed = routed / np.maximum(inner, 1.0)
     terms = [
-        (part.blocks * hidden * norm, pairs, NORM_FUSED),
-        (part.blocks * hidden * (1 - norm), pairs, NORM_EAGER),
-        (part.blocks * hidden, pairs, RESIDUAL),
-        (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT),
-        (inner * (1 - gated), mlps, ACTIVATION),
-        (inner * gated, mlps, GATE),
-        (turned * np.asarray(model.rotary), part.attention, ROTARY),
-        (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY),
-        (inputs * fp8, pairs, FP8_CAST),
-        (hidden * part.sparse * model.top_k * np.where(layouts.ep > 1, 2.0, 1.0), part.sparse, ROUTED_COPY),
+        (part.blocks * hidden * norm, pairs, NORM_FUSED, 1.0),
+        (part.blocks * hidden * (1 - norm), pairs, NORM_EAGER, 1.0),
+        (part.blocks * hidden, pairs, RESIDUAL, 0.0),
+        (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
+        (inner * (1 - gated), mlps, ACTIVATION, routed),
+        (inner * gated, mlps, GATE, routed),
+        (turned * np.asarray(model.rotary), part.attention, ROTARY, mla),
+        (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),
+        (inputs * fp8, pairs, FP8_CAST, 0.0),
+        (hidden * part.sparse * model.top_k * np.where(layouts.ep > 1, 2.0, 1.0), part.sparse, ROUTED_COPY, 0.0),
     ]
-    forward = backward = np.asarray(0.0)
-    for elements, layers, (reads, reads_back, kernels) in terms:
+    forward = backward = fine = np.asarray(0.0)
+    for elements, layers, (reads, reads_back, kernels), repeated in terms:
         used = (np.asarray(elements) > 0) * layers * kernels
-        forward = forward + stream_s(device, elements * reads * device.element_bytes, used)
+        one = stream_s(device, elements * reads * device.element_bytes, used)
+        forward, fine = forward + one, fine + repeated * one
         backward = backward + stream_s(device, elements * reads_back * device.element_bytes, 1.5 * used)
     if np.any(model.num_ssm_layers):
         scan, scan_back = ssm_s(device, model, layouts)
         forward, backward = forward + scan, backward + scan_back
-    return forward, backward
+    return forward, backward, fine
 
 
 def layer_cost(device: Device, model: Transformer, layouts: Layouts) -> LayerCost:
@@ -196,9 +217,12 @@ def layer_cost(device: Device, model: Transformer, layouts: Layouts) -> LayerCos
     k, part = layouts.sequence_slices, mix.shares(model).attention
     matmul, input_grad, weight_grad = (k * x for x in matmuls_s(device, model, layouts))
     attention, attention_back = (part * k * x for x in attention_s(device, model, layouts))
-    pointwise, pointwise_back = (k * x for x in pointwise_s(device, model, layouts))
+    pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts))
     again = np.where(layouts.recompute == Recompute.FULL, matmul + attention + pointwise, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
+    is_fine = layouts.recompute == Recompute.FINE
+    if np.any(is_fine):
+        again = np.where(is_fine, fine + k * latent_s(device, model, layouts), again)
     return LayerCost(
         forward_matmul_s=matmul,
         forward_attention_s=attention,

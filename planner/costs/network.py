@@ -67,12 +67,16 @@ def node_ranks(cluster: Cluster, gpus: Any) -> Array:
 
     A job on 256 accelerators of racks of 72 has 64 of each; one on 576 all.
     """
-    gpus = np.asarray(gpus)
-    node, of = cluster.gpus_per_node, {}
-    for n in np.unique(gpus):
+    gpus, node = np.asarray(gpus), cluster.gpus_per_node
+
+    def ranks(n: int) -> int:
         parts = (d for d in range(node, node // 2, -1) if n % d == 0)
-        of[n] = n if n <= node else next(parts, node)
-    return np.asarray(np.vectorize(of.__getitem__, otypes=[np.int64])(gpus) if gpus.size else gpus)
+        return n if n <= node else next(parts, node)
+
+    if gpus.size and np.all(gpus == gpus.flat[0]):  # a search's layouts mostly are on all of a job's
+        return np.asarray(ranks(int(gpus.flat[0])))
+    sizes, index = np.unique(gpus, return_inverse=True)
+    return np.array([ranks(int(n)) for n in sizes], dtype=np.int64)[np.ravel(index)].reshape(gpus.shape)
 
 
 def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> Group:

@@ -103,7 +103,8 @@ def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group
     channels = model.head_dim + np.where(latent, model.v_head_dim, model.head_dim)
     size = layouts.micro_batch * model.seq_len * heads * channels / layouts.tp * device.element_bytes
     once = mix.shares(model).attention * all_gather_s(group, size)
-    return once, np.where(layouts.recompute == Recompute.NONE, 2.0, 3.0) * once
+    attends = (layouts.recompute == Recompute.SELECTIVE) | (layouts.recompute == Recompute.FULL)
+    return once, np.where(attends, 3.0, 2.0) * once
 
 
 def expert_s(

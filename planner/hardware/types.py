@@ -96,6 +96,9 @@ class Framework:
     whole_sends: every tensor rank sends the whole activation to the next stage, not its part of it alone;
     send_turns: transfers of a hand-over between stages that pass one after another: 2 where a send blocks until it is
     received, so that the activation waits for the gradient the other way.
+    fine_recompute: it can recompute norms, experts' activation functions and products up from latents alone.
+    kept_expert_outputs: experts' outputs stay until the backward pass, for each is weighted by the router's
+    probability after it; else the inner activation was.
     node_dispatch: a token goes once to every node that has one of its experts, and is copied there (DeepEP); else a
     copy goes to every expert. overlap_experts: share of those all-to-alls that may hide beside the compute of another
     micro-batch.
@@ -142,6 +145,8 @@ class Framework:
     whole_sends: bool
     whole_reduces: bool
     send_turns: float
+    fine_recompute: bool
+    kept_expert_outputs: bool
     node_dispatch: bool
     overlap_experts: float
     network_startup_s: float

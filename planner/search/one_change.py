@@ -85,7 +85,7 @@ def allows(fixed: Fixed, layouts: Layouts) -> Any:
 def _neighbours(model: Transformer, row: dict[str, Any], attention: str) -> list[dict[str, Any]]:
     """Fields that each decision sets."""
     out: list[dict[str, Any]] = [{"attention": attention}]
-    out += [{"recompute": mode} for mode in ("none", "selective", "full")]
+    out += [{"recompute": mode} for mode in ("none", "selective", "fine", "full")]
     out += [{"zero": stage} for stage in range(4)]
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
     out += [{"layer_split": split} for split in ("even", "balanced", "ends")]

@@ -103,7 +103,8 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
         "sequence_parallel": modern and tp > 1 if run["sequence_parallel"] is None else run["sequence_parallel"],
     }  # fmt: skip
     micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)
-    modes = [run["recompute"]] if run["recompute"] else ["none", "selective", "full"]
+    finely = ["fine"] if framework.fine_recompute and (model.num_experts or model.kv_lora_rank) else []
+    modes = [run["recompute"]] if run["recompute"] else ["none", "selective", *finely, "full"]
     usual = STAGES.get(framework.name, (1,)) if pp == 1 else (1,)
     shards = usual if run["zero"] is None else (run["zero"],)
     chunks = [run["virtual_stages"] or 1]

@@ -117,12 +117,13 @@ def test_products_of_experts_and_latents():
     assert halves[2:4] == [(0.5, 16, 8, 2.0), (0.5, 8, 8, 2.0)]
     assert halves[-1] == (1, 4, 8, 0.5)
     latent = [tuple(float(np.ravel(x)[0]) for x in p) for p in attention_products(MLA, layout())]
-    # Queries up from their latent, both down, keys and values up (4 without position and 4), output.
-    assert latent == [(12, 6, 1), (6, 8, 1), (6, 8, 1), (16, 4, 1), (8, 8, 1)]
+    # Both latents down, output, queries up from their latent, keys and values up (4 without position and 4).
+    assert latent[1:] == [(6, 8, 1), (6, 8, 1), (8, 8, 1), (12, 6, 1), (16, 4, 1)]
+    assert latent[0][2] == 0  # none straight to queries, keys and values
     split = [tuple(float(np.ravel(x)[0]) for x in p) for p in attention_products(MLA, layout(tp=2))]
-    assert split == [(6, 6, 1), (6, 8, 1), (6, 8, 1), (8, 4, 1), (8, 4, 1)]
+    assert split[1:] == [(6, 8, 1), (6, 8, 1), (8, 4, 1), (6, 6, 1), (8, 4, 1)]
     straight = attention_products(replace(MLA, q_lora_rank=0), layout())
-    assert [float(np.ravel(x)[0]) for x in straight[0]] == [12, 8, 1]
+    assert [float(np.ravel(x)[0]) for x in straight[4]] == [12, 8, 1]
     assert float(np.ravel(straight[1][2])[0]) == 0.0
     # Fewer key and value heads than tensor ranks are copied.
     grouped = attention_products(replace(LLAMA, num_kv_heads=1), layout(tp=2))
@@ -167,37 +168,66 @@ def test_passes_over_memory():
     flash, fused = layout(), layout(attention=Attention.FUSED)
     forward = 2 * (2 * 384 * (2 + 3) + 1536 * 2 + 1152 * 2)
     backward = 2 * (2 * 384 * (5 + 2) + 1536 * 3 + 1152 * 2)
-    assert values(pointwise_s(device(BYTES, flash), GPT, flash)) == [forward, backward]
+    assert values(pointwise_s(device(BYTES, flash), GPT, flash)[:2]) == [forward, backward]
     dropout = (2 * 2 * 384 * 0.5, 2 * 2 * 384 * 2.5)
-    assert values(pointwise_s(device(BYTES, fused), GPT, fused)) == [forward + dropout[0], backward + dropout[1]]
-    assert values(pointwise_s(device(LAUNCHES, fused), GPT, fused)) == [5.0, 7.5]
+    assert values(pointwise_s(device(BYTES, fused), GPT, fused)[:2]) == [forward + dropout[0], backward + dropout[1]]
+    assert values(pointwise_s(device(LAUNCHES, fused), GPT, fused)[:2]) == [5.0, 7.5]
     forward = 2 * (2 * 384 * (2 + 3) + 1536 * 5 + 768 * 8 + 1152 * 2)
     backward = 2 * (2 * 384 * (5 + 2) + 1536 * 8 + 768 * 8 + 1152 * 2)
-    assert values(pointwise_s(device(BYTES, flash), LLAMA, flash)) == [forward, backward]
-    assert values(pointwise_s(device(LAUNCHES, flash), LLAMA, flash)) == [12.0, 18.0]
+    assert values(pointwise_s(device(BYTES, flash), LLAMA, flash)[:2]) == [forward, backward]
+    assert values(pointwise_s(device(LAUNCHES, flash), LLAMA, flash)[:2]) == [12.0, 18.0]
     eager = layout(fused_norm=False)
     more = (2 * 2 * 384 * 16, 2 * 2 * 384 * 40)
-    assert values(pointwise_s(device(BYTES, eager), LLAMA, eager)) == [forward + more[0], backward + more[1]]
-    assert values(pointwise_s(device(LAUNCHES, eager), LLAMA, eager)) == [18.0, 27.0]
-    assert values(pointwise_s(device(BYTES, eager), GPT, eager)) == values(
-        pointwise_s(device(BYTES, flash), GPT, flash)
+    assert values(pointwise_s(device(BYTES, eager), LLAMA, eager)[:2]) == [forward + more[0], backward + more[1]]
+    assert values(pointwise_s(device(LAUNCHES, eager), LLAMA, eager)[:2]) == [18.0, 27.0]
+    assert values(pointwise_s(device(BYTES, eager), GPT, eager)[:2]) == values(
+        pointwise_s(device(BYTES, flash), GPT, flash)[:2]
     )
     fp8 = layout(precision=Precision.FP8)
     casts = 2 * (2 * 384 + 1536 + 768 / 2)
-    assert values(pointwise_s(device(BYTES, fp8), LLAMA, fp8)) == [forward + 2.5 * casts, backward + 5 * casts]
-    assert values(pointwise_s(device(LAUNCHES, fp8), LLAMA, fp8)) == [14.0, 21.0]
+    assert values(pointwise_s(device(BYTES, fp8), LLAMA, fp8)[:2]) == [forward + 2.5 * casts, backward + 5 * casts]
+    assert values(pointwise_s(device(LAUNCHES, fp8), LLAMA, fp8)[:2]) == [14.0, 21.0]
     # One of two layers is dense with 32 inner elements, the other has 2 experts and a shared one of 16.
     inner = 48 * (0.5 * 32 + 0.5 * 3 * 16)
     of_moe = 2 * (2 * 384 * (2 + 3) + inner * 5 + 768 * 8 + 1152 * 2)
     copies = 2 * 4 * 384 * 0.5 * 2  # of half the layers' tokens two, sorted by expert and back
-    assert values(pointwise_s(device(BYTES, flash), MOE, flash))[0] == of_moe + copies
+    assert values(pointwise_s(device(BYTES, flash), MOE, flash)[:2])[0] == of_moe + copies
     spread = layout(dp=2, ep=2)
-    assert values(pointwise_s(device(BYTES, spread), MOE, spread))[0] == of_moe + 2 * copies
+    assert values(pointwise_s(device(BYTES, spread), MOE, spread)[:2])[0] == of_moe + 2 * copies
     # Two tensor ranks share heads and inner elements, with sequence parallelism the hidden state too.
     tp, sp = layout(tp=2), layout(tp=2, sequence_parallel=True)
     halves = [3840 + 7680 + 6144 + 2304, 5376 + 12288 + 6144 + 2304]
-    assert values(pointwise_s(device(BYTES, sp), LLAMA, sp)) == halves
-    assert values(pointwise_s(device(BYTES, tp), LLAMA, tp))[0] == 2 * 3840 + 7680 + 6144 + 2304
+    assert values(pointwise_s(device(BYTES, sp), LLAMA, sp)[:2]) == halves
+    assert values(pointwise_s(device(BYTES, tp), LLAMA, tp)[:2])[0] == 2 * 3840 + 7680 + 6144 + 2304
+
+
+def test_latent_attention_turns_a_part_of_its_channels():
+    """Of 2 heads' queries 2 channels each and one key's 2, for 48 tokens; queries and keys of 6, values of 4 copied."""
+    flash = layout()
+    forward = 2 * (2 * 384 * (2 + 3) + 1536 * 5 + 48 * (2 * 2 + 2) * 8 + 48 * 2 * (6 + 6 + 4) * 2)
+    assert values(pointwise_s(device(BYTES, flash), MLA, flash))[0] == forward
+
+
+def test_fp8_casts_the_inputs_of_products():
+    """Hidden state and 2 copies for experts in half the layers, a shared expert's; attention's output, inner ones."""
+    fp8, bf16 = layout(precision=Precision.FP8), layout()
+    more = values(pointwise_s(device(BYTES, fp8), MOE, fp8))[0] - values(pointwise_s(device(BYTES, bf16), MOE, bf16))[0]
+    inner = 48 * (0.5 * 32 + 0.5 * 3 * 16)
+    assert more == pytest.approx(2 * 2.5 * (384 * (2 + 0.5 * (2 + 1 - 1)) + 384 + inner))
+
+
+def test_fine_recomputation_repeats_norms_gates_and_products_up_from_latents():
+    fine = layout(recompute=Recompute.FINE)
+    of_moe = layer_cost(device(BYTES, fine), MOE, fine).recompute_s
+    assert values([of_moe]) == [2 * (2 * 384 * 2 + 48 * 0.5 * 2 * 16 * 5)]
+    of_latents = layer_cost(device(FLOP, fine), MLA, fine).recompute_s
+    assert values([of_latents]) == [2 * 48 * (12 * 6 + 16 * 4)]
+    moved = 2 * (2 * 384 * 2 + 48 * (2 * 2 + 2) * 8 + 48 * 2 * (6 + 6 + 4) * 2)
+    by_memory = values([layer_cost(device(BYTES, fine), MLA, fine).recompute_s])[0]
+    products = 2 * sum(48 * k + k * n + 48 * n for n, k in ((12, 6), (16, 4)))
+    assert by_memory == moved + products
+    # A dense GPT has no product to repeat.
+    assert values([layer_cost(device(FLOP, fine), GPT, fine).recompute_s]) == [0.0]
 
 
 @pytest.mark.parametrize("slices", [1, 2])
