@@ -20,7 +20,16 @@ from planner.layouts import Layouts, Precision
 from planner.models import Transformer
 from planner.models.flops import step_flops
 from planner.schedules import Loads
-from planner.step_costs import StepCosts, by_schedule, data_comm, end_shares, key_ranks, pipeline, step_costs
+from planner.step_costs import (
+    StepCosts,
+    by_schedule,
+    data_comm,
+    end_shares,
+    key_ranks,
+    layers_at_once,
+    pipeline,
+    step_costs,
+)
 
 __all__ = ["Estimate", "StepTime", "Totals", "estimate", "least_step_s", "peak_bytes", "totals"]
 
@@ -95,6 +104,7 @@ def _rank_memories(framework: Framework, model: Transformer, layouts: Layouts, c
                 last=rank.last,
                 copies=copies,
                 versions=versions,
+                at_once=layers_at_once(layouts, rank.layers),
                 held=costs.activations,
             )
         )

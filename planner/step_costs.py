@@ -39,6 +39,7 @@ __all__ = [
     "data_comm",
     "end_shares",
     "key_ranks",
+    "layers_at_once",
     "pipeline",
     "step_costs",
 ]
@@ -108,6 +109,11 @@ def layer_at_a_time(layouts: Layouts) -> NDArray[np.bool_]:
     """Where all micro-batches pass a chunk before the next one."""
     trait = np.array([get_schedule(name).layer_at_a_time for name in layouts.schedule_names])
     return np.asarray(trait[layouts.schedule])
+
+
+def layers_at_once(layouts: Layouts, layers: Any) -> Array:
+    """Of so many layers a rank, those whose sharded states are gathered and reduced together: one, or a chunk."""
+    return np.asarray(np.where(layer_at_a_time(layouts), layers / layouts.virtual_stages, 1.0))
 
 
 def exact_uneven(layouts: Layouts) -> NDArray[np.bool_]:

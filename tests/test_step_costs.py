@@ -11,7 +11,16 @@ from planner.costs.traffic import Traffic
 from planner.estimate import estimate, totals
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models.flops import step_flops
-from planner.step_costs import by_schedule, data_comm, end_shares, key_ranks, layer_time, pipeline, step_costs
+from planner.step_costs import (
+    by_schedule,
+    data_comm,
+    end_shares,
+    key_ranks,
+    layer_time,
+    layers_at_once,
+    pipeline,
+    step_costs,
+)
 from tests.costs.toy import CLUSTER, FRAMEWORK, GPT, MOE, accelerator, layout
 
 # A layer of 10 + 4 + 2 s forward and 20 + 8 + 4 s backward, of which 12 s are weight gradients.
@@ -106,6 +115,12 @@ def test_shares_of_the_ends():
     table = Layouts.of(schedule=["1f1b", "zb-v", "1f1b"], pp=[2, 2, 1], virtual_stages=[1, 2, 1], global_batch=8)
     # First rank's embedding and head, last rank's: a V ends on the rank where it began.
     assert end_shares(table).T.tolist() == [[1, 0, 0, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
+
+
+def test_layers_whose_states_are_gathered_together():
+    names = ["1f1b", "interleaved", "breadth-first", "modular"]
+    table = Layouts.of(schedule=names, pp=2, virtual_stages=[1, 3, 3, 12], global_batch=8)
+    assert layers_at_once(table, np.array(12.0)).tolist() == [1, 1, 4, 1]
 
 
 def test_the_ranks_that_may_be_fullest():

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from planner.costs.attention_memory import attention_core_bytes, score_gradient_bytes
 from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
-from planner.costs.gradients import gradient_bytes
+from planner.costs.gradients import gradient_bytes, reduced_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import layer_products
 from planner.costs.shapes import has_dropout, inner_width, is_latent, local_tokens, padded_vocab, pass_tokens
@@ -39,10 +39,19 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class RankParameters:
-    """Parameters of one rank before ZeRO's sharding, arrays of shape (n,): shared by all and of its experts."""
+    """Parameters of one rank before ZeRO's sharding, arrays of shape (n,).
 
-    dense: Array
+    layers: of its layers without experts; experts: of those; ends: of embedding, last norm and head.
+    """
+
+    layers: Array
     experts: Array
+    ends: Array
+
+    @property
+    def dense(self) -> Array:
+        """Those that all replicas share."""
+        return self.layers + self.ends
 
     @property
     def total(self) -> Array:
@@ -57,13 +66,14 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: An
     """
     all_experts = np.asarray(model.num_experts) * counts.expert_params(model) * mix.shares(model).sparse
     average = counts.layers_params(model) / model.num_layers
-    dense = layers * (average - all_experts) / layouts.tp
     table = padded_vocab(model, layouts) * model.hidden / layouts.tp
-    dense = dense + first * (table + np.asarray(model.max_positions) * model.hidden)
     own_copy = ~np.asarray(model.tied) | (np.asarray(first) < last)
-    dense = dense + last * (model.hidden + table * own_copy)
-    experts = layers * all_experts / (layouts.etp * layouts.ep)
-    return RankParameters(dense=np.asarray(dense, dtype=np.float64), experts=np.asarray(experts, dtype=np.float64))
+    ends = first * (table + np.asarray(model.max_positions) * model.hidden)
+    return RankParameters(
+        layers=np.asarray(layers * (average - all_experts) / layouts.tp, dtype=np.float64),
+        experts=np.asarray(layers * all_experts / (layouts.etp * layouts.ep), dtype=np.float64),
+        ends=np.asarray(ends + last * (model.hidden + table * own_copy), dtype=np.float64),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,12 +235,14 @@ def rank_memory(
     last: Any,
     copies: Any = 1,
     versions: Any = 1,
+    at_once: Any = 1.0,
     held: Activations | None = None,
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
 
     first, last: shares of the embedding and of the head that the rank holds. copies: of all states, where
     micro-batches enter the pipeline from both ends; versions: of the parameters alone, for asynchronous schedules.
+    at_once: layers that ZeRO-3 gathers, and ZeRO-2 and 3 scatter the gradients of, together.
     held: `activations` of these layouts, where they are known.
 
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
@@ -256,10 +268,16 @@ def rank_memory(
     kept = held.layer * layers * in_flight + first * in_flight * held.embedding
     slack = 1.0 + framework.fragmentation
     buffers = (held.working + layers * held.keys_values) * slack
-    # ZeRO-3 holds two gathered layers, one at work and the next fetched, and the gradient of the first.
-    if np.any(layouts.zero == 3):
-        gathered = (own.dense / np.maximum(layers, 1)) * (2.0 * parameter + gradient)
-        buffers = buffers + np.where(layouts.zero == 3, gathered, 0.0)
+    # ZeRO-2 and 3 hold the whole gradient of what is at work as they send it: so many layers', or the ends'. ZeRO-3
+    # holds two gathered layers, one at work and the next fetched, or all that the next micro-batch needs too, and the
+    # ends between the passes.
+    if np.any(layouts.zero >= 2):
+        layer = (own.layers + own.experts) / np.maximum(layers, 1)
+        at_work = np.minimum(at_once, layers)
+        sent = np.where(mixed, reduced_bytes(framework, layouts), 4.0)
+        unscattered = np.maximum(at_work * layer, own.ends) * sent
+        gathered = (np.minimum(np.maximum(at_once, 2.0), layers) * layer + own.ends) * parameter
+        buffers = buffers + np.where(layouts.zero >= 2, unscattered, 0.0) + np.where(layouts.zero == 3, gathered, 0.0)
     # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
     if framework.pass_gradient_bytes > 0:
         grown = np.where(mixed, framework.pass_gradient_bytes, 0.0) * own.total

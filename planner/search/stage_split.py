@@ -15,7 +15,7 @@ from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.models import Transformer
 from planner.schedules import get_schedule
-from planner.step_costs import pipeline, step_costs
+from planner.step_costs import layers_at_once, pipeline, step_costs
 from planner.units import format_bytes
 
 __all__ = ["StageSplit", "stage_split"]
@@ -62,7 +62,7 @@ def stage_split(model: Transformer, cluster: Cluster, framework: Framework, layo
         """Bytes of a rank but for its activations."""
         memory = rank_memory(
             costs.device, framework, model, layouts, layers=layers, in_flight=0.0, first=first, last=last,
-            copies=schedule.copies,
+            copies=schedule.copies, at_once=layers_at_once(layouts, L / p),
         )  # fmt: skip
         return float(memory.total_bytes[0])
 

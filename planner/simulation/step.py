@@ -23,7 +23,7 @@ from planner.models import Transformer
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.simulation.loads import RankLoads, StageLoads, rank_loads, stage_loads
 from planner.simulation.timeline import Run, Timeline, check_size, durations, run_all
-from planner.step_costs import DataComm, StepCosts, data_comm, step_costs
+from planner.step_costs import DataComm, StepCosts, data_comm, layers_at_once, step_costs
 
 __all__ = ["StepSimulation", "simulate", "simulate_all"]
 
@@ -252,7 +252,7 @@ def _finish(model: Transformer, framework: Framework, x: _Prepared, timeline: Ti
     static = rank_memory(
         costs.device, framework, model, x.layouts, layers=ranks.layers, in_flight=0.0, first=ranks.first,
         last=ranks.last, copies=schedule.copies, versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
-        held=held,
+        at_once=layers_at_once(x.layouts, ranks.layers), held=held,
     ).total_bytes  # fmt: skip
     gather = x.share * x.data.gather_s
     return StepSimulation(

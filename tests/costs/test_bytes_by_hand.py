@@ -198,9 +198,28 @@ def test_zero_shards_states_stage_by_stage(zero, shards):
     assert float(m.parameters_bytes[0]) == PARAMS * 2 / parameter
     assert float(m.gradients_bytes[0]) == PARAMS * 4 / gradient
     assert float(m.optimizer_bytes[0]) == PARAMS * 12 / optimizer
-    # ZeRO-3: two gathered layers and the gradient of one, of 1/2 of the rank's parameters each.
+    # ZeRO-2 and 3: the gradient of the ends, more than a layer's; ZeRO-3: two gathered layers and the ends.
+    unscattered = (PARAMS - 2 * 872) * 4 if zero >= 2 else 0
     base = float(held(cp=2, dp=4).working[0])
-    assert float(m.buffers_bytes[0]) == base + (PARAMS / 2 * (2 * 2 + 4) if zero == 3 else 0)
+    assert float(m.buffers_bytes[0]) == base + unscattered + (PARAMS * 2 if zero == 3 else 0)
+
+
+def test_what_is_whole_while_it_is_at_work():
+    """Layers of 872: ZeRO-2 and 3 hold the gradient of one, ZeRO-3 two gathered ones; or those of a chunk."""
+
+    def more(zero, at_once=1.0, model=GPT, layers=6.0, **choices):
+        rank = {"model": model, "layers": layers, "first": False, "last": False, "dp": 2, **choices}
+        whole, sharded = (memory(zero=z, more={"at_once": at_once}, **rank).buffers_bytes for z in (0, zero))
+        return float((sharded - whole)[0])
+
+    assert [more(zero) for zero in (1, 2, 3)] == [0, 872 * 4, 872 * (4 + 2 * 2)]
+    assert [more(zero, at_once=3.0) for zero in (2, 3)] == [3 * 872 * 4, 3 * 872 * (4 + 2)]
+    assert more(3, layers=1.0) == 872 * (4 + 2)  # there is no second layer
+    half = replace(FRAMEWORK, bf16_grad_reduce_bytes=2.0)
+    assert [more(zero, framework=half) for zero in (2, 3)] == [872 * 2, 872 * (2 + 2 * 2)]
+    # The average layer of a mixture: half of 1,040 + 688, and half of four experts of 384, two of them on a rank.
+    assert more(3, model=MOE) == (864 + 768) * (4 + 2 * 2)
+    assert more(3, model=MOE, ep=2) == (864 + 384) * (4 + 2 * 2)
 
 
 def test_states_by_precision_copy_and_version():
