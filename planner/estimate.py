@@ -82,7 +82,7 @@ class Estimate:
 
 
 def _rank_memories(framework: Framework, model: Transformer, layouts: Layouts, costs: StepCosts) -> list[Memory]:
-    """Of the first rank, with most micro-batches in flight, its neighbour, and the last with its logits."""
+    """Of the ranks that may be fullest: the first, one between the ends, and the last with its logits."""
     share, n = costs.activations.weight_grad_share, layouts.shape[-1]
     ranks = []
     for rank in key_ranks(layouts, costs.stages):

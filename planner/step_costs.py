@@ -111,6 +111,12 @@ def layer_at_a_time(layouts: Layouts) -> NDArray[np.bool_]:
     return np.asarray(trait[layouts.schedule])
 
 
+def weight_copies(layouts: Layouts) -> NDArray[np.int64]:
+    """Copies of the weights that a rank holds."""
+    copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])
+    return np.asarray(copies[layouts.schedule])
+
+
 def layers_at_once(layouts: Layouts, layers: Any) -> Array:
     """Of so many layers a rank, those whose sharded states are gathered and reduced together: one, or a chunk."""
     return np.asarray(np.where(layer_at_a_time(layouts), layers / layouts.virtual_stages, 1.0))
@@ -190,13 +196,17 @@ class Rank:
 
 
 def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
-    """The first rank, the one behind it (of the ranks between the ends the fullest), and the last."""
+    """The first rank, of the ranks between the ends the fullest, and the last.
+
+    That is the second one; where micro-batches enter from both ends, the one in the middle.
+    """
     shares = end_shares(layouts)
+    fullest = np.where(weight_copies(layouts) > 1, layouts.pp // 2 - 1, np.minimum(1, layouts.pp - 1))
     middle = np.where(stages.num_more > 0, stages.more, stages.less) * (layouts.pp > 2)
     last = np.where(layouts.pp == 1, stages.first, stages.last)
     return [
         Rank(number=0, layers=stages.first, first=shares[0], last=shares[1]),
-        Rank(number=np.minimum(1, layouts.pp - 1), layers=middle, first=0.0, last=0.0),
+        Rank(number=fullest, layers=middle, first=0.0, last=0.0),
         Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3]),
     ]
 
@@ -282,7 +292,7 @@ def step_costs(
     stages = split_layers(layouts, model.num_layers, on_first, on_last, (table, table))
     ranks = [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in key_ranks(layouts, stages)]
     busiest = reduce(np.maximum, [r.total for r in ranks])
-    copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])[layouts.schedule]
+    copies = weight_copies(layouts)
     reduce_s, gather_s = data_traffic(cluster, framework, layouts, copies * busiest, expert_share)
     if framework.reduce_pass_bytes > 0:
         several = layouts.dp * layouts.cp > 1

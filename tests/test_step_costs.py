@@ -135,6 +135,8 @@ def test_the_ranks_that_may_be_fullest():
     assert second.layers.tolist() == [0, 0, 3, 2]
     assert last.layers.tolist() == [8, 4, 1, 2]
     assert (second.first, second.last) == (0.0, 0.0)
+    entered = Layouts.of(schedule=["1f1b", "chimera", "dualpipe", "bitpipe"], pp=[8, 8, 6, 2], global_batch=8)
+    assert key_ranks(entered, stages)[1].number.tolist() == [1, 3, 2, 0]
     assert (first.first.tolist(), first.last.tolist()) == ([1, 1, 1, 1], [1, 0, 0, 0])
     assert (last.first.tolist(), last.last.tolist()) == ([1, 0, 0, 0], [1, 1, 1, 1])
 
