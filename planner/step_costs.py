@@ -18,7 +18,7 @@ from planner.costs.ends import EndsCost, with_gathered_logits
 from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost
-from planner.costs.memory import Activations, rank_parameters
+from planner.costs.memory import Activations, rank_parameters, state_parameters
 from planner.costs.network import send_s
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
@@ -304,7 +304,9 @@ def step_costs(
     if np.any(copies > 1):
         between = 2.0 * send_s(cluster, layouts, busiest * gradient_bytes(framework, layouts))
         reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
-    shards = np.where(layouts.zero > 0, layouts.dp * layouts.cp, 1)
+    gradients, updated = (
+        reduce(np.maximum, [state_parameters(r, layouts, from_stage) for r in ranks]) for from_stage in (2, 1)
+    )
     return StepCosts(
         device=device,
         cost=cost,
@@ -316,6 +318,6 @@ def step_costs(
         reduce_s=reduce_s,
         gather_s=gather_s,
         send_s=t.send_s * (1.0 - framework.overlap_pipeline),
-        update_s=copies * optimizer_s(device, cluster, framework, layouts, busiest, busiest / shards),
+        update_s=copies * optimizer_s(device, cluster, framework, layouts, gradients, updated),
         busiest_params=busiest,
     )

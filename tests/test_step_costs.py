@@ -293,6 +293,19 @@ def test_the_update_is_of_the_shard_and_reductions_of_the_whole():
     assert float(whole.reduce_s[0]) == pytest.approx(2 * (params * 4 * 3 / 4 / 5 + 4))
 
 
+def test_the_update_is_of_what_a_rank_holds_of_experts_and_gradients():
+    """46 bytes a parameter of optimizer state; 12 of gradient, sharded from ZeRO-2 on; experts over their replicas."""
+    dense, experts = 256 + 768 + 16 + 688 + 2 * 2048 + 8, 2 * 384
+
+    def update(zero):
+        return float(step_costs(MOE, TOY, FRAMEWORK, layout(dp=4, ep=2, zero=zero)).update_s[0])
+
+    whole, held = dense + experts, dense / 4 + experts / 2
+    assert update(0) == pytest.approx((46 + 12) * whole / 1e3)
+    assert update(1) == pytest.approx((46 * held + 12 * whole) / 1e3)
+    assert update(2) == pytest.approx(update(3)) == pytest.approx((46 + 12) * held / 1e3)
+
+
 def test_experts_are_a_share_of_a_layer():
     costs = step_costs(MOE, TOY, FRAMEWORK, layout(dp=4, ep=2, zero=0))
     dense, experts = 256 + 768 + 16 + 688 + 2 * 2048 + 8, 2 * 384

@@ -31,6 +31,7 @@ __all__ = [
     "layer_activation_bytes",
     "rank_memory",
     "rank_parameters",
+    "state_parameters",
     "weight_grad_share",
 ]
 
@@ -74,6 +75,14 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: An
         experts=np.asarray(layers * all_experts / (layouts.etp * layouts.ep), dtype=np.float64),
         ends=np.asarray(ends + last * (model.hidden + table * own_copy), dtype=np.float64),
     )
+
+
+def state_parameters(own: RankParameters, layouts: Layouts, from_stage: int) -> Array:
+    """Parameters whose state a rank holds, where ZeRO shards it from a stage on: experts over their own replicas."""
+    replicas = layouts.dp * layouts.cp
+    expert_replicas = np.maximum(layouts.tp * replicas // (layouts.etp * layouts.ep), 1)
+    whole = layouts.zero < from_stage
+    return np.asarray(own.dense / np.where(whole, 1, replicas) + own.experts / np.where(whole, 1, expert_replicas))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,9 +257,8 @@ def rank_memory(
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
     (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context.
     """
-    held, ranks = held or activations(device, framework, model, layouts), layouts.dp * layouts.cp
+    held = held or activations(device, framework, model, layouts)
     own = rank_parameters(model, layouts, layers, first, last)
-    expert_ranks = np.maximum(layouts.tp * ranks // (layouts.etp * layouts.ep), 1)
     mixed = device.element_bytes < 4.0
     parameter = np.where(mixed, 2.0, 4.0)
     kept_gradient = gradient_bytes(framework, layouts)
@@ -260,10 +268,7 @@ def rank_memory(
     moments = np.where(mixed, 12.0 + framework.update_bytes, 8.0)
 
     def state(bytes_per_param: Any, from_stage: int) -> Array:
-        whole = layouts.zero < from_stage
-        dense = own.dense / np.where(whole, 1, ranks)
-        experts = own.experts / np.where(whole, 1, expert_ranks)
-        return np.asarray((dense + experts) * bytes_per_param * copies)
+        return np.asarray(state_parameters(own, layouts, from_stage) * bytes_per_param * copies)
 
     kept = held.layer * layers * in_flight + first * in_flight * held.embedding
     slack = 1.0 + framework.fragmentation

@@ -23,16 +23,16 @@ CLIP_BYTES = 16.0
 
 
 def optimizer_s(
-    device: Device, cluster: Cluster, framework: Framework, layouts: Layouts, params: Any, local: Any
+    device: Device, cluster: Cluster, framework: Framework, layouts: Layouts, gradients: Any, local: Any
 ) -> Array:
     """Seconds of the update, shape (n,).
 
-    params: parameters of the busiest rank before sharding; local: those whose optimizer state it holds.
-    Zeroing and averaging the gradient buffer passes over all of them. An offloaded state sends gradients to the
+    gradients, local: parameters whose gradient, and whose optimizer state, the busiest rank holds.
+    Zeroing and averaging the gradient buffer passes over all that it holds. An offloaded state sends gradients to the
     host and gets parameters back over the host link; the host's own arithmetic is taken to keep up.
     """
     update = local * (ADAM_BYTES + CLIP_BYTES) / device.memory_rate
-    buffer = 3.0 * params * gradient_bytes(framework, layouts) / device.memory_rate
+    buffer = 3.0 * gradients * gradient_bytes(framework, layouts) / device.memory_rate
     host = cluster.host_link.bandwidth_bytes_per_s * cluster.host_link.fraction
     offloaded = local * (gradient_bytes(framework, layouts) + 2.0) / host
     return np.asarray(np.where(layouts.offload_optimizer, offloaded, update) + buffer + framework.host_step_s)

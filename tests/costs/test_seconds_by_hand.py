@@ -293,7 +293,7 @@ def test_a_head_whose_logits_every_tensor_rank_gathers():
 
 
 def test_the_optimizer_by_its_bytes():
-    """25 of 100 parameters are updated here, at 46 bytes; all 100 gradients of 4 bytes are passed over three times."""
+    """25 of 100 parameters are updated here, at 46 bytes; 100 gradients of 4 bytes are passed over three times."""
     slow = replace(FRAMEWORK, host_step_s=7.0)
 
     def seconds(**choices):
