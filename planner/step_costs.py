@@ -18,10 +18,11 @@ from planner.costs.ends import EndsCost, with_gathered_logits
 from planner.costs.gradients import gradient_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost
-from planner.costs.memory import Activations, rank_parameters, state_parameters
+from planner.costs.memory import Activations
 from planner.costs.network import send_s
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
+from planner.costs.parameters import rank_parameters, state_parameters
 from planner.costs.shapes import padded_vocab
 from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, data_traffic, gather_pieces, traffic

@@ -266,7 +266,7 @@ def test_two_copies_of_the_weights_are_reduced_between_their_ranks():
     two = step_costs(GPT, TOY, FRAMEWORK, layout(pp=2, schedule="chimera"))
     params = float(two.busiest_params[0])
     # Each rank holds a layer of either copy; half of all embeddings and final norms, as one copy of it counts.
-    assert params == 872 + (2048 + 128) / 2 + 8 / 2
+    assert params == 872 + (2048 + 128) / 2 + 16 / 2
     assert float(one.busiest_params[0]) == 872 + 2048 + 128
     assert float(two.update_s[0]) == pytest.approx(2 * (46 * params + 3 * 4 * params) / 1e3)
     # Inside a node: 4 bytes a parameter at 2 B/s and a start, twice; there are no other replicas.
@@ -288,7 +288,7 @@ def test_the_update_is_of_the_shard_and_reductions_of_the_whole():
     whole = step_costs(GPT, TOY, FRAMEWORK, layout(dp=2, cp=2, zero=0))
     shard = step_costs(GPT, TOY, FRAMEWORK, layout(dp=2, cp=2, zero=1))
     params = float(whole.busiest_params[0])
-    assert params == 2 * 872 + 2048 + 128 + 8
+    assert params == 2 * 872 + 2048 + 128 + 16
     assert float(whole.update_s[0] - shard.update_s[0]) == pytest.approx(params * 3 / 4 * 46 / 1e3)
     assert float(whole.reduce_s[0]) == pytest.approx(2 * (params * 4 * 3 / 4 / 5 + 4))
 

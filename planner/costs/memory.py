@@ -17,72 +17,23 @@ from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, 
 from planner.costs.gradients import gradient_bytes, reduced_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import layer_products
+from planner.costs.parameters import rank_parameters, state_parameters
 from planner.costs.shapes import has_dropout, inner_width, is_latent, local_tokens, padded_vocab, pass_tokens
 from planner.costs.state_space import ssm_bytes
 from planner.hardware import Framework
 from planner.layouts import Attention, Layouts, Recompute
-from planner.models import Transformer, counts, mix
+from planner.models import Transformer, mix
 
 __all__ = [
     "Activations",
     "Memory",
-    "RankParameters",
     "activations",
     "layer_activation_bytes",
     "rank_memory",
-    "rank_parameters",
-    "state_parameters",
     "weight_grad_share",
 ]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankParameters:
-    """Parameters of one rank before ZeRO's sharding, arrays of shape (n,).
-
-    layers: of its layers without experts; experts: of those; ends: of embedding, last norm and head.
-    """
-
-    layers: Array
-    experts: Array
-    ends: Array
-
-    @property
-    def dense(self) -> Array:
-        """Those that all replicas share."""
-        return self.layers + self.ends
-
-    @property
-    def total(self) -> Array:
-        """All parameters of the rank."""
-        return self.dense + self.experts
-
-
-def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: Any, last: Any) -> RankParameters:
-    """Parameters of a rank with `layers` layers, the embedding where `first`, norm and head where `last`.
-
-    A tied head is a second copy of the embedding where first and last stage are different ranks.
-    """
-    all_experts = np.asarray(model.num_experts) * counts.expert_params(model) * mix.shares(model).sparse
-    average = counts.layers_params(model) / model.num_layers
-    table = padded_vocab(model, layouts) * model.hidden / layouts.tp
-    own_copy = ~np.asarray(model.tied) | (np.asarray(first) < last)
-    ends = first * (table + np.asarray(model.max_positions) * model.hidden)
-    return RankParameters(
-        layers=np.asarray(layers * (average - all_experts) / layouts.tp, dtype=np.float64),
-        experts=np.asarray(layers * all_experts / (layouts.etp * layouts.ep), dtype=np.float64),
-        ends=np.asarray(ends + last * (model.hidden + table * own_copy), dtype=np.float64),
-    )
-
-
-def state_parameters(own: RankParameters, layouts: Layouts, from_stage: int) -> Array:
-    """Parameters whose state a rank holds, where ZeRO shards it from a stage on: experts over their own replicas."""
-    replicas = layouts.dp * layouts.cp
-    expert_replicas = np.maximum(layouts.tp * replicas // (layouts.etp * layouts.ep), 1)
-    whole = layouts.zero < from_stage
-    return np.asarray(own.dense / np.where(whole, 1, replicas) + own.experts / np.where(whole, 1, expert_replicas))
 
 
 @dataclass(frozen=True, kw_only=True)

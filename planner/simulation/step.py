@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs import slices
-from planner.costs.memory import rank_memory, rank_parameters
+from planner.costs.memory import rank_memory
+from planner.costs.parameters import rank_parameters
 from planner.errors import LayoutError, ScheduleError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts

@@ -13,12 +13,12 @@ from planner.costs.memory import (
     embedding_bytes,
     layer_activation_bytes,
     rank_memory,
-    rank_parameters,
     saved_bytes,
     weight_grad_share,
 )
+from planner.costs.parameters import rank_parameters
 from planner.layouts import Attention, Precision, Recompute
-from tests.costs.toy import BYTES, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout
+from tests.costs.toy import BYTES, FRAMEWORK, GPT, HYBRID, LLAMA, MLA, MOE, device, layout
 
 FUSED, UNFUSED = Attention.FUSED, Attention.UNFUSED
 
@@ -36,12 +36,30 @@ def parameters(model, layers, first, last, **choices):
 def test_parameters_of_a_rank():
     """A layer: 256 and 32 of attention, 512 and 40 of the MLP, 32 of norms; a table of 256 rows, 16 positions."""
     layer, table, positions = 256 + 32 + 512 + 40 + 32, 256 * 8, 16 * 8
-    assert parameters(GPT, 2, True, True) == (2 * layer + table + positions + 8, 0)  # tied: one table
+    assert parameters(GPT, 2, True, True) == (2 * layer + table + positions + 16, 0)  # tied: one table
     assert parameters(GPT, 1, True, False) == (layer + table + positions, 0)
-    assert parameters(GPT, 1, False, True) == (layer + table + 8, 0)  # the head's own copy
-    assert parameters(replace(GPT, tied=False), 2, True, True) == (2 * layer + 2 * table + positions + 8, 0)
-    assert parameters(GPT, 2, True, False, tp=2) == (layer + table / 2 + positions, 0)
+    assert parameters(GPT, 1, False, True) == (layer + table + 16, 0)  # the head's own copy
+    assert parameters(replace(GPT, tied=False), 2, True, True) == (2 * layer + 2 * table + positions + 16, 0)
+    assert parameters(replace(GPT, embedding_norm=True), 1, True, False) == (layer + table + positions + 16, 0)
+    assert parameters(LLAMA, 0, False, True) == (table + 8, 0)  # its norms have no bias
     assert rank_parameters(GPT, layout(), 2, True, False).total.tolist() == [2 * layer + table + positions]
+
+
+def test_parameters_that_tensor_ranks_hold_whole():
+    """Of two: norms, biases of what they sum, positions; products down to latents; a key and value head each."""
+    split, whole = 256 + 24 + 512 + 32, 8 + 8 + 32
+    assert parameters(GPT, 2, True, False, tp=2) == (2 * (split / 2 + whole) + 2048 / 2 + 128, 0)
+    assert parameters(GPT, 1, False, True, tp=2) == (split / 2 + whole + 2048 / 2 + 16, 0)
+    assert parameters(replace(GPT, qk_norm=True), 1, False, False, tp=2) == (split / 2 + whole + 8, 0)
+    # One key and one value head of 4 by 8 for two ranks, of four queries' and outputs' 32 two each.
+    assert parameters(replace(LLAMA, num_kv_heads=1), 1, False, False, tp=2) == (128 / 2 + 64 + 768 / 2 + 16, 0)
+    # Down to latents of 6, and of 4 and 2 of the rotary key, with their norms; up to heads of 6, 4 and 4; out.
+    down, up, out = 8 * 6 + 6 + 8 * (4 + 2) + 4, 6 * 2 * 6 + 4 * 2 * (4 + 4), 2 * 4 * 8
+    assert parameters(MLA, 1, False, False) == (down + up + out + 768 + 16, 0)
+    assert parameters(MLA, 1, False, False, tp=2) == (down + (up + out + 768) / 2 + 16, 0)
+    # A state-space layer's norm, and an MLP's: 8 each.
+    alone, two = (parameters(HYBRID, 2, False, False, tp=tp)[0] for tp in (1, 2))
+    assert two == (alone - 16) / 2 + 16
 
 
 def test_parameters_of_experts():
@@ -49,7 +67,8 @@ def test_parameters_of_experts():
     dense, around, expert = 256 + 768 + 16, 256 + 384 + 32 + 16, 3 * 8 * 16
     assert parameters(MOE, 2, False, False) == (dense + around, 4 * expert)
     assert parameters(MOE, 2, False, False, dp=2, ep=2) == (dense + around, 2 * expert)
-    assert parameters(MOE, 2, False, False, tp=2) == ((dense + around) / 2, 2 * expert)
+    whole = 2 * 16 + 32  # norms and the router
+    assert parameters(MOE, 2, False, False, tp=2) == ((dense + around - whole) / 2 + whole, 2 * expert)
     total = rank_parameters(MOE, layout(), 2, False, False).total
     assert float(total[0]) == dense + around + 4 * expert
 
@@ -187,7 +206,7 @@ def memory(model=GPT, framework=FRAMEWORK, layers=2.0, in_flight=3.0, first=True
     )  # fmt: skip
 
 
-PARAMS = 2 * 872 + 2048 + 128 + 8
+PARAMS = 2 * 872 + 2048 + 128 + 16
 
 
 @pytest.mark.parametrize(("zero", "shards"), [(0, (1, 1, 1)), (1, (1, 1, 8)), (2, (1, 8, 8)), (3, (8, 8, 8))])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from planner.costs.layer import layer_cost, layer_products
-from planner.costs.memory import layer_activation_bytes, rank_parameters
+from planner.costs.memory import layer_activation_bytes
+from planner.costs.parameters import rank_parameters
 from planner.costs.state_space import ssm_bytes, ssm_products, ssm_s
 from planner.costs.traffic import layer_traffic
 from planner.models import counts

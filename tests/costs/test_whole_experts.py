@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from planner.costs.layer import mlp_products
-from planner.costs.memory import rank_memory, rank_parameters
+from planner.costs.memory import rank_memory
 from planner.costs.network import groups
+from planner.costs.parameters import rank_parameters
 from planner.costs.traffic import layer_traffic
 from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework

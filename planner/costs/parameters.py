@@ -1,0 +1,82 @@
+"""Parameters of one rank: of its layers, experts and ends, and what ZeRO leaves of them. Array-first, shape (n,)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.shapes import padded_vocab
+from planner.layouts import Layouts
+from planner.models import Transformer, counts, mix
+
+__all__ = ["RankParameters", "rank_parameters", "state_parameters"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankParameters:
+    """Parameters of one rank before ZeRO's sharding, arrays of shape (n,).
+
+    layers: of its layers without experts; experts: of those; ends: of embedding, last norm and head.
+    """
+
+    layers: Array
+    experts: Array
+    ends: Array
+
+    @property
+    def dense(self) -> Array:
+        """Those that all replicas share."""
+        return self.layers + self.ends
+
+    @property
+    def total(self) -> Array:
+        """All parameters of the rank."""
+        return self.dense + self.experts
+
+
+def tensor_rank(model: Transformer, layouts: Layouts) -> Transformer:
+    """The model that one tensor rank holds: its share of heads and widths; all else, such as norms, it holds whole."""
+    t = layouts.tp
+    return replace(
+        model,
+        num_heads=model.num_heads / t,
+        num_kv_heads=np.maximum(model.num_kv_heads, t) / t,
+        ffn=np.asarray(model.ffn) / t,
+        moe_ffn=np.asarray(model.moe_ffn) / t,
+        ssm_heads=np.asarray(model.ssm_heads) / t,
+        ssm_groups=np.asarray(model.ssm_groups) / t,
+        vocab=padded_vocab(model, layouts) / t,
+    )
+
+
+def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: Any, last: Any) -> RankParameters:
+    """Parameters of a rank with `layers` layers, the embedding where `first`, norm and head where `last`.
+
+    A tied head is a second copy of the embedding where first and last stage are different ranks. Tensor ranks hold
+    norms, router, products down to latents and biases that are added to their sum whole, and a key and value head each
+    (Megatron-Core).
+    """
+    mine, sparse = tensor_rank(model, layouts), np.asarray(model.num_experts) * mix.shares(model).sparse
+    average = counts.layers_params(mine) / model.num_layers - sparse * counts.expert_params(mine)
+    head = replace(mine, tied=np.asarray(model.tied) & ~(np.asarray(first) < last))
+    ends = first * counts.embedding_params(mine)
+    ends = ends + last * (counts.final_norm_params(mine) + counts.head_params(head))
+    experts = sparse * counts.expert_params(model) / (layouts.etp * layouts.ep)
+    return RankParameters(
+        layers=np.asarray(layers * average, dtype=np.float64),
+        experts=np.asarray(layers * experts, dtype=np.float64),
+        ends=np.asarray(ends, dtype=np.float64),
+    )
+
+
+def state_parameters(own: RankParameters, layouts: Layouts, from_stage: int) -> Array:
+    """Parameters whose state a rank holds, where ZeRO shards it from a stage on: experts over their own replicas."""
+    replicas = layouts.dp * layouts.cp
+    expert_replicas = np.maximum(layouts.tp * replicas // (layouts.etp * layouts.ep), 1)
+    whole = layouts.zero < from_stage
+    return np.asarray(own.dense / np.where(whole, 1, replicas) + own.experts / np.where(whole, 1, expert_replicas))
