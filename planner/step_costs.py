@@ -22,7 +22,7 @@ from planner.costs.memory import Activations
 from planner.costs.network import send_s
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
-from planner.costs.parameters import rank_parameters, state_parameters
+from planner.costs.parameters import RankParameters, rank_parameters, state_parameters
 from planner.costs.shapes import padded_vocab
 from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, data_traffic, gather_pieces, traffic
@@ -277,8 +277,7 @@ def step_costs(
     device, cost, ends = spread(one.device), spread(one.cost), spread(one.ends)
     params = rank_parameters(model, layouts, 1.0, False, False)
     cost, ends = with_accumulation(device, framework, model, layouts, params.total, cost, ends)
-    expert_share = params.experts / params.total
-    t = traffic(device, cluster, framework, model, layouts, spread(one.traffic), params.total, expert_share)
+    t = traffic(device, cluster, framework, model, layouts, spread(one.traffic), params.total, params.expert_share)
     # Where all micro-batches pass a layer before the next, the ends are gathered and reduced once for all of them.
     if np.any(t.ends_sharding_s):
         once = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
@@ -292,9 +291,9 @@ def step_costs(
     on_first, on_last = (share[0] * e + share[1] * g for share in (shares[:2], shares[2:]))
     stages = split_layers(layouts, model.num_layers, on_first, on_last, (table, table))
     ranks = [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in key_ranks(layouts, stages)]
-    busiest = reduce(np.maximum, [r.total for r in ranks])
-    copies = weight_copies(layouts)
-    reduce_s, gather_s = data_traffic(cluster, framework, layouts, copies * busiest, expert_share)
+    own, copies = RankParameters.most(ranks), weight_copies(layouts)
+    busiest = own.total
+    reduce_s, gather_s = data_traffic(cluster, framework, layouts, copies * busiest, own.expert_share)
     if framework.reduce_pass_bytes > 0:
         several = layouts.dp * layouts.cp > 1
         reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * busiest / device.memory_rate, 0.0)
@@ -305,9 +304,7 @@ def step_costs(
     if np.any(copies > 1):
         between = 2.0 * send_s(cluster, layouts, busiest * gradient_bytes(framework, layouts))
         reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
-    gradients, updated = (
-        reduce(np.maximum, [state_parameters(r, layouts, from_stage) for r in ranks]) for from_stage in (2, 1)
-    )
+    gradients, updated = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
     return StepCosts(
         device=device,
         cost=cost,

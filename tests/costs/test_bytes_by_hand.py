@@ -16,7 +16,7 @@ from planner.costs.memory import (
     saved_bytes,
     weight_grad_share,
 )
-from planner.costs.parameters import rank_parameters
+from planner.costs.parameters import RankParameters, rank_parameters
 from planner.layouts import Attention, Precision, Recompute
 from tests.costs.toy import BYTES, FRAMEWORK, GPT, HYBRID, LLAMA, MLA, MOE, device, layout
 
@@ -71,6 +71,14 @@ def test_parameters_of_experts():
     assert parameters(MOE, 2, False, False, tp=2) == ((dense + around - whole) / 2 + whole, 2 * expert)
     total = rank_parameters(MOE, layout(), 2, False, False).total
     assert float(total[0]) == dense + around + 4 * expert
+
+
+def test_the_rank_with_most_parameters_layout_by_layout():
+    ranks = [rank_parameters(MOE, layout(), np.array(n), False, last) for n, last in (([2.0, 6.0], 0.0), (2.0, 1.0))]
+    most = RankParameters.most(ranks)
+    assert most.layers.tolist() == [1728, 3 * 1728]
+    assert most.ends.tolist() == [2048 + 8, 0]
+    assert most.expert_share.tolist() == [1536 / (1536 + 1728 + 2056), 1536 / (1536 + 1728)]
 
 
 def test_what_a_layer_saves():
