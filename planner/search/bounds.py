@@ -46,7 +46,8 @@ def bounds(framework: Framework, model: Transformer, layouts: Layouts, one: OneL
     own = cost.forward_s + (cost.backward_s - cost.recompute_s)
     tensor = wire.layer_forward_s + max(1.0 - framework.overlap_tensor_backward, 0.0) * wire.layer_backward_s
     shown = (1.0 - framework.overlap_tensor) * framework.tensor_slowdown * tensor
-    work = spread(_least(own) + _least(shown) + _least(wire.expert_forward_s + wire.expert_backward_s))
+    experts = (1.0 - framework.overlap_experts) * (wire.expert_forward_s + wire.expert_backward_s)
+    work = spread(_least(own) + _least(shown) + _least(experts))
     share = np.asarray(model.num_layers / layouts.pp)
     by_cost = np.any(layouts.layer_split != Split.EVEN)
     flight, copies = np.empty(layouts.shape[-1]), np.empty(layouts.shape[-1])
