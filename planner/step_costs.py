@@ -39,6 +39,7 @@ __all__ = [
     "by_schedule",
     "data_comm",
     "end_shares",
+    "ends_apart",
     "key_ranks",
     "layers_at_once",
     "pipeline",
@@ -183,6 +184,12 @@ def end_shares(layouts: Layouts) -> Array:
     return np.asarray(np.where(layouts.pp == 1, 1.0, by_schedule[layouts.schedule].T))
 
 
+def ends_apart(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where embedding and head lie on different ranks, so that a tied table's gradients are summed between them."""
+    embedding, head, _, _ = end_shares(layouts)
+    return np.asarray(embedding != head)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rank:
     """A rank that may be the fullest: its number, layers, and shares of the embedding and the head; (n,).
@@ -276,8 +283,10 @@ def step_costs(
     spread = one.distinct.spread
     device, cost, ends = spread(one.device), spread(one.cost), spread(one.ends)
     params = rank_parameters(model, layouts, 1.0, False, False)
-    cost, ends = with_accumulation(device, framework, model, layouts, params.total, cost, ends)
+    apart = ends_apart(layouts)
+    cost, ends = with_accumulation(device, framework, model, layouts, params.total, cost, ends, apart)
     t = traffic(device, cluster, framework, model, layouts, spread(one.traffic), params.total, params.expert_share)
+    t = replace(t, tied_s=np.where(apart, t.tied_s, 0.0))
     # Where all micro-batches pass a layer before the next, the ends are gathered and reduced once for all of them.
     if np.any(t.ends_sharding_s):
         once = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)

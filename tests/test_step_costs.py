@@ -11,10 +11,13 @@ from planner.costs.traffic import Traffic
 from planner.estimate import estimate, totals
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models.flops import step_flops
+from planner.schedules import get_schedule
+from planner.simulation.step import simulate
 from planner.step_costs import (
     by_schedule,
     data_comm,
     end_shares,
+    ends_apart,
     key_ranks,
     layer_time,
     layers_at_once,
@@ -115,6 +118,18 @@ def test_shares_of_the_ends():
     table = Layouts.of(schedule=["1f1b", "zb-v", "1f1b"], pp=[2, 2, 1], virtual_stages=[1, 2, 1], global_batch=8)
     # First rank's embedding and head, last rank's: a V ends on the rank where it began.
     assert end_shares(table).T.tolist() == [[1, 0, 0, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
+    assert ends_apart(table).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("name", ["1f1b-v", "zb-v", "v-half", "v-min", "hanayo", "dualpipev"])
+def test_a_tied_table_on_one_rank_is_not_summed_between_two(name):
+    chosen = layout(pp=2, schedule=name, virtual_stages=get_schedule(name).chunks or 2, global_batch=24)
+    four = replace(GPT, num_layers=4, num_dense_layers=4)
+    apart = layout(pp=2, schedule="interleaved", virtual_stages=2)
+    assert step_costs(four, TOY, FRAMEWORK, chosen).traffic.tied_s.tolist() == [0.0]
+    assert step_costs(four, TOY, FRAMEWORK, apart).traffic.tied_s[0] > 0
+    assert simulate(four, TOY, FRAMEWORK, chosen).tied_s.tolist() == [0.0, 0.0]
+    assert simulate(four, TOY, FRAMEWORK, apart).tied_s.min() > 0
 
 
 def test_layers_whose_states_are_gathered_together():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +30,18 @@ def with_accumulation(
     layer_params: Array,
     cost: LayerCost,
     ends: EndsCost,
+    apart: Any,
 ) -> tuple[LayerCost, EndsCost]:
     """The costs of a layer and of the ends, with the addition in their backward passes.
 
-    layer_params: of one layer on one rank. Micro-batches of all sizes take the same time for it.
+    layer_params: of one layer on one rank. apart: where embedding and head lie on different ranks. Micro-batches of
+    all sizes take the same time for it.
     """
     if framework.accumulate_bytes == framework.bf16_accumulate_bytes == 0:
         return cost, ends
     seconds = accumulated_bytes(framework, layouts) / device.memory_rate
     table_s = padded_vocab(model, layouts) / layouts.tp * model.hidden * seconds
-    one_table = np.asarray(model.tied) & (layouts.pp == 1)
+    one_table = np.asarray(model.tied) & ~np.asarray(apart)
     cost = replace(cost, backward_pointwise_s=cost.backward_pointwise_s + layer_params * seconds)
     return cost, replace(
         ends,

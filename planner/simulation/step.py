@@ -240,7 +240,7 @@ def _finish(model: Transformer, framework: Framework, x: _Prepared, timeline: Ti
     done = timeline.end_s[order.start[1:] - 1]
     reduce = x.share * x.data.reduce_s
     reduce_start = done - np.minimum(x.data.reduce_hidden_s, reduce)
-    tied = np.where(ranks.first + ranks.last > 0, costs.traffic.tied_s, 0.0)
+    tied = np.where(ranks.first != ranks.last, costs.traffic.tied_s, 0.0)
     reduce_end = reduce_start + reduce + tied
     # The norm of all gradients joins the ranks before the update, unless they validate afterwards.
     ready = reduce_end if schedule.unsynchronised_end else np.full(x.pipe.p, reduce_end.max())

@@ -331,17 +331,18 @@ def test_adding_up_gradients_of_micro_batches():
     """Of two micro-batches the second adds 6 B a parameter of 100 in fp16, 10 B in bf16; a table has 256 x 8."""
     adding = replace(FRAMEWORK, accumulate_bytes=6.0, bf16_accumulate_bytes=10.0)
 
-    def more(model=GPT, framework=adding, **choices):
+    def more(model=GPT, framework=adding, apart=False, **choices):
         chosen = layout(**choices)
         of = device(BYTES, chosen)
         costs = layer_cost(of, model, chosen), ends_cost(of, FRAMEWORK, model, chosen)
-        found = with_accumulation(of, framework, model, chosen, np.array([100.0]), *costs)
+        found = with_accumulation(of, framework, model, chosen, np.array([100.0]), *costs, apart)
         fields = ("backward_pointwise_s",), ("embedding_backward_s", "head_backward_s")
         pairs = [(a, b, f) for a, b, names in zip(found, costs, fields, strict=True) for f in names]
         return values([getattr(a, f) - getattr(b, f) for a, b, f in pairs])
 
     assert more() == [100 * 10 / 2, 0.0, 2048 * 10 / 2]  # tied: one table
-    assert more(pp=2) == more(LLAMA) == [500.0, 10240.0, 10240.0]
+    assert more(pp=2) == more()  # a V: both on the first rank
+    assert more(pp=2, apart=True) == more(LLAMA) == [500.0, 10240.0, 10240.0]
     assert more(precision=Precision.FP16) == [300.0, 0.0, 6144.0]
     assert more(dp=2, zero=1) == [500.0, 0.0, 10240.0]
     assert more(dp=2, zero=3) == [250.0, 0.0, 5120.0]
