@@ -31,7 +31,7 @@ from planner.step_costs import (
     step_costs,
 )
 
-__all__ = ["Estimate", "StepTime", "Totals", "estimate", "least_step_s", "peak_bytes", "totals"]
+__all__ = ["Estimate", "StepTime", "Totals", "estimate", "least_step_s", "passes", "peak_bytes", "totals"]
 
 Array = NDArray[np.float64]
 
@@ -111,30 +111,33 @@ def _rank_memories(framework: Framework, model: Transformer, layouts: Layouts, c
     return ranks
 
 
-def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
-    """F, I, W of every kind of rank: its layers, embedding or head, their collectives, and the exposed transfers."""
-    layer, ends = costs.layer, costs.ends
-    weight, send, v = costs.cost.weight_grad_s, costs.send_s, layouts.virtual_stages
+def passes(costs: StepCosts, layers: Any, first: Any, last: Any, stages: Any) -> tuple[Array, Array, Array]:
+    """F, I, W of one micro-batch through so many layers and stages, and shares of embedding and head.
+
+    With their collectives and the exposed transfers; the first stage's forward and the last one's backward receive
+    nothing.
+    """
+    layer, ends, send = costs.layer, costs.ends, costs.send_s
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
     quarter = (costs.traffic.ends_s + costs.traffic.ends_sharding_s) / 4.0
+    forward = layers * layer.forward_s + (stages - first) * send + (first + last) * quarter
+    backward = layers * layer.backward_s + (stages - last) * send + (first + last) * quarter
+    forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
+    backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
+    # The head's gradient is two equal products, one of them the weight's.
+    weights = layers * costs.cost.weight_grad_s + last * ends.head_backward_s / 2.0
+    return forward, backward - weights, weights
 
-    def rank(layers: Any, first: Any, last: Any) -> tuple[Array, Array, Array]:
-        # The first stage's forward and the last one's backward receive nothing.
-        forward = layers * layer.forward_s + (v - first) * send + (first + last) * quarter
-        backward = layers * layer.backward_s + (v - last) * send + (first + last) * quarter
-        forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
-        backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
-        # The head's gradient is two equal products, one of them the weight's.
-        weights = layers * weight + last * ends.head_backward_s / 2.0
-        return forward, backward - weights, weights
 
-    stages, shares = costs.stages, end_shares(layouts)
+def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
+    """What every kind of rank does."""
+    stages, shares, v = costs.stages, end_shares(layouts), layouts.virtual_stages
     return Loads(
-        first=rank(stages.first, shares[0], shares[1]),
-        more=rank(stages.more, 0.0, 0.0),
+        first=passes(costs, stages.first, shares[0], shares[1], v),
+        more=passes(costs, stages.more, 0.0, 0.0, v),
         num_more=stages.num_more,
-        less=rank(stages.less, 0.0, 0.0),
-        last=rank(stages.last, shares[2], shares[3]),
+        less=passes(costs, stages.less, 0.0, 0.0, v),
+        last=passes(costs, stages.last, shares[2], shares[3], v),
     )
 
 
