@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError, LayoutError
 from planner.estimate import Estimate
+from planner.front import pareto_front
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
@@ -18,7 +19,7 @@ from planner.plans.goal import Goal
 from planner.plans.joint import Space, Strategy, coarse, families, fine
 from planner.plans.question import Question
 from planner.plans.variants import UNLIMITED, with_node_size
-from planner.scaling import TrainingTime, knee, pareto_front
+from planner.scaling import TrainingTime, knee
 from planner.search.passes import estimate_all, taken
 
 __all__ = ["Binding", "Fastest", "plan_fastest"]
@@ -169,7 +170,7 @@ def plan_fastest(
         raise _nothing(q, plan, max_gpus, max_cost)
     gpus = result.layouts.gpus
     (by_gpus, knee_gpus), (by_cost, knee_cost) = (
-        _thinned(pareto_front(wall, along), along, wall, price, points) for along in (gpus, price)
+        _thinned(pareto_front(along, wall), along, wall, price, points) for along in (gpus, price)
     )
     return Fastest(
         strategy=plan.name, estimate=result, run=run, searched=len(first) + len(second), best=int(by_gpus[-1]),
@@ -191,7 +192,7 @@ def _promising(q: Question, rough: Estimate) -> NDArray[np.int64]:
     """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave."""
     wall = q.wall_s(rough.step_time_s, rough.fits, rough.layouts)
     run = q.runs(rough.step_time_s, rough.layouts)
-    keep = [pareto_front(wall, _price(run))]
+    keep = [pareto_front(_price(run), wall)]
     octave = np.floor(2.0 * np.log2(rough.layouts.gpus)).astype(np.int64)
     for o in np.unique(octave):
         rows = np.flatnonzero((octave == o) & np.isfinite(wall))

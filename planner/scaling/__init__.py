@@ -10,9 +10,8 @@ from planner.scaling.batch import (
     noise_scale,
     samples_factor,
     sizes,
-    steps_factor,
 )
-from planner.scaling.frontier import knee, pareto_front
+from planner.scaling.frontier import knee
 from planner.scaling.goodput import Reliability, checkpoint_interval_s, checkpoint_s, goodput
 from planner.scaling.laws import (
     ComputeOptimal,
@@ -56,10 +55,8 @@ __all__ = [
     "loss_at",
     "loss_names",
     "noise_scale",
-    "pareto_front",
     "samples_factor",
     "sizes",
-    "steps_factor",
     "tokens_at_batch",
     "tokens_for_loss",
     "training_time",

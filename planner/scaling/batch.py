@@ -26,7 +26,6 @@ __all__ = [
     "extrapolations",
     "noise_scale",
     "samples_factor",
-    "steps_factor",
 ]
 
 Array = NDArray[np.float64]
@@ -77,11 +76,6 @@ def batch_scale_tokens(law: CriticalBatchLaw, x: Any) -> Array:
 def samples_factor(batch: Any, scale: Any) -> Array:
     """E / E_min = 1 + B / B_c; batch and scale in the same unit."""
     return np.asarray(1.0 + np.asarray(batch, dtype=np.float64) / scale)
-
-
-def steps_factor(batch: Any, scale: Any) -> Array:
-    """S / S_min = 1 + B_c / B; batch and scale in the same unit."""
-    return np.asarray(1.0 + np.asarray(scale, dtype=np.float64) / batch)
 
 
 def noise_scale(small_batch: Any, large_batch: Any, small_norm: Any, large_norm: Any) -> Array:

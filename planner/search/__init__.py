@@ -1,6 +1,6 @@
 """The space of layouts, and the search through all of it."""
 
-from planner.search.ranking import OBJECTIVES, Recommendation, largest_part, pareto_front, recommend
+from planner.search.ranking import OBJECTIVES, Recommendation, largest_part, recommend
 from planner.search.space import Fixed, default_attention, default_precision, enumerate_layouts
 
 __all__ = [
@@ -11,6 +11,5 @@ __all__ = [
     "default_precision",
     "enumerate_layouts",
     "largest_part",
-    "pareto_front",
     "recommend",
 ]

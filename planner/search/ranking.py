@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.errors import UnknownNameError
 from planner.estimate import Estimate, estimate
+from planner.front import pareto_front
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
@@ -19,7 +20,7 @@ from planner.search.passes import join, search
 from planner.search.refine import refine
 from planner.search.space import Asked, Fixed
 
-__all__ = ["OBJECTIVES", "Recommendation", "largest_part", "pareto_front", "recommend"]
+__all__ = ["OBJECTIVES", "Recommendation", "largest_part", "recommend"]
 
 Indices = NDArray[np.int64]
 WORTH_IT = 0.02  # a gain below this is not worth more memory
@@ -67,14 +68,6 @@ def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Indices, simula
     same = (near[:, :, None] == ran[:, None, :]).all(axis=0).any(axis=1)
     now = simulated[np.isin(simulated, order, kind="table")]
     return int(np.sum(~same) + np.sum(values[now] <= (1.0 + NEAR) * best)) - 1
-
-
-def pareto_front(time_s: Any, memory_bytes: Any) -> Indices:
-    """Indices of the points that none beats in both, ascending in time."""
-    order = np.lexsort((memory_bytes, time_s))
-    least = np.minimum.accumulate(memory_bytes[order])
-    new = np.r_[True, memory_bytes[order][1:] < least[:-1]]
-    return np.asarray(order[new])
 
 
 def _distinct(order: Indices, step: Any, memory: Any) -> Indices:
@@ -164,7 +157,7 @@ def recommend(
         legal=legal,
         fitting=fitting,
         best=order[:top],
-        front=order[pareto_front(step[order], memory[order])] if len(order) else order,
+        front=order[pareto_front(step[order], memory[order])],
         nearest_miss=miss,
         faster_over_memory=faster,
         ties=_ties(kept, closed, result, order, simulated) if len(order) else 0,

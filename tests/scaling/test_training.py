@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.front import pareto_front
 from planner.scaling import (
     Prices,
     Reliability,
@@ -14,7 +15,6 @@ from planner.scaling import (
     checkpoint_interval_s,
     goodput,
     knee,
-    pareto_front,
     tokens_at_batch,
     training_time,
 )
@@ -96,11 +96,16 @@ def test_larger_batches_never_take_fewer_tokens(batch, more):
 @given(st.lists(st.tuples(st.floats(1, 100), st.floats(1, 100)), min_size=1, max_size=40))
 def test_nothing_beats_a_front(points):
     time_s, price = np.array(points).T
-    front = pareto_front(time_s, price)
+    front = pareto_front(price, time_s)
     assert np.all(np.diff(price[front]) > 0)
     assert np.all(np.diff(time_s[front]) < 0)
     for t, p in points:
         assert np.any((time_s[front] <= t) & (price[front] <= p))
+
+
+def test_a_front_leaves_out_what_is_endless_and_takes_one_of_equals():
+    assert pareto_front([np.inf, 1.0], [1.0, np.nan]).tolist() == pareto_front([], []).tolist() == []
+    assert pareto_front([2.0, 1.0, 2.0, 1.0], [1.0, 3.0, 1.0, 3.0]).tolist() == [1, 0]
 
 
 def test_the_knee_of_a_law_with_an_overhead():
@@ -108,4 +113,3 @@ def test_the_knee_of_a_law_with_an_overhead():
     time_s = 1.0 / gpus + 0.01  # n t^2 is least where n = 100: there the overhead is as large as the work
     assert gpus[knee(time_s, gpus * time_s)] == pytest.approx(100, rel=0.01)
     assert knee([1.0], [1.0]) == 0
-    assert len(pareto_front([np.inf], [1.0])) == 0

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.estimate import estimate, totals
+from planner.front import pareto_front
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
 from planner.models import from_shape, load_model
-from planner.search import Fixed, enumerate_layouts, pareto_front, recommend
+from planner.search import Fixed, enumerate_layouts, recommend
 from planner.search.kept import ALTERED, _rarely_dominated
 from planner.search.passes import search
 from planner.search.space import Asked, space

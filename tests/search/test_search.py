@@ -7,11 +7,12 @@ import pytest
 
 from planner.errors import InputError, LayoutError
 from planner.estimate import estimate
+from planner.front import pareto_front
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import legal
 from planner.models import from_shape, load_model
-from planner.search import Fixed, enumerate_layouts, pareto_front, recommend
+from planner.search import Fixed, enumerate_layouts, recommend
 from planner.search.passes import estimate_all, search
 from planner.search.space import Asked, by_ends, default_attention
 
