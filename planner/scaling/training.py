@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.errors import UnknownNameError
 from planner.scaling.batch import BATCH_RULES, samples_factor
 from planner.scaling.goodput import Reliability, checkpoint_interval_s, checkpoint_s, goodput
 from planner.units import HOUR
@@ -66,8 +67,12 @@ def tokens_at_batch(tokens: Any, batch: Any, scale: Any, rule: str) -> Array:
     """Tokens that a batch takes to what `tokens` reach at small ones.
 
     rule: overhead, McCandlish et al.'s E_min (1 + B / B_c); cap, just as many (the caller keeps batches under B_c).
+
+    Raises:
+        UnknownNameError: no such rule.
     """
-    assert rule in BATCH_RULES, rule
+    if rule not in BATCH_RULES:
+        raise UnknownNameError("batch rule", rule, BATCH_RULES)
     factor = samples_factor(batch, scale) if rule == "overhead" else 1.0
     return np.asarray(np.asarray(tokens, dtype=np.float64) * factor + 0.0 * np.asarray(batch))
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.errors import UnknownNameError
 from planner.front import pareto_front
 from planner.scaling import (
     Prices,
@@ -91,6 +92,11 @@ def test_failures_only_lengthen(mtbf_days, gpus, step):
 def test_larger_batches_never_take_fewer_tokens(batch, more):
     for rule in ("overhead", "cap"):
         assert tokens_at_batch(1e12, batch * more, 4e6, rule) >= tokens_at_batch(1e12, batch, 4e6, rule)
+
+
+def test_a_rule_for_batches_that_does_not_exist():
+    with pytest.raises(UnknownNameError, match="unknown batch rule 'none'; allowed: cap, overhead"):
+        tokens_at_batch(1e12, 4e6, 4e6, "none")
 
 
 @given(st.lists(st.tuples(st.floats(1, 100), st.floats(1, 100)), min_size=1, max_size=40))
