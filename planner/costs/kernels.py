@@ -102,10 +102,10 @@ def aligned_share(device: Device, element_bytes: Any, *row_sizes: Any) -> Any:
 def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any = 1.0) -> Array:
     """Seconds of a matrix product, from tile and wave quantization, pipeline fill along depth, and bytes.
 
-    An output of rows x columns is cut in tiles, tiles run in waves over the compute units, a last partial wave
-    costs a whole one; the best of a few tile sizes counts, as libraries choose. Depth K reaches
-    K / (K + depth_half) of the rate, and `aligned` of it (`aligned_share`). Never faster than the operands cross
-    memory.
+    An output of rows x columns is cut in tiles, tiles run in waves over the compute units. Of a last partial wave half
+    of what it leaves idle counts too, of an only one all; the best of a few tile sizes counts, as libraries choose.
+    Depth K reaches K / (K + depth_half) of the rate, and `aligned` of it (`aligned_share`). Never faster than the
+    operands cross memory.
     Source: NVIDIA, "Matrix Multiplication Background" (tile and wave quantization); roofline, Williams 2009.
     """
     e = device.accelerator.efficiency
@@ -115,7 +115,6 @@ def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any =
         tile = (e.tile_rows * shrink_rows) * (e.tile_columns * shrink_columns)
         tiles = np.ceil(rows / (e.tile_rows * shrink_rows)) * np.ceil(columns / (e.tile_columns * shrink_columns))
         waves = tiles / units
-        # With many waves the tail is shared: whole waves for the first few, then nearly the average.
         waves = np.maximum(waves + 0.5 * (np.ceil(waves) - waves), np.minimum(np.ceil(waves), 1.0))
         best = np.minimum(best, waves * (units * tile / relative_rate))
     flop_s = 2.0 * best * (depth + e.depth_half) / (device.matrix_rate * aligned)
