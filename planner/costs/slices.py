@@ -1,8 +1,7 @@
-"""Sequence slices of equal work for causal attention (Seq1F1B, Sun et al. 2024, arXiv 2406.03488, section 3.4)."""
+"""Work of the slices of a sequence under causal attention (Seq1F1B, Sun et al. 2024, arXiv 2406.03488, section 3.4)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,11 +10,15 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.models import Transformer
 
-__all__ = ["balanced_slices", "even_slices", "slice_shares"]
+__all__ = ["even_slices", "slice_shares"]
 
 
 def _work(model: Transformer) -> tuple[int, int]:
-    """b and c: n tokens that end at token P cost n (P c - n c / 2 + b) forward FLOP."""
+    """b and c: n tokens that end at token P cost n (P c - n c / 2 + b) forward FLOP.
+
+    Through L layers and the vocabulary V, with a heads of d channels: c = L (4 d + 3) a (scores, values and softmax
+    over what came before), b = L (8 h a d + 4 h ffn) + 4 h V (products linear in tokens; a gated MLP counts its third).
+    """
     L, h, a, d = (int(x) for x in (model.num_layers, model.hidden, model.num_heads, model.head_dim))
     mlp = (6 if model.gated else 4) * h * int(model.ffn)
     return L * (8 * h * a * d + mlp) + 4 * h * int(model.vocab), L * (4 * d + 3) * a
@@ -38,28 +41,3 @@ def even_slices(seq_len: int, k: int) -> list[int]:
     if k < 1 or seq_len % k:
         raise InputError(f"sequence_slices is {k}; allowed: a divisor of the sequence length {seq_len}")
     return [seq_len // k] * k
-
-
-def balanced_slices(model: Transformer, seq_len: int, k: int, multiple: int = 1) -> list[int]:
-    """Tokens of k slices, first to last, each of the same forward FLOP; later ones are shorter.
-
-    A slice of n tokens that ends at token P costs, over the L layers and the vocabulary V, with a heads of d
-    channels, n (P c - n c / 2 + b) with c = L (4 d + 3) a (scores, values and softmax over what came before) and
-    b = L (8 h a d + 4 h ffn) + 4 h V (products linear in tokens; a gated MLP counts its third). Solved from the last
-    slice: n (P c + b) - c n^2 / 2 = total / k; n is rounded down to `multiple`, the first slice takes the rest.
-
-    Raises:
-        InputError: k or multiple leaves a slice without tokens.
-    """
-    b, c = _work(model)
-    target = (seq_len * (seq_len * c + b) - c * seq_len**2 / 2) / k
-    left, out = seq_len, []
-    for _ in range(k - 1):
-        q = left * c + b
-        tokens = int((q - math.sqrt(q * q - 2.0 * c * target)) / c) // multiple * multiple
-        out.append(tokens)
-        left -= tokens
-    out.append(left)
-    if k < 1 or min(out) < 1:
-        raise InputError(f"sequence_slices is {k} for {seq_len} tokens in multiples of {multiple}; allowed: fewer")
-    return out[::-1]

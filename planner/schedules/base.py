@@ -227,7 +227,3 @@ class Schedule(ABC):
         others = np.maximum(np.asarray(pipe.p) - 1, 1)
         rest = [np.where(np.asarray(pipe.p) > 1, (t - s) / others, s) for t, s in zip(total, slowest, strict=True)]
         return np.asarray(pipe.m * (slowest[0] + slowest[1] + slowest[2]) + self.bubble_s(pipe, *rest))
-
-    def closed_form_holds(self, F: Any, I: Any, W: Any) -> tuple[Any, Any, Any]:
-        """The nearest seconds for which `bubble_s` is exact: the same, where it holds for all."""
-        return F, I, W

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from planner.costs.partition import partition
-from planner.costs.slices import balanced_slices, even_slices
+from planner.costs.slices import even_slices, slice_shares
 from planner.costs.stages import balanced_load
 from planner.errors import InputError, LayoutError
 from planner.models import Transformer
@@ -127,20 +127,11 @@ SPLITS = [
 
 
 @pytest.mark.parametrize(("model", "tokens", "split"), SPLITS)
-def test_slices_of_equal_work_are_seq1f1b_s(model, tokens, split):
-    assert balanced_slices(model, tokens, 4, 8) == split
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 8), st.integers(11, 16), st.sampled_from([1, 8, 64]))
-def test_slices_make_the_sequence_and_get_shorter(k, power, multiple):
-    slices = balanced_slices(gpt(32, 2560, 32), 2**power, k, multiple)
-    assert sum(slices) == 2**power
-    assert all(a >= b - multiple for a, b in pairwise(slices))
+def test_slices_that_seq1f1b_takes_for_equal_are_equal(model, tokens, split):
+    assert sum(split) == tokens
+    assert slice_shares(model, split).tolist() == pytest.approx([0.25] * 4, rel=5e-3)  # it rounds to 8 tokens
 
 
 def test_slices_that_do_not_divide_say_so():
     with pytest.raises(InputError, match="sequence_slices is 3; allowed: a divisor of the sequence length 1024"):
         even_slices(1024, 3)
-    with pytest.raises(InputError, match="sequence_slices is 64 for 64 tokens in multiples of 8"):
-        balanced_slices(gpt(2, 256, 4), 64, 64, 8)

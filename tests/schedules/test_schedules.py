@@ -198,7 +198,6 @@ def test_updates_behind_are_those_of_the_order(name, data):
 def test_bubble_and_peak_equal_the_timeline(name, data, f, i, w, kept):
     pipe = data.draw(pipelines(name))
     schedule = get_schedule(name)
-    f, i, w = schedule.closed_form_holds(f, i, w)
     parts = pipe.v * pipe.k
     # One step; of a pipeline that is never drained, as many as fill it, less all but the last.
     steps = -(-2 * pipe.p // pipe.m) if schedule.steady else 1
