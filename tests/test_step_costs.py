@@ -142,7 +142,7 @@ def test_the_ranks_that_may_be_fullest():
     layouts = Layouts.of(pp=[1, 2, 4, 4], global_batch=8)
     stages = Stages(
         first=np.array([8.0, 4, 2, 2]), more=np.array([1.0, 1, 3, 3]), num_more=np.array([0.0, 0, 1, 0]),
-        less=np.array([0.0, 0, 2, 2]), last=np.array([0.0, 4, 1, 2]), slowest_layers=np.zeros(4),
+        less=np.array([0.0, 0, 2, 2]), last=np.array([0.0, 4, 1, 2]),
     )  # fmt: skip
     first, second, last = key_ranks(layouts, stages)
     assert [first.number, second.number.tolist(), last.number.tolist()] == [0, [0, 1, 1, 1], [0, 1, 3, 3]]
@@ -159,9 +159,6 @@ def test_the_ranks_that_may_be_fullest():
 def test_layers_of_every_rank():
     stages = split_layers(Layouts.of(pp=[4, 3, 2, 1], global_batch=8), 11, np.zeros(4), np.zeros(4))
     assert [stages.layers(i, p).tolist() for i, p in enumerate([4, 3, 2, 1])] == [[3, 3, 3, 2], [4, 4, 3], [6, 5], [11]]
-    assert stages.slowest_layers.tolist() == [3, 4, 6, 11]
-    ends = split_layers(Layouts.of(pp=[2, 1], global_batch=8), 4, np.full(2, 0.5), np.full(2, 3.0))
-    assert ends.slowest_layers.tolist() == [2 + 3, 4 + 0.5 + 3]
 
 
 def test_rows_by_schedule_and_their_pipelines():
@@ -287,11 +284,6 @@ def test_two_copies_of_the_weights_are_reduced_between_their_ranks():
     # Inside a node: 4 bytes a parameter at 2 B/s and a start, twice; there are no other replicas.
     assert float(two.reduce_s[0]) == pytest.approx(2 * (params * 4 / 2 + 1))
     assert float(one.reduce_s[0]) == 0.0
-    ends = two.ends
-    e = float((ends.embedding_forward_s + ends.embedding_backward_s)[0] / two.layer.total_s[0])
-    g = float((ends.head_forward_s + ends.head_backward_s)[0] / two.layer.total_s[0])
-    assert float(two.stages.slowest_layers[0]) == pytest.approx(1 + (e + g) / 2)
-    assert float(one.stages.slowest_layers[0]) == pytest.approx(1 + max(e, g))
     both = step_costs(
         GPT, TOY, FRAMEWORK, Layouts.of(schedule=["1f1b", "chimera"], pp=2, micro_batch=3, global_batch=6)
     )

@@ -1,4 +1,4 @@
-"""How layers lie on pipeline stages, and what the slowest stage carries. Array-first, shape (n,)."""
+"""How layers lie on pipeline stages. Array-first, shape (n,)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Layers of the ranks, shape (n,): the first; `num_more` ranks behind it with `more`; others with `less`; the last.
-
-    slowest_layers: the slowest rank's cost in units of one layer, embedding and head included.
-    """
+    """Layers of ranks, (n,): the first, `num_more` ranks behind it with `more`, others with `less`, the last."""
 
     first: Array
     more: Array
     num_more: Array
     less: Array
     last: Array
-    slowest_layers: Array
 
     def layers(self, index: int, p: int) -> NDArray[np.int64]:
         """Layers of every rank of one layout, shape (p,)."""
@@ -83,7 +79,6 @@ def split_layers(
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
     share, less = np.ceil(L / p), np.floor(L / p)
     first, last = share, np.where(p == 1, 0.0, less)
-    load = np.maximum(np.maximum(share + embedding, less + head), share * (p > 2))
     pick = (layouts.layer_split == Split.BALANCED) & (p > 1)
     if np.any(pick):
         T = balanced_load(L, p, embedding, head)
@@ -95,7 +90,6 @@ def split_layers(
         last = np.where(pick, fewer, last)
         # Two ranks: the first takes what the last leaves.
         first = np.where(pick & (p == 2), L - last, first)
-        load = np.where(pick, T, load)
     by_size = (layouts.layer_split == Split.PARAMETERS) & (p > 1)
     if np.any(by_size):
         e, g = (np.broadcast_to(np.asarray(x, dtype=np.float64), layouts.shape) for x in sizes)
@@ -103,19 +97,12 @@ def split_layers(
         filled = np.minimum(np.floor(balanced_load(L, p, e, g) - e + 1e-9), L)
         left = np.maximum(L - filled - np.maximum(p - 2, 0) * room, 0.0)
         first, last = np.where(by_size, filled, first), np.where(by_size, left, last)
-        middle = np.where(p > 2, np.minimum(room, L - filled - left), 0.0)
-        load = np.where(by_size, np.maximum(np.maximum(filled + embedding, left + head), middle), load)
     by_ends = (layouts.layer_split == Split.ENDS) & (p > 1)
     if np.any(by_ends):
         each = (L + 2.0) / p
         first, last = np.where(by_ends, each - 1.0, first), np.where(by_ends, each - 1.0, last)
-        middle = each * (p > 2)
-        load = np.where(by_ends, np.maximum(each - 1.0 + np.maximum(embedding, head), middle), load)
-    load = np.where(p == 1, L + embedding + head, load)
     first = np.where(p == 1, L, first)
     ranks = np.maximum(p - 2, 1)
     rest = np.where(p > 2, L - first - last, 0.0)
     less = np.floor(rest / ranks)
-    return Stages(
-        first=first, more=less + 1.0, num_more=rest - less * ranks, less=less, last=last, slowest_layers=load
-    )  # fmt: skip
+    return Stages(first=first, more=less + 1.0, num_more=rest - less * ranks, less=less, last=last)
