@@ -148,12 +148,13 @@ def what_is_fixed(
     """What a search may choose from: each a value or several, None (or nothing) for every legal one.
 
     Raises:
-        InputError: a value of the wrong kind.
+        InputError: a value of the wrong kind or out of range.
         UnknownNameError: no such schedule, recompute mode or split.
     """
 
     def numbers(name: str, values: Any) -> tuple[int, ...] | None:
-        return tuple(whole(name, v, least=0) for v in _several(values)) or None
+        least, most = (0, 3) if name == "zero" else (1, LARGEST)
+        return tuple(whole(name, v, least=least, most=most) for v in _several(values)) or None
 
     def words(name: str, values: Any) -> list[str]:
         return [word(name, v) for v in _several(values)]

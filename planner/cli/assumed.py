@@ -53,20 +53,6 @@ Schedules = Annotated[
 
 def fixed(schedule: list[str] | None = None, recompute: list[str] | None = None, **degrees: Any) -> Fixed:
     """What the user has settled, from lists of options; an empty list settles nothing."""
-    from planner.layouts import Recompute, choice
-    from planner.schedules import get_schedule
-    from planner.search import Fixed
+    from planner.question import what_is_fixed
 
-    for name, values in degrees.items():
-        least = 0 if name == "zero" else 1
-        for value in values or []:
-            if value < least:
-                from planner.errors import InputError
-
-                raise InputError(f"--{name.replace('_', '-')} is {value}; allowed: a whole number from {least}")
-    only: dict[str, Any] = {name: tuple(values) if values else None for name, values in degrees.items()}
-    return Fixed(
-        **only,
-        recompute=tuple(choice(Recompute, r) for r in recompute) if recompute else None,
-        schedule=tuple(dict.fromkeys(get_schedule(s).name for s in schedule)) if schedule else None,
-    )
+    return what_is_fixed(schedule=schedule, recompute=recompute, **degrees)

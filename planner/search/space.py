@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.stages import shared_by_ends
-from planner.errors import InputError, LayoutError
+from planner.errors import InputError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule, get_schedule
+from planner.search.asked import LEAST_TOKENS, Asked, Fixed, divisors
+from planner.search.conflicts import no_layout
 from planner.search.grids import CHUNK, Axes, Degree, Family, Grid, Numerics, grids
 
-__all__ = ["Fixed", "default_attention", "default_precision", "enumerate_layouts"]
+__all__ = [
+    "Asked",
+    "Fixed",
+    "by_ends",
+    "default_attention",
+    "default_precision",
+    "divisors",
+    "enumerate_layouts",
+    "space",
+    "whole_space",
+]
 
 ORDER = (
     "tp", "pp", "cp", "ep", "etp", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "recompute", "zero",
@@ -25,39 +37,7 @@ ORDER = (
 )  # fmt: skip
 """Columns by which layouts that are equally good are told apart, first the one that counts most."""
 LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
-LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fixed:
-    """What the user has settled: each a tuple of allowed values, or None for every legal one."""
-
-    tp: tuple[int, ...] | None = None
-    pp: tuple[int, ...] | None = None
-    dp: tuple[int, ...] | None = None
-    cp: tuple[int, ...] | None = None
-    ep: tuple[int, ...] | None = None
-    etp: tuple[int, ...] | None = None
-    micro_batch: tuple[int, ...] | None = None
-    virtual_stages: tuple[int, ...] | None = None
-    zero: tuple[int, ...] | None = None
-    recompute: tuple[Recompute, ...] | None = None
-    schedule: tuple[str, ...] | None = None
-    sequence_parallel: tuple[bool, ...] | None = None
-    layer_split: tuple[Split, ...] | None = None
-    offload: bool = False
-    allow_async: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a search is asked besides model and cluster: accelerators, sequences a step, numerics, what is settled."""
-
-    gpus: int
-    global_batch: int
-    precision: Precision
-    attention: Attention
-    fixed: Fixed
+FEW = 1024  # layouts of a chunk where one legal layout is enough
 
 
 def default_precision(cluster: Cluster) -> Precision:
@@ -73,12 +53,6 @@ def default_attention(cluster: Cluster) -> Attention:
     e = cluster.accelerator.efficiency
     faster = e.flash_forward.get("flash3", 0.0) > e.flash_forward.get("flash2", 0.0)
     return Attention.FLASH3 if faster else Attention.FLASH2
-
-
-def divisors(n: int) -> list[int]:
-    """The divisors of n, ascending."""
-    small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
-    return sorted({*small, *(n // i for i in small)})
 
 
 def _allowed(values: list[int], fixed: tuple[int, ...] | None) -> list[int]:
@@ -198,31 +172,39 @@ def space(model: Transformer, cluster: Cluster, asked: Asked, chunk: int = CHUNK
 
     Raises:
         InputError: numbers out of range.
-        LayoutError: no layout is legal, with a number of accelerators near by that has one.
+        LayoutError: no layout is legal; says which settled choices conflict, or a number of accelerators near by.
     """
-    gpus, global_batch, fixed = asked.gpus, asked.global_batch, asked.fixed
+    gpus, global_batch = asked.gpus, asked.global_batch
     for name, value in (("gpus", gpus), ("global_batch", global_batch)):
         if not 1 <= value <= 10_000_000:
             raise InputError(f"{name} is {value}; allowed: a whole number from 1 to 10000000")
     if cluster.max_gpus is not None and gpus > cluster.max_gpus:
         raise InputError(f"gpus is {gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
-    names = tuple(fixed.schedule or default_schedules(fixed.allow_async))
-    shared = Numerics(
-        schedule_names=names, global_batch=global_batch, precision=asked.precision, attention=asked.attention
-    )
-    some = families(model, gpus, global_batch, asked.attention, fixed, names)
     found = False
-    for grid in grids(model, cluster, some, shared, chunk):
+    for grid in _grids(model, cluster, asked, chunk):
         found = True
         yield grid
     if found:
         return
-    near = _nearby(model, cluster, gpus, global_batch, fixed)
-    hint = f"a legal number near by is {near}" if near else "give a batch with more divisors, or fix less"
-    raise LayoutError(
-        f"no legal layout of {model.name} on gpus {gpus} with global_batch {global_batch}"
-        f"{' and what is fixed' if fixed != Fixed() else ''}; {hint}"
+
+    def legal(fixed: Fixed, gpus: int) -> bool:
+        # The degrees alone take microseconds, and rule most out.
+        if (cluster.max_gpus is not None and gpus > cluster.max_gpus) or not degrees(model, gpus, global_batch, fixed):
+            return False
+        grids = _grids(model, cluster, replace(asked, fixed=fixed, gpus=gpus), FEW)
+        return next(grids, None) is not None
+
+    raise no_layout(model, cluster, asked, legal)
+
+
+def _grids(model: Transformer, cluster: Cluster, asked: Asked, chunk: int) -> Iterator[Grid]:
+    fixed, global_batch = asked.fixed, asked.global_batch
+    names = tuple(fixed.schedule or default_schedules(fixed.allow_async))
+    shared = Numerics(
+        schedule_names=names, global_batch=global_batch, precision=asked.precision, attention=asked.attention
     )
+    some = families(model, asked.gpus, global_batch, asked.attention, fixed, names)
+    return grids(model, cluster, some, shared, chunk)
 
 
 def whole_space(model: Transformer, cluster: Cluster, asked: Asked) -> Layouts:
@@ -249,12 +231,3 @@ def enumerate_layouts(
 def canonical(layouts: Layouts) -> NDArray[np.int64]:
     """Indices that sort a table by its columns: an order that does not depend on how the space was cut."""
     return np.lexsort([getattr(layouts, name) for name in reversed(ORDER)])
-
-
-def _nearby(model: Transformer, cluster: Cluster, gpus: int, global_batch: int, fixed: Fixed) -> int | None:
-    """A number of accelerators close to the one asked for that has legal degrees."""
-    for step in range(1, 257):
-        for n in (gpus - step, gpus + step):
-            if 1 <= n <= (cluster.max_gpus or n) and degrees(model, n, global_batch, fixed):
-                return n
-    return None

@@ -107,7 +107,7 @@ BAD = [
     ([*TIME, "--critical-batch-law", "zhang"], "zhang-2024"),
     ([*TIME, "--critical-batch", "0"], "critical batch is 0"),
     ([*TIME, "--batch-rule", "free"], "cap, overhead"),
-    ([*TIME, "--tp", "0"], "--tp is 0"),
+    ([*TIME, "--tp", "0"], "tp is 0"),
     ([*TIME, "--recompute", "some"], "selective"),
     (["time", "x-160", "--cluster", "dgx-a100-80gb", "--gpus", "8"], "fits in memory"),
     ([*FAST[:-1], "0"], "max-gpus is 0"),

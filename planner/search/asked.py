@@ -1,0 +1,49 @@
+"""What a search is asked besides model and cluster: accelerators, batch, numerics, and what the user has settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.layouts import Attention, Precision, Recompute, Split
+
+__all__ = ["LEAST_TOKENS", "Asked", "Fixed", "divisors"]
+
+LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """What the user has settled: each a tuple of allowed values, or None for every legal one."""
+
+    tp: tuple[int, ...] | None = None
+    pp: tuple[int, ...] | None = None
+    dp: tuple[int, ...] | None = None
+    cp: tuple[int, ...] | None = None
+    ep: tuple[int, ...] | None = None
+    etp: tuple[int, ...] | None = None
+    micro_batch: tuple[int, ...] | None = None
+    virtual_stages: tuple[int, ...] | None = None
+    zero: tuple[int, ...] | None = None
+    recompute: tuple[Recompute, ...] | None = None
+    schedule: tuple[str, ...] | None = None
+    sequence_parallel: tuple[bool, ...] | None = None
+    layer_split: tuple[Split, ...] | None = None
+    offload: bool = False
+    allow_async: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a search is asked besides model and cluster: accelerators, sequences a step, numerics, what is settled."""
+
+    gpus: int
+    global_batch: int
+    precision: Precision
+    attention: Attention
+    fixed: Fixed
+
+
+def divisors(n: int) -> list[int]:
+    """The divisors of n, ascending."""
+    small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
+    return sorted({*small, *(n // i for i in small)})

@@ -1,0 +1,116 @@
+"""Why a search has nothing to choose from: the settled choices that conflict, the rule, a number of GPUs near by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from itertools import islice, product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from planner.errors import LayoutError
+from planner.hardware import Cluster
+from planner.layouts import Layouts
+from planner.legality import rules
+from planner.models import Transformer
+from planner.schedules import get_schedule
+from planner.search.asked import LEAST_TOKENS, Asked, Fixed, divisors
+
+__all__ = ["no_layout"]
+
+DEGREES = ("dp", "tp", "pp", "cp")
+AROUND = 256  # accelerators more or fewer that are near by
+MOST_VALUES = 64  # of choices that conflict, each value with each
+
+Legal = Callable[[Fixed, int], bool]
+"""Whether so many accelerators have a legal layout within what is settled."""
+
+
+def no_layout(model: Transformer, cluster: Cluster, asked: Asked, legal: Legal) -> LayoutError:
+    """The error for a search without a legal layout."""
+    settled = _conflicting(asked, legal)
+    text = f"no legal layout of {model.name} on gpus {asked.gpus} with global_batch {asked.global_batch}"
+    if settled:
+        text += " and " + ", ".join(f"{key} {_words(values)}" for key, values in settled.items())
+        rule = _rule(model, cluster, asked, settled)
+        text += f": {rule}" if rule else ""
+    near = _nearby(asked, legal)
+    if near is not None:
+        return LayoutError(f"{text}; a legal number near by is {near}")
+    remedy = f"leave out one of {', '.join(settled)}" if len(settled) > 1 else f"give another {''.join(settled)}"
+    return LayoutError(f"{text}; {remedy if settled else 'give a batch with more divisors'}")
+
+
+def _conflicting(asked: Asked, legal: Legal) -> dict[str, tuple[Any, ...]]:
+    """Settled choices without a legal layout, none of which can be left out of them: with any other there is one."""
+    fixed = asked.fixed
+    settled = {f.name: v for f in fields(fixed) if isinstance(v := getattr(fixed, f.name), tuple)}
+    for name in tuple(settled):
+        left_out: dict[str, Any] = {name: None}
+        freer = replace(fixed, **left_out)
+        if not legal(freer, asked.gpus):
+            fixed = freer
+            del settled[name]
+    return settled
+
+
+def _nearby(asked: Asked, legal: Legal) -> int | None:
+    """The number of accelerators closest to the one asked for that has a legal layout with all that is settled."""
+    for step in range(1, AROUND + 1):
+        for n in (asked.gpus - step, asked.gpus + step):
+            if n >= 1 and legal(asked.fixed, n):
+                return n
+    return None
+
+
+def _rule(model: Transformer, cluster: Cluster, asked: Asked, settled: dict[str, tuple[Any, ...]]) -> str:
+    """The rule that every layout with these choices breaks, or nothing where none is broken by all."""
+    sets = [dict(zip(settled, values, strict=True)) for values in islice(product(*settled.values()), MOST_VALUES)]
+    rows = [row for wanted in sets for row in _rows(asked, wanted)]
+    if not rows:
+        given = [key for key in DEGREES if key in settled]
+        whole = "be" if len(given) == len(DEGREES) else "divide"
+        return f"{' * '.join(given)} must {whole} gpus"
+    columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
+    layouts = Layouts.of(
+        **columns, global_batch=asked.global_batch, attention=asked.attention, precision=asked.precision
+    )
+    for rule in rules(model, cluster, layouts):
+        # Rules of a schedule begin with its name, and count where it was asked for.
+        own = rule.text.split(" ", 1)[0] in layouts.schedule_names and "schedule" not in settled
+        if np.all(rule.broken) and not own:
+            return rule.text
+    if "cp" in settled and min(settled["cp"]) > model.seq_len // LEAST_TOKENS:
+        return f"ranks with less than {LEAST_TOKENS} tokens of the {model.seq_len} of a sequence are not searched"
+    if "zero" in settled and np.all(layouts.dp * layouts.cp == 1):
+        return "zero above 0 needs dp * cp above 1, ranks to shard over"
+    return ""
+
+
+def _rows(asked: Asked, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+    """Layouts with these choices, legal or not: every way to share out the accelerators that are left."""
+    rest, uneven = divmod(asked.gpus, prod(wanted.get(key, 1) for key in DEGREES))
+    free = [key for key in DEGREES if key not in wanted]
+    if uneven or (not free and rest > 1):
+        return []
+    schedule = get_schedule(
+        wanted.get("schedule") or ("interleaved" if wanted.get("virtual_stages", 1) > 1 else "1f1b")
+    )
+    base = {
+        "schedule": schedule.name, "virtual_stages": 2 if schedule.chunks is None else schedule.chunks,
+        "sequence_slices": 2 if schedule.sliced else 1, "zero": 0, "sequence_parallel": "etp" in wanted,
+    }  # fmt: skip
+    out = []
+    for degrees in product(*(divisors(rest) for _ in free[1:])):
+        first, uneven = divmod(rest, prod(degrees))
+        if not uneven:
+            out.append(base | dict(zip(free, (first, *degrees), strict=bool(free))) | wanted)
+    return out
+
+
+def _words(values: tuple[Any, ...]) -> str:
+    """Allowed values as a user wrote them."""
+    shown = ["on" if v is True else "off" if v is False else getattr(v, "name", str(v)).lower() for v in values]
+    return " or ".join(shown)
