@@ -6,7 +6,6 @@ be read anywhere; cluster and framework are named, never read from a path that a
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,13 @@ from planner.layouts import ENUMS, Layouts
 from planner.legality import check_legal
 from planner.models import Transformer, load_model
 from planner.models.transformer import FLAGS, NOT_NEGATIVE, POSITIVE, check, with_seq_len
+from planner.plan_fields import FIGURES, PARTS, check_fields, check_figures
 from planner.question import LARGEST, Question, one_layout
 
 __all__ = ["Plan", "read_choices", "read_plan"]
 
 SUFFIXES = (".toml", ".json")
 FOLDERS = {"cluster": "clusters", "network": "links", "framework": "frameworks"}
-PARTS = ("time_s", "memory_parts_gib")
-FIGURES = ("step_time_s", "mfu", "memory_gib", "tokens_per_s_per_gpu")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,9 +75,11 @@ def read_plan(
         network=network or (_shipped(over, "network", path) if over and cluster is None else None),
     )
     stack = load_framework(framework or _shipped(_name(record, "framework", path), "framework", path))
-    layouts = _layouts(_row(chosen, path), hardware, path)
+    row = _row(chosen, path)
+    check_fields(record, chosen, model, row, path)
+    layouts = _layouts(row, hardware, path)
     check_legal(model, hardware, layouts)
-    _check_figures(chosen, path)
+    check_figures(chosen, model, row, path)
     question = Question(model=model, cluster=hardware, framework=stack)
     return Plan(question=question, layouts=layouts, record=chosen)
 
@@ -91,7 +91,10 @@ def read_choices(path: Path) -> tuple[Transformer, dict[str, Any]]:
         FileFormatError: as `read_plan`.
     """
     record = read_json(path)
-    return _model(record, path), _row(_chosen(record, 1, path), path)
+    chosen = _chosen(record, 1, path)
+    model, row = _model(record, path), _row(chosen, path)
+    check_fields(record, chosen, model, row, path)
+    return model, row
 
 
 def _chosen(record: dict[str, Any], number: int, path: Path) -> dict[str, Any]:
@@ -122,7 +125,10 @@ def _model(record: dict[str, Any], path: Path) -> Transformer:
         model = load_model(name)
         if length is not None and type(length) is not int:
             raise FileFormatError(f"{path}: field seq_len is {shown(length)}; allowed: a whole number")
-        return model if length is None else with_seq_len(model, length)
+        try:
+            return model if length is None else with_seq_len(model, length)
+        except InputError as error:
+            raise FileFormatError(f"{path}: field seq_len: {error}") from None
     sizes, flags = (*POSITIVE, *NOT_NEGATIVE), FLAGS
     known = {f.name for f in fields(Transformer)}
     if not isinstance(shape, dict):
@@ -177,21 +183,6 @@ def _layouts(row: dict[str, Any], hardware: Cluster, path: Path) -> Layouts:
         raise FileFormatError(f"{path}: layout: {error}") from None
 
 
-def _check_figures(chosen: dict[str, Any], path: Path) -> None:
-    """Nothing, if the figures of a layout are numbers, and its parts objects of them that add up."""
-    for key in FIGURES:
-        if key in chosen and not _number(chosen[key]):
-            raise FileFormatError(f"{path}: field {key} is {shown(chosen[key])}; allowed: a finite number")
-    for key, total in zip(PARTS, ("step_time_s", "memory_gib"), strict=True):
-        parts = chosen.get(key)
-        if parts is None:
-            continue
-        if not isinstance(parts, dict) or not all(_number(value) for value in parts.values()):
-            raise FileFormatError(f"{path}: field {key} is {shown(parts)}; allowed: an object of finite numbers")
-        if total in chosen and not math.isclose(sum(parts.values()), chosen[total], rel_tol=1e-6, abs_tol=1e-9):
-            raise FileFormatError(f"{path}: field {key} adds up to {sum(parts.values()):.6g}, not to {total}")
-
-
 def _name(record: dict[str, Any], key: str, path: Path) -> str:
     value = record.get(key)
     if not isinstance(value, str) or not value:
@@ -209,7 +200,3 @@ def _shipped(name: str, kind: str, path: Path) -> str:
             f"{path}: field {kind} is {shown(name)}, which isn't shipped; give its file with --{kind}"
         )
     return name
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

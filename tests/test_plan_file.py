@@ -42,7 +42,7 @@ def test_what_is_written_is_read_back(tmp_path, model, network):
 
 
 def test_a_number_chooses_among_the_best(tmp_path):
-    one, two = record(), record(tp=2)
+    one, two = record(), record(tp=2, dp=16)
     path = saved(tmp_path, one | {"best": [{"layout": one["layout"]}, {"layout": two["layout"]}]})
     assert read_plan(path).row["tp"] == 4
     assert read_plan(path, number=2).row["tp"] == 2
@@ -73,6 +73,19 @@ BAD = [
     ({"best": []}, "has 0 layouts"),
     ({"mfu": "high"}, "mfu is 'high'; allowed: a finite number"),
     ({"mfu": True}, "mfu is True"),
+    ({"gpus": 3}, r"field gpus is 3; allowed: 64, dp \* tp \* pp \* cp of the layout"),
+    ({"gpus": "64"}, "field gpus is '64'; allowed: 64"),
+    ({"seq_len": -1}, "field seq_len is -1; allowed: 8192, that of shape"),
+    ({"seq_len": -1, "shape": None}, "field seq_len: .*seq_len is -1"),
+    ({"global_batch": 7}, "field global_batch is 7; allowed: 64, that of the layout"),
+    ({"micro_batches": 9}, "field micro_batches is 9; allowed: 8"),
+    ({"parameters": 1}, "field parameters is 1; allowed: 8030"),
+    ({"model": "gpt2"}, "field model is 'gpt2'; allowed: 'llama3-8b', the name in shape"),
+    ({"memory_gib_per_gpu": -80}, "field memory_gib_per_gpu is -80"),
+    ({"searched": -1}, "field searched is -1; allowed: a whole number from 0"),
+    ({"step_time_s": -1.0}, "step_time_s is -1.0; allowed: a number above 0"),
+    ({"tokens_per_s_per_gpu": 1.0}, "field tokens_per_s_per_gpu is 1.0; allowed: .*the tokens of a step over"),
+    ({"fits": 1}, "field fits is 1; allowed: true or false"),
 ]
 
 
@@ -120,9 +133,20 @@ def test_faults_of_the_shape_name_the_field(tmp_path, changes, said):
         read_plan(saved(tmp_path, content))
 
 
+@pytest.mark.parametrize("best", [False, True])
+def test_a_layout_that_was_changed_alone_is_refused(tmp_path, best):
+    content = record()
+    content["layout"]["dp"] = 64
+    if best:
+        content = {"best": [content]} | {key: content[key] for key in ("shape", "cluster", "framework", "gpus")}
+    for read in (read_plan, read_choices):
+        with pytest.raises(FileFormatError, match="field gpus is 64; allowed: 512"):
+            read(saved(tmp_path, content))
+
+
 def test_an_illegal_layout_is_refused_but_its_choices_can_be_read(tmp_path):
     content = record()
-    content["layout"]["tp"] = 3
+    content["layout"]["tp"], content["gpus"] = 3, 48
     path = saved(tmp_path, content)
     with pytest.raises(LayoutError, match="tp must divide the attention heads"):
         read_plan(path)

@@ -119,7 +119,7 @@ DEEPSPEED = {
     "bf16": {"enabled": True}, "gradient_clipping": 1.0,
     "zero_optimization": {"stage": 2, "overlap_comm": True, "offload_optimizer": {"device": "none"}},
 }  # fmt: skip
-FSDP = PLAN | QUESTION | {"model": "llama3-8b", "layout": PLAN["layout"] | {"dp": 8, "pp": 1, "zero": 3}}
+FSDP = PLAN | QUESTION | {"model": "llama3-8b", "layout": PLAN["layout"] | {"dp": 8, "pp": 1, "zero": 3}, "gpus": 8}
 TARGETS = ("megatron", "megatron-bridge", "deepspeed", "torchtitan", "torchtitan-toml", "accelerate")
 LAWS = """
 [critical_batch.mine]
