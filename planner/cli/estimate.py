@@ -127,3 +127,4 @@ def _one(
     else:
         title = tables.question_title(shape, hardware, gpus, global_batch)
         o.print_view(title, "", tables.estimate_view(result, 0, hardware, interval))
+    o.say_left_out(model)

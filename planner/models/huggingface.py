@@ -12,7 +12,13 @@ from planner.models.description import from_description
 from planner.models.hybrid import LETTERS
 from planner.models.transformer import LARGEST, Transformer
 
-__all__ = ["MODEL_TYPES", "from_config"]
+__all__ = ["MODEL_TYPES", "from_config", "not_counted"]
+
+ATTENTION = ("full_attention", "sliding_attention")
+"""Kinds of layers in `layer_types`; others, such as linear attention, are not modelled."""
+FURTHER_TOKENS = (
+    "num_nextn_predict_layers"  # multi-token prediction: layers that predict later tokens, in training only
+)
 
 
 class Config:
@@ -80,9 +86,11 @@ def _common(c: Config, family: str, *, kv_absent: int | None = None) -> dict[str
 
 def _windows(c: Config, layers: int, window: int) -> dict[str, Any]:
     """A sliding window in so many layers, or in those that `layer_types` lists so; none where it is 0."""
-    kinds = c.data.get("layer_types")
-    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
-        raise c.fault("layer_types", "a list of kinds, one a layer")
+    kinds, every = c.data.get("layer_types"), c.size("num_hidden_layers")
+    if kinds is not None:
+        known = isinstance(kinds, list) and all(kind in ATTENTION for kind in kinds)
+        if not known or len(kinds) != every:
+            raise c.fault("layer_types", f"a list of {' or '.join(ATTENTION)}, one for each of the {every} layers")
     layers = layers if kinds is None else kinds.count("sliding_attention")
     return {"window": window, "window_layers": layers} if window and layers else {}
 
@@ -141,10 +149,10 @@ def _qwen3_moe(c: Config) -> dict[str, Any]:
     layers, experts = c.size("num_hidden_layers"), c.size("num_experts", least=0)
     step = c.size("decoder_sparse_step", 1)
     only = c.data.get("mlp_only_layers")
-    if only is not None and not (isinstance(only, list) and all(type(i) is int for i in only)):
-        raise c.fault("mlp_only_layers", "a list of layer numbers")
+    if only is not None and not (isinstance(only, list) and all(type(i) is int and 0 <= i < layers for i in only)):
+        raise c.fault("mlp_only_layers", f"a list of layer numbers from 0 to {layers - 1}")
     sparse = layers // step if experts else 0
-    sparse -= sum(1 for i in set(only or []) if 0 <= i < layers and (i + 1) % step == 0) if experts else 0
+    sparse -= sum(1 for i in set(only or []) if (i + 1) % step == 0) if experts else 0
     return _common(c, "moe") | _biases(c) | _late_windows(c) | {
         "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
         "dense_layers": layers - sparse, "experts": experts, "top_k": c.size("num_experts_per_tok"),
@@ -173,6 +181,7 @@ def _deepseek_v3(c: Config) -> dict[str, Any]:
     c.require("attention_bias", False)
     if c.size("moe_layer_freq", 1) != 1:
         raise c.fault("moe_layer_freq", "1; others aren't supported")
+    c.size(FURTHER_TOKENS, 0, least=0)
     layers, rope = c.size("num_hidden_layers"), c.size("qk_rope_head_dim")
     return _common(c, "moe") | {
         "kv_heads": c.size("num_attention_heads"), "head_dim": c.size("qk_nope_head_dim") + rope,
@@ -252,16 +261,13 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
 def from_config(path: Path) -> Transformer:
     """The model of a `config.json`; a multimodal file's language model is under `text_config`.
 
-    The sequence length is the largest that the model takes: give `--seq-len` for another. Multi-token
-    prediction modules are left out.
+    The sequence length is the largest that the model takes: give `--seq-len` for another. What `not_counted` says is
+    left out.
 
     Raises:
         FileFormatError: not JSON, an unknown model type, a missing or wrong field.
     """
-    data = read_json(path)
-    if isinstance(data.get("text_config"), dict):
-        tied = {"tie_word_embeddings": data["tie_word_embeddings"]} if "tie_word_embeddings" in data else {}
-        data = tied | data["text_config"]
+    data = _language_model(path)
     config = Config(data, path)
     kind = data.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
@@ -272,3 +278,17 @@ def from_config(path: Path) -> Transformer:
         raise config.fault(hidden, f"a multiple of the {described['heads']} attention heads")
     name = path.resolve().parent.name if path.name == "config.json" else ""
     return from_description(described, path, name or path.stem)
+
+
+def not_counted(path: Path) -> tuple[str, ...]:
+    """What a config has that `from_config` leaves out, a sentence each; raises as it does."""
+    layers = _language_model(path).get(FURTHER_TOKENS)
+    return (f"{path}: {FURTHER_TOKENS} is {shown(layers)}: multi-token prediction is not counted",) if layers else ()
+
+
+def _language_model(path: Path) -> dict[str, Any]:
+    data = read_json(path)
+    if isinstance(data.get("text_config"), dict):
+        tied = {"tie_word_embeddings": data["tie_word_embeddings"]} if "tie_word_embeddings" in data else {}
+        return {**tied, **data["text_config"]}
+    return data

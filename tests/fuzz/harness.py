@@ -27,8 +27,9 @@ __all__ = ["Outcome", "faults", "run"]
 
 PROGRESS = ("train", "calibrate")
 """Commands that print progress on stderr."""
-SAID = re.compile(r".+: [\d.,]+ k?B|planner: (not in|WARNING:|sweep:) .+")
-"""Said on stderr beside an answer: a report's file and size, what an export can't express, a sweep's progress."""
+SAID = re.compile(r".+: [\d.,]+ k?B|planner: (not in|WARNING:|sweep:) .+|planner: .+ is not counted")
+"""Said on stderr beside an answer: a report's file and size, what an export can't express, a sweep's progress,
+what of a model's config is not counted."""
 LONGEST_LINE = 2_100
 
 

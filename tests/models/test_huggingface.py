@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.errors import FileFormatError, UnknownNameError
-from planner.models import counts, load_model
+from planner.models import counts, left_out, load_model
 from tests.models.configs import BLOOM, CONFIGS, DEEPSEEK_V3, GPT2, LLAMA, MISTRAL, NEMOTRON_H, OPT, PYTHIA, QWEN3_MOE
 
 # Parameters of the checkpoints on the Hugging Face hub; Pythia's also in its README (EleutherAI/pythia).
@@ -97,7 +97,7 @@ def test_llama_biases(write: Any) -> None:
 
 def test_qwen3_moe_dense_layers(write: Any) -> None:
     assert load_model(write(QWEN3_MOE | {"decoder_sparse_step": 2})).num_dense_layers == 24
-    assert load_model(write(QWEN3_MOE | {"mlp_only_layers": [0, 47, 47, 99]})).num_dense_layers == 2
+    assert load_model(write(QWEN3_MOE | {"mlp_only_layers": [0, 47, 47]})).num_dense_layers == 2
     assert load_model(write(QWEN3_MOE | {"mlp_only_layers": None, "num_experts": 0})).num_dense_layers == 48
 
 
@@ -126,8 +126,24 @@ def test_sliding_windows(write: Any) -> None:
     kinds = ["sliding_attention", "full_attention", "sliding_attention"] * 12
     assert windows(write(CONFIGS["gpt_oss"] | {"layer_types": kinds})) == (24, 128)
     assert windows(write(CONFIGS["gpt_oss"] | {"layer_types": ["full_attention"] * 36})) == (0, 0)
-    with pytest.raises(FileFormatError, match="layer_types"):
-        load_model(write(CONFIGS["gpt_oss"] | {"layer_types": "sliding_attention"}))
+    for wrong in (
+        "sliding_attention",
+        kinds[:35],
+        [*kinds[:35], "linear_attention"],
+        [*kinds[:35], ["full_attention"]],
+    ):
+        with pytest.raises(FileFormatError, match=r"layer_types is .*; allowed: a list of .*, one for each of the 36"):
+            load_model(write(CONFIGS["gpt_oss"] | {"layer_types": wrong}))
+
+
+def test_what_is_not_counted_is_told_to_those_who_ask(write: Any, tmp_path: Path) -> None:
+    path = write(DEEPSEEK_V3)
+    assert left_out(path) == (f"{path}: num_nextn_predict_layers is 1: multi-token prediction is not counted",)
+    assert left_out(write(DEEPSEEK_V3 | {"num_nextn_predict_layers": 0})) == ()
+    assert left_out(write(LLAMA)) == left_out("deepseek-v3") == left_out("model.toml") == ()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "config.json").write_text(Path(write(DEEPSEEK_V3)).read_text())
+    assert len(left_out(str(tmp_path / "folder"))) == 1
 
 
 def test_presets_are_what_the_configs_say(write: Any) -> None:
@@ -171,6 +187,8 @@ def test_nemotron_h_layers_of_each_kind(write: Any) -> None:
         (LLAMA | {"num_hidden_layers": 100_000, "hidden_size": 32 * 10**5, "intermediate_size": 10**8}, "1e18"),
         (CONFIGS["mixtral"] | {"num_experts_per_tok": 9}, "top_k 9"),
         (QWEN3_MOE | {"mlp_only_layers": [[1]]}, "mlp_only_layers"),
+        (QWEN3_MOE | {"mlp_only_layers": [1, 48]}, r"mlp_only_layers is \[1, 48\]; allowed: .* from 0 to 47"),
+        (DEEPSEEK_V3 | {"num_nextn_predict_layers": -1}, "num_nextn_predict_layers is -1"),
         (QWEN3_MOE | {"num_hidden_layers": 10**9}, "layers"),
         (DEEPSEEK_V3 | {"attention_bias": True}, "attention_bias"),
         (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
