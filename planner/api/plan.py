@@ -231,6 +231,7 @@ def recommend(
     precision: str | None = None,
     attention: str | None = None,
     runs_on: str | None = None,
+    base: str | None = None,
     top: int = 5,
     objective: str = "time",
 ) -> Plan:
@@ -239,14 +240,14 @@ def recommend(
     batch: sequences per optimizer step. tp to sequence_parallel: allow only this value, or these; None allows all.
     allow_offload: also optimizer state in host memory. allow_async: also schedules that change the training.
     framework, precision, attention: None is what is usual on the cluster. runs_on: only what this framework can run,
-    of those that `LayoutEstimate.export` writes for.
+    of those that `LayoutEstimate.export` writes for; base: torchtitan's own recipe, for a model that it doesn't have.
     objective: time, throughput, cost (one order) or memory.
 
     Raises:
         InputError: a value out of range, or of the wrong kind; names the field.
         UnknownNameError: no such model, cluster, framework, schedule, recompute mode, precision, kernel or objective.
         FileFormatError: a file that can't be read, parsed or validated.
-        LayoutError: no layout is legal; says a number of accelerators near by that has one.
+        LayoutError: no layout is legal, or `runs_on` can run none of the model; says why.
     """
     q = asked(model, cluster, framework)
     number, kernel = numerics(q.cluster, precision, attention)
@@ -260,7 +261,9 @@ def recommend(
     if runs_on is not None:
         from planner.export.plan_export import get_target
 
-        fixed = get_target(word("runs_on", runs_on)).only(fixed)
+        target = get_target(word("runs_on", runs_on))
+        target.check_question(q.model, number.name.lower(), base)
+        fixed = target.only(fixed)
     found = search(
         q.model, q.cluster, q.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
         fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),

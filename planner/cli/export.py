@@ -11,9 +11,12 @@ from planner.cli import completion as complete
 
 if TYPE_CHECKING:
     from planner.export.target import Target
+    from planner.models import Transformer
     from planner.plan_file import Plan
     from planner.question import Question
     from planner.search import Fixed, Recommendation
+
+Base = Annotated[str | None, typer.Option("--base", help="torchtitan: your recipe, package.module:function.")]
 
 
 def command(
@@ -28,7 +31,7 @@ def command(
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of stdout.")] = None,
     number: Annotated[int, typer.Option("--number", help="Which of the plan's best layouts.", min=1)] = 1,
-    base: Annotated[str | None, typer.Option(help="torchtitan: your recipe, package.module:function.")] = None,
+    base: Base = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", help="Instead of the plan's.", autocompletion=complete.clusters)
     ] = None,
@@ -98,18 +101,20 @@ def asked_for(exports: list[str]) -> list[tuple[Target, Path]]:
     return out
 
 
-def runnable(fixed: Fixed, framework: str | None) -> Fixed:
+def runnable(fixed: Fixed, framework: str | None, model: Transformer, precision: str, base: str | None) -> Fixed:
     """What a search may choose, cut to what a framework can run.
 
     Raises:
         UnknownNameError: no such framework.
-        LayoutError: nothing is left of what the user has settled.
+        LayoutError: nothing is left of what the user has settled, or the framework can't run the model at all.
     """
     if framework is None:
         return fixed
     from planner.export.plan_export import get_target
 
-    return get_target(framework).only(fixed)
+    target = get_target(framework)
+    target.check_question(model, precision, base)
+    return target.only(fixed)
 
 
 def write_best(
@@ -117,6 +122,7 @@ def write_best(
     question: Question,
     found: Recommendation,
     record: dict[str, Any],
+    base: str | None = None,
 ) -> None:
     """The best of a search for every framework that was asked for."""
     if not targets:
@@ -124,4 +130,4 @@ def write_best(
     from planner.api.reports import best_plan
 
     for target, file in targets:
-        write(best_plan(question, found, record), target, file)
+        write(best_plan(question, found, record), target, file, base)

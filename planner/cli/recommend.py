@@ -12,6 +12,7 @@ import typer
 from planner.cli import completion as complete
 from planner.cli import options as o
 from planner.cli import recommend_report as report
+from planner.cli.export import Base
 
 Degree = Annotated[list[int] | None, typer.Option(help="Allow only this; may be given several times.")]
 
@@ -65,6 +66,7 @@ def command(
             autocompletion=complete.exports,
         ),
     ] = None,
+    base: Base = None,
     why: Annotated[list[str] | None, typer.Option(help="Why not such a layout: tp=8,pp=1.")] = None,
     json: o.Json = False,
 ) -> None:
@@ -101,7 +103,7 @@ def command(
         from planner.plans.goal import goal
 
         aim = goal(shape, tokens=tokens, loss=loss)
-    fixed = runnable(fixed, runs_on)
+    fixed = runnable(fixed, runs_on, shape, number.name.lower(), base)
     with o.working("searching every legal layout"):
         found = recommend(
             shape, hardware, stack, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
@@ -139,4 +141,4 @@ def command(
         for path in ([save] if save is not None else []) + [file for _, file in targets]:
             typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
         o.finish(1)
-    write_best(targets, question, found, record)
+    write_best(targets, question, found, record, base)

@@ -14,6 +14,7 @@ from planner.errors import LayoutError
 from planner.export.megatron_model import model_arguments, model_notes
 from planner.export.safe_text import comments
 from planner.export.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
+from planner.models import Transformer
 from planner.search import Fixed
 
 __all__ = ["Megatron", "parallel_arguments", "pipeline_layout"]
@@ -30,6 +31,14 @@ class Megatron(Target):
     version = "Megatron-Core 0.16.1"
     suffix = ".sh"
 
+    def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
+        """No state-space layers."""
+        if model.num_ssm_layers:
+            raise LayoutError(
+                f"model {model.name} has state-space layers, which Megatron-LM trains by pretrain_mamba.py: not "
+                "written yet; export --to megatron-bridge sets the layout on a recipe of yours"
+            )
+
     def only(self, fixed: Fixed) -> Fixed:
         """1F1B and its interleaved form."""
         return allowed(fixed, schedule=SCHEDULES)
@@ -37,11 +46,7 @@ class Megatron(Target):
     def adapt(self, nearest: Nearest) -> None:
         """Schedules, slices, sharding and numerics that Megatron-LM has."""
         row, model = nearest.row, nearest.question.model
-        if model.num_ssm_layers:
-            raise LayoutError(
-                f"model {model.name} has state-space layers, which Megatron-LM trains by pretrain_mamba.py: not "
-                "written yet; export --to megatron-bridge sets the layout on a recipe of yours"
-            )
+        self.check_question(model, row["precision"])
         nearest.schedules(SCHEDULES)
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "--optimizer-cpu-offload needs --use-distributed-optimizer")

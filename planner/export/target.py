@@ -165,6 +165,14 @@ class Target(ABC):
         """Files that the file needs beside it."""
         return {}
 
+    # Most frameworks train whatever the user's own code builds.
+    def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:  # noqa: B027
+        """Nothing, if the framework can run some layout of a model in a precision; asked before a search.
+
+        Raises:
+            LayoutError: what `adapt` or `render` would raise for every layout.
+        """
+
     def only(self, fixed: Fixed) -> Fixed:
         """What a search may choose so that the framework can run all of it; `fixed` is what the user has settled."""
         return fixed

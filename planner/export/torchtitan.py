@@ -16,10 +16,11 @@ from planner.export.safe_text import comments, identifier
 from planner.export.schedule_csv import schedule_csv
 from planner.export.target import Job, Nearest, Target, allowed, stage_layers
 from planner.export.torchtitan_models import registered
+from planner.models import Transformer
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed
 
-__all__ = ["NATIVE", "Torchtitan", "csv_path", "module_names", "native_schedule", "parallel_fields"]
+__all__ = ["NATIVE", "Torchtitan", "check_precision", "csv_path", "module_names", "native_schedule", "parallel_fields"]
 
 NATIVE = {
     "1f1b": "1F1B",
@@ -48,6 +49,11 @@ class Torchtitan(Target):
     head_module = "lm_head"
     """The output product's name in its models."""
 
+    def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
+        """A recipe to start from, bf16 or fp32."""
+        check_precision(precision)
+        _base(model, base)
+
     def only(self, fixed: Fixed) -> Fixed:
         """Schedules that it names or loads from a CSV."""
         return allowed(fixed, schedule=tuple(s.name for s in SCHEDULES.values() if s.quick and _runs(s)))
@@ -60,8 +66,7 @@ class Torchtitan(Target):
             nearest.schedules(tuple(NATIVE))
         elif row["pp"] == 1:
             nearest.schedules(("1f1b",))
-        if row["precision"] == "fp16":
-            raise nearest.refuse("precision", "trains in bfloat16 or float32", "recommend with --precision bf16")
+        check_precision(row["precision"])
         if row["precision"] == "fp8":
             nearest.change("precision", "bf16", "the recipe's model asks for it: give it a Float8LinearConverter")
         if row["zero"] == 1 and row["pp"] == 1:
@@ -82,7 +87,7 @@ class Torchtitan(Target):
 
     def render(self, job: Job) -> str:
         """The recipe."""
-        source, base = _base(job)
+        source, base = _base(job.model, job.base)
         name = identifier(f"{job.model.name}_{job.layouts.gpus[0]}_gpus")
         row = job.row
         fields = parallel_fields(job, self.head_module)
@@ -196,17 +201,27 @@ def csv_path(job: Job) -> Path | None:
     return job.path.with_name(f"{stem}.schedule.csv")
 
 
-def _base(job: Job) -> tuple[str, str]:
+def check_precision(precision: str) -> None:
+    """Nothing, if torchtitan trains in that precision.
+
+    Raises:
+        LayoutError: it does not.
+    """
+    if precision == "fp16":
+        raise LayoutError("precision fp16: torchtitan trains in bfloat16 or float32; recommend with --precision bf16")
+
+
+def _base(model: Transformer, base: str | None) -> tuple[str, str]:
     """Module and function of the recipe to start from: the user's, or torchtitan's of a model of these sizes."""
-    if job.base is not None:
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", job.base, re.ASCII):
-            raise LayoutError(f"--base is {job.base!r}; allowed: package.module:function, a recipe of your own")
-        source, _, function = job.base.partition(":")
+    if base is not None:
+        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", base, re.ASCII):
+            raise LayoutError(f"--base is {base!r}; allowed: package.module:function, a recipe of your own")
+        source, _, function = base.partition(":")
         return source, function
-    known = registered(job.model)
+    known = registered(model)
     if known is None:
         raise LayoutError(
-            f"torchtitan registers no model of the sizes of {job.model.name} (of its llama3, qwen3, deepseek_v3); "
+            f"torchtitan registers no model of the sizes of {model.name} (of its llama3, qwen3, deepseek_v3); "
             "give a recipe of your own with --base package.module:function"
         )
     return f"torchtitan.models.{known.module}.config_registry", known.recipe

@@ -5,8 +5,9 @@ from __future__ import annotations
 from planner.errors import LayoutError
 from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest
-from planner.export.torchtitan import Torchtitan, csv_path, local_batch, parallel_fields
-from planner.export.torchtitan_models import registered
+from planner.export.torchtitan import Torchtitan, check_precision, csv_path, local_batch, parallel_fields
+from planner.export.torchtitan_models import Registered, registered
+from planner.models import Transformer
 
 __all__ = ["TorchtitanToml"]
 
@@ -22,6 +23,11 @@ class TorchtitanToml(Torchtitan):
     suffix = ".toml"
     head_module = "output"
 
+    def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
+        """A model that it registers, bf16 or fp32."""
+        check_precision(precision)
+        _known(model, base)
+
     def adapt(self, nearest: Nearest) -> None:
         """As the recipe, but that replicas stand alone and sequence parallelism comes with tensor parallelism."""
         row = nearest.row
@@ -33,13 +39,7 @@ class TorchtitanToml(Torchtitan):
 
     def render(self, job: Job) -> str:
         """The TOML tables."""
-        row, known = job.row, registered(job.model)
-        if job.base is not None:
-            raise LayoutError("--base is for --to torchtitan; a TOML file names one of torchtitan's models")
-        if known is None:
-            raise LayoutError(
-                f"torchtitan registers no model of the sizes of {job.model.name} (of its llama3, qwen3, deepseek_v3)"
-            )
+        row, known = job.row, _known(job.model, job.base)
         fields = parallel_fields(job, self.head_module)
         del fields["enable_sequence_parallel"]
         csv = csv_path(job)
@@ -72,3 +72,14 @@ class TorchtitanToml(Torchtitan):
             "",
         ]
         return "\n".join(lines)
+
+
+def _known(model: Transformer, base: str | None) -> Registered:
+    if base is not None:
+        raise LayoutError("--base is for --to torchtitan; a TOML file names one of torchtitan's models")
+    known = registered(model)
+    if known is None:
+        raise LayoutError(
+            f"torchtitan registers no model of the sizes of {model.name} (of its llama3, qwen3, deepseek_v3)"
+        )
+    return known

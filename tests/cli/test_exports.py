@@ -79,6 +79,35 @@ def test_faults_are_one_line_and_write_nothing(saved, tmp_path, arguments, said)
     assert list(tmp_path.iterdir()) == []
 
 
+HYBRID = ["recommend", "nemotron-h-56b", "--cluster", "dgx-h100", "--gpus", "256", "--global-batch", "768"]
+REFUSED = [
+    (["--runs-on", "megatron"], "model nemotron-h-56b has state-space layers, which Megatron-LM trains by"),
+    (["--runs-on", "torchtitan"], "torchtitan registers no model of the sizes of nemotron-h-56b"),
+    (["--runs-on", "torchtitan-toml"], "torchtitan registers no model of the sizes of nemotron-h-56b"),
+    (["--runs-on", "torchtitan", "--base", "mine"], "--base is 'mine'; allowed: package.module:function"),
+    (
+        ["--runs-on", "torchtitan", "--base", "a:b", "--precision", "fp16"],
+        "precision fp16: torchtitan trains in bfloat16",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), REFUSED)
+def test_what_a_framework_could_not_run_at_all_is_not_searched(arguments, said):
+    done = planner(*HYBRID, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_a_recipe_of_ones_own_stands_for_a_model_that_torchtitan_lacks(tmp_path):
+    file = tmp_path / "mine.py"
+    base = ["--base", "my.recipes:ours"]
+    ask = ["recommend", "llama-13b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "64"]
+    done = planner(*ask, "--runs-on", "torchtitan", *base, "--export", f"torchtitan={file}")
+    assert done.returncode == 0, done.stderr
+    assert "from my.recipes import ours as base" in file.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
