@@ -14,7 +14,7 @@ from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule
-from planner.search import Fixed, default_attention, default_precision
+from planner.search import Fixed, attention_kernels, default_attention, default_precision
 
 __all__ = ["LARGEST", "Question", "numerics", "one_layout", "question", "what_is_fixed", "whole", "word"]
 
@@ -58,7 +58,7 @@ def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> 
     """Precision and attention kernel, by name or by the accelerator's default.
 
     Raises:
-        InputError: a precision that the accelerator lacks.
+        InputError: a precision or a kernel that the accelerator lacks.
         UnknownNameError: no such precision or kernel.
     """
     number = default_precision(cluster) if precision is None else choice(Precision, word("precision", precision))
@@ -67,7 +67,11 @@ def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> 
         raise InputError(f"precision is {number.name.lower()}; {cluster.accelerator.name} has: {known}")
     if attention is None:
         return number, default_attention(cluster)
-    return number, choice(Attention, word("attention", attention))
+    kernel, kernels = choice(Attention, word("attention", attention)), attention_kernels(cluster)
+    if kernel not in kernels:
+        known = ", ".join(k.name.lower() for k in kernels)
+        raise InputError(f"attention is {kernel.name.lower()}; {cluster.accelerator.name} has: {known}")
+    return number, kernel
 
 
 def one_layout(

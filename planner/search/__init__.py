@@ -1,12 +1,14 @@
 """The space of layouts, and the search through all of it."""
 
+from planner.search.numerics import attention_kernels, default_attention, default_precision
 from planner.search.ranking import OBJECTIVES, Recommendation, largest_part, recommend
-from planner.search.space import Fixed, default_attention, default_precision, enumerate_layouts
+from planner.search.space import Fixed, enumerate_layouts
 
 __all__ = [
     "OBJECTIVES",
     "Fixed",
     "Recommendation",
+    "attention_kernels",
     "default_attention",
     "default_precision",
     "enumerate_layouts",

@@ -23,8 +23,6 @@ __all__ = [
     "Asked",
     "Fixed",
     "by_ends",
-    "default_attention",
-    "default_precision",
     "divisors",
     "enumerate_layouts",
     "space",
@@ -38,21 +36,6 @@ ORDER = (
 """Columns by which layouts that are equally good are told apart, first the one that counts most."""
 LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
 FEW = 1024  # layouts of a chunk where one legal layout is enough
-
-
-def default_precision(cluster: Cluster) -> Precision:
-    """bf16 where the accelerator has it, else fp16, else fp32."""
-    for p in (Precision.BF16, Precision.FP16):
-        if p.name.lower() in cluster.accelerator.peak_flops:
-            return p
-    return Precision.FP32
-
-
-def default_attention(cluster: Cluster) -> Attention:
-    """flash3 where the accelerator runs it faster than flash2, else flash2."""
-    e = cluster.accelerator.efficiency
-    faster = e.flash_forward.get("flash3", 0.0) > e.flash_forward.get("flash2", 0.0)
-    return Attention.FLASH3 if faster else Attention.FLASH2
 
 
 def _allowed(values: list[int], fixed: tuple[int, ...] | None) -> list[int]:

@@ -15,6 +15,7 @@ from planner.layouts import ENUMS, Layouts
 from planner.legality import legal, rules
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, get_schedule
+from planner.search.numerics import attention_kernels
 from planner.search.one_change import table_of
 from planner.search.passes import estimate_all, taken
 from planner.search.ranking import Recommendation, recommend
@@ -106,6 +107,9 @@ def why_not(
         if key in wanted and allowed is not None and _coded(key, wanted[key]) not in allowed:
             words = ", ".join(_word(value) for value in allowed)
             return because("settled", f"Not searched: only {key} {words} was allowed.")
+    kernels = [kernel.name.lower() for kernel in attention_kernels(cluster)]
+    if wanted.get("attention", kernels[0]) not in kernels:
+        return because("illegal", f"Not legal: {cluster.accelerator.name} has attention {', '.join(kernels)}.")
     other, fits, problem = _best_of_kind(model, cluster, framework, found, wanted)
     if other is None:
         return because("illegal", problem)

@@ -159,3 +159,13 @@ def test_any_subset_has_a_true_reason(keys, data):
         assert answer.other.fits[0]
         row = answer.other.layouts.row(0)
         assert {key: row[key] for key in answer.wanted} == answer.wanted
+
+
+def test_a_kernel_that_the_accelerator_lacks_is_not_legal():
+    model, cluster = load_model("llama2-7b"), load_cluster("dgx-a100-80gb")
+    numerics = {"precision": Precision.BF16, "attention": Attention.FLASH2}
+    stack = load_framework("megatron-core")
+    found = recommend(model, cluster, stack, gpus=8, global_batch=8, fixed=what_is_fixed(pp=1, tp=1), **numerics)
+    answer = why_not(model, cluster, stack, found, {"attention": "flash3"})
+    assert answer.reason == "illegal"
+    assert answer.text == "Not legal: a100-sxm-80gb has attention unfused, fused, flash1, flash2."
