@@ -96,7 +96,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         tables = tomllib.loads(read_text(path))
         _check_printable(path, tables)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise FileFormatError(f"{path}: not valid TOML: its arrays or tables are nested too deeply") from None
+    except ValueError as error:
         raise FileFormatError(f"{path}: not valid TOML: {error}") from None
     return tables
 
@@ -126,10 +128,15 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         data = json.loads(read_text(path), object_pairs_hook=_no_doubles)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise FileFormatError(f"{path}: not valid JSON: its lists or objects are nested too deeply") from None
+    except ValueError as error:
         raise FileFormatError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(data, dict):
-        raise FileFormatError(f"{path}: holds a {type(data).__name__}; allowed: an object with named fields")
+        kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+        raise FileFormatError(
+            f"{path}: holds {kinds.get(type(data), 'a number')}; allowed: an object with named fields"
+        )
     return data
 
 

@@ -25,6 +25,8 @@ __all__ = ["Plan", "read_choices", "read_plan"]
 SUFFIXES = (".toml", ".json")
 FOLDERS = {"cluster": "clusters", "network": "links", "framework": "frameworks"}
 
+KINDS = {int: "a whole number", bool: "true or false", str: "a text"}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
@@ -141,7 +143,7 @@ def _model(record: dict[str, Any], path: Path) -> Transformer:
     for key, value in shape.items():
         kind = int if key in sizes else bool if key in flags else str
         if type(value) is not kind:
-            raise FileFormatError(f"{path}: field shape.{key} is {shown(value)}; allowed: a {kind.__name__}")
+            raise FileFormatError(f"{path}: field shape.{key} is {shown(value)}; allowed: {KINDS[kind]}")
     if not shape["name"].isprintable():
         raise FileFormatError(
             f"{path}: field shape.name is {shown(shape['name'])}; allowed: text without control characters"
@@ -161,7 +163,7 @@ def _row(chosen: dict[str, Any], path: Path) -> dict[str, Any]:
     for key, value in row.items():
         kind = type(default[key])
         if type(value) is not kind:
-            raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: a {kind.__name__}")
+            raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: {KINDS[kind]}")
         if key in ENUMS and value.upper() not in ENUMS[key].__members__:
             names = ", ".join(m.name.lower() for m in ENUMS[key])
             raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: {names}")

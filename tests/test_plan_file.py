@@ -98,7 +98,7 @@ def test_faults_name_the_field(tmp_path, changes, said):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"tp": "four"}, "layout.tp is 'four'; allowed: a int"),
+        ({"tp": "four"}, "layout.tp is 'four'; allowed: a whole number"),
         ({"tp": 0}, "tp is 0"),
         ({"tp": 10**30}, "tp is 10000"),
         ({"tensor": 4}, "unknown field tensor"),
@@ -106,7 +106,7 @@ def test_faults_name_the_field(tmp_path, changes, said):
         ({"recompute": "some"}, "layout.recompute is 'some'; allowed: none, selective, full"),
         ({"precision": "tf64"}, "layout.precision is 'tf64'"),
         ({"zero": 4}, "zero is 4"),
-        ({"sequence_parallel": 1}, "layout.sequence_parallel is 1; allowed: a bool"),
+        ({"sequence_parallel": 1}, "layout.sequence_parallel is 1; allowed: true or false"),
     ],
 )
 def test_faults_of_the_layout_name_the_field(tmp_path, changes, said):
@@ -120,10 +120,10 @@ def test_faults_of_the_layout_name_the_field(tmp_path, changes, said):
     ("changes", "said"),
     [
         ({"num_layers": 0}, "num_layers is 0"),
-        ({"num_layers": 2.0}, "shape.num_layers is 2.0; allowed: a int"),
+        ({"num_layers": 2.0}, "shape.num_layers is 2.0; allowed: a whole number"),
         ({"layers": 2}, "unknown field shape.layers"),
         ({"name": "a\x1b[2J"}, "allowed: text without control characters"),
-        ({"gated": 1}, "shape.gated is 1; allowed: a bool"),
+        ({"gated": 1}, "shape.gated is 1; allowed: true or false"),
     ],
 )
 def test_faults_of_the_shape_name_the_field(tmp_path, changes, said):

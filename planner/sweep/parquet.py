@@ -112,6 +112,8 @@ def read_results(path: Path) -> pa.Table:
 
     try:
         table = pq.read_table(path)
+    except FileNotFoundError:
+        raise FileFormatError(f"{path}: can't be read: No such file or directory") from None
     except OSError as error:
         raise FileFormatError(f"{path}: can't be read: {error.strerror or 'not a Parquet file'}") from None
     except pa.ArrowException:

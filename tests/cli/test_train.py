@@ -105,7 +105,7 @@ def test_faults_are_one_line(here, arguments, said):
     ("changes", "said"),
     [
         ({"cp": 2}, "cp is 2, ep is 1; the trainer runs plans with both 1"),
-        ({"dp": "two"}, "layout.dp is 'two'; allowed: a int"),
+        ({"dp": "two"}, "layout.dp is 'two'; allowed: a whole number"),
         ({"tensor": 2}, "layout has unknown field tensor"),
         ({"virtual_stages": 1}, "interleaved needs at least 2 virtual stages"),
     ],

@@ -137,10 +137,10 @@ def test_what_is_no_file(tmp_path: Path, name: str) -> None:
         (b"\xff\xfe{\x00}\x00", "not UTF-8 text at byte 0"),
         (b'{"a": 1, "b": 2, "a": 3}', "field a stands twice"),
         (b'{"a": {"b": 1, "b": 2}}', "field b stands twice"),
-        (b"[" * 100_000, "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON: its lists or objects are nested too deeply"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "not valid JSON"),
         (b"[1]", "holds a list"),
-        (b"null", "holds a NoneType"),
+        (b"null", "holds null; allowed: an object"),
     ],
 )
 def test_json_that_is_none(tmp_path: Path, data: bytes, said: str) -> None:

@@ -118,6 +118,7 @@ def test_a_file_that_no_sweep_wrote_is_one_line(tmp_path):
     for name, said in (
         ("none.parquet", "can't be read"),
         ("text.parquet", "not a Parquet file"),
+        ("none.parquet", "No such file or directory"),
         ("other.parquet", "is not the"),
     ):
         with pytest.raises(FileFormatError, match=said):
