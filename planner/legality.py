@@ -71,7 +71,8 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
          (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
         ("sequence slices exclude context parallelism", (x.sequence_slices > 1) & (x.cp > 1)),
         ("sequence slices must divide the sequence, in multiples of tp with sequence parallelism",
-         sequence % np.maximum(x.sequence_slices * np.where(x.sequence_parallel, x.tp, 1), 1) != 0),
+         (x.sequence_slices > 1)
+         & (sequence % np.maximum(x.sequence_slices * np.where(x.sequence_parallel, x.tp, 1), 1) != 0)),
         ("cp above 1 needs a flash attention kernel", (x.cp > 1) & (x.attention < Attention.FLASH1)),
         ("sequence parallelism needs a sequence divisible by tp * cp",
          x.sequence_parallel & (sequence % np.maximum(x.tp * x.cp, 1) != 0)),
@@ -131,4 +132,10 @@ def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> None:
             shown = ", ".join(
                 f"{k} {row[k]}" for k in ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch")
             )
-            raise LayoutError(f"illegal layout: {text}; got {shown}, virtual_stages {row['virtual_stages']}")
+            sequence = (
+                f"sequence_slices {row['sequence_slices']}, "
+                f"sequence_parallel {'on' if row['sequence_parallel'] else 'off'}, seq_len {model.seq_len}"
+            )
+            raise LayoutError(
+                f"illegal layout: {text}; got {shown}, virtual_stages {row['virtual_stages']}, {sequence}"
+            )

@@ -32,7 +32,7 @@ from planner.cli import (
     train,
     validate,
 )
-from planner.errors import PlannerError, one_line
+from planner.errors import PlannerError, one_line, shown
 
 __all__ = ["app", "main"]
 
@@ -97,13 +97,25 @@ def main() -> None:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        code = _fault(f"{text} (planner COMMAND --help)") if (text := message().strip()) else 2
+        text = _option_fault(error) or message().strip()
+        code = _fault(f"{text} (planner COMMAND --help)") if text else 2
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fault(message: str) -> int:
     print(f"planner: {one_line(message)}", file=sys.stderr)
     return 2
+
+
+def _option_fault(error: Exception) -> str:
+    """What is wrong with an option's value, which some of typer's versions leave out; nothing where it isn't that."""
+    names, found = getattr(getattr(error, "param", None), "opts", None), getattr(error.__cause__, "errors", None)
+    if not names or found is None:
+        return ""
+    fault = found(include_url=False)[0]
+    kinds = {"int_parsing": "a whole number", "float_parsing": "a number", "bool_parsing": "true or false"}
+    allowed = kinds.get(fault["type"]) or fault["msg"].removeprefix("Input should be ")
+    return f"{names[0]} is {shown(fault['input'])}; allowed: {allowed}"
 
 
 def _drop_output() -> None:

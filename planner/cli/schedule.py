@@ -44,8 +44,10 @@ def command(
     if name is None:
         _list(json)
         return
-    for option, value in (("--pp", pp), ("--micro-batches", micro_batches), ("--steps", steps)):
-        if not 1 <= value <= 100_000:
+    sizes = {"--pp": pp, "--micro-batches": micro_batches, "--steps": steps, "--virtual-stages": virtual_stages,
+             "--slices": slices}  # fmt: skip
+    for option, value in sizes.items():
+        if value is not None and not 1 <= value <= 100_000:
             raise InputError(f"{option} is {value}; allowed: a whole number from 1 to 100000")
     for option, seconds in (("--forward", forward), ("--input-grad", input_grad), ("--weight-grad", weight_grad)):
         if not 0.0 < seconds < float("inf"):
@@ -125,8 +127,9 @@ def _order(
     schedule = get_schedule(name)
     from planner.simulation.timeline import check_size
 
-    v = virtual_stages or (2 if schedule.chunks is None else schedule.chunks)
-    pipe = Pipeline(p=pp, m=micro_batches, v=v, k=slices or (2 if schedule.sliced else 1))
+    v = (2 if schedule.chunks is None else schedule.chunks) if virtual_stages is None else virtual_stages
+    k = (2 if schedule.sliced else 1) if slices is None else slices
+    pipe = Pipeline(p=pp, m=micro_batches, v=v, k=k)
     check_size(pipe, steps if schedule.steady else 1)
     for rule in schedule.rules(pipe):
         if np.any(rule.broken):

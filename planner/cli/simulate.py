@@ -52,6 +52,7 @@ def command(
     """
     from planner.errors import InputError
     from planner.estimate import estimate
+    from planner.files import check_writable
     from planner.report import simulations, tables
     from planner.schedules.csv_file import read_schedule
     from planner.simulation.step import simulate
@@ -61,6 +62,10 @@ def command(
         if path is not None and path.suffix != suffix:
             option = "--trace" if suffix == ".json" else suffix.replace(".", "--")
             raise InputError(f"{option} is {path}; allowed: a path that ends in {suffix}")
+        if path is not None:
+            check_writable(path)
+    if schedule_file is not None and schedule is not None:
+        raise InputError(f"--schedule is {schedule!r} beside --schedule-file; allowed: one of them")
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
     layouts = o.one_layout(
         hardware, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, virtual_stages=virtual_stages,

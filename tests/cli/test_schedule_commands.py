@@ -84,6 +84,14 @@ BAD = [
     (["schedule", "1f1"], "unknown schedule '1f1'"),
     (["schedule", "interleaved", "--micro-batches", "7"], "divisible by pp; got pp 4, micro-batches 7"),
     (["schedule", "zb-v", "--virtual-stages", "3"], "zb-v has exactly 2 virtual stages per rank"),
+    (["schedule", "interleaved", "--virtual-stages", "0"], "--virtual-stages is 0; allowed: a whole number from 1"),
+    (["schedule", "seq1f1b", "--slices", "0"], "--slices is 0; allowed: a whole number from 1"),
+    (["schedule", "1f1b", "--pp", "5.5"], "--pp is '5.5'; allowed: a whole number"),
+    (["simulate", *LAYOUT, "--trace", "/nowhere/t.json"], "/nowhere/t.json: can't be written: no folder /nowhere"),
+    (
+        ["simulate", *LAYOUT, "--schedule-file", "s.csv", "--schedule", "gpipe"],
+        "--schedule is 'gpipe' beside --schedule-f",
+    ),
     (["schedule", "1f1b", "--pp", "0"], "--pp is 0; allowed"),
     (
         ["schedule", "1f1b", "--pp", "9000", "--micro-batches", "9000"],
@@ -96,7 +104,7 @@ BAD = [
     (["schedule", "seq1f1b", "--csv", "/tmp/never.csv"], "slices"),
     (["schedule", "no-such-file.csv"], "no-such-file.csv"),
     (["simulate", *LAYOUT, "--schedule", "zb-v"], "exactly 2 virtual stages"),
-    (["simulate", *LAYOUT, "--sequence-slices", "3"], "sequence slices must divide the sequence"),
+    (["simulate", *LAYOUT, "--sequence-slices", "3"], "sequence_slices 3, sequence_parallel off, seq_len 2048"),
     (["simulate", *LAYOUT, "--trace", "step.txt"], "--trace is step.txt; allowed: a path that ends in .json"),
     (
         ["partition", "gpt3-175b", "--cluster", "dgx-a100-80gb", "--pp", "4", "--global-batch", "8"],
