@@ -101,6 +101,20 @@ def asked_for(exports: list[str]) -> list[tuple[Target, Path]]:
     return out
 
 
+def check_base(base: str | None, frameworks: list[str]) -> None:
+    """Nothing, if a recipe is for one of these frameworks, or none is given.
+
+    Raises:
+        UnknownNameError: no such framework.
+        InputError: none of them builds on one.
+    """
+    from planner.errors import InputError
+    from planner.export.plan_export import get_target
+
+    if base is not None and not any(get_target(name).takes_base for name in frameworks):
+        raise InputError(f"--base is {base!r}; allowed: with --runs-on or --export torchtitan alone")
+
+
 def runnable(fixed: Fixed, framework: str | None, model: Transformer, precision: str, base: str | None) -> Fixed:
     """What a search may choose, cut to what a framework can run.
 
@@ -130,4 +144,4 @@ def write_best(
     from planner.api.reports import best_plan
 
     for target, file in targets:
-        write(best_plan(question, found, record), target, file, base)
+        write(best_plan(question, found, record), target, file, base if target.takes_base else None)

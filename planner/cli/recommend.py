@@ -76,7 +76,7 @@ def command(
 
     Exit code 1 where nothing fits in memory.
     """
-    from planner.cli.export import asked_for, runnable, write_best
+    from planner.cli.export import asked_for, check_base, runnable, write_best
     from planner.files import check_writable
     from planner.question import Question, what_is_fixed
     from planner.report import records, tables
@@ -86,7 +86,10 @@ def command(
     if save is not None:
         check_writable(save)
     report.check_paths(html, png, pdf)
+    with_curve = curve and bool(html or png or pdf)
+    report.check_aim(tokens, loss, used=with_curve)
     targets = asked_for(export or [])
+    check_base(base, [target.name for target, _ in targets] + ([runs_on] if runs_on is not None else []))
     wanted = []
     if why:
         from planner.search.why import parse_wanted, why_not
@@ -99,7 +102,7 @@ def command(
         recompute=recompute, schedule=schedule, allow_offload=allow_offload, allow_async=allow_async,
     )  # fmt: skip
     aim = None
-    if curve and (html or png or pdf):
+    if with_curve:
         from planner.plans.goal import goal
 
         aim = goal(shape, tokens=tokens, loss=loss)

@@ -39,6 +39,21 @@ def check_paths(html: Path | None, png: Path | None, pdf: Path | None) -> None:
             check_writable(path)
 
 
+def check_aim(tokens: float | None, loss: float | None, *, used: bool) -> None:
+    """Nothing, if a report will say how long so many tokens, or such a loss, take; or neither is given.
+
+    Raises:
+        InputError: one is given for nothing.
+    """
+    from planner.errors import InputError
+
+    for option, value in (("--tokens", tokens), ("--loss", loss)):
+        if value is not None and not used:
+            raise InputError(
+                f"{option} is {value:g}, for a report's curve; allowed: with --html, --png or --pdf, and no --no-curve"
+            )
+
+
 def write_reports(report: PlanReport, html: Path | None, png: Path | None, pdf: Path | None) -> None:
     """Every report that is asked for; what was written goes to stderr.
 

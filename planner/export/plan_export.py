@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from planner.errors import UnknownNameError
+from planner.errors import InputError, UnknownNameError
 from planner.estimate import estimate
 from planner.export.accelerate import Accelerate
 from planner.export.deepspeed import DeepSpeed
@@ -62,8 +62,11 @@ def export_plan(plan: Plan, target: Target, *, path: Path | None = None, base: s
     path: where the file will be, for its companions. base: the user's own recipe, where the framework builds on one.
 
     Raises:
+        InputError: a recipe for a framework that builds on none.
         LayoutError: a choice that has no equivalent in the framework, or a rule of its own that is broken.
     """
+    if base is not None and not target.takes_base:
+        raise InputError(f"base is {base!r}; allowed: none for {target.name}, only torchtitan builds on a recipe")
     question = plan.question
     nearest = Nearest(target.title, question, plan.row)
     target.adapt(nearest)

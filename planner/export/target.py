@@ -142,6 +142,8 @@ class Target(ABC):
     """Whose published argument or key names were read."""
     suffix: str
     """Of its files."""
+    takes_base = False
+    """Whether its file builds on a recipe of the user's own."""
     mark = "#"
     """What begins a comment; empty where the format has none."""
 

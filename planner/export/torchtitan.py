@@ -46,6 +46,7 @@ class Torchtitan(Target):
     title = "torchtitan"
     version = "0.3.0"
     suffix = ".py"
+    takes_base = True
     head_module = "lm_head"
     """The output product's name in its models."""
 

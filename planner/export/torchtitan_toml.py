@@ -21,12 +21,13 @@ class TorchtitanToml(Torchtitan):
     title = "torchtitan"
     version = "0.2.2"
     suffix = ".toml"
+    takes_base = False
     head_module = "output"
 
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
         """A model that it registers, bf16 or fp32."""
         check_precision(precision)
-        _known(model, base)
+        _known(model)
 
     def adapt(self, nearest: Nearest) -> None:
         """As the recipe, but that replicas stand alone and sequence parallelism comes with tensor parallelism."""
@@ -39,7 +40,7 @@ class TorchtitanToml(Torchtitan):
 
     def render(self, job: Job) -> str:
         """The TOML tables."""
-        row, known = job.row, _known(job.model, job.base)
+        row, known = job.row, _known(job.model)
         fields = parallel_fields(job, self.head_module)
         del fields["enable_sequence_parallel"]
         csv = csv_path(job)
@@ -74,9 +75,7 @@ class TorchtitanToml(Torchtitan):
         return "\n".join(lines)
 
 
-def _known(model: Transformer, base: str | None) -> Registered:
-    if base is not None:
-        raise LayoutError("--base is for --to torchtitan; a TOML file names one of torchtitan's models")
+def _known(model: Transformer) -> Registered:
     known = registered(model)
     if known is None:
         raise LayoutError(

@@ -69,6 +69,8 @@ def test_what_is_searched_for_a_framework_keeps_its_schedule(framework, tmp_path
         (["--to", "megatron", "--number", "99"], "not a number 99"),
         (["--to", "torchtitan", "-o", "x.py", "--base", "import os"], "--base is 'import os'"),
         (["--to", "megatron", "--cluster", "dgx"], "unknown cluster"),
+        (["--to", "deepspeed", "--base", "a.b:c"], "base is 'a.b:c'; allowed: none for deepspeed"),
+        (["--to", "torchtitan-toml", "--base", "a.b:c"], "base is 'a.b:c'; allowed: none for torchtitan-toml"),
     ],
 )
 def test_faults_are_one_line_and_write_nothing(saved, tmp_path, arguments, said):
@@ -114,6 +116,10 @@ def test_a_recipe_of_ones_own_stands_for_a_model_that_torchtitan_lacks(tmp_path)
         (["--export", "megatron"], "--export is 'megatron'; allowed: a framework and a file"),
         (["--export", "megatron=/nowhere/x"], "no folder /nowhere"),
         (["--export", "jax=x"], "unknown framework to export to 'jax'"),
+        (
+            ["--base", "a.b:c", "--runs-on", "megatron"],
+            "--base is 'a.b:c'; allowed: with --runs-on or --export torchtitan",
+        ),
         (["--runs-on", "jax"], "unknown framework to export to 'jax'"),
         (["--runs-on", "megatron", "--schedule", "zb-v"], "schedule is zb-v; the framework to run on allows: 1f1b"),
     ],

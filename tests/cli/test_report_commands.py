@@ -45,6 +45,8 @@ def test_a_report_where_nothing_fits(tmp_path):
         (["--html", "report.pdf"], "--html is report.pdf"),
         (["--png", "report"], "--png is report"),
         (["--pdf", "no/such/report.pdf"], "no/such"),
+        (["--tokens", "1e12"], "--tokens is 1e+12, for a report's curve; allowed: with --html"),
+        (["--loss", "2", "--html", "report.html", "--no-curve"], "--loss is 2, for a report's curve"),
         (["--html", "report.html", "--tokens", "-1"], "tokens is -1"),
         (["--html", "report.html", "--tokens", "1e9", "--loss", "2"], "tokens and loss"),
     ],
