@@ -166,7 +166,8 @@ class LayoutEstimate:
         return tables.question_title(q.model, q.cluster, self.gpus, self.layout["global_batch"])
 
     def __repr__(self) -> str:
-        view = tables.estimate_view(self.table, self.row, self.question.cluster, self.step_time_interval_s)
+        q = self.question
+        view = tables.estimate_view(self.table, self.row, q.model, q.cluster, self.step_time_interval_s)
         return plain_text(self._title(), "", view)
 
     def _repr_html_(self) -> str:

@@ -195,7 +195,7 @@ class Plan(Sequence[LayoutEstimate]):
         return tables.question_title(self.question.model, self.question.cluster, self.gpus, self.batch)
 
     def __repr__(self) -> str:
-        view = tables.recommendation_view(self.found, self.question.cluster, self.accuracy)
+        view = tables.recommendation_view(self.found, self.question.model, self.question.cluster, self.accuracy)
         return plain_text(self._title(), "", view)
 
     def _repr_html_(self) -> str:

@@ -126,5 +126,5 @@ def _one(
         o.print_json(asked | records.estimate_record(result, 0, hardware) | {"step_time_interval_s": interval})
     else:
         title = tables.question_title(shape, hardware, gpus, global_batch)
-        o.print_view(title, "", tables.estimate_view(result, 0, hardware, interval))
+        o.print_view(title, "", tables.estimate_view(result, 0, shape, hardware, interval))
     o.say_left_out(model)

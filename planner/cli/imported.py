@@ -68,7 +68,8 @@ def _show(run: Run, target: Target, json: bool) -> None:
         asked = records.question_record(q.model, q.cluster, q.framework, gpus) | {"global_batch": batch}
         o.print_json(asked | review_record(review, q.cluster))
     else:
-        o.print_view(tables.question_title(q.model, q.cluster, gpus, batch), "", review_view(review, q.cluster))
+        title = tables.question_title(q.model, q.cluster, gpus, batch)
+        o.print_view(title, "", review_view(review, q.model, q.cluster))
 
 
 def _review(run: Run, target: Target) -> Review:

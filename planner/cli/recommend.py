@@ -136,7 +136,7 @@ def command(
         answers = {"why": [why_record(answer, hardware) for answer in whys]} if whys else {}
         o.print_json(record | answers)
     else:
-        o.print_view(title, "", tables.recommendation_view(found, hardware, accuracy))
+        o.print_view(title, "", tables.recommendation_view(found, shape, hardware, accuracy))
         for answer in whys:
             o.print_view("", why_view(answer, hardware))
     o.say_left_out(model)

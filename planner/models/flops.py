@@ -12,7 +12,7 @@ from planner.models.counts import active_params
 from planner.models.mix import sparse_layers, ssm_channels, window_share
 from planner.models.transformer import Transformer
 
-__all__ = ["CONVENTIONS", "SSM_CHUNK", "forward_flops", "step_flops"]
+__all__ = ["CONVENTIONS", "SSM_CHUNK", "causal_share", "forward_flops", "step_flops"]
 
 SSM_CHUNK = 128  # tokens of a chunk of a state-space's scan: Megatron-Core's and Nemotron-H's
 
@@ -82,6 +82,16 @@ CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {
     "palm": _palm,
     "6nd": _six_nd,
 }
+
+
+def causal_share(m: Transformer) -> Any:
+    """FLOP of a step by "palm" with the attention that causal kernels compute, over all that it counts.
+
+    Half of the scores, and of a sliding window those within it; 1 for a short sequence, towards 1/2 for a long one.
+    """
+    whole = _palm(m, 1, False)
+    n, forward = 6.0 * active_params(m) * m.seq_len, forward_flops(m, causal=True)
+    return (n + 3.0 * (forward["attention_scores"] + forward["attention_values"])) / whole
 
 
 def step_flops(m: Transformer, sequences: Any, convention: str = "palm", *, recompute: Any = False) -> Any:

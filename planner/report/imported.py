@@ -11,6 +11,7 @@ from rich.text import Text
 
 from planner.estimate import Estimate
 from planner.hardware import Cluster
+from planner.models import Transformer
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import estimate_view, layout_text
@@ -56,9 +57,10 @@ class Review:
     ignored: int
 
 
-def review_view(review: Review, cluster: Cluster) -> RenderableType:
+def review_view(review: Review, model: Transformer, cluster: Cluster) -> RenderableType:
     """The run in full, beside the best, what to change first, and what was assumed."""
-    lines: list[RenderableType] = [estimate_view(review.run, 0, cluster), "", *_beside(review), "", *_first(review)]
+    run = estimate_view(review.run, 0, model, cluster)
+    lines: list[RenderableType] = [run, "", *_beside(review), "", *_first(review)]
     for note in review.notes:
         lines.append(Text(f"Assumed: {note}"))
     if review.unknown:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.files import write_bytes
+from planner.report.mfu import mfu_text
 from planner.report.plan_report import PlanReport, shown_layouts
 from planner.report.tables import PARTS, layout_text
 from planner.report.timeline_plot import COLOURS, NAMES
@@ -106,7 +107,7 @@ def _headline(report: PlanReport, i: int) -> list[str]:
     return [
         report.title,
         f"{verdict}: {layout_text(x.layouts.row(i))}",
-        f"{format_seconds(float(x.step_time_s[i]))} a step{trust}, MFU {x.mfu[i]:.1%}, "
+        f"{format_seconds(float(x.step_time_s[i]))} a step{trust}, {mfu_text(float(x.mfu[i]), report.model)}, "
         f"{format_bytes(float(x.memory_bytes[i]))} of {format_bytes(report.cluster.accelerator.memory_bytes)}",
     ]
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from planner.estimate import Estimate
 from planner.hardware import Cluster
 from planner.models import Transformer
+from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
 from planner.schedules import get_schedule
 from planner.search import Recommendation, largest_part
@@ -92,7 +93,7 @@ def _table(result: Estimate, rows: Any) -> Table:
     return table
 
 
-def recommendation_view(found: Recommendation, cluster: Cluster, accuracy: str) -> RenderableType:
+def recommendation_view(found: Recommendation, model: Transformer, cluster: Cluster, accuracy: str) -> RenderableType:
     """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is."""
     result = found.estimate
     capacity = cluster.accelerator.memory_bytes
@@ -101,7 +102,7 @@ def recommendation_view(found: Recommendation, cluster: Cluster, accuracy: str) 
         i = int(found.best[0])
         lines.append(Text("Run this: " + layout_text(result.layouts.row(i)), style="bold green"))
         lines.append(
-            f"  {format_seconds(float(result.step_time_s[i]))} a step, MFU {result.mfu[i]:.1%}, "
+            f"  {format_seconds(float(result.step_time_s[i]))} a step, {mfu_text(float(result.mfu[i]), model)}, "
             f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU, "
             f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)}"
         )
@@ -142,7 +143,7 @@ def why_lines(found: Recommendation, capacity_bytes: float) -> list[str]:
 
 
 def estimate_view(
-    result: Estimate, i: int, cluster: Cluster, interval_s: tuple[float, float] | None = None
+    result: Estimate, i: int, model: Transformer, cluster: Cluster, interval_s: tuple[float, float] | None = None
 ) -> RenderableType:
     """One layout in full: its line, between which times such steps lie, then seconds and bytes by part."""
     step = float(result.step_time_s[i])
@@ -162,8 +163,9 @@ def estimate_view(
     verdict = "fits" if result.fits[i] else "DOES NOT FIT"
     head = Text(layout_text(result.layouts.row(i)), style="bold")
     line = (
-        f"  {format_seconds(step)} a step, MFU {result.mfu[i]:.1%}, {result.tokens_per_s_per_gpu[i]:,.0f} "
-        f"tokens/s/GPU; {verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)}"
+        f"  {format_seconds(step)} a step, {mfu_text(float(result.mfu[i]), model)}, "
+        f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU; "
+        f"{verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)}"
     )
     trust = []
     if interval_s is not None:

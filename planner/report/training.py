@@ -14,6 +14,7 @@ from planner.models import Transformer
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
 from planner.plans.time import TrainingPlan
+from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text
@@ -146,7 +147,7 @@ def time_view(plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, mo
     lines += [
         f"  batch {plan.batch:,} sequences of {model.seq_len:,} tokens, {plan.batch_origin}; "
         f"{plan.loss:.3f} nats a token, which small batches would reach with 1/{1 + plan.overhead:.3g} of the samples",
-        f"  layout: {layout_text(result.layouts.row(i))}; MFU {result.mfu[i]:.1%}, "
+        f"  layout: {layout_text(result.layouts.row(i))}; {mfu_text(float(result.mfu[i]), model)}, "
         f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",
         "",
         Text("Laws", style="bold"),

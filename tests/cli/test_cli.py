@@ -1,6 +1,7 @@
 """The command line as a user meets it: exit codes, one-line faults, JSON and nothing else, a fast start."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -145,3 +146,12 @@ def test_readme_shows_what_validate_prints():
         assert name == now.split()[0]
         if name != "source":
             assert [float(x) for x in old] == pytest.approx([float(x) for x in now.split()[1:]], abs=0.11)
+
+
+def test_mfu_of_a_long_sequence_is_said_with_causal_attention_too():
+    long = ["estimate", "llama3-8b", "--cluster", "dgx-h100", "--tp", "8", "--cp", "8", "--global-batch", "1"]
+    done = planner(*long, "--sequence-parallel", "--recompute", "full", "--seq-len", "1048576")
+    found = re.search(r"MFU ([\d.]+)% \(([\d.]+)% with causal attention\)", done.stdout)
+    assert found, done.stdout + done.stderr
+    assert float(found[2]) == pytest.approx(0.514 * float(found[1]), rel=0.01)
+    assert "causal" not in planner(*long, "--seq-len", "2048").stdout

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from planner.errors import UnknownNameError
-from planner.models import counts, from_shape, load_model, mix, model_names
-from planner.models.flops import forward_flops, step_flops
+from planner.models import counts, from_shape, load_model, mix, model_names, with_seq_len
+from planner.models.flops import causal_share, forward_flops, step_flops
 
 CORES = ("attention_scores", "attention_values", "state_space")  # no product of weights
 
@@ -97,3 +97,14 @@ def test_causal_halves_attention_alone() -> None:
     whole, half = forward_flops(m), forward_flops(m, causal=True)
     for op, flop in whole.items():
         assert half[op] == (flop / 2 if op in ("attention_scores", "attention_values") else flop)
+
+
+@pytest.mark.parametrize(("seq_len", "share"), [(2048, 0.97), (8192, 0.895), (1048576, 0.514)])
+def test_causal_attention_is_half_of_what_palm_counts(seq_len, share):
+    model = with_seq_len(load_model("llama3-8b"), seq_len)
+    assert causal_share(model) == pytest.approx(share, abs=0.003)
+
+
+def test_of_a_sliding_window_only_what_is_within_it_is_causal():
+    model = with_seq_len(load_model("mistral-7b"), 131072)
+    assert causal_share(model) < 0.7 * causal_share(replace(model, window=0, num_window_layers=0))
