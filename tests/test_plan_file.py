@@ -103,7 +103,7 @@ def test_faults_name_the_field(tmp_path, changes, said):
         ({"tp": 10**30}, "tp is 10000"),
         ({"tensor": 4}, "unknown field tensor"),
         ({"schedule": "1f2b"}, "unknown schedule '1f2b'"),
-        ({"recompute": "some"}, "layout.recompute is 'some'; allowed: none, selective, full"),
+        ({"recompute": "some"}, "layout.recompute is 'some'; allowed: none, selective, full, fine"),
         ({"precision": "tf64"}, "layout.precision is 'tf64'"),
         ({"zero": 4}, "zero is 4"),
         ({"sequence_parallel": 1}, "layout.sequence_parallel is 1; allowed: true or false"),

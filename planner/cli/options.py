@@ -68,7 +68,7 @@ ScheduleName = Annotated[
 ]
 Zero = Annotated[int, typer.Option("--zero", help="ZeRO stage, 0 to 3.")]
 RecomputeMode = Annotated[
-    str, typer.Option("--recompute", help="none, selective or full.", autocompletion=complete.recompute)
+    str, typer.Option("--recompute", help="none, selective, fine or full.", autocompletion=complete.recompute)
 ]
 LayerSplit = Annotated[
     str,

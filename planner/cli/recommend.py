@@ -37,7 +37,8 @@ def command(
     virtual_stages: Degree = None,
     zero: Degree = None,
     recompute: Annotated[
-        list[str] | None, typer.Option(help="Allow only none, selective or full.", autocompletion=complete.recompute)
+        list[str] | None,
+        typer.Option(help="Allow only none, selective, fine or full.", autocompletion=complete.recompute),
     ] = None,
     schedule: Annotated[
         list[str] | None,

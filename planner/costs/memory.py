@@ -12,23 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.attention_memory import attention_core_bytes, score_gradient_bytes
+from planner.costs.attention_memory import score_gradient_bytes
 from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
 from planner.costs.gradients import gradient_bytes, reduced_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import layer_products
 from planner.costs.parameters import rank_parameters, state_parameters
-from planner.costs.shapes import has_dropout, inner_width, is_latent, local_tokens, padded_vocab, pass_tokens
-from planner.costs.state_space import ssm_bytes
+from planner.costs.saved import saved_bytes
+from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab, pass_tokens
 from planner.hardware import Framework
-from planner.layouts import Attention, Layouts, Recompute
+from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix
 
 __all__ = [
     "Activations",
     "Memory",
     "activations",
-    "layer_activation_bytes",
     "rank_memory",
     "weight_grad_share",
 ]
@@ -62,54 +61,6 @@ class Memory:
         return Memory(**{f.name: np.stack([getattr(r, f.name) for r in ranks])[pick, n] for f in fields(Memory)})
 
 
-def layer_activation_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
-    """Bytes that one layer saves for one micro-batch's backward pass when nothing is recomputed.
-
-    An fp8 product keeps its input in fp8 (Transformer Engine, github.com/NVIDIA/TransformerEngine issue 1764); what
-    others keep too, such as attention's output, is kept twice then.
-    """
-    tokens = local_tokens(model, layouts)
-    e, m, t = device.element_bytes, device.matrix_bytes, layouts.tp
-    shared = np.where(layouts.sequence_parallel, t, 1)
-    dropout = has_dropout(model, layouts) * 1.0
-    eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
-    part = mix.shares(model)
-    mla = is_latent(model)
-    # A norm's and a product's input a block; an eager RMSNorm keeps its fp32 input and product as well. The router's
-    # input stays in 16 bits; latent attention has two products on one input.
-    norms = part.blocks * (2.0 * e + np.where(eager, 8.0, 0.0))
-    norms = norms - (e - m) * (np.where(mla, 0.0, part.attention) + part.ssm + part.dense)
-    hidden = tokens * model.hidden / shared * (norms + part.blocks * dropout)
-    v_dim = np.where(mla, model.v_head_dim, model.head_dim)
-    kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
-    q_and_k = (model.num_heads + kv_heads) * model.head_dim
-    out = model.num_heads * v_dim
-    heads = part.attention * tokens / t * (e * (q_and_k + kv_heads * v_dim + out) + np.where(m < e, m, 0.0) * out)
-    latent = part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
-    # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product); the last is
-    # the next product's input.
-    per_inner = np.where(model.gated, 3.0, 1.0) * e + m
-    routed = part.sparse * np.asarray(model.top_k)
-    # Each routed copy of a token is an expert's input and output too.
-    mlp = tokens / t * per_inner * inner_width(model) + tokens * routed * model.hidden * (m + e) / shared
-    kept = hidden + heads + latent + mlp
-    return np.asarray(kept + ssm_bytes(device, model, layouts) if np.any(model.num_ssm_layers) else kept)
-
-
-def saved_bytes(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
-    """Bytes that one layer keeps until its backward pass, and the transient extra while one layer recomputes."""
-    core = mix.shares(model).attention * attention_core_bytes(device, model, layouts)
-    layer = layer_activation_bytes(device, model, layouts)
-    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
-    boundary = local_tokens(model, layouts) * model.hidden * device.element_bytes / shared
-    full = layouts.recompute == Recompute.FULL
-    flash = layouts.attention >= Attention.FLASH1
-    kept = np.where(full, boundary, layer + np.where((layouts.recompute == Recompute.SELECTIVE) & ~flash, 0.0, core))
-    again = np.where(full, layer + core, np.where(layouts.recompute == Recompute.SELECTIVE, core, 0.0))
-    again = again / layouts.sequence_slices
-    return np.asarray(kept), np.asarray(again)
-
-
 def embedding_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
     """Bytes that the embedding saves for one micro-batch: its output, and the mask of its dropout."""
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
@@ -117,7 +68,7 @@ def embedding_bytes(device: Device, model: Transformer, layouts: Layouts) -> Arr
     return np.asarray(hidden / shared * (1.0 + has_dropout(model, layouts) * 0.5))
 
 
-def weight_grad_share(device: Device, model: Transformer, layouts: Layouts) -> Array:
+def weight_grad_share(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> Array:
     """What a split backward keeps from input to weight gradient, over what a forward saved, shape (n,).
 
     Inputs and output gradients of all linear products: for GPT 32 s b h bytes a layer (Qi et al. 2023,
@@ -131,7 +82,7 @@ def weight_grad_share(device: Device, model: Transformer, layouts: Layouts) -> A
     of_hidden = sum(rows * n for rows, _, _, n in products) - from_latent
     per_token = per_token - of_hidden * model.hidden * (1.0 - 1.0 / shared)
     kept = local_tokens(model, layouts) * per_token * device.matrix_bytes
-    return np.asarray(kept / saved_bytes(device, model, layouts)[0])
+    return np.asarray(kept / saved_bytes(device, framework, model, layouts)[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +104,7 @@ class Activations:
 
 def activations(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> Activations:
     """What one micro-batch makes a rank hold."""
-    kept, again = saved_bytes(device, model, layouts)
+    kept, again = saved_bytes(device, framework, model, layouts)
     at_once = pass_tokens(model, layouts)
     full = layouts.recompute == Recompute.FULL
     if framework.gathered_inputs > 0:
@@ -179,7 +130,7 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
         logits=logits,
         working=working,
         keys_values=keys_values,
-        weight_grad_share=weight_grad_share(device, model, layouts),
+        weight_grad_share=weight_grad_share(device, framework, model, layouts),
     )
 
 

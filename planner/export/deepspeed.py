@@ -52,6 +52,8 @@ class DeepSpeed(Target):
             nearest.note(f"ep {row['ep']}: no key for it; give ep_size={row['ep']} to deepspeed.moe.layer.MoE")
         if row["recompute"] == "selective":
             nearest.note("recompute selective: no key for it; recompute the attention core in the model's own code")
+        elif row["recompute"] == "fine":
+            nearest.note("recompute fine: no key for it; recompute norms and activations in the model's own code")
         elif row["recompute"] == "full" and row["pp"] == 1:
             nearest.note("recompute full: no key turns it on; call deepspeed.checkpointing.checkpoint on each layer")
         if row["attention"] != "flash2":

@@ -12,6 +12,7 @@ from itertools import groupby
 from planner.costs.shapes import has_dropout
 from planner.errors import LayoutError
 from planner.export.megatron_model import model_arguments, model_notes
+from planner.export.recompute_modules import modules
 from planner.export.safe_text import comments
 from planner.export.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
 from planner.models import Transformer
@@ -165,8 +166,8 @@ def training_arguments(job: Job) -> list[tuple[str, ...]]:
     ]
     if row["recompute"] == "full":
         out += [("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", "1")]
-    if row["recompute"] == "selective":
-        out += [("--recompute-granularity", "selective"), ("--recompute-modules", "core_attn")]
+    if some := modules(row["recompute"], job.model):
+        out += [("--recompute-granularity", "selective"), ("--recompute-modules", *some)]
     out.append(("--attention-backend", "flash" if row["attention"].startswith("flash") else "unfused"))
     if row["attention"] == "unfused":
         out.append(("--no-masked-softmax-fusion",))

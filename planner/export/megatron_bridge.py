@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.export.megatron import SCHEDULES, SHARDING, check_rules, pipeline_layout
+from planner.export.recompute_modules import modules
 from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest, Target, allowed, stage_layers
 from planner.models import Transformer, load_model, with_seq_len
@@ -132,7 +133,7 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         ("model.seq_length", model.seq_len),
         ("dataset.seq_length", model.seq_len),
         ("model.attention_backend", f"AttnBackend.{'flash' if row['attention'].startswith('flash') else 'unfused'}"),
-        *_recompute(row),
+        *_recompute(job),
         ("train.micro_batch_size", row["micro_batch"]),
         ("train.global_batch_size", row["global_batch"]),
         ("ddp.use_distributed_optimizer", row["zero"] > 0),
@@ -169,11 +170,11 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
     return out
 
 
-def _recompute(row: dict[str, Any]) -> list[tuple[str, Any]]:
-    full, selective = row["recompute"] == "full", row["recompute"] == "selective"
+def _recompute(job: Job) -> list[tuple[str, Any]]:
+    full, some = job.row["recompute"] == "full", modules(job.row["recompute"], job.model)
     return [
-        ("model.recompute_granularity", quoted(row["recompute"]) if full or selective else None),
+        ("model.recompute_granularity", quoted("full" if full else "selective") if full or some else None),
         ("model.recompute_method", quoted("uniform") if full else None),
         ("model.recompute_num_layers", 1 if full else None),
-        ("model.recompute_modules", '["core_attn"]' if selective else None),
+        ("model.recompute_modules", f"[{', '.join(map(quoted, some))}]" if some else None),
     ]

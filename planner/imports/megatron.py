@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.costs.stages import shared_by_ends, virtual_stage_layers
 from planner.errors import InputError, LayoutError, one_line, shown
+from planner.export.recompute_modules import FINE
 from planner.export.target import stage_layers
 from planner.hardware import Cluster, Framework
 from planner.imports.megatron_model import MODEL_ARGUMENTS, model_of
@@ -169,8 +170,14 @@ def _recompute(a: Arguments, notes: list[str]) -> str:
             notes.append(f"--recompute-method block of {a.text('recompute-num-layers')} layers: counted as every layer")
         return "full"
     modules = a.words.get("recompute-modules") or ["core_attn"]
+    if finely := sorted(set(modules) & set(FINE)):
+        if other := sorted(set(modules) - set(FINE)):
+            notes.append(f"--recompute-modules {' '.join(other)}: not counted beside {' '.join(finely)}")
+        if missing := sorted(set(FINE) - set(finely)):
+            notes.append(f"--recompute-modules without {' '.join(missing)}: counted as with, where the model has them")
+        return "fine"
     if other := [m for m in modules if m != "core_attn"]:
-        notes.append(f"--recompute-modules {' '.join(other)}: not counted; planner knows core_attn")
+        notes.append(f"--recompute-modules {' '.join(other)}: not counted; planner knows core_attn, {', '.join(FINE)}")
     return "selective" if "core_attn" in modules else "none"
 
 

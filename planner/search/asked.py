@@ -34,13 +34,17 @@ class Fixed:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a search is asked besides model and cluster: accelerators, sequences a step, numerics, what is settled."""
+    """What a search is asked besides model and cluster: accelerators, sequences a step, numerics, what is settled.
+
+    fine_recompute: the framework has it.
+    """
 
     gpus: int
     global_batch: int
     precision: Precision
     attention: Attention
     fixed: Fixed
+    fine_recompute: bool = False
 
 
 def divisors(n: int) -> list[int]:

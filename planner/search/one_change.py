@@ -40,7 +40,7 @@ def one_change(
     """
     row = layouts.row(0)
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for change in _neighbours(model, row, attention):
+    for change in _neighbours(model, framework, row, attention):
         new = row | change
         if new != row:
             seen.setdefault(tuple(new.values()), {k: v for k, v in new.items() if v != row[k]})
@@ -82,10 +82,11 @@ def allows(fixed: Fixed, layouts: Layouts) -> Any:
     return out
 
 
-def _neighbours(model: Transformer, row: dict[str, Any], attention: str) -> list[dict[str, Any]]:
+def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], attention: str) -> list[dict[str, Any]]:
     """Fields that each decision sets."""
     out: list[dict[str, Any]] = [{"attention": attention}]
-    out += [{"recompute": mode} for mode in ("none", "selective", "fine", "full")]
+    out += [{"recompute": mode} for mode in ("none", "selective", "full")]
+    out += [{"recompute": "fine"}] if framework.fine_recompute else []
     out += [{"zero": stage} for stage in range(4)]
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
     out += [{"layer_split": split} for split in ("even", "balanced", "ends")]

@@ -130,7 +130,10 @@ def recommend(
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
     fixed = fixed or Fixed()
-    asked = Asked(gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed)
+    asked = Asked(
+        gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed,
+        fine_recompute=framework.fine_recompute,
+    )  # fmt: skip
     kept = search(model, cluster, framework, asked, top=top, by_memory=objective == "memory", rivals=rivals)
     closed = _finalists(model, cluster, framework, kept)
     order, simulated, result = _ranked(closed, objective), np.zeros(0, dtype=np.int64), closed

@@ -97,15 +97,19 @@ def by_ends(num_layers: int, pp: int) -> list[int]:
     return [v for v in divisors((num_layers + 2) // pp)[1:] if pp > 1 and shared_by_ends(num_layers, pp * v)]
 
 
+def _modes(model: Transformer, asked: Asked) -> list[Recompute]:
+    """Recomputation worth listing: flash kernels repeat the core by themselves, dense models have little to repeat."""
+    if asked.fixed.recompute is not None:
+        return sorted(set(asked.fixed.recompute))
+    fine = asked.fine_recompute and bool(model.num_experts or model.kv_lora_rank)
+    listed = {Recompute.SELECTIVE: asked.attention < Attention.FLASH1, Recompute.FINE: fine}
+    return [mode for mode in Recompute if listed.get(mode, True)]
+
+
 def _axes(
-    num_layers: int, attention: Attention, pp: int, v: int, schedule: Schedule, sequence: list[int], fixed: Fixed
+    num_layers: int, modes: list[Recompute], pp: int, v: int, schedule: Schedule, sequence: list[int], fixed: Fixed
 ) -> Axes:
     """What combines with every row of a schedule and so many stages and virtual stages."""
-    modes = [Recompute.NONE, Recompute.FULL]
-    if attention < Attention.FLASH1:
-        modes.insert(1, Recompute.SELECTIVE)
-    if fixed.recompute is not None:
-        modes = sorted(set(fixed.recompute))
     sharding = _allowed([0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1], fixed.zero)
     splits = [Split.EVEN] if num_layers % (pp * v) == 0 else [Split.ENDS]
     if v == 1:
@@ -125,16 +129,15 @@ def _sequence(degree: Degree, fixed: Fixed) -> tuple[int, ...]:
     return tuple(s for s in choices if tp == 1 or fixed.sequence_parallel is None or bool(s) in fixed.sequence_parallel)
 
 
-def families(
-    model: Transformer, gpus: int, global_batch: int, attention: Attention, fixed: Fixed, names: tuple[str, ...]
-) -> Iterator[Family]:
+def families(model: Transformer, asked: Asked, names: tuple[str, ...]) -> Iterator[Family]:
     """Every set of degrees with what each schedule may have; the same cut of a layer in a row."""
+    gpus, global_batch, fixed, modes = asked.gpus, asked.global_batch, asked.fixed, _modes(model, asked)
 
     @cache
     def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, NDArray[np.int64]]:
         out: dict[Axes, list[tuple[int, int, int]]] = {}
         for i, v, k in _runs(model, pp, names, fixed):
-            axes = _axes(model.num_layers, attention, pp, v, get_schedule(names[i]), list(sequence), fixed)
+            axes = _axes(model.num_layers, modes, pp, v, get_schedule(names[i]), list(sequence), fixed)
             if all(axes):
                 out.setdefault(axes, []).append((i, v, k))
         return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}
@@ -186,7 +189,7 @@ def _grids(model: Transformer, cluster: Cluster, asked: Asked, chunk: int) -> It
     shared = Numerics(
         schedule_names=names, global_batch=global_batch, precision=asked.precision, attention=asked.attention
     )
-    some = families(model, asked.gpus, global_batch, asked.attention, fixed, names)
+    some = families(model, asked, names)
     return grids(model, cluster, some, shared, chunk)
 
 

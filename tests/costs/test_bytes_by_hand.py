@@ -11,14 +11,13 @@ from planner.costs.memory import (
     Memory,
     activations,
     embedding_bytes,
-    layer_activation_bytes,
     rank_memory,
-    saved_bytes,
     weight_grad_share,
 )
 from planner.costs.parameters import RankParameters, rank_parameters
+from planner.costs.saved import saved_bytes
 from planner.layouts import Attention, Precision, Recompute
-from tests.costs.toy import BYTES, FRAMEWORK, GPT, HYBRID, LLAMA, MLA, MOE, device, layout
+from tests.costs.toy import BYTES, FRAMEWORK, GPT, HYBRID, LLAMA, MLA, MOE, device, layer_bytes, layout
 
 FUSED, UNFUSED = Attention.FUSED, Attention.UNFUSED
 
@@ -84,39 +83,39 @@ def test_the_rank_with_most_parameters_layout_by_layout():
 def test_what_a_layer_saves():
     """48 tokens of 8: norms' and products' inputs 8 B each; queries, keys, values, outputs 32; inner 2 x 32."""
     hidden, heads, mlp = 384 * 8, 48 * 32 * 2, 48 * 64 * 2
-    assert one(layer_activation_bytes, GPT) == hidden + heads + mlp
-    assert one(layer_activation_bytes, GPT, tp=2) == hidden + (heads + mlp) / 2
-    assert one(layer_activation_bytes, GPT, tp=2, sequence_parallel=True) == (hidden + heads + mlp) / 2
-    assert one(layer_activation_bytes, GPT, cp=2) == (hidden + heads + mlp) / 2
-    assert one(layer_activation_bytes, GPT, attention=FUSED) == hidden + heads + mlp + 2 * 384
-    assert one(layer_activation_bytes, GPT, precision=Precision.FP32) == 2 * (hidden + heads + mlp)
-    assert one(layer_activation_bytes, LLAMA) == hidden + heads + 2 * mlp  # gate, up, their product's input
-    assert one(layer_activation_bytes, LLAMA, fused_norm=False) == 384 * 24 + heads + 2 * mlp
-    assert one(layer_activation_bytes, GPT, fused_norm=False) == hidden + heads + mlp  # a LayerNorm is fused anyway
+    assert one(layer_bytes, GPT) == hidden + heads + mlp
+    assert one(layer_bytes, GPT, tp=2) == hidden + (heads + mlp) / 2
+    assert one(layer_bytes, GPT, tp=2, sequence_parallel=True) == (hidden + heads + mlp) / 2
+    assert one(layer_bytes, GPT, cp=2) == (hidden + heads + mlp) / 2
+    assert one(layer_bytes, GPT, attention=FUSED) == hidden + heads + mlp + 2 * 384
+    assert one(layer_bytes, GPT, precision=Precision.FP32) == 2 * (hidden + heads + mlp)
+    assert one(layer_bytes, LLAMA) == hidden + heads + 2 * mlp  # gate, up, their product's input
+    assert one(layer_bytes, LLAMA, fused_norm=False) == 384 * 24 + heads + 2 * mlp
+    assert one(layer_bytes, GPT, fused_norm=False) == hidden + heads + mlp  # a LayerNorm is fused anyway
     grouped = replace(LLAMA, num_kv_heads=1)
-    assert one(layer_activation_bytes, grouped) == hidden + 48 * 24 * 2 + 2 * mlp
-    assert one(layer_activation_bytes, grouped, tp=2) == hidden + (heads + 2 * mlp) / 2  # a copy a rank
+    assert one(layer_bytes, grouped) == hidden + 48 * 24 * 2 + 2 * mlp
+    assert one(layer_bytes, grouped, tp=2) == hidden + (heads + 2 * mlp) / 2  # a copy a rank
     # Half the layers are dense with 32, half have 2 routed experts and a shared one of 16, with inputs and outputs.
     of_experts = 48 * 8 * (0.5 * 32 + (0.5 * 2 + 0.5) * 16) + 48 * 1.0 * 8 * 2 * 2
-    assert one(layer_activation_bytes, MOE) == hidden + heads + of_experts
+    assert one(layer_bytes, MOE) == hidden + heads + of_experts
     # Queries and keys of 6 for 2 heads, values and outputs of 4, latents of 6 and 4.
     latent = 48 * 2 * (2 * 2 * 6 + 2 * 4 + 2 * 4) + 48 * 2 * (6 + 4)
-    assert one(layer_activation_bytes, MLA) == hidden + latent + 2 * mlp
+    assert one(layer_bytes, MLA) == hidden + latent + 2 * mlp
 
 
 def test_what_a_layer_saves_in_fp8():
     """Products keep their inputs in one byte: of the norms, of the MLP's second, and a copy of attention's output."""
     fp8 = {"precision": Precision.FP8}
     out, inner = 48 * 8 * 1, 48 * 32
-    assert one(layer_activation_bytes, GPT, **fp8) == 384 * 6 + 48 * 32 * 2 + out + inner * 3
-    assert one(layer_activation_bytes, GPT, tp=2, **fp8) == 384 * 6 + (48 * 32 * 2 + out + inner * 3) / 2
-    assert one(layer_activation_bytes, LLAMA, **fp8) == 384 * 6 + 48 * 32 * 2 + out + inner * 7
+    assert one(layer_bytes, GPT, **fp8) == 384 * 6 + 48 * 32 * 2 + out + inner * 3
+    assert one(layer_bytes, GPT, tp=2, **fp8) == 384 * 6 + (48 * 32 * 2 + out + inner * 3) / 2
+    assert one(layer_bytes, LLAMA, **fp8) == 384 * 6 + 48 * 32 * 2 + out + inner * 7
     # Half the layers are sparse, whose router reads 16 bits; an expert's input is one byte, its output two.
     of_experts = 48 * 7 * (0.5 * 32 + (0.5 * 2 + 0.5) * 16) + 48 * 1.0 * 8 * (1 + 2)
-    assert one(layer_activation_bytes, MOE, **fp8) == 384 * 6.5 + 48 * 32 * 2 + out + of_experts
+    assert one(layer_bytes, MOE, **fp8) == 384 * 6.5 + 48 * 32 * 2 + out + of_experts
     # Two products read latent attention's input.
     latent = 48 * 2 * (2 * 2 * 6 + 2 * 4 + 2 * 4) + 48 * 2 * (6 + 4) + 48 * 2 * 4
-    assert one(layer_activation_bytes, MLA, **fp8) == 384 * 7 + latent + inner * 7
+    assert one(layer_bytes, MLA, **fp8) == 384 * 7 + latent + inner * 7
 
 
 def test_what_attention_saves():
@@ -145,7 +144,7 @@ def test_gradients_of_scores():
 def test_what_recomputation_keeps():
     def kept(**choices):
         chosen = layout(**choices)
-        return [float(x[0]) for x in saved_bytes(device(BYTES, chosen), GPT, chosen)]
+        return [float(x[0]) for x in saved_bytes(device(BYTES, chosen), FRAMEWORK, GPT, chosen)]
 
     layer, core, with_dropout = 12288.0, 1536 * 5.0, 12288.0 + 768
     assert kept() == [layer + 384, 0.0]
@@ -155,6 +154,12 @@ def test_what_recomputation_keeps():
     assert kept(attention=FUSED, recompute=Recompute.FULL) == [768.0, with_dropout + core]
     assert kept(recompute=Recompute.FULL, sequence_slices=2) == [768.0, (layer + 384) / 2]
     assert kept(recompute=Recompute.FULL, tp=2, sequence_parallel=True)[0] == 384.0
+    # Fine: the inputs of two products; of latent attention queries and keys of 6 for 2 heads, values of 4, too.
+    fine = layout(recompute=Recompute.FINE)
+    dropped = {MLA: 2 * 768 + 48 * 2 * 2 * (6 + 6 + 4), MOE: 2 * 768 + 48 * 2 * 0.5 * 2 * 16}
+    for model, less in dropped.items():
+        whole, least = (saved_bytes(device(BYTES, x), FRAMEWORK, model, x) for x in (layout(), fine))
+        assert float(whole[0][0]) - float(least[0][0]) == less == float(least[1][0])
     assert one(embedding_bytes, GPT) == 768.0
     assert one(embedding_bytes, GPT, attention=FUSED) == 768.0 * 1.5
     assert one(embedding_bytes, GPT, tp=2, sequence_parallel=True) == 384.0
@@ -162,21 +167,25 @@ def test_what_recomputation_keeps():
 
 def test_what_a_split_backward_keeps():
     """Qi et al. 2023, section 2.2: 32 b s h bytes a GPT layer; sequence parallelism keeps operands in shards."""
-    assert one(weight_grad_share, GPT) == pytest.approx(32 * 48 * 8 / (12288 + 384))
+    assert one(grad_share, GPT) == pytest.approx(32 * 48 * 8 / (12288 + 384))
     # Two ranks: 12 + 8, 8 + 4, 16 + 8, 8 + 16 elements a token, of which four operands of 8 are halved.
     sharded = 48 * 2 * (80 - 4 * 8 / 2)
-    assert one(weight_grad_share, GPT, tp=2, sequence_parallel=True) == pytest.approx(sharded / (6144 + 192))
+    assert one(grad_share, GPT, tp=2, sequence_parallel=True) == pytest.approx(sharded / (6144 + 192))
     # MLA: 12 + 6, 6 + 8, 6 + 8, 16 + 4, 8 + 8, and 64 + 8, 8 + 32 of the gated MLP; two products start from latents.
-    assert one(weight_grad_share, MLA) * one(kept_bytes, MLA) == pytest.approx(48 * 2 * (18 + 14 + 14 + 20 + 16 + 112))
+    assert one(grad_share, MLA) * one(kept_bytes, MLA) == pytest.approx(48 * 2 * (18 + 14 + 14 + 20 + 16 + 112))
     halves = (6 + 6) + (6 + 8) + (6 + 8) + (8 + 4) + (8 + 4) + (32 + 8) + (8 + 16)  # on two ranks
     of_hidden = 7 - 2  # products with an operand of hidden size: all but the two up from the latents
-    two = one(weight_grad_share, MLA, tp=2, sequence_parallel=True)
+    two = one(grad_share, MLA, tp=2, sequence_parallel=True)
     expected = 48 * 2 * (halves - of_hidden * 8 / 2)
     assert two * one(kept_bytes, MLA, tp=2, sequence_parallel=True) == pytest.approx(expected)
 
 
+def grad_share(of, model, layouts):
+    return weight_grad_share(of, FRAMEWORK, model, layouts)
+
+
 def kept_bytes(of, model, layouts):
-    return saved_bytes(of, model, layouts)[0]
+    return saved_bytes(of, FRAMEWORK, model, layouts)[0]
 
 
 def held(model=GPT, framework=FRAMEWORK, **choices):

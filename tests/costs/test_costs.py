@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from planner.costs.attention_memory import attention_core_bytes
 from planner.costs.kernels import Device, matmul_s, slowest_of
 from planner.costs.layer import attention_products, mlp_products
-from planner.costs.memory import layer_activation_bytes, saved_bytes
 from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups
+from planner.costs.saved import saved_bytes
 from planner.costs.stages import balanced_load, split_layers, virtual_stage_layers
 from planner.estimate import estimate
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import flops, load_model
 from planner.step_costs import step_costs
+from tests.costs.toy import FRAMEWORK, layer_bytes
 
 A100 = load_accelerator("a100-sxm-80gb")
 BF16 = Device.of(A100, np.array([int(Precision.BF16)]))
@@ -87,7 +88,7 @@ def test_activations_follow_korthikanti(tp, sp):
     s, b, h, a = model.seq_len, 4, model.hidden, model.num_heads
     outside = (34 / tp) if sp else (10 + 24 / tp)
     expected = s * b * h * (outside + 5 * a * s / h / tp)
-    ours = layer_activation_bytes(BF16, model, layouts) + attention_core_bytes(BF16, model, layouts)
+    ours = layer_bytes(BF16, model, layouts) + attention_core_bytes(BF16, model, layouts)
     assert float(ours[0]) == pytest.approx(expected, rel=0.03)
 
 
@@ -106,7 +107,7 @@ def kept_bytes_a_layer(row: dict[str, str], sequence_parallel: bool, recompute: 
         tp=int(row["tp"]), pp=int(row["pp"]), virtual_stages=int(row["vpp"]), micro_batch=int(row["micro_batch"]),
         global_batch=1024, attention=Attention.FUSED, sequence_parallel=sequence_parallel, recompute=recompute,
     )  # fmt: skip
-    kept, _ = saved_bytes(BF16, load_model(KORTHIKANTI_MODELS[row["model"]]), layouts)
+    kept, _ = saved_bytes(BF16, FRAMEWORK, load_model(KORTHIKANTI_MODELS[row["model"]]), layouts)
     return float(kept[0])
 
 
@@ -144,7 +145,7 @@ def test_recompute_keeps_less():
     modes = [Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL]
     layouts = Layouts.of(tp=8, recompute=np.array(modes), global_batch=1, attention=Attention.FUSED)
     device = Device.of(A100, layouts.precision)
-    kept, _ = saved_bytes(device, model, layouts)
+    kept, _ = saved_bytes(device, FRAMEWORK, model, layouts)
     assert kept[0] > kept[1] > kept[2] > 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.costs.kernels import Device
+from planner.costs.saved import layer_tensors
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
@@ -95,3 +96,8 @@ FRAMEWORK = replace(
     update_bytes=0.0, gathered_inputs=0.0, accumulate_bytes=0.0, bf16_accumulate_bytes=0.0, gate_tensors=4.0,
     logit_copies=2.0, entropy_forward_bytes=38.0, entropy_backward_bytes=14.0, reserved_bytes=0.0, fragmentation=0.0,
 )  # fmt: skip
+
+
+def layer_bytes(of: Device, model: Transformer, layouts: Layouts) -> Any:
+    """Bytes that a layer keeps when nothing is recomputed, but for attention's scores."""
+    return layer_tensors(of, model, layouts).total_bytes

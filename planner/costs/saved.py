@@ -1,0 +1,113 @@
+"""Bytes that one layer keeps of a micro-batch for its backward pass, tensor by tensor. Array-first, shape (n,)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.attention_memory import attention_core_bytes
+from planner.costs.kernels import Device
+from planner.costs.shapes import has_dropout, inner_width, is_latent, local_tokens
+from planner.costs.state_space import ssm_bytes
+from planner.hardware import Framework
+from planner.layouts import Attention, Layouts, Recompute
+from planner.models import Transformer, mix
+
+__all__ = ["LayerTensors", "layer_tensors", "saved_bytes"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTensors:
+    """Bytes of the average layer's tensors on one rank when nothing is recomputed, but for attention's scores.
+
+    norm_inputs: with masks of dropout; product_inputs: of the hidden state; latents, and from_latents: queries, keys
+    and values of latent attention; heads: those of others; attended: attention's output; inner: of MLPs and experts up
+    to their down products' inputs, which are routed_inputs for the experts that a token is routed to and other_inputs;
+    expert_inputs, expert_outputs: of the tokens' copies; scans: of state-space layers.
+    """
+
+    norm_inputs: Array
+    product_inputs: Array
+    latents: Array
+    from_latents: Array
+    heads: Array
+    attended: Array
+    inner: Array
+    routed_inputs: Array
+    other_inputs: Array
+    expert_inputs: Array
+    expert_outputs: Array
+    scans: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        """Sum of the tensors."""
+        return np.asarray(sum(getattr(self, f.name) for f in fields(self)))
+
+    @property
+    def fine_bytes(self) -> Array:
+        """What fine recomputation drops: outputs of norms, of the experts' activation, and all up from the latents."""
+        return np.asarray(self.product_inputs + self.from_latents + self.routed_inputs)
+
+
+def layer_tensors(device: Device, model: Transformer, layouts: Layouts) -> LayerTensors:
+    """What a layer's forward pass makes and its backward pass needs (Korthikanti et al. 2022, section 4.1, for GPT).
+
+    An fp8 product keeps its input in fp8 (Transformer Engine, github.com/NVIDIA/TransformerEngine issue 1764); what
+    others keep too, such as attention's output, is kept twice then.
+    """
+    tokens = local_tokens(model, layouts)
+    e, m, t = device.element_bytes, device.matrix_bytes, layouts.tp
+    hidden = tokens * model.hidden / np.where(layouts.sequence_parallel, t, 1)
+    dropout = has_dropout(model, layouts) * 1.0
+    eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
+    part, mla = mix.shares(model), is_latent(model)
+    # A norm's and a product's input a block; an eager RMSNorm keeps its fp32 input and product as well. The router's
+    # input stays in 16 bits; latent attention has two products on one input.
+    cast = np.where(mla, 0.0, part.attention) + part.ssm + part.dense
+    v_dim = np.where(mla, model.v_head_dim, model.head_dim)
+    kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
+    out = model.num_heads * v_dim
+    heads = part.attention * tokens / t * e * ((model.num_heads + kv_heads) * model.head_dim + kv_heads * v_dim)
+    # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product); the last is
+    # the next product's input.
+    width, routed = inner_width(model), part.sparse * np.asarray(model.top_k)
+    to_experts = routed * model.moe_ffn
+    scans = ssm_bytes(device, model, layouts) if np.any(model.num_ssm_layers) else np.asarray(0.0)
+    return LayerTensors(
+        norm_inputs=hidden * part.blocks * (e + np.where(eager, 8.0, 0.0) + dropout),
+        product_inputs=hidden * (part.blocks * e - (e - m) * cast),
+        latents=part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank),
+        from_latents=np.where(mla, heads, 0.0),
+        heads=np.where(mla, 0.0, heads),
+        attended=part.attention * tokens / t * out * (e + np.where(m < e, m, 0.0)),
+        inner=tokens / t * np.where(model.gated, 3.0, 1.0) * e * width,
+        routed_inputs=tokens / t * m * to_experts,
+        other_inputs=tokens / t * m * (width - to_experts),
+        expert_inputs=hidden * routed * m,
+        expert_outputs=hidden * routed * e,
+        scans=scans,
+    )
+
+
+def saved_bytes(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+    """Bytes that one layer keeps until its backward pass, and the transient extra while one layer recomputes.
+
+    Experts' outputs stay only where a framework weighs them by the router's probabilities (NVIDIA 2026, arXiv
+    2603.07685, section 4.1.2: memory-efficient permutation weighs their inner activation).
+    """
+    core = mix.shares(model).attention * attention_core_bytes(device, model, layouts)
+    tensors = layer_tensors(device, model, layouts)
+    layer = tensors.total_bytes - (0.0 if framework.kept_expert_outputs else tensors.expert_outputs)
+    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    boundary = local_tokens(model, layouts) * model.hidden * device.element_bytes / shared
+    mode, flash = layouts.recompute, layouts.attention >= Attention.FLASH1
+    kept = layer + np.where((mode == Recompute.SELECTIVE) & ~flash, 0.0, core)
+    kept = np.where(mode == Recompute.FULL, boundary, kept - np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0))
+    again = np.where(mode == Recompute.FULL, layer + core, np.where(mode == Recompute.SELECTIVE, core, 0.0))
+    again = again + np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0)
+    return np.asarray(kept), np.asarray(again / layouts.sequence_slices)
