@@ -36,7 +36,7 @@ def score_elements(model: Transformer, layouts: Layouts) -> Array:
     return np.asarray(scores, dtype=np.float64)
 
 
-def computed_share(model: Transformer, half_tokens: float) -> Any:
+def computed_share(model: Transformer, half_tokens: Any) -> Any:
     """Share of the score matrix that flash kernels compute, in the average layer with attention, as time at full rate.
 
     The causal half, or the band of a sliding window, and half a block at each of their edges; rows of few keys are
@@ -66,7 +66,8 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     forward_rate = np.array([e.flash_forward.get(n, np.nan) for n in names])[kernel]
     backward_rate = np.array([e.flash_backward.get(n, np.nan) for n in names])[kernel]
     # The backward kernel recomputes the scores: five products to the forward pass's two.
-    flop_flash = flop_blocks * computed_share(model, e.flash_half_tokens)
+    half_tokens = np.array([e.flash_half_tokens.get(n, 0.0) for n in names])[kernel]
+    flop_flash = flop_blocks * computed_share(model, half_tokens)
     flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
     flash_backward = 2.5 * flop_flash / (backward_rate * device.attention_rate) + 3 * device.latency_s
 

@@ -171,6 +171,17 @@ class FlashFractions(OneOrMore):
     flash3: Fraction | None = None
 
 
+Tokens = Annotated[Figure, _between(0, 1e5)]
+
+
+class FlashTokens(OneOrMore):
+    """Tokens by flash attention kernel."""
+
+    flash1: Tokens | None = None
+    flash2: Tokens | None = None
+    flash3: Tokens | None = None
+
+
 class AlignedFractions(Strict):
     """A fraction by how many bytes the rows of a product's operands are aligned to; all of them or none."""
 
@@ -190,7 +201,7 @@ class EfficiencyFile(Sourced):
     memory_fraction: Fraction
     flash_forward: FlashFractions
     flash_backward: FlashFractions
-    flash_half_tokens: Annotated[Figure, _between(0, 1e5)] | None = None
+    flash_half_tokens: FlashTokens | None = None
     flash_head_step: Annotated[Figure, _between(1, 256), AfterValidator(_whole)] | None = None
     rate_spread: Annotated[Figure, _between(0, 0.5)] | None = None
     attention_matrix_fraction: Fraction

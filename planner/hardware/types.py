@@ -18,7 +18,7 @@ class Efficiency:
     memory_fraction: of memory bandwidth, for a streaming kernel.
     flash_forward, flash_backward: of matrix peak for causal attention FLOP of long sequences, by kernel;
     flash_head_step: channels in steps of which flash kernels are built; other heads compute as the next wider.
-    flash_half_tokens: sequence at which they reach half of that (uneven blocks of a causal kernel fill a GPU unevenly).
+    flash_half_tokens: sequence at which each reaches half of that (blocks of a causal kernel fill a GPU unevenly).
     rate_spread: standard deviation of the matrix rate of GPUs of one kind (clocks, heat), relative to their mean.
     attention_matrix_fraction: of matrix peak, for the batched products of unfused and fused-softmax
     attention.
@@ -36,7 +36,7 @@ class Efficiency:
     memory_fraction: float
     flash_forward: Mapping[str, float]
     flash_backward: Mapping[str, float]
-    flash_half_tokens: float
+    flash_half_tokens: Mapping[str, float]
     flash_head_step: float
     rate_spread: float
     attention_matrix_fraction: float

@@ -159,7 +159,9 @@ def test_attention_by_kernel():
     assert values(attention_s(device(FLOP, flash), MLA, flash))[0] == 2 * 1536 * (6 + 4) * causal
     sliced = layout(sequence_slices=2)
     assert values(attention_s(device(FLOP, sliced), GPT, sliced))[0] == 24576 * causal / 2
-    short = accelerator(flops=1.0, flash_half_tokens=48.0)  # 16 tokens: a quarter of the rate of long sequences
+    short = accelerator(
+        flops=1.0, flash_half_tokens={"flash2": 48.0}
+    )  # 16 tokens: a quarter of the rate of long sequences
     assert values(attention_s(device(short, flash), GPT, flash)) == [4 * 24576 * causal, 10 * 24576 * causal]
 
 
