@@ -25,6 +25,8 @@ from residuals import pairs_in_order
 
 from planner.calibration.figures import Profiles
 from planner.calibration.fit import Problem, fit_figures
+from planner.calibration.identified import calibrate
+from planner.calibration.parameters import PARAMETERS
 from planner.calibration.selection import Fold, architecture_of, folds, origin_of, select
 from planner.validation import Predictions, Run, predict, read_runs, scores, shipped_files, unseen_files
 from planner.validation.interval import ALONE, COLUMNS, likeness_of_runs
@@ -110,8 +112,13 @@ def main() -> None:
         _, figures = chosen.problem()
         key = (lambda run: str(run["source"])) if args.by_source else origin_of
         for fold in with_parts(chosen.runs, key):
-            # All figures, also those that the rest doesn't tell: the shipped value would give away what is left out.
-            p = fit_figures(Problem(fold.rest, chosen.base), figures, args.max_evaluations).predict(fold.held)
+            rest = Problem(fold.rest, chosen.base)
+            if architecture in PARAMETERS:
+                # All figures, also those that the rest doesn't tell: the shipped value would give away what is left out.
+                fit = fit_figures(rest, figures, args.max_evaluations)
+            else:  # six runs for the general list of figures: those alone that the rest tells
+                fit = calibrate(rest, figures, args.max_evaluations).fit
+            p = fit.predict(fold.held)
             print(f"{architecture} without {fold.name}", flush=True)
             show_scores(p)
             like = likeness_of_runs(fold.held)

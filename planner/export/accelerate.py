@@ -45,9 +45,9 @@ class Accelerate(Target):
             nearest.note("sequence_parallel: the model's own tensor-parallel plan (tp_plan) decides, not this file")
         if row["offload_optimizer"]:
             nearest.note("offload_optimizer: fsdp_offload_params keeps parameters and gradients in host memory too")
-        for mode, whole in (("selective", "none"), ("fine", "full")):
-            if row["recompute"] == mode:
-                nearest.change("recompute", whole, "fsdp_activation_checkpointing recomputes whole layers or nothing")
+        if row["recompute"] == "selective":
+            nearest.change("recompute", "none", "fsdp_activation_checkpointing recomputes whole layers or nothing")
+        nearest.whole_layers("fsdp_activation_checkpointing recomputes whole layers or nothing")
         if row["precision"] == "tf32":
             nearest.note("precision tf32: no key for it; exported as mixed_precision no, PyTorch's setting decides")
         nearest.note(

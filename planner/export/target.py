@@ -80,6 +80,12 @@ class Nearest:
         """The error for a choice that has no equivalent."""
         return LayoutError(f"{key} {_said(self.row[key])}: {self.title} {reason}; {remedy}")
 
+    def whole_layers(self, reason: str) -> None:
+        """Fine recomputation where a framework repeats whole layers only, or nothing under a split backward."""
+        if self.row["recompute"] == "fine":
+            splits = get_schedule(self.row["schedule"]).splits_backward
+            self.change("recompute", "none" if splits else "full", reason)
+
     def experts_in_turn(self, setting: str) -> None:
         """Say where all-to-alls that the prediction hides are exported without the setting that would hide them."""
         if self.row["ep"] > 1 and self.question.framework.overlap_experts > 0:

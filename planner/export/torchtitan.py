@@ -80,8 +80,7 @@ class Torchtitan(Target):
             nearest.note("offload_optimizer: enable_cpu_offload keeps parameters and gradients in host memory too")
         if row["recompute"] == "selective":
             nearest.note("recompute selective: SelectiveAC recomputes other operations than the attention core")
-        if row["recompute"] == "fine":
-            nearest.change("recompute", "full", "it recomputes whole layers or chosen operations, not modules")
+        nearest.whole_layers("it recomputes whole layers or chosen operations, not modules")
         if row["ep"] > 1 and row["tp"] > 1:
             nearest.note(
                 f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too"

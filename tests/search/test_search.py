@@ -12,9 +12,9 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import legal
 from planner.models import from_shape, load_model
-from planner.search import Fixed, enumerate_layouts, recommend
+from planner.search import Fixed, default_attention, enumerate_layouts, recommend
 from planner.search.passes import estimate_all, search
-from planner.search.space import Asked, by_ends, default_attention
+from planner.search.space import Asked, by_ends
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")

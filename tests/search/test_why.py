@@ -105,7 +105,7 @@ BAD = [
     ("tp=٣", InputError, "allowed: a whole number"),
     ("tp=99999999999", InputError, "allowed: a whole number"),
     ("tp=8,tp=4", InputError, "has tp twice"),
-    ("recompute=some", UnknownNameError, "allowed: full, none, selective"),
+    ("recompute=some", UnknownNameError, "allowed: fine, full, none, selective"),
     ("schedule=1f2b", UnknownNameError, "1f1b"),
     ("sequence_parallel=maybe", InputError, "allowed: on or off"),
 ]
