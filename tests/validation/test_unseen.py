@@ -17,14 +17,18 @@ def predicted():
     ("source", "mape", "worst"),
     [
         ("nemo-24.07-h100", 0.06, 0.14),  # twelve dense models in fp8, 5B to 340B
-        ("megatron-bridge-h100", 0.065, 0.105),  # LLaMA 3 of 8B, 70B and 405B in fp8
-        ("nemo-automodel-h100-experts", 0.07, 0.23),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
-        ("bignlp-a100", 0.035, 0.13),  # GPT-3 5B on 8 to 160 A100
+        ("megatron-bridge-h100", 0.075, 0.155),  # LLaMA 3 of 8B, 70B and 405B in fp8
+        ("nemo-automodel-h100-experts", 0.1, 0.25),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
+        ("bignlp-a100", 0.02, 0.04),  # GPT-3 5B on 8 to 160 A100
         # Blackwell's figures are assumed; what an fp8 product keeps decides which of its runs must recompute.
         ("megatron-bridge-b200", 0.04, 0.08),  # LLaMA 3 of 8B and 405B
-        ("megatron-bridge-gb200", 0.08, 0.26),  # one release's 70B and 405B are far off
-        ("megatron-bridge-gb300-experts", 0.15, 0.37),
-        ("megatron-bridge-gb200-experts", 0.21, 0.42),
+        ("megatron-bridge-gb200", 0.09, 0.25),  # one release's 70B and 405B are far off
+        ("megatron-bridge-gb300-experts", 0.14, 0.36),
+        ("megatron-bridge-gb200-experts", 0.14, 0.41),
+        # DeepSeek-V3 and Qwen3-235B, to 131,072 tokens; found when all formulas but recomputation's were as they are.
+        ("megatron-moe-gb300", 0.09, 0.12),
+        ("megatron-moe-gb200", 0.02, 0.02),
+        ("megatron-moe-h100", 0.1, 0.13),
     ],
 )
 def test_step_times_are_as_close_as_the_documentation_says(predicted, source, mape, worst):
