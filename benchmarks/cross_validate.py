@@ -114,7 +114,7 @@ def main() -> None:
         for fold in with_parts(chosen.runs, key):
             rest = Problem(fold.rest, chosen.base)
             if architecture in PARAMETERS:
-                # All figures, also those that the rest doesn't tell: the shipped value would give away what is left out.
+                # Also those that the rest doesn't tell: the shipped value would give away what is left out.
                 fit = fit_figures(rest, figures, args.max_evaluations)
             else:  # six runs for the general list of figures: those alone that the rest tells
                 fit = calibrate(rest, figures, args.max_evaluations).fit

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from planner.costs.accumulation import with_accumulation
 from planner.costs.ends import EndsCost, with_gathered_logits
-from planner.costs.gradients import gradient_bytes
+from planner.costs.gradients import reduced_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost
 from planner.costs.memory import Activations
-from planner.costs.network import send_s
+from planner.costs.network import rank_send_s
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
 from planner.costs.parameters import RankParameters, rank_parameters, state_parameters
@@ -311,7 +311,7 @@ def step_costs(
         gather_s = gather_s + framework.gather_piece_s * gather_pieces(model, layouts, most)
     # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
     if np.any(copies > 1):
-        between = 2.0 * send_s(cluster, layouts, busiest * gradient_bytes(framework, layouts))
+        between = 2.0 * rank_send_s(cluster, layouts, copies * busiest * reduced_bytes(framework, layouts) / 2.0)
         reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
     gradients, updated = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
     return StepCosts(

@@ -24,7 +24,8 @@ legal_layouts = st.builds(
         recompute=mode, sequence_parallel=sp, layer_split=split, attention=attention,
     ),
     *(st.sampled_from([1, 2, 4, 8]) for _ in range(3)), st.integers(1, 4), st.integers(1, 9), st.integers(0, 3),
-    st.sampled_from(list(Recompute)), st.booleans(), st.sampled_from([Split.EVEN, Split.BALANCED, Split.PARAMETERS]),
+    st.sampled_from([Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL]), st.booleans(),
+    st.sampled_from([Split.EVEN, Split.BALANCED, Split.PARAMETERS]),
     st.sampled_from(list(Attention)),
 )  # fmt: skip
 

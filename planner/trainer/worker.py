@@ -97,6 +97,8 @@ def check_task(task: Task) -> None:
         InputError: a layer that isn't written. LayoutError: a size that tp doesn't divide.
     """
     check_model(task.model)
+    if task.recompute == Recompute.FINE:
+        raise InputError("recompute is fine; allowed: none, selective, full: the trainer has no layers that it repeats")
     for name in ("num_kv_heads", "ffn", "vocab"):
         size = getattr(task.model, name)
         if size % task.tp:

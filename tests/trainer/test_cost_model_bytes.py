@@ -83,6 +83,6 @@ def test_gradient_reduction(zero):
     task = replace(fp32(task_of("llama", "1f1b", Pipeline(p=1, m=m), dp=dp, zero=zero)), model=model)
     step = charged(model, dp=dp, micro_batch=SEQUENCES // m // dp, zero=zero)
     # All-reduced once; scattered once; scattered after every micro-batch.
-    reduced = float(step.reduce_s[0]) * {0: 1.0, 1: 0.5, 2: m}[zero]
+    reduced = float(step.reduce_s[0]) * {0: 1.0, 1: 1.0, 2: m}[zero]
     for rank in sent(task):
         assert rank.of("dp") == pytest.approx(reduced)

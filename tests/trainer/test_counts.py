@@ -54,7 +54,7 @@ def tp_bytes(task: Task, layers: int, first: bool, last: bool) -> float:
     return ((layers * (4 + again) + gathers + ends) * size + loss) * all_reduce
 
 
-@pytest.mark.parametrize("recompute", list(Recompute))
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallel_bytes(recompute, sequence_parallel):
     task = task_of("llama", "1f1b", Pipeline(p=2, m=4), tp=2, sequence_parallel=sequence_parallel, recompute=recompute)

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.errors import InputError
 from planner.layouts import Recompute
 from planner.models import counts
 from planner.trainer.attention import attend, attend_gradient
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.worker import Task, Worker, check_task
 from tests.trainer.helpers import batch_of, data, gpt, llama, loud, plain_rows
 
 MODELS = {
@@ -105,7 +106,7 @@ def test_attention_memory_grows_with_tokens_not_their_square():
 def test_recomputing_keeps_less():
     model = gpt(2)
     peaks = []
-    for recompute in Recompute:
+    for recompute in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL):
         task = Task(model=model, rows=plain_rows(), micro_batches=1, recompute=recompute)
 
         def program(communicator, task=task):
@@ -118,3 +119,9 @@ def test_recomputing_keeps_less():
     tokens = 16 * 8 * 4  # sequences, tokens, bytes of float32
     assert none - selective == 2 * tokens * (model.hidden + model.num_heads)  # attention's output and row sums
     assert full < selective / 2
+
+
+def test_fine_recomputation_is_refused():
+    task = Task(model=gpt(2), rows=plain_rows(), micro_batches=1, recompute=Recompute.FINE)
+    with pytest.raises(InputError, match="recompute is fine; allowed: none, selective, full"):
+        check_task(task)
