@@ -11,7 +11,8 @@
 | sequence_parallel | on from Megatron-Core on where tp > 1, off before |
 | attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
-| recompute | none where that fits or misses by less than 10 %, else the least that fits: selective, full |
+| recompute | none where that fits or misses by less than 10 %, else the least that fits: selective, fine (of
+  mixtures and latent attention, where the framework has it), full |
 | what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
   preset's of the same layers, widths, heads and experts; else Nemotron-H's state-spaces, a mixture without them |
 | etp | tp, or 1 where that is legal, whichever is predicted to be faster |

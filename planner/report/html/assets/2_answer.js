@@ -132,6 +132,7 @@ function meaning(x) {
       {
         none: "no activations computed again",
         selective: "the attention core computed again in the backward pass",
+        fine: "norms, activations of experts and all up from latents computed again in the backward pass",
         full: "every layer computed again in the backward pass",
       }[c.recompute],
     ],
