@@ -35,6 +35,8 @@ class DeepSpeed(Target):
         if row["cp"] > 1:
             raise nearest.refuse("cp", "has no ring over the sequence", "recommend with --cp 1")
         nearest.schedules(("1f1b",))
+        if row["etp"] < row["tp"]:
+            raise nearest.refuse("etp", "has no experts whole on a tensor rank", "give etp the value of tp, or tp 1")
         nearest.change("sequence_parallel", False, "AutoTP keeps whole sequences")
         if row["precision"] == "fp8":
             nearest.change("precision", "bf16", "no key for it")

@@ -360,13 +360,13 @@ def test_every_legal_layout_is_written_legally_or_refused(to, model, schedule, *
         return
     refusals = {
         "accelerate": choices["pp"] > 1 or choices["ep"] > 1,
-        "deepspeed": choices["cp"] > 1,
+        "deepspeed": choices["cp"] > 1 or table.row(0)["etp"] < choices["tp"],
         "torchtitan-toml": model != "llama3-8b",
     }
     how: dict[str, Any] = {"path": Path("x"), "base": "a:b" if to == "torchtitan" else None}
     asked = plan(model, schedule=schedule, **layout)
     if refusals.get(to, False):
-        with pytest.raises(LayoutError, match=r"Accelerate has no|DeepSpeed has no ring|torchtitan registers no model"):
+        with pytest.raises(LayoutError, match=r"Accelerate has no|DeepSpeed has no |torchtitan registers no model"):
             export(to, asked, **how)
         return
     done = export(to, asked, **how)
@@ -391,3 +391,10 @@ def test_what_a_framework_reads_is_as_reviewed(to):
     a_plan = plan("llama3-8b", dp=8, tp=2, zero=2, micro_batch=2, sequence_parallel=True, recompute=Recompute.FULL)
     golden = Path(__file__).parent / "golden" / f"{to}{TARGETS[to].suffix}.txt"
     assert body(to, export(to, a_plan).text) == golden.read_text()
+
+
+def test_deepspeed_refuses_experts_that_are_whole_on_a_tensor_rank():
+    """They need sequence parallelism, which AutoTP has not."""
+    asked = plan("mixtral-8x7b", dp=1, tp=2, ep=2, etp=1, sequence_parallel=True)
+    with pytest.raises(LayoutError, match="etp 1: DeepSpeed has no experts whole on a tensor rank; give etp"):
+        export("deepspeed", asked, path=Path("x"))
