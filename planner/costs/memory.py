@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from planner.costs.attention_memory import score_gradient_bytes
 from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
-from planner.costs.gradients import gradient_bytes, reduced_bytes
+from planner.costs.gradients import gradient_bytes, parameter_bytes, reduced_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import layer_products
 from planner.costs.parameters import rank_parameters, state_parameters
@@ -162,7 +162,7 @@ def rank_memory(
     held = held or activations(device, framework, model, layouts)
     own = rank_parameters(model, layouts, layers, first, last)
     mixed = device.element_bytes < 4.0
-    parameter = np.where(mixed, 2.0, 4.0)
+    parameter = parameter_bytes(layouts)
     kept_gradient = gradient_bytes(framework, layouts)
     if framework.bucket_bytes > 0:
         kept_gradient = kept_gradient + (layouts.zero == 0) * framework.bucket_bytes
@@ -181,8 +181,7 @@ def rank_memory(
     if np.any(layouts.zero >= 2):
         layer = (own.layers + own.experts) / np.maximum(layers, 1)
         at_work = np.minimum(at_once, layers)
-        sent = np.where(mixed, reduced_bytes(framework, layouts), 4.0)
-        unscattered = np.maximum(at_work * layer, own.ends) * sent
+        unscattered = np.maximum(at_work * layer, own.ends) * reduced_bytes(framework, layouts)
         gathered = (np.minimum(np.maximum(at_once, 2.0), layers) * layer + own.ends) * parameter
         buffers = buffers + np.where(layouts.zero >= 2, unscattered, 0.0) + np.where(layouts.zero == 3, gathered, 0.0)
     # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
