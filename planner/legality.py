@@ -90,7 +90,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches) but where all micro-batches pass a "
          "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~_trait(x, "layer_at_a_time")),
         ("fine recomputation needs experts or latent attention",
-         (x.recompute == Recompute.FINE) & (experts == 0) & (np.asarray(model.kv_lora_rank) == 0)),
+         (x.recompute == Recompute.FINE) & ~model.has_experts_or_latents),
         ("a split backward (I and W) excludes full recomputation: what W keeps is more than it saves",
          _trait(x, "splits_backward") & (x.recompute == Recompute.FULL)),
         ("layered and modular have one layer a virtual stage", _trait(x, "one_layer_chunks")

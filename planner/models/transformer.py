@@ -83,6 +83,11 @@ class Transformer:
         """Layers that mix tokens by attention."""
         return self.num_layers - self.num_ssm_layers - self.num_mlp_only_layers
 
+    @property
+    def has_experts_or_latents(self) -> Any:
+        """Where there is something that fine recomputation is for: experts or latent attention."""
+        return (np.asarray(self.num_experts) > 0) | (np.asarray(self.kv_lora_rank) > 0)
+
 
 POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
 NOT_NEGATIVE = (

@@ -101,7 +101,7 @@ def _modes(model: Transformer, asked: Asked) -> list[Recompute]:
     """Recomputation worth listing: flash kernels repeat the core by themselves, dense models have little to repeat."""
     if asked.fixed.recompute is not None:
         return sorted(set(asked.fixed.recompute))
-    fine = asked.fine_recompute and bool(model.num_experts or model.kv_lora_rank)
+    fine = asked.fine_recompute and bool(model.has_experts_or_latents)
     listed = {Recompute.SELECTIVE: asked.attention < Attention.FLASH1, Recompute.FINE: fine}
     return [mode for mode in Recompute if listed.get(mode, True)]
 

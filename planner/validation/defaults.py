@@ -104,7 +104,7 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
         "sequence_parallel": modern and tp > 1 if run["sequence_parallel"] is None else run["sequence_parallel"],
     }  # fmt: skip
     micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)
-    finely = ["fine"] if framework.fine_recompute and (model.num_experts or model.kv_lora_rank) else []
+    finely = ["fine"] if framework.fine_recompute and model.has_experts_or_latents else []
     modes = [run["recompute"]] if run["recompute"] else ["none", "selective", *finely, "full"]
     usual = STAGES.get(framework.name, (1,)) if pp == 1 else (1,)
     shards = usual if run["zero"] is None else (run["zero"],)
