@@ -9,26 +9,27 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.models import Transformer
+from planner.models.flops import forward_flops
+from planner.models.mix import window_share
 
 __all__ = ["even_slices", "slice_shares"]
 
 
-def _work(model: Transformer) -> tuple[int, int]:
-    """b and c: n tokens that end at token P cost n (P c - n c / 2 + b) forward FLOP.
-
-    Through L layers and the vocabulary V, with a heads of d channels: c = L (4 d + 3) a (scores, values and softmax
-    over what came before), b = L (8 h a d + 4 h ffn) + 4 h V (products linear in tokens; a gated MLP counts its third).
-    """
-    L, h, a, d = (int(x) for x in (model.num_layers, model.hidden, model.num_heads, model.head_dim))
-    mlp = (6 if model.gated else 4) * h * int(model.ffn)
-    return L * (8 * h * a * d + mlp) + 4 * h * int(model.vocab), L * (4 * d + 3) * a
-
-
 def slice_shares(model: Transformer, slices: Sequence[int]) -> NDArray[np.float64]:
-    """Each slice's share of a sequence's forward FLOP, shape (k,), summing to 1."""
-    b, c = _work(model)
-    n = np.asarray(slices, dtype=np.float64)
-    work = n * (np.cumsum(n) * c - n * c / 2.0 + b)
+    """Each slice's share of a sequence's forward FLOP, shape (k,), summing to 1.
+
+    A token costs all products but attention's, the vocabulary's counted twice as Seq1F1B's solver does, and for every
+    token before it (of a sliding window those within it) the scores, the values and 3 FLOP of softmax a head.
+    """
+    flops = forward_flops(model)
+    products = sum(flops.values()) - flops["attention_scores"] - flops["attention_values"] + flops["head"]
+    heads = float(model.num_attention_layers * model.num_heads)
+    v_dim = model.v_head_dim if model.kv_lora_rank else model.head_dim
+    per_key = heads * (2.0 * (model.head_dim + v_dim) + 3.0)
+    end = np.cumsum(np.asarray(slices, dtype=np.float64))
+    beyond = np.maximum(end - model.window, 0.0)
+    pairs = (end * end - window_share(model) * beyond * beyond) / 2.0  # of a query and a key, up to a slice's end
+    work = products / model.seq_len * np.asarray(slices) + per_key * np.diff(pairs, prepend=0.0)
     return np.asarray(work / work.sum())
 
 

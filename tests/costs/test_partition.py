@@ -110,7 +110,7 @@ def test_more_stages_than_items_are_refused(stages):
 def gpt(layers: int, hidden: int, heads: int) -> Transformer:
     return Transformer(
         name="gpt", family="gpt", num_layers=layers, hidden=hidden, ffn=4 * hidden, num_heads=heads, num_kv_heads=heads,
-        head_dim=hidden // heads, vocab=50304, seq_len=1024,
+        head_dim=hidden // heads, vocab=50304, seq_len=1024, num_dense_layers=layers,
     )  # fmt: skip
 
 

@@ -327,6 +327,22 @@ def test_shares_of_slices():
     assert np.all(np.diff(even) > 0)
 
 
+def test_a_token_in_a_window_costs_slices_no_more_than_the_window():
+    """Windowed layers of 4 tokens: of 12 tokens the first 8 have 8 x 8 / 2 - 4 x 4 / 2 pairs, the last 4 each 4."""
+    windowed = replace(LLAMA, num_window_layers=2, window=4)
+    linear, per_pair = 2 * (8 * 64 + 6 * 8 * 32) + 4 * 8 * 250, 2 * 19 * 2
+    work = np.array([8 * linear + 24 * per_pair, 4 * linear + 16 * per_pair])
+    assert slice_shares(windowed, [8, 4]).tolist() == pytest.approx((work / work.sum()).tolist())
+
+
+def test_slices_of_a_mixture_cost_the_experts_a_token_meets():
+    """Two of eight experts of 32 are an MLP of 64, with a router's 2 x 8 x 8 FLOP a layer."""
+    sparse = replace(LLAMA, num_experts=8, top_k=2, moe_ffn=32, num_dense_layers=0)
+    linear, per_pair = 2 * (8 * 64 + 6 * 8 * 64 + 2 * 8 * 8) + 4 * 8 * 250, 2 * 19 * 2
+    work = np.array([8 * linear + 32 * per_pair, 8 * linear + 96 * per_pair])
+    assert slice_shares(sparse, even_slices(16, 2)).tolist() == pytest.approx((work / work.sum()).tolist())
+
+
 def test_adding_up_gradients_of_micro_batches():
     """Of two micro-batches the second adds 6 B a parameter of 100 in fp16, 10 B in bf16; a table has 256 x 8."""
     adding = replace(FRAMEWORK, accumulate_bytes=6.0, bf16_accumulate_bytes=10.0)

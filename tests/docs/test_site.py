@@ -48,6 +48,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_every_page_is_in_the_site_and_opens_without_the_network(site):
     for page in (ROOT / "docs").rglob("*.md"):
         name = page.relative_to(ROOT / "docs").with_suffix("")
@@ -59,6 +60,7 @@ def test_every_page_is_in_the_site_and_opens_without_the_network(site):
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_the_reference_is_made_of_the_docstrings(site):
     text = (site / "reference" / "costs" / "index.html").read_text(encoding="utf-8")
     assert "tile and wave quantization" in text
@@ -69,6 +71,7 @@ def test_the_reference_is_made_of_the_docstrings(site):
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_every_command_has_its_help_in_the_site(site):
     text = (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     for name in get_command(app).commands:

@@ -12,6 +12,7 @@ from planner.export.schedule_csv import write_schedule_csv
 from planner.schedules import Pipeline, get_schedule
 
 pytestmark = [
+    pytest.mark.extra,
     pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec("torch") is None, reason="torch is not installed: pip install '.[torch]'"

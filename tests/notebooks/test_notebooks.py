@@ -28,6 +28,7 @@ SAYS = {
 }
 
 
+@pytest.mark.extra
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("nbclient") is None, reason="needs pip install '.[notebooks]'")
 @pytest.mark.parametrize("name", SAYS)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+pytestmark = pytest.mark.extra
 SHOWN = "#details .layout"
 
 

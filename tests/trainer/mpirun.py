@@ -8,14 +8,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-needs_mpi = pytest.mark.skipif(
-    MPIRUN is None or importlib.util.find_spec("mpi4py") is None,
-    reason="needs mpi4py and mpirun: pip install '.[mpi]'",
-)
+WITHOUT = MPIRUN is None or importlib.util.find_spec("mpi4py") is None
+
+
+def needs_mpi(test: Any) -> Any:
+    """Mark a test that starts ranks under mpirun."""
+    return pytest.mark.extra(pytest.mark.skipif(WITHOUT, reason="needs mpi4py and mpirun: pip install '.[mpi]'")(test))
 
 
 def mpirun(num_ranks: int, arguments: list[str], timeout_s: float = 120) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from tests.trainer.helpers import batch_of, data, gpt, llama, loud, plain_rows
 
 autograd = pytest.importorskip("autograd", reason="needs autograd: pip install autograd")
 ag = pytest.importorskip("autograd.numpy")
+pytestmark = pytest.mark.extra
 
 
 def norm(p, name, x, rms):
