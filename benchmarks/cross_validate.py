@@ -77,9 +77,11 @@ def show_scores(predictions: Predictions) -> None:
 
 
 def unseen_lines(p: Predictions) -> list[list[str]]:
-    """A line a run of `measured_runs/unseen/`, predicted by the shipped profiles, which no such run has touched."""
+    """A line a timed run of `measured_runs/unseen/`, predicted by the shipped profiles, which none was fitted to."""
     like, models, out = likeness_of_runs(p.runs), Models(), []
     for i, run in enumerate(p.runs):
+        if not p.ok[i]:
+            continue
         experts = models.models[models.of(run)].num_experts > 0
         numbers = [*like[i], p.step_time_s[i], p.measured_s[i], experts]
         out.append([run["source"], run["run"], architecture_of(run, PROFILES), *(f"{x:.6g}" for x in numbers)])

@@ -39,7 +39,7 @@ AMPERE = (
     Parameter("megatron-lm,megatron-deepspeed,aa-scaling:host_layer_backward_s", 0.0, 3e-3, 1e-3),
     Parameter("megatron-deepspeed,aa-scaling:tensor_slowdown", 1.0, 5.0, 2.0),
     Parameter("megatron-deepspeed:sharded_nodes", 1.0, 40.0, 16.0),
-    Parameter("aa-scaling,megatron-lm:sharded_nodes", 1.0, 40.0, 16.0),
+    Parameter("aa-scaling:sharded_nodes", 1.0, 40.0, 16.0),
 )
 HOPPER = (
     Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.7),

@@ -13,7 +13,8 @@ NEWEST: Mapping[str, Attention] = {
     "volta": Attention.FUSED,
     "ampere": Attention.FLASH2,
     "ada": Attention.FLASH2,
-    "cdna": Attention.FLASH2,
+    "cdna2": Attention.FLASH2,
+    "cdna3": Attention.FLASH2,
 }
 """The newest kernel that an architecture runs, by its efficiency profile: FlashAttention needs Turing, its second
 version Ampere (ROCm has a port), its third Hopper. Others, Hopper and later or a profile of one's own, run all."""

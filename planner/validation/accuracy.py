@@ -15,7 +15,7 @@ from planner.files import shipped_folder
 from planner.hardware import Cluster, load_cluster
 from planner.models import Transformer
 from planner.units import format_seconds
-from planner.validation.interval import fits_of, known_errors
+from planner.validation.interval import LEAST_RUNS, fits_of, known_errors
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import Run, read_runs
 from planner.validation.score import score
@@ -107,7 +107,8 @@ def accuracy_sentence(
     experts = model is not None and bool(model.num_experts)
     known = known_errors(architecture, experts=experts)
     if not len(known.error):
-        return f"no measured runs on {architecture} GPUs are shipped: unverified here; see planner validate."
+        few = f"fewer than {LEAST_RUNS} measured runs on {architecture} GPUs are shipped"
+        return f"{few}: unverified here; see planner validate."
     size = np.abs(np.exp(-known.error) - 1.0)
     like = ""
     if interval_s is not None:

@@ -15,6 +15,7 @@
   mixtures and latent attention, where the framework has it), full |
 | what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
   preset's of the same layers, widths, heads and experts; else Nemotron-H's state-spaces, a mixture without them |
+| layer_split | the framework's; with virtual stages, or where it splits evenly, ends where that alone divides |
 | etp | tp, or 1 where that is legal, whichever is predicted to be faster |
 | micro_batch, and virtual_stages with it where the schedule is 1f1b or not said | the fastest predicted that fits |
 
@@ -121,7 +122,9 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
         if schedule == "1f1b" and v > 1:
             schedule = "interleaved"
         choices = {"zero": zero, "micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule}
-        if v > 1:
+        if run["layer_split"]:
+            choices["layer_split"] = run["layer_split"]
+        elif framework.layer_split == "even" or v > 1:
             choices["layer_split"] = "ends" if shared_by_ends(model.num_layers, pp * v) else "even"
         out.append(base | choices | {"etp": etp})
     return out

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.estimate import estimate
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
-from planner.layouts import ENUMS, Attention, Layouts, Precision, Recompute, choice
+from planner.layouts import ENUMS, Layouts, Recompute, choice
 from planner.legality import UNEVEN_CHUNKS, first_broken
 from planner.models import FAMILIES, Transformer, from_shape, load_model, stack, with_seq_len
 from planner.models.flops import step_flops
@@ -116,8 +116,8 @@ def layouts_of(rows: list[dict[str, Any]]) -> Layouts:
 def _check_row(run: Run, layout: dict[str, Any]) -> None:
     """A row's names and its product of degrees; raises InputError with the reason why it can't be predicted."""
     get_schedule(layout["schedule"])
-    for key, kind in (("recompute", Recompute), ("attention", Attention), ("precision", Precision)):
-        choice(kind, layout[key])
+    for key in ("recompute", "attention", "precision", "layer_split"):
+        choice(ENUMS[key], layout[key])
     gpus = layout["dp"] * layout["tp"] * layout["pp"] * layout["cp"]
     if gpus != run["n_gpus"]:
         raise InputError(f"dp tp pp cp make {gpus} accelerators, n_gpus is {run['n_gpus']}")
@@ -217,9 +217,9 @@ def _predict_group(
     strict, lenient = (first_broken(table, group.cluster, layouts, but=but) for but in ((), INTERLEAVED_ANYHOW))
     broken = np.where(as_said, lenient, strict)
     result = estimate(table, group.cluster, group.framework, layouts)
-    allocated = result.first_rank_bytes - group.framework.reserved_bytes
-    first_rank = [said(runs[row], "memory") == "first-rank-allocator" for row in group.rows]
-    seen = np.where(first_rank, allocated, result.memory_bytes)
+    whose = np.array([str(said(runs[row], "memory")) for row in group.rows])
+    seen = np.where(whose == "first-rank-allocator", result.first_rank_bytes, result.memory_bytes)
+    seen = seen - np.where(np.char.endswith(whose, "allocator"), group.framework.reserved_bytes, 0.0)
     near = result.memory_bytes <= NEARLY * group.cluster.accelerator.memory_bytes
     keeps = layouts.recompute == Recompute.NONE
     wanted = np.where(result.fits & keeps, 0, np.where(near & keeps, 1, np.where(result.fits, 2, 3)))

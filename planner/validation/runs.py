@@ -25,7 +25,8 @@ WHOLE = (
 REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
 FLAG = ("sequence_parallel", "fused_norm")
 COLUMNS = TEXT + WHOLE + REAL + FLAG
-OPTIONAL = ("framework", "etp")  # columns that a file may have: a framework profile by name; see docs/measured-runs.md
+# Columns that a file may have: docs/measured-runs.md.
+OPTIONAL = ("framework", "etp", "layer_split")
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
 LONGEST_TEXT = 1_000
 CHOICES = {"outcome": ("ok", "oom"), "step_time_kind": ("", "measured", "derived")}
@@ -64,7 +65,7 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
         if column in NEEDED:
             raise FileFormatError(f"{path}: line {line}: column {column} is empty; a value is needed")
         return None
-    if column in (*TEXT, "framework"):
+    if column in (*TEXT, "framework", "layer_split"):
         if not text.isprintable() or len(text) > LONGEST_TEXT:
             fault = f"allowed: up to {LONGEST_TEXT} characters that print"
             raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; {fault}")

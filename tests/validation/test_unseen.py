@@ -29,6 +29,17 @@ def predicted():
         ("megatron-moe-gb300", 0.09, 0.12),
         ("megatron-moe-gb200", 0.02, 0.02),
         ("megatron-moe-h100", 0.1, 0.13),
+        # Found later, when all was as it is but the ranks at the ends of BLOOM's kind of split.
+        ("zero-bubble", 0.03, 0.065),  # 1F1B, interleaved, zb-1p, zb-2p: 1.5B to 28B on 8 to 32 A100
+        ("vocabulary-1f1b", 0.09, 0.22),  # heads of up to 262,144 tokens on the last stage
+        ("vocabulary-v-half", 0.06, 0.12),
+        ("torchtitan-a100", 0.02, 0.025),
+        ("ibm-fsdp-a100", 0.06, 0.08),
+        ("mlperf-h100-gpt3", 0.075, 0.135),  # 512 to 11,616 GPUs, software of three rounds
+        ("nemotron-4-340b-h100", 0.075, 0.085),
+        ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
+        # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
+        ("megascale-baseline", 0.07, 0.11),  # 256 to 12,288 A100
     ],
 )
 def test_step_times_are_as_close_as_the_documentation_says(predicted, source, mape, worst):
@@ -36,6 +47,27 @@ def test_step_times_are_as_close_as_the_documentation_says(predicted, source, ma
     assert score["unpredicted"] == 0
     assert score["mape"] <= mape
     assert score["max_error"] <= worst
+
+
+def test_memory_of_pipelines_of_many_schedules(predicted):
+    """PyTorch's allocator, within 4 % on average over 66 runs of four schedules; heads of any size within 9 and 5 %."""
+    by_source = scores(predicted)[0]
+    for source, rows, mape in (
+        ("zero-bubble", 66, 0.04),
+        ("vocabulary-1f1b", 48, 0.09),
+        ("vocabulary-v-half", 22, 0.05),
+    ):
+        assert by_source[source]["memory_rows"] == rows
+        assert by_source[source]["memory_mape"] <= mape
+
+
+def test_long_sequences_of_2024_are_predicted_too_fast(predicted):
+    """A known weakness, in docs/accuracy.md: with cuDNN's kernels of 2026; if this changes, so must that."""
+    rows = [i for i, r in enumerate(predicted.runs) if r["source"] == "nemo-24.03-h100-long"]
+    ratio = predicted.step_time_s[rows] / predicted.measured_s[rows]
+    assert 0.98 < ratio[0] < 1.0  # 4,096 tokens
+    assert np.all(ratio[3:] < 0.75)  # 32,768 and more
+    assert np.all(ratio > 0.6)
 
 
 def test_a_hybrid_of_state_spaces_and_experts(predicted):

@@ -16,7 +16,8 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision, Recompute
 from planner.models import load_model
 from planner.search import Fixed, recommend
-from planner.validation import predict, rank_correlation, read_runs, score, scores, shipped_files
+from planner.validation import predict, rank_correlation, read_runs, score, scores, shipped_files, unseen_files
+from planner.validation.defaults import candidates
 from planner.validation.predict import Models
 
 Shipped = Callable[[str], Path]
@@ -238,8 +239,9 @@ def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
 
     tables = software()
     assert set(tables["framework"].values()) <= set(framework_names())
-    assert set(tables["memory"].values()) == {"first-rank-allocator"}
-    assert all(any(source.startswith(name) for source in shipped) for table in tables.values() for name in table)
+    assert set(tables["memory"].values()) == {"allocator", "first-rank-allocator"}
+    sources = {*shipped, *(run["source"] for path in unseen_files() for run in read_runs(path))}
+    assert all(any(source.startswith(name) for source in sources) for table in tables.values() for name in table)
 
 
 def test_peak_memory_is_compared_with_what_its_source_measured(reference_runs):
@@ -291,3 +293,22 @@ def test_a_run_s_recomputation_where_it_is_not_said(reference_runs):
     for s, (time, memory, fits) in zip(range(8192, 14336, 512), nearly, strict=True):
         if (time, memory, fits) in missed:
             assert predicted(cells | {"seq_len": s}) == (time, memory, True)  # it fits with recomputation
+
+
+def test_layers_lie_as_a_run_says_or_as_divides():
+    """22 layers on 8 stages: embedding and head count as layers, unless the column says otherwise."""
+    run = next(r for path in unseen_files() if path.stem == "zero_bubble" for r in read_runs(path))
+    framework = load_framework("megatron-lm")
+    models = Models()
+    model = models.models[models.of(run)]
+
+    def split(**cells):
+        changed = replace(run, cells=run.cells | cells)
+        return {layout["layer_split"] for layout in candidates(changed, model, framework)}
+
+    assert (model.num_layers, run["pp"], run["virtual_stages"]) == (22, 8, 1)
+    assert split() == {"ends"}
+    assert split(layer_split="balanced") == {"balanced"}
+    assert split(pp=11, n_gpus=11, dp=1) == {"even"}
+    odd = replace(run, cells=run.cells | {"layer_split": "at will"})
+    assert "unknown split 'at will'; allowed: balanced, ends, even, parameters" in predict([odd]).reasons[0]
