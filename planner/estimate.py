@@ -86,12 +86,13 @@ def _rank_memories(framework: Framework, model: Transformer, layouts: Layouts, c
     share, n = costs.activations.weight_grad_share, layouts.shape[-1]
     ranks = []
     for rank in key_ranks(layouts, costs.stages):
-        number = np.broadcast_to(rank.number, n)
-        flight, copies, versions = np.zeros(share.shape), np.ones(n), np.ones(n)
+        number = np.broadcast_to(rank.number, (*np.shape(rank.number)[:-1], n))
+        flight, copies = np.zeros(np.broadcast_shapes(share.shape, number.shape)), np.ones(n)
+        versions = np.ones(number.shape)
         for schedule, rows in by_schedule(layouts):
-            pipe = pipeline(layouts, rows)
-            flight[..., rows] = schedule.in_flight(pipe, number[rows], share[..., rows])
-            copies[rows], versions[rows] = schedule.copies, schedule.weight_versions(pipe, number[rows])
+            pipe, at = pipeline(layouts, rows), number[..., rows]
+            flight[..., rows] = schedule.in_flight(pipe, at, share[..., rows])
+            copies[rows], versions[..., rows] = schedule.copies, schedule.weight_versions(pipe, at)
         ranks.append(
             rank_memory(
                 costs.device,
@@ -134,9 +135,9 @@ def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
     stages, shares, v = costs.stages, end_shares(layouts), layouts.virtual_stages
     return Loads(
         first=passes(costs, stages.first, shares[0], shares[1], v),
-        more=passes(costs, stages.more, 0.0, 0.0, v),
-        num_more=stages.num_more,
-        less=passes(costs, stages.less, 0.0, 0.0, v),
+        early=passes(costs, stages.early, 0.0, 0.0, v),
+        num_early=stages.num_early,
+        late=passes(costs, stages.late, 0.0, 0.0, v),
         last=passes(costs, stages.last, shares[2], shares[3], v),
     )
 

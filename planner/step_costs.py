@@ -204,19 +204,27 @@ class Rank:
 
 
 def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
-    """The first rank, of the ranks between the ends the fullest, and the last.
+    """The first rank, of the ranks between the ends those that may be the fullest, and the last.
 
-    That is the second one; where micro-batches enter from both ends, the one in the middle.
+    That is the second one, and where later ones have more layers the first of these; where micro-batches enter from
+    both ends, the one in the middle.
     """
-    shares = end_shares(layouts)
-    fullest = np.where(weight_copies(layouts) > 1, layouts.pp // 2 - 1, np.minimum(1, layouts.pp - 1))
-    middle = np.where(stages.num_more > 0, stages.more, stages.less) * (layouts.pp > 2)
+    shares, between = end_shares(layouts), layouts.pp - 2
+    both_ends = weight_copies(layouts) > 1
+    second = np.where(both_ends, layouts.pp // 2 - 1, np.minimum(1, layouts.pp - 1))
+    heavier = (stages.num_early > 0) & (stages.num_early < between) & (stages.late > stages.early)
+    early = np.where((stages.num_early > 0) & ~(heavier & both_ends), stages.early, stages.late) * (between > 0)
     last = np.where(layouts.pp == 1, stages.first, stages.last)
-    return [
+    ranks = [
         Rank(number=0, layers=stages.first, first=shares[0], last=shares[1]),
-        Rank(number=fullest, layers=middle, first=0.0, last=0.0),
+        Rank(number=second, layers=early, first=0.0, last=0.0),
         Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3]),
     ]
+    if np.any(heavier):
+        number = np.where(heavier & ~both_ends, 1 + stages.num_early, second).astype(np.int64)
+        late = np.where(heavier, stages.late, early)
+        ranks.insert(2, Rank(number=number, layers=late, first=0.0, last=0.0))
+    return ranks
 
 
 def by_schedule(layouts: Layouts) -> Iterator[tuple[Schedule, Any]]:

@@ -141,8 +141,8 @@ def test_layers_whose_states_are_gathered_together():
 def test_the_ranks_that_may_be_fullest():
     layouts = Layouts.of(pp=[1, 2, 4, 4], global_batch=8)
     stages = Stages(
-        first=np.array([8.0, 4, 2, 2]), more=np.array([1.0, 1, 3, 3]), num_more=np.array([0.0, 0, 1, 0]),
-        less=np.array([0.0, 0, 2, 2]), last=np.array([0.0, 4, 1, 2]),
+        first=np.array([8.0, 4, 2, 2]), early=np.array([1.0, 1, 3, 3]), num_early=np.array([0.0, 0, 1, 0]),
+        late=np.array([0.0, 0, 2, 2]), last=np.array([0.0, 4, 1, 2]),
     )  # fmt: skip
     first, second, last = key_ranks(layouts, stages)
     assert [first.number, second.number.tolist(), last.number.tolist()] == [0, [0, 1, 1, 1], [0, 1, 3, 3]]
@@ -154,6 +154,18 @@ def test_the_ranks_that_may_be_fullest():
     assert key_ranks(entered, stages)[1].number.tolist() == [1, 3, 2, 0]
     assert (first.first.tolist(), first.last.tolist()) == ([1, 1, 1, 1], [1, 0, 0, 0])
     assert (last.first.tolist(), last.last.tolist()) == ([1, 0, 0, 0], [1, 1, 1, 1])
+
+
+def test_of_later_ranks_with_more_layers_the_first_may_be_the_fullest():
+    """Balanced over 6 ranks: 2, 2, 2, 2, 3, 3 and 2 layers; entered from both ends the one in the middle holds most."""
+    layouts = Layouts.of(pp=7, schedule=["1f1b", "chimera"], global_batch=8)
+    two, three = np.full(2, 2.0), np.full(2, 3.0)
+    stages = Stages(first=two, early=two, num_early=np.full(2, 3.0), late=three, last=two)
+    first, second, later, last = key_ranks(layouts, stages)
+    assert (first.number, last.number.tolist()) == (0, [6, 6])
+    assert (second.number.tolist(), second.layers.tolist()) == ([1, 2], [2, 3])
+    assert (later.number.tolist(), later.layers.tolist()) == ([4, 2], [3, 3])
+    assert stages.layers(0, 7).tolist() == [2, 2, 2, 2, 3, 3, 2]
 
 
 def test_layers_of_every_rank():

@@ -17,17 +17,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Layers of ranks, (n,): the first, `num_more` ranks behind it with `more`, others with `less`, the last."""
+    """Layers of ranks, (n,): the first, `num_early` ranks behind it with `early`, others with `late`, the last."""
 
     first: Array
-    more: Array
-    num_more: Array
-    less: Array
+    early: Array
+    num_early: Array
+    late: Array
     last: Array
 
     def layers(self, index: int, p: int) -> NDArray[np.int64]:
         """Layers of every rank of one layout, shape (p,)."""
-        middle = np.where(np.arange(p - 2) < self.num_more[index], self.more[index], self.less[index])
+        middle = np.where(np.arange(p - 2) < self.num_early[index], self.early[index], self.late[index])
         return np.concatenate([self.first[[index]], middle, self.last[[index]]]).astype(np.int64)[:p]
 
 
@@ -72,7 +72,8 @@ def split_layers(
 
     Even: the same count, the remainder one each to the first ranks. Balanced: the least slowest load T. First and
     last rank then take what T leaves them beside embedding and head, but no more than an even share while the ranks
-    between can hold the rest; those share it evenly. By parameters: the least number on the fullest rank, and each rank
+    between can hold the rest; those share it evenly, a remainder one each to the last of them, which keep the
+    activations of the fewest micro-batches. By parameters: the least number on the fullest rank, and each rank
     from the first on as many layers as that leaves room for (DeepSpeed's partition_balanced, runtime/utils.py). Ends:
     the same count of layers, embedding and head, these two for one layer each.
     """
@@ -104,5 +105,12 @@ def split_layers(
     first = np.where(p == 1, L, first)
     ranks = np.maximum(p - 2, 1)
     rest = np.where(p > 2, L - first - last, 0.0)
-    less = np.floor(rest / ranks)
-    return Stages(first=first, more=less + 1.0, num_more=rest - less * ranks, less=less, last=last)
+    least = np.floor(rest / ranks)
+    extra = rest - least * ranks
+    return Stages(
+        first=first,
+        early=least + np.where(pick, 0.0, 1.0),
+        num_early=np.where(pick, ranks - extra, extra),
+        late=least + np.where(pick, 1.0, 0.0),
+        last=last,
+    )

@@ -37,33 +37,33 @@ Passes = tuple[Any, Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Loads:
-    """What uneven ranks do, arrays: the first rank, `num_more` ranks behind it, the other middle ones, the last.
+    """What uneven ranks do, arrays: the first rank, `num_early` ranks behind it, the other middle ones, the last.
 
     Without a second rank all is in `first`.
     """
 
     first: Passes
-    more: Passes
-    num_more: Any
-    less: Passes
+    early: Passes
+    num_early: Any
+    late: Passes
     last: Passes
 
     @staticmethod
     def equal(F: Any, I: Any, W: Any) -> Loads:
         """Ranks that all do the same."""
-        return Loads(first=(F, I, W), more=(F, I, W), num_more=0, less=(F, I, W), last=(F, I, W))
+        return Loads(first=(F, I, W), early=(F, I, W), num_early=0, late=(F, I, W), last=(F, I, W))
 
     def take(self, index: Any) -> Loads:
         """Those at an index array, mask or slice along the last axis; every field must be an array."""
-        kinds = {n: tuple(x[..., index] for x in getattr(self, n)) for n in ("first", "more", "less", "last")}
-        return Loads(num_more=self.num_more[..., index], **kinds)
+        kinds = {n: tuple(x[..., index] for x in getattr(self, n)) for n in ("first", "early", "late", "last")}
+        return Loads(num_early=self.num_early[..., index], **kinds)
 
     def blocks(self, p: Any) -> list[tuple[Passes, Any]]:
         """The four kinds of rank in order, each with how many there are."""
         p = np.asarray(p)
         middle = np.maximum(p - 2, 0)
-        more = np.minimum(self.num_more, middle)
-        return [(self.first, 1), (self.more, more), (self.less, middle - more), (self.last, (p > 1) * 1)]
+        early = np.minimum(self.num_early, middle)
+        return [(self.first, 1), (self.early, early), (self.late, middle - early), (self.last, (p > 1) * 1)]
 
     def total(self, p: Any) -> Passes:
         """Through all ranks."""

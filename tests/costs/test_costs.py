@@ -256,5 +256,5 @@ def test_a_split_by_ends_counts_embedding_and_head_as_layers():
 def test_splits():
     layouts = Layouts.of(pp=[1, 4, 8, 8], layer_split=[0, 0, 0, Split.BALANCED], global_batch=8)
     stages = split_layers(layouts, 60, np.zeros(4), np.full(4, 2.0))
-    assert stages.layers(3, 8).tolist() == [8, 8, 8, 8, 8, 7, 7, 6]
+    assert stages.layers(3, 8).tolist() == [8, 7, 7, 8, 8, 8, 8, 6]  # the fuller ones where less is in flight
     assert stages.first.tolist()[:3] == [60, 15, 8]

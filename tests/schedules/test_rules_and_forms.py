@@ -44,7 +44,7 @@ def test_1f1b_with_a_slow_middle_rank():
     forward, backward = np.array([1.0, 1.0, 0.9]), np.array([1.0, 1.0, 0.9])
     schedule, pipe = get_schedule("1f1b"), Pipeline(p=3, m=3, v=1, k=1)
     rank = [tuple(np.array([x]) for x in (f, b / 2, b / 2)) for f, b in zip(forward, backward, strict=True)]
-    loads = Loads(first=rank[0], more=rank[1], num_more=np.array([1.0]), less=rank[1], last=rank[2])
+    loads = Loads(first=rank[0], early=rank[1], num_early=np.array([1.0]), late=rank[1], last=rank[2])
     closed = float(np.ravel(schedule.makespan(pipe, loads))[0])
     order = schedule.order(pipe)
     assert closed == pytest.approx(9.6)

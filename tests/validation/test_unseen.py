@@ -31,7 +31,7 @@ def predicted():
         ("megatron-moe-h100", 0.1, 0.13),
         # Found later, when all was as it is but the ranks at the ends of BLOOM's kind of split.
         ("zero-bubble", 0.03, 0.065),  # 1F1B, interleaved, zb-1p, zb-2p: 1.5B to 28B on 8 to 32 A100
-        ("vocabulary-1f1b", 0.09, 0.22),  # heads of up to 262,144 tokens on the last stage
+        ("vocabulary-1f1b", 0.08, 0.22),  # heads of up to 262,144 tokens on the last stage
         ("vocabulary-v-half", 0.06, 0.12),
         ("torchtitan-a100", 0.02, 0.025),
         ("ibm-fsdp-a100", 0.06, 0.08),
@@ -50,11 +50,11 @@ def test_step_times_are_as_close_as_the_documentation_says(predicted, source, ma
 
 
 def test_memory_of_pipelines_of_many_schedules(predicted):
-    """PyTorch's allocator, within 4 % on average over 66 runs of four schedules; heads of any size within 9 and 5 %."""
+    """PyTorch's allocator, within 4 % on average over 66 runs of four schedules; heads of any size within 6 and 5 %."""
     by_source = scores(predicted)[0]
     for source, rows, mape in (
         ("zero-bubble", 66, 0.04),
-        ("vocabulary-1f1b", 48, 0.09),
+        ("vocabulary-1f1b", 48, 0.06),
         ("vocabulary-v-half", 22, 0.05),
     ):
         assert by_source[source]["memory_rows"] == rows
