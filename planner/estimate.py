@@ -19,17 +19,9 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Precision
 from planner.models import Transformer
 from planner.models.flops import step_flops
+from planner.pipelines import by_schedule, end_shares, key_ranks, layers_at_once, pipeline
 from planner.schedules import Loads
-from planner.step_costs import (
-    StepCosts,
-    by_schedule,
-    data_comm,
-    end_shares,
-    key_ranks,
-    layers_at_once,
-    pipeline,
-    step_costs,
-)
+from planner.step_costs import StepCosts, data_comm, step_costs
 
 __all__ = ["Estimate", "StepTime", "Totals", "estimate", "least_step_s", "passes", "peak_bytes", "totals"]
 

@@ -18,13 +18,14 @@ from planner.layouts import Layouts, Precision
 from planner.legality import legal
 from planner.models import Transformer
 from planner.models.flops import forward_flops
+from planner.pipelines import layer_at_a_time
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
 from planner.plans.question import Question
 from planner.plans.variants import UNLIMITED, with_node_size
 from planner.search import Recommendation
 from planner.search.passes import estimate_all
-from planner.step_costs import layer_at_a_time, step_costs
+from planner.step_costs import step_costs
 
 __all__ = [
     "FAILURES",

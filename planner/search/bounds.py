@@ -16,7 +16,7 @@ from planner.costs.one_layer import OneLayer
 from planner.hardware import Framework
 from planner.layouts import Layouts, Split
 from planner.models import Transformer
-from planner.step_costs import by_schedule, pipeline
+from planner.pipelines import by_schedule, pipeline
 
 __all__ = ["Bounds", "bounds"]
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from planner.estimate import Totals
 from planner.layouts import Layouts
+from planner.pipelines import exact_uneven
 from planner.search.bounds import Bounds
 from planner.search.grids import Grid
-from planner.step_costs import exact_uneven
 
 __all__ = ["ALTERED", "NEAR", "Candidates", "Kept"]
 

@@ -13,9 +13,9 @@ from planner.estimate import Estimate
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
+from planner.pipelines import exact_uneven
 from planner.search.kept import ALTERED
 from planner.simulation.step import simulate_all
-from planner.step_costs import exact_uneven
 
 __all__ = ["refine"]
 

@@ -14,8 +14,9 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.models import Transformer
+from planner.pipelines import layers_at_once, pipeline
 from planner.schedules import get_schedule
-from planner.step_costs import layers_at_once, pipeline, step_costs
+from planner.step_costs import step_costs
 from planner.units import format_bytes
 
 __all__ = ["StageSplit", "stage_split"]

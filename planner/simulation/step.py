@@ -21,10 +21,11 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.models import Transformer
+from planner.pipelines import layers_at_once
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.simulation.loads import RankLoads, StageLoads, rank_loads, stage_loads
 from planner.simulation.timeline import Run, Timeline, check_size, durations, run_all
-from planner.step_costs import DataComm, StepCosts, data_comm, layers_at_once, step_costs
+from planner.step_costs import DataComm, StepCosts, data_comm, step_costs
 
 __all__ = ["StepSimulation", "simulate", "simulate_all"]
 

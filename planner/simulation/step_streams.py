@@ -12,11 +12,12 @@ from planner.errors import LayoutError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
+from planner.pipelines import layer_at_a_time
 from planner.simulation.loads import stage_loads
 from planner.simulation.step import StepSimulation, simulate
 from planner.simulation.streams import Collectives, StreamTimeline, run_streams
 from planner.simulation.timeline import Timeline, durations
-from planner.step_costs import layer_at_a_time, step_costs
+from planner.step_costs import step_costs
 
 __all__ = ["StreamStep", "simulate_streams"]
 
