@@ -37,6 +37,7 @@ def predicted():
         ("ibm-fsdp-a100", 0.06, 0.08),
         ("mlperf-h100-gpt3", 0.075, 0.135),  # 512 to 11,616 GPUs, software of three rounds
         ("nemotron-4-340b-h100", 0.075, 0.085),
+        ("nemo-25.04-b200-long", 0.04, 0.085),  # 8,192 to 1,048,576 tokens
         ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
         ("megascale-baseline", 0.07, 0.11),  # 256 to 12,288 A100
