@@ -36,7 +36,8 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 TARGETS = ("planner/costs", "planner/schedules", "planner/pipelines.py", "planner/step_costs.py", "planner/estimate.py")
 TESTS = (
-    "tests/costs", "tests/schedules", "tests/test_estimate.py", "tests/test_step_costs.py", "tests/test_pipelines.py", "tests/simulation",
+    "tests/costs", "tests/schedules", "tests/test_estimate.py", "tests/test_step_costs.py",
+    "tests/test_pipelines.py", "tests/simulation",
     "tests/export/test_pytorch_orders.py", "tests/export/test_schedule_csv.py",
     "tests/trainer/test_cost_model_bytes.py", "tests/search/test_stage_split.py",
 )  # fmt: skip
