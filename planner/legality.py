@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.optimizer import offloaded_bytes
 from planner.errors import LayoutError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -16,6 +17,7 @@ from planner.schedules import Pipeline, Rule, get_schedule
 
 __all__ = ["UNEVEN_CHUNKS", "check_legal", "first_broken", "legal", "rules"]
 
+HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
 UNEVEN_CHUNKS = "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends"
 
 
@@ -98,6 +100,9 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("the accelerator has no arithmetic of that precision", lacks[x.precision]),
         ("more accelerators than the cluster has", x.gpus > (cluster.max_gpus or np.inf)),
     ]  # fmt: skip
+    if cluster.host_memory_bytes is not None and np.any(x.offload_optimizer):
+        nodes = np.ceil(x.gpus / cluster.gpus_per_node)
+        table.append((HOST_MEMORY, offloaded_bytes(model, x) > nodes * cluster.host_memory_bytes))
     return [Rule(text=text, broken=np.asarray(broken)) for text, broken in table] + _schedule_rules(layouts)
 
 

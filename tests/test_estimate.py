@@ -11,7 +11,7 @@ from planner.errors import LayoutError
 from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Recompute, Split
-from planner.legality import check_legal, first_broken
+from planner.legality import HOST_MEMORY, check_legal, first_broken
 from planner.models import load_model
 
 CLUSTER = load_cluster("dgx-a100-80gb")
@@ -115,3 +115,15 @@ def test_an_illegal_layout_is_refused_with_its_rule(choices, rule):
     with pytest.raises(LayoutError, match=rule):
         check_legal(MODEL, CLUSTER, layouts)
     assert first_broken(MODEL, CLUSTER, Layouts.of(global_batch=64)) == [""]
+
+
+def test_offloaded_states_must_fit_in_their_hosts():
+    """175B on 64 GPUs of eight nodes: 2.1 TB where ZeRO shards them, 16.8 TB whole on eight replicas."""
+    model, cluster = load_model("gpt3-175b"), load_cluster("dgx-a100-80gb")
+    chosen = {"tp": 8, "dp": 8, "global_batch": 64, "offload_optimizer": True}
+    layouts = Layouts.of(zero=[1, 0, 0], **chosen | {"offload_optimizer": [True, True, False]})
+    assert first_broken(model, cluster, layouts) == ["", "", ""]  # 16.8 TB, of 17.6
+    small = replace(cluster, host_memory_bytes=1e12)
+    assert first_broken(model, small, layouts) == ["", HOST_MEMORY, ""]
+    assert first_broken(model, replace(cluster, host_memory_bytes=None), layouts) == ["", "", ""]
+    assert first_broken(model, replace(small, host_memory_bytes=1e11), layouts) == [HOST_MEMORY, HOST_MEMORY, ""]

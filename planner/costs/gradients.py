@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.hardware import Framework
 from planner.layouts import Layouts, Precision
 
-__all__ = ["accumulated_bytes", "gradient_bytes", "parameter_bytes", "reduced_bytes"]
+__all__ = ["accumulated_bytes", "gradient_bytes", "moment_bytes", "parameter_bytes", "reduced_bytes"]
 
 Array = NDArray[np.float64]
 
@@ -33,6 +33,11 @@ def reduced_bytes(framework: Framework, layouts: Layouts) -> Any:
     """Of the gradient that data-parallel ranks sum."""
     mixed = _from_bf16(layouts, framework.grad_reduce_bytes, framework.bf16_grad_reduce_bytes)
     return np.where(layouts.precision <= Precision.TF32, 4.0, mixed)
+
+
+def moment_bytes(layouts: Layouts) -> Any:
+    """Of the optimizer's fp32 parameter and Adam's two moments; without mixed precision the parameter is not twice."""
+    return np.where(layouts.precision <= Precision.TF32, 8.0, 12.0)
 
 
 def accumulated_bytes(framework: Framework, layouts: Layouts) -> Array:

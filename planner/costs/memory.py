@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from planner.costs.attention_memory import score_gradient_bytes
 from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
-from planner.costs.gradients import gradient_bytes, parameter_bytes, reduced_bytes
+from planner.costs.gradients import gradient_bytes, moment_bytes, parameter_bytes, reduced_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import layer_products
 from planner.costs.parameters import rank_parameters, state_parameters
@@ -167,7 +167,7 @@ def rank_memory(
     if framework.bucket_bytes > 0:
         kept_gradient = kept_gradient + (layouts.zero == 0) * framework.bucket_bytes
     gradient = np.where(mixed, kept_gradient, 4.0)
-    moments = np.where(mixed, 12.0 + framework.update_bytes, 8.0)
+    moments = moment_bytes(layouts) + np.where(mixed, framework.update_bytes, 0.0)
 
     def state(bytes_per_param: Any, from_stage: int) -> Array:
         return np.asarray(state_parameters(own, layouts, from_stage) * bytes_per_param * copies)

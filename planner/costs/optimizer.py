@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.gradients import gradient_bytes
+from planner.costs.gradients import gradient_bytes, moment_bytes
 from planner.costs.kernels import Device
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
+from planner.models import Transformer, counts, mix
 
-__all__ = ["optimizer_s"]
+__all__ = ["offloaded_bytes", "optimizer_s"]
 
 Array = NDArray[np.float64]
 
@@ -36,3 +37,16 @@ def optimizer_s(
     host = cluster.host_link.bandwidth_bytes_per_s * cluster.host_link.fraction
     offloaded = local * (gradient_bytes(framework, layouts) + 2.0) / host
     return np.asarray(np.where(layouts.offload_optimizer, offloaded, update) + buffer + framework.host_step_s)
+
+
+def offloaded_bytes(model: Transformer, layouts: Layouts) -> Array:
+    """Bytes of a job's optimizer states in its hosts' memory, where they are offloaded, shape (n,).
+
+    Of every parameter once where ZeRO shards them, else once a replica; an expert's replicas are fewer.
+    """
+    x = layouts
+    experts = mix.sparse_layers(model) * np.asarray(model.num_experts) * counts.expert_params(model)
+    replicas, of_experts = x.dp * x.cp, x.tp * x.dp * x.cp / np.maximum(x.ep * x.etp, 1)
+    whole = (counts.total_params(model) - experts) * replicas + experts * of_experts
+    held = np.where(x.zero == 0, whole, counts.total_params(model))
+    return np.asarray(np.where(x.offload_optimizer, held * moment_bytes(layouts), 0.0), dtype=np.float64)

@@ -269,6 +269,7 @@ def load_cluster(name: str, *, network: str | None = None, changes: Changes | No
         nics_per_node=int(f.nics_per_node.value),
         storage_bandwidth_bytes_per_s=f.storage_bandwidth_gbyte_per_s.value * GIGA,
         max_gpus=None if f.max_gpus is None else int(f.max_gpus.value),
+        host_memory_bytes=None if f.host_memory_gib is None else f.host_memory_gib.value * GIB,
         framework=_framework_reference(f.framework, beside),
         sources=_sources(f),
     )

@@ -248,6 +248,7 @@ class ClusterFile(Sourced):
     gpus_per_node: Count
     nics_per_node: Count
     max_gpus: Count | None = None
+    host_memory_gib: Annotated[Figure, _between(0.1, 1e6)] | None = None
     storage_bandwidth_gbyte_per_s: GbytePerS
 
 

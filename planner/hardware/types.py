@@ -180,6 +180,7 @@ class Cluster:
 
     gpus_per_node: accelerators that share the fast link (the NVLink domain).
     framework: the profile assumed where none is chosen, the usual one of the hardware's years.
+    host_memory_bytes: of a node, for offloaded states; None where it isn't said, and not checked.
     """
 
     name: str
@@ -192,4 +193,5 @@ class Cluster:
     storage_bandwidth_bytes_per_s: float
     max_gpus: int | None
     framework: str
+    host_memory_bytes: float | None = None
     sources: Mapping[str, str]

@@ -14,7 +14,7 @@ UNLIMITED = 2**20
 
 
 def with_node_size(cluster: Cluster, gpus: int) -> Cluster:
-    """The same accelerators in nodes of another size, 0 for unlimited; network and storage keep their share of each.
+    """The same accelerators in nodes of another size, 0 for unlimited; network, storage and host keep their share.
 
     Raises:
         InputError: a negative or impossible size.
@@ -25,6 +25,7 @@ def with_node_size(cluster: Cluster, gpus: int) -> Cluster:
     nics = size * cluster.nics_per_node / cluster.gpus_per_node
     # Whole cards only: what rounding changes in their number, it changes back in the bandwidth of one.
     cards = max(round(nics), 1)
+    host = cluster.host_memory_bytes
     return replace(
         cluster,
         name=f"{cluster.name}, nodes of {gpus or 'any number of'} GPUs",
@@ -32,4 +33,5 @@ def with_node_size(cluster: Cluster, gpus: int) -> Cluster:
         nics_per_node=cards,
         network=replace(cluster.network, bandwidth_bytes_per_s=cluster.network.bandwidth_bytes_per_s * nics / cards),
         storage_bandwidth_bytes_per_s=cluster.storage_bandwidth_bytes_per_s * size / cluster.gpus_per_node,
+        host_memory_bytes=host and host * size / cluster.gpus_per_node,
     )

@@ -14,9 +14,12 @@ from planner.costs.memory import (
     rank_memory,
     weight_grad_share,
 )
+from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import RankParameters, rank_parameters
 from planner.costs.saved import saved_bytes
 from planner.layouts import Attention, Precision, Recompute
+from planner.models.counts import expert_params, total_params
+from planner.models.mix import sparse_layers
 from tests.costs.toy import BYTES, FRAMEWORK, GPT, HYBRID, LLAMA, MLA, MOE, device, layer_bytes, layout
 
 FUSED, UNFUSED = Attention.FUSED, Attention.UNFUSED
@@ -270,6 +273,24 @@ def test_states_by_precision_copy_and_version():
     assert [float(x[0]) for x in (more.parameters_bytes, more.gradients_bytes, more.optimizer_bytes)] == [
         PARAMS * 2 * 2 * 3, PARAMS * 4 * 2, PARAMS * 12 * 2,
     ]  # fmt: skip
+
+
+def test_offloaded_states_of_a_job():
+    """12 bytes of every parameter once where ZeRO shards them, else once a replica; experts have fewer replicas."""
+
+    def held(model=GPT, **choices):
+        chosen = layout(**{"offload_optimizer": True, "global_batch": 8, "zero": 0} | choices)
+        return float(offloaded_bytes(model, chosen)[0])
+
+    params = int(total_params(GPT))
+    assert held() == held(tp=2) == held(dp=4, zero=1) == 12 * params
+    assert held(dp=4) == 4 * 12 * params
+    assert held(precision=Precision.FP32) == 8 * params
+    assert float(offloaded_bytes(GPT, layout())[0]) == 0.0
+    experts = int(sparse_layers(MOE) * MOE.num_experts * expert_params(MOE))
+    whole = 12 * int(total_params(MOE))
+    assert held(MOE, dp=2) == 2 * whole
+    assert held(MOE, dp=2, ep=2) == 2 * whole - 12 * experts
 
 
 def test_experts_are_sharded_over_their_own_replicas():

@@ -99,7 +99,7 @@ def test_a_cap_keeps_batches_under_the_critical(fastest):
 
 @pytest.mark.parametrize("plan", ["3d:modular", "3d:breadth-first", "3d:zb-h1", "3d:seq1f1b", "3d:2bw"])
 def test_schedules_by_name(fastest, plan):
-    found = fastest("llama-13b", CLUSTER, 256, plan=plan, tokens=1e11)
+    found = fastest("llama-65b", CLUSTER, 256, plan=plan, tokens=1e11)  # 13B is fastest without a pipeline
     used = {found.estimate.layouts.row(int(i))["schedule"] for i in found.by_gpus}
     assert used <= {"1f1b", "layered", plan.split(":")[1]}
     assert plan.split(":")[1] in used
@@ -137,6 +137,7 @@ def test_nodes_of_another_size_keep_their_share_of_network_and_storage():
         share = other.network.bandwidth_bytes_per_s * other.nics_per_node / other.gpus_per_node
         assert share == pytest.approx(cluster.network.bandwidth_bytes_per_s)
         assert other.storage_bandwidth_bytes_per_s / other.gpus_per_node == pytest.approx(5e9 / 8)
+        assert other.host_memory_bytes / other.gpus_per_node == pytest.approx(2**41 / 8)
     with pytest.raises(InputError, match="node-size is -1"):
         with_node_size(cluster, -1)
 
