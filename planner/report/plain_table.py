@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ __all__ = ["PlainTable", "plain_table", "stacked"]
 GAP = 2  # columns between columns
 SIGNALS = {"careful:": "yellow", "DOES NOT FIT": "bold red", "does not fit": "red", "Nothing fits": "bold red"}
 """Words that colour makes easier to find; without it they say the same."""
+WORD = re.compile(r"^\s*\S+|\S+")  # a cell's indent folds with its first word
 MOST_LINES = 6  # of a folded cell: beyond, a row is better read from top to bottom
 
 
@@ -50,7 +52,7 @@ class PlainTable(Table):
         widths = []
         for column, texts_of in zip(self.columns, texts, strict=True):
             figures = texts_of[1:] if column.no_wrap else []
-            words = [word for text in texts_of for word in text.split()]
+            words = [word for text in texts_of for word in WORD.findall(text)]
             widths.append(max(map(cell_len, [*figures, *words]), default=0))
         for _ in range(room - sum(widths)):
             lines = [-(-full // max(width, 1)) for full, width in zip(natural, widths, strict=True)]

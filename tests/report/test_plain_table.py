@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -21,6 +21,7 @@ def shown(view, width: int) -> list[str]:
 
 
 @given(rows=st.lists(st.tuples(WORDS, FIGURES, WORDS, FIGURES), min_size=1, max_size=5), width=st.integers(24, 120))
+@example(rows=[("aaaaa-a", "1.291e+04", " aaaaaa", "0")], width=34)
 def test_fits_and_keeps_every_word_and_figure(rows, width):
     table = plain_table("name", "first", "what it says", "second", numbers=(1, 3))
     for row in rows:
