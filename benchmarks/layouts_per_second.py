@@ -1,12 +1,13 @@
 """How fast the search is, on one core: every legal layout enumerated, its time and memory estimated, the best kept.
 
-    python benchmarks/layouts_per_second.py
+    python benchmarks/layouts_per_second.py [--runs 5]
 
 The rate is without pruning, so that every layout is estimated in full; the last two columns are the search as
 `planner recommend` runs it, and with its finalists simulated. Seconds are those of the processor, the least of several
 runs, so that other work on the machine counts little.
 """
 
+import argparse
 import os
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -27,13 +28,13 @@ CASES = [
     ("megatron-530b", "dgx-a100-80gb", 5120, 2560),
     ("deepseek-v3", "dgx-h100", 2048, 15360),
 ]
-RUNS = 5
+RUNS = 5  # of each call, the least of which counts
 
 
-def least(call):
-    """The least seconds of several runs, and what the last one gave."""
+def least(call, runs):
+    """The least seconds of so many runs, and what the last one gave."""
     seconds, result = float("inf"), None
-    for _ in range(RUNS):
+    for _ in range(runs):
         start = process_time()
         result = call()
         seconds = min(seconds, process_time() - start)
@@ -41,6 +42,9 @@ def least(call):
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    runs = parser.parse_args().runs
     print("model           gpus   layouts  enumerated s  estimated s  layouts/s  pruned s  recommend s")
     for name, cluster_name, gpus, batch in CASES:
         model, cluster = load_model(name), load_cluster(cluster_name)
@@ -48,13 +52,14 @@ def main() -> None:
         numerics = {"precision": default_precision(cluster), "attention": default_attention(cluster)}
         fine = framework.fine_recompute
         asked = Asked(gpus=gpus, global_batch=batch, fixed=Fixed(), fine_recompute=fine, **numerics)
-        listed, _ = least(lambda m=model, c=cluster, a=asked: sum(int(g.legal.sum()) for g in space(m, c, a)))
-        whole, kept = least(lambda m=model, c=cluster, f=framework, a=asked: search(m, c, f, a, prune=False))
-        pruned, _ = least(lambda m=model, c=cluster, f=framework, a=asked: search(m, c, f, a))
+        listed, _ = least(lambda m=model, c=cluster, a=asked: sum(int(g.legal.sum()) for g in space(m, c, a)), runs)
+        whole, kept = least(lambda m=model, c=cluster, f=framework, a=asked: search(m, c, f, a, prune=False), runs)
+        pruned, _ = least(lambda m=model, c=cluster, f=framework, a=asked: search(m, c, f, a), runs)
         answer, _ = least(
             lambda m=model, c=cluster, f=framework, g=gpus, b=batch, n=numerics: recommend(
                 m, c, f, gpus=g, global_batch=b, **n
-            )
+            ),
+            runs,
         )
         rate = kept.legal / whole
         print(
