@@ -105,16 +105,16 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     shares, between = end_shares(layouts), layouts.pp - 2
     both_ends = weight_copies(layouts) > 1
     second = np.where(both_ends, layouts.pp // 2 - 1, np.minimum(1, layouts.pp - 1))
-    heavier = (stages.num_early > 0) & (stages.num_early < between) & (stages.late > stages.early)
-    early = np.where((stages.num_early > 0) & ~(heavier & both_ends), stages.early, stages.late) * (between > 0)
+    heavier = (stages.num_early < between) & (stages.late > stages.early)
+    layers = np.where((stages.num_early == 0) | (heavier & both_ends), stages.late, stages.early) * (between > 0)
     last = np.where(layouts.pp == 1, stages.first, stages.last)
     ranks = [
         Rank(number=0, layers=stages.first, first=shares[0], last=shares[1]),
-        Rank(number=second, layers=early, first=0.0, last=0.0),
+        Rank(number=second, layers=layers, first=0.0, last=0.0),
         Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3]),
     ]
-    if np.any(heavier):
-        number = np.where(heavier & ~both_ends, 1 + stages.num_early, second).astype(np.int64)
-        late = np.where(heavier, stages.late, early)
-        ranks.insert(2, Rank(number=number, layers=late, first=0.0, last=0.0))
+    later = heavier & ~both_ends & (stages.num_early > 0)
+    if np.any(later):
+        number = np.where(later, 1 + stages.num_early, second).astype(np.int64)
+        ranks.insert(2, Rank(number=number, layers=np.where(later, stages.late, layers), first=0.0, last=0.0))
     return ranks

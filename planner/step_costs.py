@@ -208,15 +208,16 @@ def step_costs(
     table = padded_vocab(model, layouts) / layouts.tp * model.hidden / params.total
     on_first, on_last = (share[0] * e + share[1] * g for share in (shares[:2], shares[2:]))
     stages = split_layers(layouts, model.num_layers, on_first, on_last, (table, table))
-    ranks = [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in key_ranks(layouts, stages)]
-    own, copies = RankParameters.most(ranks), weight_copies(layouts)
+    ranks = key_ranks(layouts, stages)
+    own = RankParameters.most([rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks])
+    copies = weight_copies(layouts)
     busiest = own.total
     reduce_s, gather_s = data_traffic(cluster, framework, layouts, copies * busiest, own.expert_share)
     if framework.reduce_pass_bytes > 0:
         several = layouts.dp * layouts.cp > 1
         reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * busiest / device.memory_rate, 0.0)
     if framework.gather_piece_s > 0:
-        most = reduce(np.maximum, [np.asarray(r.layers) for r in key_ranks(layouts, stages)])
+        most = reduce(np.maximum, [np.asarray(r.layers) for r in ranks])
         gather_s = gather_s + framework.gather_piece_s * gather_pieces(model, layouts, most)
     # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
     if np.any(copies > 1):

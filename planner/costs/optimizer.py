@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from planner.costs.gradients import gradient_bytes, moment_bytes
 from planner.costs.kernels import Device
+from planner.costs.parameters import expert_replicas
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, mix
@@ -44,9 +45,8 @@ def offloaded_bytes(model: Transformer, layouts: Layouts) -> Array:
 
     Of every parameter once where ZeRO shards them, else once a replica; an expert's replicas are fewer.
     """
-    x = layouts
     experts = mix.sparse_layers(model) * np.asarray(model.num_experts) * counts.expert_params(model)
-    replicas, of_experts = x.dp * x.cp, x.tp * x.dp * x.cp / np.maximum(x.ep * x.etp, 1)
-    whole = (counts.total_params(model) - experts) * replicas + experts * of_experts
-    held = np.where(x.zero == 0, whole, counts.total_params(model))
-    return np.asarray(np.where(x.offload_optimizer, held * moment_bytes(layouts), 0.0), dtype=np.float64)
+    once = counts.total_params(model)
+    whole = (once - experts) * layouts.dp * layouts.cp + experts * expert_replicas(layouts)
+    held = np.where(layouts.zero == 0, whole, once)
+    return np.asarray(np.where(layouts.offload_optimizer, held * moment_bytes(layouts), 0.0), dtype=np.float64)

@@ -12,7 +12,7 @@ from planner.costs.shapes import padded_vocab
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, mix
 
-__all__ = ["RankParameters", "rank_parameters", "state_parameters"]
+__all__ = ["RankParameters", "expert_replicas", "rank_parameters", "state_parameters"]
 
 Array = NDArray[np.float64]
 
@@ -89,9 +89,13 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: An
     )
 
 
+def expert_replicas(layouts: Layouts) -> Any:
+    """Replicas of an expert: of the ranks that share the layers, those that do not hold other experts or parts."""
+    return np.maximum(layouts.tp * layouts.dp * layouts.cp // np.maximum(layouts.etp * layouts.ep, 1), 1)
+
+
 def state_parameters(own: RankParameters, layouts: Layouts, from_stage: int) -> Array:
     """Parameters whose state a rank holds, where ZeRO shards it from a stage on: experts over their own replicas."""
-    replicas = layouts.dp * layouts.cp
-    expert_replicas = np.maximum(layouts.tp * replicas // (layouts.etp * layouts.ep), 1)
     whole = layouts.zero < from_stage
-    return np.asarray(own.dense / np.where(whole, 1, replicas) + own.experts / np.where(whole, 1, expert_replicas))
+    shards, of_experts = (np.where(whole, 1, n) for n in (layouts.dp * layouts.cp, expert_replicas(layouts)))
+    return np.asarray(own.dense / shards + own.experts / of_experts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +22,15 @@ def slice_shares(model: Transformer, slices: Sequence[int]) -> NDArray[np.float6
     A token costs all products but attention's, the vocabulary's counted twice as Seq1F1B's solver does, and for every
     token before it (of a sliding window those within it) the scores, the values and 3 FLOP of softmax a head.
     """
-    flops = forward_flops(model)
-    products = sum(flops.values()) - flops["attention_scores"] - flops["attention_values"] + flops["head"]
-    heads = float(model.num_attention_layers * model.num_heads)
-    v_dim = model.v_head_dim if model.kv_lora_rank else model.head_dim
-    per_key = heads * (2.0 * (model.head_dim + v_dim) + 3.0)
+    s = model.seq_len
+    flops = forward_flops(replace(model, num_window_layers=0, window=0))
+    attention = flops["attention_scores"] + flops["attention_values"]
+    per_token = (sum(flops.values()) - attention + flops["head"]) / s
+    per_pair = attention / s**2 + 3.0 * model.num_attention_layers * model.num_heads
     end = np.cumsum(np.asarray(slices, dtype=np.float64))
     beyond = np.maximum(end - model.window, 0.0)
     pairs = (end * end - window_share(model) * beyond * beyond) / 2.0  # of a query and a key, up to a slice's end
-    work = products / model.seq_len * np.asarray(slices) + per_key * np.diff(pairs, prepend=0.0)
+    work = per_token * np.asarray(slices) + per_pair * np.diff(pairs, prepend=0.0)
     return np.asarray(work / work.sum())
 
 

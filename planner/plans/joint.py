@@ -252,21 +252,18 @@ def fine(model: Transformer, cluster: Cluster, layouts: Layouts, space: Space, b
     index, replicas, steps = _around(cluster, layouts, space, batches)
     base = np.stack([getattr(layouts, c) for c in COLUMNS], axis=1)
     zero, micro, pipeline = (COLUMNS.index(name) for name in ("zero", "micro_batch", "pp"))
+    sharded, alone = base[:, zero] == 3, base[:, pipeline] == 1
+    # ZeRO 2 has no family of its own: it is tried from either side, from below where no pipeline forbids it.
+    next_to = [~sharded, ~sharded, sharded | alone, sharded]
     out = []
-    whole = base[:, zero] < 3
-    # ZeRO 2 without a pipeline has no family of its own: it is tried from either side.
-    for replicated, parameters in ((0, 3), (1, 2), (2, 2)):
+    for stage, near in enumerate(next_to):
         for numerator in (2, 3):
             table = base.copy()
-            table[:, zero] = np.where(whole, replicated, parameters)
+            table[:, zero] = stage
             table[:, micro] = base[:, micro] * numerator // 2
             fam = Families(schedule_names=layouts.schedule_names, table=table)
-            changed = np.ones(len(table), dtype=bool) if numerator == 2 else table[:, micro] != base[:, micro]
-            if replicated == 2:
-                changed &= whole & (base[:, pipeline] == 1)
-            k = changed[index]
-            if not k.any():
-                continue
-            some = _layouts(fam, index[k], replicas[k], steps[k], model, space)
-            out.append(_legal(model, cluster, some, space))
+            k = (near if numerator == 2 else near & (table[:, micro] != base[:, micro]))[index]
+            if k.any():
+                some = _layouts(fam, index[k], replicas[k], steps[k], model, space)
+                out.append(_legal(model, cluster, some, space))
     return Layouts.concatenate(out)

@@ -33,5 +33,5 @@ def with_node_size(cluster: Cluster, gpus: int) -> Cluster:
         nics_per_node=cards,
         network=replace(cluster.network, bandwidth_bytes_per_s=cluster.network.bandwidth_bytes_per_s * nics / cards),
         storage_bandwidth_bytes_per_s=cluster.storage_bandwidth_bytes_per_s * size / cluster.gpus_per_node,
-        host_memory_bytes=host and host * size / cluster.gpus_per_node,
+        host_memory_bytes=None if host is None else host * size / cluster.gpus_per_node,
     )

@@ -217,7 +217,7 @@ def _predict_group(
     strict, lenient = (first_broken(table, group.cluster, layouts, but=but) for but in ((), INTERLEAVED_ANYHOW))
     broken = np.where(as_said, lenient, strict)
     result = estimate(table, group.cluster, group.framework, layouts)
-    whose = np.array([str(said(runs[row], "memory")) for row in group.rows])
+    whose = np.array([said(runs[row], "memory") or "" for row in group.rows])
     seen = np.where(whose == "first-rank-allocator", result.first_rank_bytes, result.memory_bytes)
     seen = seen - np.where(np.char.endswith(whose, "allocator"), group.framework.reserved_bytes, 0.0)
     near = result.memory_bytes <= NEARLY * group.cluster.accelerator.memory_bytes
