@@ -40,7 +40,7 @@ def one(name: str, cluster_name: str, gpus: int, batch: int) -> dict[str, float]
     framework = load_framework(cluster.framework)
     asked = Asked(
         gpus=gpus, global_batch=batch, precision=default_precision(cluster), attention=default_attention(cluster),
-        fixed=Fixed(), fine_recompute=framework.fine_recompute,
+        fixed=Fixed(), fine_recompute=framework.fine_recompute, hybrid_sharding=framework.hybrid_sharding,
     )  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = process_time()

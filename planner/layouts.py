@@ -109,7 +109,9 @@ class Layouts:
     take tensor ranks in (parallel folding, Liu et al. 2025, arXiv 2504.14960). tp in a dense model.
     micro_batch: sequences per micro-batch and replica; global_batch: sequences per optimizer step.
     schedule: index into `schedule_names`. sequence_slices: parts of a sequence that pass the pipeline one by one.
-    zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too.
+    zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too. dp_replicate: copies of what ZeRO shards:
+    1 spreads a state over all dp * cp ranks, n over dp * cp / n neighbours each (hybrid sharding: PyTorch's HSDP,
+    Megatron-Core's distributed-optimizer instances, MiCS).
     """
 
     schedule_names: tuple[str, ...]
@@ -125,6 +127,7 @@ class Layouts:
     micro_batch: Ints
     global_batch: Ints
     zero: Ints
+    dp_replicate: Ints
     recompute: Ints
     attention: Ints
     precision: Ints
@@ -145,6 +148,11 @@ class Layouts:
     def gpus(self) -> Ints:
         """Accelerators that each layout uses, shape (n,)."""
         return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def shards(self) -> Ints:
+        """Ranks over which ZeRO shards a state that all replicas share, shape (n,)."""
+        return self.dp * self.cp // self.dp_replicate
 
     @property
     def micro_batches(self) -> Ints:
@@ -204,6 +212,7 @@ class Layouts:
         micro_batch: Any = 1,
         global_batch: Any,
         zero: Any = 1,
+        dp_replicate: Any = 1,
         recompute: Any = Recompute.NONE,
         attention: Any = Attention.FLASH2,
         precision: Any = Precision.BF16,
@@ -220,7 +229,8 @@ class Layouts:
         names = tuple(dict.fromkeys(per_layout))
         code = np.array([names.index(s) for s in per_layout], dtype=np.int64)
         etp = usual_etp(dp, tp, cp, ep) if etp is None else etp
-        ints = (dp, tp, pp, cp, ep, etp, virtual_stages, sequence_slices, micro_batch, global_batch, zero)
+        ints = (dp, tp, pp, cp, ep, etp, virtual_stages, sequence_slices, micro_batch, global_batch, zero,
+                dp_replicate)  # fmt: skip
         enums = (recompute, attention, precision, layer_split)
         flags = (sequence_parallel, fused_norm, offload_optimizer)
         arrays = [code, *(np.asarray(x, dtype=np.int64) for x in (*ints, *enums))]

@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.optimizer import offloaded_bytes
+from planner.costs.parameters import expert_replicas
 from planner.errors import LayoutError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import Transformer
+from planner.pipelines import weight_copies
 from planner.schedules import Pipeline, Rule, get_schedule
 
 __all__ = ["UNEVEN_CHUNKS", "check_legal", "first_broken", "legal", "rules"]
 
 HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
+SHOWN = ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch", "zero", "dp_replicate")
 UNEVEN_CHUNKS = "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends"
 
 
@@ -91,6 +94,9 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
         ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches) but where all micro-batches pass a "
          "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~_trait(x, "layer_at_a_time")),
+        ("dp_replicate must be 1 without ZeRO, else divide dp, and the replicas of an expert",
+         (x.dp_replicate < 1) | (x.dp % np.maximum(x.dp_replicate, 1) != 0) | ((x.zero == 0) & (x.dp_replicate > 1))
+         | ((experts > 0) & (expert_replicas(x) % np.maximum(x.dp_replicate, 1) != 0))),
         ("fine recomputation needs experts or latent attention",
          (x.recompute == Recompute.FINE) & ~model.has_experts_or_latents),
         ("a split backward (I and W) excludes full recomputation: what W keeps is more than it saves",
@@ -102,7 +108,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     ]  # fmt: skip
     if cluster.host_memory_bytes is not None and np.any(x.offload_optimizer):
         nodes = np.ceil(x.gpus / cluster.gpus_per_node)
-        table.append((HOST_MEMORY, offloaded_bytes(model, x) > nodes * cluster.host_memory_bytes))
+        table.append((HOST_MEMORY, offloaded_bytes(model, x, weight_copies(x)) > nodes * cluster.host_memory_bytes))
     return [Rule(text=text, broken=np.asarray(broken)) for text, broken in table] + _schedule_rules(layouts)
 
 
@@ -134,9 +140,7 @@ def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> None:
     for i, text in enumerate(first_broken(model, cluster, layouts)):
         if text:
             row = layouts.row(i)
-            shown = ", ".join(
-                f"{k} {row[k]}" for k in ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch")
-            )
+            shown = ", ".join(f"{key} {row[key]}" for key in SHOWN)
             sequence = (
                 f"sequence_slices {row['sequence_slices']}, "
                 f"sequence_parallel {'on' if row['sequence_parallel'] else 'off'}, seq_len {model.seq_len}"

@@ -89,6 +89,7 @@ def one_layout(
     sequence_slices: int = 1,
     schedule: str | None = None,
     zero: int = 1,
+    dp_replicate: int = 1,
     recompute: str = "none",
     layer_split: str = "even",
     precision: str | None = None,
@@ -108,7 +109,7 @@ def one_layout(
     """
     numbers: dict[str, Any] = {
         "global_batch": global_batch, "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "micro_batch": micro_batch,
-        "virtual_stages": virtual_stages, "sequence_slices": sequence_slices,
+        "virtual_stages": virtual_stages, "sequence_slices": sequence_slices, "dp_replicate": dp_replicate,
     }  # fmt: skip
     if etp is not None:
         numbers["etp"] = etp
@@ -142,6 +143,7 @@ def what_is_fixed(
     micro_batch: Any = None,
     virtual_stages: Any = None,
     zero: Any = None,
+    dp_replicate: Any = None,
     recompute: Any = None,
     schedule: Any = None,
     layer_split: Any = None,
@@ -178,6 +180,7 @@ def what_is_fixed(
         micro_batch=numbers("micro_batch", micro_batch),
         virtual_stages=numbers("virtual_stages", virtual_stages),
         zero=numbers("zero", zero),
+        dp_replicate=numbers("dp_replicate", dp_replicate),
         recompute=tuple(choice(Recompute, w) for w in words("recompute", recompute)) or None,
         schedule=tuple(dict.fromkeys(names)) or None,
         sequence_parallel=None if sequence_parallel is None else (sequence_parallel,),

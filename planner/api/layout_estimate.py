@@ -190,6 +190,7 @@ def estimate(
     sequence_slices: int = 1,
     schedule: str | None = None,
     zero: int = 1,
+    dp_replicate: int = 1,
     recompute: str = "none",
     layer_split: str = "even",
     sequence_parallel: bool = False,
@@ -219,8 +220,9 @@ def estimate(
     layouts = one_layout(
         q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch,
         virtual_stages=virtual_stages, sequence_slices=sequence_slices, schedule=schedule, zero=zero,
-        recompute=recompute, layer_split=layer_split, precision=precision, attention=attention,
-        sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,
+        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, precision=precision,
+        attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
+        offload_optimizer=offload_optimizer,
     )  # fmt: skip
     check_legal(q.model, q.cluster, layouts)
     return LayoutEstimate(q, estimate_layouts(q.model, q.cluster, q.framework, layouts), 0)

@@ -221,6 +221,7 @@ def recommend(
     micro_batch: Numbers = None,
     virtual_stages: Numbers = None,
     zero: Numbers = None,
+    dp_replicate: Numbers = None,
     recompute: Names = None,
     schedule: Names = None,
     layer_split: Names = None,
@@ -255,8 +256,8 @@ def recommend(
     whole("batch", batch)
     fixed = what_is_fixed(
         tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
-        recompute=recompute, schedule=schedule, layer_split=layer_split, sequence_parallel=sequence_parallel,
-        allow_offload=allow_offload, allow_async=allow_async,
+        dp_replicate=dp_replicate, recompute=recompute, schedule=schedule, layer_split=layer_split,
+        sequence_parallel=sequence_parallel, allow_offload=allow_offload, allow_async=allow_async,
     )  # fmt: skip
     if runs_on is not None:
         from planner.export.plan_export import get_target

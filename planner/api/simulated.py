@@ -154,6 +154,7 @@ def simulate(
     schedule: str | None = None,
     schedule_file: str | os.PathLike[str] | None = None,
     zero: int = 1,
+    dp_replicate: int = 1,
     recompute: str = "none",
     layer_split: str = "even",
     sequence_parallel: bool = False,
@@ -175,7 +176,8 @@ def simulate(
     layouts = one_layout(
         q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch,
         virtual_stages=virtual_stages, sequence_slices=sequence_slices, schedule=schedule, zero=zero,
-        recompute=recompute, layer_split=layer_split, precision=precision, attention=attention,
-        sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,
+        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, precision=precision,
+        attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
+        offload_optimizer=offload_optimizer,
     )  # fmt: skip
     return simulate_layouts(q, layouts, None if schedule_file is None else Path(schedule_file))

@@ -28,6 +28,7 @@ def command(
     virtual_stages: o.VirtualStages = 1,
     sequence_slices: o.SequenceSlices = 1,
     zero: o.Zero = 1,
+    dp_replicate: o.DpReplicate = 1,
     recompute: o.RecomputeMode = "none",
     layer_split: o.LayerSplit = "even",
     sequence_parallel: o.SequenceParallel = False,
@@ -65,8 +66,9 @@ def command(
     layouts = o.one_layout(
         hardware, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, virtual_stages=virtual_stages,
         sequence_slices=sequence_slices, micro_batch=micro_batch, global_batch=global_batch, zero=zero,
-        recompute=recompute, layer_split=layer_split, precision=precision, attention=attention,
-        sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,
+        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, precision=precision,
+        attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
+        offload_optimizer=offload_optimizer,
     )  # fmt: skip
     with o.working("simulating every schedule"):
         rows, refused = compare(shape, hardware, stack, layouts)

@@ -38,6 +38,7 @@ def command(
     sequence_slices: o.SequenceSlices = 1,
     schedule: o.ScheduleName = None,
     zero: o.Zero = 1,
+    dp_replicate: o.DpReplicate = 1,
     recompute: o.RecomputeMode = "none",
     layer_split: o.LayerSplit = "even",
     sequence_parallel: o.SequenceParallel = False,
@@ -59,7 +60,7 @@ def command(
     choices: dict[str, Any] = {
         "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp,
         "virtual_stages": virtual_stages, "sequence_slices": sequence_slices,
-        "micro_batch": micro_batch, "global_batch": global_batch, "zero": zero,
+        "micro_batch": micro_batch, "global_batch": global_batch, "zero": zero, "dp_replicate": dp_replicate,
         "recompute": recompute, "layer_split": layer_split, "precision": precision, "attention": attention,
         "sequence_parallel": sequence_parallel, "fused_norm": fused_norm, "offload_optimizer": offload_optimizer,
     }  # fmt: skip

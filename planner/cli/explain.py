@@ -30,6 +30,7 @@ def command(
     micro_batch: a.Degree = None,
     virtual_stages: a.Degree = None,
     zero: a.Degree = None,
+    dp_replicate: a.Degree = None,
     recompute: a.Recomputes = None,
     schedule: a.Schedules = None,
     json: o.Json = False,
@@ -55,7 +56,7 @@ def command(
     assumptions = assume(hardware, given)
     settled = a.fixed(
         schedule, recompute, tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch,
-        virtual_stages=virtual_stages, zero=zero,
+        virtual_stages=virtual_stages, zero=zero, dp_replicate=dp_replicate,
     )  # fmt: skip
     with o.working("searching every legal layout"):
         found = recommend(

@@ -67,6 +67,9 @@ ScheduleName = Annotated[
     typer.Option("--schedule", help="A pipeline schedule (planner schedule).", autocompletion=complete.schedules),
 ]
 Zero = Annotated[int, typer.Option("--zero", help="ZeRO stage, 0 to 3.")]
+DpReplicate = Annotated[
+    int, typer.Option("--dp-replicate", help="Copies of what ZeRO shards, each on neighbours: hybrid sharding.")
+]
 RecomputeMode = Annotated[
     str, typer.Option("--recompute", help="none, selective, fine or full.", autocompletion=complete.recompute)
 ]

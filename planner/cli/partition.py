@@ -20,6 +20,7 @@ def command(
     sequence_slices: o.SequenceSlices = 1,
     schedule: o.ScheduleName = None,
     zero: o.Zero = 1,
+    dp_replicate: o.DpReplicate = 1,
     recompute: o.RecomputeMode = "none",
     sequence_parallel: o.SequenceParallel = False,
     fused_norm: o.FusedNorm = True,
@@ -43,7 +44,7 @@ def command(
     layouts = o.one_layout(
         hardware, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, virtual_stages=virtual_stages,
         sequence_slices=sequence_slices, micro_batch=micro_batch, global_batch=global_batch, zero=zero,
-        recompute=recompute, layer_split="even", precision=precision, attention=attention,
+        dp_replicate=dp_replicate, recompute=recompute, layer_split="even", precision=precision, attention=attention,
         sequence_parallel=sequence_parallel, fused_norm=fused_norm, offload_optimizer=offload_optimizer,
     )  # fmt: skip
     split = stage_split(shape, hardware, stack, layouts)

@@ -36,6 +36,7 @@ def command(
     micro_batch: Degree = None,
     virtual_stages: Degree = None,
     zero: Degree = None,
+    dp_replicate: Degree = None,
     recompute: Annotated[
         list[str] | None,
         typer.Option(help="Allow only none, selective, fine or full.", autocompletion=complete.recompute),
@@ -100,7 +101,8 @@ def command(
     number, kernel = o.numerics(hardware, precision, attention)
     fixed = what_is_fixed(
         tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
-        recompute=recompute, schedule=schedule, allow_offload=allow_offload, allow_async=allow_async,
+        dp_replicate=dp_replicate, recompute=recompute, schedule=schedule, allow_offload=allow_offload,
+        allow_async=allow_async,
     )  # fmt: skip
     aim = None
     if with_curve:

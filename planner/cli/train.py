@@ -47,6 +47,7 @@ def command(
     micro_batch: Override = None,
     micro_batches: Override = None,
     zero: Annotated[int | None, typer.Option(min=0, max=3, help="Instead of the plan's.")] = None,
+    dp_replicate: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None,
     recompute: Annotated[
         str | None,
         typer.Option(help="none, selective or full, instead of the plan's.", autocompletion=complete.recompute),
@@ -78,7 +79,8 @@ def command(
     engine = engine or ("mpi" if started_by_mpirun() else "serial")
     overrides = {
         "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "virtual_stages": virtual_stages,
-        "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero, "recompute": recompute,
+        "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero, "dp_replicate": dp_replicate,
+        "recompute": recompute,
     }  # fmt: skip
 
     def prepare() -> Training:

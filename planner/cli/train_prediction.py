@@ -152,12 +152,15 @@ def _update_s(task: Task, prices: dict[str, list[float]], p: int) -> float:
     blocks = sum(split[s] for s in stages)
     ends = (0 in stages) + (task.num_stages - 1 in stages)
     count = blocks * block_unit(m, 0).num_elements(task.tp) + ends * m.vocab * m.hidden / task.tp
-    owned = count / (task.dp if task.zero else 1)
+    shards = task.dp // task.dp_replicate if task.zero else 1
+    owned = count / shards
     seconds = price_s(prices, "update", features("update", Sizes(model=m, b=1, tokens=1), owned))
     if task.dp > 1:
         size, units = count * np.dtype(task.dtype).itemsize, blocks + 2 * ends
         for name in ("all_reduce",) if not task.zero else ("reduce_scatter", "all_gather"):
             seconds += units * _message_s(prices, name, size / units)
+        if task.dp_replicate > 1:
+            seconds += units * _message_s(prices, "all_reduce", size / units / shards)
     if task.num_ranks > 1:
         seconds += 2 * _message_s(prices, "all_reduce", 8)
     return seconds

@@ -43,5 +43,5 @@ def gather_copy_bytes(
     logits = (np.asarray(last) > 0) * padded_vocab(model, layouts) * 4.0
     largest = pass_tokens(model, layouts) / layouts.tp * np.maximum(inner * device.element_bytes, logits)
     size = params * framework.gather_copy_bytes
-    used = (layouts.dp * layouts.cp > 1) & ((layouts.zero == 1) | (layouts.zero == 2))
+    used = (layouts.shards > 1) & ((layouts.zero == 1) | (layouts.zero == 2))
     return np.asarray(np.where(used & (size > largest), size, 0.0))

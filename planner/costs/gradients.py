@@ -46,5 +46,5 @@ def accumulated_bytes(framework: Framework, layouts: Layouts) -> Array:
     A sharded gradient (ZeRO-2 and 3) is a replica's part. The first micro-batch of a step has nothing to add to.
     """
     moved = _from_bf16(layouts, framework.accumulate_bytes, framework.bf16_accumulate_bytes)
-    shards = np.where(layouts.zero >= 2, layouts.dp * layouts.cp, 1)
+    shards = np.where(layouts.zero >= 2, layouts.shards, 1)
     return np.asarray(moved / shards * (1.0 - 1.0 / layouts.micro_batches))

@@ -25,6 +25,7 @@ __all__ = [
     "dispatch_s",
     "groups",
     "hop",
+    "nodes_of",
     "rank_send_s",
     "send_s",
 ]
@@ -102,16 +103,28 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
     )
 
 
+def nodes_of(cluster: Cluster, ranks: Any, stride: Any, gpus: Any) -> NDArray[np.int64]:
+    """Nodes on which groups of so many ranks at a stride lie, in jobs on so many accelerators."""
+    return np.asarray(place(cluster, ranks, stride, node_ranks(cluster, gpus)).nodes, dtype=np.int64)
+
+
 def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
-    """The tensor, context, data (x context: what ZeRO shards over), expert and expert-data groups of each layout."""
-    tp, cp, dp = layouts.tp, layouts.cp, layouts.dp
+    """The tensor, context, data (x context: what ZeRO shards over), expert and expert-data groups of each layout.
+
+    Where sharded states are replicated, a data group is one copy's ranks, neighbours; `replica` and `expert_replica`
+    are the ranks of the same part in all copies.
+    """
+    tp, cp, dp, copies = layouts.tp, layouts.cp, layouts.dp, layouts.dp_replicate
     expert, each = layouts.etp * layouts.ep, node_ranks(cluster, layouts.gpus)
+    of_expert = np.maximum(tp * dp * cp // (expert * copies), 1)
     return {
         "tensor": place(cluster, tp, np.ones_like(tp), each),
         "context": place(cluster, cp, tp, each),
-        "data": place(cluster, dp * cp, tp, each),
+        "data": place(cluster, layouts.shards, tp, each),
+        "replica": place(cluster, copies, tp * layouts.shards, each),
         "expert": place(cluster, layouts.ep, layouts.etp, each),
-        "expert_data": place(cluster, np.maximum(tp * dp * cp // expert, 1), expert, each),
+        "expert_data": place(cluster, of_expert, expert, each),
+        "expert_replica": place(cluster, copies, expert * of_expert, each),
     }
 
 

@@ -40,13 +40,14 @@ def optimizer_s(
     return np.asarray(np.where(layouts.offload_optimizer, offloaded, update) + buffer + framework.host_step_s)
 
 
-def offloaded_bytes(model: Transformer, layouts: Layouts) -> Array:
+def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     """Bytes of a job's optimizer states in its hosts' memory, where they are offloaded, shape (n,).
 
-    Of every parameter once where ZeRO shards them, else once a replica; an expert's replicas are fewer.
+    Of every parameter once for each copy of what ZeRO shards, else once a replica; an expert's replicas are fewer.
+    copies: of the weights that a rank holds.
     """
     experts = mix.sparse_layers(model) * np.asarray(model.num_experts) * counts.expert_params(model)
     once = counts.total_params(model)
     whole = (once - experts) * layouts.dp * layouts.cp + experts * expert_replicas(layouts)
-    held = np.where(layouts.zero == 0, whole, once)
+    held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)
     return np.asarray(np.where(layouts.offload_optimizer, held * moment_bytes(layouts), 0.0), dtype=np.float64)

@@ -12,7 +12,7 @@ from planner.costs.shapes import padded_vocab
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, mix
 
-__all__ = ["RankParameters", "expert_replicas", "rank_parameters", "state_parameters"]
+__all__ = ["RankParameters", "expert_replicas", "expert_shards", "rank_parameters", "state_parameters"]
 
 Array = NDArray[np.float64]
 
@@ -94,8 +94,13 @@ def expert_replicas(layouts: Layouts) -> Any:
     return np.maximum(layouts.tp * layouts.dp * layouts.cp // np.maximum(layouts.etp * layouts.ep, 1), 1)
 
 
+def expert_shards(layouts: Layouts) -> Any:
+    """Ranks over which ZeRO shards an expert's state."""
+    return np.maximum(expert_replicas(layouts) // layouts.dp_replicate, 1)
+
+
 def state_parameters(own: RankParameters, layouts: Layouts, from_stage: int) -> Array:
     """Parameters whose state a rank holds, where ZeRO shards it from a stage on: experts over their own replicas."""
     whole = layouts.zero < from_stage
-    shards, of_experts = (np.where(whole, 1, n) for n in (layouts.dp * layouts.cp, expert_replicas(layouts)))
+    shards, of_experts = (np.where(whole, 1, n) for n in (layouts.shards, expert_shards(layouts)))
     return np.asarray(own.dense / shards + own.experts / of_experts)

@@ -20,6 +20,7 @@ from planner.costs.network import (
     rank_send_s,
     send_s,
 )
+from planner.costs.parameters import expert_shards
 from planner.costs.routing import reached
 from planner.costs.shapes import is_latent, padded_vocab, pass_tokens
 from planner.hardware import Cluster, Framework
@@ -171,19 +172,18 @@ def traffic(
     layer_params: of one layer on one rank, before ZeRO's sharding; expert_share: fraction that are experts'.
     """
     cluster = _started(cluster, framework)
-    data = _Data(cluster, framework, layouts, expert_share)
+    data = _Data.of(cluster, framework, layouts, expert_share)
     hidden_bytes = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     whole = layouts.zero == 3
     gather = reduce = sharded_ends = np.zeros_like(layer_params)
     table = padded_vocab(model, layouts) / layouts.tp * model.hidden
     if np.any(whole):
         gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
-        reduce = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.grad_bytes), 0.0)
+        reduce = np.where(whole, data.reduced_s(all_gather_s, layer_params), 0.0)
         ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
-        both = all_gather_s(data.by["data"], ends * data.param_bytes) + all_gather_s(
-            data.by["data"], ends * data.grad_bytes
-        )
-        sharded_ends = np.where(whole, both / data.pace, 0.0)
+        dense = replace(data, expert_share=np.zeros(1))
+        both = dense.sharded_s(all_gather_s, ends, data.param_bytes) + dense.reduced_s(all_gather_s, ends)
+        sharded_ends = np.where(whole, both, 0.0)
     sent = send_s(cluster, layouts, hidden_bytes, whole=framework.whole_sends)
     tied = 2.0 * rank_send_s(cluster, layouts, table * data.grad_bytes)
     return Traffic(
@@ -204,12 +204,11 @@ def data_traffic(
     stage_params: of the rank with most, before sharding. Both are 0 for ZeRO-3, which has them in its layers.
     """
     cluster = _started(cluster, framework)
-    data = _Data(cluster, framework, layouts, expert_share)
-    zero, bytes_per_param = layouts.zero, data.grad_bytes
+    data = _Data.of(cluster, framework, layouts, expert_share)
+    zero = layouts.zero
     whole = (zero == 0) | ((zero == 1) & framework.whole_reduces)
-    scatter = data.sharded_s(all_gather_s, stage_params, bytes_per_param)
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
-    reduce = np.where(whole, data.sharded_s(all_reduce_s, stage_params, bytes_per_param), scatter)
+    reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
     gather = np.where((zero == 1) | (zero == 2), data.sharded_s(all_gather_s, stage_params, data.param_bytes), 0.0)
     return np.where(zero == 3, 0.0, reduce), gather
 
@@ -222,30 +221,66 @@ def gather_pieces(model: Transformer, layouts: Layouts, layers: Any) -> Array:
     """
     local = np.where(np.asarray(model.num_experts) > 0, np.maximum(model.num_experts, 1) / layouts.ep, 1.0)
     tensors = layers * mix.shares(model).blocks / 2.0 * (4.0 + 2.0 * local) + 3.0
-    ranks = layouts.dp * layouts.cp
+    ranks = layouts.shards
     return np.asarray(np.where((ranks > 1) & ((layouts.zero == 1) | (layouts.zero == 2)), tensors * ranks, 0.0))
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Data:
-    """The data-parallel groups' collectives: dense parameters over all replicas, experts over those of one expert."""
+    """The data-parallel groups' collectives: dense parameters over all replicas, experts over those of one expert.
 
-    def __init__(self, cluster: Cluster, framework: Framework, layouts: Layouts, expert_share: Array) -> None:
-        self.by, self.expert_share = groups(cluster, layouts), expert_share
-        self.grad_bytes, self.param_bytes = reduced_bytes(framework, layouts), parameter_bytes(layouts)
+    by: groups; pace: of the bandwidth, what the sharded collectives get.
+    """
+
+    by: dict[str, Group]
+    layouts: Layouts
+    expert_share: Array
+    param_bytes: Array
+    grad_bytes: Array
+    pace: Array
+
+    @staticmethod
+    def of(cluster: Cluster, framework: Framework, layouts: Layouts, expert_share: Array) -> _Data:
+        """Those of layouts' ranks."""
         # Seen in measured runs of one trainer's ZeRO-1 on 4 to 32 nodes and of DeepSpeed's ZeRO-3 on 48 to 280, not in
         # DeepSpeed's ZeRO-1 or plain all-reduces: the more nodes a job has, the less bandwidth the sharded collectives
         # get, however few a group spans. Cause not established. Never below one NIC of a node at a send's rate.
         nodes = np.ceil(layouts.gpus / cluster.gpus_per_node)
         network = cluster.network
         floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
-        self.pace = np.where(
-            layouts.zero >= framework.sharded_stage, np.clip(framework.sharded_nodes / nodes, floor, 1.0), 1.0
+        slowed = np.clip(framework.sharded_nodes / nodes, floor, 1.0)
+        return _Data(
+            by=groups(cluster, layouts),
+            layouts=layouts,
+            expert_share=expert_share,
+            param_bytes=parameter_bytes(layouts),
+            grad_bytes=reduced_bytes(framework, layouts),
+            pace=np.where(layouts.zero >= framework.sharded_stage, slowed, 1.0),
         )
 
     def sharded_s(self, collective: Any, params: Any, bytes_per_param: Any) -> Array:
-        """Seconds of a collective over a rank's parameters."""
-        seconds = collective(self.by["data"], params * (1.0 - self.expert_share) * bytes_per_param)
-        if np.any(self.expert_share > 0):
-            sparse = collective(self.by["expert_data"], params * self.expert_share * bytes_per_param)
-            seconds = seconds + np.where(self.expert_share > 0, sparse, 0.0)
+        """Seconds of a collective over a rank's parameters, by the ranks over which a state is sharded."""
+        dense, experts = params * (1.0 - self.expert_share), params * self.expert_share
+        seconds = self._both(collective, dense * bytes_per_param, experts * bytes_per_param, "data", "expert_data")
         return np.asarray(seconds / self.pace)
+
+    def reduced_s(self, collective: Any, params: Any) -> Array:
+        """Seconds in which a collective sums the gradients: by those ranks, then each part over its copies.
+
+        All parts each time, as FSDP does (fully_shard's set_requires_all_reduce, on unless it is told).
+        """
+        seconds = self.sharded_s(collective, params, self.grad_bytes)
+        if not np.any(self.layouts.dp_replicate > 1):
+            return seconds
+        dense = params * (1.0 - self.expert_share) / self.layouts.shards
+        experts = params * self.expert_share / expert_shards(self.layouts)
+        sizes = (dense * self.grad_bytes, experts * self.grad_bytes)
+        return seconds + self._both(all_reduce_s, *sizes, "replica", "expert_replica")
+
+    def _both(self, collective: Any, dense_bytes: Any, expert_bytes: Any, dense: str, experts: str) -> Array:
+        """Seconds of a collective over dense parameters, and over experts in groups of their own."""
+        seconds = collective(self.by[dense], dense_bytes)
+        if np.any(self.expert_share > 0):
+            sparse = collective(self.by[experts], expert_bytes)
+            seconds = seconds + np.where(self.expert_share > 0, sparse, 0.0)
+        return np.asarray(seconds)

@@ -86,10 +86,10 @@ class Accelerate(Target):
                 "fsdp_state_dict_type": "SHARDED_STATE_DICT",
                 "fsdp_cpu_ram_efficient_loading": True,
             }
-            if row["tp"] * row["cp"] > 1:
+            if row["tp"] * row["cp"] * row["dp_replicate"] > 1:
                 top["parallelism_config"] = {
-                    "parallelism_config_dp_replicate_size": 1,
-                    "parallelism_config_dp_shard_size": row["dp"],
+                    "parallelism_config_dp_replicate_size": row["dp_replicate"],
+                    "parallelism_config_dp_shard_size": row["dp"] // row["dp_replicate"],
                     "parallelism_config_tp_size": row["tp"],
                     "parallelism_config_cp_size": row["cp"],
                 }

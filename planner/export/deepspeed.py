@@ -26,8 +26,8 @@ class DeepSpeed(Target):
     mark = ""
 
     def only(self, fixed: Fixed) -> Fixed:
-        """One chunk a rank, no ring over the sequence, no sequence parallelism."""
-        return allowed(fixed, schedule=("1f1b",), cp=(1,), sequence_parallel=(False,))
+        """One chunk a rank, no ring over the sequence, no sequence parallelism, no copies of what ZeRO shards."""
+        return allowed(fixed, schedule=("1f1b",), cp=(1,), sequence_parallel=(False,), dp_replicate=(1,))
 
     def adapt(self, nearest: Nearest) -> None:
         """1F1B, ZeRO, AutoTP; what is Python's to say is noted."""
@@ -38,6 +38,7 @@ class DeepSpeed(Target):
         if row["etp"] < row["tp"]:
             raise nearest.refuse("etp", "has no experts whole on a tensor rank", "give etp the value of tp, or tp 1")
         nearest.change("sequence_parallel", False, "AutoTP keeps whole sequences")
+        nearest.change("dp_replicate", 1, "no key shards gradients or states over some of the replicas")
         if row["precision"] == "fp8":
             nearest.change("precision", "bf16", "no key for it")
         if row["precision"] == "tf32":

@@ -51,6 +51,11 @@ class Megatron(Target):
         nearest.schedules(SCHEDULES)
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "--optimizer-cpu-offload needs --use-distributed-optimizer")
+        if row["dp_replicate"] > 1 and row["zero"] > 1:
+            nearest.note(
+                f"dp_replicate {row['dp_replicate']}: Megatron-FSDP's copies are newer than its first versions; "
+                "--outer-dp-sharding-strategy stays no_shard"
+            )
         if row["precision"] == "tf32":
             nearest.note(
                 "precision tf32: Megatron-LM has no argument for it; exported as fp32, PyTorch's setting decides"
@@ -120,6 +125,8 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
             ("--no-gradient-accumulation-fusion",),
             ("--ckpt-format", "fsdp_dtensor"),
         ]
+    if row["dp_replicate"] > 1:
+        out.append(("--num-distributed-optimizer-instances", str(row["dp_replicate"])))
     reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
     if row["dp"] * row["cp"] > 1 and reduced > 0:
         out.append(("--overlap-grad-reduce",))

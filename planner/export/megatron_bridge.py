@@ -140,6 +140,7 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         ("optimizer.use_distributed_optimizer", row["zero"] > 0),
         ("ddp.use_megatron_fsdp", sharded),
         ("ddp.data_parallel_sharding_strategy", quoted(SHARDING.get(row["zero"], "no_shard"))),
+        ("ddp.num_distributed_optimizer_instances", row["dp_replicate"]),
         ("ddp.overlap_grad_reduce", overlaps),
         ("ddp.overlap_param_gather", overlaps and row["zero"] > 0 and f.overlap_param_gather > 0),
     ]

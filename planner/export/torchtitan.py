@@ -139,10 +139,10 @@ class Torchtitan(Target):
 def parallel_fields(job: Job, head_module: str) -> dict[str, str]:
     """torchtitan's parallelism fields, each with its value as Python writes it."""
     row = job.row
-    sharded = row["zero"] > 0
+    copies = row["dp_replicate"] if row["zero"] > 0 else row["dp"]
     fields = {
-        "data_parallel_replicate_degree": str(1 if sharded else row["dp"]),
-        "data_parallel_shard_degree": str(row["dp"] if sharded else 1),
+        "data_parallel_replicate_degree": str(copies),
+        "data_parallel_shard_degree": str(row["dp"] // copies),
         "fsdp_reshard_after_forward": '"always"' if row["zero"] == 3 else '"never"',
         "tensor_parallel_degree": str(row["tp"]),
         "enable_sequence_parallel": str(row["sequence_parallel"]),

@@ -220,6 +220,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         whole_reduces=_value(f.whole_reduces, 0.0) > 0,
         send_turns=_value(f.send_turns, 1.0),
         fine_recompute=_value(f.fine_recompute, 0.0) > 0,
+        hybrid_sharding=_value(f.hybrid_sharding, 0.0) > 0,
         kept_expert_outputs=_value(f.kept_expert_outputs, 1.0) > 0,
         node_dispatch=_value(f.node_dispatch, 0.0) > 0,
         overlap_experts=_value(f.overlap_experts, 0.0),

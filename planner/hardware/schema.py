@@ -276,6 +276,7 @@ class FrameworkFile(Sourced):
     whole_reduces: Yes | None = None
     send_turns: Annotated[Figure, _between(1, 2)] | None = None
     fine_recompute: Yes | None = None
+    hybrid_sharding: Yes | None = None
     kept_expert_outputs: Yes | None = None
     node_dispatch: Yes | None = None
     overlap_experts: Share | None = None

@@ -97,6 +97,7 @@ class Framework:
     send_turns: transfers of a hand-over between stages that pass one after another: 2 where a send blocks until it is
     received, so that the activation waits for the gradient the other way.
     fine_recompute: it can recompute norms, experts' activation functions and products up from latents alone.
+    hybrid_sharding: it can shard over some replicas, such as a node's, and keep a copy of the shards on others.
     kept_expert_outputs: experts' outputs stay until the backward pass, for each is weighted by the router's
     probability after it; else the inner activation was.
     node_dispatch: a token goes once to every node that has one of its experts, and is copied there (DeepEP); else a
@@ -146,6 +147,7 @@ class Framework:
     whole_reduces: bool
     send_turns: float
     fine_recompute: bool
+    hybrid_sharding: bool
     kept_expert_outputs: bool
     node_dispatch: bool
     overlap_experts: float

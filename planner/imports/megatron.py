@@ -37,11 +37,11 @@ ARGUMENTS = (
     "expert-tensor-parallel-size", "sequence-parallel", "tp-comm-overlap", "num-layers-per-virtual-pipeline-stage",
     "num-virtual-stages-per-pipeline-rank", "pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
     "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",
-    "account-for-loss-in-pipeline-split", "use-distributed-optimizer", "use-megatron-fsdp", "use-torch-fsdp2",
-    "torch-fsdp2-no-reshard-after-forward", "data-parallel-sharding-strategy", "overlap-grad-reduce",
-    "overlap-param-gather", "optimizer-cpu-offload", "micro-batch-size", "global-batch-size", "recompute-activations",
-    "recompute-granularity", "recompute-method", "recompute-num-layers", "recompute-modules", "attention-backend",
-    "use-flash-attn", "no-masked-softmax-fusion", "transformer-impl", "bf16", "fp16", "fp8-format",
+    "account-for-loss-in-pipeline-split", "use-distributed-optimizer", "num-distributed-optimizer-instances",
+    "use-megatron-fsdp", "use-torch-fsdp2", "torch-fsdp2-no-reshard-after-forward", "data-parallel-sharding-strategy",
+    "overlap-grad-reduce", "overlap-param-gather", "optimizer-cpu-offload", "micro-batch-size", "global-batch-size",
+    "recompute-activations", "recompute-granularity", "recompute-method", "recompute-num-layers", "recompute-modules",
+    "attention-backend", "use-flash-attn", "no-masked-softmax-fusion", "transformer-impl", "bf16", "fp16", "fp8-format",
     "grad-reduce-in-bf16", "moe-enable-deepep", "overlap-moe-expert-parallel-comm",
 )  # fmt: skip
 NEWER = ("moe-flex-dispatcher-backend",)  # than the version whose names these are; in Megatron-Core 0.16.1
@@ -132,6 +132,7 @@ def _choices(a: Arguments, asked: Question, gpus: int, notes: list[str]) -> dict
         "ep": ep if asked.model.num_experts else 1, "etp": etp if asked.model.num_experts else tp,
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": _zero(a),
+        "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if _zero(a) else 1,
         "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a, notes),
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
     }  # fmt: skip

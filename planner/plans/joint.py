@@ -171,7 +171,8 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, model: Transformer, 
         schedule_names=fam.schedule_names, dp=dp, global_batch=dp * m * column["micro_batch"],
         attention=np.full(n, int(space.attention)), precision=np.full(n, int(space.precision)),
         sequence_parallel=sequence, etp=np.where(sequence & (int(model.num_experts) > 0), 1, tp),
-        fused_norm=np.ones(n, dtype=bool), offload_optimizer=np.zeros(n, dtype=bool), **column,
+        dp_replicate=np.ones(n, dtype=np.int64), fused_norm=np.ones(n, dtype=bool),
+        offload_optimizer=np.zeros(n, dtype=bool), **column,
     )  # fmt: skip
 
 

@@ -60,6 +60,8 @@ def layout_text(row: dict[str, Any]) -> str:
         if key == "ep" and row["etp"] != row["tp"]:
             text += f" etp {row['etp']}"
     text += f" mb {row['micro_batch']} zero {row['zero']}"
+    if row["dp_replicate"] > 1:
+        text += f" replicate {row['dp_replicate']}"
     if row["sequence_parallel"]:
         text += " sp"
     if row["recompute"] != "none":

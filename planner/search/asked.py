@@ -24,6 +24,7 @@ class Fixed:
     micro_batch: tuple[int, ...] | None = None
     virtual_stages: tuple[int, ...] | None = None
     zero: tuple[int, ...] | None = None
+    dp_replicate: tuple[int, ...] | None = None
     recompute: tuple[Recompute, ...] | None = None
     schedule: tuple[str, ...] | None = None
     sequence_parallel: tuple[bool, ...] | None = None
@@ -36,7 +37,7 @@ class Fixed:
 class Asked:
     """What a search is asked besides model and cluster: accelerators, sequences a step, numerics, what is settled.
 
-    fine_recompute: the framework has it.
+    fine_recompute, hybrid_sharding: the framework has it.
     """
 
     gpus: int
@@ -45,6 +46,7 @@ class Asked:
     attention: Attention
     fixed: Fixed
     fine_recompute: bool = False
+    hybrid_sharding: bool = False
 
 
 def divisors(n: int) -> list[int]:

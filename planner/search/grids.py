@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.network import nodes_of
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision
 from planner.legality import legal
 from planner.models import Transformer
 
-__all__ = ["CHUNK", "Axes", "Degree", "Family", "Grid", "grids"]
+__all__ = ["A_NODE_EACH", "CHUNK", "Axes", "Degree", "Family", "Grid", "Numerics", "grids", "sharding"]
 
 Ints = NDArray[np.int64]
 CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
@@ -29,7 +30,15 @@ Degree = tuple[int, int, int, int, int, int]
 """dp, tp, pp, cp, ep, etp."""
 
 Axes = tuple[tuple[int, ...], ...]
-"""Choices that combine with every row: recompute, zero, sequence_parallel, layer_split, offload_optimizer."""
+"""Choices that combine with every row: recompute, `sharding`, sequence_parallel, layer_split, offload_optimizer."""
+
+A_NODE_EACH = 0  # copies of what is sharded: as many as a data-parallel group has nodes
+STAGES = 4
+
+
+def sharding(zero: int, copies: int) -> int:
+    """A ZeRO stage and its copies, a number or A_NODE_EACH, as one choice."""
+    return zero + STAGES * copies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +122,7 @@ def _advance(
     if waiting.families:
         table = _rows(waiting.families)
         waiting.families, waiting.size = [], 0
-        ok = legal(model, cluster, _grid(table, axes, shared)) & _distinct(table, axes)
+        ok = legal(model, cluster, _grid(cluster, table, axes, shared)) & _distinct(cluster, table, axes)
         some = np.flatnonzero(ok.any(axis=tuple(range(ok.ndim - 1))))
         waiting.rows.append((table[:, some], ok[..., some]))
         waiting.legal += len(some)
@@ -125,7 +134,7 @@ def _advance(
     start = 0
     while waiting.legal - start >= most or (last and start < waiting.legal):
         order = start + np.argsort(table[6, start : start + most], kind="stable")
-        yield Grid(layouts=_grid(table[:, order], axes, shared), legal=ok[..., order], serial=table[-1, order])
+        yield Grid(layouts=_grid(cluster, table[:, order], axes, shared), legal=ok[..., order], serial=table[-1, order])
         start += most
     start = min(start, waiting.legal)
     waiting.rows, waiting.legal = [(table[:, start:], ok[..., start:])], waiting.legal - start
@@ -147,11 +156,13 @@ def _rows(waiting: list[tuple[int, Family]]) -> Ints:
     ])  # fmt: skip
 
 
-def _distinct(table: Ints, axes: Axes) -> Any:
+def _distinct(cluster: Cluster, table: Ints, axes: Axes) -> Any:
     """Where a choice makes a difference: nothing to shard on one rank, no sequence parallelism without tensor ranks."""
-    dp, tp, _, cp = table[:4]
-    _, zero, sequence, _, _ = _axes(axes)
-    return ((zero == 0) | (dp * cp > 1)) & ((sequence == 0) | (tp > 1))
+    dp, tp, pp, cp = table[:4]
+    _, shards, sequence, _, _ = _axes(axes)
+    one_node = nodes_of(cluster, dp * cp, tp, dp * cp * tp * pp) == 1
+    once = (shards % STAGES == 0) | (dp * cp > 1)
+    return once & ((shards // STAGES != A_NODE_EACH) | ~one_node) & ((sequence == 0) | (tp > 1))
 
 
 def _axes(axes: Axes) -> list[Ints]:
@@ -162,14 +173,20 @@ def _axes(axes: Axes) -> list[Ints]:
     ]
 
 
-def _grid(table: Ints, axes: Axes, shared: Numerics) -> Layouts:
+def _grid(cluster: Cluster, table: Ints, axes: Axes, shared: Numerics) -> Layouts:
     """Layouts from columns of rows and their axes."""
     dp, tp, pp, cp, ep, etp, schedule, chunks, slices, micro, _ = table
-    recompute, zero, sequence, split, offload = _axes(axes)
+    recompute, shards, sequence, split, offload = _axes(axes)
+    copies = shards // STAGES
+    if np.all(copies == 1):
+        copies = np.ones(1, dtype=np.int64)
+    elif np.any(copies == A_NODE_EACH):
+        copies = np.where(copies == A_NODE_EACH, nodes_of(cluster, dp * cp, tp, dp * cp * tp * pp), copies)
     return Layouts(
         schedule_names=shared.schedule_names, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp,
         virtual_stages=chunks, sequence_slices=slices, micro_batch=micro,
-        global_batch=np.array([shared.global_batch]), zero=zero, recompute=recompute,
+        global_batch=np.array([shared.global_batch]), zero=shards % STAGES,
+        dp_replicate=copies, recompute=recompute,
         attention=np.array([int(shared.attention)]), precision=np.array([int(shared.precision)]), layer_split=split,
         sequence_parallel=sequence.astype(bool), fused_norm=np.array([True]), offload_optimizer=offload.astype(bool),
     )  # fmt: skip

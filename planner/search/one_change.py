@@ -69,8 +69,8 @@ def table_of(rows: list[dict[str, Any]]) -> Layouts:
 def allows(fixed: Fixed, layouts: Layouts) -> Any:
     """Where a table is within what is fixed, boolean of shape (n,)."""
     out = np.ones(len(layouts), dtype=bool)
-    for name in ("tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "virtual_stages", "zero", "recompute",
-                 "layer_split"):  # fmt: skip
+    for name in ("tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "virtual_stages", "zero",
+                 "dp_replicate", "recompute", "layer_split"):  # fmt: skip
         values = getattr(fixed, name)
         if values is not None:
             out &= np.isin(getattr(layouts, name), [int(v) for v in values])
@@ -87,7 +87,8 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
     out: list[dict[str, Any]] = [{"attention": attention}]
     out += [{"recompute": mode} for mode in ("none", "selective", "full")]
     out += [{"recompute": "fine"}] if framework.fine_recompute else []
-    out += [{"zero": stage} for stage in range(4)]
+    out += [{"zero": stage, "dp_replicate": 1} for stage in range(4)]
+    out += [{"zero": 3, "dp_replicate": n} for n in divisors(row["dp"])] if framework.hybrid_sharding else []
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
     out += [{"layer_split": split} for split in ("even", "balanced", "ends")]
     out += [{"offload_optimizer": flag} for flag in (False, True)]
@@ -122,6 +123,8 @@ def _moved(row: dict[str, Any], source: str, target: str, factor: int, whole: bo
     change["etp"] = 1 if whole else new["tp"]
     if new["tp"] == 1 or row["tp"] == 1:
         change["sequence_parallel"] = new["tp"] > 1  # as it is used with tensor parallelism
+    if new["dp"] % row["dp_replicate"]:
+        change["dp_replicate"] = 1
     if new["pp"] == 1:
         change |= {"virtual_stages": 1, "schedule": "1f1b", "layer_split": "even", "sequence_slices": 1}
     return change

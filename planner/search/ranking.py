@@ -132,7 +132,7 @@ def recommend(
     fixed = fixed or Fixed()
     asked = Asked(
         gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed,
-        fine_recompute=framework.fine_recompute,
+        fine_recompute=framework.fine_recompute, hybrid_sharding=framework.hybrid_sharding,
     )  # fmt: skip
     kept = search(model, cluster, framework, asked, top=top, by_memory=objective == "memory", rivals=rivals)
     closed = _finalists(model, cluster, framework, kept)

@@ -17,7 +17,7 @@ from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule, get_schedule
 from planner.search.asked import LEAST_TOKENS, Asked, Fixed, divisors
 from planner.search.conflicts import no_layout
-from planner.search.grids import CHUNK, Axes, Degree, Family, Grid, Numerics, grids
+from planner.search.grids import A_NODE_EACH, CHUNK, Axes, Degree, Family, Grid, Numerics, grids, sharding
 
 __all__ = [
     "Asked",
@@ -31,7 +31,7 @@ __all__ = [
 
 ORDER = (
     "tp", "pp", "cp", "ep", "etp", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "recompute", "zero",
-    "sequence_parallel", "layer_split", "offload_optimizer",
+    "dp_replicate", "sequence_parallel", "layer_split", "offload_optimizer",
 )  # fmt: skip
 """Columns by which layouts that are equally good are told apart, first the one that counts most."""
 LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
@@ -106,11 +106,23 @@ def _modes(model: Transformer, asked: Asked) -> list[Recompute]:
     return [mode for mode in Recompute if listed.get(mode, True)]
 
 
+def _shards(pp: int, schedule: Schedule, hybrid: bool, fixed: Fixed) -> list[int]:
+    """ZeRO's stages and copies of what they shard: all over all ranks and, where the framework can, 3 over a node's.
+
+    With stage 1 or 2 copies save no traffic between nodes that a step doesn't have: they are tried where asked for.
+    """
+    zero = _allowed([0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1], fixed.zero)
+    if fixed.dp_replicate is not None:
+        return [sharding(z, copies) for z in zero for copies in fixed.dp_replicate if z or copies == 1]
+    return [sharding(z, 1) for z in zero] + [sharding(3, A_NODE_EACH)] * (hybrid and 3 in zero)
+
+
 def _axes(
-    num_layers: int, modes: list[Recompute], pp: int, v: int, schedule: Schedule, sequence: list[int], fixed: Fixed
+    num_layers: int, modes: list[Recompute], pp: int, v: int, schedule: Schedule, sequence: list[int], asked: Asked
 ) -> Axes:
     """What combines with every row of a schedule and so many stages and virtual stages."""
-    sharding = _allowed([0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1], fixed.zero)
+    fixed = asked.fixed
+    shards = _shards(pp, schedule, asked.hybrid_sharding, fixed)
     splits = [Split.EVEN] if num_layers % (pp * v) == 0 else [Split.ENDS]
     if v == 1:
         splits = [Split.EVEN] if pp == 1 else [Split.EVEN, Split.BALANCED]
@@ -118,7 +130,7 @@ def _axes(
         every = splits if pp == 1 or v > 1 else list(Split)
         splits = [s for s in every if s in fixed.layer_split or pp == 1]
     kept = [mode for mode in modes if not (schedule.splits_backward and mode == Recompute.FULL)]
-    axes = (kept, sharding, sequence, splits, [0, 1] if fixed.offload else [0])
+    axes = (kept, shards, sequence, splits, [0, 1] if fixed.offload else [0])
     return tuple(tuple(int(choice) for choice in choices) for choices in axes)
 
 
@@ -137,7 +149,7 @@ def families(model: Transformer, asked: Asked, names: tuple[str, ...]) -> Iterat
     def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, NDArray[np.int64]]:
         out: dict[Axes, list[tuple[int, int, int]]] = {}
         for i, v, k in _runs(model, pp, names, fixed):
-            axes = _axes(model.num_layers, modes, pp, v, get_schedule(names[i]), list(sequence), fixed)
+            axes = _axes(model.num_layers, modes, pp, v, get_schedule(names[i]), list(sequence), asked)
             if all(axes):
                 out.setdefault(axes, []).append((i, v, k))
         return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}

@@ -26,8 +26,8 @@ __all__ = ["Why", "parse_wanted", "why_not"]
 
 NAMES = {"v": "virtual_stages", "k": "sequence_slices", "mb": "micro_batch", "sp": "sequence_parallel"}
 DEGREES = ("dp", "tp", "pp", "cp")
-SETTLED = (*DEGREES, "ep", "etp", "micro_batch", "virtual_stages", "zero", "recompute", "schedule", "sequence_parallel",
-           "layer_split")  # fmt: skip
+SETTLED = (*DEGREES, "ep", "etp", "micro_batch", "virtual_stages", "zero", "dp_replicate", "recompute", "schedule",
+           "sequence_parallel", "layer_split")  # fmt: skip
 """Choices that a search can be held to; the others are set on its finalists."""
 NUMERICS = ("precision", "attention")
 FINALISTS = 64

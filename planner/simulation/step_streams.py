@@ -65,7 +65,7 @@ def simulate_streams(
     by_layer = bool(layer_at_a_time(layouts)[0])
     pipelined = plain.pipe.p > 1 and not by_layer
     overlap = framework.overlap_grad_reduce_pipelined if pipelined else framework.overlap_grad_reduce
-    data = groups(cluster, layouts)["data"]
+    by = groups(cluster, layouts)
     streams = run_streams(
         order,
         lasting,
@@ -76,7 +76,7 @@ def simulate_streams(
             reduce_s=plain.reduce_s,
             gather_overlap=framework.overlap_param_gather,
             reduce_overlap=overlap,
-            on_network=bool(data.ranks[0] > data.local[0]),
+            on_network=any(bool(by[name].ranks[0] > by[name].local[0]) for name in ("data", "replica")),
         ),
         slow_down,
     )

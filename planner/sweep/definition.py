@@ -93,6 +93,7 @@ class SearchTable(Strict):
     micro_batch: Whole | None = None
     virtual_stages: Whole | None = None
     zero: list[Literal[0, 1, 2, 3]] | None = None
+    dp_replicate: Whole | None = None
     recompute: list[Literal["none", "selective", "fine", "full"]] | None = None
     schedule: Names | None = None
     layer_split: list[Literal["even", "balanced", "parameters", "ends"]] | None = None

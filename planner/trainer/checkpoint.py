@@ -36,6 +36,7 @@ def fingerprint(worker: Worker) -> dict[str, Any]:
         "pp": task.pp,
         "stages": task.num_stages,
         "zero": task.zero,
+        "dp_replicate": task.dp_replicate,
         "dtype": np.dtype(task.dtype).name,
         "seed": task.seed,
         "optimizer": type(worker.optimizer).__name__,

@@ -14,12 +14,16 @@ __all__ = ["Mesh"]
 
 @dataclass(frozen=True, kw_only=True)
 class Mesh:
-    """Degrees of parallelism, and one rank's coordinates in them."""
+    """Degrees of parallelism, and one rank's coordinates in them.
+
+    dp_replicate: copies of what is sharded over data ranks, each on neighbours (hybrid sharding).
+    """
 
     dp: int
     tp: int
     pp: int
     rank: int
+    dp_replicate: int = 1
 
     @property
     def num_ranks(self) -> int:
@@ -35,6 +39,11 @@ class Mesh:
     def d(self) -> int:
         """Coordinate along the data axis: which replica of the model."""
         return self.rank // self.tp % self.dp
+
+    @property
+    def num_shards(self) -> int:
+        """Data ranks that one copy of a sharded state is spread over."""
+        return self.dp // self.dp_replicate
 
     @property
     def p(self) -> int:
@@ -57,6 +66,17 @@ class Mesh:
     def data(self) -> Group:
         """Ranks that hold the same parameters and see other data."""
         return Group("dp", tuple(self.at(d=d) for d in range(self.dp)))
+
+    @property
+    def shard(self) -> Group:
+        """Of the data ranks those that hold the other parts of this rank's copy."""
+        first = self.d - self.d % self.num_shards
+        return Group("dp", tuple(self.at(d=first + i) for i in range(self.num_shards)))
+
+    @property
+    def copies(self) -> Group:
+        """Of the data ranks those that hold this rank's part of the other copies."""
+        return Group("dp", tuple(self.at(d=d) for d in range(self.d % self.num_shards, self.dp, self.num_shards)))
 
     @property
     def world(self) -> Group:

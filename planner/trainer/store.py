@@ -10,8 +10,11 @@
 Where a schedule takes a layer at a time (breadth-first, layered gradient accumulation), operations of one stage in a
 row share one gather and one scatter: each layer is gathered once a pass, however many micro-batches there are.
 
-Shapes: n elements of a unit on one tensor-parallel rank, padded to a multiple of dp; k = n where this rank owns all
-of it, n / dp where it owns a shard.
+Hybrid sharding keeps several copies of what is sharded, each over some of the data ranks: gathers stay among these, and
+each scatter is followed by an all-reduce of the shard over its copies.
+
+Shapes: n elements of a unit on one tensor-parallel rank, padded to a multiple of the shards; k = n where this rank owns
+all of it, n / shards where it owns a shard.
 """
 
 from __future__ import annotations
@@ -68,9 +71,9 @@ class Store:
         self.clear_gradients()
 
     def num_elements(self, name: str) -> int:
-        """Elements of a unit on this tensor rank, padded so that they split evenly over dp."""
-        n = self.units[name].num_elements(self.mesh.tp)
-        return -(-n // self.mesh.dp) * self.mesh.dp
+        """Elements of a unit on this tensor rank, padded so that they split evenly over the shards."""
+        n, shards = self.units[name].num_elements(self.mesh.tp), self.mesh.num_shards
+        return -(-n // shards) * shards
 
     def padded(self, name: str, flat: Any) -> Any:
         """A host array of the unit's elements with zeros behind, shape (n,)."""
@@ -81,15 +84,15 @@ class Store:
         n = self.num_elements(name)
         if not self.zero:
             return slice(0, n)
-        k = n // self.mesh.dp
-        return slice(self.mesh.d * k, (self.mesh.d + 1) * k)
+        k, mine = n // self.mesh.num_shards, self.mesh.d % self.mesh.num_shards
+        return slice(mine * k, (mine + 1) * k)
 
     def parameters(self, unit: Unit) -> Views:
         """The unit's parameters, whole; gathered where they are sharded."""
         flat = self._in_compute(unit.name)
         if self.zero == 3:
             if unit.name not in self._gathered:
-                self._gathered[unit.name] = self.communicator.all_gather(flat, self.mesh.data)
+                self._gathered[unit.name] = self.communicator.all_gather(flat, self.mesh.shard)
             flat = self._gathered[unit.name]
         return unit.views(flat, self.mesh.tp)
 
@@ -119,7 +122,12 @@ class Store:
         for unit in units:
             whole = self._unscattered.pop(unit.name, None)
             if whole is not None:
-                self._gradients[unit.name] += self.communicator.reduce_scatter(whole, self.mesh.data)
+                self._gradients[unit.name] += self._scattered(whole)
+
+    def _scattered(self, whole: Array) -> Array:
+        """This rank's shard of a gradient, summed over all data ranks."""
+        shard = self.communicator.reduce_scatter(whole, self.mesh.shard)
+        return self.communicator.all_reduce(shard, self.mesh.copies) if self.mesh.dp_replicate > 1 else shard
 
     def reduce_gradients(self) -> None:
         """The step's gradients, complete: over data ranks, over all holders of a unit, over split tokens."""
@@ -127,7 +135,7 @@ class Store:
             if self.zero == 0:
                 self._gradients[name] = self.communicator.all_reduce(gradient, self.mesh.data)
             elif self.zero == 1:
-                self._gradients[name] = self.communicator.reduce_scatter(gradient, self.mesh.data)
+                self._gradients[name] = self._scattered(gradient)
         for name, gradient in self._gradients.items():
             self._gradients[name] = self.communicator.all_reduce(gradient, self.holders[name])
         if self.sequence_parallel:
@@ -161,20 +169,20 @@ class Store:
         if self.zero in (1, 2):
             for name, whole in self._parameters.items():
                 part = whole[self.mine(name)].copy()
-                self._parameters[name] = self.communicator.all_gather(part, self.mesh.data)
+                self._parameters[name] = self.communicator.all_gather(part, self.mesh.shard)
 
     def clear_gradients(self) -> None:
         """Zero, ready for the next step."""
         for name in self.units:
             n = self.num_elements(name)
-            k = n if self.zero < 2 else n // self.mesh.dp
+            k = n if self.zero < 2 else n // self.mesh.num_shards
             self._gradients[name] = self.xp.zeros(k, dtype=self.dtype)
 
     def weights(self, name: str) -> Array:
         """What each owned element counts in a sum over all ranks, shape (k,): one over the ranks that own it."""
         unit, tp = self.units[name], self.mesh.tp
         spread = unit.spread(np, lambda p: 1.0 if p.tp_axis is not None else 1.0 / tp, tp)
-        copies = len(self.holders[name]) * (1 if self.zero else self.mesh.dp)
+        copies = len(self.holders[name]) * (self.mesh.dp_replicate if self.zero else self.mesh.dp)
         return self.xp.asarray((self.padded(name, spread) / copies)[self.mine(name)].astype(self.dtype))
 
     def decays(self, name: str) -> Array:
@@ -185,7 +193,7 @@ class Store:
     def whole(self, name: str, owned_k: Array) -> dict[str, Array]:
         """An owned array as the model's own tensors, gathered over data and tensor ranks: parameters or gradients."""
         unit, mesh = self.units[name], self.mesh
-        flat = self.communicator.all_gather(owned_k, mesh.data) if self.zero else owned_k
+        flat = self.communicator.all_gather(owned_k, mesh.shard) if self.zero else owned_k
         ranks = self.communicator.all_gather(flat, mesh.tensor).reshape(mesh.tp, -1)
         parts = [unit.views(flat, mesh.tp) for flat in ranks]
         out = {}

@@ -36,6 +36,7 @@ class Task:
 
     rows: the schedule, one row of operations a pipeline rank; layers_per_stage: by default an even split.
     bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.
+    dp_replicate: copies of what `zero` shards over the data ranks.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
     """
@@ -46,6 +47,7 @@ class Task:
     dp: int = 1
     tp: int = 1
     zero: int = 0
+    dp_replicate: int = 1
     recompute: Recompute = Recompute.NONE
     sequence_parallel: bool = False
     bounds: Sequence[int] = ()
@@ -105,6 +107,9 @@ def check_task(task: Task) -> None:
             raise LayoutError(f"tp is {task.tp}; the trainer needs one that divides {name} {size}")
     if task.zero not in (0, 1, 2, 3):
         raise LayoutError(f"zero is {task.zero}; allowed: 0, 1, 2 or 3")
+    copies = task.dp_replicate
+    if copies < 1 or task.dp % copies or (copies > 1 and task.zero == 0):
+        raise LayoutError(f"dp_replicate is {copies}; allowed: a divisor of dp {task.dp}, and 1 where zero is 0")
 
 
 def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[str, Unit], dict[str, Group]]:
@@ -125,7 +130,7 @@ class Worker:
         if communicator.size != task.num_ranks:
             raise LayoutError(f"the plan needs {task.num_ranks} ranks; {communicator.size} were started")
         self.communicator, self.task, self.optimizer = communicator, task, optimizer
-        self.mesh = Mesh(dp=task.dp, tp=task.tp, pp=task.pp, rank=communicator.rank)
+        self.mesh = Mesh(dp=task.dp, tp=task.tp, pp=task.pp, rank=communicator.rank, dp_replicate=task.dp_replicate)
         region = Region(
             communicator=communicator,
             group=self.mesh.tensor,

@@ -2,7 +2,7 @@
 
 | empty | becomes |
 | --- | --- |
-| cp, ep, virtual_stages, seq_splits | 1 |
+| cp, ep, virtual_stages, seq_splits, dp_replicate | 1 |
 | dp | n_gpus / (tp pp cp) |
 | schedule | interleaved where virtual_stages > 1, else 1f1b; seq1f1b and its interleaved form where seq_splits > 1 |
 | zero | 1, the distributed optimizer; without pipeline stages the least that fits of the framework's: 1, then 3 for
@@ -97,7 +97,7 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     modern = framework.name not in ("megatron-lm", "megatron-deepspeed")
     base = {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": run["ep"] or 1, "global_batch": run["global_batch"],
-        "sequence_slices": run["seq_splits"] or 1,
+        "sequence_slices": run["seq_splits"] or 1, "dp_replicate": run["dp_replicate"] or 1,
         "precision": run["precision"],
         "attention": said(run, "attention") or run["attention"] or ("flash3" if modern else "fused"),
         "fused_norm": run["fused_norm"] is not False,

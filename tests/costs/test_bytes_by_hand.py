@@ -280,13 +280,13 @@ def test_offloaded_states_of_a_job():
 
     def held(model=GPT, **choices):
         chosen = layout(**{"offload_optimizer": True, "global_batch": 8, "zero": 0} | choices)
-        return float(offloaded_bytes(model, chosen)[0])
+        return float(offloaded_bytes(model, chosen, 1)[0])
 
     params = int(total_params(GPT))
     assert held() == held(tp=2) == held(dp=4, zero=1) == 12 * params
     assert held(dp=4) == 4 * 12 * params
     assert held(precision=Precision.FP32) == 8 * params
-    assert float(offloaded_bytes(GPT, layout())[0]) == 0.0
+    assert float(offloaded_bytes(GPT, layout(), 1)[0]) == 0.0
     experts = int(sparse_layers(MOE) * MOE.num_experts * expert_params(MOE))
     whole = 12 * int(total_params(MOE))
     assert held(MOE, dp=2) == 2 * whole

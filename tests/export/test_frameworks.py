@@ -51,6 +51,7 @@ PLANS = {
     "interleaved": lambda: plan("llama3-8b", dp=2, tp=2, pp=4, virtual_stages=4, schedule="interleaved"),
     "balanced": lambda: plan("llama3-70b", dp=2, tp=8, pp=7, layer_split=Split.BALANCED, recompute=Recompute.FULL),
     "fsdp": lambda: plan("llama3-8b", dp=16, zero=3, recompute=Recompute.FULL),
+    "hybrid": lambda: plan("llama3-8b", dp=16, zero=3, dp_replicate=2, recompute=Recompute.FULL),
     "offload": lambda: plan("llama3-8b", dp=16, zero=2, offload_optimizer=True, recompute=Recompute.SELECTIVE),
     "context": lambda: plan("llama3-8b", dp=4, cp=4, tp=2, zero=3, sequence_parallel=True),
     "experts": lambda: plan("mixtral-8x7b", dp=16, tp=2, ep=8, pp=2, precision=Precision.FP8),
@@ -132,6 +133,24 @@ def test_megatron_says_the_layout():
     assert value(experts.text, "--fp8-format") == "hybrid"
     assert "--sequence-parallel" in arguments(experts.text)
     assert any("sequence_parallel off" in note for note in experts.notes)
+
+
+def test_copies_of_sharded_states():
+    """Two copies of eight shards each, in every framework's own words; DeepSpeed's has none."""
+    asked = PLANS["hybrid"]()
+    assert value(export("megatron", asked).text, "--num-distributed-optimizer-instances") == "2"
+    assert "ddp.num_distributed_optimizer_instances = 2" in export("megatron-bridge", asked).text
+    for to, names in (
+        ("torchtitan", ("data_parallel_replicate_degree=2", "data_parallel_shard_degree=8")),
+        ("torchtitan-toml", ("data_parallel_replicate_degree = 2", "data_parallel_shard_degree = 8")),
+        ("accelerate", ("parallelism_config_dp_replicate_size: 2", "parallelism_config_dp_shard_size: 8")),
+    ):
+        text = export(to, asked).text
+        assert all(name in text for name in names)
+    done = export("deepspeed", asked)
+    assert done.layouts.dp_replicate.tolist() == [1]
+    assert any(note.startswith("dp_replicate 2: no key") for note in done.notes)
+    assert get_target("deepspeed").only(what_is_fixed()).dp_replicate == (1,)
 
 
 def stages_of(layout: str) -> list[str]:
@@ -348,6 +367,7 @@ SIZES = st.sampled_from([1, 2, 4, 8])
 @given(
     dp=SIZES, tp=SIZES, pp=SIZES, cp=st.sampled_from([1, 2]), ep=SIZES, micro_batch=st.sampled_from([1, 2]),
     zero=st.integers(0, 3), recompute=st.sampled_from(list(Recompute)), sequence_parallel=st.booleans(),
+    dp_replicate=st.sampled_from([1, 1, 2]),
     schedule=st.sampled_from(["1f1b", "interleaved", "zb-v", "seq1f1b", "breadth-first", "chimera", "gpipe"]),
     to=st.sampled_from(sorted(TARGETS)), model=st.sampled_from(["llama3-8b", "mixtral-8x7b", "gpt2-medium"]),
 )  # fmt: skip

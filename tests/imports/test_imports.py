@@ -90,6 +90,7 @@ SIZES = st.sampled_from([1, 2, 4, 8])
     attention=st.sampled_from([Attention.FLASH3, Attention.FUSED, Attention.UNFUSED]),
     model=st.sampled_from(["llama3-8b", "gpt2-large", "mixtral-8x7b", "deepseek-v3", "megatron-530b"]),
     framework=st.sampled_from(["megatron-core", "megatron-lm"]), etp=st.sampled_from([None, 1]),
+    dp_replicate=st.sampled_from([1, 1, 2]),
 )  # fmt: skip
 def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices):
     asked = question(model, framework=framework)
@@ -177,6 +178,7 @@ LAYOUTS = [
     ("--bf16 --use-distributed-optimizer", {"zero": 1, "precision": "bf16"}),
     ("--fp16 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", {"zero": 2, "precision": "fp16"}),
     ("--bf16 --use-torch-fsdp2", {"zero": 3}),
+    ("--bf16 --use-torch-fsdp2 --num-distributed-optimizer-instances 4", {"zero": 3, "dp_replicate": 4}),
     ("--bf16 --fp8-format hybrid", {"precision": "fp8"}),
     ("--tensor-model-parallel-size 4 --sequence-parallel", {"tp": 4, "dp": 4, "sequence_parallel": True}),
     ("--sequence-parallel", {"sequence_parallel": False}),

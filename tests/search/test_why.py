@@ -129,7 +129,7 @@ CHOICES = {
     "zero": [0, 1, 2, 3], "recompute": ["none", "selective", "full"], "sequence_parallel": ["on", "off"],
     "virtual_stages": [1, 2, 4],
     "schedule": ["1f1b", "interleaved", "gpipe", "zb-v", "seq1f1b", "chimera"], "sequence_slices": [1, 2],
-    "layer_split": ["even", "balanced"], "ep": [1, 2],
+    "layer_split": ["even", "balanced"], "ep": [1, 2], "dp_replicate": [1, 2],
 }  # fmt: skip
 
 

@@ -78,6 +78,23 @@ def test_data_parallel_bytes(zero):
         assert worker.communicator.traffic.of("dp") == once * times
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_hybrid_sharding_bytes(zero):
+    """Two of four data ranks hold a copy: gathers and scatters between two, and each half summed over the copies."""
+    m = 4
+    task = task_of("llama", "1f1b", Pipeline(p=2, m=m), dp=4, zero=zero, dp_replicate=2)
+    for worker in executed(task):
+        assert [len(group) for group in (worker.mesh.data, worker.mesh.shard, worker.mesh.copies)] == [4, 2, 2]
+        elements = sum(worker.store.num_elements(n) for n in worker.store.units)
+        once = elements * 8 * (2 - 1) / 2
+        between = 2 * (elements / 2) * 8 * (2 - 1) / 2  # an all-reduce of half of them over two copies
+        due = {1: once + between, 2: m * (once + between), 3: m * (3 * once + between)}[zero]
+        assert worker.communicator.traffic.of("dp") == due
+        assert all(
+            len(worker.store.owned(name)[0]) * 2 == worker.store.num_elements(name) for name in worker.store.units
+        )
+
+
 @pytest.mark.parametrize(("name", "pipe"), PIPELINES, ids=lambda x: x if isinstance(x, str) else f"p{x.p}m{x.m}")
 def test_pipeline_bytes(name, pipe):
     sent = sum(rank["pp", "send"] for rank in outcome(name, pipe).traffic)

@@ -1,0 +1,128 @@
+"""Sharded states in several copies, each over neighbours: bytes and seconds by hand, as in `test_traffic_by_hand`.
+
+Eight data ranks on two nodes of four: with two copies each node has one. Rings get 5 B/s inside a node and start in
+4 s; two ranks in two nodes get 0.75 B/s and start in 11 s.
+"""
+
+import numpy as np
+import pytest
+
+from planner.costs.gradients import accumulated_bytes
+from planner.costs.network import groups
+from planner.costs.optimizer import offloaded_bytes
+from planner.costs.parameters import rank_parameters, state_parameters
+from planner.costs.traffic import data_traffic, gather_pieces, layer_traffic, traffic
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Layouts
+from planner.legality import first_broken
+from planner.models.counts import total_params
+from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MOE, device, layout
+
+TWO = {"dp": 8, "dp_replicate": 2}
+GATHER = 2000 * 3 / 4 / 5 + 4  # of 1,000 parameters, in a node
+SCATTER = 4000 * 3 / 4 / 5 + 4
+
+
+def between(size):
+    """Seconds in which two ranks on two nodes sum so many bytes."""
+    return 2 * (size / 2 / 0.75 + 11)
+
+
+def in_all(params=1000.0, experts=0.0, **choices):
+    found = data_traffic(CLUSTER, FRAMEWORK, layout(**choices), np.array([params]), np.array([experts]))
+    return [float(x[0]) for x in found]
+
+
+def test_groups_of_copies():
+    by = groups(CLUSTER, layout(tp=2, dp=8, ep=2, dp_replicate=4))
+    sizes = {name: (float(by[name].ranks[0]), float(by[name].local[0])) for name in ("data", "replica")}
+    assert sizes == {"data": (2, 2), "replica": (4, 1)}
+    # An expert's four replicas, two apart, are four copies of one part each.
+    assert [float(by[name].ranks[0]) for name in ("expert_data", "expert_replica")] == [1, 4]
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_states_are_sharded_over_one_copy_s_ranks(zero):
+    own = rank_parameters(GPT, layout(**TWO), 2.0, True, True)
+    once, twice = (
+        [float(state_parameters(own, layout(zero=zero, dp=8, dp_replicate=n), stage)[0]) for stage in (1, 2, 3)]
+        for n in (1, 2)
+    )
+    whole = float(own.total[0])
+    assert once == [whole / 8 if zero >= stage else whole for stage in (1, 2, 3)]
+    assert twice == [whole / 4 if zero >= stage else whole for stage in (1, 2, 3)]
+    added = [float(accumulated_bytes(FRAMEWORK, layout(zero=zero, dp=8, dp_replicate=n))[0]) for n in (1, 2)]
+    assert added[1] == (2 if zero >= 2 else 1) * added[0]
+
+
+def test_experts_are_sharded_over_their_own_part_of_a_copy():
+    """Eight replicas, experts in two: four of each expert, two to a copy."""
+    chosen = layout(zero=3, ep=2, **TWO)
+    own = rank_parameters(MOE, chosen, 2.0, False, False)
+    assert float(state_parameters(own, chosen, 3)[0]) == float(own.dense[0]) / 4 + float(own.experts[0]) / 2
+
+
+def test_gradients_are_summed_inside_a_copy_and_then_over_copies():
+    """A quarter of 4,000 B of gradients goes between the nodes; parameters are gathered inside them."""
+    assert in_all(zero=1, **TWO) == pytest.approx([SCATTER + between(1000), GATHER])
+    assert in_all(zero=2, **TWO) == pytest.approx([SCATTER + between(1000), GATHER])
+    assert in_all(zero=3, **TWO) == [0.0, 0.0]
+    assert in_all(zero=1, dp=8) == pytest.approx([4000 * 7 / 8 / 3 + 14, 2000 * 7 / 8 / 3 + 14])
+
+
+def test_experts_gradients_over_copies():
+    """600 parameters over four ranks and two copies, 400 of experts over two ranks, two apart, and two copies."""
+    dense = 600 * 4 * 3 / 4 / 5 + 4 + between(600)
+    sparse = 400 * 4 / 2 / 5 + 2 + between(800)
+    assert in_all(experts=0.4, zero=1, ep=2, **TWO)[0] == pytest.approx(dense + sparse)
+
+
+def test_zero_3_gathers_inside_a_copy():
+    chosen = layout(zero=3, **TWO)
+    d = device(BYTES, chosen)
+    layer = layer_traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen)
+    found = traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen, layer, np.array([1000.0]), np.zeros(1))
+    assert float(found.layer_gather_s[0]) == pytest.approx(GATHER)
+    assert float(found.layer_reduce_s[0]) == pytest.approx(SCATTER + between(1000))
+    # Embedding and head: 8,192 B gathered, 16,384 B of gradients.
+    ends = 8192 * 3 / 4 / 5 + 4 + 16384 * 3 / 4 / 5 + 4 + between(4096)
+    assert float(found.ends_sharding_s[0]) == pytest.approx(ends)
+
+
+def test_a_piece_for_each_rank_of_a_copy():
+    assert gather_pieces(GPT, layout(zero=1, **TWO), 2.0).tolist() == [(2 * 6 + 3) * 4]
+
+
+def test_offloaded_states_are_on_the_hosts_once_a_copy():
+    chosen = layout(zero=1, offload_optimizer=True, **TWO)
+    assert offloaded_bytes(GPT, chosen, 1).tolist() == [2 * 12 * int(total_params(GPT))]
+    assert offloaded_bytes(GPT, chosen, 2).tolist() == [4 * 12 * int(total_params(GPT))]
+
+
+@pytest.mark.parametrize(
+    ("choices", "wrong"),
+    [
+        ({"dp": 8, "dp_replicate": 2}, False),
+        ({"dp": 8, "dp_replicate": 2, "zero": 0}, True),
+        ({"dp": 8, "dp_replicate": 3}, True),
+        ({"dp": 8, "dp_replicate": 0}, True),
+        ({"dp": 4, "cp": 2, "dp_replicate": 8}, True),
+        ({"dp": 8, "ep": 2, "dp_replicate": 4}, False),
+        ({"dp": 8, "ep": 4, "dp_replicate": 4}, True),  # an expert has two replicas
+    ],
+)
+def test_legal_copies(choices, wrong):
+    table = Layouts.of(global_batch=64, attention=3, **({"zero": 1} | choices))
+    text = first_broken(MOE, CLUSTER, table)[0]
+    assert text.startswith("dp_replicate must be 1 without ZeRO") == wrong
+
+
+def test_a_copy_in_each_node_helps_where_the_network_is_slow():
+    """LLaMA 7B under FSDP on 16 nodes with 400 Gb/s each: gathers inside a node, at the price of memory."""
+    from planner.estimate import estimate
+    from planner.models import load_model
+
+    table = Layouts.of(dp=128, zero=3, dp_replicate=[1, 16], global_batch=128, recompute=2)
+    found = estimate(load_model("llama2-7b"), load_cluster("aws-p4d"), load_framework("fsdp"), table)
+    assert found.step_time_s[1] < 0.9 * found.step_time_s[0]
+    assert found.memory_bytes[1] > 2 * found.memory_bytes[0]
