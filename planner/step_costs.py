@@ -35,6 +35,7 @@ __all__ = [
     "LayerTime",
     "StepCosts",
     "data_comm",
+    "shown_s",
     "step_costs",
 ]
 
@@ -45,7 +46,8 @@ Array = NDArray[np.float64]
 class StepCosts:
     """The parts of every layout's step; arrays of shape (n,), or of a grid as far as they depend on its choices.
 
-    reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap.
+    reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap; gather_link_s:
+    what the gather's bytes take of a node's links.
     send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage. update_s: the optimizer's.
     busiest_params: parameters of the rank with most, before sharding.
     """
@@ -59,6 +61,7 @@ class StepCosts:
     traffic: Traffic
     reduce_s: Array
     gather_s: Array
+    gather_link_s: Array
     send_s: Array
     update_s: Array
     busiest_params: Array
@@ -102,9 +105,9 @@ def _rows(record: Any, index: Any, n: int) -> Any:
 def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost: LayerCost, t: Traffic) -> LayerTime:
     """A layer's passes with exposed communication, and the host's launches where they take longer.
 
-    The context ring hides under the attention it feeds; ZeRO-3's gathers and scatters under the passes, as far as
-    the framework prefetches. Where all micro-batches pass a layer before the next it is gathered and reduced once
-    for all of them (Lamy-Poirier 2021, arXiv 2106.02679): here, the m-th part of that falls to each.
+    The context ring hides under the attention it feeds, ZeRO-3's gathers and scatters under the passes (`shown_s`).
+    Where all micro-batches pass a layer before the next it is gathered and reduced once for all of them (Lamy-Poirier
+    2021, arXiv 2106.02679): here, the m-th part of that falls to each.
     """
     repeats = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
     gather_s, reduce_s = t.layer_gather_s / repeats, t.layer_reduce_s / repeats
@@ -132,10 +135,9 @@ def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost:
     wait_f = np.maximum(host_f - ahead * forward, 0.0)
     wait_b = np.maximum(host_b + again - ahead * backward, 0.0)
     forward, backward = forward + wait_f, backward + wait_b
-    hidden = framework.overlap_param_gather
-    gather_f = np.maximum(gather_s - hidden * forward, (1.0 - hidden) * gather_s)
-    both = gather_s + reduce_s
-    gather_b = np.maximum(both - hidden * backward, (1.0 - hidden) * both)
+    gather_link, reduce_link = t.layer_gather_link_s / repeats, t.layer_reduce_link_s / repeats
+    gather_f = shown_s(framework, gather_s, gather_link, forward)
+    gather_b = shown_s(framework, gather_s + reduce_s, gather_link + reduce_link, backward)
     return LayerTime(
         forward_s=forward + gather_f,
         backward_s=backward + gather_b,
@@ -145,6 +147,17 @@ def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost:
         sharding_s=gather_f + gather_b,
         host_s=wait_f + wait_b,
     )
+
+
+def shown_s(framework: Framework, collective_s: Any, link_s: Any, pass_s: Any) -> Array:
+    """Seconds that sharded collectives add to a pass that they run beside: what outlasts it, or what they cost it.
+
+    They take memory bandwidth and compute units by the byte, however slow the network: 1 - `overlap_param_gather` of
+    the time that a node's links alone would need. A framework whose overlap is 0 waits for them.
+    """
+    if framework.overlap_param_gather == 0.0:
+        return np.asarray(collective_s)
+    return np.asarray(np.maximum(collective_s - pass_s, (1.0 - framework.overlap_param_gather) * link_s))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,13 +183,12 @@ def data_comm(framework: Framework, layouts: Layouts, costs: StepCosts, forward_
     overlap = np.where((p > 1) & ~by_layer, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
     times = np.where((layouts.zero == 2) & ~by_layer, m, 1)
     reduce_hidden = np.minimum(overlap * window * backward_s, np.minimum(overlap, most) * costs.reduce_s)
-    prefetch = framework.overlap_param_gather
-    gather_hidden = np.minimum(prefetch * window * forward_s, np.minimum(prefetch, most) * costs.gather_s)
+    gather_shown = shown_s(framework, costs.gather_s, costs.gather_link_s, window * forward_s)
     return DataComm(
         reduce_s=times * costs.reduce_s,
         reduce_hidden_s=times * reduce_hidden,
         gather_s=costs.gather_s,
-        gather_hidden_s=gather_hidden,
+        gather_hidden_s=np.minimum(costs.gather_s - gather_shown, most * costs.gather_s),
     )
 
 
@@ -212,7 +224,7 @@ def step_costs(
     own = RankParameters.most([rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks])
     copies = weight_copies(layouts)
     busiest = own.total
-    reduce_s, gather_s = data_traffic(cluster, framework, layouts, copies * busiest, own.expert_share)
+    reduce_s, gather_s, gather_link_s = data_traffic(cluster, framework, layouts, copies * busiest, own.expert_share)
     if framework.reduce_pass_bytes > 0:
         several = layouts.dp * layouts.cp > 1
         reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * busiest / device.memory_rate, 0.0)
@@ -234,6 +246,7 @@ def step_costs(
         traffic=t,
         reduce_s=reduce_s,
         gather_s=gather_s,
+        gather_link_s=gather_link_s,
         send_s=t.send_s * (1.0 - framework.overlap_pipeline),
         update_s=copies * optimizer_s(device, cluster, framework, layouts, gradients, updated),
         busiest_params=busiest,

@@ -90,12 +90,19 @@ def test_a_host_that_waits_for_every_kernel_adds_its_time():
 
 
 def test_zero_3_hides_under_the_passes_as_far_as_the_framework_prefetches():
-    seconds = {"layer_gather_s": 10.0, "layer_reduce_s": 20.0}
+    seconds = {"layer_gather_s": 10.0, "layer_reduce_s": 20.0, "layer_gather_link_s": 10.0, "layer_reduce_link_s": 20.0}
     shown = time(**seconds)
     assert (shown["forward_s"], shown["backward_s"], shown["sharding_s"]) == (26.0, 62.0, 40.0)
     half = time(replace(FRAMEWORK, overlap_param_gather=0.5), **seconds)
-    # 8 of 10 s could hide under half of 16 s forward, but only half of them do; 15 of 30 s under half of 32 s.
+    # Passes of 16 and 32 s are long enough for 10 and 30 s, but take half of them longer beside them.
     assert (half["forward_s"], half["backward_s"]) == (21.0, 47.0)
+    # On a network that needs 2.5 times a node's links' time: half of theirs shows, 2 and 6 s.
+    slow = time(replace(FRAMEWORK, overlap_param_gather=0.5), **(seconds | {
+        "layer_gather_link_s": 4.0, "layer_reduce_link_s": 8.0,
+    }))  # fmt: skip
+    assert (slow["forward_s"], slow["backward_s"]) == (18.0, 38.0)
+    late = time(replace(FRAMEWORK, overlap_param_gather=0.5), layer_gather_s=40.0, layer_gather_link_s=8.0)
+    assert (late["forward_s"], late["backward_s"]) == (16 + 24, 32 + 8)
     bound = time(replace(FRAMEWORK, overlap_param_gather=1.0), layer_gather_s=20.0, layer_reduce_s=20.0)
     assert (bound["forward_s"], bound["backward_s"]) == (16 + 4, 32 + 8)
     # Layer at a time: once for both micro-batches, the half of it to each.
@@ -114,10 +121,11 @@ def test_a_tied_table_on_one_rank_is_not_summed_between_two(name):
     assert simulate(four, TOY, FRAMEWORK, apart).tied_s.min() > 0
 
 
-def collectives(framework, reduce_s=10.0, gather_s=6.0, forward_s=4.0, backward_s=8.0, **choices):
+def collectives(framework, reduce_s=10.0, gather_s=6.0, forward_s=4.0, backward_s=8.0, link=1.0, **choices):
     chosen = layout(**choices)
     costs = step_costs(GPT, TOY, FRAMEWORK, chosen)
-    costs = replace(costs, reduce_s=np.array([reduce_s]), gather_s=np.array([gather_s]))
+    gather = np.array([gather_s])
+    costs = replace(costs, reduce_s=np.array([reduce_s]), gather_s=gather, gather_link_s=link * gather)
     found = data_comm(framework, chosen, costs, np.array([forward_s]), np.array([backward_s]))
     return [float(getattr(found, f.name)[0]) for f in fields(found)]
 
@@ -129,12 +137,16 @@ OVERLAP = replace(
 
 
 def test_data_parallel_collectives_hide_under_one_micro_batch():
-    # Of 10 s a share of 0.75 may hide, under 0.75 of the 8 s of backward; of 6 s half, under half of 4 s forward.
-    assert collectives(OVERLAP, dp=2) == [10.0, 6.0, 6.0, 2.0]
+    # Of 10 s a share of 0.75 may hide, under 0.75 of the 8 s of backward; of 6 s half, under the 4 s of forward.
+    assert collectives(OVERLAP, dp=2) == [10.0, 6.0, 6.0, 3.0]
     assert collectives(OVERLAP, dp=2, reduce_s=4.0, gather_s=2.0) == [4.0, 3.0, 2.0, 1.0]
-    assert collectives(OVERLAP, dp=2, pp=2) == [10.0, 2.0, 6.0, 2.0]
+    assert collectives(OVERLAP, dp=2, pp=2) == [10.0, 2.0, 6.0, 3.0]
     # ZeRO-2 scatters after each of the two micro-batches.
-    assert collectives(OVERLAP, dp=2, zero=2) == [20.0, 12.0, 6.0, 2.0]
+    assert collectives(OVERLAP, dp=2, zero=2) == [20.0, 12.0, 6.0, 3.0]
+    # On a slow network no more shows than outlasts the pass, or than half of what a node's links would take.
+    assert collectives(OVERLAP, dp=2, link=0.25)[3] == 4.0
+    assert collectives(OVERLAP, dp=2, link=0.25, gather_s=4.0)[3] == 3.5
+    assert collectives(FRAMEWORK, dp=2, link=0.25)[3] == 0.0
 
 
 def test_layer_at_a_time_leaves_one_chunk_s_collectives():

@@ -56,14 +56,17 @@ class Traffic(LayerTraffic):
     """All communication but the step's data-parallel collectives (`data_traffic`), arrays of shape (n,).
 
     send_s: one micro-batch's activations to the next stage.
-    layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered. ends_sharding_s: both,
-    once, of embedding and head together, whose parameters stay gathered between the passes.
+    layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered; layer_gather_link_s,
+    layer_reduce_link_s: what the same bytes take of a node's links. ends_sharding_s: both, once, of embedding and head
+    together, whose parameters stay gathered between the passes.
     tied_s: the tied embedding's gradient between first and last stage.
     """
 
     send_s: Array
     layer_gather_s: Array
     layer_reduce_s: Array
+    layer_gather_link_s: Array
+    layer_reduce_link_s: Array
     ends_sharding_s: Array
     tied_s: Array
 
@@ -175,11 +178,14 @@ def traffic(
     data = _Data.of(cluster, framework, layouts, expert_share)
     hidden_bytes = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     whole = layouts.zero == 3
-    gather = reduce = sharded_ends = np.zeros_like(layer_params)
+    gather = reduce = gather_link = reduce_link = sharded_ends = np.zeros_like(layer_params)
     table = padded_vocab(model, layouts) / layouts.tp * model.hidden
     if np.any(whole):
         gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
         reduce = np.where(whole, data.reduced_s(all_gather_s, layer_params), 0.0)
+        link = data.on_links()
+        gather_link = np.where(whole, link.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
+        reduce_link = np.where(whole, link.reduced_s(all_gather_s, layer_params), 0.0)
         ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
         dense = replace(data, expert_share=np.zeros(1))
         both = dense.sharded_s(all_gather_s, ends, data.param_bytes) + dense.reduced_s(all_gather_s, ends)
@@ -191,6 +197,8 @@ def traffic(
         send_s=framework.send_turns * layouts.sequence_slices * sent,
         layer_gather_s=gather,
         layer_reduce_s=reduce,
+        layer_gather_link_s=gather_link,
+        layer_reduce_link_s=reduce_link,
         ends_sharding_s=sharded_ends,
         tied_s=np.where(np.asarray(model.tied) & (layouts.pp > 1), tied, 0.0),
     )
@@ -198,10 +206,11 @@ def traffic(
 
 def data_traffic(
     cluster: Cluster, framework: Framework, layouts: Layouts, stage_params: Array, expert_share: Array
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
 
-    stage_params: of the rank with most, before sharding. Both are 0 for ZeRO-3, which has them in its layers.
+    And what the gather's bytes take of a node's links. stage_params: of the rank with most, before sharding. All are 0
+    for ZeRO-3, which has them in its layers.
     """
     cluster = _started(cluster, framework)
     data = _Data.of(cluster, framework, layouts, expert_share)
@@ -209,8 +218,12 @@ def data_traffic(
     whole = (zero == 0) | ((zero == 1) & framework.whole_reduces)
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
     reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
-    gather = np.where((zero == 1) | (zero == 2), data.sharded_s(all_gather_s, stage_params, data.param_bytes), 0.0)
-    return np.where(zero == 3, 0.0, reduce), gather
+    updated = (zero == 1) | (zero == 2)
+    gather, link = (
+        np.where(updated, x.sharded_s(all_gather_s, stage_params, data.param_bytes), 0.0)
+        for x in (data, data.on_links())
+    )
+    return np.where(zero == 3, 0.0, reduce), gather, link
 
 
 def gather_pieces(model: Transformer, layouts: Layouts, layers: Any) -> Array:
@@ -257,6 +270,14 @@ class _Data:
             grad_bytes=reduced_bytes(framework, layouts),
             pace=np.where(layouts.zero >= framework.sharded_stage, slowed, 1.0),
         )
+
+    def on_links(self) -> _Data:
+        """The same, as far as a node's links bound it: no network, no start-up."""
+        by = {}
+        for name, group in self.by.items():
+            quick, none = np.full_like(group.ranks, np.inf), np.zeros_like(group.ranks)
+            by[name] = replace(group, network_bandwidth_bytes_per_s=quick, latency_s=none)
+        return replace(self, by=by, pace=np.ones(1))
 
     def sharded_s(self, collective: Any, params: Any, bytes_per_param: Any) -> Array:
         """Seconds of a collective over a rank's parameters, by the ranks over which a state is sharded."""

@@ -88,9 +88,10 @@ class Framework:
     accumulate_bytes, bf16_accumulate_bytes: of a parameter, that adding one micro-batch's gradient to the others' moves
     through memory; 0 where the weight gradient's product adds it.
     overlap_*: share of the traffic's time that may hide: of gradient reduction under the backward pass
-    (without and with pipeline stages), of parameter gathers under the forward pass, of sends between stages,
-    of tensor-parallel collectives. overlap_tensor_backward: share of the collectives of the backward pass proper that
-    run beside the weight gradient's product, before overlap_tensor.
+    (without and with pipeline stages), of parameter gathers under the passes (there of the time that a node's links
+    alone would need, for what doesn't hide is what they take of memory and compute units; 0: waited for), of sends
+    between stages, of tensor-parallel collectives. overlap_tensor_backward: share of the collectives of the backward
+    pass proper that run beside the weight gradient's product, before overlap_tensor.
     tensor_slowdown: time of its tensor-parallel collectives over what the link gives, 1 or more; gate_reduces: of a
     gated MLP's input gradient, all-reduces beyond one: 1 where gate and up are two products that each sum theirs.
     whole_sends: every tensor rank sends the whole activation to the next stage, not its part of it alone;

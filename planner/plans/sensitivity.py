@@ -235,6 +235,8 @@ def network_operations(
     time = estimate_all(model, cluster, framework, layouts).time
     between = hop(cluster, layouts)
     link = {name: (g.ranks > g.local, float(g.bandwidth_bytes_per_s[0])) for name, g in by.items()}
+    if x.dp_replicate[0] > 1:  # of what goes inside a copy and then over all, the latter takes the slower link
+        link["data"] = link["replica"]
     link["pipeline"] = (between.crosses, float(between.bandwidth_bytes_per_s[0]))
     rows = (
         ("tensor-parallel collectives", "tensor", t.layer_forward_s + t.layer_backward_s, layer, time.tensor_comm_s),

@@ -17,7 +17,7 @@ from planner.simulation.loads import stage_loads
 from planner.simulation.step import StepSimulation, simulate
 from planner.simulation.streams import Collectives, StreamTimeline, run_streams
 from planner.simulation.timeline import Timeline, durations
-from planner.step_costs import step_costs
+from planner.step_costs import StepCosts, shown_s, step_costs
 
 __all__ = ["StreamStep", "simulate_streams"]
 
@@ -74,7 +74,7 @@ def simulate_streams(
         Collectives(
             gather_s=plain.gather_s,
             reduce_s=plain.reduce_s,
-            gather_overlap=framework.overlap_param_gather,
+            gather_overlap=_hidden(framework, costs),
             reduce_overlap=overlap,
             on_network=any(bool(by[name].ranks[0] > by[name].local[0]) for name in ("data", "replica")),
         ),
@@ -90,3 +90,11 @@ def simulate_streams(
     finish = ready + update
     step = float((finish - begin).max() if plain.schedule.unsynchronised_end else finish.max())
     return StreamStep(plain=plain, streams=streams, update_start_s=ready, step_time_s=step)
+
+
+def _hidden(framework: Framework, costs: StepCosts) -> float:
+    """The part of the parameter gather that a pass of any length hides."""
+    gather_s = float(costs.gather_s[0])
+    if gather_s <= 0.0:
+        return 0.0
+    return 1.0 - float(shown_s(framework, costs.gather_s, costs.gather_link_s, np.inf)[0]) / gather_s

@@ -12,9 +12,11 @@ from planner.costs.network import groups
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import rank_parameters, state_parameters
 from planner.costs.traffic import data_traffic, gather_pieces, layer_traffic, traffic
+from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.legality import first_broken
+from planner.models import load_model
 from planner.models.counts import total_params
 from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MOE, device, layout
 
@@ -30,7 +32,7 @@ def between(size):
 
 def in_all(params=1000.0, experts=0.0, **choices):
     found = data_traffic(CLUSTER, FRAMEWORK, layout(**choices), np.array([params]), np.array([experts]))
-    return [float(x[0]) for x in found]
+    return [float(x[0]) for x in found[:2]]
 
 
 def test_groups_of_copies():
@@ -118,11 +120,21 @@ def test_legal_copies(choices, wrong):
 
 
 def test_a_copy_in_each_node_helps_where_the_network_is_slow():
-    """LLaMA 7B under FSDP on 16 nodes with 400 Gb/s each: gathers inside a node, at the price of memory."""
-    from planner.estimate import estimate
-    from planner.models import load_model
-
+    """LLaMA 7B under FSDP on 16 nodes with 100 Gb/s each: gathers inside a node, at the price of memory."""
+    cluster = load_cluster("aws-p4d", network="ethernet-25g-rdma")
     table = Layouts.of(dp=128, zero=3, dp_replicate=[1, 16], global_batch=128, recompute=2)
-    found = estimate(load_model("llama2-7b"), load_cluster("aws-p4d"), load_framework("fsdp"), table)
+    found = estimate(load_model("llama2-7b"), cluster, load_framework("fsdp"), table)
     assert found.step_time_s[1] < 0.9 * found.step_time_s[0]
     assert found.memory_bytes[1] > 2 * found.memory_bytes[0]
+
+
+def test_what_copies_take_of_a_node_s_links():
+    """Without start-up, and as if the network were no slower: half of 1,000 B twice through links of 5 B/s."""
+    chosen = layout(zero=3, **TWO)
+    d = device(BYTES, chosen)
+    layer = layer_traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen)
+    found = traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen, layer, np.array([1000.0]), np.zeros(1))
+    assert float(found.layer_gather_link_s[0]) == pytest.approx(2000 * 3 / 4 / 5)
+    assert float(found.layer_reduce_link_s[0]) == pytest.approx(4000 * 3 / 4 / 5 + 2 * 1000 / 2 / 5)
+    _, gather, link = data_traffic(CLUSTER, FRAMEWORK, layout(zero=1, dp=8), np.array([1000.0]), np.zeros(1))
+    assert (float(gather[0]), float(link[0])) == pytest.approx((2000 * 7 / 8 / 3 + 14, 2000 * 7 / 8 / 5))
