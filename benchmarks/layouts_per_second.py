@@ -50,8 +50,10 @@ def main() -> None:
         model, cluster = load_model(name), load_cluster(cluster_name)
         framework = load_framework(cluster.framework)
         numerics = {"precision": default_precision(cluster), "attention": default_attention(cluster)}
-        fine = framework.fine_recompute
-        asked = Asked(gpus=gpus, global_batch=batch, fixed=Fixed(), fine_recompute=fine, **numerics)
+        asked = Asked(
+            gpus=gpus, global_batch=batch, fixed=Fixed(), fine_recompute=framework.fine_recompute,
+            hybrid_sharding=framework.hybrid_sharding, **numerics,
+        )  # fmt: skip
         listed, _ = least(lambda m=model, c=cluster, a=asked: sum(int(g.legal.sum()) for g in space(m, c, a)), runs)
         whole, kept = least(lambda m=model, c=cluster, f=framework, a=asked: search(m, c, f, a, prune=False), runs)
         pruned, _ = least(lambda m=model, c=cluster, f=framework, a=asked: search(m, c, f, a), runs)
