@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.accumulation import with_accumulation
+from planner.costs.data_parallel import data_traffic, gather_pieces
 from planner.costs.ends import EndsCost, with_gathered_logits
 from planner.costs.gradients import reduced_bytes
 from planner.costs.kernels import Device
@@ -24,7 +25,7 @@ from planner.costs.optimizer import optimizer_s
 from planner.costs.parameters import RankParameters, rank_parameters, state_parameters
 from planner.costs.shapes import padded_vocab
 from planner.costs.stages import Stages, split_layers
-from planner.costs.traffic import Traffic, data_traffic, gather_pieces, traffic
+from planner.costs.traffic import Traffic, traffic
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix

@@ -8,7 +8,7 @@ pass, S (n-1)/n per rank in n-1 steps; an all-reduce is two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ __all__ = [
     "nodes_of",
     "rank_send_s",
     "send_s",
+    "with_startup",
 ]
 
 Array = NDArray[np.float64]
@@ -101,6 +102,11 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
         network_send_bytes_per_s=nic * cluster.network.send_fraction,
         latency_s=hops,
     )
+
+
+def with_startup(cluster: Cluster, startup_s: float) -> Cluster:
+    """The cluster whose network takes so many seconds more to start a transfer."""
+    return replace(cluster, network=replace(cluster.network, latency_s=cluster.network.latency_s + startup_s))
 
 
 def nodes_of(cluster: Cluster, ranks: Any, stride: Any, gpus: Any) -> NDArray[np.int64]:

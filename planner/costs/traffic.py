@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.gradients import parameter_bytes, reduced_bytes
+from planner.costs.data_parallel import DataCollectives
 from planner.costs.kernels import Device
 from planner.costs.network import (
     Group,
@@ -19,15 +18,15 @@ from planner.costs.network import (
     groups,
     rank_send_s,
     send_s,
+    with_startup,
 )
-from planner.costs.parameters import expert_shards
 from planner.costs.routing import reached
 from planner.costs.shapes import is_latent, padded_vocab, pass_tokens
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix
 
-__all__ = ["LayerTraffic", "Traffic", "data_traffic", "gather_pieces", "layer_traffic", "traffic"]
+__all__ = ["LayerTraffic", "Traffic", "layer_traffic", "traffic"]
 
 Array = NDArray[np.float64]
 
@@ -53,7 +52,7 @@ class LayerTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic(LayerTraffic):
-    """All communication but the step's data-parallel collectives (`data_traffic`), arrays of shape (n,).
+    """All communication but the step's data-parallel collectives (`planner.costs.data_parallel`), arrays of shape (n,).
 
     send_s: one micro-batch's activations to the next stage.
     layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered; layer_gather_link_s,
@@ -127,17 +126,11 @@ def expert_s(
     return once, np.where(layouts.recompute == Recompute.FULL, 2.0, 1.0) * once
 
 
-def _started(cluster: Cluster, framework: Framework) -> Cluster:
-    """The cluster whose network takes the framework's start-up on top of its latency."""
-    latency_s = cluster.network.latency_s + framework.network_startup_s
-    return replace(cluster, network=replace(cluster.network, latency_s=latency_s))
-
-
 def layer_traffic(
     device: Device, cluster: Cluster, framework: Framework, model: Transformer, layouts: Layouts
 ) -> LayerTraffic:
     """The collectives of one layer, embedding and head for one micro-batch."""
-    by = groups(_started(cluster, framework), layouts)
+    by = groups(with_startup(cluster, framework.network_startup_s), layouts)
     tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
     forward, backward = tensor_s(device, framework, model, layouts, by["tensor"])
     context, context_back = context_s(device, model, layouts, by["context"])
@@ -170,12 +163,12 @@ def traffic(
     layer_params: Array,
     expert_share: Array,
 ) -> Traffic:
-    """All communication but the step's data-parallel collectives (`data_traffic`).
+    """All communication but the step's data-parallel collectives (`planner.costs.data_parallel`).
 
     layer_params: of one layer on one rank, before ZeRO's sharding; expert_share: fraction that are experts'.
     """
-    cluster = _started(cluster, framework)
-    data = _Data.of(cluster, framework, layouts, expert_share)
+    data = DataCollectives.of(cluster, framework, layouts, expert_share)
+    cluster = with_startup(cluster, framework.network_startup_s)
     hidden_bytes = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     whole = layouts.zero == 3
     gather = reduce = gather_link = reduce_link = sharded_ends = np.zeros_like(layer_params)
@@ -202,106 +195,3 @@ def traffic(
         ends_sharding_s=sharded_ends,
         tied_s=np.where(np.asarray(model.tied) & (layouts.pp > 1), tied, 0.0),
     )
-
-
-def data_traffic(
-    cluster: Cluster, framework: Framework, layouts: Layouts, stage_params: Array, expert_share: Array
-) -> tuple[Array, Array, Array]:
-    """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
-
-    And what the gather's bytes take of a node's links. stage_params: of the rank with most, before sharding. All are 0
-    for ZeRO-3, which has them in its layers.
-    """
-    cluster = _started(cluster, framework)
-    data = _Data.of(cluster, framework, layouts, expert_share)
-    zero = layouts.zero
-    whole = (zero == 0) | ((zero == 1) & framework.whole_reduces)
-    # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
-    reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
-    updated = (zero == 1) | (zero == 2)
-    gather, link = (
-        np.where(updated, x.sharded_s(all_gather_s, stage_params, data.param_bytes), 0.0)
-        for x in (data, data.on_links())
-    )
-    return np.where(zero == 3, 0.0, reduce), gather, link
-
-
-def gather_pieces(model: Transformer, layouts: Layouts, layers: Any) -> Array:
-    """Pieces of a rank's parameter tensors, one a replica, where ZeRO 1 or 2 gathers them; shape (n,).
-
-    A layer has two norms, two products of attention and two of the MLP or of each expert (a hybrid's the half of it);
-    embedding, head and last norm are three more at most.
-    """
-    local = np.where(np.asarray(model.num_experts) > 0, np.maximum(model.num_experts, 1) / layouts.ep, 1.0)
-    tensors = layers * mix.shares(model).blocks / 2.0 * (4.0 + 2.0 * local) + 3.0
-    ranks = layouts.shards
-    return np.asarray(np.where((ranks > 1) & ((layouts.zero == 1) | (layouts.zero == 2)), tensors * ranks, 0.0))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Data:
-    """The data-parallel groups' collectives: dense parameters over all replicas, experts over those of one expert.
-
-    by: groups; pace: of the bandwidth, what the sharded collectives get.
-    """
-
-    by: dict[str, Group]
-    layouts: Layouts
-    expert_share: Array
-    param_bytes: Array
-    grad_bytes: Array
-    pace: Array
-
-    @staticmethod
-    def of(cluster: Cluster, framework: Framework, layouts: Layouts, expert_share: Array) -> _Data:
-        """Those of layouts' ranks."""
-        # Seen in measured runs of one trainer's ZeRO-1 on 4 to 32 nodes and of DeepSpeed's ZeRO-3 on 48 to 280, not in
-        # DeepSpeed's ZeRO-1 or plain all-reduces: the more nodes a job has, the less bandwidth the sharded collectives
-        # get, however few a group spans. Cause not established. Never below one NIC of a node at a send's rate.
-        nodes = np.ceil(layouts.gpus / cluster.gpus_per_node)
-        network = cluster.network
-        floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
-        slowed = np.clip(framework.sharded_nodes / nodes, floor, 1.0)
-        return _Data(
-            by=groups(cluster, layouts),
-            layouts=layouts,
-            expert_share=expert_share,
-            param_bytes=parameter_bytes(layouts),
-            grad_bytes=reduced_bytes(framework, layouts),
-            pace=np.where(layouts.zero >= framework.sharded_stage, slowed, 1.0),
-        )
-
-    def on_links(self) -> _Data:
-        """The same, as far as a node's links bound it: no network, no start-up."""
-        by = {}
-        for name, group in self.by.items():
-            quick, none = np.full_like(group.ranks, np.inf), np.zeros_like(group.ranks)
-            by[name] = replace(group, network_bandwidth_bytes_per_s=quick, latency_s=none)
-        return replace(self, by=by, pace=np.ones(1))
-
-    def sharded_s(self, collective: Any, params: Any, bytes_per_param: Any) -> Array:
-        """Seconds of a collective over a rank's parameters, by the ranks over which a state is sharded."""
-        dense, experts = params * (1.0 - self.expert_share), params * self.expert_share
-        seconds = self._both(collective, dense * bytes_per_param, experts * bytes_per_param, "data", "expert_data")
-        return np.asarray(seconds / self.pace)
-
-    def reduced_s(self, collective: Any, params: Any) -> Array:
-        """Seconds in which a collective sums the gradients: by those ranks, then each part over its copies.
-
-        All parts each time, as FSDP does (fully_shard's set_requires_all_reduce, on unless it is told).
-        """
-        seconds = self.sharded_s(collective, params, self.grad_bytes)
-        if not np.any(self.layouts.dp_replicate > 1):
-            return seconds
-        dense = params * (1.0 - self.expert_share) / self.layouts.shards
-        experts = params * self.expert_share / expert_shards(self.layouts)
-        sizes = (dense * self.grad_bytes, experts * self.grad_bytes)
-        return seconds + self._both(all_reduce_s, *sizes, "replica", "expert_replica")
-
-    def _both(self, collective: Any, dense_bytes: Any, expert_bytes: Any, dense: str, experts: str) -> Array:
-        """Seconds of a collective over dense parameters, and over experts in groups of their own."""
-        seconds = collective(self.by[dense], dense_bytes)
-        if np.any(self.expert_share > 0):
-            sparse = collective(self.by[experts], expert_bytes)
-            seconds = seconds + np.where(self.expert_share > 0, sparse, 0.0)
-        return np.asarray(seconds)

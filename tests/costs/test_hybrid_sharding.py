@@ -7,11 +7,12 @@ Eight data ranks on two nodes of four: with two copies each node has one. Rings 
 import numpy as np
 import pytest
 
+from planner.costs.data_parallel import data_traffic, gather_pieces
 from planner.costs.gradients import accumulated_bytes
 from planner.costs.network import groups
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import rank_parameters, state_parameters
-from planner.costs.traffic import data_traffic, gather_pieces, layer_traffic, traffic
+from planner.costs.traffic import layer_traffic, traffic
 from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts

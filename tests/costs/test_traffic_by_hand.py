@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.costs.data_parallel import data_traffic, gather_pieces
 from planner.costs.network import (
     all_gather_s,
     all_reduce_s,
@@ -20,7 +21,7 @@ from planner.costs.network import (
     place,
     send_s,
 )
-from planner.costs.traffic import data_traffic, gather_pieces, layer_traffic, traffic
+from planner.costs.traffic import layer_traffic, traffic
 from planner.layouts import Layouts, Precision, Recompute
 from planner.step_costs import step_costs
 from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout
