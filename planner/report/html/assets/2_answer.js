@@ -127,6 +127,9 @@ function meaning(x) {
       `${c.micro_batch} sequence${s(c.micro_batch)} a micro-batch, ${x.micro_batches} micro-batch${x.micro_batches === 1 ? "" : "es"} a step and replica`,
     ],
     [`zero ${c.zero}`, ZERO[c.zero]],
+    c.dp_replicate > 1
+      ? [`replicate ${c.dp_replicate}`, `of what is sharded ${c.dp_replicate} copies, each over neighbouring GPUs`]
+      : null,
     [
       "recompute",
       {
