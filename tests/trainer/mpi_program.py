@@ -36,6 +36,7 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
     4: [
         ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "tp": 2, "zero": 1, "sequence_parallel": True}),
         ("1f1b", Pipeline(p=2, m=4), {"dp": 2, "zero": 2}),
+        ("1f1b", Pipeline(p=1, m=2), {"dp": 4, "zero": 3, "dp_replicate": 2}),
         ("interleaved", Pipeline(p=2, m=4, v=2), {"dp": 2, "zero": 3}),
         ("zb-h1", Pipeline(p=2, m=4), {"tp": 2, "sequence_parallel": True, "recompute": Recompute.SELECTIVE}),
         ("1f1b", Pipeline(p=4, m=4), {}),
