@@ -125,14 +125,14 @@ def _choices(a: Arguments, asked: Question, gpus: int, notes: list[str]) -> dict
         raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {pp} * cp {cp}")
     dp = gpus // (tp * pp * cp)
     micro = a.needed("micro-batch-size")
-    v = _virtual_stages(a, int(asked.model.num_layers), pp)
+    v, zero = _virtual_stages(a, int(asked.model.num_layers), pp), _zero(a)
     etp, ep = a.number("expert-tensor-parallel-size", tp), a.number("expert-model-parallel-size", 1) or 1
     return {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp,
         "ep": ep if asked.model.num_experts else 1, "etp": etp if asked.model.num_experts else tp,
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
-        "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": _zero(a),
-        "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if _zero(a) else 1,
+        "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
+        "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
         "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a, notes),
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
     }  # fmt: skip

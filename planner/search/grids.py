@@ -122,7 +122,8 @@ def _advance(
     if waiting.families:
         table = _rows(waiting.families)
         waiting.families, waiting.size = [], 0
-        ok = legal(model, cluster, _grid(cluster, table, axes, shared)) & _distinct(cluster, table, axes)
+        grid = _grid(cluster, table, axes, shared)
+        ok = legal(model, cluster, grid) & _distinct(grid, axes)
         some = np.flatnonzero(ok.any(axis=tuple(range(ok.ndim - 1))))
         waiting.rows.append((table[:, some], ok[..., some]))
         waiting.legal += len(some)
@@ -156,13 +157,15 @@ def _rows(waiting: list[tuple[int, Family]]) -> Ints:
     ])  # fmt: skip
 
 
-def _distinct(cluster: Cluster, table: Ints, axes: Axes) -> Any:
-    """Where a choice makes a difference: nothing to shard on one rank, no sequence parallelism without tensor ranks."""
-    dp, tp, pp, cp = table[:4]
-    _, shards, sequence, _, _ = _axes(axes)
-    one_node = nodes_of(cluster, dp * cp, tp, dp * cp * tp * pp) == 1
-    once = (shards % STAGES == 0) | (dp * cp > 1)
-    return once & ((shards // STAGES != A_NODE_EACH) | ~one_node) & ((sequence == 0) | (tp > 1))
+def _distinct(layouts: Layouts, axes: Axes) -> Any:
+    """Where a choice makes a difference: nothing to shard on one rank, no sequence parallelism without tensor ranks.
+
+    Nor is a copy in each node another choice than one over all ranks, where there is one node.
+    """
+    x, (_, shards, _, _, _) = layouts, _axes(axes)
+    sharded = (x.zero == 0) | (x.dp * x.cp > 1)
+    copied = (shards // STAGES != A_NODE_EACH) | (x.dp_replicate > 1)
+    return sharded & copied & (~x.sequence_parallel | (x.tp > 1))
 
 
 def _axes(axes: Axes) -> list[Ints]:

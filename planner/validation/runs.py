@@ -26,7 +26,8 @@ REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
 FLAG = ("sequence_parallel", "fused_norm")
 COLUMNS = TEXT + WHOLE + REAL + FLAG
 # Columns that a file may have: docs/measured-runs.md.
-OPTIONAL = ("framework", "etp", "dp_replicate", "layer_split")
+OPTIONAL_WHOLE = ("etp", "dp_replicate")
+OPTIONAL = ("framework", "layer_split", *OPTIONAL_WHOLE)
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
 LONGEST_TEXT = 1_000
 CHOICES = {"outcome": ("ok", "oom"), "step_time_kind": ("", "measured", "derived")}
@@ -48,7 +49,7 @@ def _number(text: str, column: str) -> int | float:
     value = float(text)
     if not math.isfinite(value) or value < 0 or (column != "zero" and value == 0):
         raise ValueError
-    if column in (*WHOLE, "etp", "dp_replicate"):
+    if column in WHOLE + OPTIONAL_WHOLE:
         if value != int(value) or value > 1e15:
             raise ValueError
         return int(value)
@@ -77,7 +78,7 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
     try:
         return _number(text, column)
     except ValueError:
-        kind = "a whole number" if column in (*WHOLE, "etp", "dp_replicate") else "a number"
+        kind = "a whole number" if column in WHOLE + OPTIONAL_WHOLE else "a number"
         least = "from 0" if column == "zero" else "above 0"
         raise FileFormatError(
             f"{path}: line {line}: column {column} is {shown(text)}; allowed: {kind} {least}"
