@@ -61,13 +61,15 @@ class Split(IntEnum):
     """How layers go to pipeline stages: an even count, or with embedding and head balanced by cost or by parameters.
 
     ENDS: embedding and head count as a layer each, so that first and last stage have one fewer (Megatron-LM's
-    --account-for-embedding-in-pipeline-split and its like for the loss); with virtual stages too.
+    --account-for-embedding-in-pipeline-split and its like for the loss); with virtual stages too. LAST: the same count,
+    rounded up, and on the last virtual stage what is left (DeepSeek-V3's 61 layers as 15 times 4 and 1).
     """
 
     EVEN = 0
     BALANCED = 1
     PARAMETERS = 2
     ENDS = 3
+    LAST = 4
 
 
 def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import expert_replicas
+from planner.costs.stages import left_to_last
 from planner.errors import LayoutError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -21,7 +22,10 @@ __all__ = ["UNEVEN_CHUNKS", "check_legal", "first_broken", "legal", "rules"]
 
 HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
 SHOWN = ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch", "zero", "dp_replicate")
-UNEVEN_CHUNKS = "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends"
+UNEVEN_CHUNKS = (
+    "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends, or a short last "
+    "one with layer_split last"
+)
 
 
 def _schedule_rules(layouts: Layouts) -> list[Rule]:
@@ -54,7 +58,8 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     layers, sequence = np.asarray(model.num_layers), np.asarray(model.seq_len)
     experts, state_space = np.asarray(model.num_experts), np.asarray(model.num_ssm_layers)
     lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
-    split, ends = x.dp * x.micro_batch, x.layer_split == Split.ENDS
+    split, ends, last = x.dp * x.micro_batch, x.layer_split == Split.ENDS, x.layer_split == Split.LAST
+    chunks = np.maximum(x.pp * x.virtual_stages, 1)
     table = [
         ("degrees, micro-batch, global batch, virtual stages and sequence slices are at least 1",
          reduce(np.minimum, [x.dp, x.tp, x.pp, x.cp, x.ep, x.etp, x.micro_batch, x.global_batch,
@@ -66,12 +71,15 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("pp * virtual_stages must not exceed the layers (layers + 2 with layer_split ends)",
          x.pp * x.virtual_stages > layers + 2 * ends),
         (UNEVEN_CHUNKS,
-         (x.virtual_stages > 1) & ((layers + 2 * ends) % np.maximum(x.pp * x.virtual_stages, 1) != 0)),
+         (x.virtual_stages > 1) & ((layers + 2 * ends) % chunks != 0) & ~last),
         ("virtual stages exclude a split by cost or by parameters",
-         (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends),
+         (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends & ~last),
         ("layer_split ends needs a pipeline of layers + 2 divisible by pp * virtual_stages, with embedding and head on "
          "its first and last rank",
-         ends & ((x.pp == 1) | ((layers + 2) % np.maximum(x.pp * x.virtual_stages, 1) != 0) | ~_trait(x, "has_ends"))),
+         ends & ((x.pp == 1) | ((layers + 2) % chunks != 0) | ~_trait(x, "has_ends"))),
+        ("layer_split last needs a pipeline that can't share the layers evenly and leaves some to its last virtual "
+         "stage, with embedding and head on its first and last rank",
+         last & ((x.pp == 1) | (layers % chunks == 0) | (left_to_last(layers, chunks) < 1) | ~_trait(x, "has_ends"))),
         ("cp must divide half the sequence (causal balance takes two chunks a rank)",
          (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
         ("sequence slices exclude context parallelism", (x.sequence_slices > 1) & (x.cp > 1)),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from planner.costs.accumulation import with_accumulation
 from planner.costs.data_parallel import data_traffic, gather_pieces
-from planner.costs.ends import EndsCost, with_gathered_logits
+from planner.costs.ends import EndsCost, with_gathered_logits, with_modules
 from planner.costs.gradients import reduced_bytes
 from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost
@@ -215,12 +215,13 @@ def step_costs(
         t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
     layer = layer_time(framework, model, layouts, cost, t)
     ends = with_gathered_logits(framework, layouts, ends, t.logits_s)
+    ends = with_modules(model, ends, layer.forward_s, layer.backward_s)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
     shares = end_shares(layouts)
     table = padded_vocab(model, layouts) / layouts.tp * model.hidden / params.total
     on_first, on_last = (share[0] * e + share[1] * g for share in (shares[:2], shares[2:]))
-    stages = split_layers(layouts, model.num_layers, on_first, on_last, (table, table))
+    stages = split_layers(layouts, model.num_layers, on_first, on_last, (table, table + model.num_mtp_layers))
     ranks = key_ranks(layouts, stages)
     own = RankParameters.most([rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks])
     copies = weight_copies(layouts)

@@ -106,6 +106,9 @@ ILLEGAL = [
         "or layers . 2 with layer_split ends",
     ),
     ({"schedule": "zb-v", "pp": 2, "virtual_stages": 2, "layer_split": Split.ENDS}, "divisible|first and last rank"),
+    ({"layer_split": Split.LAST}, "layer_split last needs a pipeline"),  # without one
+    ({"layer_split": Split.LAST, "pp": 4}, "layer_split last needs a pipeline that can't share the layers evenly"),
+    ({"layer_split": Split.LAST, "pp": 16}, "leaves some to its last"),  # of 40, three each: the first 14 take all
 ]
 
 

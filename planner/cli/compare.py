@@ -77,7 +77,6 @@ def command(
         o.print_json(simulations.comparison_record(rows, refused, hardware))
     else:
         o.print_view(title, "", simulations.comparison_view(rows, refused, hardware))
-    o.say_left_out(model)
 
 
 def _plans(

@@ -128,4 +128,3 @@ def _one(
     else:
         title = tables.question_title(shape, hardware, gpus, global_batch)
         o.print_view(title, "", tables.estimate_view(result, 0, shape, hardware, interval))
-    o.say_left_out(model)

@@ -78,4 +78,3 @@ def command(
         step = float(found.estimate.step_time_s[best])
         title = f"{shape.name} on {gpus:,} GPUs of {hardware.name}, batch {global_batch:,}: {text}, {step:.4g} s a step"
         o.print_view(title, "", sensitivity_view(result))
-    o.say_left_out(model)

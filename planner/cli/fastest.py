@@ -111,7 +111,6 @@ def command(
             for h, s, f, given_ in done
         ]
         o.print_json({"model": shape.name, "seq_len": seq, "results": results})
-        o.say_left_out(model)
         return
     views: list[Any] = []
     if len(done) > 1:
@@ -123,7 +122,6 @@ def command(
             views.append(report.fastest_view(found, aim, assumptions, hardware, seq))
             views += ["", f"How accurate: {accuracy_sentence(hardware.accelerator.efficiency.name, model=shape)}"]
     o.print_view(*views)
-    o.say_left_out(model)
 
 
 def clusters(names: list[str], networks: list[str], sizes: list[int]) -> list[Cluster]:

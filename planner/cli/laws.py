@@ -44,4 +44,3 @@ def command(
         )
     else:
         o.print_view(str(shape.name), "", report.comparison_view(found, shape.seq_len))
-    o.say_left_out(model)

@@ -36,7 +36,6 @@ def command(
             for key, value in record.items():
                 table.add_row(key, f"{value:,}" if key.endswith("parameters") else str(value))
             o.print_view(table)
-        o.say_left_out(name)
         return
     rows = [records.model_record(load_model(n)) for n in model_names()]
     if json:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from planner.cli import completion as complete
-from planner.errors import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +76,7 @@ LayerSplit = Annotated[
     str,
     typer.Option(
         "--layer-split",
-        help="even, balanced (by cost), parameters, or ends: embedding and head count as a layer each.",
+        help="even, balanced (by cost), parameters; ends: embedding and head are a layer each; last: short last stage.",
         autocompletion=complete.splits,
     ),
 ]
@@ -97,14 +96,6 @@ def question(
 
     asked = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
     return asked.model, asked.cluster, asked.framework
-
-
-def say_left_out(model: str | None) -> None:
-    """On stderr, beside an answer, what of a model's file it does not count."""
-    from planner.models import left_out
-
-    for note in left_out(model) if model is not None else ():
-        typer.echo(f"planner: {one_line(note)}", err=True)
 
 
 def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> tuple[Precision, Attention]:

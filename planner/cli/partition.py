@@ -62,4 +62,3 @@ def command(
     else:
         title = question_title(shape, hardware, int(layouts.gpus[0]), global_batch)
         o.print_view(title, "", split_view(split))
-    o.say_left_out(model)

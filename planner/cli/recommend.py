@@ -142,7 +142,6 @@ def command(
         o.print_view(title, "", tables.recommendation_view(found, shape, hardware, accuracy))
         for answer in whys:
             o.print_view("", why_view(answer, hardware))
-    o.say_left_out(model)
     if not len(found.best):
         for path in ([save] if save is not None else []) + [file for _, file in targets]:
             typer.echo(f"planner: nothing fits, so {path} was not written", err=True)

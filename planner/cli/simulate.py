@@ -97,4 +97,3 @@ def command(
         o.print_json(simulations.simulation_record(step, layouts, hardware, closed, streams))
     else:
         o.print_view(title, "", simulations.simulation_view(step, layouts, hardware, closed, streams))
-    o.say_left_out(model)

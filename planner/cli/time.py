@@ -92,4 +92,3 @@ def command(
         title = f"{shape.name} on {gpus:,} GPUs of {hardware.name}"
         view = training.time_view(plan, assumptions, hardware, shape)
         o.print_view(title, "", view, "", f"How accurate: {accuracy}")
-    o.say_left_out(model)

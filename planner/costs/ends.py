@@ -1,4 +1,4 @@
-"""Seconds of what the first and last pipeline stages do besides layers: embedding, head, cross-entropy."""
+"""Seconds of what the first and last pipeline stages do besides layers: embedding, head, multi-token prediction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 
-__all__ = ["EndsCost", "ends_cost", "with_gathered_logits"]
+__all__ = ["EndsCost", "ends_cost", "with_gathered_logits", "with_modules"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndsCost:
-    """Seconds for one micro-batch, arrays of shape (n,): embedding on the first stage, head on the last."""
+    """Seconds for one micro-batch, arrays of shape (n,): embedding on the first stage, head on the last.
+
+    head: with the modules of multi-token prediction, each a head more.
+    """
 
     embedding_forward_s: Array
     embedding_backward_s: Array
@@ -50,11 +53,35 @@ def ends_cost(device: Device, framework: Framework, model: Transformer, layouts:
     )
     if framework.recomputed_head:
         head_back = head_back + np.where(layouts.recompute == Recompute.FULL, product, 0.0)
+    further = np.asarray(model.num_mtp_layers)
+    if np.any(further):
+        # A module looks up the next tokens' embeddings, joins them, each behind a norm, with the last hidden state,
+        # and projects both; its layer is added where a layer's time is known (`with_modules`).
+        rows, width = tokens, model.hidden / layouts.tp
+        joined = stream_s(device, hidden * device.element_bytes * 10.0, 4.0)
+        project = matmul_s(device, rows, width, 2.0 * model.hidden)
+        project_back = matmul_s(device, rows, 2.0 * model.hidden, width) + matmul_s(
+            device, width, 2.0 * model.hidden, rows
+        )
+        head = head + further * (head + embed + joined + project)
+        head_back = head_back + further * (head_back + embed_back + 2.0 * joined + project_back)
     return EndsCost(
         embedding_forward_s=k * embed,
         embedding_backward_s=k * embed_back,
         head_forward_s=k * head,
         head_backward_s=k * head_back,
+    )
+
+
+def with_modules(model: Transformer, ends: EndsCost, forward_s: Array, backward_s: Array) -> EndsCost:
+    """The ends with the layers of multi-token prediction; forward_s, backward_s: of a layer, collectives included."""
+    further = np.asarray(model.num_mtp_layers)
+    if not np.any(further):
+        return ends
+    return replace(
+        ends,
+        head_forward_s=ends.head_forward_s + further * forward_s,
+        head_backward_s=ends.head_backward_s + further * backward_s,
     )
 
 

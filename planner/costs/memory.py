@@ -89,14 +89,16 @@ def weight_grad_share(device: Device, framework: Framework, model: Transformer, 
 class Activations:
     """Bytes that one micro-batch makes a rank hold, arrays of shape (n,), before the allocator's fragmentation.
 
-    layer: of each layer until its backward pass; embedding: of the embedding; logits: of the head; working: while one
-    layer runs; keys_values: of each layer, where slices of a sequence add up the gradients of its keys and values.
+    layer: of each layer until its backward pass; embedding: of the embedding; logits: of the head and of those of
+    multi-token prediction; modules: of its layers and what they project; working: while one layer runs; keys_values:
+    of each layer, where slices of a sequence add up the gradients of its keys and values.
     weight_grad_share: what a split backward keeps until the weight gradient, over `layer`.
     """
 
     layer: Array
     embedding: Array
     logits: Array
+    modules: Array
     working: Array
     keys_values: Array
     weight_grad_share: Array
@@ -114,7 +116,8 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
         kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / layouts.sequence_slices, 0.0)
     # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one.
     columns = padded_vocab(model, layouts) / (1 if framework.gathered_logits else layouts.tp)
-    logits = at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)
+    further = np.asarray(model.num_mtp_layers)
+    logits = (1 + further) * at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)
     # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
     hidden = at_once * model.hidden * device.element_bytes
@@ -122,12 +125,16 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
     working = again + np.maximum(gradients, score_gradient_bytes(device, model, layouts)) + 2.0 * hidden
     # The gathered input of sequence parallelism's products.
     working = working + np.where(layouts.sequence_parallel & (layouts.tp > 1), hidden, 0.0)
+    # Of a multi-token prediction module: the embedding and the last hidden state, before their norms and behind them.
+    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    joined = 4.0 * local_tokens(model, layouts) * model.hidden * device.element_bytes / shared
     kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
     keys_values = (layouts.sequence_slices > 1) * 2.0 * local_tokens(model, layouts) * kv * device.element_bytes
     return Activations(
         layer=kept,
         embedding=embedding_bytes(device, model, layouts),
         logits=logits,
+        modules=further * (kept + joined),
         working=working,
         keys_values=keys_values,
         weight_grad_share=weight_grad_share(device, framework, model, layouts),
@@ -172,14 +179,14 @@ def rank_memory(
     def state(bytes_per_param: Any, from_stage: int) -> Array:
         return np.asarray(state_parameters(own, layouts, from_stage) * bytes_per_param * copies)
 
-    kept = held.layer * layers * in_flight + first * in_flight * held.embedding
+    kept = in_flight * (held.layer * layers + first * held.embedding + last * held.modules)
     slack = 1.0 + framework.fragmentation
     buffers = (held.working + layers * held.keys_values) * slack
     # ZeRO-2 and 3 hold the whole gradient of what is at work as they send it: so many layers', or the ends'. ZeRO-3
     # holds two gathered layers, one at work and the next fetched, or all that the next micro-batch needs too, and the
     # ends between the passes.
     if np.any(layouts.zero >= 2):
-        layer = (own.layers + own.experts) / np.maximum(layers, 1)
+        layer = (own.layers + own.experts) / np.maximum(layers + last * model.num_mtp_layers, 1)
         at_work = np.minimum(at_once, layers)
         unscattered = np.maximum(at_work * layer, own.ends) * reduced_bytes(framework, layouts)
         gathered = (np.minimum(np.maximum(at_once, 2.0), layers) * layer + own.ends) * parameter

@@ -21,7 +21,8 @@ Array = NDArray[np.float64]
 class RankParameters:
     """Parameters of one rank before ZeRO's sharding, arrays of shape (n,).
 
-    layers: of its layers without experts; experts: of those; ends: of embedding, last norm and head.
+    layers: of its layers without experts, multi-token prediction's among them; experts: of those; ends: of embedding,
+    last norm and head.
     """
 
     layers: Array
@@ -74,17 +75,29 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: An
 
     A tied head is a second copy of the embedding where first and last stage are different ranks. Tensor ranks hold
     norms, router, products down to latents and biases that are added to their sum whole, and a key and value head each
-    (Megatron-Core).
+    (Megatron-Core). Modules of multi-token prediction lie with the head, and with them a second copy of the embedding
+    where first and last stage are different ranks.
     """
     mine, sparse = tensor_rank(model, layouts), np.asarray(model.num_experts) * mix.shares(model).sparse
     average = counts.layers_params(mine) / model.num_layers - sparse * counts.expert_params(mine)
-    head = replace(mine, tied=np.asarray(model.tied) & ~(np.asarray(first) < last))
+    apart = np.asarray(first) < last
+    head = replace(mine, tied=np.asarray(model.tied) & ~apart)
     ends = first * counts.embedding_params(mine)
     ends = ends + last * (counts.final_norm_params(mine) + counts.head_params(head))
-    experts = sparse * counts.expert_params(model) / (layouts.etp * layouts.ep)
+    expert = counts.expert_params(model) / (layouts.etp * layouts.ep)
+    of_layers, of_experts = layers * average, layers * sparse * expert
+    further = np.asarray(model.num_mtp_layers)
+    if np.any(further):
+        routed = further * (sparse > 0) * model.num_experts
+        # The projection's columns are cut over the tensor ranks.
+        module = counts.mtp_params(mine) - (1.0 - 1.0 / layouts.tp) * counts.mtp_projection_params(model)
+        of_layers = of_layers + last * (module - routed * counts.expert_params(mine))
+        of_experts = of_experts + last * routed * expert
+        # The embedding again, where it is not the head's table.
+        ends = ends + np.where(apart & (further > 0) & ~np.asarray(model.tied), last * counts.head_params(mine), 0.0)
     return RankParameters(
-        layers=np.asarray(layers * average, dtype=np.float64),
-        experts=np.asarray(layers * experts, dtype=np.float64),
+        layers=np.asarray(of_layers, dtype=np.float64),
+        experts=np.asarray(of_experts, dtype=np.float64),
         ends=np.asarray(ends, dtype=np.float64),
     )
 

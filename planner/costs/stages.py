@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.layouts import Layouts, Split
 
-__all__ = ["Stages", "shared_by_ends", "split_layers", "virtual_stage_layers"]
+__all__ = ["Stages", "left_to_last", "shared_by_ends", "split_layers", "virtual_stage_layers"]
 
 Array = NDArray[np.float64]
 
@@ -36,8 +36,16 @@ def shared_by_ends(num_layers: int, stages: int) -> bool:
     return num_layers % stages != 0 and (num_layers + 2) % stages == 0
 
 
+def left_to_last(num_layers: Any, stages: Any) -> Any:
+    """Layers of the last of so many virtual stages, where all before it have the even count rounded up: 0 or less where
+    these take all."""
+    return num_layers - (stages - 1) * -(-num_layers // stages)
+
+
 def virtual_stage_layers(num_layers: int, stages: int, split: int) -> NDArray[np.int64]:
-    """Layers of every virtual stage of one layout, shape (stages,): all alike but, split by ends, the two ends."""
+    """Layers of every virtual stage of one layout, (stages,): alike but for the ends, of a split by ends or last."""
+    if split == Split.LAST:
+        return np.append(np.full(stages - 1, -(-num_layers // stages)), left_to_last(num_layers, stages))
     ends = int(split == Split.ENDS)
     layers = np.full(stages, (num_layers + 2 * ends) // stages)
     layers[[0, -1]] -= ends
@@ -75,7 +83,8 @@ def split_layers(
     between can hold the rest; those share it evenly, a remainder one each to the last of them, which keep the
     activations of the fewest micro-batches. By parameters: the least number on the fullest rank, and each rank
     from the first on as many layers as that leaves room for (DeepSpeed's partition_balanced, runtime/utils.py). Ends:
-    the same count of layers, embedding and head, these two for one layer each.
+    the same count of layers, embedding and head, these two for one layer each. Last: an even count of each virtual
+    stage rounded up, on the last one what is left.
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
     share, less = np.ceil(L / p), np.floor(L / p)
@@ -102,6 +111,10 @@ def split_layers(
     if np.any(by_ends):
         each = (L + 2.0) / p
         first, last = np.where(by_ends, each - 1.0, first), np.where(by_ends, each - 1.0, last)
+    by_last = (layouts.layer_split == Split.LAST) & (p > 1)
+    if np.any(by_last):
+        every = layouts.virtual_stages * np.ceil(L / (p * layouts.virtual_stages))
+        first, last = np.where(by_last, every, first), np.where(by_last, L - (p - 1.0) * every, last)
     first = np.where(p == 1, L, first)
     ranks = np.maximum(p - 2, 1)
     rest = np.where(p > 2, L - first - last, 0.0)

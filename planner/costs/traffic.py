@@ -58,7 +58,7 @@ class Traffic(LayerTraffic):
     layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered; layer_gather_link_s,
     layer_reduce_link_s: what the same bytes take of a node's links. ends_sharding_s: both, once, of embedding and head
     together, whose parameters stay gathered between the passes.
-    tied_s: the tied embedding's gradient between first and last stage.
+    tied_s: the gradient of an embedding that first and last stage hold, between them.
     """
 
     send_s: Array
@@ -137,10 +137,12 @@ def layer_traffic(
     expert, expert_back = expert_s(device, framework, model, layouts, by["expert"])
     hidden_bytes = tokens * model.hidden * device.element_bytes
     # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
-    ends = 2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0)
+    # Once more for every further token predicted.
+    heads = 1 + np.asarray(model.num_mtp_layers)
+    ends = heads * (2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0))
     logits = np.zeros_like(ends)
     if framework.gathered_logits:
-        logits = all_gather_s(by["tensor"], tokens * padded_vocab(model, layouts) * device.element_bytes)
+        logits = heads * all_gather_s(by["tensor"], tokens * padded_vocab(model, layouts) * device.element_bytes)
     return LayerTraffic(
         layer_forward_s=forward,
         layer_backward_s=backward,
@@ -193,5 +195,7 @@ def traffic(
         layer_gather_link_s=gather_link,
         layer_reduce_link_s=reduce_link,
         ends_sharding_s=sharded_ends,
-        tied_s=np.where(np.asarray(model.tied) & (layouts.pp > 1), tied, 0.0),
+        tied_s=np.where(
+            (np.asarray(model.tied) | (np.asarray(model.num_mtp_layers) > 0)) & (layouts.pp > 1), tied, 0.0
+        ),
     )

@@ -51,6 +51,7 @@ class DeepSpeed(Target):
                 f"pp {row['pp']}: the JSON has no key that makes stages; build the model as a PipelineModule with "
                 f"num_stages={row['pp']}, partition_method={method!r}"
             )
+        nearest.own_heads()
         if row["ep"] > 1:
             nearest.note(f"ep {row['ep']}: no key for it; give ep_size={row['ep']} to deepspeed.moe.layer.MoE")
         if row["recompute"] == "selective":

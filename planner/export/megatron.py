@@ -147,21 +147,22 @@ def _pipeline(job: Job) -> list[tuple[str, ...]]:
     if row["pp"] == 1:
         return []
     if len(set(stages)) > 1:
-        return [("--pipeline-model-parallel-layout", pipeline_layout(stages))]
+        return [("--pipeline-model-parallel-layout", pipeline_layout(stages, job.model.num_mtp_layers))]
     return [("--num-layers-per-virtual-pipeline-stage", str(stages[0]))] if row["virtual_stages"] > 1 else []
 
 
-def pipeline_layout(stages: Iterable[int]) -> str:
+def pipeline_layout(stages: Iterable[int], further: int = 0) -> str:
     """Layers of each stage as Megatron-LM writes them: E embedding, t layer, L loss, stages parted by |.
 
-    Equal stages on end are (stage|)*n. Two stages or more.
+    Equal stages on end are (stage|)*n. Two stages or more. further: modules of multi-token prediction, m, before the
+    loss.
     """
     first, *middle, last = [f"t*{n}" if n > 1 else "t" * n for n in stages]
     out = f"E{first}|"
     for text, same in groupby(middle):
         n = len(list(same))
         out += f"({text}|)*{n}" if n > 2 else f"{text}|" * n
-    return f"{out}{last}L"
+    return f"{out}{last}{'m' * further}L"
 
 
 def training_arguments(job: Job) -> list[tuple[str, ...]]:

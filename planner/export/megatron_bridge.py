@@ -29,6 +29,7 @@ RECIPES = {
     "qwen2-7b": ("qwen.qwen2", "qwen2_7b_pretrain_config"),
     "qwen2-72b": ("qwen.qwen2", "qwen2_72b_pretrain_config"),
     "deepseek-v3": ("deepseek.deepseek_v3", "deepseek_v3_pretrain_config"),
+    "deepseek-v3-mtp": ("deepseek.deepseek_v3", "deepseek_v3_pretrain_config"),
 }
 PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed"}
 
@@ -127,7 +128,10 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         ("model.pipeline_model_parallel_size", row["pp"]),
         ("model.pipeline_dtype", dtype if row["pp"] > 1 else None),
         ("model.virtual_pipeline_model_parallel_size", row["virtual_stages"] if row["virtual_stages"] > 1 else None),
-        ("model.pipeline_model_parallel_layout", quoted(pipeline_layout(stages)) if uneven else None),
+        (
+            "model.pipeline_model_parallel_layout",
+            quoted(pipeline_layout(stages, model.num_mtp_layers)) if uneven else None,
+        ),
         ("model.context_parallel_size", row["cp"]),
         ("model.sequence_parallel", row["sequence_parallel"] and row["tp"] > 1),
         ("model.seq_length", model.seq_len),
@@ -144,6 +148,9 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         ("ddp.overlap_grad_reduce", overlaps),
         ("ddp.overlap_param_gather", overlaps and row["zero"] > 0 and f.overlap_param_gather > 0),
     ]
+    if model.num_mtp_layers or (model.name in RECIPES and model.kv_lora_rank):
+        # DeepSeek-V3's recipe has a module.
+        out.append(("model.mtp_num_layers", model.num_mtp_layers or None))
     if model.num_experts:
         out += [
             ("model.expert_model_parallel_size", row["ep"]),

@@ -42,6 +42,8 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, deepep:
         out.append(("--window-size", f"{m.window},0"))
         every = _whole_every(m)
         out += [("--window-attn-skip-freq", str(every))] if every else []
+    if m.num_mtp_layers:
+        out.append(("--mtp-num-layers", str(m.num_mtp_layers)))
     out += _attention(m)
     out += _experts(m, grouped, deepep)
     if not dropout:

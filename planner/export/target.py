@@ -70,6 +70,13 @@ class Nearest:
         """Say something of the export that isn't a change of the layout."""
         self.notes.append(sentence)
 
+    def own_heads(self) -> None:
+        """Say that multi-token prediction is the model's own code's, where a framework's file can't ask for it."""
+        if n := self.question.model.num_mtp_layers:
+            self.note(
+                f"multi-token prediction, {n} module{'s' * (n > 1)}: no key for it; the model's own code has them"
+            )
+
     def change(self, key: str, value: Any, reason: str) -> None:
         """Export another value of a choice, if it has another."""
         if self.row[key] != value:

@@ -85,6 +85,7 @@ class Torchtitan(Target):
             nearest.note(
                 f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too"
             )
+        nearest.own_heads()
         nearest.note(f"attention {row['attention']}: the recipe's model chooses its kernel")
 
     def render(self, job: Job) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from planner.costs.stages import shared_by_ends, virtual_stage_layers
+from planner.costs.stages import left_to_last, shared_by_ends, virtual_stage_layers
 from planner.errors import InputError, LayoutError, one_line, shown
 from planner.export.recompute_modules import FINE
 from planner.export.target import stage_layers
@@ -222,7 +222,8 @@ def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) ->
         return _virtual_split(layouts, layers, pp * v, stages, notes)
     if sum(stages) != layers:
         raise LayoutError(f"the pipeline's stages have {sum(stages)} layers in all; allowed: the model's {layers}")
-    kinds = [replace(layouts, layer_split=layouts.layer_split * 0 + split) for split in Split]
+    possible = [split for split in Split if split != Split.LAST or left_to_last(layers, pp) > 0]
+    kinds = [replace(layouts, layer_split=layouts.layer_split * 0 + split) for split in possible]
     for kind in kinds:
         if stage_layers(asked, kind) == stages:
             return kind
@@ -234,11 +235,11 @@ def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) ->
 
 
 def _virtual_split(layouts: Layouts, layers: int, chunks: int, stages: list[int], notes: list[str]) -> Layouts:
-    """The layout with virtual stages split by ends, where the run's are so; stages: of its chunks, or its ranks."""
-    per_rank = chunks // len(stages)
-    by_ends = virtual_stage_layers(layers, chunks, Split.ENDS).reshape(per_rank, len(stages)).sum(axis=0).tolist()
-    if shared_by_ends(layers, chunks) and stages == by_ends:
-        return replace(layouts, layer_split=layouts.layer_split * 0 + Split.ENDS)
+    """The layout with virtual stages split by ends or last, if the run's are; stages: of its chunks, or its ranks."""
+    for split, possible in ((Split.ENDS, shared_by_ends(layers, chunks)), (Split.LAST, layers % chunks != 0)):
+        like = virtual_stage_layers(layers, chunks, split).reshape(-1, len(stages)).sum(axis=0).tolist()
+        if possible and stages == like and min(like) > 0:
+            return replace(layouts, layer_split=layouts.layer_split * 0 + split)
     if len(set(stages)) > 1:
         notes.append("uneven virtual stages: counted as equal ones")
     return layouts

@@ -22,7 +22,7 @@ MODEL_ARGUMENTS = (
     "multi-latent-attention", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim",
     "kv-channels", "group-query-attention", "num-query-groups", "num-experts", "moe-router-topk",
     "moe-router-num-groups", "moe-router-group-topk", "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size",
-    "moe-layer-freq", "vocab-size", "padded-vocab-size",
+    "moe-layer-freq", "mtp-num-layers", "vocab-size", "padded-vocab-size",
     "make-vocab-size-divisible-by", "tokenizer-type", "is-hybrid-model", "hybrid-override-pattern", "mamba-state-dim",
     "mamba-head-dim", "mamba-num-groups", "mamba-num-heads", "window-size", "window-attn-skip-freq",
 )  # fmt: skip
@@ -91,6 +91,7 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         kv_lora_rank=(a.number("kv-lora-rank", 32) or 0) if latent else 0,
         qk_rope_head_dim=rope_dim if latent else 0,
         v_head_dim=(a.number("v-head-dim", 128) or 0) if latent else 0,
+        num_mtp_layers=a.number("mtp-num-layers", 0, least=0) or 0,
         **kinds,
     )
     window, layers = _windows(a, model.num_attention_layers)

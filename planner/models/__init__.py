@@ -17,7 +17,6 @@ __all__ = [
     "counts",
     "flops",
     "from_shape",
-    "left_out",
     "load_model",
     "mix",
     "model_names",
@@ -108,14 +107,3 @@ def load_model(name: str) -> Transformer:
     if set(tables) != {"model"}:
         raise FileFormatError(f"{path}: has tables {sorted(tables)}; allowed: one table, [model]")
     return from_description(tables["model"], path, path.stem)
-
-
-def left_out(name: str) -> tuple[str, ...]:
-    """What planner does not count of a model that `load_model` reads, a sentence each: of a config.json alone."""
-    path = Path(name)
-    if name in _presets() or not (path.suffix == ".json" or _is_config_folder(path)):
-        return ()
-    from planner.models.huggingface import not_counted
-
-    path = path / "config.json" if path.is_dir() else path
-    return not_counted(path) if path.is_file() else ()  # a pipe was read to its end already

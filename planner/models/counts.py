@@ -18,6 +18,8 @@ __all__ = [
     "head_params",
     "layers_params",
     "mlp_params",
+    "mtp_params",
+    "mtp_projection_params",
     "norm_params",
     "router_params",
     "shared_expert_params",
@@ -99,6 +101,21 @@ def layers_params(m: Transformer) -> Any:
     return mixers + mlps + blocks(m) * norm_params(m)
 
 
+def mtp_projection_params(m: Transformer) -> Any:
+    """Of the products of all multi-token prediction modules, from hidden state and embedding to one hidden state."""
+    return np.asarray(m.num_mtp_layers) * 2 * m.hidden * m.hidden
+
+
+def mtp_params(m: Transformer) -> Any:
+    """Of all multi-token prediction modules: projection, layer, and norms of state, embedding and output.
+
+    Embedding and head are the model's own (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+    """
+    experts = m.num_experts * expert_params(m) + shared_expert_params(m) + router_params(m)
+    layer = attention_params(m) + np.where(sparse_layers(m) > 0, experts, mlp_params(m)) + 5 * norm_params(m)
+    return mtp_projection_params(m) + np.asarray(m.num_mtp_layers) * layer
+
+
 def embedding_params(m: Transformer) -> Any:
     """Token table, learned positions, BLOOM's norm after the embedding."""
     return (m.vocab + np.asarray(m.max_positions)) * m.hidden + _flag(m.embedding_norm) * norm_params(m)
@@ -119,11 +136,16 @@ def _outside_layers(m: Transformer) -> Any:
 
 
 def total_params(m: Transformer) -> Any:
-    """All parameters, without multi-token prediction modules; vocabulary unpadded."""
-    return layers_params(m) + _outside_layers(m)
+    """All parameters; vocabulary unpadded."""
+    return layers_params(m) + mtp_params(m) + _outside_layers(m)
 
 
 def active_params(m: Transformer) -> Any:
     """Parameters that one token meets: top_k of the experts."""
-    unused = sparse_layers(m) * (m.num_experts - np.asarray(m.top_k)) * expert_params(m)
+    sparse = sparse_layers(m)
+    unused = (
+        (sparse + (sparse > 0) * np.asarray(m.num_mtp_layers))
+        * (m.num_experts - np.asarray(m.top_k))
+        * expert_params(m)
+    )
     return total_params(m) - unused

@@ -68,6 +68,7 @@ class Description(BaseModel):
     ssm_groups: Size = Field(default=8, gt=0, le=LARGEST)
     ssm_state: Size = Field(default=128, gt=0, le=LARGEST)
     ssm_conv: Size = Field(default=4, gt=0, le=LARGEST)
+    mtp_layers: Size = Field(default=0, ge=0, le=1000)
 
 
 def from_description(data: Any, path: Path | str, name: str) -> Transformer:
@@ -105,6 +106,7 @@ def from_description(data: Any, path: Path | str, name: str) -> Transformer:
         kv_lora_rank=d.kv_lora_rank,
         qk_rope_head_dim=d.qk_rope_head_dim,
         v_head_dim=d.v_head_dim,
+        num_mtp_layers=d.mtp_layers,
         **layers,
         **ssm,
         **chosen,

@@ -21,10 +21,12 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     """FLOP of one sequence's forward pass by operation: two for each multiply-add.
 
     causal: count half of the attention scores, as flash kernels compute them. Of a sliding window those within it.
+    Multi-token prediction's layers, projections and heads are counted with the model's own.
     state_space: the products with chunks of SSM_CHUNK tokens (Dao and Gu 2024, arXiv 2405.21060, section 6), scores
     within a chunk, in and out of states.
     """
-    s, h, L = m.seq_len, m.hidden, m.num_attention_layers
+    further = np.asarray(m.num_mtp_layers)
+    s, h, L = m.seq_len, m.hidden, m.num_attention_layers + further
     a, kv, d = m.num_heads, m.num_kv_heads, m.head_dim
     rank_q, rank_kv, rope = np.asarray(m.q_lora_rank), np.asarray(m.kv_lora_rank), m.qk_rope_head_dim
     latent = rank_kv > 0
@@ -38,6 +40,7 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     keys = whole + window_share(m) * (band - whole)
     matrices = 2 + np.asarray(m.gated) * 1
     sparse = sparse_layers(m)
+    dense, sparse = m.num_dense_layers + (sparse == 0) * further, sparse + (sparse > 0) * further
     inner, states = ssm_channels(m)
     scan = SSM_CHUNK * (states / 2 + inner) + 2 * inner * np.asarray(m.ssm_state)
     per_token = {
@@ -47,10 +50,11 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
         "attention_output": 2.0 * L * a * v_dim * h,
         "state_space_products": 2.0 * m.num_ssm_layers * h * (3 * inner + states + np.asarray(m.ssm_heads)),
         "state_space": 2.0 * m.num_ssm_layers * (scan + (inner + states) * np.asarray(m.ssm_conv)),
-        "mlp": 2.0 * m.num_dense_layers * matrices * h * m.ffn,
+        "mlp": 2.0 * dense * matrices * h * m.ffn,
         "router": 2.0 * sparse * h * np.asarray(m.num_experts),
         "experts": 2.0 * sparse * matrices * h * m.moe_ffn * (m.top_k + np.asarray(m.num_shared_experts)),
-        "head": 2.0 * h * np.asarray(m.vocab),
+        "mtp_projection": 4.0 * further * h * h,
+        "head": 2.0 * h * np.asarray(m.vocab) * (1 + further),
     }
     return {name: flop * s for name, flop in per_token.items()}
 
@@ -61,14 +65,20 @@ def _megatron(m: Transformer, sequences: Any, recompute: Any) -> Any:
     return sequences * (np.where(recompute, 4.0, 3.0) * layers + 3.0 * head)
 
 
+def _met(m: Transformer) -> Any:
+    """Parameters that a token meets, the head's anew for every token it predicts."""
+    return active_params(m) + np.asarray(m.num_mtp_layers) * m.hidden * np.asarray(m.vocab)
+
+
 def _palm(m: Transformer, sequences: Any, recompute: Any) -> Any:
-    n = active_params(m)
+    n = _met(m)
     heads = m.head_dim + np.where(np.asarray(m.kv_lora_rank) > 0, m.v_head_dim, m.head_dim)
-    return (6.0 * n + 6.0 * m.num_attention_layers * m.num_heads * heads * m.seq_len) * m.seq_len * sequences
+    layers = m.num_attention_layers + np.asarray(m.num_mtp_layers)
+    return (6.0 * n + 6.0 * layers * m.num_heads * heads * m.seq_len) * m.seq_len * sequences
 
 
 def _six_nd(m: Transformer, sequences: Any, recompute: Any) -> Any:
-    return 6.0 * active_params(m) * m.seq_len * sequences
+    return 6.0 * _met(m) * m.seq_len * sequences
 
 
 # megatron: every product of the model, whole attention, the recomputed forward counted where it is done
@@ -90,7 +100,7 @@ def causal_share(m: Transformer) -> Any:
     Half of the scores, and of a sliding window those within it; 1 for a short sequence, towards 1/2 for a long one.
     """
     whole = _palm(m, 1, False)
-    n, forward = 6.0 * active_params(m) * m.seq_len, forward_flops(m, causal=True)
+    n, forward = 6.0 * _met(m) * m.seq_len, forward_flops(m, causal=True)
     return (n + 3.0 * (forward["attention_scores"] + forward["attention_values"])) / whole
 
 

@@ -12,13 +12,10 @@ from planner.models.description import from_description
 from planner.models.hybrid import LETTERS
 from planner.models.transformer import LARGEST, Transformer
 
-__all__ = ["MODEL_TYPES", "from_config", "not_counted"]
+__all__ = ["MODEL_TYPES", "from_config"]
 
 ATTENTION = ("full_attention", "sliding_attention")
 """Kinds of layers in `layer_types`; others, such as linear attention, are not modelled."""
-FURTHER_TOKENS = (
-    "num_nextn_predict_layers"  # multi-token prediction: layers that predict later tokens, in training only
-)
 
 
 class Config:
@@ -181,7 +178,6 @@ def _deepseek_v3(c: Config) -> dict[str, Any]:
     c.require("attention_bias", False)
     if c.size("moe_layer_freq", 1) != 1:
         raise c.fault("moe_layer_freq", "1; others aren't supported")
-    c.size(FURTHER_TOKENS, 0, least=0)
     layers, rope = c.size("num_hidden_layers"), c.size("qk_rope_head_dim")
     return _common(c, "moe") | {
         "kv_heads": c.size("num_attention_heads"), "head_dim": c.size("qk_nope_head_dim") + rope,
@@ -191,6 +187,7 @@ def _deepseek_v3(c: Config) -> dict[str, Any]:
         "shared_experts": c.size("n_shared_experts", 0, least=0, absent=1), **_groups(c),
         "q_lora_rank": c.size("q_lora_rank", 0, absent=1536), "kv_lora_rank": c.size("kv_lora_rank"),
         "qk_rope_head_dim": rope, "v_head_dim": c.size("v_head_dim"),
+        "mtp_layers": c.size("num_nextn_predict_layers", 0, least=0),
     }  # fmt: skip
 
 
@@ -261,8 +258,7 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
 def from_config(path: Path) -> Transformer:
     """The model of a `config.json`; a multimodal file's language model is under `text_config`.
 
-    The sequence length is the largest that the model takes: give `--seq-len` for another. What `not_counted` says is
-    left out.
+    The sequence length is the largest that the model takes: give `--seq-len` for another.
 
     Raises:
         FileFormatError: not JSON, an unknown model type, a missing or wrong field.
@@ -278,12 +274,6 @@ def from_config(path: Path) -> Transformer:
         raise config.fault(hidden, f"a multiple of the {described['heads']} attention heads")
     name = path.resolve().parent.name if path.name == "config.json" else ""
     return from_description(described, path, name or path.stem)
-
-
-def not_counted(path: Path) -> tuple[str, ...]:
-    """What a config has that `from_config` leaves out, a sentence each; raises as it does."""
-    layers = _language_model(path).get(FURTHER_TOKENS)
-    return (f"{path}: {FURTHER_TOKENS} is {shown(layers)}: multi-token prediction is not counted",) if layers else ()
 
 
 def _language_model(path: Path) -> dict[str, Any]:

@@ -33,7 +33,9 @@ class Transformer:
     channel, a causal convolution over ssm_conv tokens. A hybrid's layer (Nemotron-H) is a mixer or an MLP alone:
     num_mixer_only_layers have no MLP, num_mlp_only_layers neither attention nor state-space.
     num_window_layers: attention layers in which a token attends to the last `window` tokens alone, itself among them.
-    Multi-token prediction modules aren't described.
+    num_mtp_layers: modules of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2), each a layer of the
+    model's last kind behind a projection of the last hidden state and the next token's embedding, which predicts one
+    token further with the model's own embedding and head.
     """
 
     name: Any
@@ -77,6 +79,7 @@ class Transformer:
     ssm_groups: Any = 0
     ssm_state: Any = 0
     ssm_conv: Any = 0
+    num_mtp_layers: Any = 0
 
     @property
     def num_attention_layers(self) -> Any:
@@ -95,6 +98,7 @@ NOT_NEGATIVE = (
     "num_dense_layers",
     "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_window_layers", "window", "num_ssm_layers",
     "num_mixer_only_layers", "num_mlp_only_layers", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv",
+    "num_mtp_layers",
 )  # fmt: skip
 SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
 FLAGS = (
@@ -149,6 +153,10 @@ def check(model: Transformer) -> Transformer:
         raise InputError(
             f"{who}: state-space layers need every ssm size >= 1 and ssm_heads a multiple of ssm_groups; got {got}"
         )
+    if m.num_mtp_layers and (m.num_ssm_layers or m.num_mixer_only_layers or m.num_mlp_only_layers):
+        raise InputError(
+            f"{who}: num_mtp_layers is {m.num_mtp_layers}; allowed: 0, for its layers are a hybrid's, of several kinds"
+        )
     if m.num_dense_layers and not m.ffn:
         raise InputError(f"{who}: ffn is 0; allowed: 1 or more, for there are dense layers")
     if m.num_dense_layers + m.num_mixer_only_layers < m.num_layers and not (m.moe_ffn and 0 < m.top_k <= m.num_experts):
@@ -185,7 +193,7 @@ def _rough_params(m: Transformer) -> int:
     inner = m.ffn + m.moe_ffn * (m.num_experts + m.num_shared_experts) + m.num_experts
     layer = 2 * attention + space + 4 * (m.hidden + 1) * (inner + 2)
     outside = (2 * m.vocab + m.max_positions + 6) * m.hidden
-    return int(m.num_layers * layer + outside)
+    return int((m.num_layers + m.num_mtp_layers) * (layer + 2 * m.hidden * m.hidden) + outside)
 
 
 def stack(models: Sequence[Transformer], index: Any) -> Transformer:

@@ -67,7 +67,8 @@ def layout_text(row: dict[str, Any]) -> str:
     if row["recompute"] != "none":
         text += f" recompute {row['recompute']}"
     if row["layer_split"] != "even":
-        text += {"balanced": " balanced", "parameters": " by parameters", "ends": " by ends"}[row["layer_split"]]
+        splits = {"balanced": "balanced", "parameters": "by parameters", "ends": "by ends", "last": "short last stage"}
+        text += f" {splits[row['layer_split']]}"
     if row["offload_optimizer"]:
         text += " offload"
     if row["sequence_slices"] > 1:

@@ -14,7 +14,7 @@ from planner.legality import legal
 from planner.models import Transformer
 from planner.schedules import get_schedule
 from planner.search.passes import estimate_all
-from planner.search.space import Fixed, by_ends, divisors
+from planner.search.space import Fixed, by_ends, by_last, divisors
 
 __all__ = ["Changed", "allows", "one_change", "table_of"]
 
@@ -90,7 +90,7 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
     out += [{"zero": stage, "dp_replicate": 1} for stage in range(4)]
     out += [{"zero": 3, "dp_replicate": n} for n in divisors(row["dp"])] if framework.hybrid_sharding else []
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
-    out += [{"layer_split": split} for split in ("even", "balanced", "ends")]
+    out += [{"layer_split": split} for split in ("even", "balanced", "ends", "last")]
     out += [{"offload_optimizer": flag} for flag in (False, True)]
     if row["tp"] > 1:
         out.append({"sequence_parallel": not row["sequence_parallel"]})
@@ -103,6 +103,7 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
         for split, choices in (
             ("even", divisors(int(model.num_layers) // row["pp"])[1:]),
             ("ends", by_ends(int(model.num_layers), row["pp"])),
+            ("last", by_last(int(model.num_layers), row["pp"])),
         ):
             out += [{"virtual_stages": v, "schedule": name, "layer_split": split} for v in choices]
     moves = [(a, b, f) for a in DEGREES for b in DEGREES if a != b for f in _primes(row[a])]

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.stages import shared_by_ends
+from planner.costs.stages import left_to_last, shared_by_ends
 from planner.errors import InputError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -23,6 +23,7 @@ __all__ = [
     "Asked",
     "Fixed",
     "by_ends",
+    "by_last",
     "divisors",
     "enumerate_layouts",
     "space",
@@ -84,7 +85,7 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
         elif schedule.chunks is not None:
             chunks = [schedule.chunks] if layers % schedule.chunks == 0 else []
         elif schedule.has_ends:
-            chunks = chunks + by_ends(model.num_layers, pp)
+            chunks = chunks + by_ends(model.num_layers, pp) + by_last(model.num_layers, pp)
         slices = [1]
         if schedule.sliced:
             slices = [k for k in (2, 4, 8, 16) if model.seq_len % k == 0 and model.seq_len // k >= LEAST_SLICE]
@@ -95,6 +96,14 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
 def by_ends(num_layers: int, pp: int) -> list[int]:
     """Virtual stages, two or more, that share the layers once embedding and head count as one each: LLaMA 405B's."""
     return [v for v in divisors((num_layers + 2) // pp)[1:] if pp > 1 and shared_by_ends(num_layers, pp * v)]
+
+
+def by_last(num_layers: int, pp: int) -> list[int]:
+    """Virtual stages, two or more, that leave the last one fewer layers, where a rank can't have an even share."""
+    if pp == 1 or num_layers % pp == 0:
+        return []
+    every = range(2, num_layers // pp + 1)
+    return [v for v in every if left_to_last(num_layers, pp * v) > 0 and not shared_by_ends(num_layers, pp * v)]
 
 
 def _modes(model: Transformer, asked: Asked) -> list[Recompute]:
@@ -123,7 +132,9 @@ def _axes(
     """What combines with every row of a schedule and so many stages and virtual stages."""
     fixed = asked.fixed
     shards = _shards(pp, schedule, asked.hybrid_sharding, fixed)
-    splits = [Split.EVEN] if num_layers % (pp * v) == 0 else [Split.ENDS]
+    splits = [Split.EVEN]
+    if num_layers % (pp * v):
+        splits = [Split.ENDS if shared_by_ends(num_layers, pp * v) else Split.LAST]
     if v == 1:
         splits = [Split.EVEN] if pp == 1 else [Split.EVEN, Split.BALANCED]
     if fixed.layer_split is not None:

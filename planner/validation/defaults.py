@@ -31,7 +31,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from planner.costs.stages import shared_by_ends
+from planner.costs.stages import left_to_last, shared_by_ends
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer, load_model, model_names
 from planner.validation.runs import Run
@@ -125,6 +125,8 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
         if run["layer_split"]:
             choices["layer_split"] = run["layer_split"]
         elif framework.layer_split == "even" or v > 1:
-            choices["layer_split"] = "ends" if shared_by_ends(model.num_layers, pp * v) else "even"
+            last = v > 1 and model.num_layers % (pp * v) and left_to_last(model.num_layers, pp * v) > 0
+            uneven = "last" if last else "even"
+            choices["layer_split"] = "ends" if shared_by_ends(model.num_layers, pp * v) else uneven
         out.append(base | choices | {"etp": etp})
     return out

@@ -253,6 +253,20 @@ def test_a_split_by_ends_counts_embedding_and_head_as_layers():
         assert rank_layers.tolist() == one.layers(0, p).tolist()
 
 
+def test_a_split_with_a_short_last_stage():
+    """DeepSeek-V3's 61 layers: 4 ranks of 16, 16, 16 and 13; as 16 virtual stages 15 times 4 and 1."""
+    layouts = Layouts.of(pp=[4, 4, 16, 2], virtual_stages=[1, 4, 1, 3], layer_split=Split.LAST, global_batch=8)
+    stages = split_layers(layouts, 61, np.full(4, 0.25), np.full(4, 1.5))
+    assert [stages.layers(i, p).tolist() for i, p in enumerate((4, 4, 16, 2))] == [
+        [16, 16, 16, 13], [16, 16, 16, 13], [*[4] * 15, 1], [33, 28],
+    ]  # fmt: skip
+    assert virtual_stage_layers(61, 16, Split.LAST).tolist() == [*[4] * 15, 1]
+    for p, v in ((4, 4), (2, 3), (8, 2)):
+        ranks = virtual_stage_layers(61, p * v, Split.LAST).reshape(v, p).sum(axis=0)
+        split = Layouts.of(pp=p, virtual_stages=v, layer_split=Split.LAST, global_batch=8)
+        assert ranks.tolist() == split_layers(split, 61, np.zeros(1), np.zeros(1)).layers(0, p).tolist()
+
+
 def test_splits():
     layouts = Layouts.of(pp=[1, 4, 8, 8], layer_split=[0, 0, 0, Split.BALANCED], global_batch=8)
     stages = split_layers(layouts, 60, np.zeros(4), np.full(4, 2.0))

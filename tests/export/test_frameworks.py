@@ -56,6 +56,9 @@ PLANS = {
     "context": lambda: plan("llama3-8b", dp=4, cp=4, tp=2, zero=3, sequence_parallel=True),
     "experts": lambda: plan("mixtral-8x7b", dp=16, tp=2, ep=8, pp=2, precision=Precision.FP8),
     "latent": lambda: plan("deepseek-v3", dp=32, ep=32, pp=8, layer_split=Split.BALANCED),
+    "multi-token": lambda: plan(
+        "deepseek-v3-mtp", dp=16, ep=16, pp=4, virtual_stages=4, schedule="interleaved", layer_split=Split.LAST
+    ),
     "replicas": lambda: plan("qwen2-1.5b", dp=8, zero=0),
     "zero-bubble": lambda: plan("llama3-8b", dp=2, tp=2, pp=4, schedule="zb-h1"),
     "v": lambda: plan("llama3-8b", dp=2, tp=2, pp=4, virtual_stages=2, schedule="v-half"),
@@ -165,6 +168,25 @@ def test_pipeline_layout_reads_back_as_the_stages(stages):
     parts = stages_of(pipeline_layout(stages))
     assert [part.count("t") for part in parts] == stages
     assert (parts[0][0], parts[-1][-1]) == ("E", "L")
+
+
+def test_modules_of_multi_token_prediction():
+    """As DeepSeek-V3's recipes lay it out: 15 chunks of four layers, then one with the module before the loss."""
+    a_plan = PLANS["multi-token"]()
+    text = export("megatron", a_plan).text
+    assert value(text, "--mtp-num-layers") == "1"
+    assert value(text, "--pipeline-model-parallel-layout") == "Et*4|(t*4|)*14tmL"
+    bridge = export("nemo", a_plan).text
+    assert "    cfg.model.mtp_num_layers = 1\n" in bridge
+    assert "deepseek_v3_pretrain_config" in bridge
+    without = PLANS["latent"]()
+    assert "    cfg.model.mtp_num_layers = None\n" in export("nemo", without).text  # its recipe has one
+    assert "mtp" not in export("megatron", without).text
+    said = "multi-token prediction, 1 module: no key for it; the model's own code has them"
+    alone = plan("deepseek-v3-mtp", dp=64, zero=2)
+    assert said in export("deepspeed", alone).notes
+    assert said in export("accelerate", alone).notes
+    assert said not in export("accelerate", plan("deepseek-v3", dp=64, zero=2)).notes
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def same(one: Question, layouts: Layouts, run: Run) -> None:
 
 
 MODELS = ["llama3-8b", "gpt3-2.7b", "mixtral-8x7b", "deepseek-v3", "qwen2-1.5b", "mpt-1b", "bloom-176b", "x-32"]
-MODELS += ["mistral-7b", "qwen3-30b-a3b", "kimi-k2", "grok-1"]
+MODELS += ["mistral-7b", "qwen3-30b-a3b", "kimi-k2", "grok-1", "deepseek-v3-mtp"]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -88,7 +88,7 @@ SIZES = st.sampled_from([1, 2, 4, 8])
     sequence_parallel=st.booleans(), layer_split=st.sampled_from(list(Split)), offload_optimizer=st.booleans(),
     precision=st.sampled_from([Precision.BF16, Precision.FP16, Precision.FP8, Precision.FP32]),
     attention=st.sampled_from([Attention.FLASH3, Attention.FUSED, Attention.UNFUSED]),
-    model=st.sampled_from(["llama3-8b", "gpt2-large", "mixtral-8x7b", "deepseek-v3", "megatron-530b"]),
+    model=st.sampled_from(["llama3-8b", "gpt2-large", "mixtral-8x7b", "deepseek-v3-mtp", "megatron-530b"]),
     framework=st.sampled_from(["megatron-core", "megatron-lm"]), etp=st.sampled_from([None, 1]),
     dp_replicate=st.sampled_from([1, 1, 2]),
 )  # fmt: skip

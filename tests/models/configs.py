@@ -51,7 +51,7 @@ GPT_OSS = hf(
 KIMI_K2 = DEEPSEEK_V3 | {
     "n_group": 1, "topk_group": 1,
     "model_type": "kimi_k2", "num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 163840,
-    "n_routed_experts": 384, "first_k_dense_replace": 1,
+    "n_routed_experts": 384, "first_k_dense_replace": 1, "num_nextn_predict_layers": 0,
 }  # fmt: skip
 NEMOTRON_H = hf(
     "nemotron_h", 52, 4096, 32, 21504, 131072, num_key_value_heads=8, attention_head_dim=128,

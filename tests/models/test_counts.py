@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,8 @@ def test_total_is_the_sum_of_its_parts(name: str) -> None:
     mlps = m.num_dense_layers * counts.mlp_params(m) + sparse * experts
     norms = (attention + m.num_ssm_layers + m.num_dense_layers + sparse) * counts.norm_params(m)
     outside = counts.embedding_params(m) + counts.final_norm_params(m) + counts.head_params(m)
-    assert counts.total_params(m) == mixers + mlps + norms + outside
+    assert counts.total_params(m) == mixers + mlps + norms + outside + counts.mtp_params(m)
+    assert (m.num_mtp_layers > 0) == (counts.mtp_params(m) > 0)
     assert sparse or counts.active_params(m) == counts.total_params(m)
 
 
@@ -111,3 +113,18 @@ def test_bloom_norm_and_tied_head() -> None:
     assert counts.head_params(bloom) == 0
     assert counts.head_params(load_model("llama-7b")) == 32000 * 4096
     assert isinstance(counts.total_params(bloom), (int, np.integer))
+
+
+def test_a_module_of_multi_token_prediction():
+    """DeepSeek-V3's: a layer with experts, a product of twice the width, norms of state, embedding and output."""
+    m = load_model("deepseek-v3-mtp")
+    experts = 256 * 3 * 7168 * 2048 + 3 * 7168 * 2048 + 7168 * 256
+    down, up = 7168 * (1536 + 512 + 64) + 1536 + 512, 1536 * 128 * 192 + 512 * 128 * (128 + 128)
+    module = experts + down + up + 128 * 128 * 7168 + 2 * 7168**2 + 5 * 7168
+    assert counts.mtp_params(m) == module
+    assert counts.total_params(m) - counts.total_params(load_model("deepseek-v3")) == module
+    # 11.5 billion parameters besides embedding and head, says the checkpoint's README_WEIGHTS.md.
+    assert module == pytest.approx(11.5e9, rel=0.02)
+    met = counts.active_params(m) - counts.active_params(load_model("deepseek-v3"))
+    assert met == module - (256 - 8) * 3 * 7168 * 2048
+    assert counts.mtp_params(replace(m, num_mtp_layers=3)) == 3 * module

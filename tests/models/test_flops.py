@@ -83,12 +83,12 @@ def test_products_are_two_flop_a_weight_and_token(name: str) -> None:
     m = replace(m, rms_norm=True, tied=False, max_positions=0, embedding_norm=False)
     flop = forward_flops(m)
     products = sum(f for op, f in flop.items() if op not in CORES)
-    latents = m.num_layers * (m.q_lora_rank + m.kv_lora_rank) if m.kv_lora_rank else 0
-    norms = (mix.blocks(m) + 1) * counts.norm_params(m) + latents
+    latents = (m.num_layers + m.num_mtp_layers) * (m.q_lora_rank + m.kv_lora_rank) if m.kv_lora_rank else 0
+    norms = (mix.blocks(m) + 1 + 5 * m.num_mtp_layers) * counts.norm_params(m) + latents
     # A state-space's convolution, decays, skips and gated norm.
     inner, states = mix.ssm_channels(m)
     norms += m.num_ssm_layers * ((inner + states) * (m.ssm_conv + 1) + 3 * m.ssm_heads + inner)
-    weights = counts.active_params(m) - norms - m.vocab * m.hidden
+    weights = counts.active_params(m) - norms - m.vocab * m.hidden * (1 - m.num_mtp_layers)  # a head a module
     assert products == pytest.approx(2.0 * weights * m.seq_len, rel=1e-12)
 
 
@@ -108,3 +108,13 @@ def test_causal_attention_is_half_of_what_palm_counts(seq_len, share):
 def test_of_a_sliding_window_only_what_is_within_it_is_causal():
     model = with_seq_len(load_model("mistral-7b"), 131072)
     assert causal_share(model) < 0.7 * causal_share(replace(model, window=0, num_window_layers=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens_per_s", "tflops"), [("deepseek-v3", 4357, 1088), ("deepseek-v3-mtp", 2139, 557)]
+)
+def test_deepseek_v3_costs_what_nvidia_counts(name: str, tokens_per_s: float, tflops: float) -> None:
+    """Tokens and FLOP of a GPU in NVIDIA's performance summary of NeMo 25.11, without and with the module."""
+    m = load_model(name)
+    a_token = 3.0 * sum(forward_flops(m, causal=True).values()) / m.seq_len
+    assert a_token == pytest.approx(tflops * 1e12 / tokens_per_s, rel=0.005)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.errors import FileFormatError, UnknownNameError
-from planner.models import counts, left_out, load_model
+from planner.models import counts, load_model
 from tests.models.configs import BLOOM, CONFIGS, DEEPSEEK_V3, GPT2, LLAMA, MISTRAL, NEMOTRON_H, OPT, PYTHIA, QWEN3_MOE
 
 # Parameters of the checkpoints on the Hugging Face hub; Pythia's also in its README (EleutherAI/pythia).
@@ -24,7 +24,7 @@ CHECKPOINTS: list[tuple[str, dict[str, Any], int]] = [
     ("Qwen/Qwen2-0.5B", CONFIGS["qwen2"], 494_032_768),
     ("Qwen/Qwen3-0.6B", CONFIGS["qwen3"], 596_049_920),
     ("Qwen/Qwen3-30B-A3B", QWEN3_MOE, 30_532_122_624),
-    ("deepseek-ai/DeepSeek-V3", DEEPSEEK_V3, 671_026_419_200 - 58 * 256),
+    ("deepseek-ai/DeepSeek-V3", DEEPSEEK_V3 | {"num_nextn_predict_layers": 0}, 671_026_419_200 - 58 * 256),
     ("EleutherAI/pythia-70m", PYTHIA, 70_426_624),
 ]
 
@@ -136,14 +136,16 @@ def test_sliding_windows(write: Any) -> None:
             load_model(write(CONFIGS["gpt_oss"] | {"layer_types": wrong}))
 
 
-def test_what_is_not_counted_is_told_to_those_who_ask(write: Any, tmp_path: Path) -> None:
-    path = write(DEEPSEEK_V3)
-    assert left_out(path) == (f"{path}: num_nextn_predict_layers is 1: multi-token prediction is not counted",)
-    assert left_out(write(DEEPSEEK_V3 | {"num_nextn_predict_layers": 0})) == ()
-    assert left_out(write(LLAMA)) == left_out("deepseek-v3") == left_out("model.toml") == ()
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "config.json").write_text(Path(write(DEEPSEEK_V3)).read_text())
-    assert len(left_out(str(tmp_path / "folder"))) == 1
+def test_multi_token_prediction_is_read(write: Any) -> None:
+    """As the model was trained: the preset with a module; a config without says so."""
+    model, preset = load_model(write(DEEPSEEK_V3)), load_model("deepseek-v3-mtp")
+    assert replace(model, name=preset.name, seq_len=preset.seq_len) == preset
+    for without in (
+        DEEPSEEK_V3 | {"num_nextn_predict_layers": 0},
+        {k: v for k, v in DEEPSEEK_V3.items() if "nextn" not in k},
+    ):
+        assert load_model(write(without)).num_mtp_layers == 0
+    assert load_model(write(LLAMA | {"num_nextn_predict_layers": 1})).num_mtp_layers == 0  # LLaMA has none
 
 
 def test_presets_are_what_the_configs_say(write: Any) -> None:

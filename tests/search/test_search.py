@@ -1,5 +1,6 @@
 """Search: the same answer as brute force over one layout at a time; the findings of Hagemann et al. 2023."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,7 +15,7 @@ from planner.legality import legal
 from planner.models import from_shape, load_model
 from planner.search import Fixed, default_attention, enumerate_layouts, recommend
 from planner.search.passes import estimate_all, search
-from planner.search.space import Asked, by_ends
+from planner.search.space import Asked, by_ends, by_last
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")
@@ -25,7 +26,7 @@ COMMON = {"precision": Precision.BF16, "attention": Attention.FLASH2}
 SEARCHED = ("gpipe", "1f1b", "interleaved", "breadth-first", "modular", "zb-h1", "zb-v")
 
 
-def brute_force(gpus: int, batch: int) -> set[tuple[int, ...]]:
+def brute_force(model, gpus: int, batch: int) -> set[tuple[int, ...]]:
     """Every legal layout found by trying all small numbers, one at a time."""
     found = set()
     small = range(1, gpus + 1)
@@ -37,30 +38,34 @@ def brute_force(gpus: int, batch: int) -> set[tuple[int, ...]]:
             range(4),
             (Recompute.NONE, Recompute.FULL),
             (False, True),
-            (Split.EVEN, Split.BALANCED, Split.ENDS),
+            (Split.EVEN, Split.BALANCED, Split.ENDS, Split.LAST),
         ):
             trivial = (pp == 1 and (schedule != "1f1b" or split)) or (tp == 1 and sp) or (dp * cp == 1 and zero)
-            if trivial or (split == Split.ENDS and v == 1):
+            if trivial or (split in (Split.ENDS, Split.LAST) and v == 1):
                 continue
             layouts = Layouts.of(
                 schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, virtual_stages=v, micro_batch=mb, global_batch=batch,
                 zero=zero, recompute=mode, sequence_parallel=sp, layer_split=split,
             )  # fmt: skip
-            if legal(SMALL, CLUSTER, layouts)[0]:
+            if legal(model, CLUSTER, layouts)[0]:
                 code = SEARCHED.index(schedule)
                 found.add((dp, tp, pp, cp, mb, v, code, zero, int(mode), int(sp), int(split)))
     return found
 
 
-def test_the_space_is_what_brute_force_finds():
-    layouts = enumerate_layouts(SMALL, CLUSTER, gpus=4, global_batch=4, fixed=Fixed(schedule=SEARCHED), **COMMON)
+@pytest.mark.parametrize("layers", [6, 7])
+def test_the_space_is_what_brute_force_finds(layers):
+    """Of seven layers two ranks share four virtual stages of two, two, two and one."""
+    model = replace(SMALL, num_layers=layers, num_dense_layers=layers)
+    layouts = enumerate_layouts(model, CLUSTER, gpus=4, global_batch=4, fixed=Fixed(schedule=SEARCHED), **COMMON)
     columns = [
         layouts.dp, layouts.tp, layouts.pp, layouts.cp, layouts.micro_batch, layouts.virtual_stages, layouts.schedule,
         layouts.zero, layouts.recompute, layouts.sequence_parallel.astype(int), layouts.layer_split,
     ]  # fmt: skip
     rows = list(zip(*(c.tolist() for c in columns), strict=True))
     assert len(rows) == len(set(rows))
-    assert set(rows) == brute_force(4, 4)
+    assert set(rows) == brute_force(model, 4, 4)
+    assert bool(np.any(layouts.layer_split == Split.LAST)) == (layers == 7)
 
 
 def test_virtual_stages_where_embedding_and_head_count_as_layers():
@@ -74,6 +79,19 @@ def test_virtual_stages_where_embedding_and_head_count_as_layers():
     )  # fmt: skip
     assert set(layouts.virtual_stages.tolist()) == {2, 4, 8, 16}
     assert set(layouts.layer_split.tolist()) == {Split.ENDS}
+
+
+def test_virtual_stages_with_a_short_last_one():
+    """DeepSeek-V3's 61 layers on four ranks of four chunks are 15 times 4 and 1, as its recipes have them."""
+    assert by_last(61, 4) == [2, 4]
+    assert by_last(61, 2) == [2, 3, 4, 8]  # ten chunks of seven would hold all by the ninth
+    assert by_last(61, 1) == by_last(64, 4) == by_last(94, 4) == []  # 94 of Qwen3-235B: by ends
+    layouts = enumerate_layouts(
+        load_model("deepseek-v3"), load_cluster("dgx-h100"), gpus=256, global_batch=256,
+        fixed=Fixed(schedule=("interleaved",), tp=(1,), pp=(4,), cp=(1,), ep=(64,)), **COMMON,
+    )  # fmt: skip
+    assert set(layouts.virtual_stages.tolist()) == {2, 4}
+    assert set(layouts.layer_split.tolist()) == {Split.LAST}
 
 
 def test_the_best_is_the_least_of_all_estimated_one_by_one():

@@ -6,7 +6,7 @@ import pytest
 from planner.errors import LayoutError
 from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Attention, Layouts, Recompute, Split
+from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import first_broken
 from planner.models import Transformer, load_model
 from planner.schedules import SCHEDULES, get_schedule
@@ -117,6 +117,23 @@ def test_virtual_stages_split_by_ends(name, model, pp, chunks):
     assert exact.loads.layers.tolist() == [each - 1, *[each] * (pp * chunks - 2), each - 1]
     closed = estimate(shape, cluster, load_framework("megatron-core"), layouts)
     assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=0.025)
+    assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=0.04)
+
+
+@pytest.mark.parametrize(("pp", "chunks"), [(4, 1), (4, 4), (16, 1), (8, 2)])
+@pytest.mark.parametrize("model", ["deepseek-v3", "deepseek-v3-mtp"])
+def test_a_short_last_stage(model, pp, chunks):
+    """DeepSeek-V3's 61 layers, with a module of multi-token prediction on the last stage and without."""
+    shape, cluster = load_model(model), load_cluster("gb200-nvl72")
+    layouts = Layouts.of(
+        schedule="interleaved" if chunks > 1 else "1f1b", dp=64, pp=pp, ep=64, virtual_stages=chunks, micro_batch=1,
+        global_batch=64 * 32, attention=Attention.FLASH3, layer_split=Split.LAST, precision=Precision.BF16, zero=1,
+    )  # fmt: skip
+    exact = simulate(shape, cluster, load_framework("megatron-core-deepep"), layouts)
+    each = -(-61 // (pp * chunks))
+    assert exact.loads.layers.tolist() == [*[each] * (pp * chunks - 1), 61 - each * (pp * chunks - 1)]
+    closed = estimate(shape, cluster, load_framework("megatron-core-deepep"), layouts)
+    assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=0.03)
     assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=0.04)
 
 

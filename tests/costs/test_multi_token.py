@@ -1,0 +1,111 @@
+"""Multi-token prediction worked out by hand: a module's projection, layer and head (DeepSeek-V3, arXiv 2412.19437).
+
+On the toy LLaMA, 48 tokens of 8 channels: a layer of 1,040 parameters, a table of 256 rows.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.costs.ends import ends_cost, with_modules
+from planner.costs.memory import activations, rank_memory
+from planner.costs.parameters import rank_parameters
+from planner.costs.traffic import layer_traffic, traffic
+from planner.errors import InputError
+from planner.models.transformer import check
+from planner.step_costs import step_costs
+from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, HYBRID, LLAMA, MOE, device, layout
+
+ONE = replace(LLAMA, num_mtp_layers=1)
+
+
+def head(of, model, **choices):
+    chosen = layout(**choices)
+    cost = ends_cost(device(of, chosen), FRAMEWORK, model, chosen)
+    return float(cost.head_forward_s[0]), float(cost.head_backward_s[0])
+
+
+def test_a_module_is_a_projection_and_a_head_more():
+    product, project = 2 * 48 * 8 * 256, 2 * 48 * 16 * 8
+    assert head(FLOP, ONE) == (2 * product + project, 2 * (2 * product + project))
+    assert head(FLOP, ONE, tp=2) == (product + project / 2, 2 * product + project)
+    assert head(FLOP, replace(LLAMA, num_mtp_layers=3)) == (4 * product + 3 * project, 8 * product + 6 * project)
+    forward, backward = head(BYTES, LLAMA)
+    # The embedding's look-up; two norms, a copy of both side by side and the norm before the head; the projection.
+    joined, project = 10 * 2 * 384, 2 * (48 * 16 + 16 * 8 + 48 * 8)
+    assert head(BYTES, ONE) == (
+        2 * forward + 4 * 384 + joined + project,
+        2 * backward + 8 * 384 + 2 * joined + 2 * project,
+    )
+
+
+def test_its_layer_takes_what_a_layer_takes():
+    chosen = layout()
+    ends = ends_cost(device(FLOP, chosen), FRAMEWORK, ONE, chosen)
+    with_layer = with_modules(ONE, ends, np.array([5.0]), np.array([7.0]))
+    assert with_layer.head_forward_s - ends.head_forward_s == 5.0
+    assert with_layer.head_backward_s - ends.head_backward_s == 7.0
+    assert with_modules(LLAMA, ends, np.array([5.0]), np.array([7.0])) is ends
+    costs = step_costs(ONE, CLUSTER, FRAMEWORK, chosen)
+    alone = ends_cost(costs.device, FRAMEWORK, ONE, chosen)
+    assert costs.ends.head_forward_s - alone.head_forward_s == pytest.approx(costs.layer.forward_s)
+    assert costs.ends.head_backward_s - alone.head_backward_s == pytest.approx(costs.layer.backward_s)
+
+
+def parameters(model, layers, first, last, **choices):
+    own = rank_parameters(model, layout(**choices), layers, first, last)
+    return float(own.layers[0]), float(own.experts[0]), float(own.ends[0])
+
+
+def test_its_parameters_lie_with_the_head():
+    """A layer, 2 x 8 x 8 of the projection, three norms; the embedding's table again where another rank holds it."""
+    module, table = 1040 + 128 + 3 * 8, 256 * 8
+    assert parameters(ONE, 2, True, True) == (2 * 1040 + module, 0, 2 * table + 8)
+    assert parameters(ONE, 1, True, False) == (1040, 0, table)
+    assert parameters(ONE, 0, False, True) == (module, 0, 2 * table + 8)
+    assert parameters(replace(LLAMA, num_mtp_layers=2), 0, False, True) == (2 * module, 0, 2 * table + 8)
+    assert parameters(ONE, 0, False, True, tp=2) == (1024 / 2 + 16 + 128 / 2 + 24, 0, table + 8)
+    tied = 872 + 128 + 3 * 16
+    assert parameters(replace(GPT, num_mtp_layers=1), 0, False, True) == (tied, 0, table + 16)
+    # Of layers dense and with four experts the module's has experts: one shared, a router, and the four routed.
+    dense, expert = 256 + 16 + 384 + 8 * 4 + 128 + 24, 3 * 8 * 16
+    assert parameters(replace(MOE, num_mtp_layers=1), 0, False, True) == (dense, 4 * expert, 2 * table + 8)
+    assert parameters(replace(MOE, num_mtp_layers=1), 0, False, True, dp=2, ep=2)[1] == 2 * expert
+
+
+def test_what_it_keeps():
+    chosen = layout()
+    of = device(BYTES, chosen)
+    plain, one = (activations(of, FRAMEWORK, m, chosen) for m in (LLAMA, ONE))
+    assert plain.modules.tolist() == [0.0]
+    assert one.modules == plain.layer + 4 * 384 * 2  # embedding and state, before their norms and behind
+    assert one.logits == 2 * plain.logits
+    assert one.layer == plain.layer
+
+    def memory(model, last):
+        return rank_memory(of, FRAMEWORK, model, chosen, layers=1, in_flight=2, first=0.0, last=last)
+
+    assert memory(ONE, 0.0).total_bytes == memory(LLAMA, 0.0).total_bytes
+    more = memory(ONE, 1.0).activations_bytes - memory(LLAMA, 1.0).activations_bytes
+    assert more == 2 * one.modules
+    assert memory(ONE, 1.0).logits_bytes == 2 * memory(LLAMA, 1.0).logits_bytes
+
+
+def test_its_collectives():
+    """Losses and gradients of two heads over the tensor ranks; the table that both ends hold is summed between them."""
+    chosen = layout(tp=2, pp=2)
+    of = device(BYTES, chosen)
+    plain, one = (layer_traffic(of, CLUSTER, FRAMEWORK, m, chosen) for m in (LLAMA, ONE))
+    assert one.ends_s == 2 * plain.ends_s > 0
+    each = [
+        traffic(of, CLUSTER, FRAMEWORK, m, chosen, t, np.ones(1), np.zeros(1)) for m, t in ((LLAMA, plain), (ONE, one))
+    ]
+    assert each[0].tied_s.tolist() == [0.0]
+    tied = traffic(of, CLUSTER, FRAMEWORK, replace(LLAMA, tied=True), chosen, plain, np.ones(1), np.zeros(1))
+    assert each[1].tied_s == tied.tied_s > 0
+
+
+def test_a_hybrid_has_none():
+    with pytest.raises(InputError, match="num_mtp_layers is 1; allowed: 0"):
+        check(replace(HYBRID, num_mtp_layers=1))
