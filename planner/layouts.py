@@ -61,7 +61,8 @@ class Split(IntEnum):
     """How layers go to pipeline stages: an even count, or with embedding and head balanced by cost or by parameters.
 
     ENDS: embedding and head count as a layer each, so that first and last stage have one fewer (Megatron-LM's
-    --account-for-embedding-in-pipeline-split and its like for the loss); with virtual stages too. LAST: the same count,
+    --account-for-embedding-in-pipeline-split and its like for the loss); with virtual stages too, and with multi-token
+    prediction each of its modules one more (DeepSeek-V3's 61 layers as 1, 30 times 2 and none). LAST: the same count,
     rounded up, and on the last virtual stage what is left (DeepSeek-V3's 61 layers as 15 times 4 and 1).
     """
 

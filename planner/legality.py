@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import expert_replicas
-from planner.costs.stages import left_to_last
+from planner.costs.stages import left_to_last, shared_by_ends
 from planner.errors import LayoutError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -57,6 +57,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     heads, kv = np.asarray(model.num_heads), np.asarray(model.num_kv_heads)
     layers, sequence = np.asarray(model.num_layers), np.asarray(model.seq_len)
     experts, state_space = np.asarray(model.num_experts), np.asarray(model.num_ssm_layers)
+    heads_out = np.asarray(model.output_heads)
     lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
     split, ends, last = x.dp * x.micro_batch, x.layer_split == Split.ENDS, x.layer_split == Split.LAST
     chunks = np.maximum(x.pp * x.virtual_stages, 1)
@@ -68,15 +69,15 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("tp must divide the attention heads", heads % np.maximum(x.tp, 1) != 0),
         ("tp must divide the key-value heads or be a multiple of them",
          (kv % np.maximum(x.tp, 1) != 0) & (x.tp % np.maximum(kv, 1) != 0)),
-        ("pp * virtual_stages must not exceed the layers (layers + 2 with layer_split ends)",
-         x.pp * x.virtual_stages > layers + 2 * ends),
+        ("pp * virtual_stages must not exceed the layers (with layer_split ends layers, embedding and heads)",
+         x.pp * x.virtual_stages > layers + ends * (1 + heads_out)),
         (UNEVEN_CHUNKS,
-         (x.virtual_stages > 1) & ((layers + 2 * ends) % chunks != 0) & ~last),
+         (x.virtual_stages > 1) & (layers % chunks != 0) & ~ends & ~last),
         ("virtual stages exclude a split by cost or by parameters",
          (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends & ~last),
-        ("layer_split ends needs a pipeline of layers + 2 divisible by pp * virtual_stages, with embedding and head on "
-         "its first and last rank",
-         ends & ((x.pp == 1) | ((layers + 2) % chunks != 0) | ~_trait(x, "has_ends"))),
+        ("layer_split ends needs a pipeline of layers + 2 (and one a module of multi-token prediction) divisible by "
+         "pp * virtual_stages, with embedding and head on its first and last rank",
+         ends & ((x.pp == 1) | ~shared_by_ends(layers, chunks, heads_out) | ~_trait(x, "has_ends"))),
         ("layer_split last needs a pipeline that can't share the layers evenly and leaves some to its last virtual "
          "stage, with embedding and head on its first and last rank",
          last & ((x.pp == 1) | (layers % chunks == 0) | (left_to_last(layers, chunks) < 1) | ~_trait(x, "has_ends"))),

@@ -221,7 +221,8 @@ def step_costs(
     shares = end_shares(layouts)
     table = padded_vocab(model, layouts) / layouts.tp * model.hidden / params.total
     on_first, on_last = (share[0] * e + share[1] * g for share in (shares[:2], shares[2:]))
-    stages = split_layers(layouts, model.num_layers, on_first, on_last, (table, table + model.num_mtp_layers))
+    sizes = (table, table + model.num_mtp_layers)
+    stages = split_layers(layouts, model.num_layers, on_first, on_last, sizes, model.output_heads)
     ranks = key_ranks(layouts, stages)
     own = RankParameters.most([rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks])
     copies = weight_copies(layouts)

@@ -100,7 +100,7 @@ ILLEGAL = [
     ({"schedule": "interleaved", "pp": 3, "virtual_stages": 2, "micro_batch": 1}, "interleaved|divisible"),
     ({"precision": 4}, "precision"),
     ({"layer_split": Split.ENDS}, "layer_split ends needs a pipeline"),  # without one
-    ({"layer_split": Split.ENDS, "pp": 4}, "layer_split ends needs a pipeline of layers"),  # 42 in 4
+    ({"layer_split": Split.ENDS, "pp": 4}, "layer_split ends needs a pipeline of layers . 2"),  # 42 in 4
     (
         {"schedule": "interleaved", "pp": 2, "virtual_stages": 3, "micro_batch": 1},
         "or layers . 2 with layer_split ends",

@@ -31,9 +31,12 @@ class Stages:
         return np.concatenate([self.first[[index]], middle, self.last[[index]]]).astype(np.int64)[:p]
 
 
-def shared_by_ends(num_layers: int, stages: int) -> bool:
-    """Whether so many virtual stages share the layers, not evenly, but with embedding and head as a layer each."""
-    return num_layers % stages != 0 and (num_layers + 2) % stages == 0
+def shared_by_ends(num_layers: Any, stages: Any, heads: Any = 1) -> Any:
+    """Whether so many virtual stages share the layers once the embedding and each head count as one.
+
+    heads: one, and one more for each module of multi-token prediction, all on the last stage.
+    """
+    return ((num_layers + 1 + heads) % stages == 0) & (num_layers + 1 + heads >= stages * heads)
 
 
 def left_to_last(num_layers: Any, stages: Any) -> Any:
@@ -42,13 +45,13 @@ def left_to_last(num_layers: Any, stages: Any) -> Any:
     return num_layers - (stages - 1) * -(-num_layers // stages)
 
 
-def virtual_stage_layers(num_layers: int, stages: int, split: int) -> NDArray[np.int64]:
+def virtual_stage_layers(num_layers: int, stages: int, split: int, heads: int = 1) -> NDArray[np.int64]:
     """Layers of every virtual stage of one layout, (stages,): alike but for the ends, of a split by ends or last."""
     if split == Split.LAST:
         return np.append(np.full(stages - 1, -(-num_layers // stages)), left_to_last(num_layers, stages))
     ends = int(split == Split.ENDS)
-    layers = np.full(stages, (num_layers + 2 * ends) // stages)
-    layers[[0, -1]] -= ends
+    layers = np.full(stages, (num_layers + ends * (1 + heads)) // stages)
+    layers[[0, -1]] -= ends * np.array([1, heads])
     return layers
 
 
@@ -72,18 +75,23 @@ def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
 
 
 def split_layers(
-    layouts: Layouts, num_layers: Any, embedding: Array, head: Array, sizes: tuple[Any, Any] = (0.0, 0.0)
+    layouts: Layouts,
+    num_layers: Any,
+    embedding: Array,
+    head: Array,
+    sizes: tuple[Any, Any] = (0.0, 0.0),
+    heads: Any = 1.0,
 ) -> Stages:
     """Layers a rank under each layout's split; embedding and head are costs in units of one layer.
 
-    sizes: parameters of embedding and head in units of a layer's.
+    sizes: parameters of embedding and head in units of a layer's; heads: one, and those of multi-token prediction.
 
     Even: the same count, the remainder one each to the first ranks. Balanced: the least slowest load T. First and
     last rank then take what T leaves them beside embedding and head, but no more than an even share while the ranks
     between can hold the rest; those share it evenly, a remainder one each to the last of them, which keep the
     activations of the fewest micro-batches. By parameters: the least number on the fullest rank, and each rank
     from the first on as many layers as that leaves room for (DeepSpeed's partition_balanced, runtime/utils.py). Ends:
-    the same count of layers, embedding and head, these two for one layer each. Last: an even count of each virtual
+    the same count of layers, embedding and heads, these for one layer each. Last: an even count of each virtual
     stage rounded up, on the last one what is left.
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
@@ -109,8 +117,8 @@ def split_layers(
         first, last = np.where(by_size, filled, first), np.where(by_size, left, last)
     by_ends = (layouts.layer_split == Split.ENDS) & (p > 1)
     if np.any(by_ends):
-        each = (L + 2.0) / p
-        first, last = np.where(by_ends, each - 1.0, first), np.where(by_ends, each - 1.0, last)
+        each = (L + 1.0 + heads) / p
+        first, last = np.where(by_ends, each - 1.0, first), np.where(by_ends, each - heads, last)
     by_last = (layouts.layer_split == Split.LAST) & (p > 1)
     if np.any(by_last):
         every = layouts.virtual_stages * np.ceil(L / (p * layouts.virtual_stages))

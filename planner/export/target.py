@@ -199,7 +199,8 @@ def stage_layers(question: Question, layouts: Layouts) -> list[int]:
     if p == 1:
         return [layers]
     if v > 1:
-        return [int(n) for n in virtual_stage_layers(layers, p * v, int(layouts.layer_split[0]))]
+        split, heads = int(layouts.layer_split[0]), int(question.model.output_heads)
+        return [int(n) for n in virtual_stage_layers(layers, p * v, split, heads)]
     stages = step_costs(question.model, question.cluster, question.framework, layouts).stages
     return [int(n) for n in stages.layers(0, p)]
 

@@ -16,7 +16,7 @@ from planner.imports.run import Run
 from planner.imports.words import Arguments, read_arguments
 from planner.layouts import Layouts, Split
 from planner.legality import check_legal
-from planner.models import load_model, with_seq_len
+from planner.models import Transformer, load_model, with_seq_len
 from planner.question import Question, one_layout
 
 __all__ = ["ARGUMENTS", "megatron_run"]
@@ -219,7 +219,7 @@ def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) ->
     if pp == 1 or stages is None:
         return layouts
     if (v := int(layouts.virtual_stages[0])) > 1:
-        return _virtual_split(layouts, layers, pp * v, stages, notes)
+        return _virtual_split(layouts, asked.model, pp * v, stages, notes)
     if sum(stages) != layers:
         raise LayoutError(f"the pipeline's stages have {sum(stages)} layers in all; allowed: the model's {layers}")
     possible = [split for split in Split if split != Split.LAST or left_to_last(layers, pp) > 0]
@@ -234,11 +234,13 @@ def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) ->
     return best
 
 
-def _virtual_split(layouts: Layouts, layers: int, chunks: int, stages: list[int], notes: list[str]) -> Layouts:
+def _virtual_split(layouts: Layouts, model: Transformer, chunks: int, stages: list[int], notes: list[str]) -> Layouts:
     """The layout with virtual stages split by ends or last, if the run's are; stages: of its chunks, or its ranks."""
-    for split, possible in ((Split.ENDS, shared_by_ends(layers, chunks)), (Split.LAST, layers % chunks != 0)):
-        like = virtual_stage_layers(layers, chunks, split).reshape(-1, len(stages)).sum(axis=0).tolist()
-        if possible and stages == like and min(like) > 0:
+    layers, heads = int(model.num_layers), int(model.output_heads)
+    possible = {Split.ENDS: shared_by_ends(layers, chunks, heads), Split.LAST: left_to_last(layers, chunks) > 0}
+    for split in (split for split in possible if possible[split] and layers % chunks):
+        like = virtual_stage_layers(layers, chunks, split, heads).reshape(-1, len(stages)).sum(axis=0).tolist()
+        if stages == like:
             return replace(layouts, layer_split=layouts.layer_split * 0 + split)
     if len(set(stages)) > 1:
         notes.append("uneven virtual stages: counted as equal ones")

@@ -82,6 +82,11 @@ class Transformer:
     num_mtp_layers: Any = 0
 
     @property
+    def output_heads(self) -> Any:
+        """Heads onto the vocabulary: the model's, and one for each module of multi-token prediction."""
+        return 1 + self.num_mtp_layers
+
+    @property
     def num_attention_layers(self) -> Any:
         """Layers that mix tokens by attention."""
         return self.num_layers - self.num_ssm_layers - self.num_mlp_only_layers

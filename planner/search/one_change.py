@@ -102,8 +102,8 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
         name = row["schedule"] if get_schedule(row["schedule"]).chunks is None else "interleaved"
         for split, choices in (
             ("even", divisors(int(model.num_layers) // row["pp"])[1:]),
-            ("ends", by_ends(int(model.num_layers), row["pp"])),
-            ("last", by_last(int(model.num_layers), row["pp"])),
+            ("ends", by_ends(model, row["pp"])),
+            ("last", by_last(model, row["pp"])),
         ):
             out += [{"virtual_stages": v, "schedule": name, "layer_split": split} for v in choices]
     moves = [(a, b, f) for a in DEGREES for b in DEGREES if a != b for f in _primes(row[a])]

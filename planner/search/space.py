@@ -85,7 +85,7 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
         elif schedule.chunks is not None:
             chunks = [schedule.chunks] if layers % schedule.chunks == 0 else []
         elif schedule.has_ends:
-            chunks = chunks + by_ends(model.num_layers, pp) + by_last(model.num_layers, pp)
+            chunks = sorted({*chunks, *by_ends(model, pp), *by_last(model, pp)})
         slices = [1]
         if schedule.sliced:
             slices = [k for k in (2, 4, 8, 16) if model.seq_len % k == 0 and model.seq_len // k >= LEAST_SLICE]
@@ -93,17 +93,17 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
     return out
 
 
-def by_ends(num_layers: int, pp: int) -> list[int]:
+def by_ends(model: Transformer, pp: int) -> list[int]:
     """Virtual stages, two or more, that share the layers once embedding and head count as one each: LLaMA 405B's."""
-    return [v for v in divisors((num_layers + 2) // pp)[1:] if pp > 1 and shared_by_ends(num_layers, pp * v)]
+    layers, heads = model.num_layers, model.output_heads
+    every = divisors((layers + 1 + heads) // pp)[1:] if pp > 1 else []
+    return [v for v in every if layers % (pp * v) and shared_by_ends(layers, pp * v, heads)]
 
 
-def by_last(num_layers: int, pp: int) -> list[int]:
+def by_last(model: Transformer, pp: int) -> list[int]:
     """Virtual stages, two or more, that leave the last one fewer layers, where a rank can't have an even share."""
-    if pp == 1 or num_layers % pp == 0:
-        return []
-    every = range(2, num_layers // pp + 1)
-    return [v for v in every if left_to_last(num_layers, pp * v) > 0 and not shared_by_ends(num_layers, pp * v)]
+    layers = model.num_layers
+    return [v for v in range(2, layers // pp + 1) if layers % pp and left_to_last(layers, pp * v) > 0]
 
 
 def _modes(model: Transformer, asked: Asked) -> list[Recompute]:
@@ -127,15 +127,16 @@ def _shards(pp: int, schedule: Schedule, hybrid: bool, fixed: Fixed) -> list[int
 
 
 def _axes(
-    num_layers: int, modes: list[Recompute], pp: int, v: int, schedule: Schedule, sequence: list[int], asked: Asked
+    model: Transformer, modes: list[Recompute], pp: int, v: int, schedule: Schedule, sequence: list[int], asked: Asked
 ) -> Axes:
     """What combines with every row of a schedule and so many stages and virtual stages."""
     fixed = asked.fixed
     shards = _shards(pp, schedule, asked.hybrid_sharding, fixed)
     splits = [Split.EVEN]
-    if num_layers % (pp * v):
-        splits = [Split.ENDS if shared_by_ends(num_layers, pp * v) else Split.LAST]
-    if v == 1:
+    if v > 1 and model.num_layers % (pp * v):
+        uneven = ((Split.ENDS, by_ends(model, pp)), (Split.LAST, by_last(model, pp)))
+        splits = [split for split, chunks in uneven if v in chunks]
+    elif v == 1:
         splits = [Split.EVEN] if pp == 1 else [Split.EVEN, Split.BALANCED]
     if fixed.layer_split is not None:
         every = splits if pp == 1 or v > 1 else list(Split)
@@ -160,7 +161,7 @@ def families(model: Transformer, asked: Asked, names: tuple[str, ...]) -> Iterat
     def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, NDArray[np.int64]]:
         out: dict[Axes, list[tuple[int, int, int]]] = {}
         for i, v, k in _runs(model, pp, names, fixed):
-            axes = _axes(model.num_layers, modes, pp, v, get_schedule(names[i]), list(sequence), asked)
+            axes = _axes(model, modes, pp, v, get_schedule(names[i]), list(sequence), asked)
             if all(axes):
                 out.setdefault(axes, []).append((i, v, k))
         return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}

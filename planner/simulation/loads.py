@@ -35,7 +35,8 @@ def stage_loads(model: Transformer, layouts: Layouts, costs: StepCosts, stages: 
         layers = costs.stages.layers(0, stages)
     else:
         own = stages == layouts.pp[0] * layouts.virtual_stages[0]  # a user's order may have others
-        layers = virtual_stage_layers(int(model.num_layers), stages, int(layouts.layer_split[0]) if own else Split.EVEN)
+        split = int(layouts.layer_split[0]) if own else Split.EVEN
+        layers = virtual_stage_layers(int(model.num_layers), stages, split, int(model.output_heads))
     index = np.arange(stages)
     forward, input_grad, weight_grad = passes(costs, layers, 1.0 * (index == 0), 1.0 * (index == stages - 1), 1.0)
     return StageLoads(layers=layers, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad)

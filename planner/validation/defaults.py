@@ -90,6 +90,16 @@ def filled_cells(run: Run) -> int:
     return sum(run[c] is None for c in FILLED)
 
 
+def usual_split(model: Transformer, pp: int, v: int) -> str:
+    """How layers lie on stages that can't share them evenly: embedding and head as layers, or a short last stage."""
+    layers, stages = model.num_layers, pp * v
+    if layers % stages == 0:
+        return "even"
+    if shared_by_ends(layers, stages, model.output_heads):
+        return "ends"
+    return "last" if v > 1 and left_to_last(layers, stages) > 0 else "even"
+
+
 def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[str, Any]]:
     """The layouts that a run may have had: one where every cell is said."""
     tp, pp, cp = run["tp"], run["pp"], run["cp"] or 1
@@ -125,8 +135,6 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
         if run["layer_split"]:
             choices["layer_split"] = run["layer_split"]
         elif framework.layer_split == "even" or v > 1:
-            last = v > 1 and model.num_layers % (pp * v) and left_to_last(model.num_layers, pp * v) > 0
-            uneven = "last" if last else "even"
-            choices["layer_split"] = "ends" if shared_by_ends(model.num_layers, pp * v) else uneven
+            choices["layer_split"] = usual_split(model, pp, v)
         out.append(base | choices | {"etp": etp})
     return out

@@ -247,6 +247,10 @@ def test_a_split_by_ends_counts_embedding_and_head_as_layers():
     assert virtual_stage_layers(126, 64, Split.ENDS).tolist() == [1, *[2] * 62, 1]
     assert virtual_stage_layers(126, 128, Split.ENDS).tolist() == [0, *[1] * 126, 0]
     assert virtual_stage_layers(80, 16, Split.EVEN).tolist() == [5] * 16
+    # DeepSeek-V3 with a module of multi-token prediction: two heads on the last stage, as in its recipe for H100.
+    assert virtual_stage_layers(61, 32, Split.ENDS, 2).tolist() == [1, *[2] * 30, 0]
+    two = split_layers(Layouts.of(pp=8, layer_split=Split.ENDS, global_batch=8), 61, np.zeros(1), np.zeros(1), heads=2)
+    assert two.layers(0, 8).tolist() == [7, *[8] * 6, 6]
     for p, v in ((8, 8), (16, 8), (2, 16), (4, 2)):
         rank_layers = virtual_stage_layers(126, p * v, Split.ENDS).reshape(v, p).sum(axis=0)
         one = split_layers(Layouts.of(pp=p, layer_split=Split.ENDS, global_batch=8), 126, np.zeros(1), np.zeros(1))

@@ -70,22 +70,28 @@ def test_the_space_is_what_brute_force_finds(layers):
 
 def test_virtual_stages_where_embedding_and_head_count_as_layers():
     """LLaMA 405B has 126 layers for this: eight chunks on each of eight ranks; 61 of DeepSeek-V3 have no such split."""
-    assert by_ends(126, 8) == [2, 4, 8, 16]
-    assert by_ends(126, 2)[:3] == [2, 4, 8]
-    assert by_ends(126, 1) == by_ends(61, 8) == by_ends(80, 8) == []
+    many, deepseek = load_model("llama3-405b"), load_model("deepseek-v3")
+    assert by_ends(many, 8) == [2, 4, 8, 16]
+    assert by_ends(many, 2)[:3] == [2, 4, 8]
+    assert by_ends(many, 1) == by_ends(deepseek, 8) == by_ends(load_model("llama-65b"), 8) == []
+    # With a module of multi-token prediction 61 and three more are 64: each of 32 two, the last its two heads alone.
+    assert by_ends(load_model("deepseek-v3-mtp"), 8) == [2, 4]
     layouts = enumerate_layouts(
         load_model("llama3-405b"), load_cluster("dgx-h100"), gpus=512, global_batch=512,
         fixed=Fixed(schedule=("interleaved",), tp=(8,), pp=(8,), cp=(1,)), **COMMON,
     )  # fmt: skip
-    assert set(layouts.virtual_stages.tolist()) == {2, 4, 8, 16}
-    assert set(layouts.layer_split.tolist()) == {Split.ENDS}
+    ends = layouts.layer_split == Split.ENDS
+    assert set(layouts.virtual_stages[ends].tolist()) == {2, 4, 8, 16}
+    assert set(layouts.layer_split.tolist()) == {Split.ENDS, Split.LAST}  # 126 as 15 times 8 and 6 too
 
 
 def test_virtual_stages_with_a_short_last_one():
     """DeepSeek-V3's 61 layers on four ranks of four chunks are 15 times 4 and 1, as its recipes have them."""
-    assert by_last(61, 4) == [2, 4]
-    assert by_last(61, 2) == [2, 3, 4, 8]  # ten chunks of seven would hold all by the ninth
-    assert by_last(61, 1) == by_last(64, 4) == by_last(94, 4) == []  # 94 of Qwen3-235B: by ends
+    model = load_model("deepseek-v3")
+    assert by_last(model, 4) == [2, 4]
+    assert by_last(model, 2) == [2, 3, 4, 8]  # ten chunks of seven would hold all by the ninth
+    assert by_last(model, 1) == by_last(load_model("llama-65b"), 8) == []
+    assert by_last(load_model("qwen3-235b-a22b"), 8) == [2, 3, 4]
     layouts = enumerate_layouts(
         load_model("deepseek-v3"), load_cluster("dgx-h100"), gpus=256, global_batch=256,
         fixed=Fixed(schedule=("interleaved",), tp=(1,), pp=(4,), cp=(1,), ep=(64,)), **COMMON,
