@@ -99,8 +99,8 @@ def aligned_share(device: Device, element_bytes: Any, *row_sizes: Any) -> Any:
     return np.where(aligned >= 32, 1.0, np.where(aligned >= 16, share["bytes_16"], below))
 
 
-def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any = 1.0) -> Array:
-    """Seconds of a matrix product, from tile and wave quantization, pipeline fill along depth, and bytes.
+def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any = 1.0, together: Any = 1.0) -> Array:
+    """Seconds of a matrix product, or of so many `together` in one kernel: tile and wave quantization, depth, bytes.
 
     An output of rows x columns is cut in tiles, tiles run in waves over the compute units. Of a last partial wave half
     of what it leaves idle counts too, of an only one all; the best of a few tile sizes counts, as libraries choose.
@@ -114,12 +114,12 @@ def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any =
     for shrink_rows, shrink_columns, relative_rate in TILE_SHRINK:
         tile = (e.tile_rows * shrink_rows) * (e.tile_columns * shrink_columns)
         tiles = np.ceil(rows / (e.tile_rows * shrink_rows)) * np.ceil(columns / (e.tile_columns * shrink_columns))
-        waves = tiles / units
+        waves = together * tiles / units
         waves = np.maximum(waves + 0.5 * (np.ceil(waves) - waves), np.minimum(np.ceil(waves), 1.0))
         best = np.minimum(best, waves * (units * tile / relative_rate))
     flop_s = 2.0 * best * (depth + e.depth_half) / (device.matrix_rate * aligned)
     operands = (rows * depth + depth * columns) * device.matrix_bytes + rows * columns * device.element_bytes
-    return np.asarray(np.maximum(flop_s, operands / device.memory_rate) + device.latency_s)
+    return np.asarray(np.maximum(flop_s, together * operands / device.memory_rate) + device.latency_s)
 
 
 def stream_s(device: Device, size_bytes: Any, kernels: Any = 1.0) -> Array:

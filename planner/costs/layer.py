@@ -77,20 +77,31 @@ def attention_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, 
     ]
 
 
-def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
-    """(row factor, columns, depth, count) of the MLP's products, dense and experts, averaged over layers.
+def expert_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
+    """(row factor, columns, depth, count) of the products of a rank's routed experts, averaged over layers.
 
     An expert-parallel rank keeps E / ep experts and sees, at balance, top_k tokens' worth of work per token,
     in E / ep products of top_k * ep / E of the rows each. Where experts are whole on a tensor rank, it sees the copies
     of its share of the tokens.
     """
+    up = np.where(model.gated, 2.0, 1.0)
+    local = local_experts(model, layouts)
+    rows = np.maximum(model.top_k, 1) / local * layouts.etp / layouts.tp
+    inner = np.maximum(model.moe_ffn, 1) / layouts.etp
+    count = mix.shares(model).sparse * local
+    return [(rows, up * inner, model.hidden, count), (rows, model.hidden, inner, count)]
+
+
+def local_experts(model: Transformer, layouts: Layouts) -> Any:
+    """Routed experts of a rank; 1 where there are none."""
+    return np.maximum(model.num_experts, 1) / layouts.ep
+
+
+def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
+    """(row factor, columns, depth, count) of the MLP's products but routed experts', averaged over layers."""
     part = mix.shares(model)
     dense, sparse = part.dense, part.sparse
-    experts = np.maximum(model.num_experts, 1)
     up = np.where(model.gated, 2.0, 1.0)
-    local = experts / layouts.ep
-    rows = np.maximum(model.top_k, 1) / local * layouts.etp / layouts.tp
-    expert_ffn = np.maximum(model.moe_ffn, 1) / layouts.etp
     shared_ffn = np.maximum(model.moe_ffn * model.num_shared_experts, 1) / layouts.tp
     shared = sparse * (np.asarray(model.num_shared_experts) > 0)
     ffn = np.maximum(model.ffn, 1) / layouts.tp
@@ -98,20 +109,23 @@ def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, A
     return [
         (1.0, up * ffn, h, dense),
         (1.0, h, ffn, dense),
-        (rows, up * expert_ffn, h, sparse * local),
-        (rows, h, expert_ffn, sparse * local),
         (1.0, up * shared_ffn, h, shared),
         (1.0, h, shared_ffn, shared),
-        (1.0, experts, h, sparse),
+        (1.0, np.maximum(model.num_experts, 1), h, sparse),
     ]
 
 
-def layer_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
-    """(row factor, columns, depth, count) of all linear products of the average layer, on one tensor rank."""
+def common_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
+    """(row factor, columns, depth, count) of a layer's products that every token meets, on one tensor rank."""
     mixers = attention_products(model, layouts)
     if np.any(model.num_ssm_layers):
         mixers = mixers + ssm_products(model, layouts)
     return [(1.0, c, d, k) for c, d, k in mixers] + mlp_products(model, layouts)
+
+
+def layer_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
+    """(row factor, columns, depth, count) of all linear products of the average layer, on one tensor rank."""
+    return common_products(model, layouts) + expert_products(model, layouts)
 
 
 def latent_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
@@ -123,19 +137,27 @@ def latent_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
     return seconds
 
 
-def matmuls_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array, Array]:
-    """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient."""
-    tokens = pass_tokens(model, layouts)
+def matmuls_s(
+    device: Device, model: Transformer, layouts: Layouts, fused_experts: bool = False
+) -> tuple[Array, Array, Array]:
+    """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient.
+
+    fused_experts: a rank's experts are one kernel.
+    """
+    tokens, local = pass_tokens(model, layouts), local_experts(model, layouts) if fused_experts else 1.0
+    products = [(p, 1.0) for p in common_products(model, layouts)]
+    products += [(p, local) for p in expert_products(model, layouts)]
     forward = input_grad = weight_grad = np.asarray(0.0)
-    for row_factor, columns, depth, count in layer_products(model, layouts):
-        if not np.any(count):
+    for (row_factor, columns, depth, each), together in products:
+        if not np.any(each):
             continue
+        count = each / together
         rows = tokens * row_factor
         # Forward both operands lie along the depth; backward the weight and its gradient have both sides in rows.
         along, both = (aligned_share(device, device.matrix_bytes, *s) for s in ((depth,), (depth, columns)))
-        forward = forward + count * matmul_s(device, rows, columns, depth, along)
-        input_grad = input_grad + count * matmul_s(device, rows, depth, columns, both)
-        weight_grad = weight_grad + count * matmul_s(device, columns, depth, rows, both)
+        forward = forward + count * matmul_s(device, rows, columns, depth, along, together)
+        input_grad = input_grad + count * matmul_s(device, rows, depth, columns, both, together)
+        weight_grad = weight_grad + count * matmul_s(device, columns, depth, rows, both, together)
     return forward, input_grad, weight_grad
 
 
@@ -156,10 +178,13 @@ ROUTED_COPY = (4.0, 4.0, 2.0)
 FP8_CAST = (2.5, 5.0, 2.0)  # absolute maximum, cast and transpose of each product's input
 
 
-def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array, Array]:
+def pointwise_s(
+    device: Device, model: Transformer, layouts: Layouts, fused_experts: bool = False
+) -> tuple[Array, Array, Array]:
     """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, and scans.
 
-    And those of the forward ones that fine recomputation repeats.
+    And those of the forward ones that fine recomputation repeats. fused_experts: their activation and its cast to fp8
+    are in the products' epilogues.
     With sequence parallelism the passes over the hidden state are shared by the tensor group
     (Korthikanti et al. 2022, section 4.2.2).
     """
@@ -175,6 +200,7 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     turned = np.where(mla, heads * model.num_heads * model.qk_rope_head_dim + one_key, qk)
     attended = heads * model.num_heads * v_dim
     inner = tokens * inner_width(model) / layouts.tp
+    of_experts = part.sparse * tokens * model.top_k * np.asarray(model.moe_ffn) / layouts.tp
     scanned = part.ssm * tokens * mix.ssm_channels(model)[0] / layouts.tp
     norm = np.where(layouts.fused_norm | ~np.asarray(model.rms_norm), 1.0, 0.0)
     gated = np.asarray(model.gated) * 1.0
@@ -186,8 +212,9 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     inputs = inputs + part.attention * tokens * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
     pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
     # Of the inner elements, those of experts that a token is routed to.
-    routed = part.sparse * tokens * model.top_k * np.asarray(model.moe_ffn) / layouts.tp
-    routed = routed / np.maximum(inner, 1.0)
+    routed = of_experts / np.maximum(inner, 1.0)
+    if fused_experts:
+        inner, inputs, routed = inner - of_experts, inputs - of_experts, np.zeros_like(routed)
     terms = [
         (part.blocks * hidden * norm, pairs, NORM_FUSED, 1.0),
         (part.blocks * hidden * (1 - norm), pairs, NORM_EAGER, 1.0),
@@ -212,12 +239,15 @@ def pointwise_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     return forward, backward, fine
 
 
-def layer_cost(device: Device, model: Transformer, layouts: Layouts) -> LayerCost:
-    """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence."""
+def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused_experts: bool = False) -> LayerCost:
+    """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence.
+
+    fused_experts: a rank's experts are one kernel with their activation (`Framework.fused_experts`).
+    """
     k, part = layouts.sequence_slices, mix.shares(model).attention
-    matmul, input_grad, weight_grad = (k * x for x in matmuls_s(device, model, layouts))
+    matmul, input_grad, weight_grad = (k * x for x in matmuls_s(device, model, layouts, fused_experts))
     attention, attention_back = (part * k * x for x in attention_s(device, model, layouts))
-    pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts))
+    pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts, fused_experts))
     again = np.where(layouts.recompute == Recompute.FULL, matmul + attention + pointwise, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
     is_fine = layouts.recompute == Recompute.FINE

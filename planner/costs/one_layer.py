@@ -42,7 +42,7 @@ def one_layer(model: Transformer, cluster: Cluster, framework: Framework, layout
     return OneLayer(
         distinct=distinct,
         device=device,
-        cost=layer_cost(device, model, some),
+        cost=layer_cost(device, model, some, framework.fused_experts),
         ends=ends_cost(device, framework, model, some),
         traffic=layer_traffic(device, cluster, framework, model, some),
         activations=activations(device, framework, model, some),

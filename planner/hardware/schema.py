@@ -280,6 +280,7 @@ class FrameworkFile(Sourced):
     kept_expert_outputs: Yes | None = None
     node_dispatch: Yes | None = None
     overlap_experts: Share | None = None
+    fused_experts: Yes | None = None
     gathered_logits: Yes | None = None
     recomputed_head: Yes | None = None
     reduce_pass_bytes: Annotated[Figure, _between(0, 64)] | None = None

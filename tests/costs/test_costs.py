@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.costs.attention_memory import attention_core_bytes
 from planner.costs.kernels import Device, matmul_s, slowest_of
-from planner.costs.layer import attention_products, mlp_products
+from planner.costs.layer import attention_products, expert_products, mlp_products
 from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups
 from planner.costs.saved import saved_bytes
 from planner.costs.stages import balanced_load, split_layers, virtual_stage_layers
@@ -69,7 +69,8 @@ def test_the_products_carry_the_model_s_flops(name, tp):
     model = load_model(name)
     layouts = Layouts.of(tp=tp, global_batch=1)
     per_token = sum(2.0 * c * d * k for c, d, k in attention_products(model, layouts))
-    per_token += sum(2.0 * r * c * d * k for r, c, d, k in mlp_products(model, layouts))
+    mlps = mlp_products(model, layouts) + expert_products(model, layouts)
+    per_token += sum(2.0 * r * c * d * k for r, c, d, k in mlps)
     by_name = flops.forward_flops(model)
     names = ("qkv", "attention_output", "mlp", "router", "experts")
     expected = sum(by_name[n] for n in names) / model.seq_len / model.num_layers

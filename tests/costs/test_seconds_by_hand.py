@@ -9,7 +9,14 @@ from planner.costs.accumulation import with_accumulation
 from planner.costs.attention import attention_s, score_elements
 from planner.costs.ends import ends_cost
 from planner.costs.kernels import Device, aligned_share, matmul_s, slowest_of, stream_s
-from planner.costs.layer import attention_products, layer_cost, matmuls_s, mlp_products, pointwise_s
+from planner.costs.layer import (
+    attention_products,
+    expert_products,
+    layer_cost,
+    matmuls_s,
+    mlp_products,
+    pointwise_s,
+)
 from planner.costs.optimizer import optimizer_s
 from planner.costs.slices import even_slices, slice_shares
 from planner.layouts import Attention, Layouts, Precision, Recompute
@@ -106,16 +113,19 @@ def test_the_products_of_a_layer():
 
 
 def test_products_of_experts_and_latents():
-    rows = [tuple(float(np.ravel(x)[0]) for x in product) for product in mlp_products(MOE, layout(dp=2, ep=2))]
-    assert rows == [
+    def of(products, chosen):
+        return [tuple(float(np.ravel(x)[0]) for x in product) for product in products(MOE, chosen)]
+
+    spread, halves = layout(dp=2, ep=2), layout(tp=2)
+    # 2 of 4 experts here: at balance each sees 2 / 2 of the tokens.
+    assert of(expert_products, spread) == [(1, 32, 8, 1), (1, 8, 16, 1)]
+    assert of(mlp_products, spread) == [
         (1, 64, 8, 0.5), (1, 8, 32, 0.5),  # one of two layers is dense, gated
-        (1, 32, 8, 1), (1, 8, 16, 1),  # 2 of 4 experts here: at balance each sees 2 / 2 of the tokens
         (1, 32, 8, 0.5), (1, 8, 16, 0.5),  # the shared expert
         (1, 4, 8, 0.5),  # the router
     ]  # fmt: skip
-    halves = [tuple(float(np.ravel(x)[0]) for x in p) for p in mlp_products(MOE, layout(tp=2))]
-    assert halves[2:4] == [(0.5, 16, 8, 2.0), (0.5, 8, 8, 2.0)]
-    assert halves[-1] == (1, 4, 8, 0.5)
+    assert of(expert_products, halves) == [(0.5, 16, 8, 2.0), (0.5, 8, 8, 2.0)]
+    assert of(mlp_products, halves)[-1] == (1, 4, 8, 0.5)
     latent = [tuple(float(np.ravel(x)[0]) for x in p) for p in attention_products(MLA, layout())]
     # Both latents down, output, queries up from their latent, keys and values up (4 without position and 4).
     assert latent[1:] == [(6, 8, 1), (6, 8, 1), (8, 8, 1), (12, 6, 1), (16, 4, 1)]

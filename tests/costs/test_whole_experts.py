@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.layer import mlp_products
+from planner.costs.layer import expert_products
 from planner.costs.memory import rank_memory
 from planner.costs.network import groups
 from planner.costs.parameters import rank_parameters
@@ -38,12 +38,12 @@ def test_the_same_work_and_the_same_weights():
     assert cut.experts == whole.experts
     assert cut.dense == whole.dense
     work = [
-        sum(float(np.ravel(rows * columns * depth * count)[0]) for rows, columns, depth, count in products[2:4])
-        for products in (mlp_products(ROUTED, of(2)), mlp_products(ROUTED, of(4)))
+        sum(float(np.ravel(rows * columns * depth * count)[0]) for rows, columns, depth, count in products)
+        for products in (expert_products(ROUTED, of(2)), expert_products(ROUTED, of(4)))
     ]
     assert work[0] == work[1] > 0
     # A whole expert's products are twice as wide, of half the rows.
-    (rows, columns, _, _), (whole_rows, whole_columns, _, _) = (mlp_products(ROUTED, of(ep))[2] for ep in (2, 4))
+    (rows, columns, _, _), (whole_rows, whole_columns, _, _) = (expert_products(ROUTED, of(ep))[0] for ep in (2, 4))
     assert float(np.ravel(whole_columns)[0]) == 2 * float(np.ravel(columns)[0])
     assert float(np.ravel(whole_rows)[0]) == float(np.ravel(rows)[0])  # half the tokens to half as many experts
 

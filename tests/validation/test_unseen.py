@@ -26,9 +26,14 @@ def predicted():
         ("megatron-bridge-gb300-experts", 0.14, 0.36),
         ("megatron-bridge-gb200-experts", 0.14, 0.41),
         # DeepSeek-V3 and Qwen3-235B, to 131,072 tokens; found when all formulas but recomputation's were as they are.
-        ("megatron-moe-gb300", 0.09, 0.12),
-        ("megatron-moe-gb200", 0.02, 0.02),
-        ("megatron-moe-h100", 0.1, 0.13),
+        ("megatron-moe-gb300", 0.07, 0.12),
+        ("megatron-moe-gb200", 0.04, 0.12),  # since its module of multi-token prediction is counted
+        ("megatron-moe-h100", 0.065, 0.065),
+        # The first two as found; that experts run in one kernel with their activation came of the other two.
+        ("megatron-bridge-26.04", 0.08, 0.145),  # LLaMA 3 of 70B and 405B
+        ("megatron-bridge-26.04-experts", 0.21, 0.445),  # GPT-OSS and the hybrid are far off
+        ("megatron-bridge-26.06-experts", 0.21, 0.54),  # GPT-OSS with a regression that its page names
+        ("megatron-bridge-26.08-experts", 0.16, 0.26),
         # Found later, when all was as it is but the ranks at the ends of BLOOM's kind of split.
         ("zero-bubble", 0.03, 0.065),  # 1F1B, interleaved, zb-1p, zb-2p: 1.5B to 28B on 8 to 32 A100
         ("vocabulary-1f1b", 0.08, 0.22),  # heads of up to 262,144 tokens on the last stage
@@ -73,9 +78,15 @@ def test_long_sequences_of_2024_are_predicted_too_fast(predicted):
 
 
 def test_a_hybrid_of_state_spaces_and_experts(predicted):
-    """Nemotron 3 Nano 30B-A3B on eight H100: 15.6 s a step."""
-    i = next(i for i, run in enumerate(predicted.runs) if run["model"] == "nemotron-3-nano-30b-a3b")
-    assert predicted.step_time_s[i] == pytest.approx(15.614, rel=0.05)
+    """Nemotron 3 Nano 30B-A3B: on eight H100 in bf16 15.6 s a step; on Blackwell in fp8 predicted too fast."""
+    ratio = {
+        run["source"]: predicted.step_time_s[i] / predicted.measured_s[i]
+        for i, run in enumerate(predicted.runs)
+        if run["model"] == "nemotron-3-nano-30b-a3b"
+    }
+    assert ratio.pop("nemo-automodel-h100-experts") == pytest.approx(1.0, abs=0.05)
+    assert len(ratio) == 3
+    assert all(0.7 < x < 0.85 for x in ratio.values())
 
 
 def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
@@ -86,6 +97,14 @@ def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
     assert len(small) == 2
     assert np.all(np.array(small) < 0.6)
     assert all(0.75 < x < 1.2 for name, x in ratio.items() if not name.startswith("qwen3-30b"))
+    # NVIDIA's issue 1998 of Megatron-Bridge calls that release a regression; of later ones it is within 15 %.
+    later = {
+        run["source"]: predicted.step_time_s[i] / predicted.measured_s[i]
+        for i, run in enumerate(predicted.runs)
+        if run["run"] == "qwen3-30b-a3b-h100-16-bf16-steps"
+    }
+    assert len(later) == 2
+    assert all(0.9 < x < 1.15 for x in later.values())
 
 
 def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes_are_predicted_too_fast(predicted):
@@ -98,5 +117,5 @@ def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes_are_predicted_too_
         and run["micro_batch"] == 1
         and run["model"].startswith(("q", "d"))
     ]
-    assert len(small) == 8
+    assert len(small) == 10
     assert np.all(np.array(small) < 0.85)

@@ -1,0 +1,73 @@
+"""A rank's experts in one kernel, their activation and its cast in the products' epilogues, worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.costs.kernels import matmul_s
+from planner.costs.layer import layer_cost, matmuls_s, pointwise_s
+from planner.costs.one_layer import one_layer
+from planner.hardware import load_framework
+from planner.layouts import Precision
+from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, LAUNCHES, LLAMA, MOE, accelerator, device, layout
+
+ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token
+
+
+def values(parts):
+    return [float(np.ravel(x)[0]) for x in parts]
+
+
+def test_products_together_are_one_launch_and_fill_waves_together():
+    chosen = layout()
+    assert values([matmul_s(device(LAUNCHES, chosen), 3, 5, 7, 1.0, 4)]) == [1.0]
+    for of in (FLOP, BYTES):
+        one, four = (matmul_s(device(of, chosen), 3, 5, 7, 1.0, n) for n in (1, 4))
+        assert values([four]) == [4 * values([one])[0]]
+    # Three tiles leave units idle, of twelve fewer: 2 x 3 FLOP each at 8 FLOP/s are the least.
+    eight = replace(accelerator(flops=8.0), num_compute_units=8)
+    one, four = (values([matmul_s(device(eight, chosen), 3, 1, 1, 1.0, n)])[0] for n in (1, 4))
+    assert 4 * 2 * 3 / 8 <= four < 4 * one
+
+
+def test_a_rank_s_experts_are_one_kernel():
+    chosen = layout()
+    of = device(LAUNCHES, chosen)
+    # Query, key and value; output; router; and up and down of four experts, or of all.
+    assert values(matmuls_s(of, ROUTED, chosen)) == [3 + 2 * 4] * 3
+    assert values(matmuls_s(of, ROUTED, chosen, fused_experts=True)) == [3 + 2] * 3
+    spread = layout(dp=2, ep=2)
+    assert values(matmuls_s(device(LAUNCHES, spread), ROUTED, spread)) == [3 + 2 * 2] * 3
+    assert values(matmuls_s(device(LAUNCHES, spread), ROUTED, spread, fused_experts=True)) == [3 + 2] * 3
+    flop = device(FLOP, chosen)
+    assert values(matmuls_s(flop, ROUTED, chosen, fused_experts=True)) == values(matmuls_s(flop, ROUTED, chosen))
+    assert values(matmuls_s(of, LLAMA, chosen, fused_experts=True)) == values(matmuls_s(of, LLAMA, chosen))
+
+
+@pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8])
+def test_the_gate_and_its_cast_cost_nothing_more(precision):
+    """48 tokens of two experts of 16: 1,536 elements, five passes forward and eight backward; in fp8 its cast."""
+    chosen = layout(precision=precision)
+    of, inner = device(BYTES, chosen), 48 * 2 * 16
+    plain, fused = (values(pointwise_s(of, ROUTED, chosen, flag)) for flag in (False, True))
+    cast = (2.5, 5.0) if precision == Precision.FP8 else (0.0, 0.0)
+    assert plain[0] - fused[0] == (5 + cast[0]) * 2 * inner
+    assert plain[1] - fused[1] == (8 + cast[1]) * 2 * inner
+    assert plain[2] - fused[2] == 5 * 2 * inner  # nothing of it is left to recompute
+    # A dense layer's gate, and a shared expert's, are as they were.
+    shared = replace(ROUTED, num_shared_experts=1)
+    more = [values(pointwise_s(of, m, chosen, True))[0] for m in (ROUTED, shared)]
+    assert more[1] - more[0] > 5 * 2 * 48 * 16 - 1
+    assert values(pointwise_s(of, LLAMA, chosen, True)) == values(pointwise_s(of, LLAMA, chosen))
+
+
+def test_a_framework_says_so():
+    assert [load_framework(name).fused_experts for name in ("megatron-bridge", "megatron-bridge-fused")] == [
+        False,
+        True,
+    ]
+    chosen = layout(precision=Precision.BF16)
+    fused = one_layer(ROUTED, CLUSTER, replace(FRAMEWORK, fused_experts=True), chosen)
+    assert fused.cost.forward_s == layer_cost(fused.device, ROUTED, chosen, True).forward_s
+    assert fused.cost.forward_s < one_layer(ROUTED, CLUSTER, FRAMEWORK, chosen).cost.forward_s
