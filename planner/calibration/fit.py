@@ -7,7 +7,7 @@ Jacobian at the fit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,15 +99,19 @@ def start_of(figures: Sequence[Figure]) -> Array:
 
 
 def jacobian_at_start(problem: Problem, figures: Sequence[Figure]) -> Array:
-    """Of the weighted errors, by a step inwards from the figures' starts; shape (timed runs, figures)."""
-    start = start_of(figures)
-    at_start = problem.errors(figures, start)
-    out = np.zeros((len(at_start), len(figures)))
-    for i, place in enumerate(start):
+    """Of the weighted errors at the figures' starts; shape (timed runs, figures)."""
+    return slopes(lambda unit: problem.weight * problem.errors(figures, unit), start_of(figures))
+
+
+def slopes(function: Callable[[Array], Array], unit: Array) -> Array:
+    """The Jacobian of a function of places in the unit interval, by a step of each inwards: at a bound too."""
+    here = function(unit)
+    out = np.zeros((len(here), len(unit)))
+    for i, place in enumerate(unit):
         step = STEP if place < 0.5 else -STEP
-        moved = start.copy()
+        moved = unit.copy()
         moved[i] += step
-        out[:, i] = problem.weight * (problem.errors(figures, moved) - at_start) / step
+        out[:, i] = (function(moved) - here) / step
     return out
 
 
@@ -127,15 +131,13 @@ def fit_figures(problem: Problem, figures: Sequence[Figure], max_evaluations: in
         out[free] = unit
         return out
 
-    found = least_squares(
-        lambda unit: problem.residuals(figures, places(unit)),
-        start[free],
-        bounds=(0, 1),
-        diff_step=1e-3,
-        max_nfev=max_evaluations,
-    )
+    def residuals(unit: Array) -> Array:
+        return problem.residuals(figures, places(unit))
+
+    found = least_squares(residuals, start[free], bounds=(0, 1), diff_step=1e-3, max_nfev=max_evaluations)
     jacobian = np.zeros((len(found.fun), len(figures)))
-    jacobian[:, free] = found.jac
+    # The routine's own differences are relative to the place: nothing at a lower bound.
+    jacobian[:, free] = slopes(residuals, found.x)
     variance = 2.0 * float(found.cost) / max(len(found.fun) - len(figures), 1)
     squared = np.diag(np.linalg.pinv(jacobian.T @ jacobian)) * variance
     span = np.array([f.high - f.low for f in figures])

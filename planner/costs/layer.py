@@ -16,10 +16,11 @@ from planner.costs.attention import attention_s
 from planner.costs.kernels import Device, aligned_share, matmul_s, stream_s
 from planner.costs.shapes import has_dropout, inner_width, is_latent, pass_tokens
 from planner.costs.state_space import ssm_products, ssm_s
+from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix
 
-__all__ = ["LayerCost", "layer_cost"]
+__all__ = ["Fusions", "LayerCost", "layer_cost"]
 
 Array = NDArray[np.float64]
 
@@ -50,6 +51,26 @@ class LayerCost:
     def backward_s(self) -> Array:
         """Seconds of the backward pass, what it recomputes included."""
         return self.backward_matmul_s + self.backward_attention_s + self.backward_pointwise_s + self.recompute_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fusions:
+    """What a framework's kernels take along.
+
+    experts: a rank's experts are one kernel, with activation and its cast to fp8 in the epilogue. rotary: queries,
+    and keys, are turned in one pass each.
+    """
+
+    experts: bool = False
+    rotary: bool = False
+
+    @staticmethod
+    def of(framework: Framework) -> Fusions:
+        """Those that the framework's profile says."""
+        return Fusions(experts=framework.fused_experts, rotary=framework.fused_rotary)
+
+
+NONE = Fusions()
 
 
 def latent_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
@@ -138,13 +159,10 @@ def latent_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
 
 
 def matmuls_s(
-    device: Device, model: Transformer, layouts: Layouts, fused_experts: bool = False
+    device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE
 ) -> tuple[Array, Array, Array]:
-    """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient.
-
-    fused_experts: a rank's experts are one kernel.
-    """
-    tokens, local = pass_tokens(model, layouts), local_experts(model, layouts) if fused_experts else 1.0
+    """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient."""
+    tokens, local = pass_tokens(model, layouts), local_experts(model, layouts) if fused.experts else 1.0
     products = [(p, 1.0) for p in common_products(model, layouts)]
     products += [(p, local) for p in expert_products(model, layouts)]
     forward = input_grad = weight_grad = np.asarray(0.0)
@@ -172,6 +190,7 @@ DROPOUT = (0.5, 2.5, 0.0)  # fused with the residual: the mask | r dy, r mask, w
 ACTIVATION = (2.0, 3.0, 1.0)  # two-matrix MLP, per inner element: r x, w y | r x, r dy, w dx
 GATE = (5.0, 8.0, 2.0)  # gated MLP: silu then product, per inner element
 ROTARY = (8.0, 8.0, 6.0)  # per element of queries and keys: rotate halves, two products, sum
+ROTARY_FUSED = (2.0, 2.0, 2.0)  # r x, w y, of queries and of keys
 LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
 # Per element of a token's copies: sorted by expert, and back; twice over ranks of experts.
 ROUTED_COPY = (4.0, 4.0, 2.0)
@@ -179,12 +198,11 @@ FP8_CAST = (2.5, 5.0, 2.0)  # absolute maximum, cast and transpose of each produ
 
 
 def pointwise_s(
-    device: Device, model: Transformer, layouts: Layouts, fused_experts: bool = False
+    device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE
 ) -> tuple[Array, Array, Array]:
     """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, and scans.
 
-    And those of the forward ones that fine recomputation repeats. fused_experts: their activation and its cast to fp8
-    are in the products' epilogues.
+    And those of the forward ones that fine recomputation repeats.
     With sequence parallelism the passes over the hidden state are shared by the tensor group
     (Korthikanti et al. 2022, section 4.2.2).
     """
@@ -213,7 +231,7 @@ def pointwise_s(
     pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
     # Of the inner elements, those of experts that a token is routed to.
     routed = of_experts / np.maximum(inner, 1.0)
-    if fused_experts:
+    if fused.experts:
         inner, inputs, routed = inner - of_experts, inputs - of_experts, np.zeros_like(routed)
     terms = [
         (part.blocks * hidden * norm, pairs, NORM_FUSED, 1.0),
@@ -222,7 +240,7 @@ def pointwise_s(
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
         (inner * (1 - gated), mlps, ACTIVATION, routed),
         (inner * gated, mlps, GATE, routed),
-        (turned * np.asarray(model.rotary), part.attention, ROTARY, mla),
+        (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if fused.rotary else ROTARY, mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),
         (inputs * fp8, pairs, FP8_CAST, 0.0),
         (hidden * part.sparse * model.top_k * np.where(layouts.ep > 1, 2.0, 1.0), part.sparse, ROUTED_COPY, 0.0),
@@ -239,15 +257,12 @@ def pointwise_s(
     return forward, backward, fine
 
 
-def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused_experts: bool = False) -> LayerCost:
-    """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence.
-
-    fused_experts: a rank's experts are one kernel with their activation (`Framework.fused_experts`).
-    """
+def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE) -> LayerCost:
+    """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence."""
     k, part = layouts.sequence_slices, mix.shares(model).attention
-    matmul, input_grad, weight_grad = (k * x for x in matmuls_s(device, model, layouts, fused_experts))
+    matmul, input_grad, weight_grad = (k * x for x in matmuls_s(device, model, layouts, fused))
     attention, attention_back = (part * k * x for x in attention_s(device, model, layouts))
-    pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts, fused_experts))
+    pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts, fused))
     again = np.where(layouts.recompute == Recompute.FULL, matmul + attention + pointwise, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
     is_fine = layouts.recompute == Recompute.FINE

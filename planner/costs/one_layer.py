@@ -8,7 +8,7 @@ from typing import Any
 from planner.costs.distinct import Distinct, by_layer
 from planner.costs.ends import EndsCost, ends_cost
 from planner.costs.kernels import Device
-from planner.costs.layer import LayerCost, layer_cost
+from planner.costs.layer import Fusions, LayerCost, layer_cost
 from planner.costs.memory import Activations, activations
 from planner.costs.traffic import LayerTraffic, layer_traffic
 from planner.hardware import Cluster, Framework
@@ -42,7 +42,7 @@ def one_layer(model: Transformer, cluster: Cluster, framework: Framework, layout
     return OneLayer(
         distinct=distinct,
         device=device,
-        cost=layer_cost(device, model, some, framework.fused_experts),
+        cost=layer_cost(device, model, some, Fusions.of(framework)),
         ends=ends_cost(device, framework, model, some),
         traffic=layer_traffic(device, cluster, framework, model, some),
         activations=activations(device, framework, model, some),

@@ -104,6 +104,7 @@ class Framework:
     node_dispatch: a token goes once to every node that has one of its experts, and is copied there (DeepEP); else a
     copy goes to every expert. overlap_experts: share of those all-to-alls that may hide beside the compute of another
     micro-batch. fused_experts: all experts of a rank are one kernel, with gate and fp8 cast in its epilogue.
+    fused_rotary: rotary positions turn queries, and keys, in one kernel each.
     network_startup_s: of a transfer between nodes, or of a collective each time their number doubles, over the link's
     latency: host synchronisation, proxies.
     host_layer_forward_s, host_layer_backward_s: the host's time to launch a layer, which bounds short
@@ -152,6 +153,7 @@ class Framework:
     kept_expert_outputs: bool
     node_dispatch: bool
     fused_experts: bool
+    fused_rotary: bool
     overlap_experts: float
     network_startup_s: float
     host_layer_forward_s: float

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.costs.kernels import matmul_s
-from planner.costs.layer import layer_cost, matmuls_s, pointwise_s
+from planner.costs.layer import Fusions, layer_cost, matmuls_s, pointwise_s
 from planner.costs.one_layer import one_layer
 from planner.hardware import load_framework
 from planner.layouts import Precision
@@ -36,13 +36,13 @@ def test_a_rank_s_experts_are_one_kernel():
     of = device(LAUNCHES, chosen)
     # Query, key and value; output; router; and up and down of four experts, or of all.
     assert values(matmuls_s(of, ROUTED, chosen)) == [3 + 2 * 4] * 3
-    assert values(matmuls_s(of, ROUTED, chosen, fused_experts=True)) == [3 + 2] * 3
+    assert values(matmuls_s(of, ROUTED, chosen, Fusions(experts=True))) == [3 + 2] * 3
     spread = layout(dp=2, ep=2)
     assert values(matmuls_s(device(LAUNCHES, spread), ROUTED, spread)) == [3 + 2 * 2] * 3
-    assert values(matmuls_s(device(LAUNCHES, spread), ROUTED, spread, fused_experts=True)) == [3 + 2] * 3
+    assert values(matmuls_s(device(LAUNCHES, spread), ROUTED, spread, Fusions(experts=True))) == [3 + 2] * 3
     flop = device(FLOP, chosen)
-    assert values(matmuls_s(flop, ROUTED, chosen, fused_experts=True)) == values(matmuls_s(flop, ROUTED, chosen))
-    assert values(matmuls_s(of, LLAMA, chosen, fused_experts=True)) == values(matmuls_s(of, LLAMA, chosen))
+    assert values(matmuls_s(flop, ROUTED, chosen, Fusions(experts=True))) == values(matmuls_s(flop, ROUTED, chosen))
+    assert values(matmuls_s(of, LLAMA, chosen, Fusions(experts=True))) == values(matmuls_s(of, LLAMA, chosen))
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8])
@@ -50,16 +50,16 @@ def test_the_gate_and_its_cast_cost_nothing_more(precision):
     """48 tokens of two experts of 16: 1,536 elements, five passes forward and eight backward; in fp8 its cast."""
     chosen = layout(precision=precision)
     of, inner = device(BYTES, chosen), 48 * 2 * 16
-    plain, fused = (values(pointwise_s(of, ROUTED, chosen, flag)) for flag in (False, True))
+    plain, fused = (values(pointwise_s(of, ROUTED, chosen, fused)) for fused in (Fusions(), Fusions(experts=True)))
     cast = (2.5, 5.0) if precision == Precision.FP8 else (0.0, 0.0)
     assert plain[0] - fused[0] == (5 + cast[0]) * 2 * inner
     assert plain[1] - fused[1] == (8 + cast[1]) * 2 * inner
     assert plain[2] - fused[2] == 5 * 2 * inner  # nothing of it is left to recompute
     # A dense layer's gate, and a shared expert's, are as they were.
     shared = replace(ROUTED, num_shared_experts=1)
-    more = [values(pointwise_s(of, m, chosen, True))[0] for m in (ROUTED, shared)]
+    more = [values(pointwise_s(of, m, chosen, Fusions(experts=True)))[0] for m in (ROUTED, shared)]
     assert more[1] - more[0] > 5 * 2 * 48 * 16 - 1
-    assert values(pointwise_s(of, LLAMA, chosen, True)) == values(pointwise_s(of, LLAMA, chosen))
+    assert values(pointwise_s(of, LLAMA, chosen, Fusions(experts=True))) == values(pointwise_s(of, LLAMA, chosen))
 
 
 def test_a_framework_says_so():
@@ -69,5 +69,5 @@ def test_a_framework_says_so():
     ]
     chosen = layout(precision=Precision.BF16)
     fused = one_layer(ROUTED, CLUSTER, replace(FRAMEWORK, fused_experts=True), chosen)
-    assert fused.cost.forward_s == layer_cost(fused.device, ROUTED, chosen, True).forward_s
+    assert fused.cost.forward_s == layer_cost(fused.device, ROUTED, chosen, Fusions(experts=True)).forward_s
     assert fused.cost.forward_s < one_layer(ROUTED, CLUSTER, FRAMEWORK, chosen).cost.forward_s
