@@ -15,7 +15,7 @@ COMMANDS = (
     "recommend llama-13b --cluster dgx-a100-80gb --gpus 64 --global-batch 2048",
     "recommend gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --global-batch 1536",
     "recommend megatron-530b --cluster dgx-a100-80gb --gpus 5120 --global-batch 2560",
-    "time gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --tokens 300e9 --batch 1536",
+    "time gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --tokens 300e9 --global-batch 1536",
     "fastest x-160 --cluster dgx-a100-80gb --max-gpus 100000",
 )
 

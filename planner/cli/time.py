@@ -17,7 +17,7 @@ def command(
     tokens: a.Tokens = None,
     loss: a.Loss = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", help="Sequences a step; else near the critical batch.")
+        int | None, typer.Option("--global-batch", "--batch", help="Sequences a step; else near the critical batch.")
     ] = None,
     loss_law: a.LossLawName = "besiroglu-2024",
     critical_batch_law: a.BatchLawName = "zhang-2024",
@@ -54,7 +54,7 @@ def command(
     Tokens that are given are processed as they are; a loss takes as many as the batch needs; with neither, the
     compute-optimal tokens.
 
-    Example: planner time gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --tokens 300e9 --batch 1536
+    Example: planner time gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --tokens 300e9 --global-batch 1536
     """
     from planner.plans.assumptions import assume
     from planner.plans.goal import goal

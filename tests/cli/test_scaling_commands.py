@@ -35,6 +35,13 @@ def test_time_json():
     assert record["assumptions"]["mtbf_hours"]["value"] == 50677
 
 
+def test_time_takes_a_batch_by_the_other_commands_name_too():
+    names = ("--batch", "--global-batch")
+    short, long = (planner(*TIME, "--tokens", "1e10", name, "48", "--json") for name in names)
+    assert json.loads(long.stdout)["run"]["global_batch"] == 48, long.stderr
+    assert short.stdout == long.stdout
+
+
 def test_fastest_prints_fronts_and_sets_networks_side_by_side():
     done = planner(
         *FAST, "--network", "infiniband-hdr", "--network", "ethernet-25g", "--node-size", "8", "--node-size", "0"
