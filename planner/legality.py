@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import expert_replicas
-from planner.costs.stages import left_to_last, shared_by_ends
+from planner.costs.stages import has_short_last, shared_by_ends
 from planner.errors import LayoutError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -80,7 +80,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
          ends & ((x.pp == 1) | ~shared_by_ends(layers, chunks, heads_out) | ~_trait(x, "has_ends"))),
         ("layer_split last needs a pipeline that can't share the layers evenly and leaves some to its last virtual "
          "stage, with embedding and head on its first and last rank",
-         last & ((x.pp == 1) | (layers % chunks == 0) | (left_to_last(layers, chunks) < 1) | ~_trait(x, "has_ends"))),
+         last & ((x.pp == 1) | ~has_short_last(layers, chunks) | ~_trait(x, "has_ends"))),
         ("cp must divide half the sequence (causal balance takes two chunks a rank)",
          (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
         ("sequence slices exclude context parallelism", (x.sequence_slices > 1) & (x.cp > 1)),

@@ -116,8 +116,7 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
         kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / layouts.sequence_slices, 0.0)
     # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one.
     columns = padded_vocab(model, layouts) / (1 if framework.gathered_logits else layouts.tp)
-    further = np.asarray(model.num_mtp_layers)
-    logits = (1 + further) * at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)
+    logits = model.output_heads * at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)
     # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
     hidden = at_once * model.hidden * device.element_bytes
@@ -134,7 +133,7 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
         layer=kept,
         embedding=embedding_bytes(device, model, layouts),
         logits=logits,
-        modules=further * (kept + joined),
+        modules=np.asarray(model.num_mtp_layers) * (kept + joined),
         working=working,
         keys_values=keys_values,
         weight_grad_share=weight_grad_share(device, framework, model, layouts),

@@ -46,7 +46,8 @@ def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     Of every parameter once for each copy of what ZeRO shards, else once a replica; an expert's replicas are fewer.
     copies: of the weights that a rank holds.
     """
-    experts = mix.sparse_layers(model) * np.asarray(model.num_experts) * counts.expert_params(model)
+    sparse = mix.sparse_layers(model) + mix.sparse_modules(model)
+    experts = sparse * np.asarray(model.num_experts) * counts.expert_params(model)
     once = counts.total_params(model)
     whole = (once - experts) * layouts.dp * layouts.cp + experts * expert_replicas(layouts)
     held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)

@@ -88,7 +88,7 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: An
     of_layers, of_experts = layers * average, layers * sparse * expert
     further = np.asarray(model.num_mtp_layers)
     if np.any(further):
-        routed = further * (sparse > 0) * model.num_experts
+        routed = mix.sparse_modules(model) * model.num_experts
         # The projection's columns are cut over the tensor ranks.
         module = counts.mtp_params(mine) - (1.0 - 1.0 / layouts.tp) * counts.mtp_projection_params(model)
         of_layers = of_layers + last * (module - routed * counts.expert_params(mine))

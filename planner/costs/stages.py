@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.layouts import Layouts, Split
 
-__all__ = ["Stages", "left_to_last", "shared_by_ends", "split_layers", "virtual_stage_layers"]
+__all__ = ["Stages", "has_short_last", "shared_by_ends", "split_layers", "virtual_stage_layers"]
 
 Array = NDArray[np.float64]
 
@@ -43,6 +43,11 @@ def left_to_last(num_layers: Any, stages: Any) -> Any:
     """Layers of the last of so many virtual stages, where all before it have the even count rounded up: 0 or less where
     these take all."""
     return num_layers - (stages - 1) * -(-num_layers // stages)
+
+
+def has_short_last(num_layers: Any, stages: Any) -> Any:
+    """Whether so many virtual stages, all but the last with the even count rounded up, leave that one fewer."""
+    return (num_layers % stages != 0) & (left_to_last(num_layers, stages) > 0)
 
 
 def virtual_stage_layers(num_layers: int, stages: int, split: int, heads: int = 1) -> NDArray[np.int64]:

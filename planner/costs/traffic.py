@@ -138,7 +138,7 @@ def layer_traffic(
     hidden_bytes = tokens * model.hidden * device.element_bytes
     # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
     # Once more for every further token predicted.
-    heads = 1 + np.asarray(model.num_mtp_layers)
+    heads = model.output_heads
     ends = heads * (2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0))
     logits = np.zeros_like(ends)
     if framework.gathered_logits:

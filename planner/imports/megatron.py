@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from planner.costs.stages import left_to_last, shared_by_ends, virtual_stage_layers
+from planner.costs.stages import has_short_last, shared_by_ends, virtual_stage_layers
 from planner.errors import InputError, LayoutError, one_line, shown
 from planner.export.recompute_modules import FINE
 from planner.export.target import stage_layers
@@ -222,7 +222,7 @@ def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) ->
         return _virtual_split(layouts, asked.model, pp * v, stages, notes)
     if sum(stages) != layers:
         raise LayoutError(f"the pipeline's stages have {sum(stages)} layers in all; allowed: the model's {layers}")
-    possible = [split for split in Split if split != Split.LAST or left_to_last(layers, pp) > 0]
+    possible = [split for split in Split if split != Split.LAST or has_short_last(layers, pp)]
     kinds = [replace(layouts, layer_split=layouts.layer_split * 0 + split) for split in possible]
     for kind in kinds:
         if stage_layers(asked, kind) == stages:
@@ -237,7 +237,7 @@ def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) ->
 def _virtual_split(layouts: Layouts, model: Transformer, chunks: int, stages: list[int], notes: list[str]) -> Layouts:
     """The layout with virtual stages split by ends or last, if the run's are; stages: of its chunks, or its ranks."""
     layers, heads = int(model.num_layers), int(model.output_heads)
-    possible = {Split.ENDS: shared_by_ends(layers, chunks, heads), Split.LAST: left_to_last(layers, chunks) > 0}
+    possible = {Split.ENDS: shared_by_ends(layers, chunks, heads), Split.LAST: has_short_last(layers, chunks)}
     for split in (split for split in possible if possible[split] and layers % chunks):
         like = virtual_stage_layers(layers, chunks, split, heads).reshape(-1, len(stages)).sum(axis=0).tolist()
         if stages == like:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.models.mix import blocks, sparse_layers, ssm_channels
+from planner.models.mix import blocks, sparse_layers, sparse_modules, ssm_channels
 from planner.models.transformer import Transformer
 
 __all__ = [
@@ -142,10 +142,6 @@ def total_params(m: Transformer) -> Any:
 
 def active_params(m: Transformer) -> Any:
     """Parameters that one token meets: top_k of the experts."""
-    sparse = sparse_layers(m)
-    unused = (
-        (sparse + (sparse > 0) * np.asarray(m.num_mtp_layers))
-        * (m.num_experts - np.asarray(m.top_k))
-        * expert_params(m)
-    )
+    sparse = sparse_layers(m) + sparse_modules(m)
+    unused = sparse * (m.num_experts - np.asarray(m.top_k)) * expert_params(m)
     return total_params(m) - unused

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.errors import UnknownNameError
 from planner.models.counts import active_params
-from planner.models.mix import sparse_layers, ssm_channels, window_share
+from planner.models.mix import sparse_layers, sparse_modules, ssm_channels, window_share
 from planner.models.transformer import Transformer
 
 __all__ = ["CONVENTIONS", "SSM_CHUNK", "causal_share", "forward_flops", "step_flops"]
@@ -39,8 +39,8 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     whole, band = (0.5 * s, within * (1.0 - within / (2.0 * s))) if causal else (1.0 * s, within)
     keys = whole + window_share(m) * (band - whole)
     matrices = 2 + np.asarray(m.gated) * 1
-    sparse = sparse_layers(m)
-    dense, sparse = m.num_dense_layers + (sparse == 0) * further, sparse + (sparse > 0) * further
+    modules = sparse_modules(m)
+    dense, sparse = m.num_dense_layers + further - modules, sparse_layers(m) + modules
     inner, states = ssm_channels(m)
     scan = SSM_CHUNK * (states / 2 + inner) + 2 * inner * np.asarray(m.ssm_state)
     per_token = {
@@ -54,7 +54,7 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
         "router": 2.0 * sparse * h * np.asarray(m.num_experts),
         "experts": 2.0 * sparse * matrices * h * m.moe_ffn * (m.top_k + np.asarray(m.num_shared_experts)),
         "mtp_projection": 4.0 * further * h * h,
-        "head": 2.0 * h * np.asarray(m.vocab) * (1 + further),
+        "head": 2.0 * h * np.asarray(m.vocab) * m.output_heads,
     }
     return {name: flop * s for name, flop in per_token.items()}
 

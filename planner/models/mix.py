@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.models.transformer import Transformer
 
-__all__ = ["Shares", "blocks", "shares", "sparse_layers", "ssm_channels", "window_share"]
+__all__ = ["Shares", "blocks", "shares", "sparse_layers", "sparse_modules", "ssm_channels", "window_share"]
 
 
 def window_share(m: Transformer) -> Any:
@@ -20,6 +20,11 @@ def window_share(m: Transformer) -> Any:
 def sparse_layers(m: Transformer) -> Any:
     """Layers with experts."""
     return m.num_layers - np.asarray(m.num_dense_layers) - m.num_mixer_only_layers
+
+
+def sparse_modules(m: Transformer) -> Any:
+    """Modules of multi-token prediction whose layer has experts: all, if any layer of the model has."""
+    return np.where(sparse_layers(m) > 0, m.num_mtp_layers, 0)
 
 
 def blocks(m: Transformer) -> Any:

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.stages import left_to_last, shared_by_ends
+from planner.costs.stages import has_short_last, shared_by_ends
 from planner.errors import InputError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -103,7 +103,7 @@ def by_ends(model: Transformer, pp: int) -> list[int]:
 def by_last(model: Transformer, pp: int) -> list[int]:
     """Virtual stages, two or more, that leave the last one fewer layers, where a rank can't have an even share."""
     layers = model.num_layers
-    return [v for v in range(2, layers // pp + 1) if layers % pp and left_to_last(layers, pp * v) > 0]
+    return [v for v in range(2, layers // pp + 1) if layers % pp and has_short_last(layers, pp * v)]
 
 
 def _modes(model: Transformer, asked: Asked) -> list[Recompute]:

@@ -31,7 +31,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from planner.costs.stages import left_to_last, shared_by_ends
+from planner.costs.stages import has_short_last, shared_by_ends
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer, load_model, model_names
 from planner.validation.runs import Run
@@ -97,7 +97,7 @@ def usual_split(model: Transformer, pp: int, v: int) -> str:
         return "even"
     if shared_by_ends(layers, stages, model.output_heads):
         return "ends"
-    return "last" if v > 1 and left_to_last(layers, stages) > 0 else "even"
+    return "last" if v > 1 and has_short_last(layers, stages) else "even"
 
 
 def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[str, Any]]:

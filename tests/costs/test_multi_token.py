@@ -10,9 +10,11 @@ import pytest
 
 from planner.costs.ends import ends_cost, with_modules
 from planner.costs.memory import activations, rank_memory
+from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import rank_parameters
 from planner.costs.traffic import layer_traffic, traffic
 from planner.errors import InputError
+from planner.models.counts import expert_params, total_params
 from planner.models.transformer import check
 from planner.step_costs import step_costs
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, HYBRID, LLAMA, MOE, device, layout
@@ -109,3 +111,13 @@ def test_its_collectives():
 def test_a_hybrid_has_none():
     with pytest.raises(InputError, match="num_mtp_layers is 1; allowed: 0"):
         check(replace(HYBRID, num_mtp_layers=1))
+
+
+def test_its_offloaded_experts_have_an_experts_replicas():
+    # Four ranks, each with its own experts: of a module's experts one copy, of the rest of it four; 12 bytes each.
+    chosen = layout(dp=4, ep=4, etp=1, zero=0, offload_optimizer=True)
+    further = replace(MOE, num_mtp_layers=1)
+    module = float(total_params(further) - total_params(MOE))
+    experts = float(MOE.num_experts * expert_params(MOE))
+    more = offloaded_bytes(further, chosen, 1) - offloaded_bytes(MOE, chosen, 1)
+    assert more.tolist() == [12 * (4 * (module - experts) + experts)]
