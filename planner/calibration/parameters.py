@@ -48,8 +48,9 @@ HOPPER = (
     Parameter("efficiency:flash_backward.flash1", 0.05, 0.5, 0.15),
     Parameter("efficiency:flash_backward.flash2", 0.05, 0.6, 0.25),
     Parameter("megatron-core,nanotron:overlap_tensor", 0.0, 0.95, 0.5),
-    Parameter("megatron-core:overlap_pipeline", 0.0, 0.95, 0.5),
-    Parameter("fsdp,megatron-core:overlap_param_gather", 0.0, 1.0, 0.8),
+    Parameter("nemo:overlap_tensor", 0.0, 0.95, 0.5),
+    Parameter("nemo:overlap_pipeline", 0.0, 0.95, 0.5),
+    Parameter("fsdp,megatron-core,nemo:overlap_param_gather", 0.0, 1.0, 0.8),
 )
 ANY = (
     Parameter("efficiency:matrix_fraction.fp16,bf16", 0.2, 0.95),

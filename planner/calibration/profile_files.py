@@ -14,7 +14,8 @@ from typing import Any
 from planner.calibration.fit import Fit
 from planner.calibration.profile_text import profile_text
 from planner.errors import InputError, OutputError
-from planner.files import is_path, make_folder, read_toml, shipped_folder, write_text
+from planner.files import is_path, make_folder, shipped_folder, write_text
+from planner.hardware import profile_table
 
 __all__ = ["check_folder", "fitted_profiles", "write_profiles"]
 
@@ -105,7 +106,8 @@ def write_profiles(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 def _read(folder: str, reference: str, beside: Path) -> tuple[dict[str, Any], Path]:
     own = is_path(reference)
     path = beside / reference if own else shipped_folder("hardware_profiles") / folder / f"{reference}.toml"
-    return read_toml(path), path
+    table = profile_table(folder, path)
+    return {key: value for key, value in table.items() if key != "base"}, path
 
 
 def _with_references(changes: _Changes, folder: str, data: dict[str, Any], beside: Path) -> dict[str, Any]:

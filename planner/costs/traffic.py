@@ -37,7 +37,7 @@ class LayerTraffic:
 
     layer_forward_s, layer_backward_s: tensor-parallel collectives of one layer. ends_s: of embedding, head and loss;
     logits_s: gathering the head's logits, where a framework does.
-    context_*: keys and values around the context ring; expert_*: all-to-alls.
+    context_*: keys and values around the context ring; expert_*: all-to-alls, and gathers of copies for cut experts.
     """
 
     layer_forward_s: Array
@@ -79,15 +79,13 @@ def tensor_s(
     Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
     gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
     Without it, a gate and an up of their own may sum the gradient of the input that they share one by one. With it
-    experts that are cut over the tensor group gather and scatter every copy of a token, whole ones none (Megatron-Core,
-    token_dispatcher.py; Liu et al. 2025, arXiv 2504.14960).
+    experts move their own copies (`expert_s`); without it whole ones sum nothing over the tensor group.
     """
     size = pass_tokens(model, layouts) * model.hidden * device.element_bytes
     operand = np.where(layouts.sequence_parallel, device.matrix_bytes / device.element_bytes, 1.0)
     one = layouts.sequence_slices * (all_gather_s(group, size) + all_gather_s(group, operand * size))
     part = mix.shares(model)
-    copies = np.where(layouts.sequence_parallel, np.maximum(model.top_k, 1), 1)
-    routed = np.where(layouts.etp < layouts.tp, 0, copies)
+    routed = np.where(layouts.sequence_parallel | (layouts.etp < layouts.tp), 0.0, 1.0)
     blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
     again = np.where(layouts.recompute == Recompute.FULL, blocks, 0.0)
     if framework.gate_reduces > 0:
@@ -111,17 +109,21 @@ def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group
 
 
 def expert_s(
-    device: Device, framework: Framework, model: Transformer, layouts: Layouts, group: Group
+    device: Device, framework: Framework, model: Transformer, layouts: Layouts, group: Group, tensor: Group
 ) -> tuple[Array, Array]:
     """Dispatch and combine, each a token's hidden state to top_k experts, averaged over dense and sparse layers.
 
-    Full recomputation repeats both.
+    With sequence parallelism experts that are cut over the tensor group gather every copy there before their products
+    and scatter it after, in 16 bits and beside no product (Megatron-Core, token_dispatcher.py; Liu et al. 2025, arXiv
+    2504.14960). Full recomputation repeats all.
     """
     tokens = pass_tokens(model, layouts) * model.hidden / layouts.tp * device.element_bytes
     if framework.node_dispatch:
         one = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes))
     else:
         one = all_to_all_s(group, tokens * model.top_k)
+    cut = layouts.sequence_parallel & (layouts.etp == layouts.tp)
+    one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * model.top_k), 0.0)
     once = 2.0 * mix.shares(model).sparse * layouts.sequence_slices * one
     return once, np.where(layouts.recompute == Recompute.FULL, 2.0, 1.0) * once
 
@@ -134,7 +136,7 @@ def layer_traffic(
     tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
     forward, backward = tensor_s(device, framework, model, layouts, by["tensor"])
     context, context_back = context_s(device, model, layouts, by["context"])
-    expert, expert_back = expert_s(device, framework, model, layouts, by["expert"])
+    expert, expert_back = expert_s(device, framework, model, layouts, by["expert"], by["tensor"])
     hidden_bytes = tokens * model.hidden * device.element_bytes
     # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
     # Once more for every further token predicted.

@@ -36,6 +36,7 @@ __all__ = [
     "load_framework",
     "load_link",
     "profile_names",
+    "profile_table",
 ]
 
 F = TypeVar("F", bound="Sourced")
@@ -80,7 +81,7 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
     return shipped_folder("hardware_profiles") / kind / f"{name}.toml"
 
 
-def _table(kind: str, path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+def profile_table(kind: str, path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A profile's tables, over those of its base where it names one."""
     data = read_toml(path)
     if "base" not in data:
@@ -89,12 +90,12 @@ def _table(kind: str, path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any
     if not isinstance(base, str) or path in above:
         fault = "stands on itself" if path in above else f"is {shown(base)}"
         raise FileFormatError(f"{path}: field base {fault}; allowed: another profile by name or file")
-    return over_base(path, data, _table(kind, _path(kind, base, path.parent), (*above, path)))
+    return over_base(path, data, profile_table(kind, _path(kind, base, path.parent), (*above, path)))
 
 
 def _read(kind: str, schema: type[F], name: str, beside: Path | None, changes: Changes | None = None) -> tuple[F, Path]:
     path = _path(kind, name, beside)
-    data = _table(kind, path)
+    data = profile_table(kind, path)
     return validate(schema, changed(data, changes) if changes else data, path), path
 
 

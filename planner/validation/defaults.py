@@ -16,7 +16,7 @@
 | what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
   preset's of the same layers, widths, heads and experts; else Nemotron-H's state-spaces, a mixture without them |
 | layer_split | the framework's; with virtual stages, or where it splits evenly, ends where that alone divides |
-| etp | tp, or 1 where that is legal, whichever is predicted to be faster |
+| etp | tp, Megatron's default; 1 where ep does not divide dp cp |
 | micro_batch, and virtual_stages with it where the schedule is 1f1b or not said | the fastest predicted that fits |
 
 No default looks at a measurement. The framework is what the file's optional column `framework` says, or what a source
@@ -33,6 +33,7 @@ from typing import Any
 
 from planner.costs.stages import has_short_last, shared_by_ends
 from planner.hardware import Cluster, Framework
+from planner.layouts import usual_etp
 from planner.models import Transformer, load_model, model_names
 from planner.validation.runs import Run
 from planner.validation.software import said
@@ -45,7 +46,8 @@ FILLED = (
 )  # fmt: skip
 MICRO_BATCHES = (1, 2, 4, 8)
 STAGES = {
-    "fsdp": (1, 3), "nemo-automodel": (1, 3), "megatron-core": (1, 3), "megatron-bridge": (1, 3), "nanotron": (0, 1),
+    "fsdp": (1, 3), "nemo-automodel": (1, 3), "megatron-core": (1, 3), "nemo": (1, 3), "megatron-bridge": (1, 3),
+    "nanotron": (0, 1),
 }  # fmt: skip
 """ZeRO stages without pipeline stages that a framework may have had."""
 
@@ -123,9 +125,9 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     if run["micro_batch"] is None and run["virtual_stages"] is None and run["schedule"] in (None, "1f1b") and pp > 1:
         per_rank = model.num_layers // pp if model.num_layers % pp == 0 else 1
         chunks = [v for v in range(1, per_rank + 1) if per_rank % v == 0]
-    cuts = [run["etp"] or tp] if run["etp"] or not model.num_experts else sorted({tp, 1})
+    etp = run["etp"] or int(usual_etp(dp, tp, cp, base["ep"]))
     out = []
-    for zero, b, mode, v, etp in product(shards, micro, modes, chunks, cuts):
+    for zero, b, mode, v in product(shards, micro, modes, chunks):
         sliced = base["sequence_slices"] > 1
         default = ("seq1f1b-interleaved" if v > 1 else "seq1f1b") if sliced else "interleaved" if v > 1 else "1f1b"
         schedule = run["schedule"] or default

@@ -10,9 +10,9 @@ import pytest
 
 from planner.costs.layer import expert_products
 from planner.costs.memory import rank_memory
-from planner.costs.network import groups
+from planner.costs.network import all_gather_s, groups
 from planner.costs.parameters import rank_parameters
-from planner.costs.traffic import layer_traffic
+from planner.costs.traffic import expert_s, layer_traffic
 from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
@@ -61,17 +61,26 @@ def test_groups_take_the_tensor_ranks_in():
 
 
 def test_copies_are_gathered_only_for_cut_experts():
-    """A pass gathers and scatters attention's 384 values; cut experts each of a token's two copies too."""
-    once, cut, whole = (
-        layer_traffic(device(BYTES, x), CLUSTER, FRAMEWORK, m, x).layer_forward_s[0]
+    """A pass gathers and scatters attention's 384 values; cut experts each of a token's two copies too, in 16 bits."""
+    dense, cut, whole = (
+        layer_traffic(device(BYTES, x), CLUSTER, FRAMEWORK, m, x)
         for m, x in ((replace(ROUTED, num_dense_layers=2), of(1)), (ROUTED, of(2)), (ROUTED, of(4)))
     )
-    attention = once / 2
-    assert cut == pytest.approx(attention + 2 * attention)
-    assert whole == pytest.approx(attention)
+    attention = dense.layer_forward_s[0] / 2
+    assert cut.layer_forward_s[0] == whole.layer_forward_s[0] == pytest.approx(attention)
+    assert dense.expert_forward_s[0] == 0
+    x = of(2)
+    expert, tensor = (groups(CLUSTER, x)[name] for name in ("expert", "tensor"))
+    alone = expert_s(device(BYTES, x), FRAMEWORK, ROUTED, replace(x, etp=np.array([1])), expert, tensor)[0][0]
+    copies = 2 * 2 * x.micro_batch * ROUTED.seq_len * ROUTED.hidden  # two of each token, two bytes a number
+    assert cut.expert_forward_s[0] == pytest.approx(alone + 2 * all_gather_s(tensor, copies)[0])
+    half = replace(device(BYTES, x), matrix_bytes=np.array([1.0]))  # fp8 operands
+    assert layer_traffic(half, CLUSTER, FRAMEWORK, ROUTED, x).expert_forward_s[0] == cut.expert_forward_s[0]
     shared = replace(ROUTED, num_shared_experts=1)
     x = of(4)
-    assert layer_traffic(device(BYTES, x), CLUSTER, FRAMEWORK, shared, x).layer_forward_s[0] == pytest.approx(once)
+    assert layer_traffic(device(BYTES, x), CLUSTER, FRAMEWORK, shared, x).layer_forward_s[0] == pytest.approx(
+        dense.layer_forward_s[0]
+    )
 
 
 def test_states_are_sharded_over_an_experts_replicas():

@@ -219,9 +219,10 @@ theirs = "a page of theirs"
     assert more.sources["memory_gib"] == "a page of theirs"
     assert more.sources["power_w"] == base.sources["power_w"]
     assert load_accelerator(str(tmp_path / "twice.toml")).memory_bytes == more.memory_bytes
-    bridge, core = load_framework("megatron-bridge"), load_framework("megatron-core")
-    assert (bridge.node_dispatch, core.node_dispatch) == (True, False)
-    assert bridge.overlap_tensor == core.overlap_tensor
+    bridge, nemo, core = (load_framework(name) for name in ("megatron-bridge", "nemo", "megatron-core"))
+    assert (bridge.node_dispatch, nemo.node_dispatch, core.node_dispatch) == (True, False, False)
+    assert bridge.overlap_tensor == nemo.overlap_tensor > core.overlap_tensor
+    assert bridge.overlap_param_gather == core.overlap_param_gather
 
 
 @pytest.mark.parametrize(
