@@ -44,9 +44,8 @@ AMPERE = (
 HOPPER = (
     Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.7),
     Parameter("efficiency:matrix_fraction.fp8", 0.2, 0.9, 0.55),
-    # Starts: what Ampere's kernels give on these compute units and clocks.
+    # Start: what Ampere's kernel gives on these compute units and clocks.
     Parameter("efficiency:flash_backward.flash1", 0.05, 0.5, 0.15),
-    Parameter("efficiency:flash_backward.flash2", 0.05, 0.6, 0.25),
     Parameter("megatron-core,nanotron:overlap_tensor", 0.0, 0.95, 0.5),
     Parameter("nemo:overlap_tensor", 0.0, 0.95, 0.5),
     Parameter("nemo:overlap_pipeline", 0.0, 0.95, 0.5),

@@ -36,7 +36,7 @@ Network = Annotated[
 FrameworkName = Annotated[
     str | None,
     typer.Option(
-        "--framework", help="megatron-lm, megatron-core, fsdp or a TOML file.", autocompletion=complete.frameworks
+        "--framework", help="megatron-lm, megatron-core, nemo, fsdp or a TOML file.", autocompletion=complete.frameworks
     ),
 ]
 SeqLen = Annotated[int | None, typer.Option("--seq-len", help="Tokens a sequence, instead of the model's.")]

@@ -175,14 +175,19 @@ def fits_of(architecture: str) -> Fits:
 def error_quantiles(known: HeldOut, like: Array, shares: Any) -> Array:
     """Quantiles of the errors of runs like one, shape (shares,); like: of shape (7,).
 
-    A run's weight falls with its distance in octaves, and with the root of how many runs its set has.
+    A run's weight falls with its distance in octaves, and with the root of how many runs its set has. The new run may
+    lie beyond them all as any of them might: one more beside n, their effective number (Kish 1965), as in conformal
+    prediction with weights (Tibshirani et al. 2019, arXiv 1904.06019).
     """
     distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1)
     _, at, size = np.unique(known.source, return_inverse=True, return_counts=True)
     weight = np.exp(-0.5 * (distance - distance.min())) * size[at] ** -0.5
     order = np.argsort(known.error)
     middle = np.cumsum(weight[order]) - 0.5 * weight[order]
-    return np.asarray(np.interp(shares, middle / weight.sum(), known.error[order]))
+    level, one_more = np.asarray(shares, dtype=np.float64), (weight**2).sum() / weight.sum() ** 2
+    level = level + one_more * np.where(level > 0.5, level, np.where(level < 0.5, level - 1.0, 0.0))
+    within = np.clip(level, one_more / 2.0, 1.0 - one_more / 2.0)  # of the known ones, not of those without weight
+    return np.asarray(np.interp(within, middle / weight.sum(), known.error[order]))
 
 
 def interval_factors(

@@ -74,7 +74,10 @@ def test_every_shipped_source_has_one_publication_with_a_licence():
 
 
 def test_quantiles_are_those_of_the_alike():
-    """Nine runs like ours, off by 1 to 9 %, and a hundred of another kind, off by a half: ours count."""
+    """Nine runs like ours, off by 1 to 9 %, and a hundred of another kind, off by a half: ours count.
+
+    A tenth run lies between the least and the largest of nine in eight cases of ten.
+    """
     near, far = np.full((9, 7), 8.0), np.full((100, 7), 8.0 * 2.0**60)
     known = HeldOut(
         source=np.array(["near"] * 9 + ["far"] * 100), architecture=np.array(["x"] * 109),
@@ -82,7 +85,7 @@ def test_quantiles_are_those_of_the_alike():
         experts=np.zeros(109, dtype=bool),
     )  # fmt: skip
     low, middle, high = error_quantiles(known, np.full(7, 8.0), [0.1, 0.5, 0.9])
-    assert (low, middle, high) == pytest.approx((0.014, 0.05, 0.086), abs=1e-3)
+    assert (low, middle, high) == pytest.approx((0.01, 0.05, 0.09), abs=1e-3)
 
 
 def test_an_interval_holds_its_prediction_scaled_and_is_wider_for_more():
@@ -152,9 +155,9 @@ def test_unseen_errors_are_those_of_the_shipped_profiles():
 
 
 def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
-    """330 on A100, H100 and GB300, 241 inside intervals of 80 % made of the shipped sets' errors alone.
+    """330 on A100, H100 and GB300, 263 inside intervals of 80 % made of the shipped sets' errors alone.
 
-    Of InternLM's 46 there are 23, of the others 218 of 284.
+    Of InternLM's 46 there are 24, of the others 239 of 284.
     """
     known, runs = held_out(), unseen()
     inside = []
@@ -163,4 +166,4 @@ def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
         low, high = error_quantiles(near, runs.like[i], [0.1, 0.9])
         inside.append(low <= runs.error[i] <= high)
     assert len(inside) == 330
-    assert sum(inside) == 241
+    assert sum(inside) == 263
