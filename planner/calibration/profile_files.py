@@ -106,8 +106,7 @@ def write_profiles(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 def _read(folder: str, reference: str, beside: Path) -> tuple[dict[str, Any], Path]:
     own = is_path(reference)
     path = beside / reference if own else shipped_folder("hardware_profiles") / folder / f"{reference}.toml"
-    table = profile_table(folder, path)
-    return {key: value for key, value in table.items() if key != "base"}, path
+    return profile_table(folder, path), path
 
 
 def _with_references(changes: _Changes, folder: str, data: dict[str, Any], beside: Path) -> dict[str, Any]:
