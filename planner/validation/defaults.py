@@ -3,7 +3,7 @@
 | empty | becomes |
 | --- | --- |
 | cp, ep, virtual_stages, seq_splits, dp_replicate | 1 |
-| dp | n_gpus / (tp pp cp) |
+| dp | n_gpus / (tp pp cp); so too where a table lists dp beside ep: dp tp pp cp ep make n_gpus |
 | schedule | interleaved where virtual_stages > 1, else 1f1b; seq1f1b and its interleaved form where seq_splits > 1 |
 | zero | 1, the distributed optimizer; without pipeline stages the least that fits of the framework's: 1, then 3 for
   FSDP, Megatron-Core and what stands on them; 0, then 1 for nanotron, whose ZeRO 1 gives up PyTorch's DDP (its
@@ -105,10 +105,13 @@ def usual_split(model: Transformer, pp: int, v: int) -> str:
 def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[str, Any]]:
     """The layouts that a run may have had: one where every cell is said."""
     tp, pp, cp = run["tp"], run["pp"], run["cp"] or 1
+    ep = run["ep"] or 1
     dp = run["dp"] or max(run["n_gpus"] // (tp * pp * cp), 1)
+    if dp * tp * pp * cp * ep == run["n_gpus"]:
+        dp *= ep
     modern = framework.name not in ("megatron-lm", "megatron-deepspeed")
     base = {
-        "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": run["ep"] or 1, "global_batch": run["global_batch"],
+        "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "global_batch": run["global_batch"],
         "sequence_slices": run["seq_splits"] or 1, "dp_replicate": run["dp_replicate"] or 1,
         "precision": run["precision"],
         "attention": said(run, "attention") or run["attention"] or ("flash3" if modern else "fused"),
@@ -125,7 +128,7 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     if run["micro_batch"] is None and run["virtual_stages"] is None and run["schedule"] in (None, "1f1b") and pp > 1:
         per_rank = model.num_layers // pp if model.num_layers % pp == 0 else 1
         chunks = [v for v in range(1, per_rank + 1) if per_rank % v == 0]
-    etp = run["etp"] or int(usual_etp(dp, tp, cp, base["ep"]))
+    etp = run["etp"] or int(usual_etp(dp, tp, cp, ep))
     out = []
     for zero, b, mode, v in product(shards, micro, modes, chunks):
         sliced = base["sequence_slices"] > 1

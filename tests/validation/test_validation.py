@@ -295,6 +295,17 @@ def test_a_run_s_recomputation_where_it_is_not_said(reference_runs):
             assert predicted(cells | {"seq_len": s}) == (time, memory, True)  # it fits with recomputation
 
 
+def test_data_ranks_may_stand_beside_expert_ranks():
+    """Grok-1 on 512 H100, tp 4, pp 8, cp 2, ep 8: its page says dp 1, which leaves out the experts' eight."""
+    runs = [r for path in unseen_files() if path.stem == "nvidia_dgxc" for r in read_runs(path)]
+    run = next(r for r in runs if r["run"] == "grok1-314b-512-1024-24.12")
+    assert (run["dp"], run["ep"]) == (8, 8)
+    theirs, left_out, wrong = (replace(run, cells=run.cells | {"dp": dp}) for dp in (1, None, 2))
+    p = predict([run, theirs, left_out, wrong])
+    assert p.step_time_s[0] == p.step_time_s[1] == p.step_time_s[2] > 0
+    assert p.reasons[3] == "dp tp pp cp make 128 accelerators, n_gpus is 512"
+
+
 def test_layers_lie_as_a_run_says_or_as_divides():
     """22 layers on 8 stages: embedding and head count as layers, unless the column says otherwise."""
     run = next(r for path in unseen_files() if path.stem == "zero_bubble" for r in read_runs(path))
