@@ -14,7 +14,7 @@ from typing import Any
 from planner.calibration.fit import Fit
 from planner.calibration.profile_text import profile_text
 from planner.errors import InputError, OutputError
-from planner.files import is_path, make_folder, shipped_folder, write_text
+from planner.files import is_path, make_folder, write_text
 from planner.hardware import profile_table
 
 __all__ = ["check_folder", "fitted_profiles", "write_profiles"]
@@ -41,7 +41,7 @@ class _Changes:
 
     def place(self, folder: str, reference: str, beside: Path) -> str:
         """What a file in the new folder names for it: its own copy, or the shipped profile's name."""
-        data, path = _read(folder, reference, beside)
+        data, path = profile_table(folder, reference, beside)
         data = _with_references(self, folder, data, path.parent)
         changes = self.of(folder, str(data.get("name")))
         if changes:
@@ -101,12 +101,6 @@ def write_profiles(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     for where, text in texts.items():
         write_text(folder / where, text)
     return [folder / where for where in texts]
-
-
-def _read(folder: str, reference: str, beside: Path) -> tuple[dict[str, Any], Path]:
-    own = is_path(reference)
-    path = beside / reference if own else shipped_folder("hardware_profiles") / folder / f"{reference}.toml"
-    return profile_table(folder, path), path
 
 
 def _with_references(changes: _Changes, folder: str, data: dict[str, Any], beside: Path) -> dict[str, Any]:

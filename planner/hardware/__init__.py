@@ -81,21 +81,29 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
     return shipped_folder("hardware_profiles") / kind / f"{name}.toml"
 
 
-def profile_table(kind: str, path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A profile's tables, over those of its base where it names one."""
+def profile_table(
+    kind: str, name: str, beside: Path | None, above: tuple[Path, ...] = ()
+) -> tuple[dict[str, Any], Path]:
+    """A profile's tables, over those of its base where it names one, and its file.
+
+    Raises:
+        UnknownNameError: no shipped profile has the name.
+        FileFormatError: it can't be read, or stands on itself.
+    """
+    path = _path(kind, name, beside)
     data = read_toml(path)
     if "base" not in data:
-        return data
+        return data, path
     base = data["base"]
     if not isinstance(base, str) or path in above:
         fault = "stands on itself" if path in above else f"is {shown(base)}"
         raise FileFormatError(f"{path}: field base {fault}; allowed: another profile by name or file")
-    return over_base(path, data, profile_table(kind, _path(kind, base, path.parent), (*above, path)))
+    under_it, _ = profile_table(kind, base, path.parent, (*above, path))
+    return over_base(path, data, under_it), path
 
 
 def _read(kind: str, schema: type[F], name: str, beside: Path | None, changes: Changes | None = None) -> tuple[F, Path]:
-    path = _path(kind, name, beside)
-    data = profile_table(kind, path)
+    data, path = profile_table(kind, name, beside)
     return validate(schema, changed(data, changes) if changes else data, path), path
 
 

@@ -185,7 +185,7 @@ def error_quantiles(known: HeldOut, like: Array, shares: Any) -> Array:
     order = np.argsort(known.error)
     middle = np.cumsum(weight[order]) - 0.5 * weight[order]
     level, one_more = np.asarray(shares, dtype=np.float64), (weight**2).sum() / weight.sum() ** 2
-    level = level + one_more * np.where(level > 0.5, level, np.where(level < 0.5, level - 1.0, 0.0))
+    level = level * (1.0 + one_more) - one_more * np.heaviside(0.5 - level, 0.5)
     within = np.clip(level, one_more / 2.0, 1.0 - one_more / 2.0)  # of the known ones, not of those without weight
     return np.asarray(np.interp(within, middle / weight.sum(), known.error[order]))
 
