@@ -227,7 +227,7 @@ def step_costs(
     own = RankParameters.most([rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks])
     copies = weight_copies(layouts)
     busiest = own.total
-    reduce_s, gather_s, gather_link_s = data_traffic(cluster, framework, layouts, copies * busiest, own.expert_share)
+    reduce_s, gather_s, gather_link_s = data_traffic(cluster, framework, layouts, own, copies)
     if framework.reduce_pass_bytes > 0:
         several = layouts.dp * layouts.cp > 1
         reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * busiest / device.memory_rate, 0.0)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.gradients import parameter_bytes, reduced_bytes
+from planner.costs.gradients import kept_bytes, layer_parameter_bytes, reduced_bytes
 from planner.costs.network import Group, all_gather_s, all_reduce_s, groups, with_startup
-from planner.costs.parameters import expert_shards
+from planner.costs.parameters import RankParameters, expert_shards
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 class DataCollectives:
     """The data-parallel groups' collectives: dense parameters over all replicas, experts over those of one expert.
 
-    by: groups; pace: of the bandwidth, what the sharded collectives get.
+    by: groups; param_bytes: of a layer's parameter; pace: of the bandwidth, what the sharded collectives get.
     """
 
     by: dict[str, Group]
@@ -48,7 +48,7 @@ class DataCollectives:
             by=groups(with_startup(cluster, framework.network_startup_s), layouts),
             layouts=layouts,
             expert_share=expert_share,
-            param_bytes=parameter_bytes(layouts),
+            param_bytes=layer_parameter_bytes(framework, layouts),
             grad_bytes=reduced_bytes(framework, layouts),
             pace=np.where(layouts.zero >= framework.sharded_stage, slowed, 1.0),
         )
@@ -64,8 +64,11 @@ class DataCollectives:
     def sharded_s(self, collective: Any, params: Any, bytes_per_param: Any) -> Array:
         """Seconds of a collective over a rank's parameters, by the ranks over which a state is sharded."""
         dense, experts = params * (1.0 - self.expert_share), params * self.expert_share
-        seconds = self._both(collective, dense * bytes_per_param, experts * bytes_per_param, "data", "expert_data")
-        return np.asarray(seconds / self.pace)
+        return self.moved_s(collective, dense * bytes_per_param, experts * bytes_per_param)
+
+    def moved_s(self, collective: Any, dense_bytes: Any, expert_bytes: Any) -> Array:
+        """The same of so many bytes of dense parameters and of experts."""
+        return np.asarray(self._both(collective, dense_bytes, expert_bytes, "data", "expert_data") / self.pace)
 
     def reduced_s(self, collective: Any, params: Any) -> Array:
         """Seconds in which a collective sums the gradients: by those ranks, then each part over its copies.
@@ -90,21 +93,23 @@ class DataCollectives:
 
 
 def data_traffic(
-    cluster: Cluster, framework: Framework, layouts: Layouts, stage_params: Array, expert_share: Array
+    cluster: Cluster, framework: Framework, layouts: Layouts, own: RankParameters, copies: Any = 1
 ) -> tuple[Array, Array, Array]:
     """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
 
-    And what the gather's bytes take of a node's links. stage_params: of the rank with most, before sharding. All are 0
-    for ZeRO-3, which has them in its layers.
+    And what the gather's bytes take of a node's links. own: of the rank with most, before sharding; copies: that it
+    holds of them. All are 0 for ZeRO-3, which has them in its layers.
     """
-    data = DataCollectives.of(cluster, framework, layouts, expert_share)
+    data = DataCollectives.of(cluster, framework, layouts, own.expert_share)
+    stage_params = copies * own.total
     zero = layouts.zero
     whole = (zero == 0) | ((zero == 1) & framework.whole_reduces)
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
     reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
     updated = (zero == 1) | (zero == 2)
+    kept = kept_bytes(own, framework, layouts)
     gather, link = (
-        np.where(updated, x.sharded_s(all_gather_s, stage_params, data.param_bytes), 0.0)
+        np.where(updated, x.moved_s(all_gather_s, copies * kept.dense, copies * kept.experts), 0.0)
         for x in (data, data.on_links())
     )
     return np.where(zero == 3, 0.0, reduce), gather, link

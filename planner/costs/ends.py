@@ -41,14 +41,15 @@ def ends_cost(device: Device, framework: Framework, model: Transformer, layouts:
     embed = stream_s(device, hidden * device.element_bytes * (2.0 + 2.0 * dropout), 3.0)
     # The gradient is scattered into the whole table's gradient.
     embed_back = stream_s(device, hidden * (device.element_bytes * (2.0 + dropout) + 4.0), 3.0)
-    product = matmul_s(device, tokens, columns, model.hidden)
+    # The head is no layer: its product stays in 16 bits.
+    product = matmul_s(device.wide, tokens, columns, model.hidden)
     if framework.gathered_logits:
         # The ranks' parts, once gathered, are copied side by side.
         product = product + np.where(layouts.tp > 1, stream_s(device, 2.0 * logits * device.element_bytes), 0.0)
     head = product + stream_s(device, logits * framework.entropy_forward_bytes, 6.0)
     head_back = (
-        matmul_s(device, tokens, model.hidden, columns)
-        + matmul_s(device, columns, model.hidden, tokens)
+        matmul_s(device.wide, tokens, model.hidden, columns)
+        + matmul_s(device.wide, columns, model.hidden, tokens)
         + stream_s(device, logits * framework.entropy_backward_bytes, 3.0)
     )
     if framework.recomputed_head:

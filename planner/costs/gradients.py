@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.parameters import RankParameters
 from planner.hardware import Framework
 from planner.layouts import Layouts, Precision
 
-__all__ = ["accumulated_bytes", "gradient_bytes", "moment_bytes", "parameter_bytes", "reduced_bytes"]
+__all__ = [
+    "accumulated_bytes",
+    "gradient_bytes",
+    "kept_bytes",
+    "layer_parameter_bytes",
+    "moment_bytes",
+    "parameter_bytes",
+    "reduced_bytes",
+]
 
 Array = NDArray[np.float64]
 
@@ -22,6 +31,20 @@ def _from_bf16(layouts: Layouts, others: float, bf16: float) -> Array:
 def parameter_bytes(layouts: Layouts) -> Array:
     """Of the parameter that products take and ranks gather: 16 bits in mixed precision."""
     return np.asarray(np.where(layouts.precision <= Precision.TF32, 4.0, 2.0))
+
+
+def layer_parameter_bytes(framework: Framework, layouts: Layouts) -> Array:
+    """The same of a layer's parameter, which a framework may keep in fp8; embedding and head stay in 16 bits."""
+    fp8 = layouts.precision == Precision.FP8
+    return np.asarray(np.where(fp8, framework.fp8_parameter_bytes, parameter_bytes(layouts)))
+
+
+def kept_bytes(own: RankParameters, framework: Framework, layouts: Layouts) -> RankParameters:
+    """Of a rank's parameters in all, before ZeRO's sharding: of its layers, experts and ends."""
+    of_layer = layer_parameter_bytes(framework, layouts)
+    return RankParameters(
+        layers=own.layers * of_layer, experts=own.experts * of_layer, ends=own.ends * parameter_bytes(layouts)
+    )
 
 
 def gradient_bytes(framework: Framework, layouts: Layouts) -> Array:

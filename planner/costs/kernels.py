@@ -5,7 +5,7 @@ Legend: products are (rows x depth) @ (depth x columns); every argument broadcas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import NormalDist
 from typing import Any
@@ -40,12 +40,14 @@ class Device:
     """One accelerator as the costs of a table of layouts see it.
 
     matrix_rate: achieved FLOP/s of a large product at each layout's precision, shape (n,).
+    wide_rate: the same of products that stay in 16 bits where the layers' are in fp8, shape (n,).
     attention_rate: peak FLOP/s of the 16-bit (or wider) type that attention runs in, shape (n,).
     element_bytes: bytes of an activation, shape (n,); matrix_bytes: bytes of a product's operand.
     """
 
     accelerator: Accelerator
     matrix_rate: Array
+    wide_rate: Array
     attention_rate: Array
     element_bytes: Array
     matrix_bytes: Array
@@ -60,17 +62,23 @@ class Device:
         peak = {p: accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision}
         fraction = accelerator.efficiency.matrix_fraction
         rate = np.array([peak[p] * fraction.get(p.name.lower(), np.nan) for p in Precision])
-        # Attention scores stay in 16 bits when the linear layers are in fp8.
-        wide = np.array([peak[Precision.BF16 if p is Precision.FP8 else p] for p in Precision])
+        # Attention scores and logits stay in 16 bits when the linear layers are in fp8.
+        wide = [Precision.BF16 if p is Precision.FP8 else p for p in Precision]
         size = np.array([4.0, 4.0, 2.0, 2.0, 2.0])
         operand = np.array([4.0, 4.0, 2.0, 2.0, 1.0])
         return Device(
             accelerator=accelerator,
             matrix_rate=rate[precision] * pace,
-            attention_rate=wide[precision] * pace,
+            wide_rate=rate[wide][precision] * pace,
+            attention_rate=np.array([peak[p] for p in wide])[precision] * pace,
             element_bytes=size[precision],
             matrix_bytes=operand[precision],
         )
+
+    @property
+    def wide(self) -> Device:
+        """This device as products see it that stay in 16 bits where the layers' are in fp8."""
+        return replace(self, matrix_rate=self.wide_rate, matrix_bytes=self.element_bytes)
 
     @property
     def memory_rate(self) -> float:

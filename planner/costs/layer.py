@@ -1,21 +1,22 @@
 """Seconds of one transformer layer for one micro-batch on one rank, by operation. Array-first, shape (n,).
 
 b: sequences in a micro-batch; s: tokens of a sequence on this context rank; t: tensor-parallel degree;
-h: hidden size; the products are those of Narayanan et al. 2021 (arXiv 2104.04473, section 3 and appendix).
+h: hidden size.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.attention import attention_s
+from planner.costs.casts import casts_s
 from planner.costs.kernels import Device, aligned_share, matmul_s, stream_s
-from planner.costs.shapes import has_dropout, inner_width, is_latent, pass_tokens
-from planner.costs.state_space import ssm_products, ssm_s
+from planner.costs.products import common_products, expert_products, latent_products, local_experts
+from planner.costs.shapes import has_dropout, inner_width, is_latent, pass_tokens, routed_width
+from planner.costs.state_space import ssm_s
 from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix
@@ -73,82 +74,6 @@ class Fusions:
 NONE = Fusions()
 
 
-def latent_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
-    """(columns, depth, count) of the products from the latents up to queries, keys and values, on one tensor rank."""
-    count = mix.shares(model).attention * is_latent(model)
-    a, rank_q, nope = model.num_heads, np.asarray(model.q_lora_rank), model.head_dim - model.qk_rope_head_dim
-    return [
-        (a * model.head_dim / layouts.tp, np.where(rank_q > 0, rank_q, model.hidden), count),
-        (a * (nope + np.asarray(model.v_head_dim)) / layouts.tp, np.maximum(model.kv_lora_rank, 1), count),
-    ]
-
-
-def attention_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
-    """(columns, depth, count) of the linear products around the average layer's attention, on one tensor rank."""
-    share, mla = mix.shares(model).attention, is_latent(model)
-    t, h = layouts.tp, model.hidden
-    a, kv, d = model.num_heads, np.maximum(model.num_kv_heads, layouts.tp), model.head_dim
-    rank_q = np.asarray(model.q_lora_rank)
-    return [
-        ((a + 2 * kv) * d / t, h, share * ~mla),
-        (np.maximum(rank_q, 1), h, (mla & (rank_q > 0)) * share),
-        (np.maximum(model.kv_lora_rank + model.qk_rope_head_dim, 1), h, mla * share),
-        (h, a * np.where(mla, model.v_head_dim, d) / t, share),
-        *latent_products(model, layouts),
-    ]
-
-
-def expert_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
-    """(row factor, columns, depth, count) of the products of a rank's routed experts, averaged over layers.
-
-    An expert-parallel rank keeps E / ep experts and sees, at balance, top_k tokens' worth of work per token,
-    in E / ep products of top_k * ep / E of the rows each. Where experts are whole on a tensor rank, it sees the copies
-    of its share of the tokens.
-    """
-    up = np.where(model.gated, 2.0, 1.0)
-    local = local_experts(model, layouts)
-    rows = np.maximum(model.top_k, 1) / local * layouts.etp / layouts.tp
-    inner = np.maximum(model.moe_ffn, 1) / layouts.etp
-    count = mix.shares(model).sparse * local
-    return [(rows, up * inner, model.hidden, count), (rows, model.hidden, inner, count)]
-
-
-def local_experts(model: Transformer, layouts: Layouts) -> Any:
-    """Routed experts of a rank; 1 where there are none."""
-    return np.maximum(model.num_experts, 1) / layouts.ep
-
-
-def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
-    """(row factor, columns, depth, count) of the MLP's products but routed experts', averaged over layers."""
-    part = mix.shares(model)
-    dense, sparse = part.dense, part.sparse
-    up = np.where(model.gated, 2.0, 1.0)
-    shared_ffn = np.maximum(model.moe_ffn * model.num_shared_experts, 1) / layouts.tp
-    shared = sparse * (np.asarray(model.num_shared_experts) > 0)
-    ffn = np.maximum(model.ffn, 1) / layouts.tp
-    h = model.hidden
-    return [
-        (1.0, up * ffn, h, dense),
-        (1.0, h, ffn, dense),
-        (1.0, up * shared_ffn, h, shared),
-        (1.0, h, shared_ffn, shared),
-        (1.0, np.maximum(model.num_experts, 1), h, sparse),
-    ]
-
-
-def common_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
-    """(row factor, columns, depth, count) of a layer's products that every token meets, on one tensor rank."""
-    mixers = attention_products(model, layouts)
-    if np.any(model.num_ssm_layers):
-        mixers = mixers + ssm_products(model, layouts)
-    return [(1.0, c, d, k) for c, d, k in mixers] + mlp_products(model, layouts)
-
-
-def layer_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
-    """(row factor, columns, depth, count) of all linear products of the average layer, on one tensor rank."""
-    return common_products(model, layouts) + expert_products(model, layouts)
-
-
 def latent_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
     """Seconds of the forward products up from the latents."""
     tokens, seconds = pass_tokens(model, layouts), np.asarray(0.0)
@@ -194,7 +119,6 @@ ROTARY_FUSED = (2.0, 2.0, 2.0)  # r x, w y, of queries and of keys
 LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
 # Per element of a token's copies: sorted by expert, and back; twice over ranks of experts.
 ROUTED_COPY = (4.0, 4.0, 2.0)
-FP8_CAST = (2.5, 5.0, 2.0)  # absolute maximum, cast and transpose of each product's input
 
 
 def pointwise_s(
@@ -216,23 +140,15 @@ def pointwise_s(
     # Latent attention turns a part of each query's channels, and one key for all heads.
     one_key = part.attention * tokens * model.qk_rope_head_dim
     turned = np.where(mla, heads * model.num_heads * model.qk_rope_head_dim + one_key, qk)
-    attended = heads * model.num_heads * v_dim
     inner = tokens * inner_width(model) / layouts.tp
-    of_experts = part.sparse * tokens * model.top_k * np.asarray(model.moe_ffn) / layouts.tp
-    scanned = part.ssm * tokens * mix.ssm_channels(model)[0] / layouts.tp
+    of_experts = tokens * routed_width(model) / layouts.tp
     norm = np.where(layouts.fused_norm | ~np.asarray(model.rms_norm), 1.0, 0.0)
     gated = np.asarray(model.gated) * 1.0
-    fp8 = (device.matrix_bytes < device.element_bytes) * 1.0
-    # Inputs of products: of the hidden state, or copies of it for the experts (the router stays in 16 bits), of the
-    # latents, the attention's output, inner activations and scans.
-    copies = np.maximum(model.top_k, 1) * layouts.etp / layouts.tp + (np.asarray(model.num_shared_experts) > 0)
-    inputs = tokens * model.hidden * (part.blocks + part.sparse * (copies - 1.0)) + attended + inner + scanned
-    inputs = inputs + part.attention * tokens * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
     pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
     # Of the inner elements, those of experts that a token is routed to.
     routed = of_experts / np.maximum(inner, 1.0)
     if fused.experts:
-        inner, inputs, routed = inner - of_experts, inputs - of_experts, np.zeros_like(routed)
+        inner, routed = inner - of_experts, np.zeros_like(routed)
     terms = [
         (part.blocks * hidden * norm, pairs, NORM_FUSED, 1.0),
         (part.blocks * hidden * (1 - norm), pairs, NORM_EAGER, 1.0),
@@ -242,7 +158,6 @@ def pointwise_s(
         (inner * gated, mlps, GATE, routed),
         (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if fused.rotary else ROTARY, mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),
-        (inputs * fp8, pairs, FP8_CAST, 0.0),
         (hidden * part.sparse * model.top_k * np.where(layouts.ep > 1, 2.0, 1.0), part.sparse, ROUTED_COPY, 0.0),
     ]
     forward = backward = fine = np.asarray(0.0)
@@ -251,6 +166,10 @@ def pointwise_s(
         one = stream_s(device, elements * reads * device.element_bytes, used)
         forward, fine = forward + one, fine + repeated * one
         backward = backward + stream_s(device, elements * reads_back * device.element_bytes, 1.5 * used)
+    fp8 = device.matrix_bytes < device.element_bytes
+    if np.any(fp8):
+        casts = casts_s(device, model, layouts, fused.experts)
+        forward, backward = (s + np.where(fp8, c, 0.0) for s, c in zip((forward, backward), casts, strict=True))
     if np.any(model.num_ssm_layers):
         scan, scan_back = ssm_s(device, model, layouts)
         forward, backward = forward + scan, backward + scan_back

@@ -14,14 +14,21 @@ from numpy.typing import NDArray
 
 from planner.costs.attention_memory import score_gradient_bytes
 from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
-from planner.costs.gradients import gradient_bytes, moment_bytes, parameter_bytes, reduced_bytes
+from planner.costs.gradients import (
+    gradient_bytes,
+    kept_bytes,
+    layer_parameter_bytes,
+    moment_bytes,
+    parameter_bytes,
+    reduced_bytes,
+)
 from planner.costs.kernels import Device
-from planner.costs.layer import layer_products
 from planner.costs.parameters import rank_parameters, state_parameters
+from planner.costs.products import layer_products
 from planner.costs.saved import saved_bytes
 from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab, pass_tokens
 from planner.hardware import Framework
-from planner.layouts import Layouts, Recompute
+from planner.layouts import Layouts, Precision, Recompute
 from planner.models import Transformer, mix
 
 __all__ = [
@@ -163,12 +170,13 @@ def rank_memory(
     held: `activations` of these layouts, where they are known.
 
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
-    (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context.
+    (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context. In fp8 a
+    layer's parameter and its copies for products count as the framework keeps them.
     """
     held = held or activations(device, framework, model, layouts)
     own = rank_parameters(model, layouts, layers, first, last)
     mixed = device.element_bytes < 4.0
-    parameter = parameter_bytes(layouts)
+    fp8_copy = np.where(layouts.precision == Precision.FP8, framework.fp8_copy_bytes, 0.0)
     kept_gradient = gradient_bytes(framework, layouts)
     if framework.bucket_bytes > 0:
         kept_gradient = kept_gradient + (layouts.zero == 0) * framework.bucket_bytes
@@ -177,6 +185,10 @@ def rank_memory(
 
     def state(bytes_per_param: Any, from_stage: int) -> Array:
         return np.asarray(state_parameters(own, layouts, from_stage) * bytes_per_param * copies)
+
+    parameters = state_parameters(kept_bytes(own, framework, layouts), layouts, 3) * copies * versions
+    # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
+    parameters = parameters + np.where(layouts.zero < 3, fp8_copy, 0.0) * (own.layers + own.experts) * copies
 
     kept = in_flight * (held.layer * layers + first * held.embedding + last * held.modules)
     slack = 1.0 + framework.fragmentation
@@ -188,7 +200,9 @@ def rank_memory(
         layer = (own.layers + own.experts) / np.maximum(layers + last * model.num_mtp_layers, 1)
         at_work = np.minimum(at_once, layers)
         unscattered = np.maximum(at_work * layer, own.ends) * reduced_bytes(framework, layouts)
-        gathered = (np.minimum(np.maximum(at_once, 2.0), layers) * layer + own.ends) * parameter
+        gathered = np.minimum(np.maximum(at_once, 2.0), layers) * layer
+        gathered = gathered * (layer_parameter_bytes(framework, layouts) + fp8_copy)
+        gathered = gathered + own.ends * parameter_bytes(layouts)
         buffers = buffers + np.where(layouts.zero >= 2, unscattered, 0.0) + np.where(layouts.zero == 3, gathered, 0.0)
     # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
     if framework.pass_gradient_bytes > 0:
@@ -198,7 +212,7 @@ def rank_memory(
     if framework.gather_copy_bytes > 0:
         buffers = buffers + gather_copy_bytes(device, framework, model, layouts, own.total, last)
     return Memory(
-        parameters_bytes=state(parameter, 3) * versions,
+        parameters_bytes=np.asarray(parameters),
         gradients_bytes=state(gradient, 2),
         optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, state(moments, 1)),
         activations_bytes=np.asarray(kept * slack),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.layouts import Attention, Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["has_dropout", "inner_width", "is_latent", "local_tokens", "padded_vocab", "pass_tokens"]
+__all__ = ["has_dropout", "inner_width", "is_latent", "local_tokens", "padded_vocab", "pass_tokens", "routed_width"]
 
 Array = NDArray[np.float64]
 
@@ -24,6 +24,11 @@ def inner_width(model: Transformer) -> Any:
     """Inner elements that a token has in the average layer's MLP, dense or in the experts that it meets."""
     part = mix.shares(model)
     return part.dense * model.ffn + part.sparse * (np.asarray(model.top_k) + model.num_shared_experts) * model.moe_ffn
+
+
+def routed_width(model: Transformer) -> Any:
+    """Of those, the ones in the experts that a token is routed to."""
+    return mix.shares(model).sparse * np.asarray(model.top_k) * np.asarray(model.moe_ffn)
 
 
 def is_latent(model: Transformer) -> Any:

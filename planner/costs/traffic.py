@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.data_parallel import DataCollectives
+from planner.costs.gradients import parameter_bytes
 from planner.costs.kernels import Device
 from planner.costs.network import (
     Group,
@@ -185,7 +186,7 @@ def traffic(
         reduce_link = np.where(whole, link.reduced_s(all_gather_s, layer_params), 0.0)
         ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
         dense = replace(data, expert_share=np.zeros(1))
-        both = dense.sharded_s(all_gather_s, ends, data.param_bytes) + dense.reduced_s(all_gather_s, ends)
+        both = dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts)) + dense.reduced_s(all_gather_s, ends)
         sharded_ends = np.where(whole, both, 0.0)
     sent = send_s(cluster, layouts, hidden_bytes, whole=framework.whole_sends)
     tied = 2.0 * rank_send_s(cluster, layouts, table * data.grad_bytes)

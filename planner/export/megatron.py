@@ -187,6 +187,8 @@ def training_arguments(job: Job) -> list[tuple[str, ...]]:
         out.append(("--fp16",))
     if row["precision"] == "fp8":
         out.append(("--fp8-format", "hybrid"))
+        if job.framework.fp8_parameter_bytes < 2 and row["zero"] > 0:  # it asks for the distributed optimizer
+            out.append(("--fp8-param-gather",))
     return out
 
 

@@ -293,6 +293,8 @@ class FrameworkFile(Sourced):
     bf16_accumulate_bytes: Annotated[Figure, _between(0, 32)] | None = None
     pass_gradient_bytes: Annotated[Figure, _between(0, 4)] | None = None
     bucket_bytes: Annotated[Figure, _between(0, 4)] | None = None
+    fp8_parameter_bytes: Annotated[Figure, _between(1, 4)] | None = None
+    fp8_copy_bytes: Annotated[Figure, _between(0, 4)] | None = None
     gather_copy_bytes: Annotated[Figure, _between(0, 4)] | None = None
     gathered_inputs: Annotated[Figure, _between(0, 2)] | None = None
     gate_tensors: Annotated[Figure, _between(1, 4)] | None = None

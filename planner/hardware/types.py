@@ -124,6 +124,8 @@ class Framework:
     update_bytes: of a parameter, that its update takes besides the optimizer's state: a gradient cast to fp32.
     pass_gradient_bytes: of a parameter in the gradient that one backward pass makes, freed once it is added up;
     bucket_bytes: of a parameter in buckets of a reduction by replicas that keep all optimizer state (ZeRO 0).
+    fp8_parameter_bytes: of a layer's parameter in fp8 training, as it is kept and gathered; fp8_copy_bytes: of one in
+    what products keep beside it from one micro-batch to the next: its value in fp8 and the transpose.
     gather_copy_bytes: of a parameter in the copy, in one piece, through which ZeRO 1 and 2 gather updated parameters.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     layer_split: how it splits layers over stages: even, balanced (by cost) or parameters.
@@ -166,6 +168,8 @@ class Framework:
     update_bytes: float
     pass_gradient_bytes: float
     bucket_bytes: float
+    fp8_parameter_bytes: float
+    fp8_copy_bytes: float
     gather_copy_bytes: float
     gathered_inputs: float
     gate_tensors: float

@@ -42,7 +42,7 @@ ARGUMENTS = (
     "overlap-grad-reduce", "overlap-param-gather", "optimizer-cpu-offload", "micro-batch-size", "global-batch-size",
     "recompute-activations", "recompute-granularity", "recompute-method", "recompute-num-layers", "recompute-modules",
     "attention-backend", "use-flash-attn", "no-masked-softmax-fusion", "transformer-impl", "bf16", "fp16", "fp8-format",
-    "grad-reduce-in-bf16", "moe-enable-deepep", "overlap-moe-expert-parallel-comm",
+    "fp8-param-gather", "grad-reduce-in-bf16", "moe-enable-deepep", "overlap-moe-expert-parallel-comm",
 )  # fmt: skip
 NEWER = ("moe-flex-dispatcher-backend",)  # than the version whose names these are; in Megatron-Core 0.16.1
 # What changes neither a step's time nor its memory by much: data, learning rate, logs, checkpoints, kernels' detail.
@@ -288,6 +288,10 @@ def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framew
             missing("overlap-param-gather", overlap_param_gather=0.0)
         if row["precision"] in ("bf16", "fp8") and f.bf16_grad_reduce_bytes < 4:
             missing("grad-reduce-in-bf16", bf16_grad_reduce_bytes=4.0)
+    if row["precision"] == "fp8":
+        missing("fp8-param-gather", fp8_parameter_bytes=2.0, fp8_copy_bytes=2.0)
+        if "fp8-param-gather" in a:
+            changes.update(fp8_parameter_bytes=1.0, fp8_copy_bytes=1.0)
     if row["sequence_parallel"]:
         missing("tp-comm-overlap", overlap_tensor=0.0)
     if row["ep"] > 1:

@@ -381,6 +381,29 @@ def test_buckets_of_replicas_that_shard_nothing():
         assert float(found[0]) == more
 
 
+def test_parameters_of_fp8_training():
+    """Two layers of 872 in a byte each beside a byte's transpose, or in two with both beside; the ends in two."""
+    ends = PARAMS - 2 * 872
+    kept = replace(FRAMEWORK, fp8_parameter_bytes=1.0, fp8_copy_bytes=1.0)
+    beside = replace(FRAMEWORK, fp8_copy_bytes=2.0)
+
+    def held(framework, **choices):
+        return float(memory(framework=framework, precision=Precision.FP8, **choices).parameters_bytes[0])
+
+    assert held(FRAMEWORK) == held(kept) == 2 * PARAMS
+    assert held(beside) == 2 * PARAMS + 2 * 2 * 872
+    assert float(memory(framework=beside).parameters_bytes[0]) == 2 * PARAMS
+    assert held(kept, zero=3, dp=8) == (2 * ends + 2 * 872) / 8
+    assert held(beside, zero=3, dp=8) == 2 * PARAMS / 8
+    # Of two gathered layers ZeRO-3 holds the copies too.
+    more = [
+        float(memory(framework=f, zero=3, dp=8, precision=Precision.FP8).buffers_bytes[0])
+        for f in (FRAMEWORK, kept, beside)
+    ]
+    assert more[1] - more[0] == 0.0
+    assert more[2] - more[0] == 2 * 2 * 872
+
+
 def test_copy_that_gathers_parameters():
     """A piece of 2 B a parameter is new memory where no block of a pass, inner activation or logits, is as large."""
     copying = replace(FRAMEWORK, gather_copy_bytes=2.0)

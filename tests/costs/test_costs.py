@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from planner.costs.attention_memory import attention_core_bytes
 from planner.costs.kernels import Device, matmul_s, slowest_of
-from planner.costs.layer import attention_products, expert_products, mlp_products
 from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups
+from planner.costs.products import attention_products, expert_products, mlp_products
 from planner.costs.saved import saved_bytes
 from planner.costs.stages import balanced_load, split_layers, virtual_stage_layers
 from planner.estimate import estimate

@@ -47,13 +47,16 @@ def test_a_rank_s_experts_are_one_kernel():
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8])
 def test_the_gate_and_its_cast_cost_nothing_more(precision):
-    """48 tokens of two experts of 16: 1,536 elements, five passes forward and eight backward; in fp8 its cast."""
+    """48 tokens of two experts of 16: 1,536 elements, five passes forward and eight backward; in fp8 its casts.
+
+    Of the inner elements forward, of the gradients of gate and up backward: four bytes each.
+    """
     chosen = layout(precision=precision)
     of, inner = device(BYTES, chosen), 48 * 2 * 16
     plain, fused = (values(pointwise_s(of, ROUTED, chosen, fused)) for fused in (Fusions(), Fusions(experts=True)))
-    cast = (2.5, 5.0) if precision == Precision.FP8 else (0.0, 0.0)
-    assert plain[0] - fused[0] == (5 + cast[0]) * 2 * inner
-    assert plain[1] - fused[1] == (8 + cast[1]) * 2 * inner
+    cast = (4, 2 * 4) if precision == Precision.FP8 else (0, 0)
+    assert plain[0] - fused[0] == (5 * 2 + cast[0]) * inner
+    assert plain[1] - fused[1] == (8 * 2 + cast[1]) * inner
     assert plain[2] - fused[2] == 5 * 2 * inner  # nothing of it is left to recompute
     # A dense layer's gate, and a shared expert's, are as they were.
     shared = replace(ROUTED, num_shared_experts=1)

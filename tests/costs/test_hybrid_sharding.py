@@ -19,7 +19,7 @@ from planner.layouts import Layouts
 from planner.legality import first_broken
 from planner.models import load_model
 from planner.models.counts import total_params
-from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MOE, device, layout
+from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MOE, device, layout, own
 
 TWO = {"dp": 8, "dp_replicate": 2}
 GATHER = 2000 * 3 / 4 / 5 + 4  # of 1,000 parameters, in a node
@@ -32,7 +32,7 @@ def between(size):
 
 
 def in_all(params=1000.0, experts=0.0, **choices):
-    found = data_traffic(CLUSTER, FRAMEWORK, layout(**choices), np.array([params]), np.array([experts]))
+    found = data_traffic(CLUSTER, FRAMEWORK, layout(**choices), own(params, experts))
     return [float(x[0]) for x in found[:2]]
 
 
@@ -137,5 +137,5 @@ def test_what_copies_take_of_a_node_s_links():
     found = traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen, layer, np.array([1000.0]), np.zeros(1))
     assert float(found.layer_gather_link_s[0]) == pytest.approx(2000 * 3 / 4 / 5)
     assert float(found.layer_reduce_link_s[0]) == pytest.approx(4000 * 3 / 4 / 5 + 2 * 1000 / 2 / 5)
-    _, gather, link = data_traffic(CLUSTER, FRAMEWORK, layout(zero=1, dp=8), np.array([1000.0]), np.zeros(1))
+    _, gather, link = data_traffic(CLUSTER, FRAMEWORK, layout(zero=1, dp=8), own(1000.0))
     assert (float(gather[0]), float(link[0])) == pytest.approx((2000 * 7 / 8 / 3 + 14, 2000 * 7 / 8 / 5))

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.layer import layer_cost, layer_products
+from planner.costs.layer import layer_cost
 from planner.costs.parameters import rank_parameters
+from planner.costs.products import layer_products
 from planner.costs.state_space import ssm_bytes, ssm_products, ssm_s
 from planner.costs.traffic import layer_traffic
 from planner.models import counts

@@ -24,7 +24,7 @@ from planner.costs.network import (
 from planner.costs.traffic import layer_traffic, traffic
 from planner.layouts import Layouts, Precision, Recompute
 from planner.step_costs import step_costs
-from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout
+from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout, own
 
 
 def first(x):
@@ -233,7 +233,7 @@ def test_sends_and_the_tied_embedding():
 
 def in_all(framework=FRAMEWORK, params=1000.0, experts=0.0, **choices):
     chosen = layout(**choices)
-    return [first(x) for x in data_traffic(CLUSTER, framework, chosen, np.array([params]), np.array([experts]))[:2]]
+    return [first(x) for x in data_traffic(CLUSTER, framework, chosen, own(params, experts))[:2]]
 
 
 def test_data_parallel_collectives_by_zero_stage():
@@ -249,6 +249,22 @@ def test_data_parallel_collectives_by_zero_stage():
     assert in_all(dp=2, zero=1, precision=Precision.TF32) == pytest.approx([402.0, 402.0])
 
 
+def test_parameters_in_fp8_are_gathered_in_fp8():
+    """Of 1,000 parameters 750 are layers', in a byte each; 250 the embedding's or head's, in two. Two copies, twice."""
+    kept = replace(FRAMEWORK, fp8_parameter_bytes=1.0)
+    fp8 = layout(dp=2, zero=1, precision=Precision.FP8)
+
+    def gathered(framework, chosen, *of):
+        return first(data_traffic(CLUSTER, framework, chosen, *of)[1])
+
+    assert gathered(kept, fp8, own(1000.0, ends=0.25)) == pytest.approx((750 + 500) / 2 / 5 + 2)
+    assert gathered(kept, fp8, own(1000.0, ends=0.25), 2) == pytest.approx((750 + 500) / 5 + 2)
+    assert gathered(kept, layout(dp=2, zero=1), own(1000.0, ends=0.25)) == pytest.approx(2000 / 2 / 5 + 2)
+    assert gathered(FRAMEWORK, fp8, own(1000.0, ends=0.25)) == pytest.approx(2000 / 2 / 5 + 2)
+    spread = layout(dp=4, ep=2, zero=1, precision=Precision.FP8)
+    assert gathered(kept, spread, own(1000.0, experts=0.4)) == pytest.approx(600 * 3 / 4 / 5 + 4 + 400 / 2 / 5 + 2)
+
+
 def test_experts_gradients_go_to_their_own_replicas():
     """Of 1,000 parameters 400 are experts': 600 over four ranks, 400 over the two of each expert, two apart."""
     dense = 2 * (600 * 4 * 3 / 4 / 5 + 4)
@@ -256,7 +272,7 @@ def test_experts_gradients_go_to_their_own_replicas():
     assert in_all(dp=4, ep=2, zero=0, experts=0.4)[0] == pytest.approx(dense + sparse)
     table = Layouts.of(dp=4, ep=[2, 1], global_batch=24, micro_batch=3, zero=0)
     shares = np.array([0.4, 0.0])
-    found, _, _ = data_traffic(CLUSTER, FRAMEWORK, table, np.full(2, 1000.0), shares)
+    found, _, _ = data_traffic(CLUSTER, FRAMEWORK, table, own(np.full(2, 1000.0), shares))
     assert found.tolist() == pytest.approx([dense + sparse, 2 * (4000 * 3 / 4 / 5 + 4)])
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.layer import expert_products
 from planner.costs.memory import rank_memory
 from planner.costs.network import all_gather_s, groups
 from planner.costs.parameters import rank_parameters
+from planner.costs.products import expert_products
 from planner.costs.traffic import expert_s, layer_traffic
 from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.costs.kernels import Device
+from planner.costs.parameters import RankParameters
 from planner.costs.saved import layer_tensors
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
@@ -96,6 +97,12 @@ FRAMEWORK = replace(
     update_bytes=0.0, gathered_inputs=0.0, accumulate_bytes=0.0, bf16_accumulate_bytes=0.0, gate_tensors=4.0,
     logit_copies=2.0, entropy_forward_bytes=38.0, entropy_backward_bytes=14.0, reserved_bytes=0.0, fragmentation=0.0,
 )  # fmt: skip
+
+
+def own(params: Any, experts: Any = 0.0, ends: Any = 0.0) -> RankParameters:
+    """A rank's so many parameters, of which shares are experts' or the ends'."""
+    params = np.atleast_1d(params)
+    return RankParameters(layers=params * (1.0 - experts - ends), experts=params * experts, ends=params * ends)
 
 
 def layer_bytes(of: Device, model: Transformer, layouts: Layouts) -> Any:

@@ -136,6 +136,11 @@ def test_megatron_says_the_layout():
     assert value(experts.text, "--fp8-format") == "hybrid"
     assert "--sequence-parallel" in arguments(experts.text)
     assert any("sequence_parallel off" in note for note in experts.notes)
+    # Parameters are gathered in fp8 where the framework's profile has it so, and with the distributed optimizer alone.
+    for framework, zero, gathers in (("nemo", 1, True), ("nemo", 0, False), ("megatron-core", 1, False)):
+        fp8 = plan("llama3-8b", dp=16, zero=zero, precision=Precision.FP8)
+        chosen = replace(fp8, question=replace(fp8.question, framework=load_framework(framework)))
+        assert ("--fp8-param-gather" in arguments(export("megatron", chosen).text)) == gathers
 
 
 def test_copies_of_sharded_states():

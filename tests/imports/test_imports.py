@@ -366,6 +366,16 @@ def test_what_the_run_leaves_off_is_off_and_can_be_turned_on():
     assert step(off) > step(on)
 
 
+def test_parameters_are_gathered_in_fp8_where_the_run_says_so():
+    fp8 = BASE + "--bf16 --fp8-format hybrid --use-distributed-optimizer "
+    kept = {name: megatron(fp8 + name).question.framework for name in ("", "--fp8-param-gather")}
+    assert [(f.fp8_parameter_bytes, f.fp8_copy_bytes) for f in kept.values()] == [(2.0, 2.0), (1.0, 1.0)]
+    # A profile that has it loses it, and says what turns it on.
+    nemo = megatron_run(fp8, load_cluster("dgx-h100"), load_framework("nemo"), gpus=16, model=None, vocab=None)
+    assert nemo.switches["--fp8-param-gather"] == ("fp8_parameter_bytes", "fp8_copy_bytes")
+    assert (nemo.question.framework.fp8_parameter_bytes, nemo.question.framework.fp8_copy_bytes) == (2.0, 2.0)
+
+
 def deepspeed(folder: Path, config: Any, gpus: int = 16, **python: Any) -> Run:
     path = folder / "ds.json"
     path.write_text(json.dumps(config))

@@ -35,10 +35,11 @@ from planner.validation.publications import publication_of, publications, public
 
 def test_eight_in_ten_runs_lie_in_an_interval_that_their_publication_had_no_part_in():
     known = held_out()
-    inside = coverage(known)
-    size = {name: int((known.source == name).sum()) for name in inside}
-    assert 0.75 <= np.mean(list(inside.values())) <= 0.85  # every set alike
-    assert 0.75 <= sum(inside[s] * size[s] for s in inside) / sum(size.values()) <= 0.85  # every run alike
+    for share in (0.5, 0.6, 0.7, 0.8, 0.9):
+        inside = coverage(known, share)
+        size = {name: int((known.source == name).sum()) for name in inside}
+        assert np.mean(list(inside.values())) == pytest.approx(share, abs=0.04)  # every set alike
+        assert sum(inside[s] * size[s] for s in inside) / sum(size.values()) == pytest.approx(share, abs=0.04)
 
 
 def test_every_timed_shipped_run_is_in_it_with_the_time_that_was_measured():
@@ -155,10 +156,7 @@ def test_unseen_errors_are_those_of_the_shipped_profiles():
 
 
 def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
-    """330 on A100, H100 and GB300, 263 inside intervals of 80 % made of the shipped sets' errors alone.
-
-    Of InternLM's 46 there are 24, of the others 239 of 284.
-    """
+    """330 on A100, H100 and GB300, 265 inside intervals of 80 % made of the shipped sets' errors alone."""
     known, runs = held_out(), unseen()
     inside = []
     for i in np.flatnonzero(~runs.experts & np.isin(runs.architecture, known.architecture)):
@@ -166,4 +164,4 @@ def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
         low, high = error_quantiles(near, runs.like[i], [0.1, 0.9])
         inside.append(low <= runs.error[i] <= high)
     assert len(inside) == 330
-    assert sum(inside) == 263
+    assert sum(inside) == 265

@@ -16,48 +16,48 @@ def predicted():
 @pytest.mark.parametrize(
     ("source", "mape", "worst"),
     [
-        ("nemo-24.07-h100", 0.055, 0.135),  # twelve dense models in fp8, 5B to 340B
-        ("megatron-bridge-h100", 0.07, 0.15),  # LLaMA 3 of 8B, 70B and 405B in fp8
+        ("nemo-24.07-h100", 0.045, 0.12),  # twelve dense models in fp8, 5B to 340B
+        ("megatron-bridge-h100", 0.09, 0.165),  # LLaMA 3 of 8B, 70B and 405B in fp8
         ("nemo-automodel-h100-experts", 0.1, 0.25),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
         ("bignlp-a100", 0.02, 0.04),  # GPT-3 5B on 8 to 160 A100
         # Blackwell's figures are assumed; what an fp8 product keeps decides which of its runs must recompute.
-        ("megatron-bridge-b200", 0.025, 0.055),  # LLaMA 3 of 8B and 405B
-        ("megatron-bridge-gb200", 0.085, 0.225),  # one release's 70B and 405B are far off
+        ("megatron-bridge-b200", 0.045, 0.1),  # LLaMA 3 of 8B and 405B
+        ("megatron-bridge-gb200", 0.075, 0.25),  # one release's 70B and 405B are far off
         ("megatron-bridge-gb300-experts", 0.14, 0.36),
-        ("megatron-bridge-gb200-experts", 0.145, 0.41),
+        ("megatron-bridge-gb200-experts", 0.15, 0.41),
         # DeepSeek-V3 and Qwen3-235B, to 131,072 tokens; found when all formulas but recomputation's were as they are.
-        ("megatron-moe-gb300", 0.07, 0.12),
-        ("megatron-moe-gb200", 0.05, 0.12),  # since its module of multi-token prediction is counted
-        ("megatron-moe-h100", 0.06, 0.07),
+        ("megatron-moe-gb300", 0.07, 0.145),
+        ("megatron-moe-gb200", 0.065, 0.11),  # since its module of multi-token prediction is counted
+        ("megatron-moe-h100", 0.025, 0.045),
         # The first two as found; that experts run in one kernel with their activation came of the other two.
-        ("megatron-bridge-26.04", 0.06, 0.1),  # LLaMA 3 of 70B and 405B
+        ("megatron-bridge-26.04", 0.045, 0.1),  # LLaMA 3 of 70B and 405B
         ("megatron-bridge-26.04-experts", 0.21, 0.455),  # GPT-OSS and the hybrid are far off
-        ("megatron-bridge-26.06-experts", 0.2, 0.555),  # GPT-OSS with a regression that its page names
-        ("megatron-bridge-26.08-experts", 0.14, 0.28),
+        ("megatron-bridge-26.06-experts", 0.2, 0.55),  # GPT-OSS with a regression that its page names
+        ("megatron-bridge-26.08-experts", 0.145, 0.27),
         # DGX Cloud's larger models: NeMo's own overlap and the kernels of its scripts came of these.
         ("dgxc-h100-llama-3.1-70b-bf16", 0.005, 0.01),
-        ("dgxc-h100-llama-3.1-70b-fp8", 0.045, 0.075),
-        ("dgxc-h100-llama-3.1-405b-bf16", 0.015, 0.05),
-        ("dgxc-h100-llama-3.1-405b-fp8", 0.07, 0.1),
-        ("dgxc-h100-nemotron4-340b-bf16", 0.02, 0.03),
-        ("dgxc-h100-nemotron4-340b-fp8", 0.04, 0.055),
-        ("dgxc-h100-grok1-314b-bf16", 0.045, 0.11),
-        ("dgxc-h100-grok1-314b-fp8", 0.13, 0.245),
-        ("dgxc-25-h100", 0.03, 0.055),
+        ("dgxc-h100-llama-3.1-70b-fp8", 0.05, 0.08),
+        ("dgxc-h100-llama-3.1-405b-bf16", 0.015, 0.045),
+        ("dgxc-h100-llama-3.1-405b-fp8", 0.045, 0.065),
+        ("dgxc-h100-nemotron4-340b-bf16", 0.015, 0.025),
+        ("dgxc-h100-nemotron4-340b-fp8", 0.025, 0.03),
+        ("dgxc-h100-grok1-314b-bf16", 0.055, 0.115),
+        ("dgxc-h100-grok1-314b-fp8", 0.11, 0.175),
+        ("dgxc-25-h100", 0.01, 0.03),
         ("dgxc-25-h100-experts", 0.12, 0.19),
-        ("dgxc-25-h100-hybrid", 0.175, 0.21),  # a release later the same run is 6 % too slow
+        ("dgxc-25-h100-hybrid", 0.2, 0.245),  # a release later the same run is 1 % too slow
         # Found later, when all was as it is but the ranks at the ends of BLOOM's kind of split.
         ("zero-bubble", 0.03, 0.065),  # 1F1B, interleaved, zb-1p, zb-2p: 1.5B to 28B on 8 to 32 A100
         ("vocabulary-1f1b", 0.08, 0.22),  # heads of up to 262,144 tokens on the last stage
         ("vocabulary-v-half", 0.06, 0.12),
-        ("torchtitan-a100", 0.01, 0.03),
-        ("ibm-fsdp-a100", 0.06, 0.06),  # 400 Gb/s a node; 7B and 13B with hybrid sharding
-        ("internlm-node", 0.08, 0.18),  # hybrid sharding, 8 to 1,024 GPUs
-        ("mlperf-h100-gpt3", 0.075, 0.12),  # 512 to 11,616 GPUs, software of three rounds
+        ("torchtitan-a100", 0.02, 0.025),
+        ("ibm-fsdp-a100", 0.065, 0.085),  # 400 Gb/s a node; 7B and 13B with hybrid sharding
+        ("internlm-node", 0.07, 0.175),  # hybrid sharding, 8 to 1,024 GPUs
+        ("mlperf-h100-gpt3", 0.04, 0.1),  # 512 to 11,616 GPUs, software of three rounds
         ("nemotron-4-340b-h100", 0.02, 0.03),
         # 4,096 to 1,048,576 tokens: found 26 % off, with the wrong kernel; its launcher says which, its paper how fast.
-        ("nemo-24.03-h100-long", 0.035, 0.065),
-        ("nemo-25.04-b200-long", 0.04, 0.085),  # 8,192 to 1,048,576 tokens
+        ("nemo-24.03-h100-long", 0.03, 0.06),
+        ("nemo-25.04-b200-long", 0.04, 0.08),  # 8,192 to 1,048,576 tokens
         ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
         ("megascale-baseline", 0.07, 0.11),  # 256 to 12,288 A100
@@ -91,7 +91,7 @@ def test_a_hybrid_of_state_spaces_and_experts(predicted):
     }
     assert ratio.pop("nemo-automodel-h100-experts") == pytest.approx(1.0, abs=0.05)
     assert len(ratio) == 3
-    assert all(0.7 < x < 0.85 for x in ratio.values())
+    assert all(0.69 < x < 0.8 for x in ratio.values())
 
 
 def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
@@ -123,4 +123,4 @@ def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes_are_predicted_too_
         and run["model"].startswith(("q", "d"))
     ]
     assert len(small) == 10
-    assert np.all(np.array(small) < 0.85)
+    assert np.all(np.array(small) < 0.86)
