@@ -13,6 +13,7 @@ from planner.layouts import Layouts, Precision
 
 __all__ = [
     "accumulated_bytes",
+    "fp8_copy_bytes",
     "gradient_bytes",
     "kept_bytes",
     "layer_parameter_bytes",
@@ -34,9 +35,23 @@ def parameter_bytes(layouts: Layouts) -> Array:
 
 
 def layer_parameter_bytes(framework: Framework, layouts: Layouts) -> Array:
-    """The same of a layer's parameter, which a framework may keep in fp8; embedding and head stay in 16 bits."""
-    fp8 = layouts.precision == Precision.FP8
-    return np.asarray(np.where(fp8, framework.fp8_parameter_bytes, parameter_bytes(layouts)))
+    """The same of a layer's parameter, which a framework may keep in fp8; embedding and head stay in 16 bits.
+
+    Without ZeRO no rank has another copy of it to update, and it stays in 16 bits (Megatron-LM, arguments.py:
+    fp8-param-gather needs the distributed optimizer).
+    """
+    return np.asarray(np.where(_kept_in_fp8(layouts), framework.fp8_parameter_bytes, parameter_bytes(layouts)))
+
+
+def fp8_copy_bytes(framework: Framework, layouts: Layouts) -> Array:
+    """Of a layer's parameter in what products keep in fp8 beside it: its transpose, and its value unless that is it."""
+    value = framework.fp8_parameter_bytes if framework.fp8_parameter_bytes < 2.0 else 0.0
+    beside = framework.fp8_copy_bytes + np.where(_kept_in_fp8(layouts), 0.0, value)
+    return np.asarray(np.where(layouts.precision == Precision.FP8, beside, 0.0))
+
+
+def _kept_in_fp8(layouts: Layouts) -> Array:
+    return np.asarray((layouts.precision == Precision.FP8) & (layouts.zero > 0))
 
 
 def kept_bytes(own: RankParameters, framework: Framework, layouts: Layouts) -> RankParameters:

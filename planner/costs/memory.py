@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from planner.costs.attention_memory import score_gradient_bytes
 from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
 from planner.costs.gradients import (
+    fp8_copy_bytes,
     gradient_bytes,
     kept_bytes,
     layer_parameter_bytes,
@@ -28,7 +29,7 @@ from planner.costs.products import layer_products
 from planner.costs.saved import saved_bytes
 from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab, pass_tokens
 from planner.hardware import Framework
-from planner.layouts import Layouts, Precision, Recompute
+from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix
 
 __all__ = [
@@ -176,7 +177,7 @@ def rank_memory(
     held = held or activations(device, framework, model, layouts)
     own = rank_parameters(model, layouts, layers, first, last)
     mixed = device.element_bytes < 4.0
-    fp8_copy = np.where(layouts.precision == Precision.FP8, framework.fp8_copy_bytes, 0.0)
+    fp8_copy = fp8_copy_bytes(framework, layouts)
     kept_gradient = gradient_bytes(framework, layouts)
     if framework.bucket_bytes > 0:
         kept_gradient = kept_gradient + (layouts.zero == 0) * framework.bucket_bytes

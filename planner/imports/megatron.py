@@ -289,9 +289,12 @@ def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framew
         if row["precision"] in ("bf16", "fp8") and f.bf16_grad_reduce_bytes < 4:
             missing("grad-reduce-in-bf16", bf16_grad_reduce_bytes=4.0)
     if row["precision"] == "fp8":
-        missing("fp8-param-gather", fp8_parameter_bytes=2.0, fp8_copy_bytes=2.0)
         if "fp8-param-gather" in a:
             changes.update(fp8_parameter_bytes=1.0, fp8_copy_bytes=1.0)
+        elif f.fp8_parameter_bytes < 2:  # else the profile's own copies are those beside 16 bits
+            missing(
+                "fp8-param-gather", fp8_parameter_bytes=2.0, fp8_copy_bytes=f.fp8_copy_bytes + f.fp8_parameter_bytes
+            )
     if row["sequence_parallel"]:
         missing("tp-comm-overlap", overlap_tensor=0.0)
     if row["ep"] > 1:

@@ -390,8 +390,9 @@ def test_parameters_of_fp8_training():
     def held(framework, **choices):
         return float(memory(framework=framework, precision=Precision.FP8, **choices).parameters_bytes[0])
 
-    assert held(FRAMEWORK) == held(kept) == 2 * PARAMS
-    assert held(beside) == 2 * PARAMS + 2 * 2 * 872
+    assert held(FRAMEWORK) == held(kept, zero=1) == 2 * PARAMS
+    assert held(beside) == held(beside, zero=1) == 2 * PARAMS + 2 * 2 * 872
+    assert held(kept, zero=0) == held(beside, zero=0), "16 bits stay where nothing else could be updated"
     assert float(memory(framework=beside).parameters_bytes[0]) == 2 * PARAMS
     assert held(kept, zero=3, dp=8) == (2 * ends + 2 * 872) / 8
     assert held(beside, zero=3, dp=8) == 2 * PARAMS / 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError, PlannerError
@@ -79,6 +79,11 @@ def test_models_go_through_megatron_arguments(name):
 
 
 SIZES = st.sampled_from([1, 2, 4, 8])
+FP8_ON_ONE: dict[str, Any] = {
+    **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "dp_replicate"), 1),
+    "recompute": Recompute.NONE, "sequence_parallel": False, "layer_split": Split.EVEN, "offload_optimizer": False,
+    "precision": Precision.FP8, "attention": Attention.FLASH3, "etp": None,
+}  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)
@@ -89,9 +94,12 @@ SIZES = st.sampled_from([1, 2, 4, 8])
     precision=st.sampled_from([Precision.BF16, Precision.FP16, Precision.FP8, Precision.FP32]),
     attention=st.sampled_from([Attention.FLASH3, Attention.FUSED, Attention.UNFUSED]),
     model=st.sampled_from(["llama3-8b", "gpt2-large", "mixtral-8x7b", "deepseek-v3-mtp", "megatron-530b"]),
-    framework=st.sampled_from(["megatron-core", "megatron-lm"]), etp=st.sampled_from([None, 1]),
+    framework=st.sampled_from(["megatron-core", "megatron-lm", "nemo"]), etp=st.sampled_from([None, 1]),
     dp_replicate=st.sampled_from([1, 1, 2]),
 )  # fmt: skip
+@example(model="llama3-8b", framework="megatron-lm", zero=0, **FP8_ON_ONE)
+@example(model="llama3-8b", framework="nemo", zero=0, **FP8_ON_ONE)
+@example(model="llama3-8b", framework="nemo", zero=1, **FP8_ON_ONE)
 def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices):
     asked = question(model, framework=framework)
     schedule = "interleaved" if choices["virtual_stages"] > 1 else "1f1b"
