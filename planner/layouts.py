@@ -63,7 +63,8 @@ class Split(IntEnum):
     ENDS: embedding and head count as a layer each, so that first and last stage have one fewer (Megatron-LM's
     --account-for-embedding-in-pipeline-split and its like for the loss); with virtual stages too, and with multi-token
     prediction each of its modules one more (DeepSeek-V3's 61 layers as 1, 30 times 2 and none). LAST: the same count,
-    rounded up, and on the last virtual stage what is left (DeepSeek-V3's 61 layers as 15 times 4 and 1).
+    rounded up, and on the last virtual stage what is left (DeepSeek-V3's 61 layers as 15 times 4 and 1). PRODUCTS: a
+    stage takes layers until those up to it have more than its share of the layers' and the head's products (nanotron).
     """
 
     EVEN = 0
@@ -71,6 +72,7 @@ class Split(IntEnum):
     PARAMETERS = 2
     ENDS = 3
     LAST = 4
+    PRODUCTS = 5
 
 
 def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:

@@ -28,7 +28,7 @@ from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, traffic
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
-from planner.models import Transformer, mix
+from planner.models import Transformer, counts, mix
 from planner.pipelines import end_shares, ends_apart, key_ranks, layer_at_a_time, weight_copies
 
 __all__ = [
@@ -222,7 +222,9 @@ def step_costs(
     table = padded_vocab(model, layouts) / layouts.tp * model.hidden / params.total
     on_first, on_last = (share[0] * e + share[1] * g for share in (shares[:2], shares[2:]))
     sizes = (table, table + model.num_mtp_layers)
-    stages = split_layers(layouts, model.num_layers, on_first, on_last, sizes, model.output_heads)
+    stages = split_layers(
+        layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model)
+    )
     ranks = key_ranks(layouts, stages)
     own = RankParameters.most([rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks])
     copies = weight_copies(layouts)

@@ -206,8 +206,8 @@ def estimate(
     parallelism; it runs on dp * tp * pp * cp accelerators. micro_batch: sequences a micro-batch.
     virtual_stages: model chunks a pipeline rank. sequence_slices: slices of a sequence, for seq1f1b and its like.
     schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with slices. zero: ZeRO stage, 0 to 3.
-    recompute: none, selective, fine or full. layer_split: even, balanced (by cost), parameters or
-    ends (embedding and head count as a layer each).
+    recompute: none, selective, fine or full. layer_split: even, balanced (by cost), parameters,
+    products, ends (embedding and head count as a layer each) or last (a short last stage).
     framework, precision, attention: None is what is usual on the cluster.
 
     Raises:

@@ -48,6 +48,7 @@ HOPPER = (
     Parameter("efficiency:flash_backward.flash1", 0.05, 0.5, 0.15),
     Parameter("megatron-core,nanotron:overlap_tensor", 0.0, 0.95, 0.5),
     Parameter("nemo:overlap_tensor", 0.0, 0.95, 0.5),
+    Parameter("nanotron:overlap_grad_reduce", 0.0, 0.95, 0.5),
     Parameter("fsdp,megatron-core,nemo:overlap_param_gather", 0.0, 1.0, 0.8),
 )
 ANY = (

@@ -76,7 +76,8 @@ LayerSplit = Annotated[
     str,
     typer.Option(
         "--layer-split",
-        help="even, balanced (by cost), parameters; ends: embedding and head are a layer each; last: short last stage.",
+        help="even, balanced (by cost), parameters, products; ends: embedding and head are a layer each; "
+        "last: short last stage.",
         autocompletion=complete.splits,
     ),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.gradients import kept_bytes, layer_parameter_bytes, reduced_bytes
+from planner.costs.gradients import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
 from planner.costs.network import Group, all_gather_s, all_reduce_s, groups, with_startup
 from planner.costs.parameters import RankParameters, expert_shards
 from planner.hardware import Cluster, Framework
@@ -106,6 +106,8 @@ def data_traffic(
     whole = (zero == 0) | ((zero == 1) & framework.whole_reduces)
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
     reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
+    if framework.reduce_bucket_bytes > 0:
+        reduce = reduce + np.where(zero == 0, bucket_starts_s(framework, layouts, data.by["data"], stage_params), 0.0)
     updated = (zero == 1) | (zero == 2)
     kept = kept_bytes(own, framework, layouts)
     gather, link = (
@@ -113,6 +115,12 @@ def data_traffic(
         for x in (data, data.on_links())
     )
     return np.where(zero == 3, 0.0, reduce), gather, link
+
+
+def bucket_starts_s(framework: Framework, layouts: Layouts, group: Group, params: Any) -> Array:
+    """Seconds in which the buckets of so many parameters' gradients, but the first, start their all-reduces, (n,)."""
+    buckets = np.ceil(params * parameter_bytes(layouts) / framework.reduce_bucket_bytes)
+    return np.asarray((buckets - 1.0) * all_reduce_s(group, 0.0))
 
 
 def gather_pieces(model: Transformer, layouts: Layouts, layers: Any) -> Array:

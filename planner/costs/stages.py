@@ -86,10 +86,12 @@ def split_layers(
     head: Array,
     sizes: tuple[Any, Any] = (0.0, 0.0),
     heads: Any = 1.0,
+    head_products: Any = 0.0,
 ) -> Stages:
     """Layers a rank under each layout's split; embedding and head are costs in units of one layer.
 
-    sizes: parameters of embedding and head in units of a layer's; heads: one, and those of multi-token prediction.
+    sizes: parameters of embedding and head in units of a layer's; heads: one, and those of multi-token prediction;
+    head_products: the head's in units of a layer's.
 
     Even: the same count, the remainder one each to the first ranks. Balanced: the least slowest load T. First and
     last rank then take what T leaves them beside embedding and head, but no more than an even share while the ranks
@@ -97,7 +99,9 @@ def split_layers(
     activations of the fewest micro-batches. By parameters: the least number on the fullest rank, and each rank
     from the first on as many layers as that leaves room for (DeepSpeed's partition_balanced, runtime/utils.py). Ends:
     the same count of layers, embedding and heads, these for one layer each. Last: an even count of each virtual
-    stage rounded up, on the last one what is left.
+    stage rounded up, on the last one what is left. Products: up to and with rank r the fewest layers that are more than
+    (r + 1) / p of layers and head, the one that goes beyond on rank r (nanotron's build_model, models/base.py); of the
+    ranks between the ends those with a layer more are taken to lie first.
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
     share, less = np.ceil(L / p), np.floor(L / p)
@@ -128,6 +132,11 @@ def split_layers(
     if np.any(by_last):
         every = layouts.virtual_stages * np.ceil(L / (p * layouts.virtual_stages))
         first, last = np.where(by_last, every, first), np.where(by_last, L - (p - 1.0) * every, last)
+    by_products = (layouts.layer_split == Split.PRODUCTS) & (p > 1)
+    if np.any(by_products):
+        every = (L + head_products) / p
+        until = [np.minimum(np.floor(ranks * every + 1e-9) + 1.0, L) for ranks in (1.0, p - 1.0)]
+        first, last = np.where(by_products, until[0], first), np.where(by_products, L - until[1], last)
     first = np.where(p == 1, L, first)
     ranks = np.maximum(p - 2, 1)
     rest = np.where(p > 2, L - first - last, 0.0)

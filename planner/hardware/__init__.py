@@ -12,7 +12,7 @@ from planner.files import is_path, read_toml, shipped_folder, validate
 from planner.hardware.base import over_base
 from planner.hardware.changes import Changes, changed, under
 from planner.hardware.types import Accelerator, Cluster, Efficiency, Framework, Link
-from planner.units import GBIT, GIB, GIGA, TERA
+from planner.units import GBIT, GIB, GIGA, MIB, TERA
 
 if TYPE_CHECKING:
     from planner.hardware.schema import Figure, Sourced
@@ -241,6 +241,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         host_step_s=f.host_step_us.value * MICRO,
         blocking_launches=f.blocking_launches,
         gather_piece_s=_value(f.gather_piece_us, 0.0) * MICRO,
+        reduce_bucket_bytes=_value(f.reduce_bucket_mib, 0.0) * MIB,
         sharded_nodes=f.sharded_nodes.value,
         sharded_stage=_value(f.sharded_stage, 1.0),
         update_bytes=_value(f.update_bytes, 0.0),

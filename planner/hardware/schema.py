@@ -270,6 +270,7 @@ class FrameworkFile(Sourced):
     host_layer_backward_us: Latency
     host_step_us: Annotated[Figure, _between(0, 1e8)]
     gather_piece_us: Latency | None = None
+    reduce_bucket_mib: Annotated[Figure, _between(0, 1e5)] | None = None
     blocking_launches: StrictBool = False
     gate_reduces: Yes | None = None
     whole_sends: Yes | None = None
@@ -303,4 +304,4 @@ class FrameworkFile(Sourced):
     entropy_backward_bytes: Annotated[Figure, _between(0, 200)] | None = None
     reserved_gib: Annotated[Figure, _between(0, 1e3)]
     fragmentation: Annotated[Figure, _between(0, 10)]
-    layer_split: Literal["even", "balanced", "parameters"] = "even"
+    layer_split: Literal["even", "balanced", "parameters", "products"] = "even"

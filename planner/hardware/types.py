@@ -111,6 +111,7 @@ class Framework:
     kernels; host_step_s: fixed time of a step.
     blocking_launches: the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1): its time adds to the accelerator's.
     gather_piece_s: the host's time for each piece of a tensor, one a replica, that ZeRO 1 and 2 gather piece by piece.
+    reduce_bucket_bytes: 16-bit gradients that replicas of all states (ZeRO 0) sum in one collective; 0: all.
     sharded_nodes: nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it falls
     as their number grows, down to one NIC of a node; sharded_stage: the least ZeRO stage of which that is so.
     gathered_inputs: of a layer's two column-parallel products, how many keep the whole input that sequence parallelism
@@ -128,7 +129,7 @@ class Framework:
     what products keep beside it from one micro-batch to the next: its value in fp8 and the transpose.
     gather_copy_bytes: of a parameter in the copy, in one piece, through which ZeRO 1 and 2 gather updated parameters.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
-    layer_split: how it splits layers over stages: even, balanced (by cost) or parameters.
+    layer_split: how it splits layers over stages: even, balanced (by cost), parameters or products.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Framework:
     host_step_s: float
     blocking_launches: bool
     gather_piece_s: float
+    reduce_bucket_bytes: float
     sharded_nodes: float
     sharded_stage: float
     update_bytes: float

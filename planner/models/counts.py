@@ -15,6 +15,7 @@ __all__ = [
     "embedding_params",
     "expert_params",
     "final_norm_params",
+    "head_in_layers",
     "head_params",
     "layers_params",
     "mlp_params",
@@ -61,6 +62,17 @@ def _mlp(m: Transformer, inner: Any, bias: Any) -> Any:
 def mlp_params(m: Transformer) -> Any:
     """Of a dense layer's MLP."""
     return _mlp(m, m.ffn, _flag(m.mlp_bias))
+
+
+def head_in_layers(m: Transformer) -> Any:
+    """The head's product in units of a layer's, as nanotron counts them to split layers over stages.
+
+    Attention as four products of all heads, without groups, and the MLP (models/llama.py, get_block_compute_costs);
+    of experts, which it has no count of, those of a token where they are wider.
+    """
+    inner = np.maximum(m.ffn, np.asarray(m.top_k) * m.moe_ffn)
+    layer = 4 * m.num_heads * m.head_dim * m.hidden + _mlp(m, inner, 0)
+    return m.vocab * m.hidden / layer
 
 
 def expert_params(m: Transformer) -> Any:

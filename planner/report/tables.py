@@ -67,7 +67,10 @@ def layout_text(row: dict[str, Any]) -> str:
     if row["recompute"] != "none":
         text += f" recompute {row['recompute']}"
     if row["layer_split"] != "even":
-        splits = {"balanced": "balanced", "parameters": "by parameters", "ends": "by ends", "last": "short last stage"}
+        splits = {
+            "balanced": "balanced", "parameters": "by parameters", "ends": "by ends", "last": "short last stage",
+            "products": "by products",
+        }  # fmt: skip
         text += f" {splits[row['layer_split']]}"
     if row["offload_optimizer"]:
         text += " offload"

@@ -37,7 +37,8 @@ class Fixed:
 class Asked:
     """What a search is asked besides model and cluster: accelerators, sequences a step, numerics, what is settled.
 
-    fine_recompute, hybrid_sharding: the framework has it.
+    fine_recompute, hybrid_sharding: the framework has it. own_split: how it alone splits layers over stages, where its
+    user has no say.
     """
 
     gpus: int
@@ -47,6 +48,7 @@ class Asked:
     fixed: Fixed
     fine_recompute: bool = False
     hybrid_sharding: bool = False
+    own_split: Split | None = None
 
 
 def divisors(n: int) -> list[int]:

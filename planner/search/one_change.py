@@ -90,7 +90,8 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
     out += [{"zero": stage, "dp_replicate": 1} for stage in range(4)]
     out += [{"zero": 3, "dp_replicate": n} for n in divisors(row["dp"])] if framework.hybrid_sharding else []
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
-    out += [{"layer_split": split} for split in ("even", "balanced", "ends", "last")]
+    if framework.layer_split == "even":  # else its user has no say
+        out += [{"layer_split": split} for split in ("even", "balanced", "ends", "last")]
     out += [{"offload_optimizer": flag} for flag in (False, True)]
     if row["tp"] > 1:
         out.append({"sequence_parallel": not row["sequence_parallel"]})

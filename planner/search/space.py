@@ -137,7 +137,8 @@ def _axes(
         uneven = ((Split.ENDS, by_ends(model, pp)), (Split.LAST, by_last(model, pp)))
         splits = [split for split, chunks in uneven if v in chunks]
     elif v == 1:
-        splits = [Split.EVEN] if pp == 1 else [Split.EVEN, Split.BALANCED]
+        choices = [Split.EVEN, Split.BALANCED] if asked.own_split is None else [asked.own_split]
+        splits = [Split.EVEN] if pp == 1 else choices
     if fixed.layer_split is not None:
         every = splits if pp == 1 or v > 1 else list(Split)
         splits = [s for s in every if s in fixed.layer_split or pp == 1]

@@ -96,7 +96,7 @@ class SearchTable(Strict):
     dp_replicate: Whole | None = None
     recompute: list[Literal["none", "selective", "fine", "full"]] | None = None
     schedule: Names | None = None
-    layer_split: list[Literal["even", "balanced", "parameters", "ends", "last"]] | None = None
+    layer_split: list[Literal["even", "balanced", "parameters", "ends", "last", "products"]] | None = None
     sequence_parallel: StrictBool | None = None
     allow_offload: StrictBool = False
     allow_async: StrictBool = False

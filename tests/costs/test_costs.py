@@ -277,3 +277,32 @@ def test_splits():
     stages = split_layers(layouts, 60, np.zeros(4), np.full(4, 2.0))
     assert stages.layers(3, 8).tolist() == [8, 7, 7, 8, 8, 8, 8, 6]  # the fuller ones where less is in flight
     assert stages.first.tolist()[:3] == [60, 15, 8]
+
+
+def test_a_split_by_products_fills_a_stage_beyond_its_share():
+    """As nanotron goes over its blocks (models/base.py): one that goes beyond a rank's share is still that rank's."""
+
+    def theirs(layers, head, p):
+        cost = np.cumsum([1.0] * layers + [head])
+        ranks, rank = [], 0
+        for until in cost:
+            ranks.append(rank)
+            rank += until > cost[-1] * (rank + 1) / p
+        return np.bincount(ranks[:-1], minlength=p).tolist()
+
+    for layers, head in ((16, 4.0), (32, 536870912 / 243269632), (28, 402653184 / 113246208), (80, 0.7), (24, 0.0)):
+        for p in (2, 3):
+            layouts = Layouts.of(pp=p, layer_split=Split.PRODUCTS, global_batch=8)
+            stages = split_layers(layouts, layers, np.zeros(1), np.zeros(1), head_products=head)
+            assert stages.layers(0, p).tolist() == theirs(layers, head, p)
+        for p in (4, 8):  # of those between the ends, how many have how many, where none is empty
+            if 0 in theirs(layers, head, p)[:-1]:
+                continue
+            layouts = Layouts.of(pp=p, layer_split=Split.PRODUCTS, global_batch=8)
+            ours = split_layers(layouts, layers, np.zeros(1), np.zeros(1), head_products=head).layers(0, p).tolist()
+            expected = theirs(layers, head, p)
+            assert (ours[0], ours[-1]) == (expected[0], expected[-1])
+            assert sorted(ours) == sorted(expected)
+    # Its benchmark's models: 1.34B, where ten layers have exactly half, 8.86B and 3.57B on two stages.
+    assert theirs(16, 4.0, 2) == [11, 5]
+    assert theirs(32, 536870912 / 243269632, 2) == [18, 14]
