@@ -138,7 +138,8 @@ def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost:
     forward, backward = forward + wait_f, backward + wait_b
     gather_link, reduce_link = t.layer_gather_link_s / repeats, t.layer_reduce_link_s / repeats
     gather_f = shown_s(framework, gather_s, gather_link, forward)
-    gather_b = shown_s(framework, gather_s + reduce_s, gather_link + reduce_link, backward)
+    again = layouts.zero == 3  # what ZeRO-2 has gathered stays until the backward pass
+    gather_b = shown_s(framework, again * gather_s + reduce_s, again * gather_link + reduce_link, backward)
     return LayerTime(
         forward_s=forward + gather_f,
         backward_s=backward + gather_b,
@@ -153,8 +154,9 @@ def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost:
 def shown_s(framework: Framework, collective_s: Any, link_s: Any, pass_s: Any) -> Array:
     """Seconds that sharded collectives add to a pass that they run beside: what outlasts it, or what they cost it.
 
-    They take memory bandwidth and compute units by the byte, however slow the network: 1 - `overlap_param_gather` of
-    the time that a node's links alone would need. A framework whose overlap is 0 waits for them.
+    They take memory bandwidth and compute units by the byte, however slow the network, and hold the units through a
+    ring's steps: 1 - `overlap_param_gather` of the time that a node's links and those steps would need. A framework
+    whose overlap is 0 waits for them.
     """
     if framework.overlap_param_gather == 0.0:
         return np.asarray(collective_s)

@@ -91,22 +91,26 @@ def test_a_host_that_waits_for_every_kernel_adds_its_time():
 
 def test_zero_3_hides_under_the_passes_as_far_as_the_framework_prefetches():
     seconds = {"layer_gather_s": 10.0, "layer_reduce_s": 20.0, "layer_gather_link_s": 10.0, "layer_reduce_link_s": 20.0}
-    shown = time(**seconds)
+    three = layout(zero=3)
+    shown = time(FRAMEWORK, three, **seconds)
     assert (shown["forward_s"], shown["backward_s"], shown["sharding_s"]) == (26.0, 62.0, 40.0)
-    half = time(replace(FRAMEWORK, overlap_param_gather=0.5), **seconds)
+    # With ZeRO-2 what was gathered stays until the backward pass.
+    two = time(FRAMEWORK, layout(zero=2), **seconds)
+    assert (two["forward_s"], two["backward_s"], two["sharding_s"]) == (26.0, 52.0, 30.0)
+    half = time(replace(FRAMEWORK, overlap_param_gather=0.5), three, **seconds)
     # Passes of 16 and 32 s are long enough for 10 and 30 s, but take half of them longer beside them.
     assert (half["forward_s"], half["backward_s"]) == (21.0, 47.0)
     # On a network that needs 2.5 times a node's links' time: half of theirs shows, 2 and 6 s.
-    slow = time(replace(FRAMEWORK, overlap_param_gather=0.5), **(seconds | {
+    slow = time(replace(FRAMEWORK, overlap_param_gather=0.5), three, **(seconds | {
         "layer_gather_link_s": 4.0, "layer_reduce_link_s": 8.0,
     }))  # fmt: skip
     assert (slow["forward_s"], slow["backward_s"]) == (18.0, 38.0)
-    late = time(replace(FRAMEWORK, overlap_param_gather=0.5), layer_gather_s=40.0, layer_gather_link_s=8.0)
+    late = time(replace(FRAMEWORK, overlap_param_gather=0.5), three, layer_gather_s=40.0, layer_gather_link_s=8.0)
     assert (late["forward_s"], late["backward_s"]) == (16 + 24, 32 + 8)
-    bound = time(replace(FRAMEWORK, overlap_param_gather=1.0), layer_gather_s=20.0, layer_reduce_s=20.0)
+    bound = time(replace(FRAMEWORK, overlap_param_gather=1.0), three, layer_gather_s=20.0, layer_reduce_s=20.0)
     assert (bound["forward_s"], bound["backward_s"]) == (16 + 4, 32 + 8)
     # Layer at a time: once for both micro-batches, the half of it to each.
-    once = time(FRAMEWORK, layout(schedule="modular", pp=2, virtual_stages=1), **seconds)
+    once = time(FRAMEWORK, layout(schedule="modular", pp=2, virtual_stages=1, zero=3), **seconds)
     assert once["sharding_s"] == 20.0
 
 

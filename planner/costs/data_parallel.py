@@ -15,7 +15,7 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["DataCollectives", "data_traffic", "gather_pieces"]
+__all__ = ["DataCollectives", "by_layer", "data_traffic", "gather_pieces"]
 
 Array = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ class DataCollectives:
         )
 
     def on_links(self) -> DataCollectives:
-        """The same, as far as a node's links bound it: no network, no start-up."""
+        """The same, as far as a node's links and the start between nodes bound it."""
         by = {}
         for name, group in self.by.items():
             quick, none = np.full_like(group.ranks, np.inf), np.zeros_like(group.ranks)
@@ -92,13 +92,18 @@ class DataCollectives:
         return np.asarray(seconds)
 
 
+def by_layer(framework: Framework, layouts: Layouts) -> NDArray[np.bool_]:
+    """Where parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
+    return np.asarray((layouts.zero == 3) | ((layouts.zero == 2) & framework.zero2_by_layer))
+
+
 def data_traffic(
     cluster: Cluster, framework: Framework, layouts: Layouts, own: RankParameters, copies: Any = 1
 ) -> tuple[Array, Array, Array]:
     """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
 
     And what the gather's bytes take of a node's links. own: of the rank with most, before sharding; copies: that it
-    holds of them. All are 0 for ZeRO-3, which has them in its layers.
+    holds of them. All are 0 where layers have them (`by_layer`).
     """
     data = DataCollectives.of(cluster, framework, layouts, own.expert_share)
     stage_params = copies * own.total
@@ -108,13 +113,14 @@ def data_traffic(
     reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
     if framework.reduce_bucket_bytes > 0:
         reduce = reduce + np.where(zero == 0, bucket_starts_s(framework, layouts, data.by["data"], stage_params), 0.0)
-    updated = (zero == 1) | (zero == 2)
+    in_layers = by_layer(framework, layouts)
+    updated = ((zero == 1) | (zero == 2)) & ~in_layers
     kept = kept_bytes(own, framework, layouts)
     gather, link = (
         np.where(updated, x.moved_s(all_gather_s, copies * kept.dense, copies * kept.experts), 0.0)
         for x in (data, data.on_links())
     )
-    return np.where(zero == 3, 0.0, reduce), gather, link
+    return np.where(in_layers, 0.0, reduce), gather, link
 
 
 def bucket_starts_s(framework: Framework, layouts: Layouts, group: Group, params: Any) -> Array:

@@ -3,7 +3,8 @@
 Ranks are numbered tensor innermost, then context, data, pipeline (Megatron-LM, `tp-cp-ep-dp-pp`), so many a node. A
 group of n ranks at stride q has k members in a node: all, those that fit, or where groups straddle nodes the smallest
 part that one of them has. Rings: Thakur et al. 2005; Patarasu and Yuan 2009: an all-gather or reduce-scatter is one
-pass, S (n-1)/n per rank in n-1 steps; an all-reduce is two.
+pass, S (n-1)/n per rank in n-1 steps; an all-reduce is two, but starts as a tree over nodes (NCCL has one for
+all-reduces alone, src/graph/tuning.cc).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Group:
 
     ranks: members; local: members inside one node; node_bandwidth_bytes_per_s, network_bandwidth_bytes_per_s: what a
     ring gets of a node's links and of the network; node_send_bytes_per_s, network_send_bytes_per_s: what each member's
-    sends to others get; latency_s: start-up of one pass.
+    sends to others get; latency_s: start-up of one pass inside a node; tree_latency_s, ring_latency_s: what the other
+    nodes add to it, of a tree over nodes and of a ring through all ranks.
     """
 
     ranks: Array
@@ -50,6 +52,8 @@ class Group:
     node_send_bytes_per_s: Array
     network_send_bytes_per_s: Array
     latency_s: Array
+    tree_latency_s: Array
+    ring_latency_s: Array
 
     @property
     def bandwidth_bytes_per_s(self) -> Array:
@@ -91,8 +95,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
     nic = np.full_like(ranks, cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / node)
     link = np.full_like(ranks, cluster.node_link.bandwidth_bytes_per_s)
-    # The launch and a step to every other member in the node, then a tree over nodes.
-    hops = local * cluster.node_link.latency_s + np.log2(nodes) * cluster.network.latency_s
+    through = (local - 1.0) * cluster.node_link.ring_step_s + cluster.network.ring_step_s
     return Group(
         ranks=ranks,
         local=local,
@@ -100,13 +103,19 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
         network_bandwidth_bytes_per_s=nic * cluster.network.fraction * local,
         node_send_bytes_per_s=link * cluster.node_link.send_fraction,
         network_send_bytes_per_s=nic * cluster.network.send_fraction,
-        latency_s=hops,
+        latency_s=local * cluster.node_link.latency_s,  # the launch, and a step to every other member
+        tree_latency_s=np.log2(nodes) * cluster.network.latency_s,
+        ring_latency_s=(nodes - 1.0) * through,
     )
 
 
 def with_startup(cluster: Cluster, startup_s: float) -> Cluster:
     """The cluster whose network takes so many seconds more to start a transfer."""
-    return replace(cluster, network=replace(cluster.network, latency_s=cluster.network.latency_s + startup_s))
+    if startup_s == 0.0:
+        return cluster
+    was = cluster.network
+    later = replace(was, latency_s=was.latency_s + startup_s, ring_step_s=was.ring_step_s + startup_s)
+    return replace(cluster, network=later)
 
 
 def nodes_of(cluster: Cluster, ranks: Any, stride: Any, gpus: Any) -> NDArray[np.int64]:
@@ -136,14 +145,19 @@ def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
 
 def all_gather_s(group: Group, size_bytes: Any) -> Array:
     """Seconds to gather `size_bytes` in all on every rank of the group; reduce-scatter takes the same."""
-    n = group.ranks
-    transfer = size_bytes * (n - 1.0) / n / group.bandwidth_bytes_per_s
-    return np.where(n > 1, transfer + group.latency_s, 0.0)
+    return _pass_s(group, size_bytes, group.ring_latency_s)
 
 
 def all_reduce_s(group: Group, size_bytes: Any) -> Array:
     """Seconds to sum `size_bytes` over the group: a reduce-scatter and an all-gather."""
-    return 2.0 * all_gather_s(group, size_bytes)
+    return 2.0 * _pass_s(group, size_bytes, group.tree_latency_s)
+
+
+def _pass_s(group: Group, size_bytes: Any, other_nodes_s: Any) -> Array:
+    """Seconds of one pass of `size_bytes` around the group, to whose start the other nodes add so much."""
+    n = group.ranks
+    transfer = size_bytes * (n - 1.0) / n / group.bandwidth_bytes_per_s
+    return np.where(n > 1, transfer + group.latency_s + other_nodes_s, 0.0)
 
 
 def all_to_all_s(group: Group, size_bytes: Any) -> Array:
@@ -167,7 +181,7 @@ def _sends_s(group: Group, inside_bytes: Any, outside_bytes: Any) -> Array:
     """Seconds of a rank's sends through the node's links and, beside them, through the network."""
     inside = inside_bytes / group.node_send_bytes_per_s
     outside = outside_bytes / group.network_send_bytes_per_s
-    return np.where(group.ranks > 1, np.maximum(inside, outside) + group.latency_s, 0.0)
+    return np.where(group.ranks > 1, np.maximum(inside, outside) + group.latency_s + group.tree_latency_s, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

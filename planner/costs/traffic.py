@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.data_parallel import DataCollectives
+from planner.costs.data_parallel import DataCollectives, by_layer
 from planner.costs.gradients import parameter_bytes
 from planner.costs.kernels import Device
 from planner.costs.network import (
@@ -56,9 +56,9 @@ class Traffic(LayerTraffic):
     """All communication but the step's data-parallel collectives (`planner.costs.data_parallel`), arrays of shape (n,).
 
     send_s: one micro-batch's activations to the next stage.
-    layer_gather_s, layer_reduce_s: ZeRO-3, one layer's parameters gathered, gradients scattered; layer_gather_link_s,
-    layer_reduce_link_s: what the same bytes take of a node's links. ends_sharding_s: both, once, of embedding and head
-    together, whose parameters stay gathered between the passes.
+    layer_gather_s, layer_reduce_s: one layer's parameters gathered, gradients scattered, where layers do so;
+    layer_gather_link_s, layer_reduce_link_s: what the same takes of a node's links and of a ring's steps between nodes.
+    ends_sharding_s: both, once, of embedding and head together, whose parameters stay gathered between the passes.
     tied_s: the gradient of an embedding that first and last stage hold, between them.
     """
 
@@ -175,7 +175,7 @@ def traffic(
     data = DataCollectives.of(cluster, framework, layouts, expert_share)
     cluster = with_startup(cluster, framework.network_startup_s)
     hidden_bytes = pass_tokens(model, layouts) * model.hidden * device.element_bytes
-    whole = layouts.zero == 3
+    whole = by_layer(framework, layouts)
     gather = reduce = gather_link = reduce_link = sharded_ends = np.zeros_like(layer_params)
     table = padded_vocab(model, layouts) / layouts.tp * model.hidden
     if np.any(whole):

@@ -227,6 +227,7 @@ class LinkFile(Sourced):
     bandwidth_gbyte_per_s: GbytePerS | None = None
     bandwidth_gbit_per_s: Annotated[Figure, _between(0.01, 1e5)] | None = None
     latency_us: Latency
+    ring_step_us: Latency | None = None
     fraction: Fraction
     send_fraction: Fraction
 
@@ -278,6 +279,7 @@ class FrameworkFile(Sourced):
     send_turns: Annotated[Figure, _between(1, 2)] | None = None
     fine_recompute: Yes | None = None
     hybrid_sharding: Yes | None = None
+    zero2_by_layer: Yes | None = None
     kept_expert_outputs: Yes | None = None
     node_dispatch: Yes | None = None
     overlap_experts: Share | None = None

@@ -64,13 +64,15 @@ class Link:
     """A link, per direction: per accelerator inside a node, per NIC on a network.
 
     fraction: of the bandwidth, that rings of large messages achieve; send_fraction: that a send between two does;
-    latency_s: one step between neighbours of a ring, or a launch, software included.
+    latency_s: one step between neighbours of a ring, or a launch, software included; ring_step_s: one step of a ring
+    that goes through several nodes.
     """
 
     name: str
     kind: str
     bandwidth_bytes_per_s: float
     latency_s: float
+    ring_step_s: float
     fraction: float
     send_fraction: float
     sources: Mapping[str, str]
@@ -99,6 +101,7 @@ class Framework:
     received, so that the activation waits for the gradient the other way.
     fine_recompute: it can recompute norms, experts' activation functions and products up from latents alone.
     hybrid_sharding: it can shard over some replicas, such as a node's, and keep a copy of the shards on others.
+    zero2_by_layer: with ZeRO 2 too it gathers and scatters layer by layer, a micro-batch's passes long.
     kept_expert_outputs: experts' outputs stay until the backward pass, for each is weighted by the router's
     probability after it; else the inner activation was.
     node_dispatch: a token goes once to every node that has one of its experts, and is copied there (DeepEP); else a
@@ -153,6 +156,7 @@ class Framework:
     send_turns: float
     fine_recompute: bool
     hybrid_sharding: bool
+    zero2_by_layer: bool
     kept_expert_outputs: bool
     node_dispatch: bool
     fused_experts: bool

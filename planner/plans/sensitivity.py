@@ -245,8 +245,8 @@ def network_operations(
         ("sends between stages", "pipeline", 2.0 * v * t.send_s, rank, time.pipeline_comm_s),
         ("gradient reduction", "data", costs.reduce_s, 2 / 3 * rank * together, time.data_comm_s),
         ("parameter gather", "data", costs.gather_s, 1 / 3 * rank * together, time.data_comm_s),
-        ("parameters and gradients, ZeRO-3", "data", t.layer_gather_s * 2 + t.layer_reduce_s, layer * together,
-         time.sharding_comm_s),
+        ("parameters and gradients, ZeRO-3", "data", t.layer_gather_s * (1 + (x.zero == 3)) + t.layer_reduce_s,
+         layer * together, time.sharding_comm_s),
     )  # fmt: skip
     out = []
     for name, group, seconds, work, shown in rows:

@@ -124,6 +124,9 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     modes = [run["recompute"]] if run["recompute"] else ["none", "selective", *finely, "full"]
     usual = STAGES.get(framework.name, (1,)) if pp == 1 else (1,)
     shards = usual if run["zero"] is None else (run["zero"],)
+    ranks = said(run, "sharded_over")
+    if ranks:
+        shards, base["dp_replicate"] = (3,), max(dp // ranks, 1)
     chunks = [run["virtual_stages"] or 1]
     if run["micro_batch"] is None and run["virtual_stages"] is None and run["schedule"] in (None, "1f1b") and pp > 1:
         per_rank = model.num_layers // pp if model.num_layers % pp == 0 else 1

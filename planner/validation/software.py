@@ -1,4 +1,4 @@
-"""What a source says of all its runs, in `measured_runs/software.toml`: software, cluster, kernel, memory, tables."""
+"""What a source says of its runs, in `measured_runs/software.toml`: software, cluster, kernel, memory, tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ __all__ = ["cluster_name", "said", "software"]
 
 @cache
 def software() -> dict[str, dict[str, Any]]:
-    """The file's tables: of each, what is said by the source's name or its beginning."""
+    """The file's tables: of each, what is said by `source/run` or its beginning."""
     return dict(read_toml(shipped_folder("measured_runs") / "software.toml"))
 
 
 def said(run: Run, table: str) -> Any:
-    """What the source of a run says in a table; None where it says nothing."""
-    values = [value for source, value in software()[table].items() if run["source"].startswith(source)]
-    return values[0] if values else None
+    """What the source of a run says in a table, the most special that holds for it; None where it says nothing."""
+    name = f"{run['source']}/{run['run']}"
+    values = {of: value for of, value in software()[table].items() if name.startswith(of)}
+    return values[max(values, key=len)] if values else None
 
 
 def cluster_name(run: Run) -> str:

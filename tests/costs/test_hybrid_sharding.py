@@ -70,7 +70,7 @@ def test_gradients_are_summed_inside_a_copy_and_then_over_copies():
     assert in_all(zero=1, **TWO) == pytest.approx([SCATTER + between(1000), GATHER])
     assert in_all(zero=2, **TWO) == pytest.approx([SCATTER + between(1000), GATHER])
     assert in_all(zero=3, **TWO) == [0.0, 0.0]
-    assert in_all(zero=1, dp=8) == pytest.approx([4000 * 7 / 8 / 3 + 14, 2000 * 7 / 8 / 3 + 14])
+    assert in_all(zero=1, dp=8) == pytest.approx([4000 * 7 / 8 / 3 + 9.5, 2000 * 7 / 8 / 3 + 9.5])
 
 
 def test_experts_gradients_over_copies():
@@ -130,12 +130,12 @@ def test_a_copy_in_each_node_helps_where_the_network_is_slow():
 
 
 def test_what_copies_take_of_a_node_s_links():
-    """Without start-up, and as if the network were no slower: half of 1,000 B twice through links of 5 B/s."""
+    """As if the network were no slower, but with a start there: half of 1,000 B twice through links of 5 B/s."""
     chosen = layout(zero=3, **TWO)
     d = device(BYTES, chosen)
     layer = layer_traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen)
     found = traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen, layer, np.array([1000.0]), np.zeros(1))
     assert float(found.layer_gather_link_s[0]) == pytest.approx(2000 * 3 / 4 / 5)
-    assert float(found.layer_reduce_link_s[0]) == pytest.approx(4000 * 3 / 4 / 5 + 2 * 1000 / 2 / 5)
+    assert float(found.layer_reduce_link_s[0]) == pytest.approx(4000 * 3 / 4 / 5 + 2 * (1000 / 2 / 5 + 10))
     _, gather, link = data_traffic(CLUSTER, FRAMEWORK, layout(zero=1, dp=8), own(1000.0))
-    assert (float(gather[0]), float(link[0])) == pytest.approx((2000 * 7 / 8 / 3 + 14, 2000 * 7 / 8 / 5))
+    assert (float(gather[0]), float(link[0])) == pytest.approx((2000 * 7 / 8 / 3 + 9.5, 2000 * 7 / 8 / 5 + 5.5))

@@ -32,24 +32,25 @@ def first(x):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "stride", "local", "bandwidth", "start_s"),
+    ("ranks", "stride", "local", "bandwidth", "tree_s", "ring_s"),
     [
-        (8, 1, 4, 3.0, 4 + 10),  # two whole nodes: both NICs are the ring's, 2 x 1.5 B/s
-        (2, 2, 2, 5.0, 2),  # inside a node
-        (4, 2, 2, 1.5, 2 + 10),  # every second rank of two nodes: half of the NICs
-        (2, 4, 1, 0.75, 1 + 10),  # one rank a node
-        (4, 8, 1, 0.75, 1 + 20),  # one in every second node: four nodes
-        (1, 1, 1, 5.0, 1),
+        (8, 1, 4, 3.0, 4 + 10, 4 + 3 * 0.5 + 4),  # two whole nodes: both NICs are the ring's, 2 x 1.5 B/s
+        (2, 2, 2, 5.0, 2, 2),  # inside a node
+        (4, 2, 2, 1.5, 2 + 10, 2 + 0.5 + 4),  # every second rank of two nodes: half of the NICs
+        (2, 4, 1, 0.75, 1 + 10, 1 + 4),  # one rank a node
+        (4, 8, 1, 0.75, 1 + 20, 1 + 3 * 4),  # one in every second node: four nodes
+        (1, 1, 1, 5.0, 1, 1),
     ],
 )
-def test_a_group_on_its_nodes(ranks, stride, local, bandwidth, start_s):
+def test_a_group_on_its_nodes(ranks, stride, local, bandwidth, tree_s, ring_s):
+    """An all-reduce starts as a tree over nodes, a gather as a ring through them."""
     group = place(CLUSTER, np.array([ranks]), np.array([stride]))
     assert [first(x) for x in (group.ranks, group.local, group.bandwidth_bytes_per_s)] == [ranks, local, bandwidth]
-    assert first(group.latency_s) == start_s
+    assert first(group.latency_s) == local
     share = (ranks - 1) / ranks
     alone = ranks == 1
-    assert first(all_gather_s(group, 24.0)) == pytest.approx(0 if alone else 24 * share / bandwidth + start_s)
-    assert first(all_reduce_s(group, 24.0)) == pytest.approx(0 if alone else 48 * share / bandwidth + 2 * start_s)
+    assert first(all_gather_s(group, 24.0)) == pytest.approx(0 if alone else 24 * share / bandwidth + ring_s)
+    assert first(all_reduce_s(group, 24.0)) == pytest.approx(0 if alone else 48 * share / bandwidth + 2 * tree_s)
 
 
 def test_a_ring_in_a_node_of_slow_links_is_bound_by_them():
@@ -218,6 +219,16 @@ def test_zero_3_gathers_and_scatters_each_layer():
     assert first(whole(zero=3).ends_sharding_s) == first(whole(zero=2, dp=2).ends_sharding_s) == 0.0
 
 
+def test_zero_2_layer_by_layer():
+    """Where a framework does so layers have what data parallelism sends, and the step has nothing more."""
+    own_layers = replace(FRAMEWORK, zero2_by_layer=True)
+    two, three = whole(framework=own_layers, zero=2, dp=2), whole(zero=3, dp=2)
+    assert [first(two.layer_gather_s), first(two.layer_reduce_s)] == pytest.approx([202.0, 402.0])
+    assert first(two.ends_sharding_s) == first(three.ends_sharding_s)
+    assert in_all(own_layers, dp=2, zero=2) == [0.0, 0.0]
+    assert in_all(own_layers, dp=2, zero=1) == in_all(dp=2, zero=1)
+
+
 def test_sends_and_the_tied_embedding():
     base = whole(pp=2)
     assert first(base.send_s) == 768 / 2 + 1
@@ -247,6 +258,15 @@ def test_data_parallel_collectives_by_zero_stage():
     assert in_all(cp=2, zero=1) == pytest.approx([402.0, 202.0])
     assert in_all(dp=2, zero=0, precision=Precision.FP32) == pytest.approx([804.0, 0.0])
     assert in_all(dp=2, zero=1, precision=Precision.TF32) == pytest.approx([402.0, 402.0])
+
+
+def test_buckets_of_gradients_start_one_by_one():
+    """2,000 B of 16-bit gradients in pieces of 600 B: three more starts of an all-reduce, which is 2 s in a node."""
+    pieces = replace(FRAMEWORK, reduce_bucket_bytes=600.0)
+    assert in_all(pieces, dp=2, zero=0) == pytest.approx([804.0 + 3 * 2 * 2, 0.0])
+    assert in_all(pieces, dp=8, zero=0)[0] == pytest.approx(in_all(dp=8, zero=0)[0] + 3 * 2 * (4 + 10))
+    for rest in ({"dp": 2, "zero": 1}, {"dp": 2, "zero": 3}, {"dp": 1, "zero": 0}):
+        assert in_all(pieces, **rest) == in_all(**rest)
 
 
 def test_parameters_in_fp8_are_gathered_in_fp8():
@@ -284,7 +304,8 @@ def test_sharded_collectives_lose_bandwidth_with_nodes():
     least = in_all(replace(FRAMEWORK, sharded_nodes=0.01), dp=16, zero=1)
     assert half == pytest.approx([2 * x for x in base])
     assert least == pytest.approx([4 * x for x in base])
-    assert in_all(replace(FRAMEWORK, sharded_nodes=0.01), dp=16, zero=0)[0] == pytest.approx(2 * base[0])
+    whole = 2 * (4000 * 15 / 16 / 3 + 4 + 20)  # an all-reduce over a tree of four nodes
+    assert in_all(replace(FRAMEWORK, sharded_nodes=0.01), dp=16, zero=0)[0] == pytest.approx(whole)
     assert in_all(replace(FRAMEWORK, sharded_nodes=4.0), dp=16, zero=1) == pytest.approx(base)
 
 

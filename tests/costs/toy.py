@@ -78,12 +78,17 @@ def layout(**choices: Any) -> Layouts:
     return Layouts.of(**{"micro_batch": 3, "global_batch": 6 * dp, "attention": Attention.FLASH2, **choices})
 
 
-# 4 accelerators a node: rings 5 B/s inside, 3 B/s between nodes; sends 2 B/s and 0.375 B/s; starts 1 s and 10 s.
+# 4 accelerators a node: rings 5 B/s inside, 3 B/s between nodes; sends 2 B/s and 0.375 B/s; starts 1 s and 10 s, and
+# through several nodes a ring's step 0.5 s inside and 4 s between.
 _BASE = load_cluster("dgx-a100-80gb")
 CLUSTER = replace(
     _BASE,
-    node_link=replace(_BASE.node_link, bandwidth_bytes_per_s=10.0, fraction=0.5, send_fraction=0.2, latency_s=1.0),
-    network=replace(_BASE.network, bandwidth_bytes_per_s=3.0, fraction=0.5, send_fraction=0.25, latency_s=10.0),
+    node_link=replace(
+        _BASE.node_link, bandwidth_bytes_per_s=10.0, fraction=0.5, send_fraction=0.2, latency_s=1.0, ring_step_s=0.5
+    ),
+    network=replace(
+        _BASE.network, bandwidth_bytes_per_s=3.0, fraction=0.5, send_fraction=0.25, latency_s=10.0, ring_step_s=4.0
+    ),
     host_link=replace(_BASE.host_link, bandwidth_bytes_per_s=2.0, fraction=0.5),
     gpus_per_node=4,
     nics_per_node=2,

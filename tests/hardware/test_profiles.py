@@ -62,6 +62,7 @@ CLUSTERS = [
     ("selene", "a100-sxm-80gb", 8, 8, 200, 300, "megatron-lm"),
     ("aws-p4d", "a100-sxm-40gb", 8, 4, 100, 300, "megatron-lm"),
     ("dgx-h100", "h100-sxm", 8, 8, 400, 450, "megatron-core"),
+    ("aws-p5", "h100-sxm", 8, 8, 400, 450, "megatron-core"),
     ("dgx-h200", "h200", 8, 8, 400, 450, "megatron-core"),
     ("dgx-b200", "b200", 8, 8, 400, 900, "megatron-core"),
     ("dgx-b300", "b300", 8, 8, 800, 900, "megatron-core"),

@@ -240,8 +240,9 @@ def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
     tables = software()
     assert set(tables["framework"].values()) <= set(framework_names())
     assert set(tables["memory"].values()) == {"allocator", "first-rank-allocator"}
-    sources = {*shipped, *(run["source"] for path in unseen_files() for run in read_runs(path))}
-    assert all(any(source.startswith(name) for source in sources) for table in tables.values() for name in table)
+    runs = [run for path in (*shipped_files(), *unseen_files()) for run in read_runs(path)]
+    names = [f"{run['source']}/{run['run']}" for run in runs]
+    assert all(any(name.startswith(of) for name in names) for table in tables.values() for of in table)
 
 
 def test_peak_memory_is_compared_with_what_its_source_measured(reference_runs):
