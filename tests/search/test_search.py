@@ -68,6 +68,14 @@ def test_the_space_is_what_brute_force_finds(layers):
     assert bool(np.any(layouts.layer_split == Split.LAST)) == (layers == 7)
 
 
+def test_a_framework_that_splits_layers_its_own_way_is_searched_with_that():
+    """nanotron's user has no say in how layers lie on stages; Megatron-LM's has."""
+    asked = {"gpus": 4, "global_batch": 8, "fixed": Fixed(pp=(2,), virtual_stages=(1,)), **COMMON}
+    for name, splits in (("nanotron", {Split.PRODUCTS}), ("megatron-lm", {Split.EVEN, Split.BALANCED})):
+        found = recommend(SMALL, CLUSTER, load_framework(name), top=30, **asked)
+        assert set(found.estimate.layouts.layer_split.tolist()) == splits
+
+
 def test_virtual_stages_where_embedding_and_head_count_as_layers():
     """LLaMA 405B has 126 layers for this: eight chunks on each of eight ranks; 61 of DeepSeek-V3 have no such split."""
     many, deepseek = load_model("llama3-405b"), load_model("deepseek-v3")
