@@ -73,7 +73,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
          x.pp * x.virtual_stages > layers + ends * (1 + heads_out)),
         (UNEVEN_CHUNKS,
          (x.virtual_stages > 1) & (layers % chunks != 0) & ~ends & ~last),
-        ("virtual stages exclude a split by cost or by parameters",
+        ("virtual stages exclude a split by cost, parameters or products",
          (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends & ~last),
         ("layer_split ends needs a pipeline of layers + 2 (and one a module of multi-token prediction) divisible by "
          "pp * virtual_stages, with embedding and head on its first and last rank",
