@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from planner.costs.attention import attention_s
 from planner.costs.casts import casts_s
 from planner.costs.kernels import Device, aligned_share, matmul_s, stream_s
-from planner.costs.products import common_products, expert_products, latent_products, local_experts
+from planner.costs.products import common_products, expert_products, latent_products, local_experts, mlp_products
 from planner.costs.shapes import has_dropout, inner_width, is_latent, pass_tokens, routed_width
 from planner.costs.state_space import ssm_s
 from planner.hardware import Framework
@@ -56,19 +56,25 @@ class LayerCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Fusions:
-    """What a framework's kernels take along.
+    """What a framework's kernels take along, and what its recomputation leaves out.
 
     experts: a rank's experts are one kernel, with activation and its cast to fp8 in the epilogue. rotary: queries,
-    and keys, are turned in one pass each.
+    and keys, are turned in one pass each. stops_early: recomputation of a whole layer ends with the last tensor that
+    the backward pass needs.
     """
 
     experts: bool = False
     rotary: bool = False
+    stops_early: bool = False
 
     @staticmethod
     def of(framework: Framework) -> Fusions:
         """Those that the framework's profile says."""
-        return Fusions(experts=framework.fused_experts, rotary=framework.fused_rotary)
+        return Fusions(
+            experts=framework.fused_experts,
+            rotary=framework.fused_rotary,
+            stops_early=framework.recompute_stops_early,
+        )
 
 
 NONE = Fusions()
@@ -176,13 +182,27 @@ def pointwise_s(
     return forward, backward, fine
 
 
+def last_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
+    """Forward seconds of what no backward pass needs the output of: a dense MLP's last product, and its residual."""
+    tokens = pass_tokens(model, layouts)
+    (_, columns, depth, dense) = mlp_products(model, layouts)[1]
+    along = aligned_share(device, device.matrix_bytes, depth)
+    hidden = dense * tokens * model.hidden / np.where(layouts.sequence_parallel, layouts.tp, 1)
+    product = dense * matmul_s(device, tokens, columns, depth, along)
+    both = product + stream_s(device, hidden * RESIDUAL[0] * device.element_bytes, dense * RESIDUAL[2])
+    return np.where(has_dropout(model, layouts), 0.0, both)  # dropout's mask comes after the product
+
+
 def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE) -> LayerCost:
     """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence."""
     k, part = layouts.sequence_slices, mix.shares(model).attention
     matmul, input_grad, weight_grad = (k * x for x in matmuls_s(device, model, layouts, fused))
     attention, attention_back = (part * k * x for x in attention_s(device, model, layouts))
     pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts, fused))
-    again = np.where(layouts.recompute == Recompute.FULL, matmul + attention + pointwise, 0.0)
+    whole = matmul + attention + pointwise
+    if fused.stops_early:
+        whole = whole - k * last_s(device, model, layouts)
+    again = np.where(layouts.recompute == Recompute.FULL, whole, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
     is_fine = layouts.recompute == Recompute.FINE
     if np.any(is_fine):

@@ -232,6 +232,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         fine_recompute=_value(f.fine_recompute, 0.0) > 0,
         hybrid_sharding=_value(f.hybrid_sharding, 0.0) > 0,
         zero2_by_layer=_value(f.zero2_by_layer, 0.0) > 0,
+        recompute_stops_early=_value(f.recompute_stops_early, 0.0) > 0,
         kept_expert_outputs=_value(f.kept_expert_outputs, 1.0) > 0,
         node_dispatch=_value(f.node_dispatch, 0.0) > 0,
         overlap_experts=_value(f.overlap_experts, 0.0),

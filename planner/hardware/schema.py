@@ -280,6 +280,7 @@ class FrameworkFile(Sourced):
     fine_recompute: Yes | None = None
     hybrid_sharding: Yes | None = None
     zero2_by_layer: Yes | None = None
+    recompute_stops_early: Yes | None = None
     kept_expert_outputs: Yes | None = None
     node_dispatch: Yes | None = None
     overlap_experts: Share | None = None

@@ -102,6 +102,7 @@ class Framework:
     fine_recompute: it can recompute norms, experts' activation functions and products up from latents alone.
     hybrid_sharding: it can shard over some replicas, such as a node's, and keep a copy of the shards on others.
     zero2_by_layer: with ZeRO 2 too it gathers and scatters layer by layer, a micro-batch's passes long.
+    recompute_stops_early: recomputation of a layer ends with the last tensor that its backward pass needs.
     kept_expert_outputs: experts' outputs stay until the backward pass, for each is weighted by the router's
     probability after it; else the inner activation was.
     node_dispatch: a token goes once to every node that has one of its experts, and is copied there (DeepEP); else a
@@ -157,6 +158,7 @@ class Framework:
     fine_recompute: bool
     hybrid_sharding: bool
     zero2_by_layer: bool
+    recompute_stops_early: bool
     kept_expert_outputs: bool
     node_dispatch: bool
     fused_experts: bool

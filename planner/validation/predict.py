@@ -160,21 +160,25 @@ def predict(
     """
     n = len(runs)
     models = Models()
-    groups: dict[tuple[str, str, bool], Group] = {}
+    groups: dict[tuple[str, str, bool, bool], Group] = {}
     reasons, measured = [""] * n, np.full(n, np.nan)
     clusters: dict[str, Cluster] = {}
-    frameworks: dict[tuple[str, bool], Framework] = {}
+    frameworks: dict[tuple[str, bool, bool], Framework] = {}
     for i, run in enumerate(runs):
         try:
             where = cluster_name(run)
             if where not in clusters:
                 clusters[where] = cluster_of(where)
             cluster = clusters[where]
-            name, blocking = framework_name(run, cluster), said(run, "launches") == "blocking"
-            if (name, blocking) not in frameworks:
-                own = framework_of(name)
-                frameworks[name, blocking] = replace(own, blocking_launches=own.blocking_launches or blocking)
-            framework = frameworks[name, blocking]
+            software = framework_name(run, cluster), said(run, "launches") == "blocking", said(run, "repeats") == "all"
+            if software not in frameworks:
+                own = framework_of(software[0])
+                frameworks[software] = replace(
+                    own,
+                    blocking_launches=own.blocking_launches or software[1],
+                    recompute_stops_early=own.recompute_stops_early and not software[2],
+                )
+            framework = frameworks[software]
             k = models.of(run)
             options = candidates(run, models.models[k], framework)
             _check_row(run, options[0])
@@ -182,7 +186,7 @@ def predict(
             reasons[i] = str(error)
             continue
         measured[i] = _measured_s(run, models.models[k], cluster)
-        key = (where, name, blocking)
+        key = (where, *software)
         if key not in groups:
             groups[key] = Group(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
         group = groups[key]

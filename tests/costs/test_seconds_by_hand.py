@@ -9,10 +9,11 @@ from planner.costs.accumulation import with_accumulation
 from planner.costs.attention import attention_s, score_elements
 from planner.costs.ends import ends_cost
 from planner.costs.kernels import Device, aligned_share, matmul_s, slowest_of, stream_s
-from planner.costs.layer import layer_cost, matmuls_s, pointwise_s
+from planner.costs.layer import Fusions, layer_cost, matmuls_s, pointwise_s
 from planner.costs.optimizer import optimizer_s
 from planner.costs.products import attention_products, expert_products, mlp_products
 from planner.costs.slices import even_slices, slice_shares
+from planner.hardware import load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, LAUNCHES, LLAMA, MLA, MOE, accelerator, device, layout
 
@@ -245,6 +246,28 @@ def test_a_layer_is_its_passes_times_the_slices(slices):
     full = layout(sequence_slices=slices, recompute=Recompute.FULL)
     again = layer_cost(device(BYTES, full), GPT, full)
     assert values([again.recompute_s]) == values([again.forward_s])
+
+
+def test_recomputation_that_stops_early_leaves_out_the_last_product_and_its_residual():
+    """48 tokens through 32 x 8: 24,576 FLOP; three passes over 768 B. Not where dropout follows, nor after experts."""
+    full = layout(recompute=Recompute.FULL)
+    early = Fusions(stops_early=True)
+
+    def saved(accelerator, model, chosen=full):
+        of = device(accelerator, chosen)
+        whole, less = (layer_cost(of, model, chosen, f).recompute_s for f in (Fusions(), early))
+        return float((whole - less)[0])
+
+    assert saved(FLOP, LLAMA) == saved(FLOP, GPT) == 2 * 48 * 32 * 8
+    assert saved(BYTES, LLAMA) == 3 * 2 * 48 * 8
+    assert saved(FLOP, LLAMA, layout(recompute=Recompute.FULL, sequence_slices=2)) == 2 * 48 * 32 * 8
+    assert saved(FLOP, LLAMA, layout(recompute=Recompute.FULL, tp=2)) == 48 * 32 * 8
+    assert saved(FLOP, GPT, layout(recompute=Recompute.FULL, attention=Attention.FUSED)) == 0.0
+    assert saved(FLOP, MOE) == 2 * 48 * 32 * 8 / 2  # every other layer has experts
+    for mode in (Recompute.NONE, Recompute.SELECTIVE):
+        assert saved(FLOP, LLAMA, layout(recompute=mode)) == 0.0
+    names = ("fsdp", "megatron-core", "megatron-lm", "nanotron")
+    assert [load_framework(name).recompute_stops_early for name in names] == [True, False, False, False]
 
 
 def test_embedding_and_head():
