@@ -59,7 +59,7 @@ def _faster(link: Link, f: float) -> Link:
 
 
 def _later(link: Link, f: float) -> Link:
-    return replace(link, latency_s=link.latency_s * f)
+    return replace(link, latency_s=link.latency_s * f, ring_step_s=link.ring_step_s * f)
 
 
 QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {

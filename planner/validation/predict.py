@@ -170,15 +170,17 @@ def predict(
             if where not in clusters:
                 clusters[where] = cluster_of(where)
             cluster = clusters[where]
-            software = framework_name(run, cluster), said(run, "launches") == "blocking", said(run, "repeats") == "all"
-            if software not in frameworks:
-                own = framework_of(software[0])
-                frameworks[software] = replace(
+            name, blocking, whole = (
+                framework_name(run, cluster), said(run, "launches") == "blocking", said(run, "repeats") == "all"
+            )  # fmt: skip
+            if (name, blocking, whole) not in frameworks:
+                own = framework_of(name)
+                frameworks[name, blocking, whole] = replace(
                     own,
-                    blocking_launches=own.blocking_launches or software[1],
-                    recompute_stops_early=own.recompute_stops_early and not software[2],
+                    blocking_launches=own.blocking_launches or blocking,
+                    recompute_stops_early=own.recompute_stops_early and not whole,
                 )
-            framework = frameworks[software]
+            framework = frameworks[name, blocking, whole]
             k = models.of(run)
             options = candidates(run, models.models[k], framework)
             _check_row(run, options[0])
@@ -186,7 +188,7 @@ def predict(
             reasons[i] = str(error)
             continue
         measured[i] = _measured_s(run, models.models[k], cluster)
-        key = (where, *software)
+        key = (where, name, blocking, whole)
         if key not in groups:
             groups[key] = Group(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
         group = groups[key]
