@@ -91,7 +91,8 @@ def one_layout(
     zero: int = 1,
     dp_replicate: int = 1,
     recompute: str = "none",
-    layer_split: str = "even",
+    layer_split: str | None = None,
+    own_split: str = "even",
     precision: str | None = None,
     attention: str | None = None,
     sequence_parallel: bool = False,
@@ -101,7 +102,7 @@ def one_layout(
     """A table of one layout; whether it is legal is for the caller to check (`planner.legality`).
 
     schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with sequence slices. etp: None is
-    `planner.layouts.usual_etp`.
+    `planner.layouts.usual_etp`. layer_split: None is own_split, the framework's, over stages that are whole, else even.
 
     Raises:
         InputError: a number out of range.
@@ -122,6 +123,8 @@ def one_layout(
     default = "interleaved" if virtual_stages > 1 else "1f1b"
     if sequence_slices > 1:
         default = "seq1f1b-interleaved" if virtual_stages > 1 else "seq1f1b"
+    if layer_split is None:
+        layer_split = own_split if pp > 1 and virtual_stages == 1 else "even"
     return Layouts.of(
         **numbers, **flags,
         schedule=get_schedule(default if schedule is None else word("schedule", schedule)).name,

@@ -192,7 +192,7 @@ def estimate(
     zero: int = 1,
     dp_replicate: int = 1,
     recompute: str = "none",
-    layer_split: str = "even",
+    layer_split: str | None = None,
     sequence_parallel: bool = False,
     fused_norm: bool = True,
     offload_optimizer: bool = False,
@@ -207,7 +207,7 @@ def estimate(
     virtual_stages: model chunks a pipeline rank. sequence_slices: slices of a sequence, for seq1f1b and its like.
     schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with slices. zero: ZeRO stage, 0 to 3.
     recompute: none, selective, fine or full. layer_split: even, balanced (by cost), parameters,
-    products, ends (embedding and head count as a layer each) or last (a short last stage).
+    products, ends (embedding and head count as a layer each) or last (a short last stage); None is the framework's own.
     framework, precision, attention: None is what is usual on the cluster.
 
     Raises:
@@ -220,8 +220,8 @@ def estimate(
     layouts = one_layout(
         q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch,
         virtual_stages=virtual_stages, sequence_slices=sequence_slices, schedule=schedule, zero=zero,
-        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, precision=precision,
-        attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
+        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, own_split=q.framework.layer_split,
+        precision=precision, attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
         offload_optimizer=offload_optimizer,
     )  # fmt: skip
     check_legal(q.model, q.cluster, layouts)

@@ -156,7 +156,7 @@ def simulate(
     zero: int = 1,
     dp_replicate: int = 1,
     recompute: str = "none",
-    layer_split: str = "even",
+    layer_split: str | None = None,
     sequence_parallel: bool = False,
     fused_norm: bool = True,
     offload_optimizer: bool = False,
@@ -176,8 +176,8 @@ def simulate(
     layouts = one_layout(
         q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch,
         virtual_stages=virtual_stages, sequence_slices=sequence_slices, schedule=schedule, zero=zero,
-        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, precision=precision,
-        attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
+        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, own_split=q.framework.layer_split,
+        precision=precision, attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
         offload_optimizer=offload_optimizer,
     )  # fmt: skip
     return simulate_layouts(q, layouts, None if schedule_file is None else Path(schedule_file))

@@ -40,7 +40,7 @@ def command(
     zero: o.Zero = 1,
     dp_replicate: o.DpReplicate = 1,
     recompute: o.RecomputeMode = "none",
-    layer_split: o.LayerSplit = "even",
+    layer_split: o.LayerSplit = None,
     sequence_parallel: o.SequenceParallel = False,
     fused_norm: o.FusedNorm = True,
     offload_optimizer: o.Offload = False,
@@ -81,7 +81,7 @@ def _existing(arguments: str | None, file: Path | None, choices: dict[str, Any],
     if arguments is not None and file is not None:
         raise InputError("--megatron-args and --deepspeed are both given; allowed: one of them")
     free = {"attention", *(OF_PYTHON if file is not None else ())}
-    usual = {"layer_split": "even", "recompute": "none", "fused_norm": True, "zero": 1}
+    usual = {"recompute": "none", "fused_norm": True, "zero": 1}
     for name, value in choices.items():
         default = usual.get(name, False if isinstance(value, bool) else 1 if isinstance(value, int) else None)
         if name not in free and value not in (None, default):
@@ -117,7 +117,7 @@ def _one(
         if value is not None:
             raise InputError(f"{name} is for an existing run, with --megatron-args or --deepspeed")
     shape, hardware, stack = o.question(model, cluster, network, framework, seq_len)
-    layouts = o.one_layout(hardware, **choices)
+    layouts = o.one_layout(hardware, **choices, own_split=stack.layer_split)
     check_legal(shape, hardware, layouts)
     result = estimate(shape, hardware, stack, layouts)
     gpus = int(layouts.gpus[0])

@@ -73,11 +73,11 @@ RecomputeMode = Annotated[
     str, typer.Option("--recompute", help="none, selective, fine or full.", autocompletion=complete.recompute)
 ]
 LayerSplit = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--layer-split",
         help="even, balanced (by cost), parameters, products; ends: embedding and head are a layer each; "
-        "last: short last stage.",
+        "last: short last stage. Default: the framework's own.",
         autocompletion=complete.splits,
     ),
 ]

@@ -27,7 +27,7 @@ def command(
     zero: o.Zero = 1,
     dp_replicate: o.DpReplicate = 1,
     recompute: o.RecomputeMode = "none",
-    layer_split: o.LayerSplit = "even",
+    layer_split: o.LayerSplit = None,
     sequence_parallel: o.SequenceParallel = False,
     fused_norm: o.FusedNorm = True,
     offload_optimizer: o.Offload = False,
@@ -71,8 +71,8 @@ def command(
     layouts = o.one_layout(
         hardware, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, virtual_stages=virtual_stages,
         sequence_slices=sequence_slices, micro_batch=micro_batch, global_batch=global_batch, zero=zero,
-        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, precision=precision,
-        attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
+        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, own_split=stack.layer_split,
+        precision=precision, attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
         offload_optimizer=offload_optimizer,
     )  # fmt: skip
     order = None if schedule_file is None else read_schedule(schedule_file)

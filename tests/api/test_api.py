@@ -43,6 +43,31 @@ def test_the_numbers_are_the_command_lines(plan):
     assert json.loads(step.to_json()) == command_line("simulate", *asked, *options)
 
 
+@pytest.mark.parametrize(
+    ("framework", "split"), [("nanotron", "products"), ("aa-scaling", "parameters"), ("nemo", "even")]
+)
+def test_layers_are_split_as_the_framework_does(framework, split):
+    asked = {"batch": 64, "framework": framework, "dp": 2, "tp": 2}
+    one = estimate("llama-13b", "dgx-a100-80gb", pp=4, **asked)
+    assert one.layout["layer_split"] == split
+    assert simulate("llama-13b", "dgx-a100-80gb", pp=4, **asked).layout == one.layout
+    for named in ("even", "balanced"):
+        assert estimate("llama-13b", "dgx-a100-80gb", pp=4, layer_split=named, **asked).layout["layer_split"] == named
+    assert estimate("llama-13b", "dgx-a100-80gb", **asked).layout["layer_split"] == "even"  # one stage has all
+    chunks = estimate("llama-13b", "dgx-a100-80gb", pp=4, virtual_stages=2, **asked)
+    assert chunks.layout["layer_split"] == "even"
+
+
+@pytest.mark.parametrize("framework", ["nanotron", "aa-scaling"])
+def test_what_is_recommended_for_a_framework_is_simulated_alike(framework):
+    one_stage = {"pp": 4, "virtual_stages": 1}
+    found = recommend("llama-13b", "dgx-a100-80gb", **SMALL, framework=framework, **one_stage).best
+    same = {k: v for k, v in found.layout.items() if k not in ("layer_split", "global_batch")}
+    again = simulate("llama-13b", "dgx-a100-80gb", batch=64, framework=framework, **same)
+    assert again.layout == found.layout
+    assert again.step_time_s == pytest.approx(found.step_time_s)
+
+
 def test_a_plan_is_a_sequence_of_layouts_best_first(plan):
     assert len(plan) == 5
     assert plan.best.step_time_s == plan[0].step_time_s == min(x.step_time_s for x in plan)
