@@ -21,13 +21,15 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_seconds(time_s: float) -> str:
-    """A duration in the unit a person would say: ``format_seconds(90) == "90.00 s"``, then h and days."""
+    """A duration in the unit a person would say: ``format_seconds(90) == "90.00 s"``, then min, h and days."""
     if time_s < 1e-3:
         return f"{time_s * 1e6:.1f} us"
     if time_s < 1.0:
         return f"{time_s * 1e3:.1f} ms"
-    if time_s < HOUR:
+    if time_s < 20 * MINUTE:
         return f"{time_s:.2f} s"
+    if time_s < HOUR:
+        return f"{time_s / MINUTE:.1f} min"
     if time_s < 2 * DAY:
         return f"{time_s / HOUR:.1f} h"
     return f"{time_s / DAY:.1f} days"
