@@ -12,35 +12,22 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+from hagemann import estimate_of, timed_runs
 from numpy.typing import NDArray
 
-from planner.estimate import estimate
-from planner.hardware import load_cluster, load_framework
-from planner.models import stack
-from planner.validation import Run, rank_correlation, read_runs, shipped_files
-from planner.validation.defaults import candidates
-from planner.validation.predict import Models, layouts_of
-from planner.validation.software import said
+from planner.validation import Run, rank_correlation
 
 Array = NDArray[np.float64]
-SOURCE = "hagemann"
 PARTS = (1, 2, 4, 8, 16)
 
 
 def step_s(runs: list[Run], parts: int) -> Array:
     """Seconds of each run's step in so many parts; NaN where a part has no whole micro-batch."""
-    framework = load_framework(said(runs[0], "framework"))
     whole = [r["global_batch"] % (parts * r["dp"] * r["micro_batch"]) == 0 for r in runs]
     kept = [r for r, w in zip(runs, whole, strict=True) if w]
-    made = Models()
-    index = np.array([made.of(r) for r in kept])
-    rows = [candidates(r, made.models[i], framework)[0] for r, i in zip(kept, index, strict=True)]
-    models = stack(made.models, index)
-    cluster = load_cluster(kept[0]["cluster"])
 
     def parts_of(share: int) -> tuple[Array, Array]:
-        smaller = [r | {"global_batch": r["global_batch"] // share} for r in rows]
-        e = estimate(models, cluster, framework, layouts_of(smaller))
+        e = estimate_of(kept, share)
         once = e.time.data_comm_s + e.time.optimizer_s
         return e.step_time_s - once, once
 
@@ -50,8 +37,7 @@ def step_s(runs: list[Run], parts: int) -> Array:
 
 
 def main() -> None:
-    runs = [r for path in shipped_files() for r in read_runs(path) if r["source"].startswith(SOURCE)]
-    runs = [r for r in runs if r["outcome"] == "ok" and r["step_time_s"]]
+    runs = timed_runs()
     measured = np.array([r["step_time_s"] for r in runs])
     drained = {k: step_s(runs, k) for k in PARTS}
     groups = defaultdict(list)

@@ -11,37 +11,26 @@ An hypothesis: no profile has it (docs/accuracy-findings.md says why).
 from __future__ import annotations
 
 import numpy as np
+from hagemann import estimate_of, timed_runs
 from numpy.typing import NDArray
 
-from planner.estimate import estimate
-from planner.hardware import load_cluster, load_framework
-from planner.models import stack
-from planner.validation import Run, rank_correlation, read_runs, shipped_files
-from planner.validation.defaults import candidates
-from planner.validation.predict import Models, layouts_of
-from planner.validation.software import said
+from planner.hardware import load_cluster
+from planner.validation import Run, rank_correlation
 
 Array = NDArray[np.float64]
-SOURCE = "hagemann"
 SHARE = 0.78
 SECONDS = (0.0, 0.1, 0.2, 0.3)  # a billion parameters
 
 
 def predicted(runs: list[Run]) -> tuple[Array, Array]:
     """Seconds of each run's step, and billions of parameters of its rank where memory is nearly full, else 0."""
-    framework = load_framework(said(runs[0], "framework"))
-    cluster = load_cluster(runs[0]["cluster"])
-    made = Models()
-    index = np.array([made.of(r) for r in runs])
-    rows = [candidates(r, made.models[i], framework)[0] for r, i in zip(runs, index, strict=True)]
-    e = estimate(stack(made.models, index), cluster, framework, layouts_of(rows))
+    e, cluster = estimate_of(runs), load_cluster(runs[0]["cluster"])
     full = e.memory.total_bytes > SHARE * cluster.accelerator.memory_bytes
     return e.step_time_s, full * e.memory.parameters_bytes / 2e9  # 16 bits each
 
 
 def main() -> None:
-    runs = [r for path in shipped_files() for r in read_runs(path) if r["source"].startswith(SOURCE)]
-    runs = [r for r in runs if r["outcome"] == "ok" and r["step_time_s"]]
+    runs = timed_runs()
     print(f"{'mape, % | rank correlation | pick slower, %':42s} {'runs':>4s} {'full':>4s}", end="")
     print("".join(f"{k:>22.1f} s" for k in SECONDS))
     for source in dict.fromkeys(r["source"] for r in runs):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.accumulation import with_accumulation
-from planner.costs.data_parallel import data_traffic, gather_pieces
+from planner.costs.data_parallel import data_traffic, gather_pieces, gathered_twice
 from planner.costs.ends import EndsCost, with_gathered_logits, with_modules
 from planner.costs.gradients import reduced_bytes
 from planner.costs.kernels import Device
@@ -138,8 +138,8 @@ def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost:
     forward, backward = forward + wait_f, backward + wait_b
     gather_link, reduce_link = t.layer_gather_link_s / repeats, t.layer_reduce_link_s / repeats
     gather_f = shown_s(framework, gather_s, gather_link, forward)
-    again = layouts.zero == 3  # what ZeRO-2 has gathered stays until the backward pass
-    gather_b = shown_s(framework, again * gather_s + reduce_s, again * gather_link + reduce_link, backward)
+    twice = gathered_twice(layouts)
+    gather_b = shown_s(framework, twice * gather_s + reduce_s, twice * gather_link + reduce_link, backward)
     return LayerTime(
         forward_s=forward + gather_f,
         backward_s=backward + gather_b,

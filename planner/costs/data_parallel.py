@@ -15,7 +15,7 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["DataCollectives", "by_layer", "data_traffic", "gather_pieces"]
+__all__ = ["DataCollectives", "by_layer", "data_traffic", "gather_pieces", "gathered_twice"]
 
 Array = NDArray[np.float64]
 
@@ -95,6 +95,11 @@ class DataCollectives:
 def by_layer(framework: Framework, layouts: Layouts) -> NDArray[np.bool_]:
     """Where parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
     return np.asarray((layouts.zero == 3) | ((layouts.zero == 2) & framework.zero2_by_layer))
+
+
+def gathered_twice(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where the backward pass gathers a layer anew; what ZeRO-2 has gathered stays until then."""
+    return np.asarray(layouts.zero == 3)
 
 
 def data_traffic(

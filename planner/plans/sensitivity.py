@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.costs.data_parallel import gathered_twice
 from planner.costs.network import groups, hop
 from planner.hardware import Accelerator, Cluster, Framework, Link
 from planner.layouts import Layouts, Precision
@@ -245,7 +246,7 @@ def network_operations(
         ("sends between stages", "pipeline", 2.0 * v * t.send_s, rank, time.pipeline_comm_s),
         ("gradient reduction", "data", costs.reduce_s, 2 / 3 * rank * together, time.data_comm_s),
         ("parameter gather", "data", costs.gather_s, 1 / 3 * rank * together, time.data_comm_s),
-        ("parameters and gradients, ZeRO-3", "data", t.layer_gather_s * (1 + (x.zero == 3)) + t.layer_reduce_s,
+        ("parameters and gradients by layer", "data", t.layer_gather_s * (1 + gathered_twice(x)) + t.layer_reduce_s,
          layer * together, time.sharding_comm_s),
     )  # fmt: skip
     out = []

@@ -149,6 +149,18 @@ class Group:
 
 LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
+Software = tuple[str, str | None, str | None]  # a framework's name, and what is said of launches and repeats
+
+
+def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
+    """A framework with the launches and the recomputation that runs of it are said to have had."""
+    name, launches, repeats = software
+    own = framework_of(name)
+    return replace(
+        own,
+        blocking_launches=own.blocking_launches or launches == "blocking",
+        recompute_stops_early=own.recompute_stops_early and repeats != "all",
+    )
 
 
 def predict(
@@ -160,27 +172,20 @@ def predict(
     """
     n = len(runs)
     models = Models()
-    groups: dict[tuple[str, str, bool, bool], Group] = {}
+    groups: dict[tuple[str, Software], Group] = {}
     reasons, measured = [""] * n, np.full(n, np.nan)
     clusters: dict[str, Cluster] = {}
-    frameworks: dict[tuple[str, bool, bool], Framework] = {}
+    frameworks: dict[Software, Framework] = {}
     for i, run in enumerate(runs):
         try:
             where = cluster_name(run)
             if where not in clusters:
                 clusters[where] = cluster_of(where)
             cluster = clusters[where]
-            name, blocking, whole = (
-                framework_name(run, cluster), said(run, "launches") == "blocking", said(run, "repeats") == "all"
-            )  # fmt: skip
-            if (name, blocking, whole) not in frameworks:
-                own = framework_of(name)
-                frameworks[name, blocking, whole] = replace(
-                    own,
-                    blocking_launches=own.blocking_launches or blocking,
-                    recompute_stops_early=own.recompute_stops_early and not whole,
-                )
-            framework = frameworks[name, blocking, whole]
+            software = (framework_name(run, cluster), said(run, "launches"), said(run, "repeats"))
+            if software not in frameworks:
+                frameworks[software] = _as_run(framework_of, software)
+            framework = frameworks[software]
             k = models.of(run)
             options = candidates(run, models.models[k], framework)
             _check_row(run, options[0])
@@ -188,7 +193,7 @@ def predict(
             reasons[i] = str(error)
             continue
         measured[i] = _measured_s(run, models.models[k], cluster)
-        key = (where, name, blocking, whole)
+        key = (where, software)
         if key not in groups:
             groups[key] = Group(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
         group = groups[key]

@@ -1,0 +1,31 @@
+"""The timed runs of Hagemann et al. 2023 and their estimates, for the benchmarks that try hypotheses on them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.estimate import Estimate, estimate
+from planner.hardware import load_cluster, load_framework
+from planner.models import stack
+from planner.validation import Run, read_runs, shipped_files
+from planner.validation.defaults import candidates
+from planner.validation.predict import Models, layouts_of
+from planner.validation.software import said
+
+SOURCE = "hagemann"
+
+
+def timed_runs() -> list[Run]:
+    """Those that ran and say how long a step took."""
+    runs = [r for path in shipped_files() for r in read_runs(path) if r["source"].startswith(SOURCE)]
+    return [r for r in runs if r["outcome"] == "ok" and r["step_time_s"]]
+
+
+def estimate_of(runs: list[Run], parts: int = 1) -> Estimate:
+    """The estimate of each run's layout with its global batch, or with one of so many equal parts of it."""
+    framework = load_framework(said(runs[0], "framework"))
+    made = Models()
+    index = np.array([made.of(r) for r in runs])
+    rows = [candidates(r, made.models[i], framework)[0] for r, i in zip(runs, index, strict=True)]
+    layouts = layouts_of([row | {"global_batch": row["global_batch"] // parts} for row in rows])
+    return estimate(stack(made.models, index), load_cluster(runs[0]["cluster"]), framework, layouts)
