@@ -65,7 +65,7 @@ class UnknownNameError(InputError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str = "") -> None:
         names, wanted = sorted(known), name.lower()[:100]
-        inside = [n for n in names if name and wanted in n]
+        inside = sorted((n for n in names if name and wanted in n), key=len)
         near = (inside + get_close_matches(wanted, names, n=3, cutoff=0.4))[:6] or names[:8]
         listed = f"allowed: {', '.join(names)}" if len(names) <= 8 else f"nearest: {', '.join(dict.fromkeys(near))}"
         super().__init__(f"unknown {kind} {shown(name)}; {listed}. {remedy}")

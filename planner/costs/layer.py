@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from planner.costs.attention import attention_s
 from planner.costs.casts import casts_s
 from planner.costs.kernels import Device, aligned_share, matmul_s, stream_s
+from planner.costs.permute import Routing, permute_s, routing
 from planner.costs.products import common_products, expert_products, latent_products, local_experts, mlp_products
 from planner.costs.shapes import has_dropout, inner_width, is_latent, pass_tokens, routed_width
 from planner.costs.state_space import ssm_s
@@ -58,12 +59,13 @@ class LayerCost:
 class Fusions:
     """What a framework's kernels take along, and what its recomputation leaves out.
 
-    experts: a rank's experts are one kernel, with activation and its cast to fp8 in the epilogue. rotary: queries,
-    and keys, are turned in one pass each. stops_early: recomputation of a whole layer ends with the last tensor that
-    the backward pass needs.
+    experts: a rank's experts are one kernel, with activation and its cast to fp8 in the epilogue. routing: how tokens
+    get to experts and back. rotary: queries, and keys, are turned in one pass each. stops_early: recomputation of a
+    whole layer ends with the last tensor that the backward pass needs.
     """
 
     experts: bool = False
+    routing: Routing = Routing.EAGER
     rotary: bool = False
     stops_early: bool = False
 
@@ -72,6 +74,7 @@ class Fusions:
         """Those that the framework's profile says."""
         return Fusions(
             experts=framework.fused_experts,
+            routing=routing(framework),
             rotary=framework.fused_rotary,
             stops_early=framework.recompute_stops_early,
         )
@@ -123,14 +126,12 @@ GATE = (5.0, 8.0, 2.0)  # gated MLP: silu then product, per inner element
 ROTARY = (8.0, 8.0, 6.0)  # per element of queries and keys: rotate halves, two products, sum
 ROTARY_FUSED = (2.0, 2.0, 2.0)  # r x, w y, of queries and of keys
 LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
-# Per element of a token's copies: sorted by expert, and back; twice over ranks of experts.
-ROUTED_COPY = (4.0, 4.0, 2.0)
 
 
 def pointwise_s(
     device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE
 ) -> tuple[Array, Array, Array]:
-    """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, and scans.
+    """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, routing, scans.
 
     And those of the forward ones that fine recomputation repeats.
     With sequence parallelism the passes over the hidden state are shared by the tensor group
@@ -164,7 +165,6 @@ def pointwise_s(
         (inner * gated, mlps, GATE, routed),
         (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if fused.rotary else ROTARY, mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),
-        (hidden * part.sparse * model.top_k * np.where(layouts.ep > 1, 2.0, 1.0), part.sparse, ROUTED_COPY, 0.0),
     ]
     forward = backward = fine = np.asarray(0.0)
     for elements, layers, (reads, reads_back, kernels), repeated in terms:
@@ -176,6 +176,9 @@ def pointwise_s(
     if np.any(fp8):
         casts = casts_s(device, model, layouts, fused.experts)
         forward, backward = (s + np.where(fp8, c, 0.0) for s, c in zip((forward, backward), casts, strict=True))
+    if np.any(part.sparse):
+        routed, routed_back = permute_s(device, model, layouts, fused.routing)
+        forward, backward = forward + routed, backward + routed_back
     if np.any(model.num_ssm_layers):
         scan, scan_back = ssm_s(device, model, layouts)
         forward, backward = forward + scan, backward + scan_back

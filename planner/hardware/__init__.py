@@ -237,6 +237,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         node_dispatch=_value(f.node_dispatch, 0.0) > 0,
         overlap_experts=_value(f.overlap_experts, 0.0),
         fused_experts=_value(f.fused_experts, 0.0) > 0,
+        fused_routing=_value(f.fused_routing, 0.0) > 0,
         fused_rotary=_value(f.fused_rotary, 0.0) > 0,
         network_startup_s=f.network_startup_us.value * MICRO,
         host_layer_forward_s=f.host_layer_forward_us.value * MICRO,

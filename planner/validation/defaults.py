@@ -46,8 +46,8 @@ FILLED = (
 )  # fmt: skip
 MICRO_BATCHES = (1, 2, 4, 8)
 STAGES = {
-    "fsdp": (1, 3), "nemo-automodel": (1, 3), "megatron-core": (1, 3), "nemo": (1, 3), "megatron-bridge": (1, 3),
-    "nanotron": (0, 1),
+    "fsdp": (1, 3), "nemo-automodel": (1, 3), "megatron-core": (1, 3), "megatron-core-deepep": (1, 3), "nemo": (1, 3),
+    "megatron-bridge": (1, 3), "megatron-bridge-alltoall": (1, 3), "megatron-bridge-fused": (1, 3), "nanotron": (0, 1),
 }  # fmt: skip
 """ZeRO stages without pipeline stages that a framework may have had."""
 

@@ -149,17 +149,21 @@ class Group:
 
 LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
-Software = tuple[str, str | None, str | None]  # a framework's name, and what is said of launches and repeats
+# A framework's name, and what is said of launches, of repeats, and of whose loss ran.
+Software = tuple[str, str | None, str | None, str | None]
 
 
 def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
-    """A framework with the launches and the recomputation that runs of it are said to have had."""
-    name, launches, repeats = software
+    """A framework with the launches, the recomputation and the loss that runs of it are said to have had."""
+    name, launches, repeats, loss = software
     own = framework_of(name)
+    of_loss = own if loss is None else framework_of(loss)
     return replace(
         own,
         blocking_launches=own.blocking_launches or launches == "blocking",
         recompute_stops_early=own.recompute_stops_early and repeats != "all",
+        entropy_forward_bytes=of_loss.entropy_forward_bytes,
+        entropy_backward_bytes=of_loss.entropy_backward_bytes,
     )
 
 
@@ -182,7 +186,8 @@ def predict(
             if where not in clusters:
                 clusters[where] = cluster_of(where)
             cluster = clusters[where]
-            software = (framework_name(run, cluster), said(run, "launches"), said(run, "repeats"))
+            name = framework_name(run, cluster)
+            software: Software = (name, *(said(run, table) for table in ("launches", "repeats", "loss")))
             if software not in frameworks:
                 frameworks[software] = _as_run(framework_of, software)
             framework = frameworks[software]

@@ -239,6 +239,7 @@ def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
 
     tables = software()
     assert set(tables["framework"].values()) <= set(framework_names())
+    assert set(tables["loss"].values()) <= set(framework_names())
     assert set(tables["memory"].values()) == {"allocator", "first-rank-allocator"}
     runs = [run for path in (*shipped_files(), *unseen_files()) for run in read_runs(path)]
     for of in (of for table in tables.values() for of in table):
@@ -300,6 +301,30 @@ def test_a_run_s_recomputation_where_it_is_not_said(reference_runs):
     for s, (time, memory, fits) in zip(range(8192, 14336, 512), nearly, strict=True):
         if (time, memory, fits) in missed:
             assert predicted(cells | {"seq_len": s}) == (time, memory, True)  # it fits with recomputation
+
+
+def test_a_run_has_the_loss_that_its_source_says(reference_runs):
+    """GPT-3's recipe leaves cross-entropy unfused: it moves as many bytes as in Megatron-LM's profile."""
+    run = next(
+        r for r in read_runs(reference_runs("nvidia_dgxc_h100.csv")) if r["source"] == "dgxc-h100-gpt3-175b-bf16"
+    )
+    other = replace(run, cells=run.cells | {"source": "mine", "framework": "nemo", "attention": "flash2"})
+    eager, fused = load_framework("megatron-lm"), load_framework("nemo")
+    assert eager.entropy_forward_bytes > fused.entropy_forward_bytes
+    assert eager.entropy_backward_bytes > fused.entropy_backward_bytes
+    with_theirs = replace(fused, **{f: getattr(eager, f) for f in ("entropy_forward_bytes", "entropy_backward_bytes")})
+    said, unsaid = (float(predict([r]).step_time_s[0]) for r in (run, other))
+    own = predict([other], framework_of=lambda name: {"nemo": with_theirs}[name]).step_time_s[0]
+    assert unsaid < said == own
+
+
+def test_every_profile_of_megatron_core_may_shard_all_states_without_a_pipeline():
+    from planner.hardware import framework_names
+    from planner.validation.defaults import STAGES
+
+    core = [n for n in framework_names() if n.startswith(("megatron-core", "megatron-bridge", "nemo", "fsdp"))]
+    assert all(STAGES[name] == (1, 3) for name in core)
+    assert set(STAGES) == {*core, "nanotron"}
 
 
 def test_data_ranks_may_stand_beside_expert_ranks():
