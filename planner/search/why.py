@@ -173,7 +173,8 @@ def _best_of_kind(
 
 
 def _is(row: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    return all(row[key] == value for key, value in wanted.items())
+    """Whether a layout is as wanted; one stage splits its layers in every way alike."""
+    return all(row[key] == value or (key == "layer_split" and row["pp"] == 1) for key, value in wanted.items())
 
 
 def _fastest(table: Estimate) -> tuple[Estimate, bool]:
@@ -215,7 +216,7 @@ def _rows(found: Recommendation, wanted: dict[str, Any], rest: int) -> list[dict
     """Layouts as wanted, legal or not: every way to share the remaining accelerators out."""
     free = [key for key in DEGREES if key not in wanted]
     base = Layouts.of(
-        global_batch=found.asked.global_batch, precision=found.asked.precision, attention=found.asked.attention, zero=0
+        global_batch=found.asked.global_batch, precision=found.asked.precision, attention=found.asked.attention
     ).row(0)
     v, k = wanted.get("virtual_stages", 1), wanted.get("sequence_slices", 1)
     if "schedule" not in wanted:
@@ -225,13 +226,13 @@ def _rows(found: Recommendation, wanted: dict[str, Any], rest: int) -> list[dict
         schedule = get_schedule(wanted["schedule"])
         base["virtual_stages"] = schedule.chunks if schedule.chunks is not None else 2
         base["sequence_slices"] = 2 if schedule.sliced else 1
-    out = []
+    out: list[dict[str, Any]] = []
     for degrees in product(*(divisors(rest) for _ in free[1:])):
         first, uneven = divmod(rest, int(np.prod(degrees)) if degrees else 1)
         if uneven:
             continue
         shares = dict(zip(free, (first, *degrees), strict=True)) if free else {}
-        out.append(base | shares | wanted)
+        out.extend(base | shares | {"zero": stage} | wanted for stage in found.asked.fixed.zero or range(4))
     return out
 
 

@@ -136,7 +136,20 @@ CHOICES = {
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.sampled_from(sorted(CHOICES)), min_size=1, max_size=4, unique=True), st.data())
 def test_any_subset_has_a_true_reason(keys, data):
-    wanted = {key: data.draw(st.sampled_from(CHOICES[key])) for key in keys}
+    check({key: data.draw(st.sampled_from(CHOICES[key])) for key in keys})
+
+
+def test_one_stage_splits_its_layers_in_every_way_alike():
+    """What Hypothesis found: a split of one stage's layers was called illegal, or too large, for want of ZeRO."""
+    for more in ("", ",cp=1", ",dp_replicate=2", ",cp=1,dp_replicate=2"):
+        answer, even = (why(f"layer_split={split},pp=1{more}") for split in ("balanced", "even"))
+        assert (answer.reason, answer.text) == (even.reason, even.text)
+        assert answer.reason in ("chosen", "tie", "slower")
+    check({"layer_split": "balanced", "cp": 1, "dp_replicate": 2, "pp": 1})
+
+
+def check(wanted):
+    """The reason is one of the known, and true: beside all layouts that are so, where it says that none is legal."""
     try:
         answer = why(",".join(f"{k}={v}" for k, v in wanted.items()))
     except PlannerError as error:
@@ -158,7 +171,8 @@ def test_any_subset_has_a_true_reason(keys, data):
     else:
         assert answer.other.fits[0]
         row = answer.other.layouts.row(0)
-        assert {key: row[key] for key in answer.wanted} == answer.wanted
+        same = {key: row[key] for key in answer.wanted if key != "layer_split" or row["pp"] > 1}
+        assert same == {key: answer.wanted[key] for key in same}
 
 
 def test_a_kernel_that_the_accelerator_lacks_is_not_legal():
