@@ -53,6 +53,23 @@ def computed_share(model: Transformer, half_tokens: Any) -> Any:
     return whole + mix.window_share(model) * (np.minimum(of(within, np.where(within < s, 2.0, 1.0)), whole) - whole)
 
 
+def flash_blocks(model: Transformer, layouts: Layouts) -> Any:
+    """Blocks of rows that a flash kernel deals to compute units: of all heads and sequences of a pass."""
+    rows = np.ceil(np.asarray(model.seq_len) / (layouts.cp * layouts.sequence_slices * FLASH_BLOCK))
+    return layouts.micro_batch * np.asarray(model.num_heads) / layouts.tp * rows
+
+
+def idle_share(device: Device, model: Transformer, layouts: Layouts, tail: Any) -> Any:
+    """What the end of a flash kernel takes longer, over its time with all compute units busy.
+
+    The last causal blocks are the longest ones of the last heads, `tail` waves (`flash_tail_waves`) until all are done;
+    of slices of a sequence the later ones have blocks of about one length, which lose half as much.
+    """
+    slices = layouts.sequence_slices
+    waves = flash_blocks(model, layouts) / device.accelerator.num_compute_units
+    return tail * (1.0 + 1.0 / slices) / 2.0 / waves
+
+
 def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
     """Forward and backward seconds of the attention core for one pass of a layer: slices on average, one by one."""
     e = device.accelerator.efficiency
@@ -67,7 +84,8 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     backward_rate = np.array([e.flash_backward.get(n, np.nan) for n in names])[kernel]
     # The backward kernel recomputes the scores: five products to the forward pass's two.
     half_tokens = np.array([e.flash_half_tokens.get(n, 0.0) for n in names])[kernel]
-    flop_flash = flop_blocks * computed_share(model, half_tokens)
+    tail = np.array([e.flash_tail_waves.get(n, 0.0) for n in names])[kernel]
+    flop_flash = flop_blocks * computed_share(model, half_tokens) * (1.0 + idle_share(device, model, layouts, tail))
     flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
     flash_backward = 2.5 * flop_flash / (backward_rate * device.attention_rate) + 3 * device.latency_s
 

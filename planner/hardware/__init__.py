@@ -144,6 +144,7 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
         flash_forward=_values(f.flash_forward),
         flash_backward=_values(f.flash_backward),
         flash_half_tokens={} if f.flash_half_tokens is None else _values(f.flash_half_tokens),
+        flash_tail_waves={} if f.flash_tail_waves is None else _values(f.flash_tail_waves),
         flash_head_step=_value(f.flash_head_step, 1.0),
         rate_spread=_value(f.rate_spread, 0.0),
         attention_matrix_fraction=f.attention_matrix_fraction.value,

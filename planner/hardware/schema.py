@@ -172,6 +172,15 @@ class FlashFractions(OneOrMore):
 
 
 Tokens = Annotated[Figure, _between(0, 1e5)]
+Waves = Annotated[Figure, _between(0, 10)]
+
+
+class FlashWaves(OneOrMore):
+    """Waves of blocks by flash attention kernel."""
+
+    flash1: Waves | None = None
+    flash2: Waves | None = None
+    flash3: Waves | None = None
 
 
 class FlashTokens(OneOrMore):
@@ -202,6 +211,7 @@ class EfficiencyFile(Sourced):
     flash_forward: FlashFractions
     flash_backward: FlashFractions
     flash_half_tokens: FlashTokens | None = None
+    flash_tail_waves: FlashWaves | None = None
     flash_head_step: Annotated[Figure, _between(1, 256), AfterValidator(_whole)] | None = None
     rate_spread: Annotated[Figure, _between(0, 0.5)] | None = None
     attention_matrix_fraction: Fraction

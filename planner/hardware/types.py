@@ -18,7 +18,8 @@ class Efficiency:
     memory_fraction: of memory bandwidth, for a streaming kernel.
     flash_forward, flash_backward: of matrix peak for causal attention FLOP of long sequences, by kernel;
     flash_head_step: channels in steps of which flash kernels are built; other heads compute as the next wider.
-    flash_half_tokens: sequence at which each reaches half of that (blocks of a causal kernel fill a GPU unevenly).
+    flash_half_tokens: sequence at which each reaches half of that (rows of few keys).
+    flash_tail_waves: waves of blocks more that each takes, while its last blocks leave compute units idle.
     rate_spread: standard deviation of the matrix rate of GPUs of one kind (clocks, heat), relative to their mean.
     attention_matrix_fraction: of matrix peak, for the batched products of unfused and fused-softmax
     attention.
@@ -37,6 +38,7 @@ class Efficiency:
     flash_forward: Mapping[str, float]
     flash_backward: Mapping[str, float]
     flash_half_tokens: Mapping[str, float]
+    flash_tail_waves: Mapping[str, float]
     flash_head_step: float
     rate_spread: float
     attention_matrix_fraction: float

@@ -28,6 +28,7 @@ IDEAL = replace(
     flash_forward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},
     flash_backward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},
     flash_half_tokens={},
+    flash_tail_waves={},
     flash_head_step=1.0,
     aligned_fraction={},
     rate_spread=0.0,
