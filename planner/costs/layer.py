@@ -177,8 +177,8 @@ def pointwise_s(
         casts = casts_s(device, model, layouts, fused.experts)
         forward, backward = (s + np.where(fp8, c, 0.0) for s, c in zip((forward, backward), casts, strict=True))
     if np.any(part.sparse):
-        routed, routed_back = permute_s(device, model, layouts, fused.routing)
-        forward, backward = forward + routed, backward + routed_back
+        there, back = permute_s(device, model, layouts, fused.routing)
+        forward, backward = forward + there, backward + back
     if np.any(model.num_ssm_layers):
         scan, scan_back = ssm_s(device, model, layouts)
         forward, backward = forward + scan, backward + scan_back
