@@ -3,6 +3,7 @@
 KIB = 1024.0
 MIB = 1024.0**2
 GIB = 1024.0**3
+MICRO = 1e-6
 GIGA = 1e9
 TERA = 1e12
 GBIT = 1e9 / 8  # bytes in 1 Gb

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from planner.calibration.parameters import Parameter
 from planner.hardware import Cluster, Efficiency, Framework, Link, load_cluster, load_framework
+from planner.units import MICRO
 from planner.validation import Predictions, Run, predict
 
 __all__ = ["Figure", "Profiles", "figures_of", "predict_with"]
 
 Array = NDArray[np.float64]
 T = TypeVar("T", Efficiency, Link, Framework)
-MICRO = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,5 +132,5 @@ def _sources_of(data: Mapping[str, Any], changed: set[tuple[str, ...]]) -> set[s
     for key, value in data.items():
         if isinstance(value, Mapping) and key != "sources":
             inner = {(key,): value} if "value" in value else {(key, k): v for k, v in value.items()}
-            found |= {figure["source"] for path, figure in inner.items() if path not in changed}
+            found |= {f["source"] for path, f in inner.items() if isinstance(f, Mapping) and path not in changed}
     return found

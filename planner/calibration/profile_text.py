@@ -10,9 +10,10 @@ __all__ = ["profile_text"]
 
 
 def profile_text(data: Mapping[str, Any]) -> str:
-    """The file's text. data: as `read_toml` gives it: text and booleans, `{value, source}`, tables of these, `sources`.
+    """The file's text.
 
-    Sources that no figure names are left out; a profile may not have them.
+    data: as `read_toml` gives it: text, booleans, lists, `{value, source}`, tables of these, and `sources`; those
+    that no figure names are left out, for a profile may not have them.
     """
     tables = {k: v for k, v in data.items() if isinstance(v, Mapping) and "value" not in v and k != "sources"}
     plain = {k: v for k, v in data.items() if k not in tables and k != "sources"}
@@ -33,4 +34,6 @@ def _line(key: str, value: Any) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(_plain(v) for v in value)}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value:.6g}"

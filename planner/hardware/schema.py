@@ -263,6 +263,14 @@ class ClusterFile(Sourced):
     storage_bandwidth_gbyte_per_s: GbytePerS
 
 
+class UnstatedTable(Strict):
+    """What a measured run of a framework is taken to have run where it doesn't say; not figures, so without sources."""
+
+    attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] | None = None
+    sequence_parallel: StrictBool | None = None
+    zero: Annotated[list[Literal[0, 1, 2, 3]], Field(min_length=1)] | None = None
+
+
 class FrameworkFile(Sourced):
     """`frameworks/*.toml`."""
 
@@ -319,3 +327,4 @@ class FrameworkFile(Sourced):
     reserved_gib: Annotated[Figure, _between(0, 1e3)]
     fragmentation: Annotated[Figure, _between(0, 10)]
     layer_split: Literal["even", "balanced", "parameters", "products"] = "even"
+    unstated: UnstatedTable | None = None

@@ -81,6 +81,19 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unstated:
+    """What a run of a framework is taken to have run where it doesn't say.
+
+    attention: the kernel; sequence_parallel: whether tensor ranks share what lies between products; zero: ZeRO stages
+    without pipeline stages, of which the first that fits counts.
+    """
+
+    attention: str = "flash3"
+    sequence_parallel: bool = True
+    zero: tuple[int, ...] = (1,)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Framework:
     """What a training framework overlaps, keeps in memory and launches.
 
@@ -137,6 +150,7 @@ class Framework:
     gather_copy_bytes: of a parameter in the copy, in one piece, through which ZeRO 1 and 2 gather updated parameters.
     reserved_bytes: context, communicators and workspaces; fragmentation: of activations and buffers, on top.
     layer_split: how it splits layers over stages: even, balanced (by cost), parameters or products.
+    unstated: what a measured run of it is taken to have run where it doesn't say.
     """
 
     name: str
@@ -193,6 +207,7 @@ class Framework:
     reserved_bytes: float
     fragmentation: float
     layer_split: str
+    unstated: Unstated
     sources: Mapping[str, str]
 
 

@@ -5,11 +5,10 @@
 | cp, ep, virtual_stages, seq_splits, dp_replicate | 1 |
 | dp | n_gpus / (tp pp cp); so too where a table lists dp beside ep: dp tp pp cp ep make n_gpus |
 | schedule | interleaved where virtual_stages > 1, else 1f1b; seq1f1b and its interleaved form where seq_splits > 1 |
-| zero | 1, the distributed optimizer; without pipeline stages the least that fits of the framework's: 1, then 3 for
-  FSDP, Megatron-Core and what stands on them; 0, then 1 for nanotron, whose ZeRO 1 gives up PyTorch's DDP (its
-  trainer.py, issue 261) |
-| sequence_parallel | on from Megatron-Core on where tp > 1, off before |
-| attention | fused softmax for Megatron-LM's profile, flash3 (cuDNN's kernel) after |
+| zero | 1, the distributed optimizer; without pipeline stages the first that fits of those that the framework's profile
+  has under `[unstated]` |
+| sequence_parallel | where tp > 1 as the profile's `[unstated]`: on from Megatron-Core on, off before |
+| attention | the profile's `[unstated]`: fused softmax for Megatron-LM's, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
 | recompute | none where that fits or misses by less than 10 %, else the least that fits: selective, fine (of
   mixtures and latent attention, where the framework has it), full |
@@ -45,11 +44,6 @@ FILLED = (
     "recompute", "micro_batch",
 )  # fmt: skip
 MICRO_BATCHES = (1, 2, 4, 8)
-STAGES = {
-    "fsdp": (1, 3), "nemo-automodel": (1, 3), "megatron-core": (1, 3), "megatron-core-deepep": (1, 3), "nemo": (1, 3),
-    "megatron-bridge": (1, 3), "megatron-bridge-alltoall": (1, 3), "megatron-bridge-fused": (1, 3), "nanotron": (0, 1),
-}  # fmt: skip
-"""ZeRO stages without pipeline stages that a framework may have had."""
 
 
 def framework_name(run: Run, cluster: Cluster) -> str:
@@ -109,20 +103,20 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     dp = run["dp"] or max(run["n_gpus"] // (tp * pp * cp), 1)
     if dp * tp * pp * cp * ep == run["n_gpus"]:
         dp *= ep
-    modern = framework.name not in ("megatron-lm", "megatron-deepspeed")
+    unstated, spread = framework.unstated, run["sequence_parallel"]
     base = {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "global_batch": run["global_batch"],
         "sequence_slices": run["seq_splits"] or 1, "dp_replicate": run["dp_replicate"] or 1,
         "precision": run["precision"],
-        "attention": said(run, "attention") or run["attention"] or ("flash3" if modern else "fused"),
+        "attention": said(run, "attention") or run["attention"] or unstated.attention,
         "fused_norm": run["fused_norm"] is not False,
         "layer_split": framework.layer_split,
-        "sequence_parallel": modern and tp > 1 if run["sequence_parallel"] is None else run["sequence_parallel"],
+        "sequence_parallel": unstated.sequence_parallel and tp > 1 if spread is None else spread,
     }  # fmt: skip
     micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)
     finely = ["fine"] if framework.fine_recompute and model.has_experts_or_latents else []
     modes = [run["recompute"]] if run["recompute"] else ["none", "selective", *finely, "full"]
-    usual = STAGES.get(framework.name, (1,)) if pp == 1 else (1,)
+    usual = unstated.zero if pp == 1 else (1,)
     shards = usual if run["zero"] is None else (run["zero"],)
     ranks = said(run, "sharded_over")
     if ranks:

@@ -16,9 +16,10 @@ from planner.calibration.fit import fit_figures
 from planner.calibration.identified import LEAST_TOLD, calibrate, told
 from planner.calibration.parameters import parameters_of
 from planner.calibration.profile_files import fitted_profiles, write_profiles
+from planner.calibration.profile_text import profile_text
 from planner.calibration.selection import folds, select
 from planner.errors import FileFormatError, InputError, MissingPackageError, UnknownNameError
-from planner.hardware import load_cluster, load_efficiency, load_framework, profile_names
+from planner.hardware import load_cluster, load_efficiency, load_framework, profile_names, profile_table
 from planner.validation import Run, predict, read_runs, scores, shipped_files
 from planner.validation.own_profiles import loaders
 from tests.cli.test_cli import planner
@@ -208,6 +209,16 @@ def test_profiles_of_ones_own_are_written_whole_and_predict_as_the_fit(tmp_path,
 
 def profile(kind: str, name: str) -> Path:
     return Path(__file__).parents[2] / "hardware_profiles" / kind / f"{name}.toml"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(k, n) for k in ("accelerators", "clusters", "efficiency", "frameworks", "links") for n in profile_names(k)],
+)
+def test_every_shipped_profile_is_written_as_it_is_read(kind, name):
+    """Plain fields, figures, tables of either and the sources used: nothing is lost on the way to a file."""
+    data, _ = profile_table(kind, name, None)
+    assert tomllib.loads(profile_text(data)) == data
 
 
 def test_two_clusters_of_one_file_name_are_refused(tmp_path, found):

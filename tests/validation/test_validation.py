@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from planner.errors import FileFormatError
-from planner.hardware import load_cluster, load_framework
+from planner.hardware import framework_names, load_cluster, load_framework
 from planner.layouts import Attention, Precision, Recompute
 from planner.models import load_model
 from planner.search import Fixed, recommend
@@ -319,12 +319,39 @@ def test_a_run_has_the_loss_that_its_source_says(reference_runs):
 
 
 def test_every_profile_of_megatron_core_may_shard_all_states_without_a_pipeline():
-    from planner.hardware import framework_names
-    from planner.validation.defaults import STAGES
-
+    """A profile inherits what runs of its base are taken to have run."""
     core = [n for n in framework_names() if n.startswith(("megatron-core", "megatron-bridge", "nemo", "fsdp"))]
-    assert all(STAGES[name] == (1, 3) for name in core)
-    assert set(STAGES) == {*core, "nanotron"}
+    assert len(core) >= 8
+    assert {load_framework(name).unstated.zero for name in core} == {(1, 3)}
+
+
+def test_what_a_run_leaves_unsaid_is_its_frameworks_profile_to_say(tmp_path, reference_runs):
+    """A profile of one's own over megatron-lm has its defaults, but those that it names, whatever it is called."""
+    own = tmp_path / "ours.toml"
+    own.write_text('name = "ours"\nbase = "megatron-lm"\n\n[unstated]\nsequence_parallel = true\n')
+    framework = load_framework(str(own))
+    run = next(r for r in read_runs(reference_runs("megatron_core_2024_h100.csv")) if r["tp"] > 1)
+    run = replace(run, cells=run.cells | {"attention": None, "sequence_parallel": None, "zero": None})
+    models = Models()
+    model = models.models[models.of(run)]
+    for profile, attention, spread in (
+        (framework, "fused", True),
+        (load_framework("megatron-lm"), "fused", False),
+        (load_framework("nemo"), "flash3", True),
+    ):
+        layouts = candidates(run, model, profile)
+        assert {(x["attention"], x["sequence_parallel"]) for x in layouts} == {(attention, spread)}
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [("zero = []", "unstated.zero"), ("zero = [4]", "unstated.zero"), ('attention = "fast"', "unstated.attention")],
+)
+def test_a_profile_that_says_nonsense_of_unstated_cells_is_refused(tmp_path, line, field):
+    own = tmp_path / "ours.toml"
+    own.write_text(f'name = "ours"\nbase = "megatron-lm"\n\n[unstated]\n{line}\n')
+    with pytest.raises(FileFormatError, match=field):
+        load_framework(str(own))
 
 
 def test_data_ranks_may_stand_beside_expert_ranks():
