@@ -16,6 +16,7 @@ from planner.calibration.profile_text import profile_text
 from planner.errors import InputError, OutputError
 from planner.files import is_path, make_folder, write_text
 from planner.hardware import profile_table
+from planner.hardware.changes import used_sources
 
 __all__ = ["check_folder", "fitted_profiles", "write_profiles"]
 
@@ -116,7 +117,12 @@ def _with_figures(
     data: dict[str, Any], changes: Mapping[tuple[str, ...], tuple[float, float]], about: str
 ) -> dict[str, Any]:
     """A profile's tables with fitted figures and their source."""
-    kept = _sources_of(data, set(changes))
+    others = {
+        key: {k: v for k, v in value.items() if (key, k) not in changes}
+        for key, value in data.items()
+        if isinstance(value, Mapping) and (key,) not in changes
+    }
+    kept = used_sources(others)
     source = next(name for i in range(1, 100) if (name := f"calibration{i if i > 1 else ''}") not in kept)
     errors = ", ".join(f"{'.'.join(path)} +- {error:.2g}" for path, (_, error) in changes.items())
     out = data | {"sources": data["sources"] | {source: f"{about}; standard errors: {errors}"}}
@@ -124,13 +130,3 @@ def _with_figures(
         figure = {"value": value, "source": source}
         out[path[0]] = figure if len(path) == 1 else out[path[0]] | {path[1]: figure}
     return out
-
-
-def _sources_of(data: Mapping[str, Any], changed: set[tuple[str, ...]]) -> set[str]:
-    """Sources that the other figures name."""
-    found = set()
-    for key, value in data.items():
-        if isinstance(value, Mapping) and key != "sources":
-            inner = {(key,): value} if "value" in value else {(key, k): v for k, v in value.items()}
-            found |= {f["source"] for path, f in inner.items() if isinstance(f, Mapping) and path not in changed}
-    return found

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from planner.hardware.changes import used_sources
+
 __all__ = ["profile_text"]
 
 
@@ -17,7 +19,7 @@ def profile_text(data: Mapping[str, Any]) -> str:
     """
     tables = {k: v for k, v in data.items() if isinstance(v, Mapping) and "value" not in v and k != "sources"}
     plain = {k: v for k, v in data.items() if k not in tables and k != "sources"}
-    used = {v["source"] for group in (plain, *tables.values()) for v in group.values() if isinstance(v, Mapping)}
+    used = used_sources(plain | tables)
     lines = [_line(k, v) for k, v in plain.items()]
     for name, table in tables.items():
         lines += ["", f"[{name}]", *(_line(k, v) for k, v in table.items())]

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from planner.hardware.changes import Changes
 from planner.hardware.read import figure_value, read_profile, sources_of
 from planner.hardware.types import Framework, Unstated
 from planner.units import GIB, MIB, MICRO
-
-if TYPE_CHECKING:
-    from planner.hardware.schema import UnstatedTable
 
 __all__ = ["framework_figures", "load_framework"]
 
@@ -79,15 +75,9 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         reserved_bytes=f.reserved_gib.value * GIB,
         fragmentation=f.fragmentation.value,
         layer_split=f.layer_split,
-        unstated=Unstated() if f.unstated is None else _unstated(f.unstated),
+        unstated=Unstated(**f.unstated.model_dump()),
         sources=sources_of(f),
     )
-
-
-def _unstated(table: UnstatedTable) -> Unstated:
-    """What the table says, over what holds where it says nothing."""
-    said = table.model_dump(exclude_none=True)
-    return Unstated(**said | ({"zero": tuple(said["zero"])} if "zero" in said else {}))
 
 
 def framework_figures(name: str) -> dict[str, float]:

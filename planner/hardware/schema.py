@@ -266,9 +266,9 @@ class ClusterFile(Sourced):
 class UnstatedTable(Strict):
     """What a measured run of a framework is taken to have run where it doesn't say; not figures, so without sources."""
 
-    attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] | None = None
-    sequence_parallel: StrictBool | None = None
-    zero: Annotated[list[Literal[0, 1, 2, 3]], Field(min_length=1)] | None = None
+    attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
+    sequence_parallel: StrictBool = True
+    zero: Annotated[tuple[Literal[0, 1, 2, 3], ...], Field(min_length=1)] = (1,)
 
 
 class FrameworkFile(Sourced):
@@ -327,4 +327,4 @@ class FrameworkFile(Sourced):
     reserved_gib: Annotated[Figure, _between(0, 1e3)]
     fragmentation: Annotated[Figure, _between(0, 10)]
     layer_split: Literal["even", "balanced", "parameters", "products"] = "even"
-    unstated: UnstatedTable | None = None
+    unstated: UnstatedTable = UnstatedTable()

@@ -88,9 +88,9 @@ class Unstated:
     without pipeline stages, of which the first that fits counts.
     """
 
-    attention: str = "flash3"
-    sequence_parallel: bool = True
-    zero: tuple[int, ...] = (1,)
+    attention: str
+    sequence_parallel: bool
+    zero: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
