@@ -3,7 +3,8 @@
 Counted from Transformer Engine's linear layers (layernorm_linear.py, linear.py and base.py of its pytorch/module). On
 Hopper both operands of an fp8 product lie along its depth: the weight's gradient takes transposes of the input and of
 the output's gradient. A norm before a product writes fp8 itself. With sequence parallelism a rank casts its part, which
-is gathered in fp8, and transposes the whole. Weights are cast once a step, which is not counted.
+is gathered in fp8, and transposes the whole. Weights are cast once a step, which is not counted. Experts' inputs and
+gradients are cast one by one (csrc/extensions/cast.cpp: only delayed scaling has a kernel for several).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.kernels import Device, stream_s
-from planner.costs.products import common_products
+from planner.costs.products import common_products, local_experts
 from planner.costs.shapes import inner_width, is_latent, pass_tokens, routed_width
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
@@ -57,7 +58,9 @@ def casts_s(device: Device, model: Transformer, layouts: Layouts, in_epilogue: b
     backward = TRANSPOSE * (normed + np.where(gathered, inner, 0.0)) + BOTH * (columns + copies)
     backward = backward + np.where(gathered, CAST / t + TRANSPOSE, BOTH) * back
     tokens, into = pass_tokens(model, layouts), part.blocks
+    # Of both products of each expert beside the first.
+    more = 0.0 if in_epilogue else 2.0 * part.sparse * (local_experts(model, layouts) - 1.0)
     return (
-        stream_s(device, tokens * forward, into),
-        stream_s(device, tokens * backward, into * np.where(gathered, 5.0, 3.0)),
+        stream_s(device, tokens * forward, into + more),
+        stream_s(device, tokens * backward, into * np.where(gathered, 5.0, 3.0) + more),
     )

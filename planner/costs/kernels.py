@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from planner.hardware import Accelerator
 from planner.layouts import Precision
 
-__all__ = ["Device", "aligned_share", "matmul_s", "slowest_of", "stream_s"]
+__all__ = ["Device", "aligned_share", "group_s", "matmul_s", "slowest_of", "stream_s"]
 
 Array = NDArray[np.float64]
 
@@ -108,7 +108,7 @@ def aligned_share(device: Device, element_bytes: Any, *row_sizes: Any) -> Any:
 
 
 def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any = 1.0, together: Any = 1.0) -> Array:
-    """Seconds of a matrix product, or of so many `together` in one kernel: tile and wave quantization, depth, bytes.
+    """Seconds of a matrix product, or of so many that run `together`: tile and wave quantization, depth, bytes.
 
     An output of rows x columns is cut in tiles, tiles run in waves over the compute units. Of a last partial wave half
     of what it leaves idle counts too, of an only one all; the best of a few tile sizes counts, as libraries choose.
@@ -128,6 +128,22 @@ def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any =
     flop_s = 2.0 * best * (depth + e.depth_half) / (device.matrix_rate * aligned)
     operands = (rows * depth + depth * columns) * device.matrix_bytes + rows * columns * device.element_bytes
     return np.asarray(np.maximum(flop_s, together * operands / device.memory_rate) + device.latency_s)
+
+
+def group_s(
+    device: Device, rows: Any, columns: Any, depth: Any, aligned: Any, together: Any, in_one_kernel: bool
+) -> Array:
+    """Seconds of a group of products of one shape, a rank's experts': of one kernel, or of several streams.
+
+    On streams they share the compute units as in one kernel, but the host launches them one by one, and what that takes
+    is the least that each costs (`expert_product_s`): the host, which waited for the count of tokens that each expert
+    gets, is never far ahead. Transformer Engine, nvte_multi_stream_cublas_gemm.
+    """
+    group = matmul_s(device, rows, columns, depth, aligned, together)
+    if in_one_kernel:
+        return group
+    launches = np.where(np.asarray(together) > 1.0, together, 0.0) * device.accelerator.efficiency.expert_product_s
+    return np.maximum(group, launches)
 
 
 def stream_s(device: Device, size_bytes: Any, kernels: Any = 1.0) -> Array:

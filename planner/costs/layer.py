@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from planner.costs.attention import attention_s
 from planner.costs.casts import casts_s
-from planner.costs.kernels import Device, aligned_share, matmul_s, stream_s
+from planner.costs.kernels import Device, aligned_share, group_s, matmul_s, stream_s
 from planner.costs.permute import Routing, permute_s, routing
 from planner.costs.products import common_products, expert_products, latent_products, local_experts, mlp_products
 from planner.costs.shapes import has_dropout, inner_width, is_latent, pass_tokens, routed_width
@@ -96,7 +96,7 @@ def matmuls_s(
     device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE
 ) -> tuple[Array, Array, Array]:
     """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient."""
-    tokens, local = pass_tokens(model, layouts), local_experts(model, layouts) if fused.experts else 1.0
+    tokens, local = pass_tokens(model, layouts), local_experts(model, layouts)
     products = [(p, 1.0) for p in common_products(model, layouts)]
     products += [(p, local) for p in expert_products(model, layouts)]
     forward = input_grad = weight_grad = np.asarray(0.0)
@@ -107,9 +107,9 @@ def matmuls_s(
         rows = tokens * row_factor
         # Forward both operands lie along the depth; backward the weight and its gradient have both sides in rows.
         along, both = (aligned_share(device, device.matrix_bytes, *s) for s in ((depth,), (depth, columns)))
-        forward = forward + count * matmul_s(device, rows, columns, depth, along, together)
-        input_grad = input_grad + count * matmul_s(device, rows, depth, columns, both, together)
-        weight_grad = weight_grad + count * matmul_s(device, columns, depth, rows, both, together)
+        forward = forward + count * group_s(device, rows, columns, depth, along, together, fused.experts)
+        input_grad = input_grad + count * group_s(device, rows, depth, columns, both, together, fused.experts)
+        weight_grad = weight_grad + count * group_s(device, columns, depth, rows, both, together, fused.experts)
     return forward, input_grad, weight_grad
 
 

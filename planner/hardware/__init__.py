@@ -69,6 +69,7 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
         tile_columns=f.tile_columns.value,
         depth_half=f.depth_half.value,
         kernel_latency_s=f.kernel_latency_us.value * MICRO,
+        expert_product_s=figure_value(f.expert_product_us, 0.0) * MICRO,
         memory_fraction=f.memory_fraction.value,
         flash_forward=figure_values(f.flash_forward),
         flash_backward=figure_values(f.flash_backward),

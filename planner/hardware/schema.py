@@ -207,6 +207,7 @@ class EfficiencyFile(Sourced):
     tile_columns: Tile
     depth_half: Annotated[Figure, _between(0, 1e5)]
     kernel_latency_us: Latency
+    expert_product_us: Latency | None = None
     memory_fraction: Fraction
     flash_forward: FlashFractions
     flash_backward: FlashFractions

@@ -54,6 +54,13 @@ def test_experts_cast_every_copy_of_a_token():
     assert cast(MOE, dp=2, tp=2, ep=2, etp=2)[0] - whole[0] == 48 * 4 * 0.5 * 8
 
 
+def test_experts_inputs_and_gradients_are_cast_one_by_one():
+    """Half the layers have experts, four or two on a rank: of both products each beside the first; one kernel none."""
+    assert cast(MOE, LAUNCHES) == [2.0 + 0.5 * 2 * 3, 6.0 + 0.5 * 2 * 3]
+    assert cast(MOE, LAUNCHES, dp=2, ep=2) == [2.0 + 0.5 * 2, 6.0 + 0.5 * 2]
+    assert cast(MOE, LAUNCHES, in_epilogue=True) == [2.0, 6.0]
+
+
 def test_latents_and_state_spaces():
     """Latents of 6 and 4: products down to 6 and 6, up to 12 and 16. State-spaces: 68 wide in, 16 wide out."""
     assert cast(MLA) == tokens(-16 + 4 * (10 + 8 + 32), 2 * 16 + 4 * (6 + 6 + 12 + 16 + 64 + 16))

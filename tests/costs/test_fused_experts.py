@@ -31,18 +31,25 @@ def test_products_together_are_one_launch_and_fill_waves_together():
     assert 4 * 2 * 3 / 8 <= four < 4 * one
 
 
-def test_a_rank_s_experts_are_one_kernel():
+def test_a_rank_s_experts_are_one_kernel_or_launched_one_by_one():
+    """On streams each of a rank's experts' products takes at least what its launch takes the host, here 0.75 s."""
+    slow = accelerator(kernel_latency_s=1.0, expert_product_s=0.75)
+    one_kernel = Fusions(experts=True)
+    # Query, key and value; output; router; and up and down of four experts, of all in one kernel, or of two.
+    for chosen, launched in ((layout(), 4 * 0.75), (layout(dp=2, ep=2), 2 * 0.75)):
+        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen)) == [3 + 2 * launched] * 3
+        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen, one_kernel)) == [3 + 2] * 3
+    # A rank's only expert is launched like any other product.
+    alone = layout(dp=4, ep=4)
+    assert values(matmuls_s(device(slow, alone), ROUTED, alone)) == [3 + 2] * 3
+    # Launches hide behind products that take longer.
     chosen = layout()
-    of = device(LAUNCHES, chosen)
-    # Query, key and value; output; router; and up and down of four experts, or of all.
-    assert values(matmuls_s(of, ROUTED, chosen)) == [3 + 2 * 4] * 3
-    assert values(matmuls_s(of, ROUTED, chosen, Fusions(experts=True))) == [3 + 2] * 3
-    spread = layout(dp=2, ep=2)
-    assert values(matmuls_s(device(LAUNCHES, spread), ROUTED, spread)) == [3 + 2 * 2] * 3
-    assert values(matmuls_s(device(LAUNCHES, spread), ROUTED, spread, Fusions(experts=True))) == [3 + 2] * 3
-    flop = device(FLOP, chosen)
-    assert values(matmuls_s(flop, ROUTED, chosen, Fusions(experts=True))) == values(matmuls_s(flop, ROUTED, chosen))
-    assert values(matmuls_s(of, LLAMA, chosen, Fusions(experts=True))) == values(matmuls_s(of, LLAMA, chosen))
+    flop, of = (
+        device(replace(FLOP, efficiency=replace(FLOP.efficiency, expert_product_s=1e-9)), chosen),
+        device(slow, chosen),
+    )
+    assert values(matmuls_s(flop, ROUTED, chosen)) == values(matmuls_s(flop, ROUTED, chosen, one_kernel))
+    assert values(matmuls_s(of, LLAMA, chosen)) == values(matmuls_s(of, LLAMA, chosen, one_kernel))
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8])

@@ -18,21 +18,27 @@ def predicted():
     [
         ("nemo-24.07-h100", 0.045, 0.12),  # twelve dense models in fp8, 5B to 340B
         ("megatron-bridge-h100", 0.09, 0.165),  # LLaMA 3 of 8B, 70B and 405B in fp8
-        ("nemo-automodel-h100-experts", 0.125, 0.255),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
+        ("nemo-automodel-h100-experts", 0.14, 0.27),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
         ("bignlp-a100", 0.02, 0.04),  # GPT-3 5B on 8 to 160 A100
         # Blackwell's figures are assumed; what an fp8 product keeps decides which of its runs must recompute.
         ("megatron-bridge-b200", 0.045, 0.1),  # LLaMA 3 of 8B and 405B
         ("megatron-bridge-gb200", 0.075, 0.25),  # one release's 70B and 405B are far off
-        ("megatron-bridge-gb300-experts", 0.155, 0.35),
-        ("megatron-bridge-gb200-experts", 0.165, 0.41),
+        ("megatron-bridge-gb300-experts", 0.145, 0.355),
+        ("megatron-bridge-gb200-experts", 0.145, 0.41),
+        ("megatron-bridge-b300-experts", 0.26, 0.48),  # one run 1.4 times as long as the same on B200
+        (
+            "megatron-bridge-b200-experts",
+            0.18,
+            0.265,
+        ),  # experts' products, launched one by one, came of a look at these
         # DeepSeek-V3 and Qwen3-235B, to 131,072 tokens; found when all formulas but recomputation's were as they are.
         ("megatron-moe-gb300", 0.08, 0.17),
-        ("megatron-moe-gb200", 0.07, 0.11),  # since its module of multi-token prediction is counted
+        ("megatron-moe-gb200", 0.072, 0.11),  # since its module of multi-token prediction is counted
         ("megatron-moe-h100", 0.02, 0.025),
         # The first two as found; that experts run in one kernel with their activation came of the other two.
         ("megatron-bridge-26.04", 0.045, 0.1),  # LLaMA 3 of 70B and 405B
-        ("megatron-bridge-26.04-experts", 0.22, 0.46),  # GPT-OSS and the hybrid are far off
-        ("megatron-bridge-26.06-experts", 0.2, 0.565),  # GPT-OSS with a regression that its page names
+        ("megatron-bridge-26.04-experts", 0.21, 0.485),  # GPT-OSS and the hybrid are far off
+        ("megatron-bridge-26.06-experts", 0.202, 0.565),  # GPT-OSS with a regression that its page names
         ("megatron-bridge-26.08-experts", 0.145, 0.295),
         # DGX Cloud's larger models: NeMo's own overlap and the kernels of its scripts came of these.
         ("dgxc-h100-llama-3.1-70b-bf16", 0.005, 0.01),
@@ -41,7 +47,7 @@ def predicted():
         ("dgxc-h100-llama-3.1-405b-fp8", 0.045, 0.065),
         ("dgxc-h100-nemotron4-340b-bf16", 0.015, 0.025),
         ("dgxc-h100-nemotron4-340b-fp8", 0.025, 0.03),
-        ("dgxc-h100-grok1-314b-bf16", 0.02, 0.065),
+        ("dgxc-h100-grok1-314b-bf16", 0.02, 0.07),
         ("dgxc-h100-grok1-314b-fp8", 0.05, 0.1),
         ("dgxc-25-h100", 0.01, 0.03),
         ("dgxc-25-h100-experts", 0.1, 0.17),
@@ -89,9 +95,9 @@ def test_a_hybrid_of_state_spaces_and_experts(predicted):
         for i, run in enumerate(predicted.runs)
         if run["model"] == "nemotron-3-nano-30b-a3b"
     }
-    assert ratio.pop("nemo-automodel-h100-experts") == pytest.approx(1.0, abs=0.07)
+    assert ratio.pop("nemo-automodel-h100-experts") == pytest.approx(1.0, abs=0.1)
     assert len(ratio) == 3
-    assert all(0.67 < x < 0.77 for x in ratio.values())
+    assert all(0.65 < x < 0.76 for x in ratio.values())
 
 
 def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
@@ -101,15 +107,15 @@ def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
     small = [x for name, x in ratio.items() if name.startswith("qwen3-30b")]
     assert len(small) == 2
     assert np.all(np.array(small) < 0.6)
-    assert all(0.73 < x < 1.215 for name, x in ratio.items() if not name.startswith("qwen3-30b"))
-    # NVIDIA's issue 1998 of Megatron-Bridge calls that release a regression; of later ones it is within 15 %.
+    assert all(0.7 < x < 1.215 for name, x in ratio.items() if not name.startswith("qwen3-30b"))
+    # NVIDIA's issue 1998 of Megatron-Bridge calls that release a regression; of later ones it is within 1 and 20 %.
     later = {
         run["source"]: predicted.step_time_s[i] / predicted.measured_s[i]
         for i, run in enumerate(predicted.runs)
         if run["run"] == "qwen3-30b-a3b-h100-16-bf16-steps"
     }
     assert len(later) == 2
-    assert all(0.85 < x < 1.1 for x in later.values())
+    assert all(0.8 < x < 1.02 for x in later.values())
 
 
 def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes_are_predicted_too_fast(predicted):
@@ -123,4 +129,5 @@ def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes_are_predicted_too_
         and run["model"].startswith(("q", "d"))
     ]
     assert len(small) == 10
-    assert np.all(np.array(small) < 0.86)
+    assert np.all(np.array(small) < 0.91)
+    assert np.min(small) > 0.6

@@ -1,0 +1,33 @@
+"""Experts' products launched one by one over several streams: Transformer Engine's pull requests 2045 and 3134."""
+
+import numpy as np
+import pytest
+
+from planner.costs.kernels import Device, group_s
+from planner.hardware import load_accelerator
+from planner.layouts import Precision
+
+
+def seconds(accelerator: str, precision: Precision, experts: int, rows: int, columns: int, one_kernel: bool) -> float:
+    """Of a rank's experts' products of depth 2,048."""
+    device = Device.of(load_accelerator(accelerator), np.array([precision]))
+    return float(group_s(device, rows, columns, 2048, 1.0, experts, one_kernel)[0])
+
+
+@pytest.mark.parametrize(("experts", "rows", "measured_tflops"), [(8, 4096, 627.9), (16, 2048, 553.9)])
+def test_on_h100_streams_share_the_gpu_until_launches_take_longer(experts: int, rows: int, measured_tflops: float):
+    """The same arithmetic in eight products and in sixteen: shared, and held up by the host."""
+    flop = 2.0 * experts * rows * 768 * 2048
+    predicted = seconds("h100-sxm", Precision.BF16, experts, rows, 768, False)
+    assert flop / predicted / 1e12 == pytest.approx(measured_tflops, rel=0.04)
+
+
+def test_on_blackwell_small_products_take_the_host_s_time():
+    """Eight of 128 rows: 0.272 ms one by one; one kernel for all is free of it (measured in NVFP4: 0.184, or 0.069)."""
+    assert seconds("b200", Precision.FP8, 8, 128, 2048, False) == pytest.approx(0.272e-3, rel=0.01)
+    assert seconds("b200", Precision.FP8, 8, 128, 2048, True) < 0.069e-3
+
+
+def test_one_expert_of_a_rank_is_a_product_like_any_other():
+    one, same = (seconds("h100-sxm", Precision.BF16, 1, 128, 768, kernel) for kernel in (False, True))
+    assert one == same
