@@ -56,6 +56,9 @@ def command(
     cluster_of, framework_of = loaders(profiles)
     with o.working(f"predicting {len(runs)} runs"):
         result = predict(runs, cluster_of, framework_of)
+    lost = int(np.sum(~np.isfinite(result.step_time_s)))
+    if lost == len(runs):
+        raise InputError(f"{runs[0].path}:{runs[0].line}: no run can be predicted: {result.reasons[0]}")
     by_source, overall = scores(result)
     unpredicted = [
         {"file": str(run.path), "line": run.line, "source": run["source"], "run": run["run"], "reason": reason}
@@ -87,7 +90,8 @@ def command(
         o.print_view("", FITTED)
     if cited:
         o.print_view("", publications_view(cited))
-    lost = int(np.sum(~np.isfinite(result.step_time_s)))
     o.print_view("", f"{result.filled_cells} empty cells were filled by rule; {lost} runs could not be predicted.")
-    for row in unpredicted:
-        o.print_view(f"  {row['file']}:{row['line']} {row['run']}: {row['reason']}")
+    for reason in dict.fromkeys(row["reason"] for row in unpredicted):
+        first, *more = (row for row in unpredicted if row["reason"] == reason)
+        others = f" and {len(more)} more" if more else ""
+        o.print_view(f"  {first['file']}:{first['line']} {first['run']}{others}: {reason}")

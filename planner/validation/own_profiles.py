@@ -18,16 +18,21 @@ def loaders(folder: Path | None) -> tuple[LoadCluster, LoadFramework]:
     folder: laid out as `hardware_profiles/`, as `planner calibrate --from` writes it; None: the shipped ones only.
 
     Raises:
-        InputError: the folder has no profiles.
+        InputError: the folder has no profiles, or one that does not load: all are read, whatever the runs name.
     """
     if folder is None:
         return load_cluster, load_framework
-    kinds = ("clusters", "frameworks")
-    own = {(kind, path.stem): str(path) for kind in kinds for path in sorted((folder / kind).glob("*.toml"))}
-    if not own:
+    clusters, frameworks = (sorted((folder / kind).glob("*.toml")) for kind in ("clusters", "frameworks"))
+    if not clusters and not frameworks:
         raise InputError(f"{folder}: no profiles in it; allowed: a folder with clusters/*.toml or frameworks/*.toml")
+    own_clusters = {path.stem: load_cluster(str(path)) for path in clusters}
+    own_frameworks = {path.stem: load_framework(str(path)) for path in frameworks}
+    return (
+        lambda name: own_clusters.get(_stem(name)) or load_cluster(name),
+        lambda name: own_frameworks.get(_stem(name)) or load_framework(name),
+    )
 
-    def named(kind: str, name: str) -> str:
-        return own.get((kind, Path(name).stem if is_path(name) else name), name)
 
-    return lambda name: load_cluster(named("clusters", name)), lambda name: load_framework(named("frameworks", name))
+def _stem(name: str) -> str:
+    """A profile's name, by which one of one's own takes its place, also where it is named by a path."""
+    return Path(name).stem if is_path(name) else name

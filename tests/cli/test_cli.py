@@ -74,6 +74,32 @@ def test_runs_of_ones_own_have_no_held_out_errors_and_no_citation(tmp_path, refe
         assert said not in mine
 
 
+def test_runs_that_can_t_be_predicted_are_told_once_a_reason(tmp_path, reference_runs):
+    header, *rows = reference_runs("korthikanti_2022_a100.csv").read_text().splitlines(keepends=True)
+    cluster = rows[0].split(",")[13]
+    some, all_ = tmp_path / "some.csv", tmp_path / "all.csv"
+    some.write_text("".join([header, *rows[:2], *(row.replace(cluster, "abacus") for row in rows[2:])]))
+    all_.write_text("".join([header, *(row.replace(cluster, "abacus") for row in rows)]))
+    done = planner("validate", str(some))
+    assert done.returncode == 0
+    told = " ".join(done.stdout.split())
+    assert told.count("abacus") == 1
+    assert f"korthikanti-0003 and {len(rows) - 3} more: unknown cluster 'abacus'" in told
+    failed = planner("validate", str(all_))
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert "all.csv:2: no run can be predicted: unknown cluster 'abacus'" in failed.stderr
+
+
+def test_a_profile_of_ones_own_that_does_not_load_is_said_before_any_run(tmp_path, reference_runs):
+    (tmp_path / "frameworks").mkdir()
+    (tmp_path / "frameworks" / "mine.toml").write_text('name = "mine"\nbase = "nemo"\nsends = 1\n')
+    done = planner("validate", str(reference_runs("korthikanti_2022_a100.csv")), "--profiles", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "mine.toml" in done.stderr
+    assert "sends" in done.stderr
+
+
 def test_predictions_file_has_a_row_a_run(tmp_path, reference_runs):
     out = tmp_path / "out.csv"
     done = planner("validate", str(reference_runs("korthikanti_2022_a100.csv")), "--predictions", str(out))
