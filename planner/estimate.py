@@ -158,12 +158,12 @@ def _step_time(
     work = m * num_layers / p
     data = data_comm(framework, layouts, costs, forward, input_grad + weight_grad)
     return StepTime(
-        matmul_s=work * (cost.forward_matmul_s + cost.backward_matmul_s),
+        matmul_s=work * (cost.forward_matmul_s + cost.backward_matmul_s - cost.launch_s),
         attention_s=work * (cost.forward_attention_s + cost.backward_attention_s),
         pointwise_s=work * (cost.forward_pointwise_s + cost.backward_pointwise_s),
         recompute_s=work * cost.recompute_s,
         embedding_head_s=m * ends_s / p,
-        host_s=work * layer.host_s,
+        host_s=work * (layer.host_s + cost.launch_s),
         tensor_comm_s=work * layer.tensor_s + m * t.ends_s / p,
         context_comm_s=work * layer.context_s,
         expert_comm_s=work * layer.expert_s,

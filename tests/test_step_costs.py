@@ -19,7 +19,7 @@ from tests.costs.toy import CLUSTER, FRAMEWORK, GPT, MOE, accelerator, layout
 COST = LayerCost(
     forward_matmul_s=np.array([10.0]), forward_attention_s=np.array([4.0]), forward_pointwise_s=np.array([2.0]),
     backward_matmul_s=np.array([20.0]), backward_attention_s=np.array([8.0]), backward_pointwise_s=np.array([4.0]),
-    recompute_s=np.array([0.0]), weight_grad_s=np.array([12.0]),
+    recompute_s=np.array([0.0]), weight_grad_s=np.array([12.0]), launch_s=np.array([0.0]),
 )  # fmt: skip
 
 

@@ -132,18 +132,19 @@ def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any =
 
 def group_s(
     device: Device, rows: Any, columns: Any, depth: Any, aligned: Any, together: Any, in_one_kernel: bool
-) -> Array:
-    """Seconds of a group of products of one shape, a rank's experts': of one kernel, or of several streams.
+) -> tuple[Array, Array]:
+    """Seconds of a group of products of one shape, a rank's experts', and those in which the GPU waits for launches.
 
-    On streams they share the compute units as in one kernel, but the host launches them one by one, and what that takes
-    is the least that each costs (`expert_product_s`): the host, which waited for the count of tokens that each expert
-    gets, is never far ahead. Transformer Engine, nvte_multi_stream_cublas_gemm.
+    In one kernel it waits for none. On several streams they share the compute units as in one kernel, but the host
+    launches them one by one, and what that takes is the least that each costs (`expert_product_s`): the host, which
+    waited for the count of tokens that each expert gets, is never far ahead. Transformer Engine,
+    nvte_multi_stream_cublas_gemm.
     """
     group = matmul_s(device, rows, columns, depth, aligned, together)
-    if in_one_kernel:
-        return group
-    launches = np.where(np.asarray(together) > 1.0, together, 0.0) * device.accelerator.efficiency.expert_product_s
-    return np.maximum(group, launches)
+    one_by_one = 0.0 if in_one_kernel else device.accelerator.efficiency.expert_product_s
+    launches = np.where(np.asarray(together) > 1.0, together, 0.0) * one_by_one
+    seconds = np.maximum(group, launches)
+    return seconds, seconds - group
 
 
 def stream_s(device: Device, size_bytes: Any, kernels: Any = 1.0) -> Array:

@@ -32,7 +32,8 @@ class LayerCost:
     """Seconds of one layer and micro-batch, each array of shape (n,): forward and backward by kind of work.
 
     recompute_s: what the backward pass repeats of the forward pass first. weight_grad_s: the part of
-    backward_matmul_s that makes weights' gradients (W), on which no other layer waits.
+    backward_matmul_s that makes weights' gradients (W), on which no other layer waits. launch_s: the part of both
+    passes' matmul seconds in which the GPU waits for the host's launches of experts' products.
     """
 
     forward_matmul_s: Array
@@ -43,6 +44,7 @@ class LayerCost:
     backward_pointwise_s: Array
     recompute_s: Array
     weight_grad_s: Array
+    launch_s: Array
 
     @property
     def forward_s(self) -> Array:
@@ -94,12 +96,15 @@ def latent_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
 
 def matmuls_s(
     device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE
-) -> tuple[Array, Array, Array]:
-    """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient."""
+) -> tuple[Array, Array, Array, Array]:
+    """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient.
+
+    And of all three together those in which the GPU waits for the launches of experts' products.
+    """
     tokens, local = pass_tokens(model, layouts), local_experts(model, layouts)
     products = [(p, 1.0) for p in common_products(model, layouts)]
     products += [(p, local) for p in expert_products(model, layouts)]
-    forward = input_grad = weight_grad = np.asarray(0.0)
+    seconds, waiting = [np.asarray(0.0)] * 3, np.asarray(0.0)
     for (row_factor, columns, depth, each), together in products:
         if not np.any(each):
             continue
@@ -107,10 +112,11 @@ def matmuls_s(
         rows = tokens * row_factor
         # Forward both operands lie along the depth; backward the weight and its gradient have both sides in rows.
         along, both = (aligned_share(device, device.matrix_bytes, *s) for s in ((depth,), (depth, columns)))
-        forward = forward + count * group_s(device, rows, columns, depth, along, together, fused.experts)
-        input_grad = input_grad + count * group_s(device, rows, depth, columns, both, together, fused.experts)
-        weight_grad = weight_grad + count * group_s(device, columns, depth, rows, both, together, fused.experts)
-    return forward, input_grad, weight_grad
+        shapes = ((rows, columns, depth, along), (rows, depth, columns, both), (columns, depth, rows, both))
+        for i, shape in enumerate(shapes):
+            group, wait = group_s(device, *shape, together, fused.experts)
+            seconds[i], waiting = seconds[i] + count * group, waiting + count * wait
+    return seconds[0], seconds[1], seconds[2], waiting
 
 
 # Bytes per element that a pass moves, in units of the activation's own bytes: (forward, backward, kernels).
@@ -199,7 +205,7 @@ def last_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
 def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE) -> LayerCost:
     """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence."""
     k, part = layouts.sequence_slices, mix.shares(model).attention
-    matmul, input_grad, weight_grad = (k * x for x in matmuls_s(device, model, layouts, fused))
+    matmul, input_grad, weight_grad, waiting = (k * x for x in matmuls_s(device, model, layouts, fused))
     attention, attention_back = (part * k * x for x in attention_s(device, model, layouts))
     pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts, fused))
     whole = matmul + attention + pointwise
@@ -219,4 +225,5 @@ def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused: Fusi
         backward_pointwise_s=pointwise_back,
         recompute_s=again,
         weight_grad_s=weight_grad,
+        launch_s=waiting,
     )

@@ -8,8 +8,9 @@ import pytest
 from planner.costs.kernels import matmul_s
 from planner.costs.layer import Fusions, layer_cost, matmuls_s, pointwise_s
 from planner.costs.one_layer import one_layer
+from planner.estimate import estimate
 from planner.hardware import load_framework
-from planner.layouts import Precision
+from planner.layouts import Precision, Recompute
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, LAUNCHES, LLAMA, MOE, accelerator, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token
@@ -35,21 +36,23 @@ def test_a_rank_s_experts_are_one_kernel_or_launched_one_by_one():
     """On streams each of a rank's experts' products takes at least what its launch takes the host, here 0.75 s."""
     slow = accelerator(kernel_latency_s=1.0, expert_product_s=0.75)
     one_kernel = Fusions(experts=True)
-    # Query, key and value; output; router; and up and down of four experts, of all in one kernel, or of two.
+    # Query, key and value; output; router; and up and down of four experts or of two, or of all in one kernel, each of
+    # which the GPU alone would take a second for.
     for chosen, launched in ((layout(), 4 * 0.75), (layout(dp=2, ep=2), 2 * 0.75)):
-        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen)) == [3 + 2 * launched] * 3
-        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen, one_kernel)) == [3 + 2] * 3
+        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen)[:3]) == [3 + 2 * launched] * 3
+        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen)[3:]) == [6 * (launched - 1)]
+        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen, one_kernel)) == [*[3 + 2] * 3, 0]
     # A rank's only expert is launched like any other product.
     alone = layout(dp=4, ep=4)
-    assert values(matmuls_s(device(slow, alone), ROUTED, alone)) == [3 + 2] * 3
+    assert values(matmuls_s(device(slow, alone), ROUTED, alone)[:3]) == [3 + 2] * 3
     # Launches hide behind products that take longer.
     chosen = layout()
     flop, of = (
         device(replace(FLOP, efficiency=replace(FLOP.efficiency, expert_product_s=1e-9)), chosen),
         device(slow, chosen),
     )
-    assert values(matmuls_s(flop, ROUTED, chosen)) == values(matmuls_s(flop, ROUTED, chosen, one_kernel))
-    assert values(matmuls_s(of, LLAMA, chosen)) == values(matmuls_s(of, LLAMA, chosen, one_kernel))
+    assert values(matmuls_s(flop, ROUTED, chosen)[:3]) == values(matmuls_s(flop, ROUTED, chosen, one_kernel)[:3])
+    assert values(matmuls_s(of, LLAMA, chosen)[:3]) == values(matmuls_s(of, LLAMA, chosen, one_kernel)[:3])
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8])
@@ -70,6 +73,17 @@ def test_the_gate_and_its_cast_cost_nothing_more(precision):
     more = [values(pointwise_s(of, m, chosen, Fusions(experts=True)))[0] for m in (ROUTED, shared)]
     assert more[1] - more[0] > 5 * 2 * 48 * 16 - 1
     assert values(pointwise_s(of, LLAMA, chosen, Fusions(experts=True))) == values(pointwise_s(of, LLAMA, chosen))
+
+
+def test_the_wait_for_launches_is_the_host_s_in_a_step():
+    """Two micro-batches of two layers with six groups of four launches; a repeated pass's wait is recomputation's."""
+    slow = replace(CLUSTER, accelerator=accelerator(kernel_latency_s=1.0, expert_product_s=0.75))
+    for recompute in (Recompute.NONE, Recompute.FULL):
+        chosen = layout(recompute=recompute)
+        at_once = replace(FRAMEWORK, fused_experts=True)
+        one_by_one, together = (estimate(ROUTED, slow, of, chosen).time for of in (FRAMEWORK, at_once))
+        assert float(one_by_one.host_s[0] - together.host_s[0]) == pytest.approx(2 * 2 * 6 * (4 * 0.75 - 1))
+        assert float(one_by_one.matmul_s[0]) == pytest.approx(float(together.matmul_s[0]))
 
 
 def test_a_framework_says_so():

@@ -62,7 +62,7 @@ def test_products_whose_rows_are_not_aligned_are_slower():
     # Forward along depths 8, 8, 8, 32 of two bytes; backward across widths 24, 8, 32 and 8 too: 24 and 8 halve.
     forward = 2 * 48 * (2 * 8 * 24 + 2 * 8 * 8 + 2 * 8 * 32 + 32 * 8)
     backward = 2 * 48 * 2 * 768
-    assert values(matmuls_s(of, GPT, layout())) == [forward, backward, backward]
+    assert values(matmuls_s(of, GPT, layout())[:3]) == [forward, backward, backward]
     # Heads of 4 channels: batched products at a quarter. Flash kernels compute them as heads of 32.
     fused = layout(attention=Attention.FUSED)
     slow = accelerator(flops=1.0, aligned_fraction=figures, flash_head_step=32.0)
@@ -96,16 +96,16 @@ def test_a_device_s_rates_by_precision():
 def test_the_products_of_a_layer():
     """48 tokens by the weights 8 x 24, 8 x 8, 8 x 32, 32 x 8: 768 in all, half on each of two tensor ranks."""
     forward = 2 * 48 * 768
-    assert values(matmuls_s(device(FLOP, layout()), GPT, layout())) == [forward] * 3
-    assert values(matmuls_s(device(FLOP, layout(tp=2)), GPT, layout(tp=2))) == [forward / 2] * 3
-    assert values(matmuls_s(device(LAUNCHES, layout()), GPT, layout())) == [4.0] * 3
+    assert values(matmuls_s(device(FLOP, layout()), GPT, layout())[:3]) == [forward] * 3
+    assert values(matmuls_s(device(FLOP, layout(tp=2)), GPT, layout(tp=2))[:3]) == [forward / 2] * 3
+    assert values(matmuls_s(device(LAUNCHES, layout()), GPT, layout())[:3]) == [4.0] * 3
     moved = 2 * sum(48 * d + d * c + 48 * c for c, d in [(24, 8), (8, 8), (32, 8), (8, 32)])
-    assert values(matmuls_s(device(BYTES, layout()), GPT, layout())) == [moved] * 3
+    assert values(matmuls_s(device(BYTES, layout()), GPT, layout())[:3]) == [moved] * 3
     # One byte an operand, two a result: forward, input gradient, weight gradient.
     fp8 = layout(precision=Precision.FP8)
-    assert values(matmuls_s(device(BYTES, fp8), GPT, fp8)) == [10368.0, 9600.0, 7680.0]
+    assert values(matmuls_s(device(BYTES, fp8), GPT, fp8)[:3]) == [10368.0, 9600.0, 7680.0]
     sliced = layout(sequence_slices=2)
-    assert values(matmuls_s(device(FLOP, sliced), GPT, sliced)) == [forward / 2] * 3
+    assert values(matmuls_s(device(FLOP, sliced), GPT, sliced)[:3]) == [forward / 2] * 3
 
 
 def test_products_of_experts_and_latents():
