@@ -149,13 +149,13 @@ class Group:
 
 LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
-# A framework's name, and what is said of launches, of repeats, and of whose loss ran.
-Software = tuple[str, str | None, str | None, str | None]
+# A framework's name, and what is said of launches, of repeats, of whose loss ran, and of when gradients are reduced.
+Software = tuple[str, str | None, str | None, str | None, str | None]
 
 
 def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
-    """A framework with the launches, the recomputation and the loss that runs of it are said to have had."""
-    name, launches, repeats, loss = software
+    """A framework with the launches, recomputation, loss and reduction that runs of it are said to have had."""
+    name, launches, repeats, loss, reduction = software
     own = framework_of(name)
     of_loss = own if loss is None else framework_of(loss)
     return replace(
@@ -164,6 +164,7 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
         recompute_stops_early=own.recompute_stops_early and repeats != "all",
         entropy_forward_bytes=of_loss.entropy_forward_bytes,
         entropy_backward_bytes=of_loss.entropy_backward_bytes,
+        overlap_grad_reduce=0.0 if reduction == "exposed" else own.overlap_grad_reduce,
     )
 
 
@@ -187,7 +188,7 @@ def predict(
                 clusters[where] = cluster_of(where)
             cluster = clusters[where]
             name = framework_name(run, cluster)
-            software: Software = (name, *(said(run, table) for table in ("launches", "repeats", "loss")))
+            software: Software = (name, *(said(run, table) for table in ("launches", "repeats", "loss", "reduction")))
             if software not in frameworks:
                 frameworks[software] = _as_run(framework_of, software)
             framework = frameworks[software]

@@ -250,6 +250,18 @@ def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
         assert not beginning or any(n.startswith(beginning) for n in names) or min(names) < beginning < max(names), of
 
 
+def test_runs_without_gradient_buckets_wait_for_their_reduction(reference_runs):
+    """vTrain's: without stages nothing hides it, where Megatron-LM hides nine tenths; with stages neither does."""
+    runs = read_runs(reference_runs("vtrain_2024_multi_node_a100.csv"))
+    said, other = (
+        predict([replace(r, cells=r.cells | {"source": source}) for r in runs]).step_time_s
+        for source in ("vtrain-multi", "mine")
+    )
+    staged = np.array([r["pp"] > 1 for r in runs])
+    np.testing.assert_array_equal(said[staged], other[staged])
+    assert np.all(said[~staged] > 1.003 * other[~staged])
+
+
 def test_peak_memory_is_compared_with_what_its_source_measured(reference_runs):
     """nanotron's table is of the allocator on rank 0: less than the last stage of a pipeline, whose logits it lacks."""
     runs = read_runs(reference_runs("nanotron_h100.csv"))
