@@ -33,6 +33,7 @@ def command(
 
     Example: planner validate measured_runs/hagemann_llama_a100.csv --predictions out.csv
     """
+    from collections import defaultdict
     from dataclasses import asdict
 
     import numpy as np
@@ -91,7 +92,9 @@ def command(
     if cited:
         o.print_view("", publications_view(cited))
     o.print_view("", f"{result.filled_cells} empty cells were filled by rule; {lost} runs could not be predicted.")
-    for reason in dict.fromkeys(row["reason"] for row in unpredicted):
-        first, *more = (row for row in unpredicted if row["reason"] == reason)
+    by_reason = defaultdict(list)
+    for row in unpredicted:
+        by_reason[row["reason"]].append(row)
+    for reason, (first, *more) in by_reason.items():
         others = f" and {len(more)} more" if more else ""
         o.print_view(f"  {first['file']}:{first['line']} {first['run']}{others}: {reason}")

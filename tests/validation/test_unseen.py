@@ -26,11 +26,8 @@ def predicted():
         ("megatron-bridge-gb300-experts", 0.145, 0.355),
         ("megatron-bridge-gb200-experts", 0.145, 0.41),
         ("megatron-bridge-b300-experts", 0.26, 0.48),  # one run 1.4 times as long as the same on B200
-        (
-            "megatron-bridge-b200-experts",
-            0.18,
-            0.265,
-        ),  # experts' products, launched one by one, came of a look at these
+        # That experts' products are launched one by one came of a look at these.
+        ("megatron-bridge-b200-experts", 0.18, 0.265),
         # DeepSeek-V3 and Qwen3-235B, to 131,072 tokens; found when all formulas but recomputation's were as they are.
         ("megatron-moe-gb300", 0.08, 0.17),
         ("megatron-moe-gb200", 0.072, 0.11),  # since its module of multi-token prediction is counted
