@@ -34,6 +34,7 @@ class StepTime:
 
     matmul_s: Array
     attention_s: Array
+    scan_s: Array
     pointwise_s: Array
     recompute_s: Array
     embedding_head_s: Array
@@ -160,6 +161,7 @@ def _step_time(
     return StepTime(
         matmul_s=work * (cost.forward_matmul_s + cost.backward_matmul_s - cost.launch_s),
         attention_s=work * (cost.forward_attention_s + cost.backward_attention_s),
+        scan_s=work * (cost.forward_scan_s + cost.backward_scan_s),
         pointwise_s=work * (cost.forward_pointwise_s + cost.backward_pointwise_s),
         recompute_s=work * cost.recompute_s,
         embedding_head_s=m * ends_s / p,

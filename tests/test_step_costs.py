@@ -15,10 +15,11 @@ from planner.simulation.step import simulate
 from planner.step_costs import data_comm, layer_time, step_costs
 from tests.costs.toy import CLUSTER, FRAMEWORK, GPT, MOE, accelerator, layout
 
-# A layer of 10 + 4 + 2 s forward and 20 + 8 + 4 s backward, of which 12 s are weight gradients.
+# A layer of 10 + 4 + 1 + 1 s forward and 20 + 8 + 2 + 2 s backward, of which 12 s are weight gradients.
 COST = LayerCost(
-    forward_matmul_s=np.array([10.0]), forward_attention_s=np.array([4.0]), forward_pointwise_s=np.array([2.0]),
-    backward_matmul_s=np.array([20.0]), backward_attention_s=np.array([8.0]), backward_pointwise_s=np.array([4.0]),
+    forward_matmul_s=np.array([10.0]), forward_attention_s=np.array([4.0]), forward_scan_s=np.array([1.0]),
+    forward_pointwise_s=np.array([1.0]), backward_matmul_s=np.array([20.0]), backward_attention_s=np.array([8.0]),
+    backward_scan_s=np.array([2.0]), backward_pointwise_s=np.array([2.0]),
     recompute_s=np.array([0.0]), weight_grad_s=np.array([12.0]), launch_s=np.array([0.0]),
 )  # fmt: skip
 

@@ -38,9 +38,11 @@ class LayerCost:
 
     forward_matmul_s: Array
     forward_attention_s: Array
+    forward_scan_s: Array
     forward_pointwise_s: Array
     backward_matmul_s: Array
     backward_attention_s: Array
+    backward_scan_s: Array
     backward_pointwise_s: Array
     recompute_s: Array
     weight_grad_s: Array
@@ -49,12 +51,14 @@ class LayerCost:
     @property
     def forward_s(self) -> Array:
         """Seconds of the forward pass."""
-        return self.forward_matmul_s + self.forward_attention_s + self.forward_pointwise_s
+        mixing = self.forward_attention_s + self.forward_scan_s
+        return self.forward_matmul_s + mixing + self.forward_pointwise_s
 
     @property
     def backward_s(self) -> Array:
         """Seconds of the backward pass, what it recomputes included."""
-        return self.backward_matmul_s + self.backward_attention_s + self.backward_pointwise_s + self.recompute_s
+        mixing = self.backward_attention_s + self.backward_scan_s
+        return self.backward_matmul_s + mixing + self.backward_pointwise_s + self.recompute_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,9 +189,6 @@ def pointwise_s(
     if np.any(part.sparse):
         there, back = permute_s(device, model, layouts, fused.routing)
         forward, backward = forward + there, backward + back
-    if np.any(model.num_ssm_layers):
-        scan, scan_back = ssm_s(device, model, layouts)
-        forward, backward = forward + scan, backward + scan_back
     return forward, backward, fine
 
 
@@ -207,8 +208,9 @@ def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused: Fusi
     k, part = layouts.sequence_slices, mix.shares(model).attention
     matmul, input_grad, weight_grad, waiting = (k * x for x in matmuls_s(device, model, layouts, fused))
     attention, attention_back = (part * k * x for x in attention_s(device, model, layouts))
+    scan, scan_back = (k * x for x in ssm_s(device, model, layouts))
     pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts, fused))
-    whole = matmul + attention + pointwise
+    whole = matmul + attention + scan + pointwise
     if fused.stops_early:
         whole = whole - k * last_s(device, model, layouts)
     again = np.where(layouts.recompute == Recompute.FULL, whole, 0.0)
@@ -219,9 +221,11 @@ def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused: Fusi
     return LayerCost(
         forward_matmul_s=matmul,
         forward_attention_s=attention,
+        forward_scan_s=scan,
         forward_pointwise_s=pointwise,
         backward_matmul_s=input_grad + weight_grad,
         backward_attention_s=attention_back,
+        backward_scan_s=scan_back,
         backward_pointwise_s=pointwise_back,
         recompute_s=again,
         weight_grad_s=weight_grad,

@@ -78,6 +78,7 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
         flash_head_step=figure_value(f.flash_head_step, 1.0),
         rate_spread=figure_value(f.rate_spread, 0.0),
         attention_matrix_fraction=f.attention_matrix_fraction.value,
+        scan_matrix_fraction=figure_value(f.scan_matrix_fraction, f.attention_matrix_fraction.value),
         aligned_fraction={} if f.aligned_fraction is None else figure_values(f.aligned_fraction),
         sources=sources_of(f),
     )

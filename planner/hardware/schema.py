@@ -216,6 +216,7 @@ class EfficiencyFile(Sourced):
     flash_head_step: Annotated[Figure, _between(1, 256), AfterValidator(_whole)] | None = None
     rate_spread: Annotated[Figure, _between(0, 0.5)] | None = None
     attention_matrix_fraction: Fraction
+    scan_matrix_fraction: Fraction | None = None
     aligned_fraction: AlignedFractions | None = None
 
 

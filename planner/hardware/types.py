@@ -24,6 +24,7 @@ class Efficiency:
     rate_spread: standard deviation of the matrix rate of GPUs of one kind (clocks, heat), relative to their mean.
     attention_matrix_fraction: of matrix peak, for the batched products of unfused and fused-softmax
     attention.
+    scan_matrix_fraction: of matrix peak, for the products of a state-space's scan and all its kernels do beside them.
     aligned_fraction: of its rate, for a product whose operands' rows begin at multiples of so many bytes and no more:
     16, 4 (or 8), 2; from 32 on, and where it is empty, the whole.
     sources: how each field was obtained.
@@ -44,6 +45,7 @@ class Efficiency:
     flash_head_step: float
     rate_spread: float
     attention_matrix_fraction: float
+    scan_matrix_fraction: float
     aligned_fraction: Mapping[str, float]
     sources: Mapping[str, str]
 

@@ -30,6 +30,7 @@ __all__ = [
 PARTS = {
     "matmul": "matrix products",
     "attention": "attention core",
+    "scan": "state-space scan",
     "pointwise": "norms, activations, copies",
     "recompute": "recomputed forward",
     "embedding_head": "embedding, head and loss",

@@ -102,4 +102,4 @@ def test_one_all_reduce_a_layer():
 def test_a_layer_has_no_attention():
     cost = layer_cost(device(FLOP, layout()), HYBRID, layout())
     assert cost.forward_attention_s[0] == cost.backward_attention_s[0] == 0.0
-    assert cost.forward_pointwise_s[0] == seconds(FLOP)[0]
+    assert cost.forward_scan_s[0] == seconds(FLOP)[0]

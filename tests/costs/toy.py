@@ -34,6 +34,7 @@ IDEAL = replace(
     aligned_fraction={},
     rate_spread=0.0,
     attention_matrix_fraction=1.0,
+    scan_matrix_fraction=1.0,
 )
 
 

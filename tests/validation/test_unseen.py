@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from planner.validation.accuracy import scores, unseen_files
-from planner.validation.predict import predict
+from planner.validation.accuracy import STATE_SPACE, scores, shipped_files, unseen_files
+from planner.validation.predict import Models, predict
 from planner.validation.runs import read_runs
 
 
@@ -18,7 +18,7 @@ def predicted():
     [
         ("nemo-24.07-h100", 0.045, 0.12),  # twelve dense models in fp8, 5B to 340B
         ("megatron-bridge-h100", 0.09, 0.165),  # LLaMA 3 of 8B, 70B and 405B in fp8
-        ("nemo-automodel-h100-experts", 0.14, 0.27),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
+        ("nemo-automodel-h100-experts", 0.125, 0.27),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
         ("bignlp-a100", 0.02, 0.04),  # GPT-3 5B on 8 to 160 A100
         # Blackwell's figures are assumed; what an fp8 product keeps decides which of its runs must recompute.
         ("megatron-bridge-b200", 0.045, 0.1),  # LLaMA 3 of 8B and 405B
@@ -34,9 +34,9 @@ def predicted():
         ("megatron-moe-h100", 0.02, 0.025),
         # The first two as found; that experts run in one kernel with their activation came of the other two.
         ("megatron-bridge-26.04", 0.045, 0.1),  # LLaMA 3 of 70B and 405B
-        ("megatron-bridge-26.04-experts", 0.21, 0.485),  # GPT-OSS and the hybrid are far off
-        ("megatron-bridge-26.06-experts", 0.202, 0.565),  # GPT-OSS with a regression that its page names
-        ("megatron-bridge-26.08-experts", 0.145, 0.295),
+        ("megatron-bridge-26.04-experts", 0.175, 0.485),  # GPT-OSS is far off
+        ("megatron-bridge-26.06-experts", 0.16, 0.565),  # GPT-OSS with a regression that its page names
+        ("megatron-bridge-26.08-experts", 0.105, 0.295),
         # DGX Cloud's larger models: NeMo's own overlap and the kernels of its scripts came of these.
         ("dgxc-h100-llama-3.1-70b-bf16", 0.005, 0.01),
         ("dgxc-h100-llama-3.1-70b-fp8", 0.05, 0.08),
@@ -48,7 +48,7 @@ def predicted():
         ("dgxc-h100-grok1-314b-fp8", 0.05, 0.1),
         ("dgxc-25-h100", 0.01, 0.03),
         ("dgxc-25-h100-experts", 0.1, 0.17),
-        ("dgxc-25-h100-hybrid", 0.2, 0.245),  # a release later the same run is 1 % too slow
+        ("dgxc-25-h100-hybrid", 0.1, 0.19),  # seven 7 to 11 % too fast, the same a release later 19 too slow
         # Found later, when all was as it is but the ranks at the ends of BLOOM's kind of split.
         ("zero-bubble", 0.03, 0.065),  # 1F1B, interleaved, zb-1p, zb-2p: 1.5B to 28B on 8 to 32 A100
         ("vocabulary-1f1b", 0.085, 0.22),  # heads of up to 262,144 tokens on the last stage
@@ -86,15 +86,23 @@ def test_memory_of_pipelines_of_many_schedules(predicted):
 
 
 def test_a_hybrid_of_state_spaces_and_experts(predicted):
-    """Nemotron 3 Nano 30B-A3B: on eight H100 in bf16 15.6 s a step; on Blackwell in fp8 predicted too fast."""
+    """Nemotron 3 Nano 30B-A3B: on eight H100 in bf16 15.6 s a step; on Blackwell in fp8 up to 11 % too fast."""
     ratio = {
         run["source"]: predicted.step_time_s[i] / predicted.measured_s[i]
         for i, run in enumerate(predicted.runs)
         if run["model"] == "nemotron-3-nano-30b-a3b"
     }
-    assert ratio.pop("nemo-automodel-h100-experts") == pytest.approx(1.0, abs=0.1)
+    assert ratio.pop("nemo-automodel-h100-experts") == pytest.approx(1.0, abs=0.01)
     assert len(ratio) == 3
-    assert all(0.65 < x < 0.76 for x in ratio.values())
+    assert all(0.89 < x < 1.01 for x in ratio.values())
+
+
+def test_how_many_runs_have_state_spaces(predicted):
+    """As the sentence beside a hybrid's prediction says; none is among those that a fit uses."""
+    shipped = [run for path in shipped_files() for run in read_runs(path)]
+    models = Models()
+    hybrids = [r["run"] for r in predicted.runs + shipped if models.models[models.of(r)].num_ssm_layers]
+    assert STATE_SPACE.startswith(f" {len(hybrids)} measured runs alone have state-space layers")
 
 
 def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):

@@ -26,7 +26,7 @@ MOST_OPERATIONS = 6_000  # of the best layout's timeline
 FEW_OPERATIONS = 800  # of the others'
 CLOUD = 400  # other layouts drawn as dots
 FAMILIES = {
-    "matmul": "compute", "attention": "compute", "pointwise": "compute", "embedding_head": "compute",
+    "matmul": "compute", "attention": "compute", "scan": "compute", "pointwise": "compute", "embedding_head": "compute",
     "recompute": "again", "host": "wait", "imbalance": "wait", "bubble": "wait", "optimizer": "update",
 }  # fmt: skip
 """What the parts of a step are; those not named are communication."""
