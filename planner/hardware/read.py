@@ -9,6 +9,7 @@ from planner.errors import FileFormatError, UnknownNameError, shown
 from planner.files import is_path, read_toml, shipped_folder, validate
 from planner.hardware.base import over_base
 from planner.hardware.changes import Changes, changed
+from planner.names import same_name
 
 if TYPE_CHECKING:
     from planner.hardware.schema import Figure, Sourced
@@ -59,10 +60,11 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
     if is_path(name):
         path = Path(name)
         return path if beside is None or path.is_absolute() else beside / path
-    if name not in profile_names(kind):
-        remedy = "Or give a TOML file of your own."
-        raise UnknownNameError(kind.removesuffix("s"), name, profile_names(kind), remedy)
-    return shipped_folder("hardware_profiles") / kind / f"{name}.toml"
+    known = profile_names(kind)
+    found = name if name in known else same_name(name, known)
+    if found is None:
+        raise UnknownNameError(kind.removesuffix("s"), name, known, "Or give a TOML file of your own.")
+    return shipped_folder("hardware_profiles") / kind / f"{found}.toml"
 
 
 def profile_table(

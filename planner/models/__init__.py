@@ -10,6 +10,7 @@ from planner.errors import FileFormatError, InputError, UnknownNameError
 from planner.files import is_path, read_toml
 from planner.models import counts, flops, mix
 from planner.models.transformer import FAMILIES, Transformer, check, from_shape, stack, with_seq_len
+from planner.names import same_name
 
 __all__ = [
     "FAMILIES",
@@ -28,14 +29,29 @@ PRESETS = Path(__file__).with_name("presets.toml")
 
 
 @cache
+def _tables() -> dict[str, dict[str, Any]]:
+    return read_toml(PRESETS)
+
+
 def _presets() -> dict[str, dict[str, Any]]:
-    tables: dict[str, dict[str, Any]] = read_toml(PRESETS)["presets"]
-    return tables
+    return _tables()["presets"]
 
 
 def model_names() -> list[str]:
     """Names of the presets; besides these, `x-N` for the X family of Lamy-Poirier 2021."""
     return list(_presets())
+
+
+def _preset_name(name: str) -> str | None:
+    """The preset that a name means however it is spelt, or another release of the same sizes; None if none.
+
+    A name may have its owner on a hub before it, as in `meta-llama/Llama-3.1-8B`; other paths are paths.
+    """
+    if name.endswith((".toml", ".json")) or name[:1] in "./~" or name.count("/") > 1 or "\\" in name:
+        return None
+    also: dict[str, str] = _tables()["same_sizes"]
+    found = same_name(name, [*_presets(), *also])
+    return None if found is None else also.get(found, found)
 
 
 def x_family(alpha: int) -> Transformer:
@@ -76,7 +92,7 @@ def _is_config_folder(path: Path) -> bool:
 
 
 def load_model(name: str) -> Transformer:
-    """A model by preset name, `x-N`, a Hugging Face config.json or its folder, or a TOML file.
+    """A model by preset name (however spelt), `x-N`, a Hugging Face config.json or its folder, or a TOML file.
 
     Raises:
         UnknownNameError: no preset of that name.
@@ -89,7 +105,10 @@ def load_model(name: str) -> Transformer:
     if name.startswith("x-") and name[2:].isdecimal() and len(name) < 9:
         return x_family(int(name[2:]))
     path = Path(name)
-    if not is_path(name, (".toml", ".json")) and not _is_config_folder(path):
+    folder = _is_config_folder(path)
+    if not folder and (preset := _preset_name(name)):
+        return load_model(preset)
+    if not folder and not is_path(name, (".toml", ".json")):
         remedy = "Or give a config.json or a TOML file (see planner models --help)."
         raise UnknownNameError("model", name, [*model_names(), "x-160"], remedy)
     try:

@@ -68,7 +68,7 @@ class Models:
         """The index of a run's model: from its shape cells, or the preset or file that it names."""
         shape = tuple(run[c] for c in SHAPE)
         made = (*shape, said(run, "tied_below_ffn"))
-        key = made if run["layers"] else (run["model"], run["seq_len"], run.path.parent)
+        key = made if run["layers"] else (run["model"], run["seq_len"], run["vocab"], run.path.parent)
         if key not in self.index:
             self.models.append(self._make(run))
             self.index[key] = len(self.models) - 1
@@ -79,7 +79,8 @@ class Models:
             name = run["model"]
             beside = run.path.parent / name
             model = load_model(str(beside) if Path(name).suffix in (".toml", ".json") else name)
-            return with_seq_len(model, run["seq_len"]) if run["seq_len"] else model
+            model = with_seq_len(model, run["seq_len"]) if run["seq_len"] else model
+            return replace(model, vocab=run["vocab"]) if run["vocab"] else model
         for column in ("hidden", "heads", "vocab", "seq_len"):
             if run[column] is None:
                 raise InputError(f"column {column} is empty, but layers are given")

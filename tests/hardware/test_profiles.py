@@ -167,7 +167,7 @@ def test_network_is_replaced_and_nothing_else() -> None:
     [
         (load_cluster, "dgx-a100-80g", "dgx-a100-80gb"),
         (load_accelerator, "h100-smx", "h100-sxm"),
-        (load_link, "nvlink4", "nvlink-4"),
+        (load_link, "nvlink44", "nvlink-4"),
         (load_framework, "megatron", "megatron-lm"),
         (load_efficiency, "hoper", "hopper"),
     ],

@@ -46,6 +46,18 @@ CARDS = {
     "gpt-oss-120b": (116.8, 5.1),
     "kimi-k2": (1040, 32),
     "mamba2-780m": (0.78, None),
+    "qwen2-57b-a14b": (57.4, 14.2),
+    "gemma2-2b": (2.61, None),
+    "gemma2-9b": (9.24, None),
+    "gemma2-27b": (27.2, None),
+    "olmo2-7b": (7.3, None),
+    "olmo2-13b": (13.7, None),
+    "olmoe-1b-7b": (6.9, 1.3),
+    "glm-4.5-air": (106, None),
+    "glm-4.5": (355, None),
+    "nemotron4-15b": (15.6, None),
+    "nemotron4-340b": (341, None),
+    "opt-66b": (65.7, None),
     "mamba2-2.7b": (2.7, None),
 }
 

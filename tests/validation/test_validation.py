@@ -140,6 +140,23 @@ def test_a_hybrid_s_sizes_come_from_its_preset_or_from_shares(tmp_path, referenc
     assert np.isfinite(predict(runs).step_time_s).all()
 
 
+def test_a_preset_by_any_spelling_with_another_vocabulary(tmp_path, reference_runs):
+    """A run may name its model as its paper does, and say to how many tokens its vocabulary was padded."""
+
+    def change(rows: list[list[str]]) -> None:
+        for line, vocab in ((2, ""), (3, "32128")):
+            for column in ("layers", "hidden", "ffn", "heads", "kv_heads", "seq_len"):
+                set_cell(line, column, "")(rows)
+            set_cell(line, "model", "LLaMA 13B")(rows)
+            set_cell(line, "vocab", vocab)(rows)
+
+    runs = read_runs(spoiled(tmp_path, reference_runs("hagemann_llama_a100.csv"), change))[:2]
+    models = Models()
+    plain, padded = (models.models[models.of(run)] for run in runs)
+    assert plain == load_model("llama-13b")
+    assert padded == replace(plain, vocab=32128)
+
+
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, dict[str, object]]:
     return scores(predict([run for path in shipped_files() for run in read_runs(path)]))[0]

@@ -1,0 +1,30 @@
+"""Names as people write them: `Llama 3.1 8B`, `llama-3.1-8b` and `meta-llama/Llama-3.1-8B-Instruct` are one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+__all__ = ["same_name"]
+
+# What hubs add to a model's name without changing its sizes: how it was tuned, its release, its format.
+ENDING = re.compile(r"[-_ .](base|chat|hf|instruct|it|pt|pretrain|pretrained|bf16|fp8|v?\d{4}|v\d+(\.\d+)*)$")
+
+
+def same_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that differs by case, separators, an owner before it or a hub's endings behind it; or None.
+
+    The one with the fewest endings taken away: `deepseek-v3-base` is `deepseek-v3`.
+    """
+    by_letters = {_letters(k): k for k in known}
+    text = name.strip().lower().rsplit("/", 1)[-1][:200]
+    while (found := by_letters.get(_letters(text))) is None:
+        shorter = ENDING.sub("", text)
+        if shorter == text:
+            return None
+        text = shorter
+    return found
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name.lower())
