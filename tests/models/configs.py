@@ -58,10 +58,31 @@ NEMOTRON_H = hf(
     hybrid_override_pattern="M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", mamba_num_heads=128,
     mamba_head_dim=64, n_groups=8, ssm_state_size=128, conv_kernel=4,
 )  # fmt: skip
+GEMMA = hf("gemma", 28, 3072, 16, 24576, 256000, num_key_value_heads=16, head_dim=256)
+GEMMA2 = hf("gemma2", 42, 3584, 16, 14336, 256000, num_key_value_heads=8, head_dim=256, sliding_window=4096)
+PHI3 = hf("phi3", 40, 5120, 40, 17920, 100352, num_key_value_heads=10, sliding_window=None)
+GRANITE = hf("granite", 40, 4096, 32, 12800, 49155, num_key_value_heads=8)
+OLMO2 = hf("olmo2", 32, 4096, 32, 11008, 100352)
+OLMOE = hf("olmoe", 16, 2048, 16, 1024, 50304, num_experts=64, num_experts_per_tok=8)
+QWEN2_MOE = hf(
+    "qwen2_moe", 28, 3584, 28, 18944, 151936, num_key_value_heads=4, num_experts=64, num_experts_per_tok=8,
+    moe_intermediate_size=2560, shared_expert_intermediate_size=20480, decoder_sparse_step=1,
+)  # fmt: skip
+DEEPSEEK_V2 = hf(
+    "deepseek_v2", 60, 5120, 128, 12288, 102400, num_key_value_heads=128, moe_intermediate_size=1536, n_group=8,
+    topk_group=3, topk_method="group_limited_greedy", first_k_dense_replace=1, n_routed_experts=160,
+    n_shared_experts=2, num_experts_per_tok=6, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128,
+    qk_rope_head_dim=64, v_head_dim=128,
+)  # fmt: skip
+GLM4_MOE = hf(
+    "glm4_moe", 46, 4096, 96, 10944, 151552, num_key_value_heads=8, head_dim=128, attention_bias=True,
+    use_qk_norm=False, first_k_dense_replace=1, n_routed_experts=128, n_shared_experts=1, num_experts_per_tok=8,
+    moe_intermediate_size=1408, n_group=1, topk_group=1, num_nextn_predict_layers=0,
+)  # fmt: skip
 PYTHIA = hf("gpt_neox", 6, 512, 8, 2048, 50304, use_parallel_residual=True)
 
 ALL = (
     GPT2, BLOOM, OPT, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, GPT_OSS, DEEPSEEK_V3, KIMI_K2, PYTHIA,
-    NEMOTRON_H,
+    NEMOTRON_H, GEMMA, GEMMA2, PHI3, GRANITE, OLMO2, OLMOE, QWEN2_MOE, DEEPSEEK_V2, GLM4_MOE,
 )  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {str(c["model_type"]): c for c in ALL}

@@ -10,7 +10,19 @@ import pytest
 
 from planner.errors import FileFormatError, UnknownNameError
 from planner.models import counts, load_model
-from tests.models.configs import BLOOM, CONFIGS, DEEPSEEK_V3, GPT2, LLAMA, MISTRAL, NEMOTRON_H, OPT, PYTHIA, QWEN3_MOE
+from tests.models.configs import (
+    BLOOM,
+    CONFIGS,
+    DEEPSEEK_V2,
+    DEEPSEEK_V3,
+    GPT2,
+    LLAMA,
+    MISTRAL,
+    NEMOTRON_H,
+    OPT,
+    PYTHIA,
+    QWEN3_MOE,
+)
 
 # Parameters of the checkpoints on the Hugging Face hub; Pythia's also in its README (EleutherAI/pythia).
 CHECKPOINTS: list[tuple[str, dict[str, Any], int]] = [
@@ -70,7 +82,7 @@ def test_kv_heads_absent_and_null(config: dict[str, Any], kv_heads: int, write: 
 @pytest.mark.parametrize("model_type", CONFIGS)
 def test_tying_follows_the_type_unless_said(model_type: str, write: Any) -> None:
     config = {k: v for k, v in CONFIGS[model_type].items() if k != "tie_word_embeddings"}
-    default = model_type in ("gpt2", "bloom", "opt")
+    default = model_type in ("gpt2", "bloom", "opt", "gemma", "gemma2")
     assert load_model(write(config)).tied is default
     assert load_model(write(config | {"tie_word_embeddings": None})).tied is default
     assert load_model(write(config | {"tie_word_embeddings": not default})).tied is not default
@@ -107,6 +119,23 @@ def test_deepseek_ranks_absent_and_null(write: Any) -> None:
     assert load_model(write(left)) == load_model(write(DEEPSEEK_V3))
     model = load_model(write(DEEPSEEK_V3))
     assert (model.head_dim, model.v_head_dim, model.num_dense_layers) == (192, 128, 3)
+
+
+def test_deepseek_v2_lite_routes_to_all_its_groups(write: Any) -> None:
+    """`topk_method` greedy, and queries without a rank of their own."""
+    lite = DEEPSEEK_V2 | {
+        "num_hidden_layers": 27, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "intermediate_size": 10944, "moe_intermediate_size": 1408, "n_routed_experts": 64, "q_lora_rank": None,
+        "topk_method": "greedy", "n_group": 1, "topk_group": 1,
+    }  # fmt: skip
+    model, preset = load_model(write(lite)), load_model("deepseek-v2-lite")
+    assert replace(model, name=preset.name, seq_len=preset.seq_len) == preset
+    assert load_model(write(DEEPSEEK_V2)).top_k_groups == 3
+    assert load_model(write(DEEPSEEK_V2 | {"topk_method": "greedy"})).top_k_groups == 0
+
+
+def test_a_granite_s_layers_are_llama_s(write: Any) -> None:
+    assert params(write(CONFIGS["granite"])) == params(write(CONFIGS["granite"] | {"model_type": "llama"}))
 
 
 def windows(path: str) -> tuple[int, int]:
@@ -149,7 +178,12 @@ def test_multi_token_prediction_is_read(write: Any) -> None:
 
 
 def test_presets_are_what_the_configs_say(write: Any) -> None:
-    for model_type, name in (("gpt_oss", "gpt-oss-120b"), ("kimi_k2", "kimi-k2"), ("qwen3_moe", "qwen3-30b-a3b")):
+    named = {
+        "gpt_oss": "gpt-oss-120b", "kimi_k2": "kimi-k2", "qwen3_moe": "qwen3-30b-a3b", "qwen2_moe": "qwen2-57b-a14b",
+        "deepseek_v2": "deepseek-v2", "glm4_moe": "glm-4.5-air", "gemma": "gemma-7b", "gemma2": "gemma2-9b",
+        "phi3": "phi-4", "olmo2": "olmo2-7b", "olmoe": "olmoe-1b-7b",
+    }  # fmt: skip
+    for model_type, name in named.items():
         model, preset = load_model(write(CONFIGS[model_type])), load_model(name)
         assert replace(model, name=name, seq_len=preset.seq_len, ffn=preset.ffn) == preset
 

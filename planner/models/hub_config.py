@@ -1,0 +1,95 @@
+"""A Hugging Face config.json's fields, and what most model types read alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from planner.errors import FileFormatError, shown
+from planner.models.transformer import LARGEST
+
+__all__ = ["Config", "bias_fields", "common_fields", "late_window_fields", "window_fields"]
+
+ATTENTION = ("full_attention", "sliding_attention")
+"""Kinds of layers in `layer_types`; others, such as linear attention, are not modelled."""
+
+
+class Config:
+    """A config's fields, with one-line faults; null counts as absent unless a reader says otherwise."""
+
+    def __init__(self, data: dict[str, Any], path: Path) -> None:
+        self.data, self.path = data, path
+
+    def fault(self, key: str, allowed: str) -> FileFormatError:
+        """The error for a field that is missing or has a value that isn't allowed."""
+        state = f"is {shown(self.data[key])}" if key in self.data else "is missing"
+        return FileFormatError(f"{self.path}: field {key} {state}; allowed: {allowed}")
+
+    def size(self, key: str, default: int | None = None, *, least: int = 1, absent: int | None = None) -> int:
+        """A whole number; `default` where the key is null or absent, `absent` where it is absent."""
+        value = self.data.get(key)
+        if key not in self.data and absent is not None:
+            return absent
+        if value is None and default is not None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+            raise self.fault(key, f"a whole number from {least} to 1e9")
+        return value
+
+    def first(self, *keys: str) -> int:
+        """The size under the first of these keys that is there."""
+        return self.size(next((k for k in keys if self.data.get(k) is not None), keys[0]))
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false, or the default where the key is absent or null."""
+        value = self.data.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.fault(key, "true or false")
+        return value
+
+    def require(self, key: str, wanted: bool) -> None:
+        """Refuse a variant of the architecture that a Transformer can't describe."""
+        if self.flag(key, wanted) != wanted:
+            raise self.fault(key, f"{str(wanted).lower()}; the other isn't supported")
+
+
+def common_fields(c: Config, family: str, *, kv_absent: int | None = None) -> dict[str, Any]:
+    """The sizes that most types name alike; kv_absent: key heads where the file does not say."""
+    heads = c.size("num_attention_heads")
+    out = {
+        "family": family, "layers": c.size("num_hidden_layers"), "hidden": c.size("hidden_size"),
+        "heads": heads, "kv_heads": c.size("num_key_value_heads", heads, absent=kv_absent),
+        "vocab": c.size("vocab_size"),
+        "seq_len": c.size("max_position_embeddings"), "tied": c.flag("tie_word_embeddings", False),
+    }  # fmt: skip
+    if c.data.get("head_dim") is not None:
+        out["head_dim"] = c.size("head_dim")
+    return out
+
+
+def window_fields(c: Config, layers: int, window: int) -> dict[str, Any]:
+    """A sliding window in so many layers, or in those that `layer_types` lists so; none where it is 0."""
+    kinds, every = c.data.get("layer_types"), c.size("num_hidden_layers")
+    if kinds is not None:
+        known = isinstance(kinds, list) and all(kind in ATTENTION for kind in kinds)
+        if not known or len(kinds) != every:
+            raise c.fault("layer_types", f"a list of {' or '.join(ATTENTION)}, one for each of the {every} layers")
+    layers = layers if kinds is None else kinds.count("sliding_attention")
+    return {"window": window, "window_layers": layers} if window and layers else {}
+
+
+def bias_fields(c: Config) -> dict[str, Any]:
+    """Biases of attention's products, by one flag."""
+    bias = c.flag("attention_bias", False)
+    return {"qkv_bias": bias, "output_bias": bias}
+
+
+def late_window_fields(c: Config) -> dict[str, Any]:
+    """Qwen's sliding windows, off unless asked for: in the layers from `max_window_layers` on."""
+    if not c.flag("use_sliding_window", False):
+        return {}
+    layers = c.size("num_hidden_layers")
+    first = c.size("max_window_layers", 28, least=0)
+    return window_fields(c, max(layers - first, 0), c.size("sliding_window", 4096))

@@ -1,0 +1,145 @@
+"""Mixtures of experts and hybrids by Hugging Face's model types: what their config.json calls which size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.models.hub_config import Config, bias_fields, common_fields, late_window_fields, window_fields
+from planner.models.hybrid import LETTERS
+
+__all__ = [
+    "deepseek_v2",
+    "deepseek_v3",
+    "glm4_moe",
+    "gpt_oss",
+    "mixtral",
+    "nemotron_h",
+    "olmoe",
+    "qwen2_moe",
+    "qwen3_moe",
+]
+
+
+def mixtral(c: Config) -> dict[str, Any]:
+    """Experts in every layer."""
+    common = common_fields(c, "moe", kv_absent=8)
+    return common | window_fields(c, common["layers"], c.size("sliding_window", 0)) | {
+        "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 8),
+        "top_k": c.size("num_experts_per_tok", 2),
+    }  # fmt: skip
+
+
+def _qwen_moe(c: Config) -> dict[str, Any]:
+    """What Qwen's mixtures have alike: experts in every `decoder_sparse_step`th layer, but for those listed."""
+    layers, experts = c.size("num_hidden_layers"), c.size("num_experts", least=0)
+    step = c.size("decoder_sparse_step", 1)
+    only = c.data.get("mlp_only_layers")
+    if only is not None and not (isinstance(only, list) and all(type(i) is int and 0 <= i < layers for i in only)):
+        raise c.fault("mlp_only_layers", f"a list of layer numbers from 0 to {layers - 1}")
+    sparse = layers // step if experts else 0
+    sparse -= sum(1 for i in set(only or []) if (i + 1) % step == 0) if experts else 0
+    return common_fields(c, "moe") | late_window_fields(c) | {
+        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
+        "dense_layers": layers - sparse, "experts": experts, "top_k": c.size("num_experts_per_tok"),
+    }  # fmt: skip
+
+
+def qwen2_moe(c: Config) -> dict[str, Any]:
+    """Experts that all tokens share, as one wide expert; its gate of one column isn't counted."""
+    out = _qwen_moe(c)
+    shared = c.size("shared_expert_intermediate_size", 0, least=0)
+    return out | {"qkv_bias": True, "shared_experts": -(-shared // out["moe_ffn"])}
+
+
+def qwen3_moe(c: Config) -> dict[str, Any]:
+    """Norms over query and key heads."""
+    return _qwen_moe(c) | bias_fields(c) | {"qk_norm": True}
+
+
+def gpt_oss(c: Config) -> dict[str, Any]:
+    """Every other layer has a window; biases of experts aren't counted."""
+    bias, common = c.flag("attention_bias", True), common_fields(c, "moe", kv_absent=8)
+    # Every other layer from the first, unless layer_types says which.
+    windows = window_fields(c, (common["layers"] + 1) // 2, c.size("sliding_window", 0, absent=128))
+    return common | windows | {
+        "qkv_bias": bias, "output_bias": bias, "head_dim": c.size("head_dim", 64),
+        "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 128),
+        "top_k": c.size("num_experts_per_tok", 4),
+    }  # fmt: skip
+
+
+def _groups(c: Config) -> dict[str, Any]:
+    """Routing limited to some groups of experts; all of them is no limit."""
+    groups, chosen = c.size("n_group", 1, absent=8), c.size("topk_group", 1, absent=4)
+    return {"expert_groups": groups, "top_k_groups": chosen} if groups > chosen else {}
+
+
+def deepseek_v2(c: Config) -> dict[str, Any]:
+    """As V3's, but that its routing is limited to groups only where `topk_method` says so."""
+    limited = c.data.get("topk_method", "greedy") == "group_limited_greedy"
+    return deepseek_v3(c) | ({} if limited else {"expert_groups": 0, "top_k_groups": 0})
+
+
+def deepseek_v3(c: Config) -> dict[str, Any]:
+    """Latent attention, shared experts, routing limited to groups, modules of multi-token prediction."""
+    c.require("attention_bias", False)
+    if c.size("moe_layer_freq", 1) != 1:
+        raise c.fault("moe_layer_freq", "1; others aren't supported")
+    layers, rope = c.size("num_hidden_layers"), c.size("qk_rope_head_dim")
+    return common_fields(c, "moe") | {
+        "kv_heads": c.size("num_attention_heads"), "head_dim": c.size("qk_nope_head_dim") + rope,
+        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
+        "dense_layers": min(c.size("first_k_dense_replace", 0, least=0, absent=3), layers),
+        "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
+        "shared_experts": c.size("n_shared_experts", 0, least=0, absent=1), **_groups(c),
+        "q_lora_rank": c.size("q_lora_rank", 0, absent=1536), "kv_lora_rank": c.size("kv_lora_rank"),
+        "qk_rope_head_dim": rope, "v_head_dim": c.size("v_head_dim"),
+        "mtp_layers": c.size("num_nextn_predict_layers", 0, least=0),
+    }  # fmt: skip
+
+
+def glm4_moe(c: Config) -> dict[str, Any]:
+    """GLM-4.5: DeepSeek-V3's experts behind grouped-query attention."""
+    layers = c.size("num_hidden_layers")
+    return common_fields(c, "moe") | {
+        "qkv_bias": c.flag("attention_bias", False), "qk_norm": c.flag("use_qk_norm", False),
+        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
+        "dense_layers": min(c.size("first_k_dense_replace", 0, least=0, absent=1), layers),
+        "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
+        "shared_experts": c.size("n_shared_experts", 0, least=0, absent=1), **_groups(c),
+        "mtp_layers": c.size("num_nextn_predict_layers", 0, least=0),
+    }  # fmt: skip
+
+
+def olmoe(c: Config) -> dict[str, Any]:
+    """Norms over queries and keys whole are counted by head."""
+    return common_fields(c, "moe") | bias_fields(c) | {
+        "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_experts", 64),
+        "top_k": c.size("num_experts_per_tok", 8), "qk_norm": True,
+    }  # fmt: skip
+
+
+def nemotron_h(c: Config) -> dict[str, Any]:
+    """A pattern of state-spaces, attention, MLPs and experts."""
+    pattern = c.data.get("hybrid_override_pattern")
+    if not isinstance(pattern, str) or not pattern or set(pattern) - set(LETTERS):
+        raise c.fault("hybrid_override_pattern", f"one letter a layer, of {' '.join(LETTERS)}")
+    if c.data.get("moe_latent_size") is not None:
+        raise c.fault("moe_latent_size", "null; experts behind a latent aren't supported")
+    common = common_fields(c, "hybrid") | bias_fields(c)
+    if common.pop("layers") != len(pattern):
+        raise c.fault("num_hidden_layers", f"{len(pattern)}, the letters of hybrid_override_pattern")
+    if c.data.get("attention_head_dim") is not None:
+        common["head_dim"] = c.size("attention_head_dim")
+    out = common | {
+        "pattern": pattern, "ffn": c.size("intermediate_size"), "mlp_bias": c.flag("mlp_bias", False),
+        "ssm_heads": c.size("mamba_num_heads"), "ssm_head_dim": c.size("mamba_head_dim"),
+        "ssm_groups": c.size("n_groups"), "ssm_state": c.size("ssm_state_size"), "ssm_conv": c.size("conv_kernel", 4),
+    }  # fmt: skip
+    if "E" in pattern:
+        moe_ffn, shared = c.size("moe_intermediate_size"), c.size("moe_shared_expert_intermediate_size", 0, least=0)
+        out |= {
+            "moe_ffn": moe_ffn, "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
+            "shared_experts": -(-shared // moe_ffn),
+        }  # fmt: skip
+    return out
