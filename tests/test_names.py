@@ -12,6 +12,7 @@ from planner.hardware import cluster_names, framework_names, load_cluster, load_
 from planner.hardware.read import profile_names
 from planner.models import PRESETS, load_model, model_names
 from planner.names import same_name
+from planner.schedules import ALIASES, SCHEDULES, get_schedule
 
 OTHER_NAMES = read_toml(PRESETS)["same_sizes"]
 MODELS = [*model_names(), *OTHER_NAMES]
@@ -40,7 +41,9 @@ def test_a_model_by_the_name_that_others_give_it(written: str, preset: str):
     assert load_model(written) == load_model(preset)
 
 
-@pytest.mark.parametrize("names", [MODELS, *map(profile_names, ("clusters", "frameworks", "links", "accelerators"))])
+@pytest.mark.parametrize(
+    "names", [MODELS, [*SCHEDULES, *ALIASES], *map(profile_names, ("clusters", "frameworks", "links", "accelerators"))]
+)
 def test_no_two_names_are_one(names: list[str]):
     """Each stands for itself, however its letters are set apart."""
     assert [same_name(n, names) for n in names] == names
@@ -70,6 +73,13 @@ def test_profiles_too():
     assert load_framework("Megatron-LM") == load_framework("megatron-lm")
     assert same_name("h100", cluster_names()) is None
     assert same_name("Megatron Core", framework_names()) == "megatron-core"
+
+
+@pytest.mark.parametrize(
+    ("written", "schedule"), [("1F1B", "1f1b"), ("zb_h1", "zb-h1"), ("ZB-2p", "zb-2p"), ("DAPPLE", "1f1b")]
+)
+def test_schedules_too(written: str, schedule: str):
+    assert get_schedule(written).name == schedule
 
 
 def test_what_is_a_path_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

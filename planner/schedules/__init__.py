@@ -1,6 +1,7 @@
 """Pipeline schedules by name: one file a family, its order of operations and its closed forms side by side."""
 
 from planner.errors import UnknownNameError
+from planner.names import same_name
 from planner.schedules.asynchronous import PipeDream, SpecTrain, TwoBufferedWeights, XPipe
 from planner.schedules.base import Loads, Operation, Order, Pipeline, Rule, Schedule
 from planner.schedules.bitpipe import BitPipe
@@ -65,12 +66,13 @@ ALIASES = {
 
 
 def get_schedule(name: str) -> Schedule:
-    """The schedule of that name or alias.
+    """The schedule of that name or alias, however it is written: 1F1B, zb_h1.
 
     Raises:
         UnknownNameError: no schedule has that name; the message gives the nearest.
     """
-    name = ALIASES.get(name, name)
-    if name not in SCHEDULES:
-        raise UnknownNameError("schedule", name, [*SCHEDULES, *ALIASES])
-    return SCHEDULES[name]
+    known = [*SCHEDULES, *ALIASES]
+    found = name if name in SCHEDULES or name in ALIASES else same_name(name, known)
+    if found is None:
+        raise UnknownNameError("schedule", name, known)
+    return SCHEDULES[ALIASES.get(found, found)]

@@ -34,6 +34,7 @@ from planner.costs.stages import has_short_last, shared_by_ends
 from planner.hardware import Cluster, Framework
 from planner.layouts import usual_etp
 from planner.models import Transformer, load_model, model_names
+from planner.schedules import get_schedule
 from planner.validation.runs import Run
 from planner.validation.software import said
 
@@ -122,7 +123,8 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     if ranks:
         shards, base["dp_replicate"] = (3,), max(dp // ranks, 1)
     chunks = [run["virtual_stages"] or 1]
-    if run["micro_batch"] is None and run["virtual_stages"] is None and run["schedule"] in (None, "1f1b") and pp > 1:
+    named = None if run["schedule"] is None else get_schedule(run["schedule"]).name
+    if run["micro_batch"] is None and run["virtual_stages"] is None and named in (None, "1f1b") and pp > 1:
         per_rank = model.num_layers // pp if model.num_layers % pp == 0 else 1
         chunks = [v for v in range(1, per_rank + 1) if per_rank % v == 0]
     etp = run["etp"] or int(usual_etp(dp, tp, cp, ep))
@@ -130,7 +132,7 @@ def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[
     for zero, b, mode, v in product(shards, micro, modes, chunks):
         sliced = base["sequence_slices"] > 1
         default = ("seq1f1b-interleaved" if v > 1 else "seq1f1b") if sliced else "interleaved" if v > 1 else "1f1b"
-        schedule = run["schedule"] or default
+        schedule = named or default
         if schedule == "1f1b" and v > 1:
             schedule = "interleaved"
         choices = {"zero": zero, "micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule}

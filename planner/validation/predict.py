@@ -17,7 +17,6 @@ from planner.layouts import ENUMS, Layouts, Recompute, choice
 from planner.legality import UNEVEN_CHUNKS, first_broken
 from planner.models import FAMILIES, Transformer, from_shape, load_model, stack, with_seq_len
 from planner.models.flops import step_flops
-from planner.schedules import get_schedule
 from planner.schedules.interleaved import WHOLE_ROUNDS
 from planner.validation.defaults import candidates, filled_cells, framework_name, same_preset
 from planner.validation.runs import Run
@@ -116,7 +115,6 @@ def layouts_of(rows: list[dict[str, Any]]) -> Layouts:
 
 def _check_row(run: Run, layout: dict[str, Any]) -> None:
     """A row's names and its product of degrees; raises InputError with the reason why it can't be predicted."""
-    get_schedule(layout["schedule"])
     for key in ("recompute", "attention", "precision", "layer_split"):
         choice(ENUMS[key], layout[key])
     gpus = layout["dp"] * layout["tp"] * layout["pp"] * layout["cp"]
