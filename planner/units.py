@@ -12,6 +12,21 @@ HOUR = 3600.0
 DAY = 86400.0
 
 
+COUNTS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def parse_count(text: str) -> float:
+    """A number as people write it: ``parse_count("15T") == parse_count("15e12")``; K, M and B likewise.
+
+    Raises:
+        ValueError: no number.
+    """
+    number, unit = text.strip(), 1.0
+    if number[-1:].lower() in COUNTS:
+        number, unit = number[:-1], COUNTS[number[-1].lower()]
+    return float(number) * unit
+
+
 def format_bytes(size_bytes: float) -> str:
     """Bytes as GiB, MiB below a tenth of one, KiB below a tenth of that: ``format_bytes(2**30) == "1.00 GiB"``."""
     if 0.0 < abs(size_bytes) < 0.1 * MIB:

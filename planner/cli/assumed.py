@@ -7,11 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli import completion as complete
+from planner.errors import InputError, shown
+from planner.units import parse_count
 
 if TYPE_CHECKING:
     from planner.search import Fixed
 
-Tokens = Annotated[float | None, typer.Option("--tokens", help="Tokens to train on, such as 300e9.")]
+
+def count(text: str) -> float:
+    """A number of tokens: 300e9 or 300B."""
+    try:
+        return parse_count(text)
+    except ValueError:
+        raise InputError(f"--tokens is {shown(text)}; allowed: a number, such as 300e9 or 300B") from None
+
+
+Tokens = Annotated[
+    float | None,
+    typer.Option("--tokens", help="Tokens to train on, such as 300e9 or 300B.", parser=count, metavar="<float>"),
+]
 Loss = Annotated[float | None, typer.Option("--loss", help="Target loss in nats a token, instead of tokens.")]
 LossLawName = Annotated[
     str,

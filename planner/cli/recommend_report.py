@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options as o
+from planner.cli.assumed import count
 
 if TYPE_CHECKING:
     from planner.report.plan_report import PlanReport
@@ -16,7 +17,13 @@ Html = Annotated[Path | None, typer.Option("--html", help="Write a report to rea
 Png = Annotated[Path | None, typer.Option("--png", help="Write the report's plots as one picture.")]
 Pdf = Annotated[Path | None, typer.Option("--pdf", help="Write the report's plots as slides.")]
 ReportTokens = Annotated[
-    float | None, typer.Option("--tokens", help="For the report's shortest time: tokens; else compute-optimal.")
+    float | None,
+    typer.Option(
+        "--tokens",
+        help="For the report's shortest time: tokens; else compute-optimal.",
+        parser=count,
+        metavar="<float>",
+    ),
 ]
 ReportLoss = Annotated[float | None, typer.Option("--loss", help="For the report's shortest time: a target loss.")]
 WithCurve = Annotated[bool, typer.Option(help="In a report: the shortest time to train (takes seconds).")]

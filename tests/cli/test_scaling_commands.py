@@ -85,6 +85,10 @@ def test_json_keys_are_documented():
 
 
 def test_laws():
+    assert (
+        planner("laws", "gpt3-175b", "--tokens", "300B").stdout
+        == planner("laws", "gpt3-175b", "--tokens", "300e9").stdout
+    )
     done = planner("laws", "gpt3-175b", "--tokens", "300e9")
     assert done.returncode == 0, done.stderr
     for text in ("zhang-2024", "extrapolated", "besiroglu-2024", "kaplan-2020"):
@@ -145,3 +149,9 @@ def test_bad_input_is_one_line_and_exit_code_2(args, expected):
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert expected in done.stderr
+
+
+def test_tokens_that_are_no_number():
+    done = planner(*TIME, "--tokens", "15X")
+    assert done.returncode == 2
+    assert done.stderr == "planner: --tokens is '15X'; allowed: a number, such as 300e9 or 300B\n"
