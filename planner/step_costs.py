@@ -195,6 +195,19 @@ def data_comm(framework: Framework, layouts: Layouts, costs: StepCosts, forward_
     )
 
 
+def module_time(
+    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, one: OneLayer
+) -> LayerTime:
+    """As `layer_time`, of a multi-token prediction module's layer that is another than the average one."""
+    assert one.module is not None
+    its, spread = mix.module_layer(model), one.distinct.spread
+    device, cost, wire = spread(one.device), spread(one.module[0]), spread(one.module[1])
+    params = rank_parameters(its, layouts, 1.0, False, False)
+    cost, _ = with_accumulation(device, framework, its, layouts, params.total, cost, spread(one.ends), False)
+    t = traffic(device, cluster, framework, its, layouts, wire, params.total, params.expert_share)
+    return layer_time(framework, its, layouts, cost, t)
+
+
 def step_costs(
     model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, one: OneLayer | None = None
 ) -> StepCosts:
@@ -217,13 +230,14 @@ def step_costs(
         t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
     layer = layer_time(framework, model, layouts, cost, t)
     ends = with_gathered_logits(framework, layouts, ends, t.logits_s)
-    ends = with_modules(model, ends, layer.forward_s, layer.backward_s)
+    module = layer if one.module is None else module_time(model, cluster, framework, layouts, one)
+    ends = with_modules(model, ends, module.forward_s, module.backward_s)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
     shares = end_shares(layouts)
     table = padded_vocab(model, layouts) / layouts.tp * model.hidden / params.total
     on_first, on_last = (share[0] * e + share[1] * g for share in (shares[:2], shares[2:]))
-    sizes = (table, table + model.num_mtp_layers)
+    sizes = (table, table + model.num_mtp_modules)
     stages = split_layers(
         layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model)
     )

@@ -44,16 +44,18 @@ def casts_s(device: Device, model: Transformer, layouts: Layouts, in_epilogue: b
     v_dim = np.where(is_latent(model), model.v_head_dim, model.head_dim)
     attended, scanned = part.attention * model.num_heads * v_dim, part.ssm * mix.ssm_channels(model)[0]
     inner = (attended + scanned + inner_width(model)) / t - epilogue
-    # Inputs in 16 bits: the experts' copies of hidden states, the shared experts' input, and latents.
-    copies = part.sparse * np.asarray(model.top_k) * layouts.etp / t * h
+    # Inputs in 16 bits: the experts' copies, the shared experts' input, latents, and those of experts' latents.
+    copies = part.sparse * np.asarray(model.top_k) * layouts.etp / t * mix.expert_width(model)
     shared = part.sparse * (np.asarray(model.num_shared_experts) > 0) * h
     latents = part.attention * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
+    of_latents = part.sparse * (np.asarray(model.moe_latent) > 0) / np.where(gathered, t, 1)
+    latents = latents + of_latents * (h + model.moe_latent)
     forward = NARROWER * normed / np.where(gathered, t, 1) + BOTH * (copies + shared + latents)
     forward = forward + np.where(gathered, CAST, BOTH) * inner
     # Outputs: of all products that every token meets but the router, in 16 bits; those back to the hidden state.
     back = normed + shared
     up = np.where(model.gated, 2.0, 1.0)
-    columns = sum(c * k for _, c, _, k in common_products(model, layouts))
+    columns = sum(rows * c * k for rows, c, _, k in common_products(model, layouts))
     columns = columns - back - part.sparse * np.maximum(model.num_experts, 1) + up * (of_experts - epilogue)
     backward = TRANSPOSE * (normed + np.where(gathered, inner, 0.0)) + BOTH * (columns + copies)
     backward = backward + np.where(gathered, CAST / t + TRANSPOSE, BOTH) * back

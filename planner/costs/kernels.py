@@ -136,12 +136,14 @@ def group_s(
     """Seconds of a group of products of one shape, a rank's experts', and those in which the GPU waits for launches.
 
     In one kernel it waits for none. On several streams they share the compute units as in one kernel, but the host
-    launches them one by one, and what that takes is the least that each costs (`expert_product_s`): the host, which
-    waited for the count of tokens that each expert gets, is never far ahead. Transformer Engine,
-    nvte_multi_stream_cublas_gemm.
+    launches them one by one, and what that takes is the least that each costs (`expert_product_s`; in 16 bits
+    `wide_expert_product_s`): the host, which waited for the count of tokens that each expert gets, is never far ahead.
+    Transformer Engine, nvte_multi_stream_cublas_gemm.
     """
     group = matmul_s(device, rows, columns, depth, aligned, together)
-    one_by_one = 0.0 if in_one_kernel else device.accelerator.efficiency.expert_product_s
+    e = device.accelerator.efficiency
+    least = np.where(device.matrix_bytes < 2.0, e.expert_product_s, e.wide_expert_product_s)
+    one_by_one = 0.0 if in_one_kernel else least
     launches = np.where(np.asarray(together) > 1.0, together, 0.0) * one_by_one
     seconds = np.maximum(group, launches)
     return seconds, seconds - group

@@ -25,7 +25,7 @@ from planner.costs.gradients import (
 )
 from planner.costs.kernels import Device
 from planner.costs.parameters import rank_parameters, state_parameters
-from planner.costs.products import layer_products
+from planner.costs.products import common_products, expert_products
 from planner.costs.saved import saved_bytes
 from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab, pass_tokens
 from planner.hardware import Framework
@@ -81,14 +81,16 @@ def weight_grad_share(device: Device, framework: Framework, model: Transformer, 
 
     Inputs and output gradients of all linear products: for GPT 32 s b h bytes a layer (Qi et al. 2023,
     arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards; the products up
-    from the latents have none.
+    from the latents have none, those to and from experts' latents have the shard alone.
     """
-    products = layer_products(model, layouts)
-    per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in products)
+    common, routed = common_products(model, layouts), expert_products(model, layouts)
+    per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in common + routed)
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
     from_latent = mix.shares(model).attention * is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
-    of_hidden = sum(rows * n for rows, _, _, n in products) - from_latent
-    per_token = per_token - of_hidden * model.hidden * (1.0 - 1.0 / shared)
+    from_latent = from_latent + 2.0 * mix.shares(model).sparse * (np.asarray(model.moe_latent) > 0) / shared
+    of_hidden = (sum(rows * n for rows, _, _, n in common) - from_latent) * model.hidden
+    of_hidden = of_hidden + sum(rows * n for rows, _, _, n in routed) * mix.expert_width(model)
+    per_token = per_token - of_hidden * (1.0 - 1.0 / shared)
     kept = local_tokens(model, layouts) * per_token * device.matrix_bytes
     return np.asarray(kept / saved_bytes(device, framework, model, layouts)[0])
 
@@ -112,16 +114,24 @@ class Activations:
     weight_grad_share: Array
 
 
-def activations(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> Activations:
-    """What one micro-batch makes a rank hold."""
+def kept_bytes_of_layer(
+    device: Device, framework: Framework, model: Transformer, layouts: Layouts
+) -> tuple[Array, Array]:
+    """What a framework keeps of the average layer until its backward pass, and the extra while one layer recomputes."""
     kept, again = saved_bytes(device, framework, model, layouts)
-    at_once = pass_tokens(model, layouts)
     full = layouts.recompute == Recompute.FULL
     if framework.gathered_inputs > 0:
         kept = kept + np.where(full, 0.0, gathered_inputs_bytes(device, framework, model, layouts))
     if framework.gate_tensors < 4:
         less = fused_gate_bytes(device, framework, model, layouts)
         kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / layouts.sequence_slices, 0.0)
+    return kept, again
+
+
+def activations(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> Activations:
+    """What one micro-batch makes a rank hold."""
+    kept, again = kept_bytes_of_layer(device, framework, model, layouts)
+    at_once = pass_tokens(model, layouts)
     # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one.
     columns = padded_vocab(model, layouts) / (1 if framework.gathered_logits else layouts.tp)
     logits = model.output_heads * at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)
@@ -134,6 +144,9 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
     working = working + np.where(layouts.sequence_parallel & (layouts.tp > 1), hidden, 0.0)
     # Of a multi-token prediction module: the embedding and the last hidden state, before their norms and behind them.
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    module = kept
+    if np.any(np.asarray(model.num_mtp_layers) * mix.is_hybrid(model)):
+        module, _ = kept_bytes_of_layer(device, framework, mix.module_layer(model), layouts)
     joined = 4.0 * local_tokens(model, layouts) * model.hidden * device.element_bytes / shared
     kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
     keys_values = (layouts.sequence_slices > 1) * 2.0 * local_tokens(model, layouts) * kv * device.element_bytes
@@ -141,7 +154,7 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
         layer=kept,
         embedding=embedding_bytes(device, model, layouts),
         logits=logits,
-        modules=np.asarray(model.num_mtp_layers) * (kept + joined),
+        modules=np.asarray(model.num_mtp_layers) * (module + joined),
         working=working,
         keys_values=keys_values,
         weight_grad_share=weight_grad_share(device, framework, model, layouts),
@@ -198,7 +211,7 @@ def rank_memory(
     # holds two gathered layers, one at work and the next fetched, or all that the next micro-batch needs too, and the
     # ends between the passes.
     if np.any(layouts.zero >= 2):
-        layer = (own.layers + own.experts) / np.maximum(layers + last * model.num_mtp_layers, 1)
+        layer = (own.layers + own.experts) / np.maximum(layers + last * model.num_mtp_modules, 1)
         at_work = np.minimum(at_once, layers)
         unscattered = np.maximum(at_work * layer, own.ends) * reduced_bytes(framework, layouts)
         gathered = np.minimum(np.maximum(at_once, 2.0), layers) * layer

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from planner.costs.distinct import Distinct, by_layer
 from planner.costs.ends import EndsCost, ends_cost
 from planner.costs.kernels import Device
@@ -13,14 +15,17 @@ from planner.costs.memory import Activations, activations
 from planner.costs.traffic import LayerTraffic, layer_traffic
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
-from planner.models import Transformer
+from planner.models import Transformer, mix
 
 __all__ = ["OneLayer", "one_layer"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneLayer:
-    """Records over the distinct layouts of a table or grid; `distinct` spreads them."""
+    """Records over the distinct layouts of a table or grid; `distinct` spreads them.
+
+    module: cost and traffic of a multi-token prediction module's layer, where that is another than the average one.
+    """
 
     distinct: Distinct
     device: Device
@@ -28,6 +33,7 @@ class OneLayer:
     ends: EndsCost
     traffic: LayerTraffic
     activations: Activations
+    module: tuple[LayerCost, LayerTraffic] | None
 
     def take(self, rows: Any) -> OneLayer:
         """Of the layouts' rows at an index array or mask."""
@@ -39,11 +45,17 @@ def one_layer(model: Transformer, cluster: Cluster, framework: Framework, layout
     distinct = by_layer(model, layouts)
     some = distinct.layouts
     device = Device.of(cluster.accelerator, some.precision, some.gpus)
+    fused = Fusions.of(framework)
+    module = None
+    if np.any(np.asarray(model.num_mtp_layers) * mix.is_hybrid(model)):
+        its = mix.module_layer(model)
+        module = layer_cost(device, its, some, fused), layer_traffic(device, cluster, framework, its, some)
     return OneLayer(
         distinct=distinct,
         device=device,
-        cost=layer_cost(device, model, some, Fusions.of(framework)),
+        cost=layer_cost(device, model, some, fused),
         ends=ends_cost(device, framework, model, some),
         traffic=layer_traffic(device, cluster, framework, model, some),
         activations=activations(device, framework, model, some),
+        module=module,
     )

@@ -43,8 +43,8 @@ def routing(framework: Framework) -> Routing:
 class Passes:
     """What a pass through a layer with experts moves and launches: how often an element is read or written.
 
-    token: of the hidden state; copy: of a token's copies on the rank that sends them; sorted: of those that have
-    arrived at experts, if a rank has several; arrived: of those in any case.
+    token: of the hidden state, or the latent that experts take; copy: of a token's copies on the rank that sends them;
+    sorted: of those that have arrived at experts, if a rank has several; arrived: of those in any case.
     """
 
     token: float = 0.0
@@ -88,7 +88,7 @@ def permute_s(device: Device, model: Transformer, layouts: Layouts, how: Routing
     """
     sparse = mix.shares(model).sparse
     part = np.where(layouts.sequence_parallel, layouts.tp, 1)
-    tokens = sparse * pass_tokens(model, layouts) * model.hidden / part
+    tokens = sparse * pass_tokens(model, layouts) * mix.expert_width(model) / part
     copies = tokens * model.top_k
     at_experts = copies * np.where(layouts.sequence_parallel, layouts.etp, 1)
     several = local_experts(model, layouts) > 1

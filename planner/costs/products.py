@@ -20,7 +20,6 @@ __all__ = [
     "common_products",
     "expert_products",
     "latent_products",
-    "layer_products",
     "local_experts",
     "mlp_products",
 ]
@@ -61,9 +60,9 @@ def expert_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any
     up = np.where(model.gated, 2.0, 1.0)
     local = local_experts(model, layouts)
     rows = np.maximum(model.top_k, 1) / local * layouts.etp / layouts.tp
-    inner = np.maximum(model.moe_ffn, 1) / layouts.etp
+    inner, width = np.maximum(model.moe_ffn, 1) / layouts.etp, mix.expert_width(model)
     count = mix.shares(model).sparse * local
-    return [(rows, up * inner, model.hidden, count), (rows, model.hidden, inner, count)]
+    return [(rows, up * inner, width, count), (rows, width, inner, count)]
 
 
 def local_experts(model: Transformer, layouts: Layouts) -> Any:
@@ -80,13 +79,19 @@ def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, A
     shared = sparse * (np.asarray(model.num_shared_experts) > 0)
     ffn = np.maximum(model.ffn, 1) / layouts.tp
     h = model.hidden
-    return [
+    products: list[tuple[Any, Any, Any, Any]] = [
         (1.0, up * ffn, h, dense),
         (1.0, h, ffn, dense),
         (1.0, up * shared_ffn, h, shared),
         (1.0, h, shared_ffn, shared),
         (1.0, np.maximum(model.num_experts, 1), h, sparse),
     ]
+    if np.any(model.moe_latent):
+        # Every tensor rank has the products to and from experts' latents whole (Megatron-Core, moe_layer.py).
+        rows, latent = 1.0 / np.where(layouts.sequence_parallel, layouts.tp, 1), np.maximum(model.moe_latent, 1)
+        count = sparse * (np.asarray(model.moe_latent) > 0)
+        products += [(rows, latent, h, count), (rows, h, latent, count)]
+    return products
 
 
 def common_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
@@ -95,8 +100,3 @@ def common_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any
     if np.any(model.num_ssm_layers):
         mixers = mixers + ssm_products(model, layouts)
     return [(1.0, c, d, k) for c, d, k in mixers] + mlp_products(model, layouts)
-
-
-def layer_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any, Any]]:
-    """(row factor, columns, depth, count) of all linear products of the average layer, on one tensor rank."""
-    return common_products(model, layouts) + expert_products(model, layouts)

@@ -24,10 +24,11 @@ Array = NDArray[np.float64]
 class LayerTensors:
     """Bytes of the average layer's tensors on one rank when nothing is recomputed, but for attention's scores.
 
-    norm_inputs: with masks of dropout; product_inputs: of the hidden state; latents, and from_latents: queries, keys
-    and values of latent attention; heads: those of others; attended: attention's output; inner: of MLPs and experts up
-    to their down products' inputs, which are routed_inputs for the experts that a token is routed to and other_inputs;
-    expert_inputs, expert_outputs: of the tokens' copies; scans: of state-space layers.
+    norm_inputs: with masks of dropout; product_inputs: of the hidden state; latents, attention's
+    and those back from experts; from_latents: queries, keys and values of latent attention; heads: those of others;
+    attended: attention's output; inner: of MLPs and experts up to their down products' inputs, which are routed_inputs
+    for the experts that a token is routed to and other_inputs; expert_inputs, expert_outputs: of the tokens' copies;
+    scans: of state-space layers.
     """
 
     norm_inputs: Array
@@ -77,19 +78,21 @@ def layer_tensors(device: Device, model: Transformer, layouts: Layouts) -> Layer
     # the next product's input.
     width, routed = inner_width(model), part.sparse * np.asarray(model.top_k)
     to_experts = routed * model.moe_ffn
+    copies = hidden / model.hidden * mix.expert_width(model) * routed
+    combined = hidden / model.hidden * part.sparse * np.asarray(model.moe_latent) * m
     scans = ssm_bytes(device, model, layouts) if np.any(model.num_ssm_layers) else np.asarray(0.0)
     return LayerTensors(
         norm_inputs=hidden * part.blocks * (e + np.where(eager, 8.0, 0.0) + dropout),
         product_inputs=hidden * (part.blocks * e - (e - m) * cast),
-        latents=part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank),
+        latents=combined + part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank),
         from_latents=np.where(mla, heads, 0.0),
         heads=np.where(mla, 0.0, heads),
         attended=part.attention * tokens / t * out * (e + np.where(m < e, m, 0.0)),
         inner=tokens / t * np.where(model.gated, 3.0, 1.0) * e * width,
         routed_inputs=tokens / t * m * to_experts,
         other_inputs=tokens / t * m * (width - to_experts),
-        expert_inputs=hidden * routed * m,
-        expert_outputs=hidden * routed * e,
+        expert_inputs=copies * m,
+        expert_outputs=copies * e,
         scans=scans,
     )
 

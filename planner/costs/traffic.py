@@ -112,13 +112,13 @@ def context_s(device: Device, model: Transformer, layouts: Layouts, group: Group
 def expert_s(
     device: Device, framework: Framework, model: Transformer, layouts: Layouts, group: Group, tensor: Group
 ) -> tuple[Array, Array]:
-    """Dispatch and combine, each a token's hidden state to top_k experts, averaged over dense and sparse layers.
+    """Dispatch and combine, each a token's hidden state, or latent, to top_k experts, averaged over all layers.
 
     With sequence parallelism experts that are cut over the tensor group gather every copy there before their products
     and scatter it after, in 16 bits and beside no product (Megatron-Core, token_dispatcher.py; Liu et al. 2025, arXiv
     2504.14960). Full recomputation repeats all.
     """
-    tokens = pass_tokens(model, layouts) * model.hidden / layouts.tp * device.element_bytes
+    tokens = pass_tokens(model, layouts) * mix.expert_width(model) / layouts.tp * device.element_bytes
     if framework.node_dispatch:
         one = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes))
     else:

@@ -44,6 +44,7 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, deepep:
         out += [("--window-attn-skip-freq", str(every))] if every else []
     if m.num_mtp_layers:
         out.append(("--mtp-num-layers", str(m.num_mtp_layers)))
+        out += [("--mtp-use-repeated-layer",)] if m.mtp_shared else []
     out += _attention(m)
     out += _experts(m, grouped, deepep)
     if not dropout:
@@ -59,6 +60,10 @@ def model_notes(model: Transformer) -> list[str]:
     if m.num_window_layers and _whole_every(m) is None:
         out.append(f"sliding windows in {m.num_window_layers} of {m.num_layers} layers: which of them planner doesn't "
                    "know; exported in all, give --window-attn-skip-freq a pattern of 1 and 0")  # fmt: skip
+    if m.moe_latent:
+        out.append("experts' latents: --moe-latent-size is newer than Megatron-Core 0.16.1")
+    if m.num_mtp_layers and m.mtp_shared:
+        out.append("a module used again: --mtp-use-repeated-layer is newer than Megatron-Core 0.16.1")
     if m.embedding_norm:
         out.append("norm behind the embedding: Megatron-LM has no argument for it; exported without")
     biases = {bool(m.qkv_bias), bool(m.output_bias), bool(m.mlp_bias)}
@@ -107,6 +112,8 @@ def _experts(m: Transformer, grouped: bool, deepep: bool) -> Arguments:
         *([("--moe-enable-deepep",)] if deepep else []),
         *([("--moe-grouped-gemm",)] if grouped else []),
     ]
+    if m.moe_latent:
+        out.append(("--moe-latent-size", str(m.moe_latent)))
     if m.num_shared_experts:
         out.append(("--moe-shared-expert-intermediate-size", str(m.num_shared_experts * m.moe_ffn)))
     if m.expert_groups:

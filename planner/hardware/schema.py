@@ -208,6 +208,7 @@ class EfficiencyFile(Sourced):
     depth_half: Annotated[Figure, _between(0, 1e5)]
     kernel_latency_us: Latency
     expert_product_us: Latency | None = None
+    wide_expert_product_us: Latency | None = None
     memory_fraction: Fraction
     flash_forward: FlashFractions
     flash_backward: FlashFractions

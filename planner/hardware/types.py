@@ -15,7 +15,8 @@ class Efficiency:
     matrix_fraction: of peak, for a large product, by precision.
     tile_rows, tile_columns: output tile of the largest matrix kernel; depth_half: inner dimension at which a
     product reaches half of that fraction; kernel_latency_s: fixed time of one kernel.
-    expert_product_s: least time of one expert's product among a rank's, where the host launches them one by one.
+    expert_product_s: least time of one expert's product among a rank's, where the host launches them one by one, its
+    operands' casts among it; wide_expert_product_s: of one in 16 bits, which needs none.
     memory_fraction: of memory bandwidth, for a streaming kernel.
     flash_forward, flash_backward: of matrix peak for causal attention FLOP of long sequences, by kernel;
     flash_head_step: channels in steps of which flash kernels are built; other heads compute as the next wider.
@@ -37,6 +38,7 @@ class Efficiency:
     depth_half: float
     kernel_latency_s: float
     expert_product_s: float
+    wide_expert_product_s: float
     memory_fraction: float
     flash_forward: Mapping[str, float]
     flash_backward: Mapping[str, float]

@@ -11,7 +11,7 @@ from planner.errors import InputError, LayoutError, one_line, shown
 from planner.export.recompute_modules import FINE
 from planner.export.target import stage_layers
 from planner.hardware import Cluster, Framework
-from planner.imports.megatron_model import MODEL_ARGUMENTS, model_of
+from planner.imports.megatron_model import MODEL_ARGUMENTS, NEWER_MODEL_ARGUMENTS, model_of
 from planner.imports.run import Run
 from planner.imports.words import Arguments, read_arguments
 from planner.layouts import Layouts, Split
@@ -44,7 +44,8 @@ ARGUMENTS = (
     "attention-backend", "use-flash-attn", "no-masked-softmax-fusion", "transformer-impl", "bf16", "fp16", "fp8-format",
     "fp8-param-gather", "grad-reduce-in-bf16", "moe-enable-deepep", "overlap-moe-expert-parallel-comm",
 )  # fmt: skip
-NEWER = ("moe-flex-dispatcher-backend",)  # than the version whose names these are; in Megatron-Core 0.16.1
+# Newer than the version whose names these are; the first in Megatron-Core 0.16.1.
+NEWER = ("moe-flex-dispatcher-backend", *NEWER_MODEL_ARGUMENTS)
 # What changes neither a step's time nor its memory by much: data, learning rate, logs, checkpoints, kernels' detail.
 NO_MATTER = (
     "data-", "train-", "valid-", "test-", "split", "mock-data", "vocab-file", "merge-file", "tokenizer-", "lr",

@@ -11,9 +11,11 @@ from planner.models import Transformer
 from planner.models.hybrid import from_pattern
 from planner.models.transformer import check
 
-__all__ = ["MODEL_ARGUMENTS", "model_of"]
+__all__ = ["MODEL_ARGUMENTS", "NEWER_MODEL_ARGUMENTS", "model_of"]
 
 ASSUMED_VOCAB = 128_000
+MODULES = ("*E", "*-")
+"""Layers of a hybrid's module of multi-token prediction: attention, then the MLP."""
 MOST_LAYERS = 100_000
 MODEL_ARGUMENTS = (
     "num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings",
@@ -26,6 +28,10 @@ MODEL_ARGUMENTS = (
     "make-vocab-size-divisible-by", "tokenizer-type", "is-hybrid-model", "hybrid-override-pattern", "mamba-state-dim",
     "mamba-head-dim", "mamba-num-groups", "mamba-num-heads", "window-size", "window-attn-skip-freq",
 )  # fmt: skip
+NEWER_MODEL_ARGUMENTS = (
+    "moe-latent-size", "mtp-use-repeated-layer", "mtp-hybrid-override-pattern", "hybrid-layer-pattern",
+)  # fmt: skip
+"""Of Nemotron 3's scripts (NVIDIA-NeMo/Nemotron, Megatron-Bridge's list of Megatron-LM's arguments)."""
 
 
 def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, list[str]]:
@@ -34,7 +40,9 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
     Raises:
         InputError: an argument is missing, of the wrong kind, or contradicts another.
     """
-    layers, hidden, heads = a.needed("num-layers"), a.needed("hidden-size"), a.needed("num-attention-heads")
+    # A hybrid's layer pattern says how many there are.
+    layers = (a.number if "hybrid-layer-pattern" in a else a.needed)("num-layers")
+    hidden, heads = a.needed("hidden-size"), a.needed("num-attention-heads")
     seq_len = a.needed("seq-length")
     gated = "swiglu" in a
     notes: list[str] = []
@@ -85,13 +93,15 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         top_k=(a.number("moe-router-topk", 2) or 0) if experts else 0,
         num_shared_experts=-(-(a.number("moe-shared-expert-intermediate-size", 0, least=0) or 0) // max(moe_ffn, 1)),
         moe_ffn=moe_ffn,
+        moe_latent=(a.number("moe-latent-size", 0, least=0) or 0) if experts else 0,
         expert_groups=(a.number("moe-router-num-groups", 0) or 0) if experts else 0,
         top_k_groups=(a.number("moe-router-group-topk", 0) or 0) if experts else 0,
         q_lora_rank=(a.number("q-lora-rank", 0) or 0) if latent else 0,
         kv_lora_rank=(a.number("kv-lora-rank", 32) or 0) if latent else 0,
         qk_rope_head_dim=rope_dim if latent else 0,
         v_head_dim=(a.number("v-head-dim", 128) or 0) if latent else 0,
-        num_mtp_layers=a.number("mtp-num-layers", 0, least=0) or 0,
+        num_mtp_layers=_modules(a),
+        mtp_shared="mtp-use-repeated-layer" in a,
         **kinds,
     )
     window, layers = _windows(a, model.num_attention_layers)
@@ -121,19 +131,22 @@ def _windows(a: Arguments, attention: int) -> tuple[int, int]:
     return (int(before[1]), layers) if layers else (0, 0)
 
 
-def _kinds(a: Arguments, layers: int, hidden: int, experts: int) -> dict[str, int]:
+def _kinds(a: Arguments, layers: int | None, hidden: int, experts: int) -> dict[str, int]:
     """How many layers of each kind, and the sizes of a hybrid's state-space layers; Megatron-LM's defaults."""
-    pattern = a.text("hybrid-override-pattern")
+    name, pattern = "--hybrid-override-pattern", a.text("hybrid-override-pattern")
+    if pattern is None and (text := a.text("hybrid-layer-pattern")) is not None:
+        name, pattern = "--hybrid-layer-pattern", text.split("/")[0]
     if pattern is None:
         if "is-hybrid-model" in a:
             raise InputError("--hybrid-override-pattern is missing; a hybrid model needs it")
+        layers = a.needed("num-layers")
         return {"num_layers": layers, "num_dense_layers": _dense_layers(a, layers) if experts else layers}
     try:
         kinds = from_pattern(pattern)
     except InputError as error:
-        raise InputError(f"--hybrid-override-{error}") from None
-    if kinds["num_layers"] != layers:
-        raise InputError(f"--hybrid-override-pattern has {kinds['num_layers']} letters, --num-layers is {layers}")
+        raise InputError(f"{name.removesuffix('pattern')}{error}") from None
+    if layers is not None and kinds["num_layers"] != layers:
+        raise InputError(f"{name} has {kinds['num_layers']} letters, --num-layers is {layers}")
     head_dim = a.number("mamba-head-dim", 64) or 0
     return kinds | {
         "ssm_heads": a.number("mamba-num-heads", max(2 * hidden // head_dim, 1)) or 0,
@@ -142,6 +155,16 @@ def _kinds(a: Arguments, layers: int, hidden: int, experts: int) -> dict[str, in
         "ssm_state": a.number("mamba-state-dim", 128) or 0,
         "ssm_conv": 4,
     }
+
+
+def _modules(a: Arguments) -> int:
+    """Modules of multi-token prediction: a number, or as many patterns behind a hybrid's own, each behind a slash."""
+    text = a.text("hybrid-layer-pattern") or ""
+    patterns = text.split("/")[1:] or [p for p in (a.text("mtp-hybrid-override-pattern"),) if p is not None]
+    for pattern in patterns:
+        if pattern not in MODULES:
+            raise InputError(f"a module's pattern is {shown(pattern)}; allowed: {' or '.join(MODULES)}")
+    return a.number("mtp-num-layers", text.count("/"), least=0) or 0
 
 
 def _vocab(a: Arguments, given: int | None, notes: list[str]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.models.mix import blocks, sparse_layers, sparse_modules, ssm_channels
+from planner.models.mix import blocks, expert_width, sparse_layers, sparse_modules, ssm_channels
 from planner.models.transformer import Transformer
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "final_norm_params",
     "head_in_layers",
     "head_params",
+    "latent_params",
     "layers_params",
     "mlp_params",
     "mtp_params",
@@ -59,6 +60,11 @@ def _mlp(m: Transformer, inner: Any, bias: Any) -> Any:
     return matrices * m.hidden * inner + bias * ((matrices - 1) * inner + m.hidden)
 
 
+def _experts(m: Transformer) -> Any:
+    """Of all that one sparse layer has instead of a dense MLP."""
+    return m.num_experts * expert_params(m) + shared_expert_params(m) + router_params(m) + latent_params(m)
+
+
 def mlp_params(m: Transformer) -> Any:
     """Of a dense layer's MLP."""
     return _mlp(m, m.ffn, _flag(m.mlp_bias))
@@ -76,13 +82,18 @@ def head_in_layers(m: Transformer) -> Any:
 
 
 def expert_params(m: Transformer) -> Any:
-    """Of one expert; experts have no biases."""
-    return _mlp(m, m.moe_ffn, 0)
+    """Of one routed expert; experts have no biases."""
+    return (2 + _flag(m.gated)) * expert_width(m) * m.moe_ffn
 
 
 def shared_expert_params(m: Transformer) -> Any:
-    """Of all shared experts of one sparse layer, each of the size of a routed one."""
-    return np.asarray(m.num_shared_experts) * expert_params(m)
+    """Of all shared experts of one sparse layer, each as wide inside as a routed one, on the hidden state."""
+    return np.asarray(m.num_shared_experts) * _mlp(m, m.moe_ffn, 0)
+
+
+def latent_params(m: Transformer) -> Any:
+    """Of one sparse layer's products down to its experts' latents and up from them, without biases."""
+    return 2 * m.hidden * np.asarray(m.moe_latent)
 
 
 def router_params(m: Transformer) -> Any:
@@ -107,15 +118,14 @@ def ssm_params(m: Transformer) -> Any:
 
 def layers_params(m: Transformer) -> Any:
     """Of all layers: their mixers and MLPs, each with a norm before it."""
-    experts = m.num_experts * expert_params(m) + shared_expert_params(m) + router_params(m)
     mixers = m.num_attention_layers * attention_params(m) + m.num_ssm_layers * ssm_params(m)
-    mlps = m.num_dense_layers * mlp_params(m) + sparse_layers(m) * experts
+    mlps = m.num_dense_layers * mlp_params(m) + sparse_layers(m) * _experts(m)
     return mixers + mlps + blocks(m) * norm_params(m)
 
 
 def mtp_projection_params(m: Transformer) -> Any:
     """Of the products of all multi-token prediction modules, from hidden state and embedding to one hidden state."""
-    return np.asarray(m.num_mtp_layers) * 2 * m.hidden * m.hidden
+    return m.num_mtp_modules * 2 * m.hidden * m.hidden
 
 
 def mtp_params(m: Transformer) -> Any:
@@ -123,9 +133,8 @@ def mtp_params(m: Transformer) -> Any:
 
     Embedding and head are the model's own (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     """
-    experts = m.num_experts * expert_params(m) + shared_expert_params(m) + router_params(m)
-    layer = attention_params(m) + np.where(sparse_layers(m) > 0, experts, mlp_params(m)) + 5 * norm_params(m)
-    return mtp_projection_params(m) + np.asarray(m.num_mtp_layers) * layer
+    layer = attention_params(m) + np.where(sparse_layers(m) > 0, _experts(m), mlp_params(m)) + 5 * norm_params(m)
+    return mtp_projection_params(m) + m.num_mtp_modules * layer
 
 
 def embedding_params(m: Transformer) -> Any:

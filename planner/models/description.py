@@ -54,6 +54,7 @@ class Description(BaseModel):
     top_k: Size = Field(default=0, ge=0, le=LARGEST)
     shared_experts: Size = Field(default=0, ge=0, le=LARGEST)
     moe_ffn: Size = Field(default=0, ge=0, le=LARGEST)
+    moe_latent: Size = Field(default=0, ge=0, le=LARGEST)
     expert_groups: Size = Field(default=0, ge=0, le=LARGEST)
     top_k_groups: Size = Field(default=0, ge=0, le=LARGEST)
     dense_layers: Size | None = Field(default=None, ge=0, le=LARGEST)
@@ -69,6 +70,7 @@ class Description(BaseModel):
     ssm_state: Size = Field(default=128, gt=0, le=LARGEST)
     ssm_conv: Size = Field(default=4, gt=0, le=LARGEST)
     mtp_layers: Size = Field(default=0, ge=0, le=1000)
+    mtp_shared: StrictBool | None = None
 
 
 def from_description(data: Any, path: Path | str, name: str) -> Transformer:
@@ -100,6 +102,7 @@ def from_description(data: Any, path: Path | str, name: str) -> Transformer:
         top_k=d.top_k,
         num_shared_experts=d.shared_experts,
         moe_ffn=d.moe_ffn,
+        moe_latent=d.moe_latent,
         expert_groups=d.expert_groups,
         top_k_groups=d.top_k_groups,
         q_lora_rank=d.q_lora_rank,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from planner.errors import UnknownNameError
-from planner.models.counts import active_params
-from planner.models.mix import sparse_layers, sparse_modules, ssm_channels, window_share
+from planner.models.counts import active_params, expert_params, mtp_params
+from planner.models.mix import expert_width, sparse_layers, sparse_modules, ssm_channels, window_share
 from planner.models.transformer import Transformer
 
 __all__ = ["CONVENTIONS", "SSM_CHUNK", "causal_share", "forward_flops", "step_flops"]
@@ -39,8 +39,9 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     whole, band = (0.5 * s, within * (1.0 - within / (2.0 * s))) if causal else (1.0 * s, within)
     keys = whole + window_share(m) * (band - whole)
     matrices = 2 + np.asarray(m.gated) * 1
-    modules = sparse_modules(m)
+    modules = np.where(sparse_layers(m) > 0, further, 0)
     dense, sparse = m.num_dense_layers + further - modules, sparse_layers(m) + modules
+    widths = expert_width(m) * m.top_k + h * np.asarray(m.num_shared_experts)
     inner, states = ssm_channels(m)
     scan = SSM_CHUNK * (states / 2 + inner) + 2 * inner * np.asarray(m.ssm_state)
     per_token = {
@@ -52,7 +53,8 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
         "state_space": 2.0 * m.num_ssm_layers * (scan + (inner + states) * np.asarray(m.ssm_conv)),
         "mlp": 2.0 * dense * matrices * h * m.ffn,
         "router": 2.0 * sparse * h * np.asarray(m.num_experts),
-        "experts": 2.0 * sparse * matrices * h * m.moe_ffn * (m.top_k + np.asarray(m.num_shared_experts)),
+        "experts": 2.0 * sparse * matrices * m.moe_ffn * widths,
+        "expert_latents": 4.0 * sparse * h * np.asarray(m.moe_latent),
         "mtp_projection": 4.0 * further * h * h,
         "head": 2.0 * h * np.asarray(m.vocab) * m.output_heads,
     }
@@ -67,7 +69,10 @@ def _megatron(m: Transformer, sequences: Any, recompute: Any) -> Any:
 
 def _met(m: Transformer) -> Any:
     """Parameters that a token meets, the head's anew for every token it predicts."""
-    return active_params(m) + np.asarray(m.num_mtp_layers) * m.hidden * np.asarray(m.vocab)
+    again = m.num_mtp_layers - m.num_mtp_modules
+    unused = sparse_modules(m) * (m.num_experts - np.asarray(m.top_k)) * expert_params(m)
+    heads = np.asarray(m.num_mtp_layers) * m.hidden * np.asarray(m.vocab)
+    return active_params(m) + again * (mtp_params(m) - unused) + heads
 
 
 def _palm(m: Transformer, sequences: Any, recompute: Any) -> Any:

@@ -19,6 +19,9 @@ __all__ = [
     "qwen3_moe",
 ]
 
+KINDS = dict(zip(("mamba", "attention", "mlp", "moe"), LETTERS, strict=True))
+"""Layers of `layers_block_type`, by their letters in a pattern."""
+
 
 def mixtral(c: Config) -> dict[str, Any]:
     """Experts in every layer."""
@@ -119,13 +122,24 @@ def olmoe(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def nemotron_h(c: Config) -> dict[str, Any]:
-    """A pattern of state-spaces, attention, MLPs and experts."""
-    pattern = c.data.get("hybrid_override_pattern")
+def _pattern(c: Config) -> str:
+    """One letter a layer, as such or from a list of kinds."""
+    pattern, kinds = c.data.get("hybrid_override_pattern"), c.data.get("layers_block_type")
+    if pattern is None and kinds is not None:
+        if not isinstance(kinds, list) or not kinds or not all(kind in KINDS for kind in kinds):
+            raise c.fault("layers_block_type", f"a list of {', '.join(KINDS)}, one a layer")
+        return "".join(KINDS[kind] for kind in kinds)
     if not isinstance(pattern, str) or not pattern or set(pattern) - set(LETTERS):
         raise c.fault("hybrid_override_pattern", f"one letter a layer, of {' '.join(LETTERS)}")
-    if c.data.get("moe_latent_size") is not None:
-        raise c.fault("moe_latent_size", "null; experts behind a latent aren't supported")
+    return pattern
+
+
+def nemotron_h(c: Config) -> dict[str, Any]:
+    """A pattern of state-spaces, attention, MLPs and experts; multi-token prediction by attention and an MLP."""
+    pattern = _pattern(c)
+    modules = c.size("num_nextn_predict_layers", 0, least=0)
+    if modules and c.data.get("mtp_hybrid_override_pattern", "*E") not in ("*E", "*-"):
+        raise c.fault("mtp_hybrid_override_pattern", "*E or *-; others aren't supported")
     common = common_fields(c, "hybrid") | bias_fields(c)
     if common.pop("layers") != len(pattern):
         raise c.fault("num_hidden_layers", f"{len(pattern)}, the letters of hybrid_override_pattern")
@@ -135,11 +149,12 @@ def nemotron_h(c: Config) -> dict[str, Any]:
         "pattern": pattern, "ffn": c.size("intermediate_size"), "mlp_bias": c.flag("mlp_bias", False),
         "ssm_heads": c.size("mamba_num_heads"), "ssm_head_dim": c.size("mamba_head_dim"),
         "ssm_groups": c.size("n_groups"), "ssm_state": c.size("ssm_state_size"), "ssm_conv": c.size("conv_kernel", 4),
+        "mtp_layers": modules,
     }  # fmt: skip
     if "E" in pattern:
         moe_ffn, shared = c.size("moe_intermediate_size"), c.size("moe_shared_expert_intermediate_size", 0, least=0)
         out |= {
             "moe_ffn": moe_ffn, "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
-            "shared_experts": -(-shared // moe_ffn),
+            "shared_experts": -(-shared // moe_ffn), "moe_latent": c.size("moe_latent_size", 0),
         }  # fmt: skip
     return out

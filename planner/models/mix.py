@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from planner.models.transformer import Transformer
 
-__all__ = ["Shares", "blocks", "shares", "sparse_layers", "sparse_modules", "ssm_channels", "window_share"]
+__all__ = [
+    "Shares",
+    "blocks",
+    "expert_width",
+    "is_hybrid",
+    "module_layer",
+    "shares",
+    "sparse_layers",
+    "sparse_modules",
+    "ssm_channels",
+    "window_share",
+]
 
 
 def window_share(m: Transformer) -> Any:
@@ -24,7 +35,31 @@ def sparse_layers(m: Transformer) -> Any:
 
 def sparse_modules(m: Transformer) -> Any:
     """Modules of multi-token prediction whose layer has experts: all, if any layer of the model has."""
-    return np.where(sparse_layers(m) > 0, m.num_mtp_layers, 0)
+    return np.where(sparse_layers(m) > 0, m.num_mtp_modules, 0)
+
+
+def is_hybrid(m: Transformer) -> Any:
+    """Where a layer is a mixer or an MLP alone."""
+    return np.asarray(m.num_mixer_only_layers) + m.num_mlp_only_layers > 0
+
+
+def module_layer(m: Transformer) -> Transformer:
+    """A model whose average layer is that of a multi-token prediction module: of a hybrid attention and an MLP."""
+    hybrid, sparse = is_hybrid(m), sparse_layers(m) > 0
+    return replace(
+        m,
+        num_layers=np.where(hybrid, 1, m.num_layers),
+        num_dense_layers=np.where(hybrid, ~sparse * 1, m.num_dense_layers),
+        num_window_layers=np.where(hybrid, 0, m.num_window_layers),
+        num_ssm_layers=np.where(hybrid, 0, m.num_ssm_layers),
+        num_mixer_only_layers=0,
+        num_mlp_only_layers=0,
+    )
+
+
+def expert_width(m: Transformer) -> Any:
+    """Channels that a routed expert takes and gives: the hidden state's, or a latent's."""
+    return np.where(np.asarray(m.moe_latent) > 0, m.moe_latent, m.hidden)
 
 
 def blocks(m: Transformer) -> Any:

@@ -21,6 +21,8 @@ class Transformer:
     ffn: inner size of a dense layer's MLP; gated: three matrices (SwiGLU) instead of two.
     num_experts, top_k, num_shared_experts, moe_ffn: of the sparse layers, 0 where there are none; a token's experts
     lie in top_k_groups of expert_groups equal groups (DeepSeek-V3's node-limited routing), 0: anywhere.
+    moe_latent > 0: experts, but those shared, work on latents of so many channels, between two products that all of
+    them share (LatentMoE: Elango et al. 2026, arXiv 2601.18089; Nemotron 3 Super).
     num_dense_layers: layers with the dense MLP, all of them in a dense model.
     max_positions: rows of a learned position table, 0 for rotary and ALiBi.
     qkv_bias, output_bias, mlp_bias: biases in the query, key and value products, in attention's output
@@ -35,7 +37,8 @@ class Transformer:
     num_window_layers: attention layers in which a token attends to the last `window` tokens alone, itself among them.
     num_mtp_layers: modules of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2), each a layer of the
     model's last kind behind a projection of the last hidden state and the next token's embedding, which predicts one
-    token further with the model's own embedding and head.
+    token further with the model's own embedding and head. A hybrid's has attention and an MLP (Nemotron 3's "*E").
+    mtp_shared: all of them are one module's weights, used again and again (Nemotron 3).
     """
 
     name: Any
@@ -62,6 +65,7 @@ class Transformer:
     top_k: Any = 0
     num_shared_experts: Any = 0
     moe_ffn: Any = 0
+    moe_latent: Any = 0
     expert_groups: Any = 0
     top_k_groups: Any = 0
     num_dense_layers: Any = 0
@@ -80,11 +84,17 @@ class Transformer:
     ssm_state: Any = 0
     ssm_conv: Any = 0
     num_mtp_layers: Any = 0
+    mtp_shared: Any = False
 
     @property
     def output_heads(self) -> Any:
         """Heads onto the vocabulary: the model's, and one for each module of multi-token prediction."""
         return 1 + self.num_mtp_layers
+
+    @property
+    def num_mtp_modules(self) -> Any:
+        """Modules of multi-token prediction with weights of their own."""
+        return np.where(self.mtp_shared, np.minimum(self.num_mtp_layers, 1), self.num_mtp_layers)
 
     @property
     def num_attention_layers(self) -> Any:
@@ -99,8 +109,8 @@ class Transformer:
 
 POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
 NOT_NEGATIVE = (
-    "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "expert_groups", "top_k_groups",
-    "num_dense_layers",
+    "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "moe_latent", "expert_groups",
+    "top_k_groups", "num_dense_layers",
     "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_window_layers", "window", "num_ssm_layers",
     "num_mixer_only_layers", "num_mlp_only_layers", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv",
     "num_mtp_layers",
@@ -108,6 +118,7 @@ NOT_NEGATIVE = (
 SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
 FLAGS = (
     "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "embedding_norm",
+    "mtp_shared",
 )  # fmt: skip
 LARGEST = 10**9
 LONGEST_NAME = 200
@@ -158,10 +169,8 @@ def check(model: Transformer) -> Transformer:
         raise InputError(
             f"{who}: state-space layers need every ssm size >= 1 and ssm_heads a multiple of ssm_groups; got {got}"
         )
-    if m.num_mtp_layers and (m.num_ssm_layers or m.num_mixer_only_layers or m.num_mlp_only_layers):
-        raise InputError(
-            f"{who}: num_mtp_layers is {m.num_mtp_layers}; allowed: 0, for its layers are a hybrid's, of several kinds"
-        )
+    if m.num_mtp_layers and m.num_mixer_only_layers == m.num_layers:
+        raise InputError(f"{who}: num_mtp_layers is {m.num_mtp_layers}; allowed: 0, for no layer has an MLP")
     if m.num_dense_layers and not m.ffn:
         raise InputError(f"{who}: ffn is 0; allowed: 1 or more, for there are dense layers")
     if m.num_dense_layers + m.num_mixer_only_layers < m.num_layers and not (m.moe_ffn and 0 < m.top_k <= m.num_experts):
@@ -169,6 +178,8 @@ def check(model: Transformer) -> Transformer:
             f"{who}: sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
             f"got moe_ffn {m.moe_ffn}, top_k {m.top_k}, num_experts {m.num_experts}"
         )
+    if m.moe_latent and not m.num_experts:
+        raise InputError(f"{who}: moe_latent is {m.moe_latent}; allowed: 0, for there are no experts")
     if m.kv_lora_rank and not (m.v_head_dim and m.qk_rope_head_dim < m.head_dim):
         raise InputError(
             f"{who}: kv_lora_rank {m.kv_lora_rank} needs v_head_dim >= 1 and qk_rope_head_dim < head_dim; "
@@ -196,7 +207,7 @@ def _rough_params(m: Transformer) -> int:
     attention = (2 * m.hidden + ranks) * (heads + ranks + m.hidden)
     space = (m.hidden + m.ssm_conv + 4) * (4 * m.ssm_heads * m.ssm_head_dim + 4 * m.ssm_groups * m.ssm_state + 1)
     inner = m.ffn + m.moe_ffn * (m.num_experts + m.num_shared_experts) + m.num_experts
-    layer = 2 * attention + space + 4 * (m.hidden + 1) * (inner + 2)
+    layer = 2 * attention + space + 4 * (m.hidden + m.moe_latent + 1) * (inner + m.moe_latent + 2)
     outside = (2 * m.vocab + m.max_positions + 6) * m.hidden
     return int((m.num_layers + m.num_mtp_layers) * (layer + 2 * m.hidden * m.hidden) + outside)
 

@@ -34,7 +34,7 @@ def test_products_together_are_one_launch_and_fill_waves_together():
 
 def test_a_rank_s_experts_are_one_kernel_or_launched_one_by_one():
     """On streams each of a rank's experts' products takes at least what its launch takes the host, here 0.75 s."""
-    slow = accelerator(kernel_latency_s=1.0, expert_product_s=0.75)
+    slow = accelerator(kernel_latency_s=1.0, wide_expert_product_s=0.75)
     one_kernel = Fusions(experts=True)
     # Query, key and value; output; router; and up and down of four experts or of two, or of all in one kernel, each of
     # which the GPU alone would take a second for.
@@ -47,7 +47,7 @@ def test_a_rank_s_experts_are_one_kernel_or_launched_one_by_one():
     assert values(matmuls_s(device(slow, alone), ROUTED, alone)[:3]) == [3 + 2] * 3
     # Launches hide behind products that take longer.
     chosen = layout()
-    flop = device(replace(FLOP, efficiency=replace(FLOP.efficiency, expert_product_s=1e-9)), chosen)
+    flop = device(replace(FLOP, efficiency=replace(FLOP.efficiency, wide_expert_product_s=1e-9)), chosen)
     assert values(matmuls_s(flop, ROUTED, chosen)[:3]) == values(matmuls_s(flop, ROUTED, chosen, one_kernel)[:3])
     # A model without experts has none to launch.
     of = device(slow, chosen)
@@ -76,7 +76,7 @@ def test_the_gate_and_its_cast_cost_nothing_more(precision):
 
 def test_the_wait_for_launches_is_the_host_s_in_a_step():
     """Two micro-batches of two layers with six groups of four launches; a repeated pass's wait is recomputation's."""
-    slow = replace(CLUSTER, accelerator=accelerator(kernel_latency_s=1.0, expert_product_s=0.75))
+    slow = replace(CLUSTER, accelerator=accelerator(kernel_latency_s=1.0, wide_expert_product_s=0.75))
     for recompute in (Recompute.NONE, Recompute.FULL):
         chosen = layout(recompute=recompute)
         at_once = replace(FRAMEWORK, fused_experts=True)

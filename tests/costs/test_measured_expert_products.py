@@ -28,6 +28,11 @@ def test_on_blackwell_small_products_take_the_host_s_time():
     assert seconds("b200", Precision.FP8, 8, 128, 2048, True) < 0.069e-3
 
 
+def test_in_16_bits_nothing_is_cast_and_the_host_is_as_fast_as_on_h100():
+    small = [seconds(gpu, Precision.BF16, 8, 128, 2048, False) for gpu in ("h100-sxm", "b200", "b300")]
+    assert small == pytest.approx([8 * 11.6e-6] * 3)
+
+
 def test_one_expert_of_a_rank_is_a_product_like_any_other():
     one, same = (seconds("h100-sxm", Precision.BF16, 1, 128, 768, kernel) for kernel in (False, True))
     assert one == same

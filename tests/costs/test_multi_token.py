@@ -108,9 +108,38 @@ def test_its_collectives():
     assert each[1].tied_s == tied.tied_s > 0
 
 
-def test_a_hybrid_has_none():
-    with pytest.raises(InputError, match="num_mtp_layers is 1; allowed: 0"):
-        check(replace(HYBRID, num_mtp_layers=1))
+# A hybrid of a state-space and an MLP alone; its module has attention and that MLP, as any layer of this model has.
+WHOLE = replace(LLAMA, family="hybrid", gated=False, rotary=False)
+
+
+def test_a_hybrid_s_module_is_attention_and_an_mlp():
+    further, whole = replace(HYBRID, num_mtp_layers=1), replace(WHOLE, num_mtp_layers=1)
+    assert check(further) is further
+    chosen = layout(tp=2, dp=2, zero=3)
+    for of in (FLOP, BYTES):
+        cluster = replace(CLUSTER, accelerator=of)
+        got, plain, one = (step_costs(m, cluster, FRAMEWORK, chosen) for m in (further, HYBRID, whole))
+        assert got.layer.forward_s == plain.layer.forward_s
+        alone, of_whole = (ends_cost(c.device, FRAMEWORK, m, chosen) for c, m in ((got, further), (one, whole)))
+        for side in ("head_forward_s", "head_backward_s"):
+            module = getattr(got.ends, side) - getattr(alone, side)
+            assert module == pytest.approx(getattr(one.ends, side) - getattr(of_whole, side))
+            assert module > 0
+    assert parameters(further, 0, False, True) == parameters(whole, 0, False, True)
+    kept = [activations(device(BYTES, layout()), FRAMEWORK, m, layout()) for m in (further, whole)]
+    assert kept[0].modules == kept[1].modules
+    with pytest.raises(InputError, match="num_mtp_layers is 1; allowed: 0, for no layer has an MLP"):
+        check(replace(further, num_mixer_only_layers=2, num_mlp_only_layers=0, num_ssm_layers=2, num_dense_layers=0))
+
+
+def test_a_module_used_twice_has_its_weights_once():
+    """Two predictions by one module: seconds, bytes kept and logits of two, parameters of one."""
+    twice, two, chosen = replace(ONE, num_mtp_layers=2, mtp_shared=True), replace(ONE, num_mtp_layers=2), layout(pp=2)
+    assert head(FLOP, twice) == head(FLOP, two)
+    assert parameters(twice, 0, False, True) == parameters(ONE, 0, False, True)
+    kept = [activations(device(BYTES, chosen), FRAMEWORK, m, chosen) for m in (twice, two)]
+    assert kept[0].modules == kept[1].modules
+    assert kept[0].logits == kept[1].logits
 
 
 def test_its_offloaded_experts_have_an_experts_replicas():

@@ -11,7 +11,7 @@ import pytest
 
 from planner.costs.layer import layer_cost
 from planner.costs.parameters import rank_parameters
-from planner.costs.products import layer_products
+from planner.costs.products import common_products
 from planner.costs.state_space import ssm_bytes, ssm_products, ssm_s
 from planner.costs.traffic import layer_traffic
 from planner.models import counts
@@ -71,7 +71,7 @@ def test_products_in_and_out():
     assert (columns, depth, count) == (16 + 16 + 16 + 16 + 4, 8, 0.5)
     columns, depth, count = (float(np.ravel(x)[0]) for x in ssm_products(HYBRID, layout(tp=2))[1])
     assert (columns, depth, count) == (8, 8, 0.5)
-    weights = sum(float(np.ravel(c * d * n)[0]) for _, c, d, n in layer_products(HYBRID, layout()))
+    weights = sum(float(np.ravel(c * d * n)[0]) for _, c, d, n in common_products(HYBRID, layout()))
     assert weights == (8 * 68 + 16 * 8 + 2 * 8 * 32) / 2
 
 

@@ -294,6 +294,33 @@ HYBRID = """--num-layers 118 --hidden-size 8192 --ffn-hidden-size 32768 --num-at
 HYBRID += "M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M- --bf16 --micro-batch-size 1"
 
 
+NEMOTRON_3 = """--hybrid-layer-pattern
+    MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME/*E/*E
+    --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 2 --mamba-num-heads 128
+    --ffn-hidden-size 2688 --kv-channels 128 --squared-relu --untie-embeddings-and-output-weights
+    --position-embedding-type none --disable-bias-linear --normalization RMSNorm --num-experts 512 --moe-router-topk 22
+    --moe-shared-expert-intermediate-size 5376 --moe-latent-size 1024 --mtp-use-repeated-layer
+    --padded-vocab-size 131072 --bf16 --seq-length 8192 --micro-batch-size 1 --global-batch-size 512"""
+
+
+def test_a_hybrid_with_latents_and_a_module_used_twice():
+    """Arguments of NVIDIA's own script for Nemotron 3 (a pattern for each module behind a slash), Super's sizes."""
+    preset = load_model("nemotron-3-super-120b-a12b-mtp")
+
+    def read(text):
+        run = megatron(text, gpus=8)
+        assert not run.unknown
+        return replace(run.question.model, name=preset.name)
+
+    assert read(NEMOTRON_3) == preset
+    counted = NEMOTRON_3.replace("/*E/*E", "") + " --mtp-num-layers 2 --mtp-hybrid-override-pattern *E"
+    assert read(counted) == preset
+    with pytest.raises(InputError, match=r"a module's pattern is 'M'; allowed: \*E or \*-"):
+        read(NEMOTRON_3.replace("/*E/*E", "/M"))
+    with pytest.raises(InputError, match="--num-layers is missing"):
+        read(NEMOTRON_3.replace("--hybrid-layer-pattern", "--other"))
+
+
 def test_a_hybrid_is_read():
     """The model's arguments of Nemotron-H 56B, as Megatron-LM's own examples give them."""
     run = megatron(HYBRID + " --global-batch-size 64 --tensor-model-parallel-size 8")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.models import counts, load_model, model_names
+from planner.models import counts, flops, load_model, model_names
 
 PUBLISHED = list(
     csv.DictReader(Path(__file__).with_name("published_params.csv").read_text(encoding="utf-8").splitlines())
@@ -112,6 +112,7 @@ def test_total_is_the_sum_of_its_parts(name: str) -> None:
     attention = m.num_layers - m.num_ssm_layers - m.num_mlp_only_layers
     sparse = m.num_layers - m.num_dense_layers - m.num_mixer_only_layers
     experts = counts.router_params(m) + m.num_experts * counts.expert_params(m) + counts.shared_expert_params(m)
+    experts = experts + counts.latent_params(m)
     mixers = attention * counts.attention_params(m) + m.num_ssm_layers * counts.ssm_params(m)
     mlps = m.num_dense_layers * counts.mlp_params(m) + sparse * experts
     norms = (attention + m.num_ssm_layers + m.num_dense_layers + sparse) * counts.norm_params(m)
@@ -119,6 +120,39 @@ def test_total_is_the_sum_of_its_parts(name: str) -> None:
     assert counts.total_params(m) == mixers + mlps + norms + outside + counts.mtp_params(m)
     assert (m.num_mtp_layers > 0) == (counts.mtp_params(m) > 0)
     assert sparse or counts.active_params(m) == counts.total_params(m)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "routers"),
+    [("nemotron-3-super-120b-a12b-mtp", 123_611_033_088, 41), ("nemotron-3.5-lightning-30b-a3b", 32_913_266_240, 24)],
+)
+def test_checkpoints_with_routers_balancing_terms(name: str, tensors: int, routers: int) -> None:
+    """All elements of the checkpoints (NVIDIA-NeMo/Megatron-Bridge, examples/model_verification_cards).
+
+    Among them a number that balances each expert, in every router, which no gradient trains and we don't count.
+    """
+    m = load_model(name)
+    assert counts.total_params(m) + routers * m.num_experts == tensors
+
+
+def test_latents_of_experts_by_hand() -> None:
+    """Nemotron 3 Super's layer with experts: routed ones of two matrices on 1,024 channels, one shared on 4,096."""
+    m = load_model("nemotron-3-super-120b-a12b")
+    assert counts.expert_params(m) == 2 * 1024 * 2688
+    assert counts.shared_expert_params(m) == 2 * 4096 * 5376
+    assert counts.latent_params(m) == 2 * 4096 * 1024
+    unused = 40 * (512 - 22) * 2 * 1024 * 2688
+    assert counts.active_params(m) == counts.total_params(m) - unused
+
+
+def test_one_module_used_twice_has_its_weights_once() -> None:
+    twice = load_model("nemotron-3-super-120b-a12b-mtp")
+    assert (twice.num_mtp_layers, int(twice.num_mtp_modules)) == (2, 1)
+    one, two = (replace(twice, num_mtp_layers=n, mtp_shared=False) for n in (1, 2))
+    assert counts.total_params(twice) == counts.total_params(one) < counts.total_params(two)
+    assert counts.active_params(twice) == counts.active_params(one)
+    for convention in ("palm", "6nd", "megatron"):
+        assert flops.step_flops(twice, 1, convention) == pytest.approx(flops.step_flops(two, 1, convention), rel=1e-12)
 
 
 def test_bloom_norm_and_tied_head() -> None:

@@ -201,6 +201,25 @@ def test_nemotron_h_layers_of_each_kind(write: Any) -> None:
     model = load_model(write(nano))
     assert (model.num_ssm_layers, model.num_dense_layers, model.num_shared_experts) == (23, 0, 2)
     assert params(write(nano)) / 1e9 == pytest.approx(31.6, abs=0.1)
+    # Later files list the kinds instead of a pattern.
+    kinds = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
+    listed = nano | {"layers_block_type": [kinds[letter] for letter in nano["hybrid_override_pattern"]]}
+    del listed["hybrid_override_pattern"]
+    assert load_model(write(listed)) == model
+
+
+def test_nemotron_3_super_has_latents_and_a_module(write: Any) -> None:
+    """Sizes of the config of NVIDIA-Nemotron-3-Super-120B-A12B; its second prediction uses the same module."""
+    m = load_model("nemotron-3-super-120b-a12b-mtp")
+    pattern = "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME"
+    model = load_model(write(NEMOTRON_H | {
+        "hybrid_override_pattern": pattern,
+        "num_hidden_layers": 88, "num_key_value_heads": 2, "moe_intermediate_size": 2688, "n_routed_experts": 512,
+        "num_experts_per_tok": 22, "moe_shared_expert_intermediate_size": 5376, "moe_latent_size": 1024,
+        "num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E",
+    }))  # fmt: skip
+    assert (model.moe_latent, model.num_mtp_layers) == (1024, 1)
+    assert counts.total_params(model) == counts.total_params(m)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +250,8 @@ def test_nemotron_h_layers_of_each_kind(write: Any) -> None:
         (NEMOTRON_H | {"hybrid_override_pattern": "MX" * 26}, "hybrid_override_pattern is 'MX"),
         (NEMOTRON_H | {"hybrid_override_pattern": None}, "hybrid_override_pattern is None"),
         (NEMOTRON_H | {"num_hidden_layers": 53}, "num_hidden_layers is 53; allowed: 52"),
-        (NEMOTRON_H | {"moe_latent_size": 1024}, "moe_latent_size"),
+        (NEMOTRON_H | {"num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "M"}, "mtp_hybrid_override"),
+        (NEMOTRON_H | {"hybrid_override_pattern": None, "layers_block_type": ["mamba", "conv"]}, "layers_block_type"),
         (OPT | {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
         (OPT | {"do_layer_norm_before": False}, "do_layer_norm_before"),
         ("[1, 2]", "object"),
