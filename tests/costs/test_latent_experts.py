@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.costs.casts import casts_s
 from planner.costs.layer import layer_cost
 from planner.costs.memory import weight_grad_share
 from planner.costs.parameters import rank_parameters
@@ -63,6 +64,8 @@ def test_two_products_for_all_of_a_layer_s_experts():
     # Every tensor rank has them whole, for its part of the tokens.
     cut = layout(**CUT)
     assert values(mlp_products(LATENT, cut))[-2:] == [(0.5, 4, 8, 1), (0.5, 8, 4, 1)]
+    # In one of two layers, where the other's MLP is dense.
+    assert values(mlp_products(replace(LATENT, num_dense_layers=1), chosen))[-2:] == [(1, 4, 8, 0.5), (1, 8, 4, 0.5)]
     own = [rank_parameters(m, cut, 2.0, False, False) for m in (LATENT, PLAIN)]
     assert own[0].layers - own[1].layers == 2 * counts.latent_params(LATENT) == 2 * 2 * 8 * 4
     assert own[0].experts * 2 == own[1].experts
@@ -80,16 +83,21 @@ def test_what_they_keep():
             assert latent.routed_inputs == plain.routed_inputs
 
 
+def kept_by_a_split_backward(model, chosen):
+    of = device(BYTES, chosen)
+    return float((weight_grad_share(of, FRAMEWORK, model, chosen) * saved_bytes(of, FRAMEWORK, model, chosen)[0])[0])
+
+
 def test_what_a_split_backward_keeps():
     """Operands of every product: by the experts' 2 copies of three products 4 channels fewer, 12 twice for the two."""
-    chosen = layout()
-    kept = [
-        weight_grad_share(device(BYTES, chosen), FRAMEWORK, m, chosen)
-        * saved_bytes(device(BYTES, chosen), FRAMEWORK, m, chosen)[0]
-        for m in (LATENT, PLAIN)
-    ]
+    whole, cut = layout(), layout(**CUT)
     # Gate and up are one product here: two operands of hidden size for each copy.
-    assert kept[0] - kept[1] == pytest.approx(48 * 2 * (2 * 12 - 2 * 2 * 4))
+    more = kept_by_a_split_backward(LATENT, whole) - kept_by_a_split_backward(PLAIN, whole)
+    assert more == pytest.approx(48 * 2 * (2 * 12 - 2 * 2 * 4))
+    # In shards of two ranks: half the copies' operands of 4 channels instead of 8, half the tokens of the two products.
+    rows = sum(r * n for r, _, _, n in values(expert_products(PLAIN, cut)))
+    more = kept_by_a_split_backward(LATENT, cut) - kept_by_a_split_backward(PLAIN, cut)
+    assert more == pytest.approx(48 * 2 * (0.5 * 2 * 12 - rows * 0.5 * 4))
 
 
 def test_their_casts_to_fp8():
@@ -103,6 +111,10 @@ def test_their_casts_to_fp8():
     forward, backward = (float((latent - plain)[0]) for latent, plain in zip(*alone, strict=True))
     assert forward == pytest.approx(48 * 4 * (12 - 2 * 4))
     assert backward == pytest.approx(48 * 4 * (12 - 2 * 4))
+    # Of two tensor ranks each has half the tokens' of the products, and half the copies, of experts whole on one.
+    cut = layout(precision=Precision.FP8, **CUT)
+    both = [casts_s(device(BYTES, cut), m, cut, False) for m in (LATENT, PLAIN)]
+    assert [float((latent - plain)[0]) for latent, plain in zip(*both, strict=True)] == pytest.approx([48 * 4 * 2] * 2)
 
 
 def test_a_dense_model_has_none():

@@ -14,6 +14,8 @@ from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import rank_parameters
 from planner.costs.traffic import layer_traffic, traffic
 from planner.errors import InputError
+from planner.layouts import Split
+from planner.models import mix
 from planner.models.counts import expert_params, total_params
 from planner.models.transformer import check
 from planner.step_costs import step_costs
@@ -116,15 +118,19 @@ def test_a_hybrid_s_module_is_attention_and_an_mlp():
     further, whole = replace(HYBRID, num_mtp_layers=1), replace(WHOLE, num_mtp_layers=1)
     assert check(further) is further
     chosen = layout(tp=2, dp=2, zero=3)
-    for of in (FLOP, BYTES):
+    slow_host = replace(FRAMEWORK, host_layer_forward_s=1e9, host_layer_backward_s=2e9)
+    adding = replace(FRAMEWORK, bf16_accumulate_bytes=7.0)
+    for of, framework in ((FLOP, FRAMEWORK), (BYTES, FRAMEWORK), (BYTES, slow_host), (BYTES, adding)):
         cluster = replace(CLUSTER, accelerator=of)
-        got, plain, one = (step_costs(m, cluster, FRAMEWORK, chosen) for m in (further, HYBRID, whole))
+        got, plain, one = (step_costs(m, cluster, framework, chosen) for m in (further, HYBRID, whole))
         assert got.layer.forward_s == plain.layer.forward_s
-        alone, of_whole = (ends_cost(c.device, FRAMEWORK, m, chosen) for c, m in ((got, further), (one, whole)))
+        alone, of_whole = (ends_cost(c.device, framework, m, chosen) for c, m in ((got, further), (one, whole)))
         for side in ("head_forward_s", "head_backward_s"):
             module = getattr(got.ends, side) - getattr(alone, side)
             assert module == pytest.approx(getattr(one.ends, side) - getattr(of_whole, side))
             assert module > 0
+    windowed = replace(HYBRID, num_layers=3, num_mixer_only_layers=2, num_window_layers=1, window=4)
+    assert mix.module_layer(windowed).num_window_layers == 0  # it attends to all
     assert parameters(further, 0, False, True) == parameters(whole, 0, False, True)
     kept = [activations(device(BYTES, layout()), FRAMEWORK, m, layout()) for m in (further, whole)]
     assert kept[0].modules == kept[1].modules
@@ -140,6 +146,20 @@ def test_a_module_used_twice_has_its_weights_once():
     kept = [activations(device(BYTES, chosen), FRAMEWORK, m, chosen) for m in (twice, two)]
     assert kept[0].modules == kept[1].modules
     assert kept[0].logits == kept[1].logits
+    # What ZeRO gathers at once, and a split by parameters, go by the weights.
+    gathered = layout(dp=2, zero=3)
+    buffers = [
+        rank_memory(device(BYTES, gathered), FRAMEWORK, m, gathered, layers=1, in_flight=1, first=0.0, last=1.0)
+        for m in (twice, ONE, two)
+    ]
+    assert buffers[0].buffers_bytes == buffers[1].buffers_bytes
+    many = replace(ONE, num_layers=12, num_dense_layers=12)
+    by_size = layout(pp=2, layer_split=Split.PARAMETERS)
+    lasts = [
+        step_costs(replace(many, num_mtp_layers=n, mtp_shared=shared), CLUSTER, FRAMEWORK, by_size).stages.last
+        for n, shared in ((1, False), (4, True), (4, False))
+    ]
+    assert lasts[0] == lasts[1] > lasts[2]
 
 
 def test_its_offloaded_experts_have_an_experts_replicas():

@@ -137,6 +137,22 @@ def test_a_short_last_stage(model, pp, chunks):
     assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=0.04)
 
 
+@pytest.mark.parametrize(("pp", "chunks"), [(2, 1), (4, 1), (2, 4)])
+def test_a_hybrid_s_module_on_the_last_stage(pp, chunks):
+    """Nemotron 3 Super's 88 layers of one block; its module, used twice, has attention and experts."""
+    shape, cluster = load_model("nemotron-3-super-120b-a12b-mtp"), load_cluster("gb200-nvl72")
+    layouts = Layouts.of(
+        schedule="interleaved" if chunks > 1 else "1f1b", dp=32, pp=pp, ep=32, virtual_stages=chunks, micro_batch=1,
+        global_batch=32 * 32, attention=Attention.FLASH3, precision=Precision.BF16, zero=1,
+    )  # fmt: skip
+    exact = simulate(shape, cluster, load_framework("megatron-core-deepep"), layouts)
+    closed = estimate(shape, cluster, load_framework("megatron-core-deepep"), layouts)
+    assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=0.03)
+    assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=0.04)
+    plain = simulate(load_model("nemotron-3-super-120b-a12b"), cluster, load_framework("megatron-core-deepep"), layouts)
+    assert plain.step_time_s < exact.step_time_s
+
+
 def test_equal_stages_give_the_closed_form_exactly():
     cluster = load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
