@@ -24,11 +24,10 @@ Array = NDArray[np.float64]
 class LayerTensors:
     """Bytes of the average layer's tensors on one rank when nothing is recomputed, but for attention's scores.
 
-    norm_inputs: with masks of dropout; product_inputs: of the hidden state; latents, attention's
-    and those back from experts; from_latents: queries, keys and values of latent attention; heads: those of others;
-    attended: attention's output; inner: of MLPs and experts up to their down products' inputs, which are routed_inputs
-    for the experts that a token is routed to and other_inputs; expert_inputs, expert_outputs: of the tokens' copies;
-    scans: of state-space layers.
+    norm_inputs: with masks of dropout; product_inputs: of the hidden state; latents: attention's and those back from
+    experts; from_latents: queries, keys and values of latent attention; heads: those of others; attended: attention's
+    output; inner: of MLPs and experts up to their down products' inputs, which are routed_inputs for the experts that a
+    token is routed to and other_inputs; expert_inputs, expert_outputs: of the tokens' copies; scans: of state-spaces.
     """
 
     norm_inputs: Array

@@ -52,7 +52,7 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
     # Megatron-LM's own defaults: 4 h, or two thirds of it in steps of 64 where three matrices take it.
     ffn = a.number("ffn-hidden-size") or (int((4 * hidden * 2 / 3) / 64) * 64 if gated else 4 * hidden)
     moe_ffn = (a.number("moe-ffn-hidden-size") or ffn) if experts else 0
-    kinds = _kinds(a, layers, hidden, experts)
+    kinds, modules = _kinds(a, layers, hidden, experts), _modules(a)
     every = "disable-bias-linear" not in a
     grouped = a.number("num-query-groups", 1) if "group-query-attention" in a else heads
     latent = "multi-latent-attention" in a
@@ -100,8 +100,8 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         kv_lora_rank=(a.number("kv-lora-rank", 32) or 0) if latent else 0,
         qk_rope_head_dim=rope_dim if latent else 0,
         v_head_dim=(a.number("v-head-dim", 128) or 0) if latent else 0,
-        num_mtp_layers=_modules(a),
-        mtp_shared="mtp-use-repeated-layer" in a,
+        num_mtp_layers=modules,
+        mtp_shared=modules > 0 and "mtp-use-repeated-layer" in a,
         **kinds,
     )
     window, layers = _windows(a, model.num_attention_layers)

@@ -126,7 +126,11 @@ def _pattern(c: Config) -> str:
     """One letter a layer, as such or from a list of kinds."""
     pattern, kinds = c.data.get("hybrid_override_pattern"), c.data.get("layers_block_type")
     if pattern is None and kinds is not None:
-        if not isinstance(kinds, list) or not kinds or not all(kind in KINDS for kind in kinds):
+        if (
+            not isinstance(kinds, list)
+            or not kinds
+            or not all(isinstance(kind, str) and kind in KINDS for kind in kinds)
+        ):
             raise c.fault("layers_block_type", f"a list of {', '.join(KINDS)}, one a layer")
         return "".join(KINDS[kind] for kind in kinds)
     if not isinstance(pattern, str) or not pattern or set(pattern) - set(LETTERS):
@@ -138,8 +142,13 @@ def nemotron_h(c: Config) -> dict[str, Any]:
     """A pattern of state-spaces, attention, MLPs and experts; multi-token prediction by attention and an MLP."""
     pattern = _pattern(c)
     modules = c.size("num_nextn_predict_layers", 0, least=0)
-    if modules and c.data.get("mtp_hybrid_override_pattern", "*E") not in ("*E", "*-"):
-        raise c.fault("mtp_hybrid_override_pattern", "*E or *-; others aren't supported")
+    last = "E" if "E" in pattern else "-"
+    for key, allowed in (
+        ("mtp_hybrid_override_pattern", f"*{last}"),
+        ("mtp_layers_block_type", [kind for kind, letter in KINDS.items() if letter in f"*{last}"]),
+    ):
+        if modules and c.data.get(key, allowed) != allowed:
+            raise c.fault(key, f"{allowed}; others aren't supported")
     common = common_fields(c, "hybrid") | bias_fields(c)
     if common.pop("layers") != len(pattern):
         raise c.fault("num_hidden_layers", f"{len(pattern)}, the letters of hybrid_override_pattern")

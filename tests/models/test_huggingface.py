@@ -252,6 +252,8 @@ def test_nemotron_3_super_has_latents_and_a_module(write: Any) -> None:
         (NEMOTRON_H | {"num_hidden_layers": 53}, "num_hidden_layers is 53; allowed: 52"),
         (NEMOTRON_H | {"num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "M"}, "mtp_hybrid_override"),
         (NEMOTRON_H | {"hybrid_override_pattern": None, "layers_block_type": ["mamba", "conv"]}, "layers_block_type"),
+        (NEMOTRON_H | {"hybrid_override_pattern": None, "layers_block_type": [["mamba"]]}, "layers_block_type"),
+        (NEMOTRON_H | {"num_nextn_predict_layers": 1, "mtp_layers_block_type": ["moe"]}, "attention', 'mlp'"),
         (OPT | {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
         (OPT | {"do_layer_norm_before": False}, "do_layer_norm_before"),
         ("[1, 2]", "object"),
