@@ -7,8 +7,12 @@ from collections.abc import Iterable
 
 __all__ = ["same_name"]
 
-# What hubs add to a model's name without changing its sizes: how it was tuned, its release, its format.
-ENDING = re.compile(r"[-_ .](base|chat|hf|instruct|it|pt|pretrain|pretrained|bf16|fp8|v?\d{4}|v\d+(\.\d+)*)$")
+# What hubs add to a model's name without changing its sizes: its maker; how it was tuned, its context, its release, its
+# format.
+MAKER = re.compile(r"^nvidia[-_ ]")
+ENDING = re.compile(
+    r"[-_ .](base|chat|hf|instruct|it|pt|pretrain|pretrained|bf16|fp8|nvfp4|\d+k|v?\d{4}|v\d+(\.\d+)*)$"
+)
 
 
 def same_name(name: str, known: Iterable[str]) -> str | None:
@@ -17,7 +21,7 @@ def same_name(name: str, known: Iterable[str]) -> str | None:
     The one with the fewest endings taken away: `deepseek-v3-base` is `deepseek-v3`.
     """
     by_letters = {_letters(k): k for k in known}
-    text = name.strip().lower().rsplit("/", 1)[-1][:200]
+    text = MAKER.sub("", name.strip().lower().rsplit("/", 1)[-1][:200])
     while (found := by_letters.get(_letters(text))) is None:
         shorter = ENDING.sub("", text)
         if shorter == text:

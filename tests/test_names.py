@@ -32,6 +32,8 @@ MODELS = [*model_names(), *OTHER_NAMES]
         ("mistralai/Mistral-Nemo-Base-2407", "mistral-nemo-12b"),
         ("GPT-3 175B", "gpt3-175b"),
         ("nemotronh-56b", "nemotron-h-56b"),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron-3-super-120b-a12b"),
+        ("nvidia/Nemotron-H-56B-Base-8K", "nemotron-h-56b"),
         ("Nemotron-4 340B", "nemotron4-340b"),
         ("state-spaces/mamba2-2.7b", "mamba2-2.7b"),
         ("bigscience/bloom", "bloom-176b"),
