@@ -132,9 +132,11 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
     """What one micro-batch makes a rank hold."""
     kept, again = kept_bytes_of_layer(device, framework, model, layouts)
     at_once = pass_tokens(model, layouts)
-    # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one.
+    # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one. Of several heads, one after
+    # another, those before the last keep the copies alone: no product needs its own output.
     columns = padded_vocab(model, layouts) / (1 if framework.gathered_logits else layouts.tp)
-    logits = model.output_heads * at_once * columns * (device.element_bytes + 4.0 * framework.logit_copies)
+    copies = model.output_heads * 4.0 * framework.logit_copies
+    logits = at_once * columns * (device.element_bytes + copies)
     # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
     hidden = at_once * model.hidden * device.element_bytes
