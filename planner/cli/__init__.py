@@ -6,9 +6,11 @@ import io
 import os
 import sys
 from contextlib import suppress
+from typing import Annotated
 
 import typer
 
+import planner
 from planner.cli import (
     calibrate,
     clusters,
@@ -40,11 +42,27 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="planner",
-    help="Which parallel layout to train a transformer with, how fast it will be, and why.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"planner {planner.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Which parallel layout to train a transformer with, how fast it will be, and why."""
+
+
 app.command("recommend")(recommend.command)
 app.command("estimate")(estimate.command)
 app.command("schedule")(schedule.command)

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,11 @@ def test_nothing_fits_is_exit_code_1_with_the_nearest_miss():
     done = planner("recommend", "megatron-1t", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "8")
     assert done.returncode == 1
     assert "Nearest miss" in done.stdout
+
+
+def test_the_version_is_the_package_s():
+    done = planner("--version")
+    assert (done.returncode, done.stdout) == (0, f"planner {version('planner')}\n")
 
 
 def test_help_imports_nothing_heavy():
