@@ -48,7 +48,7 @@ def casts_s(device: Device, model: Transformer, layouts: Layouts, in_epilogue: b
     copies = part.sparse * np.asarray(model.top_k) * layouts.etp / t * mix.expert_width(model)
     shared = part.sparse * (np.asarray(model.num_shared_experts) > 0) * h
     latents = part.attention * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
-    of_latents = part.sparse * (np.asarray(model.moe_latent) > 0) / np.where(gathered, t, 1)
+    of_latents = mix.latent_share(model) / np.where(gathered, t, 1)
     latents = latents + of_latents * (h + model.moe_latent)
     forward = NARROWER * normed / np.where(gathered, t, 1) + BOTH * (copies + shared + latents)
     forward = forward + np.where(gathered, CAST, BOTH) * inner

@@ -141,7 +141,7 @@ LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and
 def pointwise_s(
     device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE
 ) -> tuple[Array, Array, Array]:
-    """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, routing, scans.
+    """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, routing.
 
     And those of the forward ones that fine recomputation repeats.
     With sequence parallelism the passes over the hidden state are shared by the tensor group

@@ -87,7 +87,7 @@ def weight_grad_share(device: Device, framework: Framework, model: Transformer, 
     per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in common + routed)
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
     from_latent = mix.shares(model).attention * is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
-    from_latent = from_latent + 2.0 * mix.shares(model).sparse * (np.asarray(model.moe_latent) > 0) / shared
+    from_latent = from_latent + 2.0 * mix.latent_share(model) / shared
     of_hidden = (sum(rows * n for rows, _, _, n in common) - from_latent) * model.hidden
     of_hidden = of_hidden + sum(rows * n for rows, _, _, n in routed) * mix.expert_width(model)
     per_token = per_token - of_hidden * (1.0 - 1.0 / shared)
@@ -147,7 +147,7 @@ def activations(device: Device, framework: Framework, model: Transformer, layout
     # Of a multi-token prediction module: the embedding and the last hidden state, before their norms and behind them.
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
     module = kept
-    if np.any(np.asarray(model.num_mtp_layers) * mix.is_hybrid(model)):
+    if np.any(mix.has_own_module(model)):
         module, _ = kept_bytes_of_layer(device, framework, mix.module_layer(model), layouts)
     joined = 4.0 * local_tokens(model, layouts) * model.hidden * device.element_bytes / shared
     kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp

@@ -47,7 +47,7 @@ def one_layer(model: Transformer, cluster: Cluster, framework: Framework, layout
     device = Device.of(cluster.accelerator, some.precision, some.gpus)
     fused = Fusions.of(framework)
     module = None
-    if np.any(np.asarray(model.num_mtp_layers) * mix.is_hybrid(model)):
+    if np.any(mix.has_own_module(model)):
         its = mix.module_layer(model)
         module = layer_cost(device, its, some, fused), layer_traffic(device, cluster, framework, its, some)
     return OneLayer(

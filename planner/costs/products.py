@@ -89,7 +89,7 @@ def mlp_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, A
     if np.any(model.moe_latent):
         # Every tensor rank has the products to and from experts' latents whole (Megatron-Core, moe_layer.py).
         rows, latent = 1.0 / np.where(layouts.sequence_parallel, layouts.tp, 1), np.maximum(model.moe_latent, 1)
-        count = sparse * (np.asarray(model.moe_latent) > 0)
+        count = mix.latent_share(model)
         products += [(rows, latent, h, count), (rows, h, latent, count)]
     return products
 

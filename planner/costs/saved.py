@@ -62,7 +62,8 @@ def layer_tensors(device: Device, model: Transformer, layouts: Layouts) -> Layer
     """
     tokens = local_tokens(model, layouts)
     e, m, t = device.element_bytes, device.matrix_bytes, layouts.tp
-    hidden = tokens * model.hidden / np.where(layouts.sequence_parallel, t, 1)
+    held = tokens / np.where(layouts.sequence_parallel, t, 1)
+    hidden = held * model.hidden
     dropout = has_dropout(model, layouts) * 1.0
     eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
     part, mla = mix.shares(model), is_latent(model)
@@ -77,8 +78,8 @@ def layer_tensors(device: Device, model: Transformer, layouts: Layouts) -> Layer
     # the next product's input.
     width, routed = inner_width(model), part.sparse * np.asarray(model.top_k)
     to_experts = routed * model.moe_ffn
-    copies = hidden / model.hidden * mix.expert_width(model) * routed
-    combined = hidden / model.hidden * part.sparse * np.asarray(model.moe_latent) * m
+    copies = held * mix.expert_width(model) * routed
+    combined = held * part.sparse * np.asarray(model.moe_latent) * m
     scans = ssm_bytes(device, model, layouts) if np.any(model.num_ssm_layers) else np.asarray(0.0)
     return LayerTensors(
         norm_inputs=hidden * part.blocks * (e + np.where(eager, 8.0, 0.0) + dropout),

@@ -62,6 +62,7 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
     from planner.hardware.schema import EfficiencyFile
 
     f, _ = read_profile("efficiency", EfficiencyFile, name, beside, changes)
+    launch_us = figure_value(f.expert_product_us, 0.0)
     return Efficiency(
         name=f.name,
         matrix_fraction=figure_values(f.matrix_fraction),
@@ -69,7 +70,7 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
         tile_columns=f.tile_columns.value,
         depth_half=f.depth_half.value,
         kernel_latency_s=f.kernel_latency_us.value * MICRO,
-        expert_product_s=(launch_us := figure_value(f.expert_product_us, 0.0)) * MICRO,
+        expert_product_s=launch_us * MICRO,
         wide_expert_product_s=figure_value(f.wide_expert_product_us, launch_us) * MICRO,
         memory_fraction=f.memory_fraction.value,
         flash_forward=figure_values(f.flash_forward),

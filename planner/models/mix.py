@@ -13,7 +13,9 @@ __all__ = [
     "Shares",
     "blocks",
     "expert_width",
+    "has_own_module",
     "is_hybrid",
+    "latent_share",
     "module_layer",
     "shares",
     "sparse_layers",
@@ -43,6 +45,11 @@ def is_hybrid(m: Transformer) -> Any:
     return np.asarray(m.num_mixer_only_layers) + m.num_mlp_only_layers > 0
 
 
+def has_own_module(m: Transformer) -> Any:
+    """Where multi-token prediction's layer (`module_layer`) is another than the model's average one."""
+    return (np.asarray(m.num_mtp_layers) > 0) & is_hybrid(m)
+
+
 def module_layer(m: Transformer) -> Transformer:
     """A model whose average layer is that of a multi-token prediction module: of a hybrid attention and an MLP."""
     hybrid, sparse = is_hybrid(m), sparse_layers(m) > 0
@@ -55,6 +62,11 @@ def module_layer(m: Transformer) -> Transformer:
         num_mixer_only_layers=0,
         num_mlp_only_layers=0,
     )
+
+
+def latent_share(m: Transformer) -> Any:
+    """Of the layers, the share whose experts work on latents."""
+    return shares(m).sparse * (np.asarray(m.moe_latent) > 0)
 
 
 def expert_width(m: Transformer) -> Any:
