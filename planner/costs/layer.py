@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from planner.costs.attention import attention_s
 from planner.costs.casts import casts_s
+from planner.costs.expert_bias import expert_bias_s
 from planner.costs.kernels import Device, aligned_share, group_s, matmul_s, stream_s
 from planner.costs.permute import Routing, permute_s, routing
 from planner.costs.products import common_products, expert_products, latent_products, local_experts, mlp_products
@@ -65,9 +66,9 @@ class LayerCost:
 class Fusions:
     """What a framework's kernels take along, and what its recomputation leaves out.
 
-    experts: a rank's experts are one kernel, with activation and its cast to fp8 in the epilogue. routing: how tokens
-    get to experts and back. rotary: queries, and keys, are turned in one pass each. stops_early: recomputation of a
-    whole layer ends with the last tensor that the backward pass needs.
+    experts: a rank's experts are one kernel, with activation, biases and cast to fp8 in the epilogue. routing: how
+    tokens get to experts and back. rotary: queries, and keys, are turned in one pass each. stops_early: recomputation
+    of a whole layer ends with the last tensor that the backward pass needs.
     """
 
     experts: bool = False
@@ -133,6 +134,9 @@ RESIDUAL = (3.0, 2.0, 1.0)  # r x, r residual, w sum | gradient passed on and su
 DROPOUT = (0.5, 2.5, 0.0)  # fused with the residual: the mask | r dy, r mask, w dx
 ACTIVATION = (2.0, 3.0, 1.0)  # two-matrix MLP, per inner element: r x, w y | r x, r dy, w dx
 GATE = (5.0, 8.0, 2.0)  # gated MLP: silu then product, per inner element
+# Both halves clamped r w and joined r w | clamps r dy, r x, w dx and joined r w, of both (Megatron-Core's
+# fused_bias_geglu.py clamps before its fused kernel).
+CLAMP = (8.0, 10.0, 3.0)
 ROTARY = (8.0, 8.0, 6.0)  # per element of queries and keys: rotate halves, two products, sum
 ROTARY_FUSED = (2.0, 2.0, 2.0)  # r x, w y, of queries and of keys
 LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
@@ -173,6 +177,7 @@ def pointwise_s(
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
         (inner * (1 - gated), mlps, ACTIVATION, routed),
         (inner * gated, mlps, GATE, routed),
+        (inner * np.asarray(model.clamped), mlps, CLAMP, routed),
         (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if fused.rotary else ROTARY, mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),
     ]
@@ -189,6 +194,9 @@ def pointwise_s(
     if np.any(part.sparse):
         there, back = permute_s(device, model, layouts, fused.routing)
         forward, backward = forward + there, backward + back
+    if np.any(model.expert_bias) and not fused.experts:
+        biases, biases_back = expert_bias_s(device, model, layouts)
+        forward, backward = forward + biases, backward + biases_back
     return forward, backward, fine
 
 

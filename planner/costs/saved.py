@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ class LayerTensors:
     norm_inputs: with masks of dropout; product_inputs: of the hidden state; latents: attention's and those back from
     experts; from_latents: queries, keys and values of latent attention; heads: those of others; attended: attention's
     output; inner: of MLPs and experts up to their down products' inputs, which are routed_inputs for the experts that a
-    token is routed to and other_inputs; expert_inputs, expert_outputs: of the tokens' copies; scans: of state-spaces.
+    token is routed to and other_inputs; clamped: both halves of a gate again, once clamped; expert_inputs,
+    expert_outputs: of the tokens' copies; scans: of state-spaces.
     """
 
     norm_inputs: Array
@@ -39,6 +40,7 @@ class LayerTensors:
     inner: Array
     routed_inputs: Array
     other_inputs: Array
+    clamped: Array
     expert_inputs: Array
     expert_outputs: Array
     scans: Array
@@ -50,8 +52,8 @@ class LayerTensors:
 
     @property
     def fine_bytes(self) -> Array:
-        """What fine recomputation drops: outputs of norms, of the experts' activation, and all up from the latents."""
-        return np.asarray(self.product_inputs + self.from_latents + self.routed_inputs)
+        """What fine recomputation drops: outputs of norms and of the experts' activation, all up from the latents."""
+        return np.asarray(self.product_inputs + self.from_latents + self.routed_inputs + self.clamped)
 
 
 def layer_tensors(device: Device, model: Transformer, layouts: Layouts) -> LayerTensors:
@@ -91,6 +93,7 @@ def layer_tensors(device: Device, model: Transformer, layouts: Layouts) -> Layer
         inner=tokens / t * np.where(model.gated, 3.0, 1.0) * e * width,
         routed_inputs=tokens / t * m * to_experts,
         other_inputs=tokens / t * m * (width - to_experts),
+        clamped=tokens / t * 2.0 * e * width * np.asarray(model.clamped),
         expert_inputs=copies * m,
         expert_outputs=copies * e,
         scans=scans,
@@ -105,6 +108,8 @@ def saved_bytes(device: Device, framework: Framework, model: Transformer, layout
     """
     core = mix.shares(model).attention * attention_core_bytes(device, model, layouts)
     tensors = layer_tensors(device, model, layouts)
+    if framework.fused_experts:  # one kernel clamps as it goes
+        tensors = replace(tensors, clamped=np.zeros_like(tensors.clamped))
     layer = tensors.total_bytes - (0.0 if framework.kept_expert_outputs else tensors.expert_outputs)
     shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
     boundary = local_tokens(model, layouts) * model.hidden * device.element_bytes / shared

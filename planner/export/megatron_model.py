@@ -26,11 +26,13 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, deepep:
         ("--normalization", "RMSNorm" if m.rms_norm else "LayerNorm"),
         ("--position-embedding-type", _positions(m)),
     ]
-    if m.gated:
+    if m.clamped:
+        out += [("--quick-geglu",), ("--glu-linear-offset", "1.0"), ("--activation-func-clamp-value", "7.0")]
+    elif m.gated:
         out.append(("--swiglu",))
     elif m.family == "nemotron":
         out.append(("--squared-relu",))
-    if not (m.output_bias or m.mlp_bias):
+    if not (m.output_bias or m.mlp_bias or m.expert_bias):
         out.append(("--disable-bias-linear",))
         if m.qkv_bias:
             out.append(("--add-qkv-bias",))
@@ -66,8 +68,14 @@ def model_notes(model: Transformer) -> list[str]:
         out.append("a module used again: --mtp-use-repeated-layer is newer than Megatron-Core 0.16.1")
     if m.embedding_norm:
         out.append("norm behind the embedding: Megatron-LM has no argument for it; exported without")
-    biases = {bool(m.qkv_bias), bool(m.output_bias), bool(m.mlp_bias)}
-    if len(biases) == 2 and (m.output_bias or m.mlp_bias):
+    if m.clamped:
+        out.append(
+            "clamped gate: planner doesn't know where; exported as GPT-OSS's, a quick GELU at 7 with an offset of 1"
+        )
+    biases = {bool(m.qkv_bias), bool(m.output_bias)}
+    biases |= {bool(m.mlp_bias)} if m.num_dense_layers else set()
+    biases |= {bool(m.expert_bias)} if m.num_experts else set()
+    if len(biases) == 2 and (m.output_bias or m.mlp_bias or m.expert_bias):
         out.append("biases of some linear layers: Megatron-LM has all, none, or those of queries, keys and values; "
                    "exported with all")  # fmt: skip
     return out

@@ -54,7 +54,7 @@ NO_MATTER = (
     "distributed-", "num-workers", "no-create-attention-mask", "reset-", "eod-mask", "manual-gc", "no-manual-gc",
     "loss-scale", "initial-loss-scale", "min-loss-scale", "hysteresis", "use-mcore-models",
     "optimizer-offload-fraction", "use-precision-aware-optimizer", "attention-dropout", "hidden-dropout",
-    "norm-epsilon", "rotary-base",
+    "norm-epsilon", "rotary-base", "glu-linear-offset", "softmax-type",
     "rotary-percent", "use-rope-scaling", "rope-", "no-rope-fusion", "no-gradient-accumulation-fusion",
     "attention-softmax-in-fp32", "cp-comm-type", "moe-grouped-gemm", "moe-token-dispatcher", "moe-aux-loss",
     "moe-router-load", "moe-router-dtype", "moe-z-loss", "moe-permute-fusion", "finetune", "override-opt", "no-bias-",

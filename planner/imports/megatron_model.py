@@ -20,6 +20,7 @@ MOST_LAYERS = 100_000
 MODEL_ARGUMENTS = (
     "num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings",
     "normalization", "position-embedding-type", "use-rotary-position-embeddings", "swiglu", "squared-relu",
+    "quick-geglu", "activation-func-clamp-value",
     "disable-bias-linear", "add-qkv-bias", "untie-embeddings-and-output-weights", "qk-layernorm",
     "multi-latent-attention", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim",
     "kv-channels", "group-query-attention", "num-query-groups", "num-experts", "moe-router-topk",
@@ -44,7 +45,7 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
     layers = (a.number if "hybrid-layer-pattern" in a else a.needed)("num-layers")
     hidden, heads = a.needed("hidden-size"), a.needed("num-attention-heads")
     seq_len = a.needed("seq-length")
-    gated = "swiglu" in a
+    gated = "swiglu" in a or "quick-geglu" in a
     notes: list[str] = []
     rotary = a.text("position-embedding-type") == "rope" or "use-rotary-position-embeddings" in a
     learned = not rotary and a.text("position-embedding-type", "learned_absolute") == "learned_absolute"
@@ -87,7 +88,9 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         tied="untie-embeddings-and-output-weights" not in a,
         qkv_bias=every or "add-qkv-bias" in a,
         output_bias=every,
-        mlp_bias=every,
+        mlp_bias=every and kinds["num_dense_layers"] > 0,
+        expert_bias=every and experts > 0,
+        clamped=gated and "activation-func-clamp-value" in a,
         qk_norm="qk-layernorm" in a,
         num_experts=experts,
         top_k=(a.number("moe-router-topk", 2) or 0) if experts else 0,

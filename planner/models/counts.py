@@ -82,8 +82,9 @@ def head_in_layers(m: Transformer) -> Any:
 
 
 def expert_params(m: Transformer) -> Any:
-    """Of one routed expert; experts have no biases."""
-    return (2 + _flag(m.gated)) * expert_width(m) * m.moe_ffn
+    """Of one routed expert, on latents where experts work on those."""
+    matrices, width = 2 + _flag(m.gated), expert_width(m)
+    return matrices * width * m.moe_ffn + _flag(m.expert_bias) * ((matrices - 1) * m.moe_ffn + width)
 
 
 def shared_expert_params(m: Transformer) -> Any:
@@ -97,11 +98,11 @@ def latent_params(m: Transformer) -> Any:
 
 
 def router_params(m: Transformer) -> Any:
-    """Of one sparse layer's router, a product without bias.
+    """Of one sparse layer's router.
 
     DeepSeek-V3's balancing term for each expert isn't counted: no gradient trains it.
     """
-    return m.hidden * np.asarray(m.num_experts)
+    return (m.hidden + _flag(m.expert_bias)) * np.asarray(m.num_experts)
 
 
 def ssm_params(m: Transformer) -> Any:

@@ -48,6 +48,8 @@ class Description(BaseModel):
     qkv_bias: StrictBool | None = None
     output_bias: StrictBool | None = None
     mlp_bias: StrictBool | None = None
+    expert_bias: StrictBool | None = None
+    clamped: StrictBool | None = None
     qk_norm: StrictBool | None = None
     embedding_norm: StrictBool | None = None
     experts: Size = Field(default=0, ge=0, le=1_000_000)

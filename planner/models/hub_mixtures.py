@@ -60,12 +60,13 @@ def qwen3_moe(c: Config) -> dict[str, Any]:
 
 
 def gpt_oss(c: Config) -> dict[str, Any]:
-    """Every other layer has a window; biases of experts aren't counted."""
+    """Every other layer has a window; attention's learned sinks, one a head, aren't counted."""
     bias, common = c.flag("attention_bias", True), common_fields(c, "moe", kv_absent=8)
     # Every other layer from the first, unless layer_types says which.
     windows = window_fields(c, (common["layers"] + 1) // 2, c.size("sliding_window", 0, absent=128))
     return common | windows | {
-        "qkv_bias": bias, "output_bias": bias, "head_dim": c.size("head_dim", 64),
+        "qkv_bias": bias, "output_bias": bias, "expert_bias": True, "clamped": True,
+        "head_dim": c.size("head_dim", 64),
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 128),
         "top_k": c.size("num_experts_per_tok", 4),
     }  # fmt: skip

@@ -26,7 +26,8 @@ class Transformer:
     num_dense_layers: layers with the dense MLP, all of them in a dense model.
     max_positions: rows of a learned position table, 0 for rotary and ALiBi.
     qkv_bias, output_bias, mlp_bias: biases in the query, key and value products, in attention's output
-    product, in a dense layer's MLP.
+    product, in a dense layer's MLP. expert_bias: in the router and in both products of every expert (GPT-OSS).
+    clamped: a gated MLP's two inner halves are clamped before they meet (GPT-OSS).
     rms_norm: norms without bias; qk_norm: RMSNorm over each query and key head; embedding_norm: BLOOM's.
     kv_lora_rank > 0: multi-head latent attention (DeepSeek-V2), where head_dim is the query's and key's whole
     head and v_head_dim the value's; q_lora_rank 0: queries straight from the hidden state.
@@ -59,6 +60,8 @@ class Transformer:
     qkv_bias: Any = False
     output_bias: Any = False
     mlp_bias: Any = False
+    expert_bias: Any = False
+    clamped: Any = False
     qk_norm: Any = False
     embedding_norm: Any = False
     num_experts: Any = 0
@@ -117,9 +120,10 @@ NOT_NEGATIVE = (
 )  # fmt: skip
 SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
 FLAGS = (
-    "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "embedding_norm",
-    "mtp_shared",
+    "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "expert_bias", "clamped", "qk_norm",
+    "embedding_norm", "mtp_shared",
 )  # fmt: skip
+NEEDED = {"expert_bias": "experts", "clamped": "gated MLPs"}
 LARGEST = 10**9
 LONGEST_NAME = 200
 MOST_PARAMS = 10**18
@@ -178,6 +182,9 @@ def check(model: Transformer) -> Transformer:
             f"{who}: sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
             f"got moe_ffn {m.moe_ffn}, top_k {m.top_k}, num_experts {m.num_experts}"
         )
+    for flag, needed in (("expert_bias", bool(m.num_experts)), ("clamped", m.gated)):
+        if getattr(m, flag) and not needed:
+            raise InputError(f"{who}: {flag} is True; allowed: False, for there are no {NEEDED[flag]}")
     if m.moe_latent and not m.num_experts:
         raise InputError(f"{who}: moe_latent is {m.moe_latent}; allowed: 0, for there are no experts")
     if m.kv_lora_rank and not (m.v_head_dim and m.qk_rope_head_dim < m.head_dim):

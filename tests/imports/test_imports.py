@@ -62,7 +62,7 @@ def same(one: Question, layouts: Layouts, run: Run) -> None:
 
 
 MODELS = ["llama3-8b", "gpt3-2.7b", "mixtral-8x7b", "deepseek-v3", "qwen2-1.5b", "mpt-1b", "bloom-176b", "x-32"]
-MODELS += ["mistral-7b", "qwen3-30b-a3b", "kimi-k2", "grok-1", "deepseek-v3-mtp"]
+MODELS += ["mistral-7b", "qwen3-30b-a3b", "kimi-k2", "grok-1", "deepseek-v3-mtp", "gpt-oss-120b"]
 
 
 @pytest.mark.parametrize("name", MODELS)

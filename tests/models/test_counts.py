@@ -93,6 +93,11 @@ def test_every_preset_loads_and_its_name_is_near_its_size() -> None:
             assert counts.total_params(model) == pytest.approx(float(size[:-1]) * unit, rel=0.32), name
 
 
+def test_biases_of_experts_and_router() -> None:
+    """The checkpoint of gpt-oss-20b has 20,914,757,184, a learned sink for each of 24 x 64 heads among them."""
+    assert counts.total_params(load_model("gpt-oss-20b")) == 20_914_757_184 - 24 * 64
+
+
 def test_active_params_published() -> None:
     # Mixtral 12.9B (arXiv 2401.04088), DeepSeek-V3 37B (arXiv 2412.19437).
     assert counts.active_params(load_model("mixtral-8x7b")) / 1e9 == pytest.approx(12.9, abs=0.05)

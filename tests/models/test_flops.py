@@ -80,7 +80,7 @@ def test_unknown_convention() -> None:
 def test_products_are_two_flop_a_weight_and_token(name: str) -> None:
     """Every matrix's FLOP is 2 x parameters x tokens, so biases, norms and tables are all that is left over."""
     m = replace(load_model(name), qkv_bias=False, output_bias=False, mlp_bias=False, qk_norm=False)
-    m = replace(m, rms_norm=True, tied=False, max_positions=0, embedding_norm=False)
+    m = replace(m, expert_bias=False, rms_norm=True, tied=False, max_positions=0, embedding_norm=False)
     flop = forward_flops(m)
     products = sum(f for op, f in flop.items() if op not in CORES)
     latents = (m.num_layers + m.num_mtp_layers) * (m.q_lora_rank + m.kv_lora_rank) if m.kv_lora_rank else 0
