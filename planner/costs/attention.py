@@ -39,15 +39,15 @@ def score_elements(model: Transformer, layouts: Layouts) -> Array:
 def computed_share(model: Transformer, half_tokens: Any) -> Any:
     """Share of the score matrix that flash kernels compute, in the average layer with attention, as time at full rate.
 
-    The causal half, or the band of a sliding window, and half a block at each of their edges; rows of few keys are
-    slower (`flash_half_tokens`).
+    The causal half, or the band of a sliding window, and half a block at each of their edges; rows of few keys, those
+    of a window's second edge among them, are slower (`flash_half_tokens`).
     """
     s = np.asarray(model.seq_len, dtype=np.float64)
     within = np.where(np.asarray(model.window) > 0, np.minimum(model.window, s), s)
 
     def of(keys: Any, edges: Any) -> Any:
         band = keys / s * (1.0 - keys / (2.0 * s)) + 0.5 * edges * FLASH_BLOCK / s
-        return band * (1.0 + half_tokens / keys)
+        return band * (1.0 + half_tokens / (keys + (edges - 1.0) * FLASH_BLOCK))
 
     whole = of(s, 1.0)
     return whole + mix.window_share(model) * (np.minimum(of(within, np.where(within < s, 2.0, 1.0)), whole) - whole)
