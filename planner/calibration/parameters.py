@@ -32,9 +32,6 @@ AMPERE = (
     Parameter("efficiency:kernel_latency_s", 1e-6, 15e-6, 5e-6),
     Parameter("efficiency:memory_fraction", 0.4, 0.95, 0.8),
     Parameter("efficiency:attention_matrix_fraction", 0.1, 0.8, 0.3),
-    Parameter("node_link:fraction", 0.5, 0.9, 0.78),
-    # A launch or a step of a ring between neighbours takes some microseconds (NCCL on NVLink).
-    Parameter("node_link:latency_s", 1e-6, 40e-6, 10e-6),
     Parameter("networks:fraction", 0.1, 0.95, 0.6),
     Parameter("megatron-lm,megatron-deepspeed,aa-scaling:host_layer_backward_s", 0.0, 3e-3, 1e-3),
     Parameter("megatron-deepspeed,aa-scaling:tensor_slowdown", 1.0, 5.0, 2.0),

@@ -4,7 +4,8 @@ Ranks are numbered tensor innermost, then context, data, pipeline (Megatron-LM, 
 group of n ranks at stride q has k members in a node: all, those that fit, or where groups straddle nodes the smallest
 part that one of them has. Rings: Thakur et al. 2005; Patarasu and Yuan 2009: an all-gather or reduce-scatter is one
 pass, S (n-1)/n per rank in n-1 steps; an all-reduce is two, but starts as a tree over nodes (NCCL has one for
-all-reduces alone, src/graph/tuning.cc).
+all-reduces alone, src/graph/tuning.cc). Inside a node a protocol for small messages starts sooner and carries less
+(NCCL's LL128, there too); the library takes the faster.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Group:
     ranks: members; local: members inside one node; node_bandwidth_bytes_per_s, network_bandwidth_bytes_per_s: what a
     ring gets of a node's links and of the network; node_send_bytes_per_s, network_send_bytes_per_s: what each member's
     sends to others get; latency_s: start-up of one pass inside a node; tree_latency_s, ring_latency_s: what the other
-    nodes add to it, of a tree over nodes and of a ring through all ranks.
+    nodes add to it, of a tree over nodes and of a ring through all ranks; small_latency_s, small_bytes_per_s: a pass's
+    start-up and rate by the protocol for small messages, 0 bytes/s where there is none.
     """
 
     ranks: Array
@@ -54,6 +56,8 @@ class Group:
     latency_s: Array
     tree_latency_s: Array
     ring_latency_s: Array
+    small_latency_s: Array
+    small_bytes_per_s: Array
 
     @property
     def bandwidth_bytes_per_s(self) -> Array:
@@ -95,7 +99,8 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
     nic = np.full_like(ranks, cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / node)
     link = np.full_like(ranks, cluster.node_link.bandwidth_bytes_per_s)
-    through = (local - 1.0) * cluster.node_link.ring_step_s + cluster.network.ring_step_s
+    steps = (local - 1.0) * cluster.node_link.ring_step_s
+    through = steps + cluster.network.ring_step_s
     return Group(
         ranks=ranks,
         local=local,
@@ -106,6 +111,8 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
         latency_s=local * cluster.node_link.latency_s,  # the launch, and a step to every other member
         tree_latency_s=np.log2(nodes) * cluster.network.latency_s,
         ring_latency_s=(nodes - 1.0) * through,
+        small_latency_s=(cluster.node_link.small_latency_s or 0.0) + steps,
+        small_bytes_per_s=np.where(nodes > 1, 0.0, link * (cluster.node_link.small_fraction or 0.0)),
     )
 
 
@@ -155,9 +162,11 @@ def all_reduce_s(group: Group, size_bytes: Any) -> Array:
 
 def _pass_s(group: Group, size_bytes: Any, other_nodes_s: Any) -> Array:
     """Seconds of one pass of `size_bytes` around the group, to whose start the other nodes add so much."""
-    n = group.ranks
-    transfer = size_bytes * (n - 1.0) / n / group.bandwidth_bytes_per_s
-    return np.where(n > 1, transfer + group.latency_s + other_nodes_s, 0.0)
+    n, small = group.ranks, group.small_bytes_per_s > 0.0
+    moved = size_bytes * (n - 1.0) / n
+    ring_s = moved / group.bandwidth_bytes_per_s + group.latency_s + other_nodes_s
+    small_s = moved / np.where(small, group.small_bytes_per_s, 1.0) + group.small_latency_s
+    return np.where(n > 1, np.where(small, np.minimum(ring_s, small_s), ring_s), 0.0)
 
 
 def all_to_all_s(group: Group, size_bytes: Any) -> Array:

@@ -134,6 +134,8 @@ def load_link(name: str, *, beside: Path | None = None, changes: Changes | None 
         ring_step_s=figure_value(f.ring_step_us, f.latency_us.value) * MICRO,
         fraction=f.fraction.value,
         send_fraction=f.send_fraction.value,
+        small_latency_s=None if f.small_latency_us is None else f.small_latency_us.value * MICRO,
+        small_fraction=None if f.small_fraction is None else f.small_fraction.value,
         sources=sources_of(f),
     )
 

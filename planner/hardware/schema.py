@@ -243,6 +243,14 @@ class LinkFile(Sourced):
     ring_step_us: Latency | None = None
     fraction: Fraction
     send_fraction: Fraction
+    small_latency_us: Latency | None = None
+    small_fraction: Fraction | None = None
+
+    @model_validator(mode="after")
+    def _small_messages(self) -> LinkFile:
+        if (self.small_latency_us is None) != (self.small_fraction is None):
+            raise _refuse("both small_latency_us and small_fraction, or neither")
+        return self
 
     @model_validator(mode="after")
     def _one_bandwidth(self) -> LinkFile:

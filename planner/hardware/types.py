@@ -73,7 +73,8 @@ class Link:
 
     fraction: of the bandwidth, that rings of large messages achieve; send_fraction: that a send between two does;
     latency_s: one step between neighbours of a ring, or a launch, software included; ring_step_s: one step of a ring
-    that goes through several nodes.
+    that goes through several nodes, or of the protocol for small messages inside one; small_latency_s, small_fraction:
+    that protocol's launch and the share of the bandwidth that it achieves, where they are known.
     """
 
     name: str
@@ -84,6 +85,8 @@ class Link:
     fraction: float
     send_fraction: float
     sources: Mapping[str, str]
+    small_latency_s: float | None = None
+    small_fraction: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

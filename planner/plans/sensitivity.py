@@ -60,7 +60,8 @@ def _faster(link: Link, f: float) -> Link:
 
 
 def _later(link: Link, f: float) -> Link:
-    return replace(link, latency_s=link.latency_s * f, ring_step_s=link.ring_step_s * f)
+    small = None if link.small_latency_s is None else link.small_latency_s * f
+    return replace(link, latency_s=link.latency_s * f, ring_step_s=link.ring_step_s * f, small_latency_s=small)
 
 
 QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {

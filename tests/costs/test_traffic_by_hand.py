@@ -58,6 +58,23 @@ def test_a_ring_in_a_node_of_slow_links_is_bound_by_them():
     assert first(place(slow, np.array([8]), np.array([1])).bandwidth_bytes_per_s) == 0.5
 
 
+def test_small_messages_start_sooner_and_travel_slower_inside_a_node():
+    """1.5 s and three steps of 0.5 at 1 B/s, or four of 1 s at 5 B/s: of 1 B the first, of 24 the second.
+
+    A pass moves three quarters. Through two nodes rings alone.
+    """
+    link = replace(CLUSTER.node_link, small_latency_s=1.5, small_fraction=0.1)
+    small = replace(CLUSTER, node_link=link)
+    inside, plain = (place(c, np.array([4]), np.array([1])) for c in (small, CLUSTER))
+    assert first(all_gather_s(inside, 1.0)) == 1.5 + 3 * 0.5 + 0.75
+    assert first(all_reduce_s(inside, 1.0)) == 2 * (1.5 + 3 * 0.5 + 0.75)
+    assert first(all_gather_s(inside, 24.0)) == first(all_gather_s(plain, 24.0)) == 4 + 18 / 5
+    across = [place(c, np.array([8]), np.array([1])) for c in (small, CLUSTER)]
+    assert first(all_reduce_s(across[0], 0.5)) == first(all_reduce_s(across[1], 0.5))
+    alone = place(small, np.array([1]), np.array([1]))
+    assert first(all_gather_s(alone, 1.0)) == 0
+
+
 def test_all_to_all_takes_the_slower_of_node_and_network():
     """Sends of 2 B/s in a node, and 0.375 B/s a rank between nodes: half of two NICs' 3 B/s, four ranks' share."""
     across = place(CLUSTER, np.array([8]), np.array([1]))

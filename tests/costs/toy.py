@@ -88,7 +88,14 @@ _BASE = load_cluster("dgx-a100-80gb")
 CLUSTER = replace(
     _BASE,
     node_link=replace(
-        _BASE.node_link, bandwidth_bytes_per_s=10.0, fraction=0.5, send_fraction=0.2, latency_s=1.0, ring_step_s=0.5
+        _BASE.node_link,
+        bandwidth_bytes_per_s=10.0,
+        fraction=0.5,
+        send_fraction=0.2,
+        latency_s=1.0,
+        ring_step_s=0.5,
+        small_latency_s=None,
+        small_fraction=None,
     ),
     network=replace(
         _BASE.network, bandwidth_bytes_per_s=3.0, fraction=0.5, send_fraction=0.25, latency_s=10.0, ring_step_s=4.0
