@@ -7,6 +7,7 @@ through memory, each product at the slower of its arithmetic and its scores' tra
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,13 @@ def idle_share(device: Device, model: Transformer, layouts: Layouts, tail: Any) 
     return tail * (1.0 + 1.0 / slices) / 2.0 / waves
 
 
-def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
-    """Forward and backward seconds of the attention core for one pass of a layer: slices on average, one by one."""
+def attention_s(device: Device, model: Transformer, layouts: Layouts, *, fp8: bool = False) -> tuple[Array, Array]:
+    """Forward and backward seconds of the attention core for one pass of a layer: slices on average, one by one.
+
+    fp8: it runs in fp8 where products do. Its backward pass computes a sliding window's rows whole then: in cuDNN 9.19
+    to 9.26 it takes as much longer on longer sequences as without one (NVIDIA/cudnn-frontend, benchmark/
+    attention_training, results of gpt_oss on GB200).
+    """
     e = device.accelerator.efficiency
     kernel = layouts.attention
     flash = kernel >= Attention.FLASH1
@@ -86,8 +92,13 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[A
     half_tokens = np.array([e.flash_half_tokens.get(n, 0.0) for n in names])[kernel]
     tail = np.array([e.flash_tail_waves.get(n, 0.0) for n in names])[kernel]
     flop_flash = flop_blocks * computed_share(model, half_tokens) * (1.0 + idle_share(device, model, layouts, tail))
+    flop_back = flop_flash
+    if fp8 and np.any(model.window):
+        whole = computed_share(replace(model, window=0, num_window_layers=0), half_tokens)
+        narrow = device.matrix_bytes < device.element_bytes
+        flop_back = flop_flash * np.where(narrow, whole / computed_share(model, half_tokens), 1.0)
     flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
-    flash_backward = 2.5 * flop_flash / (backward_rate * device.attention_rate) + 3 * device.latency_s
+    flash_backward = 2.5 * flop_back / (backward_rate * device.attention_rate) + 3 * device.latency_s
 
     dropout = has_dropout(model, layouts) * 1.0
     wide = device.element_bytes / 2.0

@@ -67,13 +67,14 @@ class Fusions:
     """What a framework's kernels take along, and what its recomputation leaves out.
 
     experts: a rank's experts are one kernel, with activation, biases and cast to fp8 in the epilogue. routing: how
-    tokens get to experts and back. rotary: queries, and keys, are turned in one pass each. stops_early: recomputation
-    of a whole layer ends with the last tensor that the backward pass needs.
+    tokens get to experts and back. rotary: queries, and keys, are turned in one pass each. attention: runs in fp8.
+    stops_early: recomputation of a whole layer ends with the last tensor that the backward pass needs.
     """
 
     experts: bool = False
     routing: Routing = Routing.EAGER
     rotary: bool = False
+    attention: bool = False
     stops_early: bool = False
 
     @staticmethod
@@ -83,6 +84,7 @@ class Fusions:
             experts=framework.fused_experts,
             routing=routing(framework),
             rotary=framework.fused_rotary,
+            attention=framework.fp8_attention,
             stops_early=framework.recompute_stops_early,
         )
 
@@ -215,7 +217,8 @@ def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused: Fusi
     """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence."""
     k, part = layouts.sequence_slices, mix.shares(model).attention
     matmul, input_grad, weight_grad, waiting = (k * x for x in matmuls_s(device, model, layouts, fused))
-    attention, attention_back = (part * k * x for x in attention_s(device, model, layouts))
+    core = attention_s(device, model, layouts, fp8=fused.attention)
+    attention, attention_back = (part * k * x for x in core)
     scan, scan_back = (k * x for x in ssm_s(device, model, layouts))
     pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts, fused))
     whole = matmul + attention + scan + pointwise

@@ -48,6 +48,7 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
         node_dispatch=figure_value(f.node_dispatch, 0.0) > 0,
         overlap_experts=figure_value(f.overlap_experts, 0.0),
         fused_experts=figure_value(f.fused_experts, 0.0) > 0,
+        fp8_attention=figure_value(f.fp8_attention, 0.0) > 0,
         fused_routing=figure_value(f.fused_routing, 0.0) > 0,
         fused_rotary=figure_value(f.fused_rotary, 0.0) > 0,
         network_startup_s=f.network_startup_us.value * MICRO,

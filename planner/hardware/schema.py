@@ -314,6 +314,7 @@ class FrameworkFile(Sourced):
     node_dispatch: Yes | None = None
     overlap_experts: Share | None = None
     fused_experts: Yes | None = None
+    fp8_attention: Yes | None = None
     fused_routing: Yes | None = None
     fused_rotary: Yes | None = None
     gathered_logits: Yes | None = None

@@ -132,6 +132,7 @@ class Framework:
     node_dispatch: a token goes once to every node that has one of its experts, and is copied there (DeepEP); else a
     copy goes to every expert. overlap_experts: share of those all-to-alls that may hide beside the compute of another
     micro-batch. fused_experts: all experts of a rank are one kernel, with gate and fp8 cast in its epilogue.
+    fp8_attention: attention runs in fp8 where products do, at 16 bits' rate here, but windows whole backward.
     fused_routing: the router, its loss and each sorting of tokens by expert are a kernel or two, not one an operation.
     fused_rotary: rotary positions turn queries, and keys, in one kernel each.
     network_startup_s: of a transfer between nodes, or of a collective each time their number doubles, over the link's
@@ -188,6 +189,7 @@ class Framework:
     kept_expert_outputs: bool
     node_dispatch: bool
     fused_experts: bool
+    fp8_attention: bool
     fused_routing: bool
     fused_rotary: bool
     overlap_experts: float

@@ -90,6 +90,17 @@ def test_a_framework_says_so():
         False,
         True,
     ]
+    assert [load_framework(name).fp8_attention for name in ("megatron-bridge", "megatron-bridge-fused")] == [
+        False,
+        True,
+    ]
+    windowed = replace(ROUTED, window=4, num_window_layers=2)
+    in_fp8 = layout(precision=Precision.FP8)
+    whole, band = (
+        one_layer(windowed, CLUSTER, replace(FRAMEWORK, fp8_attention=says), in_fp8).cost for says in (True, False)
+    )
+    assert whole.forward_attention_s == band.forward_attention_s
+    assert whole.backward_attention_s > band.backward_attention_s
     chosen = layout(precision=Precision.BF16)
     fused = one_layer(ROUTED, CLUSTER, replace(FRAMEWORK, fused_experts=True), chosen)
     assert fused.cost.forward_s == layer_cost(fused.device, ROUTED, chosen, Fusions(experts=True)).forward_s

@@ -160,7 +160,7 @@ def test_unseen_errors_are_those_of_the_shipped_profiles():
 
 
 def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
-    """330 on A100, H100 and GB300, 268 inside intervals of 80 % made of the shipped sets' errors alone."""
+    """330 on A100, H100 and GB300, 265 inside intervals of 80 % made of the shipped sets' errors alone."""
     known, runs = held_out(), unseen()
     inside = []
     for i in np.flatnonzero(~runs.experts & np.isin(runs.architecture, known.architecture)):
@@ -168,4 +168,4 @@ def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
         low, high = error_quantiles(near, runs.like[i], [0.1, 0.9])
         inside.append(low <= runs.error[i] <= high)
     assert len(inside) == 330
-    assert sum(inside) == 268
+    assert sum(inside) == 265

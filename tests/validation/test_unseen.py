@@ -23,20 +23,20 @@ def predicted():
         # Blackwell's figures are assumed; what an fp8 product keeps decides which of its runs must recompute.
         ("megatron-bridge-b200", 0.045, 0.1),  # LLaMA 3 of 8B and 405B
         ("megatron-bridge-gb200", 0.075, 0.25),  # one release's 70B and 405B are far off
-        ("megatron-bridge-gb300-experts", 0.145, 0.355),
-        ("megatron-bridge-gb200-experts", 0.145, 0.41),
-        ("megatron-bridge-b300-experts", 0.26, 0.48),  # one run 1.4 times as long as the same on B200
+        ("megatron-bridge-gb300-experts", 0.115, 0.235),
+        ("megatron-bridge-gb200-experts", 0.125, 0.31),
+        ("megatron-bridge-b300-experts", 0.245, 0.43),  # one run 1.4 times as long as the same on B200
         # That experts' products are launched one by one came of a look at these.
-        ("megatron-bridge-b200-experts", 0.18, 0.265),
+        ("megatron-bridge-b200-experts", 0.175, 0.265),
         # DeepSeek-V3 and Qwen3-235B, to 131,072 tokens; found when all formulas but recomputation's were as they are.
         ("megatron-moe-gb300", 0.08, 0.17),
         ("megatron-moe-gb200", 0.072, 0.11),  # since its module of multi-token prediction is counted
         ("megatron-moe-h100", 0.02, 0.025),
         # The first two as found; that experts run in one kernel with their activation came of the other two.
         ("megatron-bridge-26.04", 0.045, 0.1),  # LLaMA 3 of 70B and 405B
-        ("megatron-bridge-26.04-experts", 0.175, 0.485),  # GPT-OSS is far off
-        ("megatron-bridge-26.06-experts", 0.16, 0.565),  # GPT-OSS with a regression that its page names
-        ("megatron-bridge-26.08-experts", 0.105, 0.295),
+        ("megatron-bridge-26.04-experts", 0.135, 0.38),  # GPT-OSS is off, whose biases were counted after a look at it
+        ("megatron-bridge-26.06-experts", 0.16, 0.55),  # GPT-OSS with a regression that its page names
+        ("megatron-bridge-26.08-experts", 0.1, 0.27),
         # Lightning within 1 % in bf16; that in 16 bits no launch has casts came of Super on B300.
         ("megatron-bridge-nemotron-3", 0.1, 0.215),
         ("megatron-bridge-nemotron-3-data", 0.225, 0.3),  # real data, without CUDA graphs
@@ -56,8 +56,8 @@ def predicted():
         ("zero-bubble", 0.03, 0.065),  # 1F1B, interleaved, zb-1p, zb-2p: 1.5B to 28B on 8 to 32 A100
         ("vocabulary-1f1b", 0.085, 0.22),  # heads of up to 262,144 tokens on the last stage
         ("vocabulary-v-half", 0.055, 0.105),
-        ("torchtitan-a100", 0.034, 0.05),
-        ("ibm-fsdp-a100", 0.036, 0.065),  # 400 Gb/s a node; 7B and 13B with hybrid sharding
+        ("torchtitan-a100", 0.032, 0.05),
+        ("ibm-fsdp-a100", 0.036, 0.067),  # 400 Gb/s a node; 7B and 13B with hybrid sharding
         ("internlm-node", 0.07, 0.175),  # hybrid sharding, 8 to 1,024 GPUs
         ("mlperf-h100-gpt3", 0.04, 0.1),  # 512 to 11,616 GPUs, software of three rounds
         ("nemotron-4-340b-h100", 0.02, 0.03),
@@ -66,7 +66,7 @@ def predicted():
         ("nemo-25.04-b200-long", 0.04, 0.08),  # 8,192 to 1,048,576 tokens
         ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
-        ("megascale-baseline", 0.07, 0.11),  # 256 to 12,288 A100
+        ("megascale-baseline", 0.065, 0.105),  # 256 to 12,288 A100
     ],
 )
 def test_step_times_are_as_close_as_the_documentation_says(predicted, source, mape, worst):
@@ -117,7 +117,7 @@ def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
     small = [x for name, x in ratio.items() if name.startswith("qwen3-30b")]
     assert len(small) == 2
     assert np.all(np.array(small) < 0.6)
-    assert all(0.7 < x < 1.215 for name, x in ratio.items() if not name.startswith("qwen3-30b"))
+    assert all(0.82 < x < 1.18 for name, x in ratio.items() if not name.startswith("qwen3-30b"))
     # NVIDIA's issue 1998 of Megatron-Bridge calls that release a regression; of later ones it is within 1 and 20 %.
     later = {
         run["source"]: predicted.step_time_s[i] / predicted.measured_s[i]
