@@ -9,6 +9,9 @@ from planner.hardware import Cluster
 
 __all__ = ["figure_sources"]
 
+# A link's protocol for small messages: most links have none measured, and the model then asks for none.
+_WHERE_KNOWN = frozenset({"small_latency_s", "small_fraction"})
+
 
 def figure_sources(cluster: Cluster) -> list[tuple[str, str, str]]:
     """Dotted name, value as text, and source (or nothing) of every figure."""
@@ -19,14 +22,14 @@ def _flat(tree: dict[str, Any], prefix: str) -> list[tuple[str, str, str]]:
     sources = tree.get("sources", {})
     rows: list[tuple[str, str, str]] = []
     for key, value in tree.items():
-        if key == "sources":
+        if key == "sources" or (key in _WHERE_KNOWN and value is None):
             continue
         if isinstance(value, dict) and "name" in value:
             rows += _flat(value, f"{prefix}{key}.")
         elif isinstance(value, dict):
             rows += [(f"{prefix}{key}.{k}", f"{v:.4g}", _source(sources, f"{key}.{k}")) for k, v in value.items()]
         else:
-            shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+            shown = "not stated" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
             rows.append((prefix + key, shown, _source(sources, key)))
     return rows
 

@@ -1,0 +1,26 @@
+"""Every figure of a cluster is shown with a value and where it comes from."""
+
+import pytest
+
+from planner.hardware import load_cluster, profile_names
+from planner.report.sources import figure_sources
+
+
+@pytest.mark.parametrize("name", profile_names("clusters"))
+def test_no_figure_is_shown_as_none(name):
+    rows = figure_sources(load_cluster(name))
+    assert all(value and value != "None" for _, value, _ in rows)
+    names = [figure for figure, _, _ in rows]
+    assert len(set(names)) == len(names)
+
+
+def test_a_protocol_for_small_messages_is_shown_where_it_was_measured():
+    shown = {figure: source for figure, _, source in figure_sources(load_cluster("selene"))}
+    assert "nccl-tests" in shown["node_link.small_latency_s"]
+    assert "nccl-tests" in shown["node_link.small_fraction"]
+    assert "network.small_latency_s" not in shown
+
+
+def test_what_a_profile_does_not_state_says_so():
+    values = {figure: value for figure, value, _ in figure_sources(load_cluster("dgx-h100"))}
+    assert values["accelerator.price_per_hour"] == "not stated"
