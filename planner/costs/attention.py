@@ -91,12 +91,12 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts, *, fp8: bo
     # The backward kernel recomputes the scores: five products to the forward pass's two.
     half_tokens = np.array([e.flash_half_tokens.get(n, 0.0) for n in names])[kernel]
     tail = np.array([e.flash_tail_waves.get(n, 0.0) for n in names])[kernel]
-    flop_flash = flop_blocks * computed_share(model, half_tokens) * (1.0 + idle_share(device, model, layouts, tail))
-    flop_back = flop_flash
+    share = share_back = computed_share(model, half_tokens)
     if fp8 and np.any(model.window):
         whole = computed_share(replace(model, window=0, num_window_layers=0), half_tokens)
-        narrow = device.matrix_bytes < device.element_bytes
-        flop_back = flop_flash * np.where(narrow, whole / computed_share(model, half_tokens), 1.0)
+        share_back = np.where(device.matrix_bytes < device.element_bytes, whole, share)
+    occupied = 1.0 + idle_share(device, model, layouts, tail)
+    flop_flash, flop_back = (flop_blocks * computed * occupied for computed in (share, share_back))
     flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
     flash_backward = 2.5 * flop_back / (backward_rate * device.attention_rate) + 3 * device.latency_s
 

@@ -55,9 +55,10 @@ def attention_params(m: Transformer) -> Any:
     return np.where(rank_kv > 0, latent, plain)
 
 
-def _mlp(m: Transformer, inner: Any, bias: Any) -> Any:
+def _mlp(m: Transformer, width: Any, inner: Any, bias: Any) -> Any:
+    """Of one MLP from so many channels and back, with so many inside; bias: 1 where its products have them."""
     matrices = 2 + _flag(m.gated)
-    return matrices * m.hidden * inner + bias * ((matrices - 1) * inner + m.hidden)
+    return matrices * width * inner + bias * ((matrices - 1) * inner + width)
 
 
 def _experts(m: Transformer) -> Any:
@@ -67,7 +68,7 @@ def _experts(m: Transformer) -> Any:
 
 def mlp_params(m: Transformer) -> Any:
     """Of a dense layer's MLP."""
-    return _mlp(m, m.ffn, _flag(m.mlp_bias))
+    return _mlp(m, m.hidden, m.ffn, _flag(m.mlp_bias))
 
 
 def head_in_layers(m: Transformer) -> Any:
@@ -77,19 +78,18 @@ def head_in_layers(m: Transformer) -> Any:
     of experts, which it has no count of, those of a token where they are wider.
     """
     inner = np.maximum(m.ffn, np.asarray(m.top_k) * m.moe_ffn)
-    layer = 4 * m.num_heads * m.head_dim * m.hidden + _mlp(m, inner, 0)
+    layer = 4 * m.num_heads * m.head_dim * m.hidden + _mlp(m, m.hidden, inner, 0)
     return m.vocab * m.hidden / layer
 
 
 def expert_params(m: Transformer) -> Any:
     """Of one routed expert, on latents where experts work on those."""
-    matrices, width = 2 + _flag(m.gated), expert_width(m)
-    return matrices * width * m.moe_ffn + _flag(m.expert_bias) * ((matrices - 1) * m.moe_ffn + width)
+    return _mlp(m, expert_width(m), m.moe_ffn, _flag(m.expert_bias))
 
 
 def shared_expert_params(m: Transformer) -> Any:
     """Of all shared experts of one sparse layer, each as wide inside as a routed one, on the hidden state."""
-    return np.asarray(m.num_shared_experts) * _mlp(m, m.moe_ffn, 0)
+    return np.asarray(m.num_shared_experts) * _mlp(m, m.hidden, m.moe_ffn, 0)
 
 
 def latent_params(m: Transformer) -> Any:

@@ -123,7 +123,6 @@ FLAGS = (
     "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "expert_bias", "clamped", "qk_norm",
     "embedding_norm", "mtp_shared",
 )  # fmt: skip
-NEEDED = {"expert_bias": "experts", "clamped": "gated MLPs"}
 LARGEST = 10**9
 LONGEST_NAME = 200
 MOST_PARAMS = 10**18
@@ -182,11 +181,13 @@ def check(model: Transformer) -> Transformer:
             f"{who}: sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
             f"got moe_ffn {m.moe_ffn}, top_k {m.top_k}, num_experts {m.num_experts}"
         )
-    for flag, needed in (("expert_bias", bool(m.num_experts)), ("clamped", m.gated)):
-        if getattr(m, flag) and not needed:
-            raise InputError(f"{who}: {flag} is True; allowed: False, for there are no {NEEDED[flag]}")
-    if m.moe_latent and not m.num_experts:
-        raise InputError(f"{who}: moe_latent is {m.moe_latent}; allowed: 0, for there are no experts")
+    for name, without, owner, has_owner in (
+        ("expert_bias", False, "experts", m.num_experts),
+        ("clamped", False, "gated MLPs", m.gated),
+        ("moe_latent", 0, "experts", m.num_experts),
+    ):
+        if getattr(m, name) and not has_owner:
+            raise InputError(f"{who}: {name} is {getattr(m, name)}; allowed: {without}, for there are no {owner}")
     if m.kv_lora_rank and not (m.v_head_dim and m.qk_rope_head_dim < m.head_dim):
         raise InputError(
             f"{who}: kv_lora_rank {m.kv_lora_rank} needs v_head_dim >= 1 and qk_rope_head_dim < head_dim; "

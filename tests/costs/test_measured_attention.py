@@ -80,21 +80,27 @@ WIDER_WINDOWS = {
 }
 
 
+def passes_ms(
+    kernel: Kernel, tokens: int, precision: Precision = Precision.BF16, *, fp8: bool = False
+) -> tuple[float, float]:
+    """Predicted forward and backward milliseconds."""
+    heads, kv_heads = kernel.heads
+    model = Transformer(
+        name="attention", family="gpt", num_layers=1, hidden=heads * kernel.channels, ffn=1, num_heads=heads,
+        num_kv_heads=kv_heads, head_dim=kernel.channels, vocab=1000, seq_len=tokens, num_dense_layers=1,
+        num_window_layers=int(kernel.window > 0), window=kernel.window,
+    )  # fmt: skip
+    layout = Layouts.of(
+        micro_batch=kernel.batch, global_batch=kernel.batch, attention=kernel.attention, precision=precision
+    )
+    device = Device.of(load_accelerator(kernel.gpu), layout.precision, 1)
+    forward, backward = (float(np.ravel(s)[0]) * 1e3 for s in attention_s(device, model, layout, fp8=fp8))
+    return forward, backward
+
+
 def off_by(kernel: Kernel) -> np.ndarray:
     """What is predicted of both passes together over what was measured, for every number of tokens, less one."""
-    out = []
-    for tokens, measured in kernel.measured.items():
-        heads, kv_heads = kernel.heads
-        model = Transformer(
-            name="attention", family="gpt", num_layers=1, hidden=heads * kernel.channels, ffn=1, num_heads=heads,
-            num_kv_heads=kv_heads, head_dim=kernel.channels, vocab=1000, seq_len=tokens, num_dense_layers=1,
-            num_window_layers=int(kernel.window > 0), window=kernel.window,
-        )  # fmt: skip
-        layout = Layouts.of(micro_batch=kernel.batch, global_batch=kernel.batch, attention=kernel.attention)
-        device = Device.of(load_accelerator(kernel.gpu), layout.precision, 1)
-        passes = [float(np.ravel(s)[0]) * 1e3 for s in attention_s(device, model, layout)]
-        out.append(sum(passes) / sum(measured) - 1.0)
-    return np.array(out)
+    return np.array([sum(passes_ms(kernel, tokens)) / sum(both) - 1.0 for tokens, both in kernel.measured.items()])
 
 
 def test_grouped_heads_on_a100_within_6_percent():
@@ -122,18 +128,9 @@ def test_fp8_s_backward_pass_computes_windows_whole():
     measured = {2048: 0.641, 4096: 2.067, 8192: 7.356, 16384: 27.681, 32768: 107.211}
     found = []
     for tokens, backward_ms in measured.items():
-        model = Transformer(
-            name="attention", family="gpt", num_layers=1, hidden=8192, ffn=1, num_heads=128, num_kv_heads=128,
-            head_dim=64, vocab=1000, seq_len=tokens, num_dense_layers=1, num_window_layers=1, window=128,
-        )  # fmt: skip
-        layout = Layouts.of(micro_batch=2, global_batch=2, attention=Attention.FLASH3, precision=Precision.FP8)
-        device = Device.of(load_accelerator("gb200"), layout.precision, 1)
-        forward, backward = attention_s(device, model, layout, fp8=True)
-        found.append(float(backward[0]) * 1e3 / backward_ms - 1.0)
-        assert forward[0] == attention_s(device, model, layout)[0][0]
-        wide = Layouts.of(micro_batch=2, global_batch=2, attention=Attention.FLASH3, precision=Precision.BF16)
-        in_16_bits = Device.of(load_accelerator("gb200"), wide.precision, 1)
-        assert attention_s(in_16_bits, model, wide, fp8=True)[1] == attention_s(in_16_bits, model, wide)[1]
-    assert (
-        -0.3 < min(found) <= max(found) < -0.16
-    )  # too fast: heads of 64 channels take longer than half of ones of 128
+        forward, backward = passes_ms(GB200_WINDOW, tokens, Precision.FP8, fp8=True)
+        found.append(backward / backward_ms - 1.0)
+        assert forward == passes_ms(GB200_WINDOW, tokens, Precision.FP8)[0]
+        assert passes_ms(GB200_WINDOW, tokens, fp8=True)[1] == passes_ms(GB200_WINDOW, tokens)[1]
+    # Too fast: heads of 64 channels take longer than half of ones of 128.
+    assert -0.3 < min(found) <= max(found) < -0.16
