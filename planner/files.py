@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import secrets
+import stat
 import tomllib
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from planner.errors import FileFormatError, OutputError, shown
 
@@ -24,6 +27,7 @@ __all__ = [
     "read_json",
     "read_text",
     "read_toml",
+    "replace_file",
     "shipped_folder",
     "validate",
     "write_bytes",
@@ -243,25 +247,35 @@ def write_bytes(path: Path, data: bytes) -> None:
             with open(_opened(path, os.O_WRONLY), "wb") as stream:  # renaming over a device would replace it
                 stream.write(data)
         else:
-            _replace(Path(os.path.realpath(path)), data)
+            replace_file(Path(os.path.realpath(path)), lambda stream: stream.write(data))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a usable path"
         raise OutputError(f"{path}: can't be written: {reason}") from None
 
 
-def _replace(path: Path, data: bytes) -> None:
-    import tempfile
+def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a neighbour of the file, wait until it is on the disk, then rename it over the file.
 
-    with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".", delete=False) as stream:
-        temporary = Path(stream.name)
-        try:
-            stream.write(data)
-            stream.close()
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    A file that exists keeps its mode; a new one gets what the umask allows.
+
+    Raises:
+        OSError: the file can't be written; what was there before is still there.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(temporary, flags, 0o666)
+        with open(descriptor, "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if mode is not None:
+            temporary.chmod(mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def make_folder(path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import FileFormatError
-from planner.hardware.changes import used_sources
+from planner.hardware.changes import source_table, used_sources
 
 __all__ = ["over_base"]
 
@@ -18,17 +18,17 @@ def over_base(path: Path, data: Mapping[str, Any], base: Mapping[str, Any]) -> d
     Raises:
         FileFormatError: the file gives another text to a source of the base.
     """
-    own, inherited = data.get("sources", {}), base.get("sources", {})
-    if isinstance(own, Mapping) and isinstance(inherited, Mapping):
-        for key in own:
-            if own[key] != inherited.get(key, own[key]):
-                raise FileFormatError(f"{path}: field sources.{key} is another in its base; allowed: a key of its own")
+    own, inherited = source_table(data), source_table(base)
+    for key in own:
+        if own[key] != inherited.get(key, own[key]):
+            raise FileFormatError(f"{path}: field sources.{key} is another in its base; allowed: a key of its own")
     out = dict(base)
     for field, value in data.items():
         if field != "base":
             out[field] = {**base[field], **value} if _is_table(base.get(field)) and _is_table(value) else value
     used = used_sources(out)
-    out["sources"] = {key: text for key, text in out.get("sources", {}).items() if key in used or key in own}
+    if isinstance(data.get("sources", {}), Mapping):  # else the schema names the fault
+        out["sources"] = {key: text for key, text in source_table(out).items() if key in used or key in own}
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Changes", "changed", "under", "used_sources"]
+__all__ = ["Changes", "changed", "source_table", "under", "used_sources"]
 
 Changes = Mapping[str, Any]
 """Fields and their new values, nested like the files that they stand in: a number for a figure, in the profile's unit;
@@ -18,7 +18,7 @@ def changed(data: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
     """A profile's tables with the changes in place; those of files that it names are left to these."""
     out = _replaced(data, changes)
     used = used_sources(out)
-    known = {key: text for key, text in data.get("sources", {}).items() if key in used}
+    known = {key: text for key, text in source_table(data).items() if key in used}
     out["sources"] = known | ({ORIGIN: "changed from the profile's figure"} if ORIGIN in used else {})
     return out
 
@@ -27,6 +27,12 @@ def under(changes: Changes | None, field: str) -> Changes | None:
     """The changes to the file that a field names."""
     inner = (changes or {}).get(field)
     return inner if isinstance(inner, Mapping) else None
+
+
+def source_table(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The sources of a profile that is not checked yet; none where the field holds something else than a table."""
+    sources = data.get("sources")
+    return sources if isinstance(sources, Mapping) else {}
 
 
 def _replaced(data: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
@@ -47,7 +53,8 @@ def used_sources(table: Mapping[str, Any]) -> set[str]:
     found = set()
     for value in table.values():
         if isinstance(value, Mapping) and "value" in value:
-            found.add(value.get("source"))
+            if isinstance(key := value.get("source"), str):
+                found.add(key)
         elif isinstance(value, Mapping):
             found |= used_sources(value)
-    return {key for key in found if isinstance(key, str)}
+    return found

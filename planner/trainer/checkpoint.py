@@ -7,8 +7,6 @@ Arrays are stored as they are, so a run goes on to the bit. A checkpoint belongs
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict
@@ -18,6 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from planner.errors import FileFormatError, InputError, OutputError
+from planner.files import replace_file
 from planner.trainer.arrays import on_host
 from planner.trainer.worker import Worker
 
@@ -112,18 +111,10 @@ def _part(folder: Path, step: int, rank: int) -> Path:
     return folder / f"step-{step:08d}.rank-{rank}.npz"
 
 
-def _write(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """A whole file or nothing, on the disk before it has its name."""
-    temporary: Path | None = None
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a whole file or nothing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".", delete=False) as stream:
-            temporary = Path(stream.name)
-            write(stream)  # type: ignore[arg-type]
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+        replace_file(path, write)
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise OutputError(f"{path}: can't be written: {error.strerror}") from None

@@ -20,21 +20,27 @@ __all__ = ["VOCAB", "Samples", "load_text"]
 
 VOCAB = 256
 DEFAULT_BYTES = 8_000_000
+MOST_BYTES = 256 * 2**20
+"""Of a text that is read: far more than a small run can see, well under a machine's memory."""
 
 
 def load_text(path: Path | None) -> Any:
     """The text as integers, shape (n,), uint8.
 
     Raises:
-        InputError: the file can't be read.
+        InputError: the file can't be read, or is larger than `MOST_BYTES`.
     """
     if path is not None:
         try:
             if not path.is_file():
                 raise InputError(f"{path}: can't be read: not a file")
-            return np.frombuffer(path.read_bytes(), dtype=np.uint8)
+            with path.open("rb") as stream:
+                data = stream.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: can't be read: {getattr(error, 'strerror', error)}") from None
+        if len(data) > MOST_BYTES:
+            raise InputError(f"{path}: can't be read: it has over {MOST_BYTES:,} bytes; allowed: fewer")
+        return np.frombuffer(data, dtype=np.uint8)
     parts: list[bytes] = []
     for source in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         parts.append(source.read_bytes())

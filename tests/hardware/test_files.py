@@ -234,6 +234,8 @@ theirs = "a page of theirs"
         ('base = "h100-sxm"\n[sources]\ndatasheet = "other"', "sources.datasheet is another in its base"),
         ('base = "h100-sxm"\n[sources]\nmine = "unused"', "'mine' is not used"),
         ('base = "h100-sxm"\nmemory_gib = 3', "memory_gib"),
+        ('base = "h100-sxm"\nsources = "a page"', "field sources is 'a page'; allowed: a table"),
+        ('base = "h100-sxm"\nmemory_gib = { value = 96, source = ["datasheet"] }', "memory_gib.source"),
     ],
 )
 def test_a_wrong_base_is_said(tmp_path: Path, text: str, said: str) -> None:

@@ -131,12 +131,18 @@ def test_noise_scale_is_measured_in_a_run():
     assert np.isfinite(measured.noise_scale)
 
 
-def test_text_and_samples():
+def test_text_and_samples(tmp_path, monkeypatch):
     assert len(load_text(None)) > 1_000_000
     samples = Samples(text=TEXT, seq_len=8, micro_batch=2, micro_batches=3, dp=2, seed=5)
     whole = replace(samples, dp=1, micro_batches=6).batch(np, 7, 0)
     parts = [samples.batch(np, 7, d) for d in range(2)]
     assert np.array_equal(np.concatenate([p.tokens for p in parts]), whole.tokens)
     assert np.array_equal(whole.tokens[..., 1:], whole.targets[..., :-1])
+    text = tmp_path / "text"
+    text.write_bytes(b"x" * 100)
+    assert len(load_text(text)) == 100
+    monkeypatch.setattr("planner.trainer.text.MOST_BYTES", 99)
+    with pytest.raises(InputError, match="over 99 bytes"):
+        load_text(text)
     with pytest.raises(InputError, match="text has 5 bytes"):
         replace(samples, text=TEXT[:5])
