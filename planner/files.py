@@ -265,8 +265,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        descriptor = os.open(temporary, flags, 0o666)
-        with open(descriptor, "wb") as stream:
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())
