@@ -6,28 +6,36 @@ Arrays are stored as they are, so a run goes on to the bit. A checkpoint belongs
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import math
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 
 from planner.errors import FileFormatError, InputError, OutputError
-from planner.files import replace_file
-from planner.trainer.arrays import on_host
+from planner.files import read_json, replace_file
+from planner.trainer.arrays import Array, on_host
+from planner.trainer.text import Samples
 from planner.trainer.worker import Worker
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
 
 LATEST = "latest.json"
+MOST_STEPS = 2**53
+MOST_HEADER_BYTES = 4096
 
 
-def fingerprint(worker: Worker) -> dict[str, Any]:
-    """What must be the same for a checkpoint to fit."""
+def fingerprint(worker: Worker, samples: Samples) -> dict[str, Any]:
+    """What must be the same for a checkpoint to fit. The learning rate and the weight decay may change."""
     task = worker.task
+    rows = [[(op.stage, op.kind, op.micro_batch, op.slice) for op in row] for row in task.rows]
     return {
         "model": asdict(task.model),
         "dp": task.dp,
@@ -38,25 +46,24 @@ def fingerprint(worker: Worker) -> dict[str, Any]:
         "dp_replicate": task.dp_replicate,
         "dtype": np.dtype(task.dtype).name,
         "seed": task.seed,
+        "clip": task.clip,
         "optimizer": type(worker.optimizer).__name__,
+        "schedule": hashlib.sha256(repr((rows, list(task.bounds))).encode()).hexdigest(),
+        **samples.fingerprint(),
     }
 
 
-def save_checkpoint(folder: Path, worker: Worker) -> None:
+def save_checkpoint(folder: Path, worker: Worker, samples: Samples) -> None:
     """Write this rank's part; when all have, make it the latest. Called by every rank.
 
     Raises:
         OutputError: the folder can't be written; the checkpoint before stays the latest.
     """
-    arrays: dict[str, Any] = {}
-    for name in worker.store.units:
-        arrays[f"{name}/w"] = on_host(worker.store.owned(name)[0])
-        states = worker.optimizer.states.get(name, {})
-        arrays |= {f"{name}/{key}": on_host(value) for key, value in states.items()}
+    arrays = {key: on_host(value) for key, value in _arrays(worker).items()}
     _write(_part(folder, worker.steps, worker.mesh.rank), lambda stream: np.savez(stream, **arrays))
     worker.communicator.barrier()
     if worker.mesh.rank == 0:
-        latest = {"step": worker.steps, "fits": fingerprint(worker)}
+        latest = {"step": worker.steps, "fits": fingerprint(worker, samples)}
         if worker.scale is not None:
             latest["loss_scale"] = [worker.scale.value, worker.scale.good_steps]
         _write(folder / LATEST, lambda stream: stream.write(json.dumps(latest).encode()))
@@ -66,7 +73,7 @@ def save_checkpoint(folder: Path, worker: Worker) -> None:
             old.unlink(missing_ok=True)
 
 
-def load_checkpoint(folder: Path, worker: Worker) -> bool:
+def load_checkpoint(folder: Path, worker: Worker, samples: Samples) -> bool:
     """Go on where the folder's latest checkpoint was; False where it has none.
 
     Raises:
@@ -75,36 +82,88 @@ def load_checkpoint(folder: Path, worker: Worker) -> bool:
     path = folder / LATEST
     if not path.exists():
         return False
-    try:
-        latest = json.loads(path.read_text(encoding="utf-8"))
-        step, fits = int(latest["step"]), dict(latest["fits"])
-        scale, good_steps = (float(x) for x in latest.get("loss_scale", (1.0, 0.0)))
-    except (OSError, ValueError, KeyError, TypeError):
-        raise FileFormatError(f"{path}: not a checkpoint's {LATEST}; choose another folder or delete it") from None
-    expected = json.loads(json.dumps(fingerprint(worker)))
+    step, fits, scale, good_steps = _latest(path)
+    expected = json.loads(json.dumps(fingerprint(worker, samples)))
     if wrong := [key for key in expected if fits.get(key) != expected[key]]:
-        shown = f"{fits.get(wrong[0])!r} there, {expected[wrong[0]]!r} here" if wrong[0] != "model" else "another"
-        raise InputError(f"{folder}: a checkpoint of a different run: {wrong[0]} is {shown}; choose another folder")
+        simple = isinstance(expected[wrong[0]], (int, float)) or wrong[0] in ("dtype", "optimizer")
+        there = f"{fits.get(wrong[0])!r} there, {expected[wrong[0]]!r} here" if simple else "another"
+        raise InputError(f"{folder}: a checkpoint of a different run: {wrong[0]} is {there}; choose another folder")
     part = _part(folder, step, worker.mesh.rank)
-    try:
-        with part.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            _restore(worker, dict(arrays))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise FileFormatError(f"{part}: damaged checkpoint: {error}") from None
+    for key, value in _read_part(part, _arrays(worker)).items():
+        _arrays(worker)[key][...] = worker.communicator.xp.asarray(value)
     worker.steps = step
     if worker.scale is not None:
-        worker.scale.value, worker.scale.good_steps = scale, int(good_steps)
+        worker.scale.value, worker.scale.good_steps = scale, good_steps
     worker.store.publish()
     return True
 
 
-def _restore(worker: Worker, arrays: dict[str, Any]) -> None:
+def _arrays(worker: Worker) -> dict[str, Array]:
+    """What this rank keeps between steps, by its name in the file: weights and optimizer state, each of shape (k,)."""
+    out = {}
     for name in worker.store.units:
         owned = worker.store.owned(name)[0]
-        owned[...] = worker.communicator.xp.asarray(arrays.pop(f"{name}/w"))
-    for key, value in arrays.items():
-        name, _, state = key.rpartition("/")
-        worker.optimizer.states.setdefault(name, {})[state] = worker.communicator.xp.asarray(value)
+        out[f"{name}/w"] = owned
+        for key, value in worker.optimizer.state(worker.communicator.xp, name, owned).items():
+            out[f"{name}/{key}"] = value
+    return out
+
+
+def _latest(path: Path) -> tuple[int, dict[str, Any], float, int]:
+    """Step, fingerprint, loss scale and good steps at that scale.
+
+    Raises:
+        FileFormatError: the file is damaged.
+    """
+    latest = read_json(path)
+    step, fits, scale = latest.get("step"), latest.get("fits"), latest.get("loss_scale", [1.0, 0])
+    value, good_steps = scale if isinstance(scale, list) and len(scale) == 2 else (None, None)
+    if not (_is_count(step) and _is_count(good_steps) and isinstance(fits, dict) and _is_positive(value)):
+        raise FileFormatError(f"{path}: not a checkpoint's {LATEST}; choose another folder or delete it")
+    return step, fits, value, good_steps
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < MOST_STEPS
+
+
+def _is_positive(value: Any) -> TypeGuard[float]:
+    return type(value) in (int, float) and 0 < value < math.inf
+
+
+def _read_part(path: Path, expected: Mapping[str, Array]) -> dict[str, Any]:
+    """The arrays of a rank's file; each has the expected name, shape and dtype, and is finite.
+
+    Raises:
+        FileFormatError: the file is damaged.
+    """
+
+    def damaged(reason: str) -> FileFormatError:
+        return FileFormatError(f"{path}: damaged checkpoint: {reason}; choose another folder or delete it")
+
+    if not path.is_file():
+        raise damaged("no such file")
+    out = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if members.keys() != expected.keys() or len(members) != len(archive.infolist()):
+                wrong = min(members.keys() ^ expected.keys(), default="a name")
+                raise damaged(f"{wrong!r} is {'missing' if wrong in expected else 'not of this run'}")
+            for key, info in members.items():
+                if info.file_size > expected[key].nbytes + MOST_HEADER_BYTES:
+                    raise damaged(f"{key!r} is larger than this run's")
+                out[key] = np.lib.format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False)
+    except FileFormatError:
+        raise
+    except (OSError, ValueError, EOFError, RuntimeError, TypeError, KeyError, zipfile.BadZipFile, zlib.error):
+        raise damaged("not an archive of arrays") from None
+    for key, array in out.items():
+        if array.shape != expected[key].shape or array.dtype != expected[key].dtype:
+            raise damaged(f"{key!r} has another shape or dtype")
+        if not np.isfinite(array).all():
+            raise damaged(f"{key!r} is not finite")
+    return out
 
 
 def _part(folder: Path, step: int, rank: int) -> Path:

@@ -94,7 +94,7 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
     optimizer = make_optimizer(training.optimizer, training.learning_rate, training.weight_decay)
     worker = Worker(communicator, training.task, optimizer)
     noise, measured = NoiseScale(), Measured()
-    if training.checkpoint is not None and load_checkpoint(training.checkpoint, worker):
+    if training.checkpoint is not None and load_checkpoint(training.checkpoint, worker, training.samples):
         report(Progress(worker.steps, float("nan"), 0.0, float("nan")))
     measured.first_step = worker.steps
     while worker.steps < training.steps:
@@ -116,7 +116,7 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
         if training.checkpoint is not None and (
             worker.steps % training.checkpoint_every == 0 or worker.steps == training.steps
         ):
-            save_checkpoint(training.checkpoint, worker)
+            save_checkpoint(training.checkpoint, worker, training.samples)
     measured.noise_scale = noise.sequences
     _collect(worker, measured)
     return measured

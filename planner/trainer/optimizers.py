@@ -22,6 +22,19 @@ class Optimizer(ABC):
     learning_rate: float
     states: dict[str, State]
 
+    @property
+    @abstractmethod
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the arrays that a unit's state has."""
+
+    def state(self, xp: Any, name: str, w_k: Array) -> State:
+        """A unit's state; zeros before its first update."""
+        state = self.states.setdefault(name, {})
+        for key in self.state_names:
+            if key not in state:
+                state[key] = xp.zeros_like(w_k)
+        return state
+
     @abstractmethod
     def update(self, xp: Any, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
         """Change a unit's parameters in place; `step` counts from 1, `decays` is 1 where weight decay applies."""
@@ -39,11 +52,15 @@ class SGD(Optimizer):
     momentum: float = 0.0
     states: dict[str, State] = field(default_factory=dict)
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The momentum's, where there is one."""
+        return ("v",) if self.momentum else ()
+
     def update(self, xp: Any, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
         """See `Optimizer`."""
         if self.momentum:
-            state = self.states.setdefault(name, {})
-            v = state.setdefault("v", xp.zeros_like(w_k))
+            v = self.state(xp, name, w_k)["v"]
             v *= self.momentum
             v += g_k
             g_k = v
@@ -51,7 +68,7 @@ class SGD(Optimizer):
 
     def direction(self, xp: Any, name: str, step: int) -> Array:
         """The momentum; zero without one."""
-        return self.states[name]["v"] if name in self.states else 0.0
+        return self.states[name]["v"] if self.momentum and name in self.states else 0.0
 
 
 @dataclass(kw_only=True)
@@ -65,11 +82,15 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
     states: dict[str, State] = field(default_factory=dict)
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The two moments'."""
+        return ("m", "v")
+
     def update(self, xp: Any, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
         """See `Optimizer`."""
-        state = self.states.setdefault(name, {})
-        m = state.setdefault("m", xp.zeros_like(w_k))
-        v = state.setdefault("v", xp.zeros_like(w_k))
+        state = self.state(xp, name, w_k)
+        m, v = state["m"], state["v"]
         m *= self.beta1
         m += (1 - self.beta1) * g_k
         v *= self.beta2

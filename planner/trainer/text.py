@@ -6,6 +6,7 @@ m micro-batches of b sequences of S tokens.
 
 from __future__ import annotations
 
+import hashlib
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,12 @@ class Samples:
     def sequences(self) -> int:
         """Sequences of a step, all replicas together."""
         return self.micro_batch * self.micro_batches * self.dp
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What must be the same for two runs to see the same sequences at each step."""
+        digest = hashlib.sha256(np.asarray(self.text).tobytes()).hexdigest()
+        sizes = {"micro_batch": self.micro_batch, "micro_batches": self.micro_batches, "data_seed": self.seed}
+        return {"text": digest, "seq_len": self.seq_len, **sizes}
 
     def batch(self, xp: Any, step: int, d: int) -> Batch:
         """Replica d's micro-batches of a step."""

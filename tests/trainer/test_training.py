@@ -73,9 +73,49 @@ def test_a_foreign_or_damaged_checkpoint_is_one_clear_line(tmp_path):
     part.write_bytes(whole[:2000] + bytes(64) + whole[2064:])
     with pytest.raises(FileFormatError, match=r"rank-1.npz: damaged checkpoint"):
         run(training(4, 1, tmp_path))
-    (tmp_path / "latest.json").write_text("{")
-    with pytest.raises(FileFormatError, match="not a checkpoint's latest"):
+    part.write_bytes(whole)
+    latest = json.loads((tmp_path / "latest.json").read_text())
+    for change in ({"step": 3.9}, {"step": -1}, {"loss_scale": [float("nan"), 0]}, {"loss_scale": 1}, {"fits": []}):
+        (tmp_path / "latest.json").write_text(json.dumps(latest | change))
+        with pytest.raises(FileFormatError, match="not a checkpoint's latest"):
+            run(training(4, 1, tmp_path))
+    for text in ("{", '{"step": 1e999}', "[" * 100_000):
+        (tmp_path / "latest.json").write_text(text)
+        with pytest.raises(FileFormatError, match=r"latest\.json"):
+            run(training(4, 1, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda a: {k: v for k, v in a.items() if k.endswith("/w")}, "is missing"),
+        (lambda a: a | {"more/w": np.zeros(3)}, "'more/w' is not of this run"),
+        (lambda a: {k: v.astype(np.float32) for k, v in a.items()}, "another shape or dtype"),
+        (lambda a: {k: v[0] for k, v in a.items()}, "another shape or dtype"),
+        (lambda a: {k: v * np.nan for k, v in a.items()}, "is not finite"),
+        (lambda a: {k: np.concatenate([v] * 50) for k, v in a.items()}, "is larger than"),
+        (lambda a: {k: np.array("text") for k in a}, "another shape or dtype"),
+    ],
+)
+def test_a_rewritten_checkpoint_is_refused(tmp_path, change, said):
+    """Without the optimizer's state it once resumed in silence, and trained on differently."""
+    run(training(2, 1, tmp_path))
+    part = next(tmp_path.glob("*.rank-1.npz"))
+    with np.load(part) as arrays:
+        np.savez(part, **change(dict(arrays)))
+    with pytest.raises(FileFormatError, match=f"damaged checkpoint: .*{said}"):
         run(training(4, 1, tmp_path))
+
+
+def test_a_checkpoint_of_another_text_or_schedule_is_refused(tmp_path):
+    of = training(2, 0, tmp_path)
+    run(of)
+    text = replace(of, steps=4, samples=replace(of.samples, text=TEXT[::-1]))
+    with pytest.raises(InputError, match="a different run: text is another"):
+        run(text)
+    rows = SCHEDULES["gpipe"].order(Pipeline(p=2, m=2)).rows()
+    with pytest.raises(InputError, match="a different run: schedule is another"):
+        run(replace(of, steps=4, task=replace(of.task, rows=rows)))
 
 
 def test_a_loss_that_is_no_number_stops_and_leaves_the_checkpoint(tmp_path):
