@@ -6,10 +6,11 @@ import numpy as np
 
 from planner.estimate import Estimate, estimate
 from planner.hardware import load_cluster, load_framework
+from planner.layouts import Layouts
 from planner.models import stack
 from planner.validation import Run, read_runs, shipped_files
 from planner.validation.defaults import candidates
-from planner.validation.predict import Models, layouts_of
+from planner.validation.predict import Models
 from planner.validation.software import said
 
 SOURCE = "hagemann"
@@ -27,5 +28,5 @@ def estimate_of(runs: list[Run], parts: int = 1) -> Estimate:
     made = Models()
     index = np.array([made.of(r) for r in runs])
     rows = [candidates(r, made.models[i], framework)[0] for r, i in zip(runs, index, strict=True)]
-    layouts = layouts_of([row | {"global_batch": row["global_batch"] // parts} for row in rows])
+    layouts = Layouts.of_rows([row | {"global_batch": row["global_batch"] // parts} for row in rows])
     return estimate(stack(made.models, index), load_cluster(runs[0]["cluster"]), framework, layouts)

@@ -8,71 +8,21 @@ Cost formulas are elementwise, so what does not depend on a choice is computed o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from enum import IntEnum
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError, UnknownNameError
+from planner.choices.enumerations import Attention, Precision, Recompute, Split, choice
+from planner.choices.table import CHOICES
+from planner.errors import InputError
 
-__all__ = ["ENUMS", "Attention", "Layouts", "Precision", "Recompute", "Split", "choice"]
+__all__ = ["Attention", "Layouts", "Precision", "Recompute", "Split", "choice"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-
-class Recompute(IntEnum):
-    """Activations recomputed in the backward pass: none, the attention core, or every layer from its input.
-
-    FINE: what is cheap in mixtures and latent attention: norms, the experts' activation function and the products up
-    from the latents (Megatron-Core's layernorm, moe_act and mla_up_proj; NVIDIA 2026, arXiv 2603.07685, 4.1.4).
-    """
-
-    NONE = 0
-    SELECTIVE = 1
-    FULL = 2
-    FINE = 3
-
-
-class Attention(IntEnum):
-    """The attention kernel; `fused` is a fused scale-mask-softmax that still keeps O(s^2) activations."""
-
-    UNFUSED = 0
-    FUSED = 1
-    FLASH1 = 2
-    FLASH2 = 3
-    FLASH3 = 4
-
-
-class Precision(IntEnum):
-    """Number format of the matrix products."""
-
-    FP32 = 0
-    TF32 = 1
-    FP16 = 2
-    BF16 = 3
-    FP8 = 4
-
-
-class Split(IntEnum):
-    """How layers go to pipeline stages: an even count, or with embedding and head balanced by cost or by parameters.
-
-    ENDS: embedding and head count as a layer each, so that first and last stage have one fewer (Megatron-LM's
-    --account-for-embedding-in-pipeline-split and its like for the loss); with virtual stages too, and with multi-token
-    prediction each of its modules one more (DeepSeek-V3's 61 layers as 1, 30 times 2 and none). LAST: the same count,
-    rounded up, and on the last virtual stage what is left (DeepSeek-V3's 61 layers as 15 times 4 and 1). PRODUCTS: a
-    stage takes layers until those up to it have more than its share of the layers' and the head's products (nanotron).
-    """
-
-    EVEN = 0
-    BALANCED = 1
-    PARAMETERS = 2
-    ENDS = 3
-    LAST = 4
-    PRODUCTS = 5
 
 
 def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:
@@ -81,33 +31,11 @@ def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:
     return np.where(np.multiply(dp, cp) % np.maximum(ep, 1) == 0, tp, 1)
 
 
-E = TypeVar("E", bound=IntEnum)
-
-
-def choice(kind: type[E], name: str) -> E:
-    """The member of an enumeration by its lower-case name.
-
-    Raises:
-        UnknownNameError: no member has that name.
-    """
-    try:
-        return kind[name.upper()]
-    except KeyError:
-        raise UnknownNameError(kind.__name__.lower(), name, [m.name.lower() for m in kind]) from None
-
-
-ENUMS: Mapping[str, type[IntEnum]] = {
-    "recompute": Recompute,
-    "attention": Attention,
-    "precision": Precision,
-    "layer_split": Split,
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Layouts:
     """A table of layouts, every field but `schedule_names` an array of shape (n,); or a grid (see the module).
 
+    The columns are those of `CHOICES`, in its order.
     dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert parallelism; a layout uses
     dp*tp*pp*cp accelerators, expert parallelism lives inside tp*dp*cp.
     etp: tensor ranks over which an expert is cut: tp, and ep within dp*cp; or 1, whole experts on a rank, and ep may
@@ -133,18 +61,18 @@ class Layouts:
     global_batch: Ints
     zero: Ints
     dp_replicate: Ints
+    sequence_parallel: Bools
     recompute: Ints
     attention: Ints
     precision: Ints
     layer_split: Ints
-    sequence_parallel: Bools
     fused_norm: Bools
     offload_optimizer: Bools
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the table, (n,), or of the grid."""
-        return np.broadcast_shapes(*(getattr(self, f.name).shape for f in fields(self) if f.name != "schedule_names"))
+        return np.broadcast_shapes(*(getattr(self, name).shape for name in CHOICES))
 
     def __len__(self) -> int:
         return prod(self.shape)
@@ -167,27 +95,18 @@ class Layouts:
     def take(self, index: Any) -> Layouts:
         """The layouts at an index array, mask or slice; of a grid, its rows there."""
         rows = self.shape[-1]
-        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "schedule_names"}
+        columns = {name: getattr(self, name) for name in CHOICES}
         return replace(self, **{name: x[..., index] if x.shape[-1] == rows else x for name, x in columns.items()})
 
     def at(self, index: tuple[Any, ...]) -> Layouts:
         """A table of a grid's layouts at index arrays, one for each axis, such as `np.nonzero` gives."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "schedule_names"}
+        columns = {name: getattr(self, name) for name in CHOICES}
         return replace(self, **{name: np.broadcast_to(x, self.shape)[index] for name, x in columns.items()})
 
     def row(self, i: int) -> dict[str, Any]:
         """One layout as plain values with names for the enumerations: what JSON and tables show."""
-        out: dict[str, Any] = {}
-        for f in fields(self):
-            if f.name == "schedule_names":
-                continue
-            value = getattr(self, f.name)[i].item()
-            if f.name == "schedule":
-                value = self.schedule_names[value]
-            elif f.name in ENUMS:
-                value = ENUMS[f.name](value).name.lower()
-            out[f.name] = value
-        return out
+        plain = {name: choice.plain(getattr(self, name)[i].item()) for name, choice in CHOICES.items()}
+        return plain | {"schedule": self.schedule_names[plain["schedule"]]}
 
     @staticmethod
     def concatenate(tables: Sequence[Layouts]) -> Layouts:
@@ -198,48 +117,34 @@ class Layouts:
         """
         if not tables or any(t.schedule_names != tables[0].schedule_names for t in tables):
             raise InputError("tables of layouts to join must exist and share their schedule names")
-        names = [f.name for f in fields(Layouts) if f.name != "schedule_names"]
-        arrays: dict[str, Any] = {n: np.concatenate([getattr(t, n) for t in tables]) for n in names}
+        arrays: dict[str, Any] = {name: np.concatenate([getattr(t, name) for t in tables]) for name in CHOICES}
         return replace(tables[0], **arrays)
 
     @staticmethod
-    def of(
-        *,
-        schedule: str | Sequence[str] = "1f1b",
-        dp: Any = 1,
-        tp: Any = 1,
-        pp: Any = 1,
-        cp: Any = 1,
-        ep: Any = 1,
-        etp: Any = None,
-        virtual_stages: Any = 1,
-        sequence_slices: Any = 1,
-        micro_batch: Any = 1,
-        global_batch: Any,
-        zero: Any = 1,
-        dp_replicate: Any = 1,
-        recompute: Any = Recompute.NONE,
-        attention: Any = Attention.FLASH2,
-        precision: Any = Precision.BF16,
-        layer_split: Any = Split.EVEN,
-        sequence_parallel: Any = False,
-        fused_norm: Any = True,
-        offload_optimizer: Any = False,
-    ) -> Layouts:
-        """A table from scalars and arrays, broadcast together; `schedule` is a name or one name a layout.
+    def of(*, schedule: str | Sequence[str] = "1f1b", global_batch: Any, etp: Any = None, **choices: Any) -> Layouts:
+        """A table from scalars and arrays, broadcast together; `schedule` is a name or one name per layout.
 
+        choices: other columns; those that aren't given have their defaults.
         etp: None is tp where ep divides dp * cp, else 1 (see `usual_etp`).
         """
         per_layout = [schedule] if isinstance(schedule, str) else list(schedule)
         names = tuple(dict.fromkeys(per_layout))
-        code = np.array([names.index(s) for s in per_layout], dtype=np.int64)
-        etp = usual_etp(dp, tp, cp, ep) if etp is None else etp
-        ints = (dp, tp, pp, cp, ep, etp, virtual_stages, sequence_slices, micro_batch, global_batch, zero,
-                dp_replicate)  # fmt: skip
-        enums = (recompute, attention, precision, layer_split)
-        flags = (sequence_parallel, fused_norm, offload_optimizer)
-        arrays = [code, *(np.asarray(x, dtype=np.int64) for x in (*ints, *enums))]
-        arrays += [np.asarray(x, dtype=np.bool_) for x in flags]
+        columns = {name: choice.default for name, choice in CHOICES.items()}
+        if unknown := sorted(set(choices) - set(columns)):
+            raise TypeError(f"{unknown[0]} is no choice of a layout; there are {', '.join(columns)}")
+        columns |= choices | {"schedule": [names.index(s) for s in per_layout], "global_batch": global_batch}
+        usual = usual_etp(columns["dp"], columns["tp"], columns["cp"], columns["ep"])
+        columns["etp"] = usual if etp is None else etp
+        arrays = [np.asarray(x, dtype=bool if CHOICES[name].kind is bool else np.int64) for name, x in columns.items()]
         out = [np.atleast_1d(a) for a in np.broadcast_arrays(*arrays)]
-        keys = [f.name for f in fields(Layouts) if f.name != "schedule_names"]
-        return Layouts(schedule_names=names, **dict(zip(keys, out, strict=True)))
+        return Layouts(schedule_names=names, **dict(zip(columns, out, strict=True)))
+
+    @staticmethod
+    def of_rows(rows: Sequence[Mapping[str, Any]]) -> Layouts:
+        """A table from records of the same choices, such as `row` gives.
+
+        Raises:
+            InputError: A value is of another kind or out of range.
+            UnknownNameError: An enumeration has no such member.
+        """
+        return Layouts.of(**{name: [CHOICES[name].coded(row[name]) for row in rows] for name in rows[0]})

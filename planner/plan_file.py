@@ -10,15 +10,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from planner.choices.choice import LARGEST
+from planner.choices.table import CHOICES
 from planner.errors import FileFormatError, InputError, shown
 from planner.files import is_path, read_json
 from planner.hardware import Cluster, load_cluster, load_framework, profile_names
-from planner.layouts import ENUMS, Layouts
+from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.models import Transformer, load_model
 from planner.models.transformer import FLAGS, NOT_NEGATIVE, POSITIVE, check, with_seq_len
 from planner.plan_fields import FIGURES, PARTS, check_fields, check_figures
-from planner.question import LARGEST, Question, one_layout
+from planner.question import Question, one_layout
 
 __all__ = ["Plan", "read_choices", "read_plan"]
 
@@ -158,20 +160,14 @@ def _row(chosen: dict[str, Any], path: Path) -> dict[str, Any]:
     """The choices of a layout by name; what the file lacks has its default."""
     row: dict[str, Any] = chosen["layout"]
     default = Layouts.of(global_batch=1).row(0)
-    if unknown := sorted(set(row) - set(default)):
-        raise FileFormatError(f"{path}: layout has unknown field {unknown[0]}; allowed: {', '.join(default)}")
+    if unknown := sorted(set(row) - set(CHOICES)):
+        raise FileFormatError(f"{path}: layout has unknown field {unknown[0]}; allowed: {', '.join(CHOICES)}")
     for key, value in row.items():
-        kind = type(default[key])
-        if type(value) is not kind:
-            raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: {KINDS[kind]}")
-        if key in ENUMS and value.upper() not in ENUMS[key].__members__:
-            names = ", ".join(m.name.lower() for m in ENUMS[key])
-            raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: {names}")
-        least = 0 if key == "zero" else 1
-        if kind is int and not least <= value <= LARGEST:
-            raise FileFormatError(
-                f"{path}: layout.{key} is {shown(value)}; allowed: a whole number from {least} to {LARGEST}"
-            )
+        choice = CHOICES[key]
+        names_none = choice.enumeration is not None and str(value).upper() not in choice.enumeration.__members__
+        too_far = choice.kind is int and type(value) is int and not choice.least <= value <= choice.most
+        if type(value) is not choice.plain_kind or names_none or too_far:
+            raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: {choice.allowed}")
     if "global_batch" not in row:
         raise FileFormatError(f"{path}: layout.global_batch is missing; allowed: a whole number from 1 to {LARGEST}")
     return default | row

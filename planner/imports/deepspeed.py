@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.choices.choice import LARGEST
 from planner.errors import FileFormatError, LayoutError, one_line, shown
 from planner.files import read_json
 from planner.hardware import Framework
 from planner.imports.run import Run
 from planner.legality import check_legal
-from planner.question import LARGEST, Question, one_layout
+from planner.question import Question, one_layout
 
 __all__ = ["deepspeed_run"]
 

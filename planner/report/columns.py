@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.choices.enumerations import names
+from planner.choices.table import CHOICES
 from planner.estimate import Estimate
-from planner.layouts import ENUMS
 from planner.schedules.operations import KINDS
 from planner.simulation.timeline import Timeline
 from planner.units import GIB
@@ -23,12 +24,11 @@ def layout_columns(result: Estimate, rows: Any) -> dict[str, Any]:
     """
     table = result.layouts.take(rows)
     out: dict[str, Any] = {"schedule": np.asarray(table.schedule_names, dtype=object)[table.schedule]}
-    for f in fields(table):
-        if f.name in ENUMS:
-            names = np.array([member.name.lower() for member in ENUMS[f.name]], dtype=object)
-            out[f.name] = names[getattr(table, f.name)]
-        elif f.name not in ("schedule", "schedule_names"):
-            out[f.name] = getattr(table, f.name)
+    for name, choice in CHOICES.items():
+        if choice.enumeration:
+            out[name] = np.array(names(choice.enumeration), dtype=object)[getattr(table, name)]
+        elif name != "schedule":
+            out[name] = getattr(table, name)
     out |= {
         "gpus": table.gpus,
         "micro_batches": table.micro_batches,

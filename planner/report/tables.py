@@ -9,6 +9,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from planner.choices.choice import Choice
+from planner.choices.table import CHOICES
 from planner.estimate import Estimate
 from planner.hardware import Cluster
 from planner.models import Transformer
@@ -52,34 +54,30 @@ def question_title(model: Transformer, cluster: Cluster, gpus: int, global_batch
     return f"{model.name} on {gpus} GPUs of {cluster.name}, batch {global_batch} x {model.seq_len} tokens"
 
 
+ALWAYS = ("dp", "tp", "pp", "micro_batch", "zero")
+"""Choices that a line of text shows at their defaults too."""
+SPLITS = {"balanced": "balanced", "parameters": "by parameters", "products": "by products", "ends": "by ends",
+          "last": "short last stage"}  # fmt: skip
+
+
 def layout_text(row: dict[str, Any]) -> str:
     """A layout in one line, defaults left out."""
-    text = f"dp {row['dp']} tp {row['tp']} pp {row['pp']}"
-    for key, name in (("cp", "cp"), ("ep", "ep"), ("virtual_stages", "v")):
-        if row[key] > 1:
-            text += f" {name} {row[key]}"
-        if key == "ep" and row["etp"] != row["tp"]:
-            text += f" etp {row['etp']}"
-    text += f" mb {row['micro_batch']} zero {row['zero']}"
-    if row["dp_replicate"] > 1:
-        text += f" replicate {row['dp_replicate']}"
-    if row["sequence_parallel"]:
-        text += " sp"
-    if row["recompute"] != "none":
-        text += f" recompute {row['recompute']}"
-    if row["layer_split"] != "even":
-        splits = {
-            "balanced": "balanced", "parameters": "by parameters", "ends": "by ends", "last": "short last stage",
-            "products": "by products",
-        }  # fmt: skip
-        text += f" {splits[row['layer_split']]}"
-    if row["offload_optimizer"]:
-        text += " offload"
-    if row["sequence_slices"] > 1:
-        text += f" k {row['sequence_slices']}"
+    words = [_choice_text(choice, row) for choice in CHOICES.values()]
     schedule = get_schedule(row["schedule"])
-    named = row["pp"] > 1 or schedule.one_layer_chunks
-    return text + (f" {schedule.name}{'' if schedule.synchronous else ' (asynchronous)'}" if named else "")
+    if row["pp"] > 1 or schedule.one_layer_chunks:
+        words.append(schedule.name if schedule.synchronous else f"{schedule.name} (asynchronous)")
+    return " ".join(word for word in words if word)
+
+
+def _choice_text(choice: Choice, row: dict[str, Any]) -> str:
+    """What a line of text says of one choice; nothing at its default."""
+    value = row[choice.name]
+    if choice.name == "layer_split":
+        return SPLITS.get(value, "")
+    default = row["tp"] if choice.name == "etp" else choice.plain(choice.default)
+    if not choice.short or (value == default and choice.name not in ALWAYS):
+        return ""
+    return choice.short if choice.kind is bool else f"{choice.short} {value}"
 
 
 def _line(result: Estimate, i: int) -> tuple[str, ...]:

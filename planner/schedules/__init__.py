@@ -20,7 +20,18 @@ from planner.schedules.zero_bubble import ZeroBubbleH1, ZeroBubbleH2
 from planner.schedules.zero_bubble_fitted import ZeroBubble1p, ZeroBubble2p
 from planner.schedules.zero_bubble_v import ZeroBubbleV
 
-__all__ = ["ALIASES", "SCHEDULES", "Loads", "Operation", "Order", "Pipeline", "Rule", "Schedule", "get_schedule"]
+__all__ = [
+    "ALIASES",
+    "SCHEDULES",
+    "Loads",
+    "Operation",
+    "Order",
+    "Pipeline",
+    "Rule",
+    "Schedule",
+    "get_schedule",
+    "usual_schedule",
+]
 
 SCHEDULES: dict[str, Schedule] = {
     s.name: s
@@ -76,3 +87,10 @@ def get_schedule(name: str) -> Schedule:
     if found is None:
         raise UnknownNameError("schedule", name, known)
     return SCHEDULES[ALIASES.get(found, found)]
+
+
+def usual_schedule(virtual_stages: int, sequence_slices: int) -> str:
+    """The schedule of a layout that names none: 1f1b, or its kin with several virtual stages or sequence slices."""
+    if sequence_slices > 1:
+        return "seq1f1b-interleaved" if virtual_stages > 1 else "seq1f1b"
+    return "interleaved" if virtual_stages > 1 else "1f1b"

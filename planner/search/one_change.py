@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from planner.choices.table import SETTLED
 from planner.estimate import Estimate
 from planner.hardware import Cluster, Framework
-from planner.layouts import ENUMS, Layouts
+from planner.layouts import Layouts
 from planner.legality import legal
 from planner.models import Transformer
 from planner.schedules import get_schedule
 from planner.search.passes import estimate_all
 from planner.search.space import Fixed, by_ends, by_last, divisors
 
-__all__ = ["Changed", "allows", "one_change", "table_of"]
+__all__ = ["Changed", "allows", "one_change"]
 
 DEGREES = ("dp", "tp", "pp", "cp")
 
@@ -48,7 +49,7 @@ def one_change(
     changes = list(seen.values())
     if not rows:
         return None
-    table = table_of(rows)
+    table = Layouts.of_rows(rows)
     kept = np.flatnonzero(legal(model, cluster, table) & allows(runnable, table))
     if not len(kept):
         return None
@@ -58,24 +59,13 @@ def one_change(
     return Changed(estimate=ordered, changes=[changes[kept[i]] for i in order])
 
 
-def table_of(rows: list[dict[str, Any]]) -> Layouts:
-    """Layouts by name as one table."""
-    columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
-    for key, kind in ENUMS.items():
-        columns[key] = [int(kind[name.upper()]) for name in columns[key]]
-    return Layouts.of(**columns)
-
-
 def allows(fixed: Fixed, layouts: Layouts) -> Any:
     """Where a table is within what is fixed, boolean of shape (n,)."""
     out = np.ones(len(layouts), dtype=bool)
-    for name in ("tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "virtual_stages", "zero",
-                 "dp_replicate", "recompute", "layer_split"):  # fmt: skip
+    for name in SETTLED:
         values = getattr(fixed, name)
-        if values is not None:
-            out &= np.isin(getattr(layouts, name), [int(v) for v in values])
-    if fixed.sequence_parallel is not None:
-        out &= np.isin(layouts.sequence_parallel, fixed.sequence_parallel)
+        if values is not None and name != "schedule":
+            out &= np.isin(getattr(layouts, name), values)
     if fixed.schedule is not None:
         named = np.array([name in fixed.schedule for name in layouts.schedule_names])
         out &= named[layouts.schedule] | (layouts.pp == 1)

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from planner.choices.choice import Choice
+from planner.choices.table import CHOICES, SETTLED
 from planner.errors import InputError, LayoutError, UnknownNameError, shown
 from planner.estimate import Estimate
 from planner.hardware import Cluster, Framework
-from planner.layouts import ENUMS, Layouts
+from planner.layouts import Layouts
 from planner.legality import legal, rules
 from planner.models import Transformer
-from planner.schedules import SCHEDULES, get_schedule
+from planner.schedules import SCHEDULES, get_schedule, usual_schedule
 from planner.search.numerics import attention_kernels
-from planner.search.one_change import table_of
 from planner.search.passes import estimate_all, taken
 from planner.search.ranking import Recommendation, recommend
 from planner.search.space import divisors
@@ -24,11 +25,8 @@ from planner.units import GIB
 
 __all__ = ["Why", "parse_wanted", "why_not"]
 
-NAMES = {"v": "virtual_stages", "k": "sequence_slices", "mb": "micro_batch", "sp": "sequence_parallel"}
+SHORT = {c.short: name for name, c in CHOICES.items() if c.short}
 DEGREES = ("dp", "tp", "pp", "cp")
-SETTLED = (*DEGREES, "ep", "etp", "micro_batch", "virtual_stages", "zero", "dp_replicate", "recompute", "schedule",
-           "sequence_parallel", "layer_split")  # fmt: skip
-"""Choices that a search can be held to; the others are set on its finalists."""
 NUMERICS = ("precision", "attention")
 FINALISTS = 64
 TIE = 0.01
@@ -58,35 +56,33 @@ def parse_wanted(text: str) -> dict[str, Any]:
         InputError: no choice, one without a value or given twice, a value of the wrong kind.
         UnknownNameError: no such choice; the message gives the nearest.
     """
-    default = Layouts.of(global_batch=1).row(0)
-    known = [name for name in default if name != "global_batch"]
+    known = [name for name in CHOICES if name != "global_batch"]
     out: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not value:
             raise InputError(f"--why is {shown(text)}; allowed: choices with values, such as tp=8,pp=1")
-        key = NAMES.get(name, name.replace("-", "_"))
+        key = SHORT.get(name, name.replace("-", "_"))
         if key not in known:
             raise UnknownNameError("choice of a layout", name, known)
         if key in out:
             raise InputError(f"--why has {key} twice; allowed: once")
-        out[key] = _value(key, value.lower(), type(default[key]))
+        out[key] = _value(CHOICES[key], value.lower())
     return out
 
 
-def _value(key: str, value: str, kind: type) -> Any:
-    if key == "schedule":
+def _value(choice: Choice, value: str) -> Any:
+    """A choice's value from its text."""
+    if choice.kind is str:
         return get_schedule(value).name
-    if kind is bool:
+    if choice.kind is bool:
         if value not in FLAGS:
-            raise InputError(f"--why has {key} {shown(value)}; allowed: on or off")
+            raise InputError(f"--why has {choice.name} {shown(value)}; allowed: on or off")
         return FLAGS[value]
-    if key in ENUMS:
-        if value.upper() not in ENUMS[key].__members__:
-            raise UnknownNameError(key, value, [m.name.lower() for m in ENUMS[key]])
-        return value
-    if not value.isdecimal() or not value.isascii() or len(value) > 7 or int(value) < (key != "zero"):
-        raise InputError(f"--why has {key} {shown(value)}; allowed: a whole number")
+    if choice.enumeration:
+        return choice.plain(choice.coded(value))
+    if not (value.isdecimal() and value.isascii() and len(value) <= 7 and choice.least <= int(value) <= choice.most):
+        raise InputError(f"--why has {choice.name} {shown(value)}; allowed: {choice.allowed}")
     return int(value)
 
 
@@ -158,7 +154,7 @@ def _best_of_kind(
         return _outside_the_search(model, cluster, framework, found, wanted)
     table, best = again.estimate, again.best
     if late:
-        layouts = table_of([table.layouts.row(i) | wanted for i in range(len(table.layouts))])
+        layouts = Layouts.of_rows([table.layouts.row(i) | wanted for i in range(len(table.layouts))])
         kept = legal(model, cluster, layouts)
         if not np.any(kept):
             return _outside_the_search(model, cluster, framework, found, wanted)
@@ -196,7 +192,7 @@ def _outside_the_search(
         said += f" is {used}, which" if len(given) > 1 else ""
         return None, False, f"Not legal: {said} doesn't divide {gpus} GPUs."
     rows = _rows(found, wanted, gpus // used)
-    layouts = table_of(rows)
+    layouts = Layouts.of_rows(rows)
     table = rules(model, cluster, layouts)
     broken = np.array([rule.broken for rule in table])
     kept = np.flatnonzero(~broken.any(axis=0))
@@ -220,8 +216,7 @@ def _rows(found: Recommendation, wanted: dict[str, Any], rest: int) -> list[dict
     ).row(0)
     v, k = wanted.get("virtual_stages", 1), wanted.get("sequence_slices", 1)
     if "schedule" not in wanted:
-        names = {(False, False): "1f1b", (True, False): "interleaved", (False, True): "seq1f1b"}
-        base["schedule"] = names.get((v > 1, k > 1), "seq1f1b-interleaved")
+        base["schedule"] = usual_schedule(v, k)
     else:
         schedule = get_schedule(wanted["schedule"])
         base["virtual_stages"] = schedule.chunks if schedule.chunks is not None else 2
@@ -238,7 +233,7 @@ def _rows(found: Recommendation, wanted: dict[str, Any], rest: int) -> list[dict
 
 def _coded(key: str, value: Any) -> Any:
     """A choice as `Fixed` holds it."""
-    return ENUMS[key][value.upper()] if key in ENUMS else value
+    return CHOICES[key].coded(value)
 
 
 def _over(other: Estimate, cluster: Cluster) -> str:

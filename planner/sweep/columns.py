@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from planner.choices.table import CHOICES
 from planner.costs.memory import Memory
 from planner.estimate import StepTime
-from planner.layouts import ENUMS, Layouts
 from planner.sweep.cases import Axis, Cases
 
 __all__ = ["FAILED", "FITS", "NOT_LEGAL", "UNITS", "Column", "columns"]
@@ -72,14 +72,8 @@ TRAINING = (
 
 
 def _layout_columns() -> list[Column]:
-    taken = set(AXES)
-    out = []
-    for f in fields(Layouts):
-        if f.name in taken or f.name == "schedule_names":
-            continue
-        text = f.name in ENUMS or f.name == "schedule"
-        flag = f.name in ("sequence_parallel", "fused_norm", "offload_optimizer")
-        out.append(Column(f.name, "string" if text else "bool" if flag else "int64", "", "of the layout"))
+    kinds: dict[type, Kind] = {str: "string", bool: "bool", int: "int64"}
+    out = [Column(c.name, kinds[c.plain_kind], "", "of the layout") for c in CHOICES.values() if c.name not in AXES]
     return [*out, Column("micro_batches", "int64", "", "a step and replica")]
 
 

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, create_model, model_validator
 
+from planner.choices.choice import LARGEST, Choice
+from planner.choices.enumerations import names
+from planner.choices.table import CHOICES, SETTLED
 from planner.files import read_toml, validate
 from planner.sweep.values import Values, hardware_values, refuse, whole_numbers
 
@@ -81,25 +84,20 @@ class DesignTable(Strict):
     hardware: Annotated[dict[str, Any], BeforeValidator(_settings)] = {}
 
 
-class SearchTable(Strict):
-    """`[search]`: what is settled in every search; what stands there is all that is allowed."""
+def _allowed(choice: Choice) -> Any:
+    """The kind of a list of a choice's values, or None for all of them."""
+    if choice.enumeration:
+        return list[Literal[tuple(names(choice.enumeration))]] | None  # type: ignore[misc]
+    if choice.kind is int and choice.most < LARGEST:
+        return list[Literal[tuple(range(choice.least, choice.most + 1))]] | None  # type: ignore[misc]
+    return {int: Whole | None, bool: StrictBool | None, str: Names | None}[choice.kind]
 
-    tp: Whole | None = None
-    pp: Whole | None = None
-    dp: Whole | None = None
-    cp: Whole | None = None
-    ep: Whole | None = None
-    etp: Whole | None = None
-    micro_batch: Whole | None = None
-    virtual_stages: Whole | None = None
-    zero: list[Literal[0, 1, 2, 3]] | None = None
-    dp_replicate: Whole | None = None
-    recompute: list[Literal["none", "selective", "fine", "full"]] | None = None
-    schedule: Names | None = None
-    layer_split: list[Literal["even", "balanced", "parameters", "ends", "last", "products"]] | None = None
-    sequence_parallel: StrictBool | None = None
-    allow_offload: StrictBool = False
-    allow_async: StrictBool = False
+
+SETTLED_FIELDS: dict[str, Any] = {name: (_allowed(CHOICES[name]), None) for name in SETTLED}
+SearchTable = create_model(
+    "SearchTable", __base__=Strict, __doc__="`[search]`: what is settled in every search.", **SETTLED_FIELDS,
+    allow_offload=(StrictBool, False), allow_async=(StrictBool, False),
+)  # fmt: skip
 
 
 class SweepFile(Strict):

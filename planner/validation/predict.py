@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choices.table import CHOICES
 from planner.errors import InputError
 from planner.estimate import estimate
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
-from planner.layouts import ENUMS, Layouts, Recompute, choice
+from planner.layouts import Layouts, Recompute
 from planner.legality import UNEVEN_CHUNKS, first_broken
 from planner.models import FAMILIES, Transformer, from_shape, load_model, stack, with_seq_len
 from planner.models.flops import step_flops
@@ -22,7 +23,7 @@ from planner.validation.defaults import candidates, filled_cells, framework_name
 from planner.validation.runs import Run
 from planner.validation.software import cluster_name, said
 
-__all__ = ["Models", "Predictions", "layouts_of", "predict"]
+__all__ = ["Models", "Predictions", "predict"]
 
 Array = NDArray[np.float64]
 
@@ -104,19 +105,10 @@ class Models:
         return model if tied_below is None else replace(model, tied=bool(model.ffn < tied_below))
 
 
-def layouts_of(rows: list[dict[str, Any]]) -> Layouts:
-    """Layouts from one dictionary a layout, enumerations by name."""
-    columns: dict[str, Any] = {}
-    for key in rows[0]:
-        values = [row[key] for row in rows]
-        columns[key] = [choice(ENUMS[key], v) for v in values] if key in ENUMS else values
-    return Layouts.of(**columns)
-
-
 def _check_row(run: Run, layout: dict[str, Any]) -> None:
     """A row's names and its product of degrees; raises InputError with the reason why it can't be predicted."""
-    for key in ("recompute", "attention", "precision", "layer_split"):
-        choice(ENUMS[key], layout[key])
+    for name, value in layout.items():
+        CHOICES[name].coded(value)
     gpus = layout["dp"] * layout["tp"] * layout["pp"] * layout["cp"]
     if gpus != run["n_gpus"]:
         raise InputError(f"dp tp pp cp make {gpus} accelerators, n_gpus is {run['n_gpus']}")
@@ -228,7 +220,7 @@ def _predict_group(
     One that nearly fits counts before one that recomputes. A row fits if one of its candidates does.
     """
     table = stack(models, np.array(group.models))
-    layouts = layouts_of(group.layouts)
+    layouts = Layouts.of_rows(group.layouts)
     as_said = [runs[row]["virtual_stages"] is not None for row in group.rows]
     strict, lenient = (first_broken(table, group.cluster, layouts, but=but) for but in ((), INTERLEAVED_ANYHOW))
     broken = np.where(as_said, lenient, strict)

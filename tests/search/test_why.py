@@ -13,7 +13,6 @@ from planner.legality import legal
 from planner.models import load_model
 from planner.question import what_is_fixed
 from planner.search import recommend
-from planner.search.one_change import table_of
 from planner.search.why import Why, parse_wanted, why_not
 
 CLUSTER = load_cluster("dgx-h100")
@@ -163,7 +162,7 @@ def check(wanted):
             for dp in (1, 2, 4, 8, 16) for tp in (1, 2, 4, 8, 16) for pp in (1, 2, 4, 8, 16) for zero in (0, 1)
             if 16 % (dp * tp * pp) == 0
         ]  # fmt: skip
-        table = table_of(rows)
+        table = Layouts.of_rows(rows)
         kept = legal(load_model("llama3-8b"), CLUSTER, table) & (table.gpus == 16)
         assert not np.any(kept)
     elif answer.reason == "memory":

@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from planner.choices.table import CHOICES, SETTLED
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import ENUMS, Recompute, choice
 from planner.models import load_model
 from planner.plans.assumptions import assume
 from planner.plans.goal import goal
@@ -38,12 +38,11 @@ def _known(text: str) -> tuple[Fixed, dict[str, Any]]:
     numerics: dict[str, Any] = {}
     for item in text.split():
         name, value = item.split("=")
-        if name in ("attention", "precision"):
-            numerics[name] = choice(ENUMS[name], value)
-        elif name == "recompute":
-            fixed[name] = (choice(Recompute, value),)
+        values = tuple(CHOICES[name].coded(int(v) if v.isdecimal() else v) for v in value.split("|"))
+        if name in SETTLED:
+            fixed[name] = values
         else:
-            fixed[name] = tuple(value.split("|")) if name == "schedule" else (int(value),)
+            (numerics[name],) = values
     if "tp" in fixed:
         fixed |= {"cp": (1,), "sequence_parallel": (False,)}
     return Fixed(**fixed), numerics

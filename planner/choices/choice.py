@@ -1,0 +1,107 @@
+"""What a row of the table of choices says of one choice: its kind, its default, its range, its words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from planner.choices.enumerations import choice, names
+from planner.errors import InputError
+
+__all__ = ["LARGEST", "Choice", "flag", "whole", "word"]
+
+LARGEST = 10_000_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One choice of a layout: a row of `planner.choices.table.CHOICES`.
+
+    kind: int (a whole number), bool (a flag), str (a schedule's name), or an enumeration.
+    default: what a layout has where nothing is said. derived: what it has instead in a command that takes a layout,
+    in words, where that depends on the model, the cluster or the other choices; empty where it is the default.
+    least, most: the range of a whole number. says: the sentence that `--help` shows.
+    short: how a line of text writes it: "mb" for "mb 2"; empty where it writes nothing, or the value alone.
+    settled: a user can hold a search to some values of it. tie: its rank among the columns that tell equally good
+    layouts apart, from 1; 0 for those that don't.
+    """
+
+    name: str
+    kind: type
+    default: Any
+    says: str
+    short: str = ""
+    tie: int = 0
+    settled: bool = True
+    derived: str = ""
+    least: int = 1
+    most: int = LARGEST
+
+    @property
+    def enumeration(self) -> type[IntEnum] | None:
+        """The enumeration that it is of, if it is of one."""
+        return self.kind if issubclass(self.kind, IntEnum) else None
+
+    @property
+    def plain_kind(self) -> type:
+        """The kind of its value in a file or a record: int, bool or str."""
+        return str if self.enumeration else self.kind
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, in words."""
+        if self.enumeration:
+            return ", ".join(names(self.enumeration))
+        words = {bool: "true or false", str: "a name", int: f"a whole number from {self.least} to {self.most}"}
+        return words[self.kind]
+
+    def coded(self, value: Any) -> Any:
+        """A user's value as a layout's array holds it; the name of a schedule stays one.
+
+        Raises:
+            InputError: The value is of another kind or out of range.
+            UnknownNameError: The enumeration has no such member.
+        """
+        if self.enumeration:
+            return choice(self.enumeration, word(self.name, value))
+        if self.kind is int:
+            return whole(self.name, value, least=self.least, most=self.most)
+        return flag(self.name, value) if self.kind is bool else word(self.name, value)
+
+    def plain(self, code: Any) -> Any:
+        """A layout's value as records and files write it."""
+        return self.enumeration(code).name.lower() if self.enumeration else code
+
+
+def whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:
+    """A whole number in range.
+
+    Raises:
+        InputError: The value is none; the message names the field.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
+        raise InputError(f"{name} is {value!r}; allowed: a whole number from {least} to {most}")
+    return int(value)
+
+
+def word(name: str, value: Any) -> str:
+    """A name as text, such as "1f1b".
+
+    Raises:
+        InputError: The value is something else; the message names the field.
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{name} is {value!r}; allowed: a name in quotes")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False.
+
+    Raises:
+        InputError: The value is something else; the message names the field.
+    """
+    if not isinstance(value, bool):
+        raise InputError(f"{name} is {value!r}; allowed: True or False")
+    return value

@@ -1,0 +1,81 @@
+"""The enumerations among a layout's choices: recomputation, attention kernel, precision, split of the layers."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TypeVar
+
+from planner.errors import UnknownNameError
+
+__all__ = ["Attention", "Precision", "Recompute", "Split", "choice", "names"]
+
+
+class Recompute(IntEnum):
+    """Activations recomputed in the backward pass: none, the attention core, or every layer from its input.
+
+    FINE: what is cheap in mixtures and latent attention: norms, the experts' activation function and the products up
+    from the latents (Megatron-Core's layernorm, moe_act and mla_up_proj; NVIDIA 2026, arXiv 2603.07685, 4.1.4).
+    """
+
+    NONE = 0
+    SELECTIVE = 1
+    FULL = 2
+    FINE = 3
+
+
+class Attention(IntEnum):
+    """The attention kernel; `fused` is a fused scale-mask-softmax that still keeps O(s^2) activations."""
+
+    UNFUSED = 0
+    FUSED = 1
+    FLASH1 = 2
+    FLASH2 = 3
+    FLASH3 = 4
+
+
+class Precision(IntEnum):
+    """Number format of the matrix products."""
+
+    FP32 = 0
+    TF32 = 1
+    FP16 = 2
+    BF16 = 3
+    FP8 = 4
+
+
+class Split(IntEnum):
+    """How layers go to pipeline stages: an even count, or with embedding and head balanced by cost or by parameters.
+
+    ENDS: embedding and head count as a layer each, so that first and last stage have one fewer (Megatron-LM's
+    --account-for-embedding-in-pipeline-split and its like for the loss); with virtual stages too, and with multi-token
+    prediction each of its modules one more (DeepSeek-V3's 61 layers as 1, 30 times 2 and none). LAST: the same count,
+    rounded up, and on the last virtual stage what is left (DeepSeek-V3's 61 layers as 15 times 4 and 1). PRODUCTS: a
+    stage takes layers until those up to it have more than its share of the layers' and the head's products (nanotron).
+    """
+
+    EVEN = 0
+    BALANCED = 1
+    PARAMETERS = 2
+    ENDS = 3
+    LAST = 4
+    PRODUCTS = 5
+
+
+E = TypeVar("E", bound=IntEnum)
+
+
+def choice(kind: type[E], name: str) -> E:
+    """The member of an enumeration by its lower-case name.
+
+    Raises:
+        UnknownNameError: no member has that name.
+    """
+    try:
+        return kind[name.upper()]
+    except KeyError:
+        raise UnknownNameError(kind.__name__.lower(), name, [m.name.lower() for m in kind]) from None
+
+
+def names(kind: type[IntEnum]) -> list[str]:
+    """The members' lower-case names, as users write them."""
+    return [member.name.lower() for member in kind]

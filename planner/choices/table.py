@@ -1,0 +1,50 @@
+"""Every choice of a layout, declared once. What lists choices anywhere derives from this table.
+
+A new choice is a row here, a column of `planner.layouts.Layouts`, and the formulas that it means something to.
+`docs/extend.md` adds one, step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from planner.choices.choice import Choice
+from planner.choices.enumerations import Attention, Precision, Recompute, Split
+
+__all__ = ["CHOICES", "SETTLED"]
+
+CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
+    Choice("schedule", str, "1f1b", "The pipeline schedule (planner schedule lists them).", tie=6,
+           derived="1f1b, interleaved with virtual stages, seq1f1b with sequence slices"),
+    Choice("dp", int, 1, "Data-parallel replicas.", "dp"),
+    Choice("tp", int, 1, "Tensor-parallel ranks.", "tp", tie=1),
+    Choice("pp", int, 1, "Pipeline ranks.", "pp", tie=2),
+    Choice("cp", int, 1, "Context-parallel ranks.", "cp", tie=3),
+    Choice("ep", int, 1, "Expert-parallel ranks, inside dp x cp, or with whole experts tp x dp x cp.", "ep", tie=4),
+    Choice("etp", int, 1, "Tensor ranks over which an expert is cut: tp, or 1.", "etp", tie=5,
+           derived="tp, 1 where ep needs it"),
+    Choice("virtual_stages", int, 1, "Model chunks per pipeline rank.", "v", tie=7),
+    Choice("sequence_slices", int, 1, "Slices of a sequence, for seq1f1b and its kin.", "k", tie=8, settled=False),
+    Choice("micro_batch", int, 1, "Sequences per micro-batch and replica.", "mb", tie=9),
+    Choice("global_batch", int, 1, "Sequences per optimizer step.", settled=False),
+    Choice("zero", int, 1, "ZeRO stage, 0 to 3.", "zero", tie=11, least=0, most=3),
+    Choice("dp_replicate", int, 1, "Copies of what ZeRO shards, each on neighbours: hybrid sharding.", "replicate",
+           tie=12),
+    Choice("sequence_parallel", bool, False, "Sequence parallelism between the products of tensor ranks.", "sp",
+           tie=13),
+    Choice("recompute", Recompute, Recompute.NONE, "Activations recomputed: none, selective, fine or full.",
+           "recompute", tie=10),
+    Choice("attention", Attention, Attention.FLASH2, "The kernel: unfused, fused, flash1, flash2 or flash3.",
+           settled=False, derived="the accelerator's best"),
+    Choice("precision", Precision, Precision.BF16, "The products' number format: fp32, tf32, fp16, bf16 or fp8.",
+           settled=False, derived="the accelerator's usual one"),
+    Choice("layer_split", Split, Split.EVEN, "Layers of the stages: even, balanced (by cost), parameters, products; "
+           "ends: embedding and head are a layer each; last: short last stage.", tie=14,
+           derived="the framework's own"),
+    Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False),
+    Choice("offload_optimizer", bool, False, "Optimizer state in host memory.", "offload", tie=15, settled=False),
+)}  # fmt: skip
+"""By name, in the order of records, files and lines of text."""
+
+SETTLED: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.settled)
+"""The choices that a user can hold a search to; a search sets the others itself, or has them from the question."""
