@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
+from planner.choices.table import CHOICES
 from planner.estimate import Estimate
 from planner.estimate import estimate as estimate_layouts
 from planner.layouts import Layouts
 from planner.legality import check_legal
+from planner.plan_file import Plan
 from planner.question import Question, one_layout, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
@@ -23,11 +25,12 @@ from planner.validation import step_interval_s
 
 if TYPE_CHECKING:
     import pandas
+    from rich.console import RenderableType
 
     from planner.api.simulated import Simulation
     from planner.export.plan_export import Export
 
-__all__ = ["LayoutEstimate", "estimate"]
+__all__ = ["LayoutEstimate", "estimate", "estimate_one"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -121,6 +124,10 @@ class LayoutEstimate:
 
         return simulate_layouts(self.question, self._one)
 
+    def as_plan(self) -> Plan:
+        """This layout as a plan, which an exporter takes."""
+        return Plan(question=self.question, layouts=self._one, record=self._record)
+
     def export(self, to: str, path: str | os.PathLike[str] | None = None, *, base: str | None = None) -> Export:
         """This layout as a framework's own file: its `text`, `notes` on what the framework can't express, a `warning`.
 
@@ -134,11 +141,9 @@ class LayoutEstimate:
         """
         from planner.export.plan_export import export_plan, get_target
         from planner.files import check_writable, write_text
-        from planner.plan_file import Plan
 
-        chosen = Plan(question=self.question, layouts=self._one, record=self._record)
         target = None if path is None else Path(path)
-        done = export_plan(chosen, get_target(word("to", to)), path=target, base=base)
+        done = export_plan(self.as_plan(), get_target(word("to", to)), path=target, base=base)
         files = {} if target is None else {**done.companions, target: done.text}
         for file in files:
             check_writable(file)
@@ -161,17 +166,24 @@ class LayoutEstimate:
         """One row: choices, seconds, GiB, and the parts of both. Raises MissingPackageError without pandas."""
         return frame(layout_columns(self.table, [self.row]))
 
+    @property
     def _title(self) -> str:
         q = self.question
         return tables.question_title(q.model, q.cluster, self.gpus, self.layout["global_batch"])
 
-    def __repr__(self) -> str:
+    @property
+    def lines(self) -> tuple[RenderableType, ...]:
+        """What `planner estimate` prints."""
         q = self.question
-        view = tables.estimate_view(self.table, self.row, q.model, q.cluster, self.step_time_interval_s)
-        return plain_text(self._title(), "", view)
+        return (
+            self._title, "", tables.estimate_view(self.table, self.row, q.model, q.cluster, self.step_time_interval_s)
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return plain_text(*self.lines)
 
     def _repr_html_(self) -> str:
-        return notebook.estimate_html(self._title(), self.to_dict())
+        return notebook.estimate_html(self._title, self.to_dict())
 
 
 def estimate(
@@ -216,13 +228,12 @@ def estimate(
         FileFormatError: a file that can't be read, parsed or validated.
         LayoutError: a layout that breaks a rule of parallelism.
     """
-    q = asked(model, cluster, framework)
-    layouts = one_layout(
-        q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch,
-        virtual_stages=virtual_stages, sequence_slices=sequence_slices, schedule=schedule, zero=zero,
-        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, own_split=q.framework.layer_split,
-        precision=precision, attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
-        offload_optimizer=offload_optimizer,
-    )  # fmt: skip
+    given = {name: value for name, value in locals().items() if name in CHOICES}
+    return estimate_one(asked(model, cluster, framework), global_batch=batch, **given)
+
+
+def estimate_one(q: Question, **choices: Any) -> LayoutEstimate:
+    """The estimate of a question's layout; choices: by name, as `planner.question.one_layout`. Raises as `estimate`."""
+    layouts = one_layout(q.cluster, **choices, own_split=q.framework.layer_split)
     check_legal(q.model, q.cluster, layouts)
     return LayoutEstimate(q, estimate_layouts(q.model, q.cluster, q.framework, layouts), 0)

@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from planner.api.answer import Answer
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.api.layout_estimate import LayoutEstimate
+from planner.choices.table import SETTLED
 from planner.errors import InputError, LayoutError
 from planner.files import check_writable, write_text
 from planner.layouts import Attention, Precision
 from planner.question import Question, numerics, what_is_fixed, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
+from planner.report.difference import why_record, why_view
 from planner.report.plain_text import plain_text
 from planner.search import Recommendation
 from planner.search import recommend as search
 from planner.search.passes import every_estimate, taken
+from planner.search.why import parse_wanted, why_not
 from planner.units import GIB
 from planner.validation import accuracy_sentence
 
 if TYPE_CHECKING:
     import pandas
+    from rich.console import RenderableType
 
-__all__ = ["Plan", "recommend"]
+    from planner.report.plan_report import PlanReport
+
+__all__ = ["Plan", "recommend", "search_plan"]
+
+Working = Callable[[str], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -153,18 +163,15 @@ class Plan(Sequence[LayoutEstimate]):
             InputError: another suffix, or a number out of range.
             OutputError: the path can't be written.
         """
-        from planner.api.reports import gather_report
-        from planner.plans.goal import goal
-
         target = Path(path)
         if target.suffix not in (".html", ".png", ".pdf"):
             raise InputError(f"path is {target}; allowed: one that ends in .html, .png or .pdf")
         check_writable(target)
-        q, layouts = self.question, self.found.estimate.layouts
-        aim = goal(q.model, tokens=tokens, loss=loss) if curve else None
-        numbers = Precision(int(layouts.precision[0])), Attention(int(layouts.attention[0]))
-        command = f"planner.recommend({q.model.name!r}, {q.cluster.name!r}, gpus={self.gpus}, batch={self.batch}, ...)"
-        gathered = gather_report(q, self.found, numbers, self.to_dict(), command=command, aim=aim)
+        command = (
+            f"planner.recommend({self.question.model.name!r}, {self.question.cluster.name!r}, gpus={self.gpus}, "
+            f"batch={self.batch}, ...)"
+        )
+        gathered = self.gathered(command, curve=curve, tokens=tokens, loss=loss)
         if target.suffix == ".html":
             from planner.report.html import write_html
 
@@ -177,6 +184,18 @@ class Plan(Sequence[LayoutEstimate]):
                 png=target if target.suffix == ".png" else None,
                 pdf=target if target.suffix == ".pdf" else None,
             )
+
+    def gathered(
+        self, command: str, *, curve: bool, tokens: float | None, loss: float | None, working: Working = nullcontext
+    ) -> PlanReport:
+        """All that a report shows, computed; command: what made the report; working: told what is being done."""
+        from planner.api.reports import gather_report
+        from planner.plans.goal import goal
+
+        q, layouts = self.question, self.found.estimate.layouts
+        aim = goal(q.model, tokens=tokens, loss=loss) if curve else None
+        numbers = Precision(int(layouts.precision[0])), Attention(int(layouts.attention[0]))
+        return gather_report(q, self.found, numbers, self.to_dict(), command=command, aim=aim, working=working)
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """A row a layout, best first; with `everything`, all that were searched, those that were simulated last.
@@ -191,15 +210,31 @@ class Plan(Sequence[LayoutEstimate]):
         every = every_estimate(q.model, q.cluster, q.framework, found.asked, ran)
         return frame(layout_columns(every, slice(None)))
 
+    def why(self, wanted: str) -> Answer:
+        """Why the best isn't otherwise, and the best that is: `wanted` such as "tp=8,recompute=full".
+
+        Raises:
+            InputError, UnknownNameError: No choice of a layout, or a value of the wrong kind.
+        """
+        q = self.question
+        answer = why_not(q.model, q.cluster, q.framework, self.found, parse_wanted(wanted))
+        return Answer("", why_record(answer, q.cluster), why_view(answer, q.cluster))
+
+    @property
     def _title(self) -> str:
         return tables.question_title(self.question.model, self.question.cluster, self.gpus, self.batch)
 
+    @property
+    def lines(self) -> tuple[RenderableType, ...]:
+        """What `planner recommend` prints."""
+        q = self.question
+        return self._title, "", tables.recommendation_view(self.found, q.model, q.cluster, self.accuracy)
+
     def __repr__(self) -> str:
-        view = tables.recommendation_view(self.found, self.question.model, self.question.cluster, self.accuracy)
-        return plain_text(self._title(), "", view)
+        return plain_text(*self.lines)
 
     def _repr_html_(self) -> str:
-        return notebook.plan_html(self._title(), self.to_dict())
+        return notebook.plan_html(self._title, self.to_dict())
 
 
 Numbers = int | Sequence[int] | None
@@ -250,15 +285,22 @@ def recommend(
         FileFormatError: a file that can't be read, parsed or validated.
         LayoutError: no layout is legal, or `runs_on` can run none of the model; says why.
     """
-    q = asked(model, cluster, framework)
+    given = {name: value for name, value in locals().items() if name in (*SETTLED, "precision", "attention")}
+    return search_plan(
+        asked(model, cluster, framework), gpus=gpus, global_batch=whole("batch", batch), top=top,
+        objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async, **given,
+    )  # fmt: skip
+
+
+def search_plan(
+    q: Question, *, gpus: int, global_batch: int, top: int = 5, objective: str = "time", runs_on: str | None = None,
+    base: str | None = None, precision: str | None = None, attention: str | None = None, **choices: Any,
+) -> Plan:  # fmt: skip
+    """The plan for a question; choices: what the search may choose from, by name. Raises as `recommend`."""
     number, kernel = numerics(q.cluster, precision, attention)
     whole("gpus", gpus)
-    whole("batch", batch)
-    fixed = what_is_fixed(
-        tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch, virtual_stages=virtual_stages, zero=zero,
-        dp_replicate=dp_replicate, recompute=recompute, schedule=schedule, layer_split=layer_split,
-        sequence_parallel=sequence_parallel, allow_offload=allow_offload, allow_async=allow_async,
-    )  # fmt: skip
+    whole("global_batch", global_batch)
+    fixed = what_is_fixed(**choices)
     if runs_on is not None:
         from planner.export.plan_export import get_target
 
@@ -266,7 +308,7 @@ def recommend(
         target.check_question(q.model, number.name.lower(), base)
         fixed = target.only(fixed)
     found = search(
-        q.model, q.cluster, q.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
+        q.model, q.cluster, q.framework, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
         fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),
     )  # fmt: skip
-    return Plan(q, gpus, batch, found)
+    return Plan(q, gpus, global_batch, found)

@@ -13,6 +13,7 @@ import numpy as np
 
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
+from planner.choices.table import CHOICES
 from planner.errors import InputError
 from planner.estimate import estimate
 from planner.export.step_trace import write_step_trace
@@ -25,12 +26,14 @@ from planner.report.timeline_plot import plot_timeline, timeline_svg
 from planner.schedules.csv_file import read_schedule
 from planner.simulation.step import StepSimulation
 from planner.simulation.step import simulate as simulate_step
+from planner.simulation.step_streams import StreamStep, simulate_streams
 from planner.units import GIB
 
 if TYPE_CHECKING:
     import pandas
+    from rich.console import RenderableType
 
-__all__ = ["Simulation", "simulate", "simulate_layouts"]
+__all__ = ["Simulation", "Timing", "simulate", "simulate_layouts", "simulate_one"]
 
 MOST_DRAWN = 2000  # operations: above, a picture in a notebook is megabytes that nobody can read
 
@@ -51,6 +54,7 @@ class Simulation:
     layouts: Layouts
     step: StepSimulation
     closed_form_s: float | None
+    streams: StreamStep | None = None
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -69,7 +73,9 @@ class Simulation:
 
     @cached_property
     def _record(self) -> dict[str, Any]:
-        return simulations.simulation_record(self.step, self.layouts, self.question.cluster, self.closed_form_s)
+        return simulations.simulation_record(
+            self.step, self.layouts, self.question.cluster, self.closed_form_s, self.streams
+        )
 
     @property
     def bubble(self) -> float:
@@ -90,9 +96,9 @@ class Simulation:
         """
         target = Path(path)
         if target.suffix == ".json":
-            write_step_trace(target, self.step)
+            write_step_trace(target, self.step, self.streams)
         elif target.suffix in (".svg", ".png"):
-            plot_timeline(self.step.timeline, target, self._title(), "s")
+            plot_timeline(self.step.timeline, target, self._drawn_title, "s")
         else:
             raise InputError(f"path is {target}; allowed: one that ends in .svg, .png or .json")
 
@@ -112,29 +118,65 @@ class Simulation:
         """
         return frame(operation_columns(self.step.timeline))
 
+    @property
     def _title(self) -> str:
-        q, gpus = self.question, int(self.layouts.gpus[0])
-        title = tables.question_title(q.model, q.cluster, gpus, self.layout["global_batch"])
-        return f"{title}: {self.step.schedule.name}"
+        q = self.question
+        return tables.question_title(q.model, q.cluster, int(self.layouts.gpus[0]), self.layout["global_batch"])
+
+    @property
+    def _drawn_title(self) -> str:
+        return f"{self._title}: {self.step.schedule.name}"
+
+    @property
+    def lines(self) -> tuple[RenderableType, ...]:
+        """What `planner simulate` prints."""
+        cluster = self.question.cluster
+        view = simulations.simulation_view(self.step, self.layouts, cluster, self.closed_form_s, self.streams)
+        return self._title, "", view
 
     def __repr__(self) -> str:
-        view = simulations.simulation_view(self.step, self.layouts, self.question.cluster, self.closed_form_s)
-        return plain_text(self._title(), "", view)
+        return plain_text(*self.lines)
 
     def _repr_html_(self) -> str:
         drawn = len(self.step.timeline.order) <= MOST_DRAWN
         picture = timeline_svg(self.step.timeline, "", "s") if drawn else ""
-        return notebook.simulation_html(self._title(), tables.layout_text(self.layout), self.to_dict(), picture)
+        return notebook.simulation_html(self._drawn_title, tables.layout_text(self.layout), self.to_dict(), picture)
 
 
-def simulate_layouts(q: Question, layouts: Layouts, order_file: Path | None = None) -> Simulation:
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How a step is simulated besides its layout.
+
+    schedule_file: a CSV with a schedule of one's own instead of the layout's. even_slices: sequence slices of equal
+    tokens instead of equal work. links: transfers and collectives queue on links; slow_down: with links, compute
+    beside them is 1 + this slower.
+    """
+
+    schedule_file: Path | None = None
+    even_slices: bool = False
+    links: bool = False
+    slow_down: float = 0.0
+
+
+def simulate_layouts(q: Question, layouts: Layouts, how: Timing | None = None) -> Simulation:
     """The timeline of a table of one layout; raises as `simulate`."""
-    order = None if order_file is None else read_schedule(order_file)
-    step = simulate_step(q.model, q.cluster, q.framework, layouts, order=order)
+    how = how or Timing()
+    order = None if how.schedule_file is None else read_schedule(how.schedule_file)
+    step = simulate_step(q.model, q.cluster, q.framework, layouts, order=order, even_slices=how.even_slices)
     closed = None
     if order is None:
         closed = float(np.asarray(estimate(q.model, q.cluster, q.framework, layouts).step_time_s)[0])
-    return Simulation(q, layouts, step, closed)
+    streams = None
+    if how.links or how.slow_down:
+        if order is not None or how.even_slices:
+            raise InputError("--links is given with --schedule-file or --even-slices; allowed: one of them")
+        streams = simulate_streams(q.model, q.cluster, q.framework, layouts, how.slow_down)
+    return Simulation(q, layouts, step, closed, streams)
+
+
+def simulate_one(q: Question, how: Timing | None = None, **choices: Any) -> Simulation:
+    """The timeline of a question's layout; choices: by name, as `planner.question.one_layout`. Raises as `simulate`."""
+    return simulate_layouts(q, one_layout(q.cluster, **choices, own_split=q.framework.layer_split), how)
 
 
 def simulate(
@@ -172,12 +214,6 @@ def simulate(
         InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.estimate`.
         ScheduleError: a schedule that is incomplete, deadlocks, or is not of the layout's size.
     """
-    q = asked(model, cluster, framework)
-    layouts = one_layout(
-        q.cluster, global_batch=batch, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, micro_batch=micro_batch,
-        virtual_stages=virtual_stages, sequence_slices=sequence_slices, schedule=schedule, zero=zero,
-        dp_replicate=dp_replicate, recompute=recompute, layer_split=layer_split, own_split=q.framework.layer_split,
-        precision=precision, attention=attention, sequence_parallel=sequence_parallel, fused_norm=fused_norm,
-        offload_optimizer=offload_optimizer,
-    )  # fmt: skip
-    return simulate_layouts(q, layouts, None if schedule_file is None else Path(schedule_file))
+    given = {name: value for name, value in locals().items() if name in CHOICES}
+    file = None if schedule_file is None else Path(schedule_file)
+    return simulate_one(asked(model, cluster, framework), Timing(schedule_file=file), global_batch=batch, **given)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from planner.cli import completion as complete
 from planner.errors import InputError, shown
 from planner.units import parse_count
-
-if TYPE_CHECKING:
-    from planner.search import Fixed
 
 
 def count(text: str) -> float:
@@ -54,19 +51,3 @@ StorageRate = Annotated[float | None, typer.Option("--storage-gbyte-per-s", help
 Price = Annotated[float | None, typer.Option("--price", help="USD a GPU-hour.")]
 Power = Annotated[float | None, typer.Option("--power-w", help="W a GPU while it trains.")]
 Site = Annotated[float | None, typer.Option("--site-factor", help="W of hosts, network, cooling a W of GPU.")]
-Degree = Annotated[list[int] | None, typer.Option(help="Allow only this; may be given several times.")]
-Recomputes = Annotated[
-    list[str] | None,
-    typer.Option(help="Allow only this; may be given several times.", autocompletion=complete.recompute),
-]
-Schedules = Annotated[
-    list[str] | None,
-    typer.Option(help="Allow only this; may be given several times.", autocompletion=complete.schedules),
-]
-
-
-def fixed(schedule: list[str] | None = None, recompute: list[str] | None = None, **degrees: Any) -> Fixed:
-    """What the user has settled, from lists of options; an empty list settles nothing."""
-    from planner.question import what_is_fixed
-
-    return what_is_fixed(schedule=schedule, recompute=recompute, **degrees)

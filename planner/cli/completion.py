@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 __all__ = [
-    "attention", "batch_laws", "clusters", "exports", "frameworks", "links", "loss_laws", "models", "objectives",
-    "papers", "precision", "recompute", "schedules", "splits",
+    "batch_laws", "clusters", "exports", "frameworks", "links", "loss_laws", "models", "objectives", "papers",
+    "schedules",
 ]  # fmt: skip
 
 Completer = Callable[[str], list[str]]
@@ -86,15 +86,6 @@ def objectives(incomplete: str) -> list[str]:
     return _begin(OBJECTIVES, incomplete)
 
 
-def _members(name: str) -> Completer:
-    """The members of an enumeration of `planner.layouts`."""
-
-    def complete(incomplete: str) -> list[str]:
-        from planner import layouts
-
-        return _begin([member.name.lower() for member in getattr(layouts, name)], incomplete)
-
-    return complete
-
-
-recompute, attention, precision, splits = map(_members, ("Recompute", "Attention", "Precision", "Split"))
+def one_of(names: Iterable[str]) -> Completer:
+    """The completer of an option with these values."""
+    return lambda incomplete: _begin(names, incomplete)

@@ -11,10 +11,7 @@ from planner.cli import completion as complete
 
 if TYPE_CHECKING:
     from planner.export.target import Target
-    from planner.models import Transformer
     from planner.plan_file import Plan
-    from planner.question import Question
-    from planner.search import Fixed, Recommendation
 
 Base = Annotated[str | None, typer.Option("--base", help="torchtitan: your recipe, package.module:function.")]
 
@@ -115,33 +112,7 @@ def check_base(base: str | None, frameworks: list[str]) -> None:
         raise InputError(f"--base is {base!r}; allowed: with --runs-on or --export torchtitan alone")
 
 
-def runnable(fixed: Fixed, framework: str | None, model: Transformer, precision: str, base: str | None) -> Fixed:
-    """What a search may choose, cut to what a framework can run.
-
-    Raises:
-        UnknownNameError: no such framework.
-        LayoutError: nothing is left of what the user has settled, or the framework can't run the model at all.
-    """
-    if framework is None:
-        return fixed
-    from planner.export.plan_export import get_target
-
-    target = get_target(framework)
-    target.check_question(model, precision, base)
-    return target.only(fixed)
-
-
-def write_best(
-    targets: list[tuple[Target, Path]],
-    question: Question,
-    found: Recommendation,
-    record: dict[str, Any],
-    base: str | None = None,
-) -> None:
-    """The best of a search for every framework that was asked for."""
-    if not targets:
-        return
-    from planner.api.reports import best_plan
-
+def write_best(targets: list[tuple[Target, Path]], plan: Any, base: str | None = None) -> None:
+    """The best layout of a plan, for every framework that was asked for."""
     for target, file in targets:
-        write(best_plan(question, found, record), target, file, base if target.takes_base else None)
+        write(plan.best.as_plan(), target, file, base if target.takes_base else None)

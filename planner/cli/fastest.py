@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +12,6 @@ from planner.cli import options as o
 
 if TYPE_CHECKING:
     from planner.hardware import Cluster
-
-MOST_GPUS = 100_000
 
 
 def command(
@@ -60,15 +58,10 @@ def command(
 
     Example: planner fastest x-160 --cluster dgx-a100-80gb --max-gpus 100000 --network infiniband-hdr
     """
-    from planner.errors import LayoutError
-    from planner.hardware import load_framework
+    from planner.api.training import fastest
     from planner.models import load_model, with_seq_len
-    from planner.plans.assumptions import assume
-    from planner.plans.fastest import plan_fastest
     from planner.plans.goal import goal
     from planner.plans.joint import strategy
-    from planner.report import fastest as report
-    from planner.validation import accuracy_sentence
 
     shape = load_model(model)
     if seq_len is not None:
@@ -84,44 +77,12 @@ def command(
         "site_factor": site_factor,
     }  # fmt: skip
     cases = clusters(cluster, network or [], node_size or [])
-    done: list[tuple[Any, ...]] = []
     with o.working("searching GPUs, batches and layouts"):
-        for hardware in cases:
-            number, kernel = o.numerics(hardware, precision, attention)
-            assumptions = assume(hardware, given)
-            stack = load_framework(framework or hardware.framework)
-            for plan in plans:
-                try:
-                    found: Any = plan_fastest(
-                        shape, hardware, stack, aim, assumptions, plan,
-                        max_gpus=max_gpus if max_gpus is not None else hardware.max_gpus or MOST_GPUS,
-                        max_cost=max_cost, precision=number, attention=kernel,
-                    )  # fmt: skip
-                except LayoutError as error:
-                    if len(cases) * len(plans) == 1:
-                        raise
-                    found = str(error)
-                done.append((hardware, plan.name, found, assumptions))
-    seq = int(shape.seq_len)
-    if json:
-        results = [
-            {"cluster": h.name, "strategy": s, "none": f}
-            if isinstance(f, str)
-            else report.fastest_record(f, aim, given_, h, seq)
-            for h, s, f, given_ in done
-        ]
-        o.print_json({"model": shape.name, "seq_len": seq, "results": results})
-        return
-    views: list[Any] = []
-    if len(done) > 1:
-        rows = [(h.name, s, f) for h, s, f, _ in done]
-        views += [f"{shape.name}, side by side", "", report.side_by_side_view(rows), ""]
-    for hardware, _, found, assumptions in done if len(done) == 1 else done[:1]:
-        if not isinstance(found, str):
-            views += [f"{shape.name} on {hardware.name}", ""]
-            views.append(report.fastest_view(found, aim, assumptions, hardware, seq))
-            views += ["", f"How accurate: {accuracy_sentence(hardware.accelerator.efficiency.name, model=shape)}"]
-    o.print_view(*views)
+        answer = fastest(
+            shape, cases, aim, given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
+            precision=precision, attention=attention,
+        )  # fmt: skip
+    o.show(answer, json)
 
 
 def clusters(names: list[str], networks: list[str], sizes: list[int]) -> list[Cluster]:

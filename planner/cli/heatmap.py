@@ -33,7 +33,7 @@ def command(
     from planner.sweep.grid import grid
     from planner.sweep.results import load_results
 
-    o.check_pictures(svg, png)
+    o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png")})
     if svg is None and png is None and not json:
         raise InputError("a heat map needs --svg or --png with a path, or --json")
     rows = load_results(results).where(where or [])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
 
 import typer
 
@@ -13,11 +14,23 @@ from planner.cli import completion as complete
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from planner.hardware import Cluster, Framework
-    from planner.layouts import Attention, Layouts, Precision
-    from planner.models import Transformer
+    from rich.console import RenderableType
 
 UNFOLDED = 100_000  # columns of a pipe
+QUESTION, WRITTEN = "The question", "What is written"
+"""Groups of options in `--help`; those of the layout have theirs from `planner.cli.choices`."""
+
+
+def asks(name: str, says: str, **more: Any) -> Any:
+    """An option of the question."""
+    return typer.Option(name, help=says, rich_help_panel=QUESTION, **more)
+
+
+def writes(*names: str, says: str, **more: Any) -> Any:
+    """An option that says what is written, and where."""
+    return typer.Option(*names, help=says, rich_help_panel=WRITTEN, **more)
+
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -25,92 +38,23 @@ Model = Annotated[
     ),
 ]
 ClusterName = Annotated[
-    str,
-    typer.Option("--cluster", help="A cluster (planner clusters) or a TOML file.", autocompletion=complete.clusters),
+    str, asks("--cluster", "A cluster (planner clusters) or a TOML file.", autocompletion=complete.clusters)
 ]
-Gpus = Annotated[int, typer.Option("--gpus", help="Accelerators to use.")]
-GlobalBatch = Annotated[int, typer.Option("--global-batch", help="Sequences per optimizer step.")]
+Gpus = Annotated[int, asks("--gpus", "GPUs to use.")]
+GlobalBatch = Annotated[int, asks("--global-batch", "Sequences per optimizer step.")]
 Network = Annotated[
-    str | None, typer.Option("--network", help="Another network, such as ethernet-25g.", autocompletion=complete.links)
+    str | None, asks("--network", "Another network, such as ethernet-25g.", autocompletion=complete.links)
 ]
 FrameworkName = Annotated[
     str | None,
-    typer.Option(
-        "--framework", help="megatron-lm, megatron-core, nemo, fsdp or a TOML file.", autocompletion=complete.frameworks
-    ),
+    asks("--framework", "megatron-lm, megatron-core, nemo, fsdp or a TOML file.", autocompletion=complete.frameworks),
 ]
-SeqLen = Annotated[int | None, typer.Option("--seq-len", help="Tokens a sequence, instead of the model's.")]
-PrecisionName = Annotated[
-    str | None, typer.Option("--precision", help="fp32, tf32, fp16, bf16 or fp8.", autocompletion=complete.precision)
-]
-AttentionName = Annotated[
-    str | None,
-    typer.Option("--attention", help="unfused, fused, flash1, flash2 or flash3.", autocompletion=complete.attention),
-]
-Dp = Annotated[int, typer.Option("--dp", help="Data-parallel replicas.")]
-Tp = Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks.")]
-Pp = Annotated[int, typer.Option("--pp", help="Pipeline ranks.")]
-Cp = Annotated[int, typer.Option("--cp", help="Context-parallel ranks.")]
-Ep = Annotated[
-    int, typer.Option("--ep", help="Expert-parallel ranks, inside dp x cp, or with whole experts tp x dp x cp.")
-]
-Etp = Annotated[
-    int | None,
-    typer.Option("--etp", help="Tensor ranks over which an expert is cut: tp, or 1. Default: tp, 1 where ep needs it."),
-]
-MicroBatch = Annotated[int, typer.Option("--micro-batch", help="Sequences a micro-batch.")]
-VirtualStages = Annotated[int, typer.Option("--virtual-stages", help="Model chunks a pipeline rank.")]
-SequenceSlices = Annotated[int, typer.Option("--sequence-slices", help="Slices of a sequence, for seq1f1b and kin.")]
-ScheduleName = Annotated[
-    str | None,
-    typer.Option("--schedule", help="A pipeline schedule (planner schedule).", autocompletion=complete.schedules),
-]
-Zero = Annotated[int, typer.Option("--zero", help="ZeRO stage, 0 to 3.")]
-DpReplicate = Annotated[
-    int, typer.Option("--dp-replicate", help="Copies of what ZeRO shards, each on neighbours: hybrid sharding.")
-]
-RecomputeMode = Annotated[
-    str, typer.Option("--recompute", help="none, selective, fine or full.", autocompletion=complete.recompute)
-]
-LayerSplit = Annotated[
-    str | None,
-    typer.Option(
-        "--layer-split",
-        help="even, balanced (by cost), parameters, products; ends: embedding and head are a layer each; "
-        "last: short last stage. Default: the framework's own.",
-        autocompletion=complete.splits,
-    ),
-]
-SequenceParallel = Annotated[bool, typer.Option("--sequence-parallel", help="Megatron's.")]
-FusedNorm = Annotated[bool, typer.Option(help="A fused norm kernel.")]
-Offload = Annotated[bool, typer.Option("--offload-optimizer", help="State in host memory.")]
-Svg = Annotated[Path | None, typer.Option(help="Write a picture as SVG.")]
-Png = Annotated[Path | None, typer.Option(help="Write a picture as PNG.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md) and nothing else.")]
-
-
-def question(
-    model: str, cluster: str, network: str | None, framework: str | None, seq_len: int | None
-) -> tuple[Transformer, Cluster, Framework]:
-    """The model, cluster and framework that the options name."""
-    from planner.question import question
-
-    asked = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    return asked.model, asked.cluster, asked.framework
-
-
-def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> tuple[Precision, Attention]:
-    """Precision and attention kernel, by name or by the accelerator's default."""
-    from planner.question import numerics
-
-    return numerics(cluster, precision, attention)
-
-
-def one_layout(cluster: Cluster, **choices: Any) -> Layouts:
-    """The layout that a command's options name (`planner.question.one_layout`); its legality is for the caller."""
-    from planner.question import one_layout
-
-    return one_layout(cluster, **choices)
+SeqLen = Annotated[int | None, asks("--seq-len", "Tokens per sequence, instead of the model's.")]
+PrecisionName = Annotated[str | None, asks("--precision", "fp32, tf32, fp16, bf16 or fp8.")]
+AttentionName = Annotated[str | None, asks("--attention", "unfused, fused, flash1, flash2 or flash3.")]
+Svg = Annotated[Path | None, writes("--svg", says="Write a picture as SVG.")]
+Png = Annotated[Path | None, writes("--png", says="Write a picture as PNG.")]
+Json = Annotated[bool, writes("--json", says="Print JSON (docs/json.md) and nothing else.")]
 
 
 def check_finite(**values: float) -> None:
@@ -128,13 +72,21 @@ def check_finite(**values: float) -> None:
             raise InputError(f"--{name.replace('_', '-')} is {value}; allowed: a finite number")
 
 
-def check_pictures(svg: Path | None, png: Path | None) -> None:
-    """Nothing, if the paths of pictures end as their kind."""
-    from planner.errors import InputError
+def check_files(files: Mapping[str, tuple[Path | None, str]]) -> None:
+    """Asks before long work whether files can be written: each option's path, where one is given, and its suffix.
 
-    for suffix, path in ((".svg", svg), (".png", png)):
-        if path is not None and path.suffix != suffix:
-            raise InputError(f"{suffix.replace('.', '--')} is {path}; allowed: a path that ends in {suffix}")
+    Raises:
+        InputError: A path ends otherwise.
+        OutputError: Its folder does not exist, or can't be written.
+    """
+    from planner.errors import InputError
+    from planner.files import check_writable
+
+    for option, (path, suffix) in files.items():
+        if path is not None:
+            if path.suffix != suffix:
+                raise InputError(f"{option} is {path}; allowed: a path that ends in {suffix}")
+            check_writable(path)
 
 
 def print_json(record: dict[str, Any]) -> None:
@@ -142,6 +94,25 @@ def print_json(record: dict[str, Any]) -> None:
     import json
 
     typer.echo(json.dumps(record, indent=2, allow_nan=False))
+
+
+class Shown(Protocol):
+    """An answer of the API: what a command prints."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain values."""
+
+    @property
+    def lines(self) -> tuple[RenderableType, ...]:
+        """The answer as a person reads it."""
+
+
+def show(answer: Shown, json: bool) -> None:
+    """An answer on stdout, for a program or for a person."""
+    if json:
+        print_json(answer.to_dict())
+    else:
+        print_view(*answer.lines)
 
 
 def save_json(path: Path, record: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def command(
     from planner.sweep.pareto import fronts
     from planner.sweep.results import load_results
 
-    o.check_pictures(svg, png)
+    o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png")})
     rows = load_results(results).where(where or [])
     found = fronts(rows, of or ["time", *(["cost"] if rows.priced() else []), "power"])
     for path in (svg, png):

@@ -13,37 +13,22 @@ from planner.cli.assumed import count
 if TYPE_CHECKING:
     from planner.report.plan_report import PlanReport
 
-Html = Annotated[Path | None, typer.Option("--html", help="Write a report to read and play with: one file.")]
-Png = Annotated[Path | None, typer.Option("--png", help="Write the report's plots as one picture.")]
-Pdf = Annotated[Path | None, typer.Option("--pdf", help="Write the report's plots as slides.")]
+Html = Annotated[Path | None, o.writes("--html", says="Write a report to read and play with: one file.")]
+Png = Annotated[Path | None, o.writes("--png", says="Write the report's plots as one picture.")]
+Pdf = Annotated[Path | None, o.writes("--pdf", says="Write the report's plots as slides.")]
 ReportTokens = Annotated[
     float | None,
-    typer.Option(
+    o.writes(
         "--tokens",
-        help="For the report's shortest time: tokens; else compute-optimal.",
+        says="For the report's shortest time: tokens; else compute-optimal.",
         parser=count,
         metavar="<float>",
     ),
 ]
-ReportLoss = Annotated[float | None, typer.Option("--loss", help="For the report's shortest time: a target loss.")]
-WithCurve = Annotated[bool, typer.Option(help="In a report: the shortest time to train (takes seconds).")]
-
-
-def check_paths(html: Path | None, png: Path | None, pdf: Path | None) -> None:
-    """Nothing, if the reports can be written there; asked before the search.
-
-    Raises:
-        InputError: a path with another suffix.
-        OutputError: no folder, or no permission.
-    """
-    from planner.errors import InputError
-    from planner.files import check_writable
-
-    for suffix, path in ((".html", html), (".png", png), (".pdf", pdf)):
-        if path is not None:
-            if path.suffix != suffix:
-                raise InputError(f"--{suffix[1:]} is {path}; allowed: a path that ends in {suffix}")
-            check_writable(path)
+ReportLoss = Annotated[float | None, o.writes("--loss", says="For the report's shortest time: a target loss.")]
+WithCurve = Annotated[
+    bool, o.writes("--curve/--no-curve", says="In a report: the shortest time to train (takes seconds).")
+]
 
 
 def check_aim(tokens: float | None, loss: float | None, *, used: bool) -> None:

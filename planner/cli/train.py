@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from planner.choices.enumerations import Recompute, names
 from planner.cli import completion as complete
 from planner.cli import options as o
 from planner.cli.freed_memory import keep_freed_memory
@@ -50,7 +51,9 @@ def command(
     dp_replicate: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None,
     recompute: Annotated[
         str | None,
-        typer.Option(help="none, selective or full, instead of the plan's.", autocompletion=complete.recompute),
+        typer.Option(
+            help="none, selective or full, instead of the plan's.", autocompletion=complete.one_of(names(Recompute))
+        ),
     ] = None,
     engine: Annotated[str | None, typer.Option(help="serial (default), mpi (default under mpirun) or nccl.")] = None,
     device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",

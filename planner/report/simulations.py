@@ -20,7 +20,14 @@ from planner.simulation.step_streams import StreamStep
 from planner.simulation.streams import LANES
 from planner.units import GIB, format_bytes, format_seconds
 
-__all__ = ["comparison_record", "comparison_view", "simulation_record", "simulation_view", "split_view"]
+__all__ = [
+    "comparison_record",
+    "comparison_view",
+    "simulation_record",
+    "simulation_view",
+    "split_record",
+    "split_view",
+]
 
 MOST_RANKS = 16
 
@@ -174,6 +181,18 @@ def comparison_view(rows: list[Compared], refused: dict[str, str], cluster: Clus
             by_reason.setdefault(reason, []).append(name)
         lines += ["", "Not legal here"] + [f"  {', '.join(n)}: {reason}" for reason, n in by_reason.items()]
     return stacked(table, "", "\n".join(lines))
+
+
+def split_record(split: StageSplit) -> dict[str, Any]:
+    """Layers, seconds and GiB of every stage."""
+    return {
+        "rank": split.rank.tolist(),
+        "layers": split.layers.tolist(),
+        "seconds": split.seconds.tolist(),
+        "gib": (split.size_bytes / GIB).tolist(),
+        "slowest_s": float(split.seconds.max()),
+        "even_slowest_s": split.even_slowest_s,
+    }
 
 
 def split_view(split: StageSplit) -> RenderableType:

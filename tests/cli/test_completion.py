@@ -32,6 +32,8 @@ def completed(line: str, shell: str = "bash") -> list[str]:
         ("planner recommend gpt2 --cluster dgx-a1", ["dgx-a100-40gb", "dgx-a100-80gb"]),
         ("planner schedule zb-", ["zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb-v"]),
         ("planner recommend gpt2 --schedule dualpipe", ["dualpipe", "dualpipev"]),
+        ("planner recommend gpt2 --recompute f", ["full", "fine"]),
+        ("planner estimate gpt2 --attention flash", ["flash1", "flash2", "flash3"]),
         ("planner doc", ["doctor"]),
     ],
 )

@@ -1,85 +1,75 @@
-"""`planner estimate` on an existing run: what it is, how good, and what to change first."""
+"""An existing run from its configuration: what it is, how good, and what to change first."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from planner.cli import options as o
+from planner.api.answer import Answer
+from planner.errors import InputError
+from planner.estimate import estimate
+from planner.export.plan_export import get_target
+from planner.export.target import Target
+from planner.hardware import load_cluster, load_framework
+from planner.imports.deepspeed import deepspeed_run
+from planner.imports.megatron import megatron_run
+from planner.imports.run import Run
+from planner.layouts import Precision
+from planner.question import question, what_is_fixed
+from planner.report import records, tables
+from planner.report.imported import Review, Suggestion, review_record, review_view
+from planner.search import default_attention, recommend
+from planner.search.one_change import one_change
+from planner.search.passes import taken
 
-if TYPE_CHECKING:
-    from planner.export.target import Target
-    from planner.imports.run import Run
-    from planner.report.imported import Review, Suggestion
+__all__ = ["review_deepspeed", "review_megatron"]
 
 WORTH_IT = 0.005
-MOST_BYTES = 2**20
 
 
 def review_megatron(
-    text: str, model: str | None, cluster: str, network: str | None, framework: str | None, *, gpus: int | None,
-    vocab: int | None, attention: str | None, json: bool,
-) -> None:  # fmt: skip
-    """A run of Megatron-LM: its arguments, or @FILE that holds them."""
-    from planner.export.plan_export import get_target
-    from planner.files import read_bytes
-    from planner.hardware import load_cluster, load_framework
-    from planner.imports.megatron import megatron_run
+    text: str, cluster: str, *, model: str | None, network: str | None, framework: str | None, gpus: int | None,
+    vocab: int | None, attention: str | None,
+) -> Answer:  # fmt: skip
+    """A run of Megatron-LM, from the text of its arguments.
 
-    if text.startswith("@"):
-        from planner.files import read_text
-
-        path = Path(text[1:])
-        read_bytes(path, MOST_BYTES)
-        text = read_text(path)
+    Raises:
+        InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.imports.megatron.megatron_run`.
+    """
     hardware = load_cluster(cluster, network=network)
     stack = load_framework(framework or hardware.framework)
     run = megatron_run(text, hardware, stack, gpus=gpus, model=model, vocab=vocab, attention=attention)
-    _show(run, get_target("megatron"), json)
+    return _answer(run, get_target("megatron"))
 
 
 def review_deepspeed(
-    path: Path, model: str | None, cluster: str, network: str | None, framework: str | None, *, gpus: int | None,
-    seq_len: int | None, json: bool, **python: Any,
-) -> None:  # fmt: skip
-    """A run of DeepSpeed: its JSON, with a model named beside it."""
-    from planner.errors import InputError
-    from planner.export.plan_export import get_target
-    from planner.imports.deepspeed import deepspeed_run
-    from planner.question import question
+    path: Path, cluster: str, *, model: str | None, network: str | None, framework: str | None, gpus: int | None,
+    seq_len: int | None, **python: Any,
+) -> Answer:  # fmt: skip
+    """A run of DeepSpeed, from its JSON, with a model named beside it; python: what the JSON can't say.
 
+    Raises:
+        InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.imports.deepspeed.deepspeed_run`.
+    """
     if model is None:
         raise InputError("MODEL is missing; DeepSpeed's configuration has no model: name it")
     if gpus is None:
         raise InputError("--gpus is missing; DeepSpeed's configuration doesn't say how many GPUs the job has")
     asked = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    _show(deepspeed_run(path, asked, gpus=gpus, **python), get_target("deepspeed"), json)
+    return _answer(deepspeed_run(path, asked, gpus=gpus, **python), get_target("deepspeed"))
 
 
-def _show(run: Run, target: Target, json: bool) -> None:
-    from planner.report import records, tables
-    from planner.report.imported import review_record, review_view
-
-    with o.working("searching what else it could run"):
-        review = _review(run, target)
+def _answer(run: Run, target: Target) -> Answer:
+    review = _review(run, target)
     q, gpus, batch = run.question, int(run.layouts.gpus[0]), int(run.layouts.global_batch[0])
-    if json:
-        asked = records.question_record(q.model, q.cluster, q.framework, gpus) | {"global_batch": batch}
-        o.print_json(asked | review_record(review, q.cluster))
-    else:
-        title = tables.question_title(q.model, q.cluster, gpus, batch)
-        o.print_view(title, "", review_view(review, q.model, q.cluster))
+    asked = records.question_record(q.model, q.cluster, q.framework, gpus) | {"global_batch": batch}
+    title = tables.question_title(q.model, q.cluster, gpus, batch)
+    return Answer(title, asked | review_record(review, q.cluster), review_view(review, q.model, q.cluster))
 
 
 def _review(run: Run, target: Target) -> Review:
     """The run, the best that the framework can run, and every single change that helps."""
-    from planner.estimate import estimate
-    from planner.layouts import Precision
-    from planner.question import what_is_fixed
-    from planner.report.imported import Review
-    from planner.search import default_attention, recommend
-
     q = run.question
     own = estimate(q.model, q.cluster, q.framework, run.layouts)
     runnable = target.only(what_is_fixed(allow_offload=bool(run.layouts.offload_optimizer[0])))
@@ -109,12 +99,6 @@ def _review(run: Run, target: Target) -> Review:
 
 def _suggestions(run: Run, runnable: Any) -> list[Suggestion]:
     """Single changes of the layout, and of what the run has turned off."""
-    from planner.estimate import estimate
-    from planner.report.imported import Suggestion
-    from planner.search import default_attention
-    from planner.search.one_change import one_change
-    from planner.search.passes import taken
-
     q = run.question
     row = run.layouts.row(0)
     out = []

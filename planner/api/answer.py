@@ -1,0 +1,44 @@
+"""An answer of any use case: a title, a record for machines, a view for people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import RenderableType
+
+from planner.report.plain_text import plain_text
+
+__all__ = ["Answer"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Answer:
+    """What a use case says; it prints as the command of the same name does.
+
+    Attributes:
+        title: The question in one line; empty where the view says it.
+        record: The answer as plain values, which `--json` prints (docs/json.md has the keys).
+        view: The answer as a person reads it.
+    """
+
+    title: str
+    record: dict[str, Any]
+    view: RenderableType
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain values."""
+        return dict(self.record)
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON."""
+        return json.dumps(self.record, indent=2, allow_nan=False)
+
+    def __repr__(self) -> str:
+        return plain_text(*self.lines)
+
+    @property
+    def lines(self) -> tuple[RenderableType, ...]:
+        """The title, where there is one, and the view."""
+        return (self.title, "", self.view) if self.title else (self.view,)

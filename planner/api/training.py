@@ -1,0 +1,130 @@
+"""How long a training takes, the shortest time in which it can be done, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.api.answer import Answer
+from planner.errors import LayoutError
+from planner.hardware import Cluster
+from planner.plans.assumptions import Assumptions, assume
+from planner.plans.fastest import Fastest, plan_fastest
+from planner.plans.goal import Goal
+from planner.plans.joint import Strategy
+from planner.plans.sensitivity import RIVALS, sensitivity
+from planner.plans.time import plan_time
+from planner.question import Question, numerics, question, what_is_fixed
+from planner.report import fastest as fastest_report
+from planner.report.plain_table import stacked
+from planner.report.records import estimate_record, question_record
+from planner.report.sensitivity import sensitivity_record, sensitivity_view
+from planner.report.tables import layout_text
+from planner.report.training import time_record, time_view
+from planner.search import recommend
+from planner.validation import accuracy_sentence
+
+__all__ = ["explain", "fastest", "training_time"]
+
+MOST_GPUS = 100_000
+Given = Mapping[str, float | None]
+"""Assumptions by name, in place of the shipped ones; None is not given."""
+
+
+def training_time(
+    q: Question, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool,
+    precision: str | None = None, attention: str | None = None, **choices: Any,
+) -> Answer:  # fmt: skip
+    """Days, steps, money and energy of a training with the fastest layout, failures included.
+
+    batch: sequences per step, or None for one near the critical batch. exact_tokens: the goal's tokens are processed
+    as they are, whatever the batch. choices: what the search may choose from, as of `planner.recommend`.
+
+    Raises:
+        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
+        LayoutError: No layout is legal, or none fits in memory.
+    """
+    number, kernel = numerics(q.cluster, precision, attention)
+    assumptions = assume(q.cluster, given)
+    plan = plan_time(
+        q.model, q.cluster, q.framework, goal, assumptions, gpus=gpus, batch=batch, precision=number,
+        attention=kernel, exact_tokens=exact_tokens, fixed=what_is_fixed(**choices),
+    )  # fmt: skip
+    accuracy = accuracy_sentence(q.cluster.accelerator.efficiency.name, model=q.model)
+    record = question_record(q.model, q.cluster, q.framework, gpus)
+    record |= time_record(plan, assumptions, q.cluster, int(q.model.seq_len)) | {"accuracy": accuracy}
+    view = time_view(plan, assumptions, q.cluster, q.model)
+    title = f"{q.model.name} on {gpus:,} GPUs of {q.cluster.name}"
+    return Answer(title, record, stacked(view, "", f"How accurate: {accuracy}"))
+
+
+def explain(
+    q: Question, goal: Goal, given: Given, *, gpus: int, batch: int, precision: str | None = None,
+    attention: str | None = None, **choices: Any,
+) -> Answer:  # fmt: skip
+    """Elasticities of the best layout's step and training, and its traffic against the links.
+
+    Raises:
+        InputError, UnknownNameError, LayoutError: as `training_time`.
+    """
+    number, kernel = numerics(q.cluster, precision, attention)
+    assumptions, fixed = assume(q.cluster, given), what_is_fixed(**choices)
+    found = recommend(
+        q.model, q.cluster, q.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
+        fixed=fixed, top=1, rivals=RIVALS,
+    )  # fmt: skip
+    if not len(found.best):
+        raise LayoutError(f"no layout of {q.model.name} on gpus {gpus} fits in memory; give more GPUs")
+    result = sensitivity(q.model, q.cluster, q.framework, found, goal, assumptions)
+    best = int(found.best[0])
+    layout = estimate_record(found.estimate, best, q.cluster)
+    record = question_record(q.model, q.cluster, q.framework, gpus) | {"global_batch": batch, "layout": layout}
+    text, step = layout_text(layout["layout"]), layout["step_time_s"]
+    title = f"{q.model.name} on {gpus:,} GPUs of {q.cluster.name}, batch {batch:,}: {text}, {step:.4g} s a step"
+    return Answer(title, record | sensitivity_record(result), sensitivity_view(result))
+
+
+def fastest(
+    model: Any, clusters: Sequence[Cluster], goal: Goal, given: Given, strategies: Sequence[Strategy], *,
+    framework: str | None = None, max_gpus: int | None = None, max_cost: float | None = None,
+    precision: str | None = None, attention: str | None = None,
+) -> Answer:  # fmt: skip
+    """The shortest wall time over GPUs, batch and layout, on every cluster and by every strategy, side by side.
+
+    Raises:
+        InputError, UnknownNameError: as `training_time`.
+        LayoutError: The only cluster and strategy has no layout.
+    """
+    done: list[tuple[Cluster, str, Fastest | str, Assumptions]] = []
+    for cluster in clusters:
+        q = question(model, cluster, framework=framework)
+        number, kernel = numerics(cluster, precision, attention)
+        assumptions = assume(cluster, given)
+        for strategy in strategies:
+            try:
+                found: Fastest | str = plan_fastest(
+                    q.model, cluster, q.framework, goal, assumptions, strategy,
+                    max_gpus=max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS,
+                    max_cost=max_cost, precision=number, attention=kernel,
+                )  # fmt: skip
+            except LayoutError as error:
+                if len(clusters) * len(strategies) == 1:
+                    raise
+                found = str(error)
+            done.append((cluster, strategy.name, found, assumptions))
+    seq_len = int(model.seq_len)
+    results = [
+        {"cluster": cluster.name, "strategy": name, "none": found} if isinstance(found, str)
+        else fastest_report.fastest_record(found, goal, assumptions, cluster, seq_len)
+        for cluster, name, found, assumptions in done
+    ]  # fmt: skip
+    views: list[Any] = []
+    if len(done) > 1:
+        side_by_side = fastest_report.side_by_side_view([(c.name, name, found) for c, name, found, _ in done])
+        views += [f"{model.name}, side by side", "", side_by_side, ""]
+    cluster, _, found, assumptions = done[0]
+    if not isinstance(found, str):
+        accuracy = accuracy_sentence(cluster.accelerator.efficiency.name, model=model)
+        view = fastest_report.fastest_view(found, goal, assumptions, cluster, seq_len)
+        views += [f"{model.name} on {cluster.name}", "", view, "", f"How accurate: {accuracy}"]
+    return Answer("", {"model": model.name, "seq_len": seq_len, "results": results}, stacked(*views))

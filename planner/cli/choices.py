@@ -1,0 +1,79 @@
+"""The options of a command that takes a layout or searches for one: made from the table of choices.
+
+A command declares `**choices`, and the decorators here put an option in its place for every choice.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from planner.choices.choice import Choice
+from planner.choices.enumerations import names
+from planner.choices.table import CHOICES, SETTLED
+from planner.cli import completion
+
+__all__ = ["searches", "takes_layout"]
+
+Command = Callable[..., None]
+LAYOUT = "The layout"
+SEARCHED = "What may be chosen: all that is legal, unless given; give an option several times for several values"
+NUMERICS = ("precision", "attention")
+"""Choices that a search has from its question, one value each."""
+
+
+def takes_layout(*without: str) -> Callable[[Command], Command]:
+    """Gives a command an option for every choice of one layout, but for those that it has itself or goes without."""
+
+    def decorate(command: Command) -> Command:
+        return _with_options(command, [_one(c) for c in CHOICES.values() if c.name not in (*without, "global_batch")])
+
+    return decorate
+
+
+def searches(command: Command) -> Command:
+    """Gives a command an option for every choice that a search can be held to, and those of the numerics."""
+    options = [_one(CHOICES[name], LAYOUT) for name in NUMERICS] + [_several(CHOICES[name]) for name in SETTLED]
+    return _with_options(command, options)
+
+
+def _with_options(command: Command, options: list[inspect.Parameter]) -> Command:
+    """The command with the options in place of `**choices`, as typer reads a command: from its signature."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    every = [*own, *(p for p in options if p.name not in signature.parameters)]
+    command.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in every}
+    return command
+
+
+def _one(choice: Choice, panel: str = LAYOUT) -> inspect.Parameter:
+    """The option for one value of a choice."""
+    kind: Any = choice.plain_kind
+    default = None if choice.derived else choice.plain(choice.default)
+    says = f"{choice.says} Default: {choice.derived}." if choice.derived else choice.says
+    return _parameter(choice, kind | None if choice.derived else kind, default, says, panel, bool(default))
+
+
+def _several(choice: Choice) -> inspect.Parameter:
+    """The option for the values of a choice that a search may take."""
+    kind: Any = bool if choice.kind is bool else list[choice.plain_kind]  # type: ignore[name-defined]
+    return _parameter(choice, kind | None, None, choice.says, SEARCHED, choice.kind is bool)
+
+
+def _parameter(choice: Choice, kind: Any, default: Any, says: str, panel: str, both: bool) -> inspect.Parameter:
+    """An option as typer reads it; both: a flag can be set and unset."""
+    option = f"--{choice.name.replace('_', '-')}"
+    name = f"{option}/--no-{option[2:]}" if choice.kind is bool and both else option
+    complete = None
+    if choice.enumeration:
+        complete = completion.one_of(names(choice.enumeration))
+    elif choice.kind is str:
+        complete = completion.schedules
+    declared = typer.Option(name, help=says, rich_help_panel=panel, autocompletion=complete)
+    return inspect.Parameter(
+        choice.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+    )

@@ -1,0 +1,86 @@
+"""The table of choices is the one list: columns, signatures, options and files have what it has."""
+
+import inspect
+from dataclasses import fields
+
+import pytest
+from typer.main import get_command
+
+import planner
+from planner.choices.table import CHOICES, SETTLED
+from planner.cli import app
+from planner.errors import InputError, UnknownNameError
+from planner.layouts import Layouts
+from planner.question import one_layout, what_is_fixed
+from planner.search import Fixed
+from planner.search.space import ORDER
+from planner.sweep.definition import SearchTable
+
+OF_THE_QUESTION = {"attention", "precision"}
+
+
+def test_columns_of_layouts_are_the_choices_in_order():
+    assert [f.name for f in fields(Layouts)] == ["schedule_names", *CHOICES]
+
+
+@pytest.mark.parametrize("function", [planner.estimate, planner.simulate])
+def test_functions_of_one_layout_take_every_choice_with_its_default(function):
+    taken = inspect.signature(function).parameters
+    assert set(CHOICES) - {"global_batch"} <= set(taken)
+    for name in set(CHOICES) - {"global_batch"}:
+        choice = CHOICES[name]
+        assert taken[name].default == (None if choice.derived else choice.plain(choice.default)), name
+
+
+def test_recommend_takes_every_choice_that_a_search_can_be_held_to():
+    taken = set(inspect.signature(planner.recommend).parameters)
+    assert set(SETTLED) | OF_THE_QUESTION <= taken
+    assert set(SETTLED) == {f.name for f in fields(Fixed)} - {"offload", "allow_async"}
+    assert set(SETTLED) == set(SearchTable.model_fields) - {"allow_offload", "allow_async"}
+
+
+@pytest.mark.parametrize(
+    ("command", "choices"),
+    [(c, set(CHOICES)) for c in ("estimate", "simulate")]
+    + [("compare", set(CHOICES) - {"schedule"}), ("partition", set(CHOICES) - {"layer_split"})]
+    + [(c, {*SETTLED, *OF_THE_QUESTION, "global_batch"}) for c in ("recommend", "explain")],
+)
+def test_every_command_has_an_option_for_each_of_its_choices(command, choices):
+    options = {p.name for p in get_command(app).commands[command].params}
+    assert options & set(CHOICES) == choices - ({"global_batch"} - options)
+
+
+def test_ranks_in_ties_are_a_permutation_and_the_search_sorts_by_them():
+    ranked = sorted((c for c in CHOICES.values() if c.tie), key=lambda c: c.tie)
+    assert [c.tie for c in ranked] == list(range(1, len(ranked) + 1))
+    assert tuple(c.name for c in ranked) == ORDER
+
+
+def test_a_value_is_coded_and_written_again():
+    for choice in CHOICES.values():
+        default = choice.plain(choice.default)
+        assert choice.plain(choice.coded(default)) == default
+        assert type(default) is choice.plain_kind
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("tp", 0, InputError), ("tp", "8", InputError), ("tp", True, InputError), ("zero", 4, InputError),
+        ("zero", -1, InputError), ("recompute", "ful", UnknownNameError), ("recompute", 1, InputError),
+        ("fused_norm", 1, InputError), ("schedule", 5, InputError),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_refused_by_name(name, value, error):
+    with pytest.raises(error, match=name):
+        CHOICES[name].coded(value)
+
+
+def test_an_unknown_choice_is_a_mistake_of_the_caller():
+    cluster = planner.Cluster("dgx-a100-80gb").profile
+    with pytest.raises(TypeError, match="depth is no choice"):
+        one_layout(cluster, global_batch=8, depth=2)
+    with pytest.raises(TypeError, match="global_batch is no choice"):
+        what_is_fixed(global_batch=8)
+    with pytest.raises(TypeError, match="depth is no choice"):
+        Layouts.of(global_batch=8, depth=2)
