@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from planner.errors import FileFormatError, UnknownNameError
 from planner.files import is_path
 from planner.hardware.changes import Changes, under
-from planner.hardware.frameworks import framework_figures, load_framework
+from planner.hardware.framework import Framework, Unstated
+from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
 from planner.hardware.read import (
     accelerator_names,
     cluster_names,
-    figure_value,
-    figure_values,
     framework_names,
     link_names,
+    load_record,
     profile_names,
     profile_table,
     read_profile,
-    sources_of,
 )
-from planner.hardware.types import Accelerator, Cluster, Efficiency, Framework, Link, Unstated
-from planner.units import GBIT, GIB, GIGA, MICRO, TERA
-
-if TYPE_CHECKING:
-    from planner.hardware.schema import Sourced
 
 __all__ = [
     "Accelerator",
@@ -59,31 +51,12 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
     Raises:
         UnknownNameError, FileFormatError: no such profile, or one that does not validate.
     """
-    from planner.hardware.schema import EfficiencyFile
+    return load_record(Efficiency, read_profile("efficiency", Efficiency, name, beside, changes)[0])
 
-    f, _ = read_profile("efficiency", EfficiencyFile, name, beside, changes)
-    launch_us = figure_value(f.expert_product_us, 0.0)
-    return Efficiency(
-        name=f.name,
-        matrix_fraction=figure_values(f.matrix_fraction),
-        tile_rows=f.tile_rows.value,
-        tile_columns=f.tile_columns.value,
-        depth_half=f.depth_half.value,
-        kernel_latency_s=f.kernel_latency_us.value * MICRO,
-        expert_product_s=launch_us * MICRO,
-        wide_expert_product_s=figure_value(f.wide_expert_product_us, launch_us) * MICRO,
-        memory_fraction=f.memory_fraction.value,
-        flash_forward=figure_values(f.flash_forward),
-        flash_backward=figure_values(f.flash_backward),
-        flash_half_tokens={} if f.flash_half_tokens is None else figure_values(f.flash_half_tokens),
-        flash_tail_waves={} if f.flash_tail_waves is None else figure_values(f.flash_tail_waves),
-        flash_head_step=figure_value(f.flash_head_step, 1.0),
-        rate_spread=figure_value(f.rate_spread, 0.0),
-        attention_matrix_fraction=f.attention_matrix_fraction.value,
-        scan_matrix_fraction=figure_value(f.scan_matrix_fraction, f.attention_matrix_fraction.value),
-        aligned_fraction={} if f.aligned_fraction is None else figure_values(f.aligned_fraction),
-        sources=sources_of(f),
-    )
+
+def load_framework(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Framework:
+    """A framework profile by name or TOML path; raises as `load_efficiency`."""
+    return load_record(Framework, read_profile("frameworks", Framework, name, beside, changes)[0])
 
 
 def load_accelerator(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Accelerator:
@@ -93,51 +66,24 @@ def load_accelerator(name: str, *, beside: Path | None = None, changes: Changes 
         UnknownNameError: no such accelerator or efficiency.
         FileFormatError: a file that does not validate, or a peak whose precision its efficiency lacks.
     """
-    from planner.hardware.schema import AcceleratorFile
-
-    f, path = read_profile("accelerators", AcceleratorFile, name, beside, changes)
+    f, path = read_profile("accelerators", Accelerator, name, beside, changes, ("efficiency",))
     efficiency = load_efficiency(f.efficiency, beside=path.parent, changes=under(changes, "efficiency"))
-    peak_flops = figure_values(f.peak_tflops, TERA)
-    for precision in peak_flops:
+    accelerator = load_record(Accelerator, f, efficiency=efficiency)
+    for precision in accelerator.peak_flops:
         if precision not in efficiency.matrix_fraction:
             known = ", ".join(efficiency.matrix_fraction)
             fault = f"has no matrix_fraction in efficiency {efficiency.name!r}; allowed: {known}"
             raise FileFormatError(f"{path}: field peak_tflops.{precision} {fault}")
-    return Accelerator(
-        name=f.name,
-        efficiency=efficiency,
-        peak_flops=peak_flops,
-        num_compute_units=int(f.num_compute_units.value),
-        memory_bytes=f.memory_gib.value * GIB,
-        memory_bandwidth_bytes_per_s=f.memory_bandwidth_gbyte_per_s.value * GIGA,
-        power_w=f.power_w.value,
-        price_per_hour=None if f.price_usd_per_hour is None else f.price_usd_per_hour.value,
-        sources=sources_of(f),
-    )
+    return accelerator
 
 
 def load_link(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Link:
     """A link by name or TOML path; raises as `load_efficiency`."""
-    from planner.hardware.schema import LinkFile
+    return load_record(Link, read_profile("links", Link, name, beside, changes)[0])
 
-    f, _ = read_profile("links", LinkFile, name, beside, changes)
-    if f.bandwidth_gbit_per_s is not None:
-        bandwidth = f.bandwidth_gbit_per_s.value * GBIT
-    else:
-        assert f.bandwidth_gbyte_per_s is not None
-        bandwidth = f.bandwidth_gbyte_per_s.value * GIGA
-    return Link(
-        name=f.name,
-        kind=f.kind,
-        bandwidth_bytes_per_s=bandwidth,
-        latency_s=f.latency_us.value * MICRO,
-        ring_step_s=figure_value(f.ring_step_us, f.latency_us.value) * MICRO,
-        fraction=f.fraction.value,
-        send_fraction=f.send_fraction.value,
-        small_latency_s=None if f.small_latency_us is None else f.small_latency_us.value * MICRO,
-        small_fraction=None if f.small_fraction is None else f.small_fraction.value,
-        sources=sources_of(f),
-    )
+
+CLUSTER_NAMES = ("accelerator", "node_link", "network", "host_link", "framework")
+"""Fields of a cluster's profile that name other profiles."""
 
 
 def load_cluster(name: str, *, network: str | None = None, changes: Changes | None = None) -> Cluster:
@@ -145,25 +91,17 @@ def load_cluster(name: str, *, network: str | None = None, changes: Changes | No
 
     changes: other figures than the files have, such as `{"accelerator": {"memory_gib": 141.0}, "gpus_per_node": 72}`.
     """
-    from planner.hardware.schema import ClusterFile
-
-    f, path = read_profile("clusters", ClusterFile, name, None, changes)
+    f, path = read_profile("clusters", Cluster, name, None, changes, CLUSTER_NAMES)
     beside = path.parent
-    other = network is not None
-    cluster = Cluster(
-        name=f.name,
+    own = None if network is not None else under(changes, "network")
+    cluster = load_record(
+        Cluster, f,
         accelerator=load_accelerator(f.accelerator, beside=beside, changes=under(changes, "accelerator")),
         node_link=load_link(f.node_link, beside=beside, changes=under(changes, "node_link")),
-        network=load_link(f.network, beside=beside, changes=None if other else under(changes, "network")),
+        network=load_link(f.network, beside=beside, changes=own),
         host_link=load_link(f.host_link, beside=beside, changes=under(changes, "host_link")),
-        gpus_per_node=int(f.gpus_per_node.value),
-        nics_per_node=int(f.nics_per_node.value),
-        storage_bandwidth_bytes_per_s=f.storage_bandwidth_gbyte_per_s.value * GIGA,
-        max_gpus=None if f.max_gpus is None else int(f.max_gpus.value),
-        host_memory_bytes=None if f.host_memory_gib is None else f.host_memory_gib.value * GIB,
         framework=_framework_reference(f.framework, beside),
-        sources=sources_of(f),
-    )
+    )  # fmt: skip
     if network is None:
         return cluster
     link = load_link(network, changes=under(changes, "network"))
@@ -190,16 +128,23 @@ def cluster_figures(name: str, *, network: str | None = None) -> dict[str, float
 
     Raises as `load_efficiency`.
     """
-    from planner.hardware.schema import AcceleratorFile, ClusterFile, EfficiencyFile, LinkFile, figures
+    from planner.hardware.schema import figures
 
-    f, path = read_profile("clusters", ClusterFile, name, None)
-    accelerator, at = read_profile("accelerators", AcceleratorFile, f.accelerator, path.parent)
-    efficiency, _ = read_profile("efficiency", EfficiencyFile, accelerator.efficiency, at.parent)
-    wire = f.network if network is None else network
-    links = {
-        "node_link": read_profile("links", LinkFile, f.node_link, path.parent)[0],
-        "network": read_profile("links", LinkFile, wire, path.parent if network is None else None)[0],
-        "host_link": read_profile("links", LinkFile, f.host_link, path.parent)[0],
-    }
-    files: Mapping[str, Sourced] = {"": f, "accelerator": accelerator, "accelerator.efficiency": efficiency, **links}
+    f, path = read_profile("clusters", Cluster, name, None, None, CLUSTER_NAMES)
+    accelerator, at = read_profile("accelerators", Accelerator, f.accelerator, path.parent, None, ("efficiency",))
+    efficiency, _ = read_profile("efficiency", Efficiency, accelerator.efficiency, at.parent)
+    wire, beside = (f.network, path.parent) if network is None else (network, None)
+    files = {
+        "": f, "accelerator": accelerator, "accelerator.efficiency": efficiency,
+        "node_link": read_profile("links", Link, f.node_link, path.parent)[0],
+        "network": read_profile("links", Link, wire, beside)[0],
+        "host_link": read_profile("links", Link, f.host_link, path.parent)[0],
+    }  # fmt: skip
     return {f"{p}.{k}".lstrip("."): figure.value for p, file in files.items() for k, figure in figures(file)}
+
+
+def framework_figures(name: str) -> dict[str, float]:
+    """Every figure of a framework profile by its name, in the profile's units; raises as `load_efficiency`."""
+    from planner.hardware.schema import figures
+
+    return {key: figure.value for key, figure in figures(read_profile("frameworks", Framework, name, None)[0])}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,25 +11,24 @@ from planner.errors import FileFormatError, UnknownNameError, shown
 from planner.files import is_path, read_toml, shipped_folder, validate
 from planner.hardware.base import over_base
 from planner.hardware.changes import Changes, changed
+from planner.hardware.declared import Declared
 from planner.names import same_name
 
 if TYPE_CHECKING:
-    from planner.hardware.schema import Figure, Sourced
+    from planner.hardware.schema import Sourced
 
 __all__ = [
     "accelerator_names",
     "cluster_names",
-    "figure_value",
-    "figure_values",
     "framework_names",
     "link_names",
+    "load_record",
     "profile_names",
     "profile_table",
     "read_profile",
-    "sources_of",
 ]
 
-F = TypeVar("F", bound="Sourced")
+R = TypeVar("R")
 
 
 def profile_names(kind: str) -> list[str]:
@@ -89,30 +90,65 @@ def profile_table(
 
 
 def read_profile(
-    kind: str, schema: type[F], name: str, beside: Path | None, changes: Changes | None = None
-) -> tuple[F, Path]:
-    """A profile's fields, checked, with other figures where `changes` has some, and its file.
+    kind: str,
+    record: type,
+    name: str,
+    beside: Path | None,
+    changes: Changes | None = None,
+    references: tuple[str, ...] = (),
+) -> tuple[Any, Path]:
+    """The fields of a record's profile, checked, with other figures where `changes` has some; and its file.
+
+    references: fields that name other profiles.
 
     Raises:
         UnknownNameError, FileFormatError: no such profile, or one that does not validate.
     """
+    from planner.hardware.schema import schema
+
     data, path = profile_table(kind, name, beside)
-    return validate(schema, changed(data, changes) if changes else data, path), path
+    return validate(schema(record, *references), changed(data, changes) if changes else data, path), path
 
 
-def figure_value(figure: Figure | None, otherwise: float) -> float:
-    """What a profile says, or what holds where it says nothing."""
-    return otherwise if figure is None else figure.value
+def load_record(record: Callable[..., R], file: Sourced, **others: Any) -> R:
+    """A record from its profile's fields, in SI units; others: fields that are records of their own, or names.
+
+    Each figure has its source; one that the profile does not state has the declared default, and says so.
+    """
+    values: dict[str, Any] = {"name": file.name, **others}
+    sources = source_texts_of(file)
+    for f in fields(record):  # type: ignore[arg-type]
+        d = f.metadata.get("declared")
+        if "setting" in f.metadata:
+            given = getattr(file, f.name)
+            values[f.name] = f.metadata["setting"](**given.model_dump()) if hasattr(given, "model_dump") else given
+        elif d is not None:
+            values[f.name], told = _figure(file, f, d, values)
+            sources |= told
+    return record(**values, sources=sources)
 
 
-def figure_values(table: Any, scale: float = 1.0) -> dict[str, float]:
-    """The figures of a small table that are given, scaled to SI."""
-    given: dict[str, Figure | None] = {field: getattr(table, field) for field in type(table).model_fields}
-    return {field: figure.value * scale for field, figure in given.items() if figure is not None}
+def _figure(file: Sourced, f: Field[Any], d: Declared, known: dict[str, Any]) -> tuple[Any, dict[str, str]]:
+    """A figure's value, and the source of its default where the profile does not state it."""
+    for key, scale in d.names(f.name).items():
+        given = getattr(file, key)
+        if given is None:
+            continue
+        if d.keys:
+            entries = {name: getattr(given, name) for name in d.keys}
+            return {name: x.value * scale for name, x in entries.items() if x is not None}, {}
+        value = given.value * scale
+        return value > 0 if d.flag else int(value) if str(f.type).startswith("int") else value, {}
+    key, scale = next(iter(d.names(f.name).items()))
+    if d.like:
+        return known[d.like], {key: f"default: as {d.like}"}
+    if d.default is not None:
+        return d.default > 0 if d.flag else d.default * scale, {key: f"default: {d.because}"}
+    return {} if d.keys else None, {}
 
 
-def sources_of(file: Sourced) -> dict[str, str]:
-    """Each figure's name with the text of its source."""
+def source_texts_of(file: Sourced) -> dict[str, str]:
+    """The name of each figure that a profile states, with the text of its source."""
     from planner.hardware.schema import source_texts
 
     return source_texts(file)

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from planner.hardware import Cluster
-from planner.layouts import Attention, Precision
+from planner.layouts import Attention, Precision, choice
 
 __all__ = ["attention_kernels", "default_attention", "default_precision"]
-
-NEWEST: Mapping[str, Attention] = {
-    "volta": Attention.FUSED,
-    "ampere": Attention.FLASH2,
-    "ada": Attention.FLASH2,
-    "cdna2": Attention.FLASH2,
-    "cdna3": Attention.FLASH2,
-}
-"""The newest kernel that an architecture runs, by its efficiency profile: FlashAttention needs Turing, its second
-version Ampere (ROCm has a port), its third Hopper. Others, Hopper and later or a profile of one's own, run all."""
 
 
 def default_precision(cluster: Cluster) -> Precision:
@@ -29,9 +17,8 @@ def default_precision(cluster: Cluster) -> Precision:
 
 
 def attention_kernels(cluster: Cluster) -> tuple[Attention, ...]:
-    """The kernels that the accelerator can run, oldest first."""
-    newest = NEWEST.get(cluster.accelerator.efficiency.name, Attention.FLASH3)
-    return tuple(kernel for kernel in Attention if kernel <= newest)
+    """The kernels that the accelerator's architecture runs, oldest first."""
+    return tuple(sorted(choice(Attention, name) for name in cluster.accelerator.efficiency.attention_kernels))
 
 
 def default_attention(cluster: Cluster) -> Attention:

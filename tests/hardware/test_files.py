@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import planner
 from planner.errors import FileFormatError, PlannerError, UnknownNameError
-from planner.hardware import load_accelerator, load_cluster, load_framework, load_link
+from planner.hardware import Framework, load_accelerator, load_cluster, load_framework, load_link
+from planner.hardware.declared import declared
 
 ACCELERATOR = """
 name = "mine"
@@ -285,3 +287,41 @@ def test_a_mutated_file_never_raises_anything_else(data: st.DataObject) -> None:
         path.write_text("\n".join(lines), encoding="utf-8", errors="surrogatepass")
         with suppress(PlannerError):
             load(str(path))
+
+
+def test_a_figure_that_a_profile_leaves_out_has_its_declared_default_and_says_so(tmp_path):
+    needed = [key for name, (_, d) in declared(Framework).items() if d.needed for key in d.names(name)]
+    lines = [f'{key} = {{ value = 1, source = "mine" }}' for key in needed]
+    path = tmp_path / "bare.toml"
+    path.write_text("\n".join(['name = "bare"', *lines, "[sources]", 'mine = "said for a test"']))
+    bare = load_framework(str(path))
+    assert bare.host_step_s == pytest.approx(1e-6)
+    assert bare.sources["host_step_us"] == "said for a test"
+    assert bare.gate_tensors == 4.0
+    assert bare.sources["gate_tensors"] == "default: all stay without a fused kernel"
+    assert bare.kept_expert_outputs is True
+    assert bare.bf16_gradient_bytes == bare.gradient_bytes == 1.0
+    assert bare.sources["bf16_gradient_bytes"] == "default: as gradient_bytes"
+    assert len(bare.sources) == len(declared(Framework))
+
+
+def test_every_declared_figure_can_be_stated_and_is_kept_to_its_range(tmp_path):
+    for name, (_, d) in declared(Framework).items():
+        for key in d.names(name):
+            path = tmp_path / "one.toml"
+            over = f'{key} = {{ value = {d.most * 2 + 1}, source = "mine" }}\n[sources]\nmine = "said for a test"'
+            path.write_text(f'name = "one"\nbase = "megatron-core"\n{over}\n')
+            with pytest.raises(FileFormatError, match=f"{key} .* from {d.least:g} to {d.most:g}".replace("+", ".")):
+                load_framework(str(path))
+
+
+def test_an_architecture_says_which_kernels_it_runs_whatever_its_name(tmp_path):
+    (tmp_path / "mine.toml").write_text('name = "mine"\nbase = "ampere"\n')
+    (tmp_path / "gpu.toml").write_text('name = "gpu"\nbase = "a100-sxm-80gb"\nefficiency = "./mine.toml"\n')
+    (tmp_path / "node.toml").write_text('name = "node"\nbase = "dgx-a100-80gb"\naccelerator = "./gpu.toml"\n')
+    assert planner.estimate("gpt2", tmp_path / "node.toml", batch=8, attention="flash2").fits
+    with pytest.raises(planner.InputError, match="attention is flash3; gpu has: unfused, fused, flash1, flash2"):
+        planner.estimate("gpt2", tmp_path / "node.toml", batch=8, attention="flash3")
+    (tmp_path / "mine.toml").write_text('name = "mine"\nbase = "ampere"\nattention_kernels = ["flash9"]\n')
+    with pytest.raises(FileFormatError, match="attention_kernels"):
+        load_cluster(str(tmp_path / "node.toml"))

@@ -1,0 +1,81 @@
+"""How a figure of a profile is declared: once, on the field of the record that the cost models read.
+
+The declaration says what the figure is, its range, the unit that people write it in, and what holds where a profile
+does not state it. The profile's schema (`planner.hardware.schema`), its loading (`planner.hardware.read`) and its
+documentation come from there. A new figure is one field, and the formula that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, fields
+from typing import Any
+
+from planner.units import GBIT, GIB, GIGA, MIB, MICRO, TERA
+
+__all__ = ["FLASH", "PRECISIONS", "Declared", "declared", "figure", "setting", "yes"]
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+FLASH = ("flash1", "flash2", "flash3")
+
+UNITS: Mapping[str, tuple[str, float]] = {
+    "us": ("_s", MICRO), "gib": ("_bytes", GIB), "mib": ("_bytes", MIB), "tflops": ("_flops", TERA),
+    "gbyte_per_s": ("_bytes_per_s", GIGA), "gbit_per_s": ("_bytes_per_s", GBIT), "usd_per_hour": ("_per_hour", 1.0),
+}  # fmt: skip
+"""The unit at the end of a profile's key: the ending of the field's name in SI, and the factor to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """One figure of a profile.
+
+    says: A sentence. least, most: its range, in the profile's unit; whole: a whole number.
+    units: The profile's units, of which it has one; none where the profile has the field's own name.
+    keys: The entries of a table of figures; every: a table has all of them or is left out.
+    needed: A profile must state it. default: what holds otherwise, in the profile's unit, and `because` why; like:
+    the figure whose value holds otherwise. With neither, nothing is known: None, or an empty table.
+    beside: The figure that a profile must state with it.
+    flag: It is 1 or 0 in a profile, and true or false here.
+    """
+
+    says: str
+    least: float
+    most: float
+    whole: bool = False
+    units: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    every: bool = False
+    needed: bool = True
+    default: float | None = None
+    because: str = ""
+    like: str = ""
+    beside: str = ""
+    flag: bool = False
+
+    def names(self, field: str) -> dict[str, float]:
+        """The keys by which a profile may state the field, each with the factor to SI."""
+        if not self.units:
+            return {field: 1.0}
+        return {f"{field.removesuffix(UNITS[unit][0])}_{unit}": UNITS[unit][1] for unit in self.units}
+
+
+def figure(least: float, most: float, says: str, *, unit: str | tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+    """The metadata of a figure's field; a figure with a default, `like` another, or `needed=False` may be unstated."""
+    units = (unit,) if isinstance(unit, str) else unit
+    needed = more.pop("needed", "default" not in more and "like" not in more)
+    return {"declared": Declared(says=says, least=least, most=most, units=units, needed=needed, **more)}
+
+
+def yes(says: str, *, default: bool = False, because: str) -> dict[str, Any]:
+    """The metadata of a figure that is 1 or 0 in a profile, with its source as any other."""
+    return figure(0, 1, says, whole=True, default=float(default), because=because, flag=True)
+
+
+def setting(kind: Any, says: str, **default: Any) -> dict[str, Any]:
+    """The metadata of a field that is no figure and has no source: a name, a switch, a small table of such."""
+    return {"setting": kind, "says": says, **default}
+
+
+def declared(record: type) -> dict[str, tuple[Field[Any], Declared]]:
+    """The figures of a record by name: each field with its declaration."""
+    return {f.name: (f, f.metadata["declared"]) for f in fields(record) if "declared" in f.metadata}

@@ -1,0 +1,196 @@
+"""A training framework: what it overlaps, keeps in memory and launches. Each figure is declared here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from planner.hardware.declared import figure, setting, yes
+
+__all__ = ["Framework", "Unstated"]
+
+MEGATRON = "as Megatron-LM's own code does it"
+NONE_KNOWN = "none known"
+EAGER = "Megatron-LM's passes over the logits, counted one by one"
+
+# fmt: off
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unstated:
+    """What a measured run of a framework is taken to have run where the run doesn't say.
+
+    attention: the kernel. sequence_parallel: whether tensor ranks share what lies between products. zero: ZeRO stages
+    without pipeline stages, of which the first that fits counts.
+    """
+
+    attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
+    sequence_parallel: bool = True
+    zero: tuple[Literal[0, 1, 2, 3], ...] = (1,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """What a training framework overlaps, keeps in memory and launches; each field's metadata says what it is."""
+
+    name: str
+
+    # Gradients: bytes per parameter.
+    gradient_bytes: float = field(metadata=figure(
+        0, 16, "Bytes per parameter of the accumulated gradient, in fp16 training."))
+    bf16_gradient_bytes: float = field(metadata=figure(
+        0, 16, "Bytes per parameter of the accumulated gradient, in bf16 or fp8 training.", like="gradient_bytes"))
+    grad_reduce_bytes: float = field(metadata=figure(
+        0, 16, "Bytes per parameter that data-parallel ranks reduce, in fp16 training."))
+    bf16_grad_reduce_bytes: float = field(metadata=figure(
+        0, 16, "Bytes per parameter that data-parallel ranks reduce, in bf16 or fp8 training."))
+    reduce_pass_bytes: float = field(metadata=figure(
+        0, 64, "Bytes per parameter that packing and unpacking gradients around their reduction moves through memory.",
+        default=0.0, because="gradients are reduced where they lie, " + MEGATRON))
+    whole_reduces: bool = field(metadata=yes(
+        "ZeRO-1 sums whole gradients on every rank (an all-reduce), and not on each rank its shard alone.",
+        because="a reduce-scatter, " + MEGATRON))
+    accumulate_bytes: float = field(metadata=figure(
+        0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves through memory, in fp16.",
+        default=0.0, because="the weight gradient's product adds it, " + MEGATRON))
+    bf16_accumulate_bytes: float = field(metadata=figure(
+        0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves, in bf16 or fp8.",
+        default=0.0, because="the weight gradient's product adds it, " + MEGATRON))
+    pass_gradient_bytes: float = field(metadata=figure(
+        0, 4, "Bytes per parameter of the gradient that one backward pass makes and frees once it is added up.",
+        default=0.0, because=NONE_KNOWN))
+    bucket_bytes: float = field(metadata=figure(
+        0, 4, "Bytes per parameter in the buckets of a reduction by replicas that keep all state (ZeRO 0).",
+        default=0.0, because=NONE_KNOWN))
+    reduce_bucket_bytes: float = field(metadata=figure(
+        0, 1e5, "16-bit gradients that replicas of all states (ZeRO 0) sum in one collective; 0: all of them.",
+        unit="mib", default=0.0, because="counted as one collective"))
+    update_bytes: float = field(metadata=figure(
+        0, 16, "Bytes per parameter that its update takes besides the optimizer's state: a gradient cast to fp32.",
+        default=0.0, because=NONE_KNOWN))
+
+    # What hides under compute, as a share of the traffic's time.
+    overlap_grad_reduce: float = field(metadata=figure(
+        0, 1, "Share of the gradient reduction that hides under the backward pass without a pipeline."))
+    overlap_grad_reduce_pipelined: float = field(metadata=figure(
+        0, 1, "Share of the gradient reduction that hides under the backward pass with pipeline stages."))
+    overlap_param_gather: float = field(metadata=figure(
+        0, 1, "Share of parameter gathers that hides under the passes, of the time that a node's links alone would "
+        "need: the rest is what they take of memory and compute units; 0: they are waited for."))
+    overlap_pipeline: float = field(metadata=figure(0, 1, "Share of the sends between stages that hides."))
+    overlap_tensor: float = field(metadata=figure(0, 1, "Share of the tensor-parallel collectives that hides."))
+    overlap_tensor_backward: float = field(metadata=figure(
+        0, 1, "Share of the backward pass's collectives that run beside the weight gradient's product, before "
+        "overlap_tensor."))
+    overlap_experts: float = field(metadata=figure(
+        0, 1, "Share of the experts' all-to-alls that hides beside the compute of another micro-batch.",
+        default=0.0, because="they are waited for, Megatron-Core's default"))
+
+    # Traffic.
+    tensor_slowdown: float = field(metadata=figure(
+        1, 10, "Time of its tensor-parallel collectives over what the link gives."))
+    gate_reduces: float = field(metadata=figure(
+        0, 1, "All-reduces of a gated MLP's input gradient beyond one: 1 where gate and up are two products that each "
+        "sum theirs.", whole=True, default=0.0, because="gate and up are one product, " + MEGATRON))
+    whole_sends: bool = field(metadata=yes(
+        "Every tensor rank sends the whole activation to the next stage, and not its part of it alone.",
+        because="each sends its part, " + MEGATRON))
+    send_turns: float = field(metadata=figure(
+        1, 2, "Transfers of a hand-over between stages that pass one after another: 2 where a send blocks until it is "
+        "received.", default=1.0, because="both ways at once, " + MEGATRON))
+    network_startup_s: float = field(metadata=figure(
+        0, 1e5, "Time over the link's latency of a transfer between nodes, or of a collective each time their number "
+        "doubles: host synchronisation, proxies.", unit="us"))
+    sharded_nodes: float = field(metadata=figure(
+        1e-3, 1e6, "Nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it "
+        "falls as their number grows, down to one NIC of a node."))
+    sharded_stage: float = field(metadata=figure(
+        1, 3, "The least ZeRO stage of which sharded_nodes is so.", default=1.0, because="all stages alike"))
+    node_dispatch: bool = field(metadata=yes(
+        "A token goes once to every node that has one of its experts, and is copied there (DeepEP).",
+        because="a copy goes to every expert, Megatron-Core's default all-to-all"))
+    gathered_logits: bool = field(metadata=yes(
+        "Every tensor rank gathers all logits and takes the whole vocabulary's cross-entropy.",
+        because="the loss is split over the vocabulary, " + MEGATRON))
+
+    # What it can do.
+    fine_recompute: bool = field(metadata=yes(
+        "It can recompute norms, experts' activation functions and products up from latents alone.",
+        because="only what a profile says it can"))
+    hybrid_sharding: bool = field(metadata=yes(
+        "It can shard over some replicas, such as a node's, and keep a copy of the shards on others.",
+        because="only what a profile says it can"))
+    zero2_by_layer: bool = field(metadata=yes(
+        "With ZeRO 2 too it gathers and scatters layer by layer, a micro-batch's passes long.",
+        because="all at once, " + MEGATRON))
+    recompute_stops_early: bool = field(metadata=yes(
+        "Recomputation of a layer ends with the last tensor that its backward pass needs.",
+        because="a layer is repeated whole, " + MEGATRON))
+    recomputed_head: bool = field(metadata=yes(
+        "Full recomputation repeats the head too.", because="the head lies outside, " + MEGATRON))
+    layer_split: str = field(metadata=setting(
+        Literal["even", "balanced", "parameters", "products"],
+        "How it splits layers over stages: even, balanced (by cost), parameters or products.", default="even"))
+
+    # Kernels.
+    fused_experts: bool = field(metadata=yes(
+        "All experts of a rank are one kernel, with gate and fp8 cast in its epilogue.",
+        because="a product for each expert, Megatron-Core's default"))
+    fp8_attention: bool = field(metadata=yes(
+        "Attention runs in fp8 where products do: at the rate of 16 bits here, but with whole windows backward.",
+        because="attention runs in 16 bits unless asked otherwise, Transformer Engine's default"))
+    fused_routing: bool = field(metadata=yes(
+        "The router, its loss and each sorting of tokens by expert are a kernel or two, not one an operation.",
+        because="operation by operation, Megatron-Core's default"))
+    fused_rotary: bool = field(metadata=yes(
+        "Rotary positions turn queries, and keys, in one kernel each.", because="operation by operation"))
+    entropy_forward_bytes: float = field(metadata=figure(
+        0, 200, "Bytes per logit that cross-entropy moves through memory forward.", default=38.0, because=EAGER))
+    entropy_backward_bytes: float = field(metadata=figure(
+        0, 200, "Bytes per logit that cross-entropy moves through memory backward.", default=14.0, because=EAGER))
+
+    # The host.
+    host_layer_forward_s: float = field(metadata=figure(
+        0, 1e5, "The host's time to launch a layer's forward pass, which bounds short kernels.", unit="us"))
+    host_layer_backward_s: float = field(metadata=figure(
+        0, 1e5, "The host's time to launch a layer's backward pass.", unit="us"))
+    host_step_s: float = field(metadata=figure(0, 1e8, "The host's fixed time per step.", unit="us"))
+    blocking_launches: bool = field(metadata=setting(
+        bool, "The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1): its time adds to the GPU's.", default=False))
+    gather_piece_s: float = field(metadata=figure(
+        0, 1e5, "The host's time for each piece of a tensor, one per replica, that ZeRO 1 and 2 gather piece by piece.",
+        unit="us", default=0.0, because="gathered in one piece"))
+
+    # Memory.
+    fp8_parameter_bytes: float = field(metadata=figure(
+        1, 4, "Bytes per parameter of a layer in fp8 training, as it is kept and gathered.",
+        default=2.0, because="16-bit parameters, Transformer Engine's default"))
+    fp8_copy_bytes: float = field(metadata=figure(
+        0, 4, "Bytes per parameter that products keep from one micro-batch to the next: its value in fp8 and the "
+        "transpose.", default=0.0, because=NONE_KNOWN))
+    gather_copy_bytes: float = field(metadata=figure(
+        0, 4, "Bytes per parameter of the copy, in one piece, through which ZeRO 1 and 2 gather updated parameters.",
+        default=0.0, because=NONE_KNOWN))
+    gathered_inputs: float = field(metadata=figure(
+        0, 2, "Of a layer's two column-parallel products, how many keep the whole input that sequence parallelism "
+        "gathered until the backward pass, rather than this rank's part of it.",
+        default=0.0, because="it is gathered again, " + MEGATRON))
+    gate_tensors: float = field(metadata=figure(
+        1, 4, "Of a gated MLP's gate, up, activated gate and product, how many stay until the backward pass: 4, or 3 "
+        "where a fused kernel activates again.", default=4.0, because="all stay without a fused kernel"))
+    kept_expert_outputs: bool = field(metadata=yes(
+        "Experts' outputs stay until the backward pass, for each is weighted by the router's probability after it; "
+        "else the inner activation was.", default=True, because="weighted after the experts, the textbook's order"))
+    logit_copies: float = field(metadata=figure(
+        0, 8, "fp32 copies of the logits that live at once, beside the 16-bit ones.",
+        default=1.0, because="the loss is taken of one fp32 copy, " + MEGATRON))
+    reserved_bytes: float = field(metadata=figure(
+        0, 1e3, "Memory of context, communicators and workspaces.", unit="gib"))
+    fragmentation: float = field(metadata=figure(
+        0, 10, "Memory lost to fragmentation, as a share of activations and buffers."))
+
+    unstated: Unstated = field(metadata=setting(
+        Unstated, "What a measured run of it is taken to have run where it doesn't say.", default=Unstated()))
+    sources: Mapping[str, str]
+# fmt: on

@@ -1,0 +1,137 @@
+"""Accelerators, links and clusters as the cost models see them, in SI units. Each figure is declared here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from planner.hardware.declared import FLASH, PRECISIONS, figure, setting
+
+__all__ = ["Accelerator", "Cluster", "Efficiency", "Link"]
+
+# fmt: off
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """What a GPU architecture achieves of its datasheet, the same for every model.
+
+    attention_kernels: those that the architecture runs, oldest first.
+    """
+
+    name: str
+    attention_kernels: tuple[str, ...] = field(metadata=setting(
+        tuple[Literal["unfused", "fused", "flash1", "flash2", "flash3"], ...], "The attention kernels that it runs.",
+        default=("unfused", "fused", *FLASH)))
+    matrix_fraction: Mapping[str, float] = field(metadata=figure(
+        1e-3, 1, "Share of peak that a large product reaches, by precision.", keys=PRECISIONS))
+    tile_rows: float = field(metadata=figure(1, 1024, "Rows of the output tile of the largest kernel.", whole=True))
+    tile_columns: float = field(metadata=figure(
+        1, 1024, "Columns of the output tile of the largest kernel.", whole=True))
+    depth_half: float = field(metadata=figure(
+        0, 1e5, "Inner dimension at which a product reaches half of that share."))
+    kernel_latency_s: float = field(metadata=figure(0, 1e5, "Fixed time of one kernel.", unit="us"))
+    expert_product_s: float = field(metadata=figure(
+        0, 1e5, "Least time of one expert's product among a rank's, where the host launches them one by one, the "
+        "casts of its operands among it.", unit="us", default=0.0, because="not measured"))
+    wide_expert_product_s: float = field(metadata=figure(
+        0, 1e5, "Least time of one expert's product in 16 bits, which needs no casts.", unit="us",
+        like="expert_product_s"))
+    memory_fraction: float = field(metadata=figure(
+        1e-3, 1, "Share of memory bandwidth that a streaming kernel reaches."))
+    flash_forward: Mapping[str, float] = field(metadata=figure(
+        1e-3, 1, "Share of matrix peak that causal attention of long sequences reaches forward, by kernel.",
+        keys=FLASH))
+    flash_backward: Mapping[str, float] = field(metadata=figure(
+        1e-3, 1, "Share of matrix peak that causal attention of long sequences reaches backward, by kernel.",
+        keys=FLASH))
+    flash_half_tokens: Mapping[str, float] = field(metadata=figure(
+        0, 1e5, "Sequence at which a flash kernel reaches half of its share.", keys=FLASH, needed=False))
+    flash_tail_waves: Mapping[str, float] = field(metadata=figure(
+        0, 10, "Waves of blocks more that a flash kernel takes, while its last blocks leave compute units idle.",
+        keys=FLASH, needed=False))
+    flash_head_step: float = field(metadata=figure(
+        1, 256, "Channels in steps of which flash kernels are built; other heads compute as the next wider.",
+        whole=True, default=1.0, because="heads compute at their own width"))
+    rate_spread: float = field(metadata=figure(
+        0, 0.5, "Standard deviation of the matrix rate of GPUs of one kind (clocks, heat), relative to their mean.",
+        default=0.0, because="not measured"))
+    attention_matrix_fraction: float = field(metadata=figure(
+        1e-3, 1, "Share of matrix peak of the batched products of unfused and fused-softmax attention."))
+    scan_matrix_fraction: float = field(metadata=figure(
+        1e-3, 1, "Share of matrix peak of a state-space's scan, with all that its kernels do beside the products.",
+        like="attention_matrix_fraction"))
+    aligned_fraction: Mapping[str, float] = field(metadata=figure(
+        1e-3, 1, "Share of its rate for a product whose operands' rows begin at multiples of so many bytes and no "
+        "more; from 32 on, and where the table is left out, the whole.", keys=("bytes_16", "bytes_4", "bytes_2"),
+        every=True, needed=False))
+    sources: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """One accelerator: dense FLOP/s by precision, never the sparsity figure; memory; its architecture's efficiency."""
+
+    name: str
+    efficiency: Efficiency
+    peak_flops: Mapping[str, float] = field(metadata=figure(
+        1e-4, 1e5, "Dense FLOP/s, by precision.", unit="tflops", keys=PRECISIONS))
+    num_compute_units: int = field(metadata=figure(1, 1e5, "Compute units.", whole=True))
+    memory_bytes: float = field(metadata=figure(0.1, 1e4, "Memory.", unit="gib"))
+    memory_bandwidth_bytes_per_s: float = field(metadata=figure(1, 1e5, "Bandwidth of memory.", unit="gbyte_per_s"))
+    power_w: float = field(metadata=figure(1, 1e4, "Power."))
+    price_per_hour: float | None = field(metadata=figure(
+        0, 1e4, "Price of an hour, USD.", unit="usd_per_hour", needed=False))
+    sources: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A link, per direction: per accelerator inside a node, per NIC on a network."""
+
+    name: str
+    kind: str = field(metadata=setting(Annotated[str, "nvlink|pcie|infiniband|omni-path|ethernet|memory"], "Its kind."))
+    bandwidth_bytes_per_s: float = field(metadata=figure(
+        0.01, 1e5, "Bandwidth: GB/s of an accelerator inside a node, Gb/s of a NIC on a network.",
+        unit=("gbyte_per_s", "gbit_per_s")))
+    latency_s: float = field(metadata=figure(
+        0, 1e5, "One step between neighbours of a ring, or a launch, software included.", unit="us"))
+    ring_step_s: float = field(metadata=figure(
+        0, 1e5, "One step of a ring through several nodes, or of the protocol for small messages inside one.",
+        unit="us", like="latency_s"))
+    fraction: float = field(metadata=figure(1e-3, 1, "Share of bandwidth that rings of large messages reach."))
+    send_fraction: float = field(metadata=figure(1e-3, 1, "Share of bandwidth that a send between two reaches."))
+    sources: Mapping[str, str]
+    small_latency_s: float | None = field(default=None, metadata=figure(
+        0, 1e5, "Launch of the protocol for small messages, where it is known.", unit="us", needed=False,
+        beside="small_fraction"))
+    small_fraction: float | None = field(default=None, metadata=figure(
+        1e-3, 1, "Share of bandwidth that the protocol for small messages reaches.", needed=False,
+        beside="small_latency_us"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Nodes of one accelerator: links inside a node, a network between nodes.
+
+    framework: the profile assumed where none is chosen, the usual one of the hardware's years.
+    """
+
+    name: str
+    accelerator: Accelerator
+    node_link: Link
+    network: Link
+    host_link: Link
+    gpus_per_node: int = field(metadata=figure(
+        1, 1e7, "Accelerators that share the fast link (the NVLink domain).", whole=True))
+    nics_per_node: int = field(metadata=figure(1, 1e7, "NICs of a node.", whole=True))
+    storage_bandwidth_bytes_per_s: float = field(metadata=figure(
+        1e-3, 1e5, "Bandwidth of a node to storage.", unit="gbyte_per_s"))
+    max_gpus: int | None = field(metadata=figure(1, 1e7, "Accelerators in all.", whole=True, needed=False))
+    framework: str
+    host_memory_bytes: float | None = field(default=None, metadata=figure(
+        0.1, 1e6, "Memory of a node's host, for offloaded states; not checked where it isn't stated.", unit="gib",
+        needed=False))
+    sources: Mapping[str, str]
+# fmt: on
