@@ -181,7 +181,8 @@ def training_arguments(job: Job) -> list[tuple[str, ...]]:
         out.append(("--no-masked-softmax-fusion",))
     if row["precision"] in ("bf16", "fp8"):
         out.append(("--bf16",))
-        if job.framework.bf16_grad_reduce_bytes < 4:
+        # Without it Megatron-LM keeps gradients in fp32 too, and the memory would not be the predicted one.
+        if min(job.framework.bf16_grad_reduce_bytes, job.framework.bf16_gradient_bytes) < 4:
             out.append(("--grad-reduce-in-bf16",))
     if row["precision"] == "fp16":
         out.append(("--fp16",))

@@ -62,6 +62,7 @@ NO_MATTER = (
     "accumulate-allreduce-grads-in-fp32", "local-rank", "no-async-tensor", "apply-layernorm-1p", "moe-router-",
     "profile", "rampup-batch-size", "sgd-", "start-weight", "end-weight", "use-checkpoint", "tiktoken", "ddp-",
 )  # fmt: skip
+HALF_BYTES, FP32_BYTES = 2.0, 4.0
 MOST_LETTERS = 1_000_000  # of a pipeline layout: far over any real one
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
@@ -273,6 +274,22 @@ def _short(stages: list[int]) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+def _stated_gradients(a: Arguments, f: Framework, precision: str) -> dict[str, Any]:
+    """The bytes per parameter of gradients as the arguments state them.
+
+    With --bf16 Megatron-LM keeps and reduces gradients in fp32 unless --grad-reduce-in-bf16 is given, and says so when
+    it starts (megatron/training/arguments.py); with --fp16 it does with --accumulate-allreduce-grads-in-fp32.
+    """
+    if precision in ("bf16", "fp8") and "grad-reduce-in-bf16" in a:
+        return {"bf16_gradient_bytes": HALF_BYTES, "bf16_grad_reduce_bytes": HALF_BYTES}
+    if precision == "fp16" and "accumulate-allreduce-grads-in-fp32" in a:
+        return {
+            "gradient_bytes": max(f.gradient_bytes, FP32_BYTES),
+            "grad_reduce_bytes": max(f.grad_reduce_bytes, FP32_BYTES),
+        }
+    return {}
+
+
 def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framework, dict[str, tuple[str, ...]]]:
     """The profile without what the run doesn't turn on, and the argument that would, with the profile's fields."""
     off: dict[str, tuple[str, ...]] = {}
@@ -283,12 +300,16 @@ def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framew
             off[f"--{argument}"] = tuple(without)
             changes.update(without)
 
+    changes |= _stated_gradients(a, f, row["precision"])
+    if row["precision"] in ("bf16", "fp8"):
+        missing(
+            "grad-reduce-in-bf16", bf16_gradient_bytes=max(f.bf16_gradient_bytes, FP32_BYTES),
+            bf16_grad_reduce_bytes=max(f.bf16_grad_reduce_bytes, FP32_BYTES),
+        )  # fmt: skip
     if row["dp"] * row["cp"] > 1:
         missing("overlap-grad-reduce", overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0)
         if row["zero"] > 0:
             missing("overlap-param-gather", overlap_param_gather=0.0)
-        if row["precision"] in ("bf16", "fp8") and f.bf16_grad_reduce_bytes < 4:
-            missing("grad-reduce-in-bf16", bf16_grad_reduce_bytes=4.0)
     if row["precision"] == "fp8":
         if "fp8-param-gather" in a:
             changes.update(fp8_parameter_bytes=1.0, fp8_copy_bytes=1.0)

@@ -22,7 +22,7 @@ from planner.imports.run import Run
 from planner.imports.words import read_arguments
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import legal
-from planner.models import Transformer, load_model
+from planner.models import Transformer, counts, load_model
 from planner.plan_file import Plan
 from planner.question import Question
 from tests.export.test_frameworks import names
@@ -482,3 +482,27 @@ def test_one_change_is_the_best_of_all_neighbours():
         if len(differs) == 1 or (differs in ({"dp", "tp"}, {"dp", "cp"}, {"tp", "cp"}) and other["tp"] > 1):
             best = min(best, float(found.step_time_s[i]))
     assert float(changed.estimate.step_time_s[0]) <= best
+
+
+@pytest.mark.parametrize(
+    ("arguments", "per_parameter"),
+    [
+        # Megatron-LM's own theoretical_memory_usage.py: 18 bytes, or 6 + 12/dp with the distributed optimizer.
+        ("--bf16", lambda dp: 18.0),
+        ("--bf16 --use-distributed-optimizer", lambda dp: 6.0 + 12.0 / dp),
+        # arguments.py: gradients are kept as they are reduced.
+        ("--bf16 --grad-reduce-in-bf16", lambda dp: 16.0),
+        ("--bf16 --grad-reduce-in-bf16 --use-distributed-optimizer", lambda dp: 4.0 + 12.0 / dp),
+    ],
+)
+@pytest.mark.parametrize("framework", ["megatron-core", "megatron-lm"])
+def test_states_take_the_bytes_that_megatrons_own_formula_counts(framework, arguments, per_parameter):
+    run = megatron_run(
+        BASE + arguments, load_cluster("dgx-h100"), load_framework(framework), gpus=16, model=None, vocab=None
+    )
+    q = run.question
+    memory = estimate(q.model, q.cluster, q.framework, run.layouts).memory
+    states = float(memory.parameters_bytes[0] + memory.gradients_bytes[0] + memory.optimizer_bytes[0])
+    dp, shards = int(run.layouts.dp[0]), int(run.layouts.tp[0] * run.layouts.pp[0])
+    parameters = float(counts.total_params(q.model)) / shards
+    assert states / parameters == pytest.approx(per_parameter(dp), rel=0.01)
