@@ -6,13 +6,15 @@ rank adds to it, `bubble_s` the filling and draining of the pipeline; the parts 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from functools import reduce
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import records
 from planner.costs.memory import Memory, rank_memory
 from planner.costs.one_layer import OneLayer
 from planner.hardware import Cluster, Framework
@@ -50,28 +52,85 @@ class StepTime:
     optimizer_s: Array
 
     @property
+    def but_bubble_s(self) -> Array:
+        """Seconds of the step without its bubble."""
+        return np.asarray(sum(getattr(self, f.name) for f in fields(self) if f.name != "bubble_s"))
+
+    @property
     def total_s(self) -> Array:
         """Seconds of the step."""
-        return np.asarray(sum(getattr(self, f.name) for f in fields(self)))
+        return np.asarray(self.but_bubble_s + self.bubble_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What `estimate` says of a table of layouts.
+    """What `estimate` says of a table of layouts; arrays of shape (n,).
 
-    first_rank_bytes: peak memory of the first pipeline rank, where some frameworks measure it; fits: peak memory of the
-    fullest rank within the accelerator's; mfu: model FLOP by PaLM's convention over peak, 0 to 1.
+    memory: of the fullest rank. first_rank_bytes: peak memory of the first pipeline rank, where some frameworks measure
+    it. capacity_bytes: of one accelerator. model_flop: of a step, by PaLM's convention. tokens: of a step.
+    peak_flops: of one accelerator, at the layout's precision.
     """
 
     layouts: Layouts
     time: StepTime
     memory: Memory
-    step_time_s: Array
-    memory_bytes: Array
     first_rank_bytes: Array
-    fits: NDArray[np.bool_]
-    mfu: Array
-    tokens_per_s_per_gpu: Array
+    capacity_bytes: float
+    model_flop: Array
+    tokens: Array
+    peak_flops: Array
+
+    @cached_property
+    def step_time_s(self) -> Array:
+        """Seconds of a step."""
+        return self.time.total_s
+
+    @cached_property
+    def memory_bytes(self) -> Array:
+        """Peak memory of the fullest rank."""
+        return self.memory.total_bytes
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Where the fullest rank's peak memory is within the accelerator's."""
+        return np.asarray(self.memory_bytes <= self.capacity_bytes)
+
+    @property
+    def mfu(self) -> Array:
+        """Model FLOP per second over the accelerators' peak, 0 to 1."""
+        return self.model_flop / (self.step_time_s * self.layouts.gpus * self.peak_flops)
+
+    @property
+    def tokens_per_s_per_gpu(self) -> Array:
+        """Tokens per second and GPU."""
+        return self.tokens / self.step_time_s / self.layouts.gpus
+
+    def take(self, rows: Any) -> Estimate:
+        """That of the layouts at an index array, mask or slice."""
+        return records.take(self, rows)
+
+    @staticmethod
+    def concatenate(estimates: Sequence[Estimate]) -> Estimate:
+        """Estimates on the same accelerator, one after the other."""
+        layouts = Layouts.concatenate([one.layouts for one in estimates])
+        return replace(records.concatenate(estimates), layouts=layouts)
+
+    def with_simulated(self, rows: Any, step_time_s: Any, peak_bytes: Any) -> Estimate:
+        """The estimate with what the exact timeline says of some layouts, `rows` an index array.
+
+        The difference of the step is of the bubble. Where the timeline's peak memory fits and the closed form's
+        doesn't, or the reverse, it is the timeline's; the difference is of the activations.
+        """
+        bubble, activations = self.time.bubble_s.copy(), self.memory.activations_bytes.copy()
+        bubble[rows] = step_time_s - self.time.but_bubble_s[rows]
+        closed = self.memory_bytes[rows]
+        otherwise = (closed <= self.capacity_bytes) != (peak_bytes <= self.capacity_bytes)
+        activations[rows] += np.where(otherwise, peak_bytes - closed, 0.0)
+        return replace(
+            self,
+            time=replace(self.time, bubble_s=bubble),
+            memory=replace(self.memory, activations_bytes=activations),
+        )
 
 
 def _rank_memories(framework: Framework, model: Transformer, layouts: Layouts, costs: StepCosts) -> list[Memory]:
@@ -229,20 +288,14 @@ def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts
     costs = step_costs(model, cluster, framework, layouts)
     time = _step_time(framework, layouts, model.num_layers, costs)
     ranks = _rank_memories(framework, model, layouts, costs)
-    memory = Memory.largest(ranks)
-    step = time.total_s
     peak = np.array([cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
-    flop = step_flops(model, layouts.global_batch, "palm")
-    gpus = layouts.gpus
-    total = memory.total_bytes
     return Estimate(
         layouts=layouts,
         time=time,
-        memory=memory,
-        step_time_s=step,
-        memory_bytes=total,
+        memory=records.largest(ranks, lambda rank: rank.total_bytes),
         first_rank_bytes=ranks[0].total_bytes,
-        fits=total <= cluster.accelerator.memory_bytes,
-        mfu=np.asarray(flop / (step * gpus * peak[layouts.precision])),
-        tokens_per_s_per_gpu=np.asarray(layouts.global_batch * model.seq_len / step / gpus),
+        capacity_bytes=cluster.accelerator.memory_bytes,
+        model_flop=np.asarray(step_flops(model, layouts.global_batch, "palm")),
+        tokens=np.asarray(layouts.global_batch * model.seq_len),
+        peak_flops=peak[layouts.precision],
     )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import records
 from planner.choices.enumerations import Attention, Precision, Recompute, Split, choice
 from planner.choices.table import CHOICES
 from planner.errors import InputError
@@ -94,14 +95,11 @@ class Layouts:
 
     def take(self, index: Any) -> Layouts:
         """The layouts at an index array, mask or slice; of a grid, its rows there."""
-        rows = self.shape[-1]
-        columns = {name: getattr(self, name) for name in CHOICES}
-        return replace(self, **{name: x[..., index] if x.shape[-1] == rows else x for name, x in columns.items()})
+        return records.take(self, index, self.shape[-1])
 
     def at(self, index: tuple[Any, ...]) -> Layouts:
         """A table of a grid's layouts at index arrays, one for each axis, such as `np.nonzero` gives."""
-        columns = {name: getattr(self, name) for name in CHOICES}
-        return replace(self, **{name: np.broadcast_to(x, self.shape)[index] for name, x in columns.items()})
+        return records.mapped(self, lambda x: np.broadcast_to(x, self.shape)[index])
 
     def row(self, i: int) -> dict[str, Any]:
         """One layout as plain values with names for the enumerations: what JSON and tables show."""
@@ -110,15 +108,22 @@ class Layouts:
 
     @staticmethod
     def concatenate(tables: Sequence[Layouts]) -> Layouts:
-        """Tables one after the other; all must share `schedule_names`.
+        """Tables one after the other, of the schedules of all of them.
 
         Raises:
-            InputError: no table, or tables of different schedule names.
+            InputError: There is no table.
         """
-        if not tables or any(t.schedule_names != tables[0].schedule_names for t in tables):
-            raise InputError("tables of layouts to join must exist and share their schedule names")
-        arrays: dict[str, Any] = {name: np.concatenate([getattr(t, name) for t in tables]) for name in CHOICES}
-        return replace(tables[0], **arrays)
+        if not tables:
+            raise InputError("there must be a table of layouts to join")
+        names = tuple(dict.fromkeys(name for table in tables for name in table.schedule_names))
+        return records.concatenate([table.renumbered(names) for table in tables])
+
+    def renumbered(self, names: tuple[str, ...]) -> Layouts:
+        """The same layouts with other `schedule_names`, which hold all of the layouts' own."""
+        if names == self.schedule_names:
+            return self
+        number = np.array([names.index(name) for name in self.schedule_names], dtype=np.int64)
+        return replace(self, schedule_names=names, schedule=number[self.schedule])
 
     @staticmethod
     def of(*, schedule: str | Sequence[str] = "1f1b", global_batch: Any, etp: Any = None, **choices: Any) -> Layouts:

@@ -5,13 +5,14 @@ The closed form (`planner.estimate`) and the exact timeline (`planner.simulation
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import records
 from planner.costs.accumulation import with_accumulation
 from planner.costs.data_parallel import data_traffic, gather_pieces, gathered_twice
 from planner.costs.ends import EndsCost, with_gathered_logits, with_modules
@@ -22,7 +23,7 @@ from planner.costs.memory import Activations
 from planner.costs.network import rank_send_s
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
-from planner.costs.parameters import RankParameters, rank_parameters, state_parameters
+from planner.costs.parameters import rank_parameters, state_parameters
 from planner.costs.shapes import padded_vocab
 from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, traffic
@@ -69,8 +70,7 @@ class StepCosts:
 
     def take(self, index: Any) -> StepCosts:
         """Those of a table's layouts at an index array, mask or slice."""
-        taken: StepCosts = _rows(self, index, len(self.busiest_params))
-        return taken
+        return records.take(self, index, len(self.busiest_params))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,18 +89,6 @@ class LayerTime:
     def total_s(self) -> Array:
         """Forward and backward."""
         return self.forward_s + self.backward_s
-
-
-def _rows(record: Any, index: Any, n: int) -> Any:
-    """A dataclass of arrays of shape (n,), and of others like it, at an index."""
-    out = {}
-    for f in fields(record):
-        x = getattr(record, f.name)
-        if isinstance(x, np.ndarray):
-            out[f.name] = x[index] if len(x) == n else x
-        elif isinstance(x, LayerCost | LayerTime | EndsCost | Activations | Stages | Traffic | Device):
-            out[f.name] = _rows(x, index, n)
-    return replace(record, **out)
 
 
 def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost: LayerCost, t: Traffic) -> LayerTime:
@@ -242,7 +230,9 @@ def step_costs(
         layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model)
     )
     ranks = key_ranks(layouts, stages)
-    own = RankParameters.most([rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks])
+    own = records.largest(
+        [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks], lambda rank: rank.total
+    )
     copies = weight_copies(layouts)
     busiest = own.total
     reduce_s, gather_s, gather_link_s = data_traffic(cluster, framework, layouts, own, copies)

@@ -36,8 +36,8 @@ def test_parts_add_up_and_rows_are_independent(tables):
     layouts = Layouts.concatenate(tables)
     check_legal(MODEL, CLUSTER, layouts)
     together = estimate(MODEL, CLUSTER, MEGATRON, layouts)
-    parts = sum(getattr(together.time, f.name) for f in fields(together.time))
-    assert np.array_equal(together.step_time_s, parts)
+    parts = sum(getattr(together.time, f.name) for f in fields(together.time) if f.name != "bubble_s")
+    assert np.array_equal(together.step_time_s, parts + together.time.bubble_s)
     for f in fields(together.time):
         if f.name != "imbalance_s":  # the average rank may hold more than a slowest one that ends the pipeline
             assert np.all(getattr(together.time, f.name) >= -1e-12), f.name
@@ -130,3 +130,16 @@ def test_offloaded_states_must_fit_in_their_hosts():
     assert first_broken(model, small, layouts) == ["", HOST_MEMORY, ""]
     assert first_broken(model, replace(cluster, host_memory_bytes=None), layouts) == ["", "", ""]
     assert first_broken(model, replace(small, host_memory_bytes=1e11), layouts) == [HOST_MEMORY, HOST_MEMORY, ""]
+
+
+def test_simulated_seconds_and_bytes_stand_in_for_the_closed_form():
+    layouts = Layouts.of(pp=[8, 4, 16], micro_batch=1, global_batch=64)
+    closed = estimate(MODEL, CLUSTER, MEGATRON, layouts)
+    assert closed.fits.all()
+    too_much = 1.5 * closed.capacity_bytes
+    mixed = closed.with_simulated(np.array([0, 2]), np.array([7.0, 9.0]), np.array([1.0, too_much]))
+    assert mixed.step_time_s.tolist() == [7.0, closed.step_time_s[1], 9.0]
+    assert mixed.fits.tolist() == [True, True, False]
+    assert mixed.memory_bytes[:2].tolist() == closed.memory_bytes[:2].tolist()
+    assert mixed.memory_bytes[2] == pytest.approx(too_much)
+    assert mixed.mfu[0] == pytest.approx(closed.mfu[0] * closed.step_time_s[0] / 7.0)

@@ -21,7 +21,6 @@ from planner.report import records, tables
 from planner.report.imported import Review, Suggestion, review_record, review_view
 from planner.search import default_attention, recommend
 from planner.search.one_change import one_change
-from planner.search.passes import taken
 
 __all__ = ["review_deepspeed", "review_megatron"]
 
@@ -110,7 +109,7 @@ def _suggestions(run: Run, runnable: Any) -> list[Suggestion]:
     if changed is not None:
         for i, fields in enumerate(changed.changes):
             text = ", ".join(f"{key} {_word(row[key])} -> {_word(value)}" for key, value in fields.items())
-            out.append(Suggestion(text=text, estimate=taken(changed.estimate, [i])))
+            out.append(Suggestion(text=text, estimate=changed.estimate.take([i])))
     return out
 
 

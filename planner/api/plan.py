@@ -26,7 +26,7 @@ from planner.report.difference import why_record, why_view
 from planner.report.plain_text import plain_text
 from planner.search import Recommendation
 from planner.search import recommend as search
-from planner.search.passes import every_estimate, taken
+from planner.search.passes import every_estimate
 from planner.search.why import parse_wanted, why_not
 from planner.units import GIB
 from planner.validation import accuracy_sentence
@@ -206,7 +206,7 @@ class Plan(Sequence[LayoutEstimate]):
         found, q = self.found, self.question
         if not everything:
             return frame(layout_columns(found.estimate, found.best))
-        ran = taken(found.estimate, found.simulated)
+        ran = found.estimate.take(found.simulated)
         every = every_estimate(q.model, q.cluster, q.framework, found.asked, ran)
         return frame(layout_columns(every, slice(None)))
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import records
 from planner.layouts import Layouts
 from planner.models import Transformer
 
@@ -25,18 +26,8 @@ class Distinct:
     index: NDArray[np.intp] | None
 
     def spread(self, record: Record) -> Record:
-        """A record of arrays over the distinct layouts (a dataclass), over all."""
-        if self.index is None:
-            return record
-        arrays = {f.name: getattr(record, f.name) for f in fields(record)}  # type: ignore[arg-type]
-        spread = {name: self.spread_array(x) for name, x in arrays.items() if isinstance(x, np.ndarray)}
-        return replace(record, **spread)  # type: ignore[type-var]
-
-    def spread_array(self, x: NDArray[Any]) -> NDArray[Any]:
-        """An array over the distinct layouts, over all."""
-        if self.index is None or not x.ndim or x.shape[-1] != self.layouts.shape[-1]:
-            return x
-        return np.asarray(x[..., self.index])
+        """An array, or a record of arrays, over the distinct layouts: over all."""
+        return record if self.index is None else records.take(record, self.index, self.layouts.shape[-1])
 
     def take(self, rows: Any) -> Distinct:
         """Of all layouts, those rows; all the distinct ones stay."""

@@ -60,14 +60,6 @@ class Memory:
         """Sum of the parts."""
         return np.asarray(sum(getattr(self, f.name) for f in fields(self)))
 
-    @staticmethod
-    def largest(ranks: list[Memory]) -> Memory:
-        """For each layout the parts of the rank whose total is largest."""
-        totals = np.stack([r.total_bytes for r in ranks])
-        pick = np.argmax(totals, axis=0)
-        n = np.arange(totals.shape[1])
-        return Memory(**{f.name: np.stack([getattr(r, f.name) for r in ranks])[pick, n] for f in fields(Memory)})
-
 
 def embedding_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
     """Bytes that the embedding saves for one micro-batch: its output, and the mask of its dropout."""

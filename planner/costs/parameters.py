@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,16 +43,6 @@ class RankParameters:
     def expert_share(self) -> Array:
         """Those of experts over all."""
         return self.experts / self.total
-
-    @staticmethod
-    def most(ranks: list[RankParameters]) -> RankParameters:
-        """For each layout those of the rank that has most."""
-        found = ranks[0]
-        for rank in ranks[1:]:
-            more = rank.total > found.total
-            parts = {f.name: np.where(more, getattr(rank, f.name), getattr(found, f.name)) for f in fields(found)}
-            found = RankParameters(**parts)
-        return found
 
 
 def tensor_rank(model: Transformer, layouts: Layouts) -> Transformer:

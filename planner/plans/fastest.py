@@ -20,7 +20,7 @@ from planner.plans.joint import Space, Strategy, coarse, families, fine
 from planner.plans.question import Question
 from planner.plans.variants import UNLIMITED, with_node_size
 from planner.scaling import TrainingTime, knee
-from planner.search.passes import estimate_all, taken
+from planner.search.passes import estimate_all
 
 __all__ = ["Binding", "Fastest", "plan_fastest"]
 
@@ -94,7 +94,7 @@ def _bindings(q: Question, result: Estimate, wall: Array, points: NDArray[np.int
         rows = np.flatnonzero(result.layouts.gpus <= result.layouts.gpus[i])
         near.append(rows[np.argsort(hopeful[rows], kind="stable")[:NEAR]])
     every = np.unique(np.concatenate([*near, points]))
-    relaxed = _relaxed(q, taken(result, every))
+    relaxed = _relaxed(q, result.take(every))
     out = []
     for i, rows in zip(points, near, strict=True):
         here = np.searchsorted(every, np.r_[rows, i])

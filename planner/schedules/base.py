@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import records
 from planner.schedules.operations import Operation, Order
 
 __all__ = ["Array", "Loads", "Operation", "Order", "Pipeline", "Rule", "Schedule"]
@@ -55,8 +56,7 @@ class Loads:
 
     def take(self, index: Any) -> Loads:
         """Those at an index array, mask or slice along the last axis; every field must be an array."""
-        kinds = {n: tuple(x[..., index] for x in getattr(self, n)) for n in ("first", "early", "late", "last")}
-        return Loads(num_early=self.num_early[..., index], **kinds)
+        return records.take(self, index)
 
     def blocks(self, p: Any) -> list[tuple[Passes, Any]]:
         """The four kinds of rank in order, each with how many there are."""

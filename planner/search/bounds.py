@@ -5,12 +5,13 @@ Exact: a search discards a row only where every layout of it is known to be out 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import records
 from planner.costs.memory import rank_memory
 from planner.costs.one_layer import OneLayer
 from planner.hardware import Framework
@@ -42,7 +43,7 @@ def bounds(framework: Framework, model: Transformer, layouts: Layouts, one: OneL
     and head. Split evenly, the first rank has that share; else the first, the second or the last has, and
     the least activations that any of the three holds.
     """
-    spread, cost, wire = one.distinct.spread_array, one.cost, one.traffic
+    spread, cost, wire = one.distinct.spread, one.cost, one.traffic
     own = cost.forward_s + (cost.backward_s - cost.recompute_s)
     tensor = wire.layer_forward_s + max(1.0 - framework.overlap_tensor_backward, 0.0) * wire.layer_backward_s
     shown = (1.0 - framework.overlap_tensor) * framework.tensor_slowdown * tensor
@@ -57,7 +58,7 @@ def bounds(framework: Framework, model: Transformer, layouts: Layouts, one: OneL
         flight[rows] = reduce(np.minimum, [schedule.in_flight(pipe, rank) for rank in ranks])
         copies[rows] = schedule.copies
     held = one.activations
-    least = replace(held, **{f.name: spread(_least(getattr(held, f.name))) for f in fields(held)})
+    least = records.mapped(held, lambda x: spread(_least(x)))
     sharded = replace(layouts, **{name: getattr(layouts, name).ravel()[:1] for name in FREE})
     memory = rank_memory(
         one.distinct.spread(one.device), framework, model, sharded, layers=share, in_flight=flight, first=0.0, last=0.0,

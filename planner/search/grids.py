@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import records
 from planner.costs.network import nodes_of
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision
@@ -67,7 +68,7 @@ class Grid:
 
     def take(self, rows: Any) -> Grid:
         """Its rows at an index array or mask."""
-        return Grid(layouts=self.layouts.take(rows), legal=self.legal[..., rows], serial=self.serial[rows])
+        return records.take(self, rows, len(self.serial))
 
     def table(self) -> Layouts:
         """The legal layouts as a table."""

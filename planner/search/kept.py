@@ -8,14 +8,14 @@ which layouts come, nor on how they are cut into grids.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import records
 from planner.estimate import Totals
-from planner.layouts import Layouts
 from planner.pipelines import exact_uneven
 from planner.search.bounds import Bounds
 from planner.search.grids import Grid
@@ -52,18 +52,7 @@ class Candidates:
 
     def take(self, index: Any) -> Candidates:
         """Those at an index array or mask."""
-        arrays = {f.name: getattr(self, f.name)[index] for f in fields(self) if f.name != "layouts"}
-        some = self.layouts.take(index) if isinstance(self.layouts, Layouts) else self.layouts[index]
-        return Candidates(layouts=some, **arrays)
-
-    @staticmethod
-    def join(tables: list[Candidates]) -> Candidates:
-        """Tables one after the other."""
-        if len(tables) == 1:
-            return tables[0]
-        names = [f.name for f in fields(Candidates) if f.name != "layouts"]
-        arrays = {name: np.concatenate([getattr(t, name) for t in tables]) for name in names}
-        return Candidates(layouts=Layouts.concatenate([t.layouts for t in tables]), **arrays)
+        return records.take(self, index)
 
     def sorted(self) -> Candidates:
         """Fastest first, of equally fast ones the smallest, without those that equal the one before in both."""
@@ -158,12 +147,12 @@ class Kept:
         """Drop what can no longer matter, and tighten what is asked of the next."""
         if not self._waiting:
             return
-        new = Candidates.join(self._waiting)
+        new = records.concatenate(self._waiting)
         self._waiting = []
         fit = new.memory_bytes <= self.capacity_bytes
         fits = [new.take(fit)] if self.fits is None else [self.fits, new.take(fit)]
         over = [new.take(~fit)] if self.over is None else [self.over, new.take(~fit)]
-        self.fits, self.over = Candidates.join(fits).sorted(), Candidates.join(over).sorted()
+        self.fits, self.over = records.concatenate(fits).sorted(), records.concatenate(over).sorted()
         self._count_ties(self.fits)
         self.fits = self.fits.take(self._mattering(self.fits))
         self.over = self.over.take(self._mattering_over(self.over))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,22 +41,14 @@ def try_others(
             size = 3 * int(one.pp[0] * one.virtual_stages[0] * one.micro_batches[0])
             if size <= MOST_OPERATIONS and legal(model, cluster, one)[0]:
                 candidates.append(one)
-    chosen = None
+    chosen: tuple[Layouts, float] | None = None
     for one, step in _simulated(model, cluster, framework, candidates, best):
         if step.step_time_s < best and step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
-            best, chosen = step.step_time_s, one
+            best, chosen = step.step_time_s, (one, float(step.peak_bytes.max()))
     if chosen is None:
         return None
-    closed = estimate(model, cluster, framework, chosen)
-    speed = closed.step_time_s / best
-    return replace(
-        closed,
-        time=replace(closed.time, bubble_s=closed.time.bubble_s + best - closed.step_time_s),
-        step_time_s=np.array([best]),
-        fits=np.array([True]),
-        mfu=closed.mfu * speed,
-        tokens_per_s_per_gpu=closed.tokens_per_s_per_gpu * speed,
-    )
+    layout, peak_bytes = chosen
+    return estimate(model, cluster, framework, layout).with_simulated(np.array([0]), best, peak_bytes)
 
 
 def _simulated(
@@ -66,9 +57,7 @@ def _simulated(
     """The candidates that could be faster than the best, each with its step: not those that aren't without a bubble."""
     if not candidates:
         return []
-    names = tuple(schedule for one in candidates for schedule in one.schedule_names)
-    columns = [replace(one, schedule_names=names, schedule=np.array([i])) for i, one in enumerate(candidates)]
-    table = Layouts.concatenate(columns)
+    table = Layouts.concatenate(candidates)
     hopeful = np.flatnonzero(least_step_s(model, cluster, framework, table) < best_s)
     if not len(hopeful):
         return []

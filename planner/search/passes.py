@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from planner.search.grids import CHUNK, Grid
 from planner.search.kept import Kept
 from planner.search.space import Asked, space, whole_space
 
-__all__ = ["estimate_all", "every_estimate", "join", "passes", "search", "taken"]
+__all__ = ["estimate_all", "every_estimate", "passes", "search"]
 
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
 PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
@@ -90,7 +89,7 @@ def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, lay
     """`estimate` in chunks that stay in cache; the result does not depend on the chunk."""
     n = len(layouts)
     parts = [estimate(model, cluster, framework, layouts.take(slice(i, i + TABLE))) for i in range(0, n, TABLE)]
-    return parts[0] if len(parts) == 1 else join(layouts, parts)
+    return parts[0] if len(parts) == 1 else Estimate.concatenate(parts)
 
 
 def every_estimate(
@@ -102,14 +101,8 @@ def every_estimate(
     if not len(ran):
         return estimate_all(model, cluster, framework, layouts)
     names = tuple(dict.fromkeys((*layouts.schedule_names, *ran.schedule_names)))
-    code = np.array([names.index(name) for name in ran.schedule_names], dtype=np.int64)
-    layouts, ran = (
-        replace(layouts, schedule_names=names),
-        replace(ran, schedule_names=names, schedule=code[ran.schedule]),
-    )
-    rest = layouts.take(~_among(layouts, ran))
-    closed = estimate_all(model, cluster, framework, rest)
-    return join(Layouts.concatenate([rest, ran]), [closed, simulated])
+    rest = layouts.take(~_among(layouts.renumbered(names), ran.renumbered(names)))
+    return Estimate.concatenate([estimate_all(model, cluster, framework, rest), simulated])
 
 
 def _among(layouts: Layouts, some: Layouts) -> NDArray[np.bool_]:
@@ -123,32 +116,3 @@ def _among(layouts: Layouts, some: Layouts) -> NDArray[np.bool_]:
             same &= getattr(layouts, name) == value
         out |= same
     return out
-
-
-def join(layouts: Layouts, parts: list[Estimate]) -> Estimate:
-    """Estimates one after the other, of a table that holds their layouts in that order."""
-
-    def joined(get: Any) -> Any:
-        return np.concatenate([get(p) for p in parts])
-
-    first = parts[0]
-    time = type(first.time)(**{f.name: joined(lambda p, f=f: getattr(p.time, f.name)) for f in fields(first.time)})
-    memory = type(first.memory)(
-        **{f.name: joined(lambda p, f=f: getattr(p.memory, f.name)) for f in fields(first.memory)}
-    )
-    rest = [f.name for f in fields(first) if f.name not in ("layouts", "time", "memory")]
-    arrays = {name: joined(lambda p, name=name: getattr(p, name)) for name in rest}
-    return Estimate(layouts=layouts, time=time, memory=memory, **arrays)
-
-
-def taken(result: Estimate, rows: Any) -> Estimate:
-    """An estimate's rows."""
-
-    def part(table: Any) -> Any:
-        return type(table)(**{f.name: getattr(table, f.name)[rows] for f in fields(table)})
-
-    arrays = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in ("layouts", "time", "memory")}
-    return Estimate(
-        layouts=result.layouts.take(rows), time=part(result.time), memory=part(result.memory),
-        **{name: array[rows] for name, array in arrays.items()},
-    )  # fmt: skip

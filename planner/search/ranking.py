@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer
 from planner.search.kept import NEAR, Kept
 from planner.search.other_schedules import try_others
-from planner.search.passes import join, search
+from planner.search.passes import search
 from planner.search.refine import refine
 from planner.search.space import Asked, Fixed
 
@@ -74,18 +74,6 @@ def _distinct(order: Indices, step: Any, memory: Any) -> Indices:
     """Sorted indices without layouts that equal the one before in time and memory (a split that changes nothing)."""
     same = (step[order][1:] == step[order][:-1]) & (memory[order][1:] == memory[order][:-1])
     return np.asarray(order[np.r_[True, ~same]] if len(order) else order)
-
-
-def _with_one_more(
-    result: Estimate, more: Estimate, order: Indices, simulated: Indices
-) -> tuple[Estimate, Indices, Indices]:
-    """The estimate with one layout more, which leads the order."""
-    names = (*result.layouts.schedule_names, more.layouts.schedule_names[0])
-    code = np.array([len(names) - 1])
-    added = replace(more.layouts, schedule_names=names, schedule=code)
-    table = Layouts.concatenate([replace(result.layouts, schedule_names=names), added])
-    last = np.array([len(table) - 1])
-    return join(table, [result, more]), np.concatenate([last, order]), np.concatenate([simulated, last])
 
 
 def _ranked(result: Estimate, objective: str) -> Indices:
@@ -146,7 +134,9 @@ def recommend(
     if objective != "memory" and fixed.schedule is None and fixed.virtual_stages is None:
         more = try_others(model, cluster, framework, result, order, fixed.allow_async)
         if more is not None:
-            result, order, simulated = _with_one_more(result, more, order, simulated)
+            last = np.array([len(result.layouts)])
+            result = Estimate.concatenate([result, more])
+            order, simulated = np.concatenate([last, order]), np.concatenate([simulated, last])
             legal, fitting = legal + 1, fitting + 1
     step, memory, fits = result.step_time_s, result.memory_bytes, result.fits
     over = np.flatnonzero(~fits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -33,14 +32,8 @@ def refine(
     that might belong there: by their step without any bubble, where the closed form does not follow uneven ranks.
     Best first; at most `ALTERED` of the first kind, `MOST_LAYOUTS` with the second, `MOST_OPERATIONS` in all.
     """
-    layouts, step, bubble, fits = (
-        result.layouts,
-        result.step_time_s.copy(),
-        result.time.bubble_s.copy(),
-        result.fits.copy(),
-    )
-    grown = np.zeros(len(layouts))
-    least = np.where(exact_uneven(layouts), step, step - bubble)
+    layouts, step, fits = result.layouts, result.step_time_s.copy(), result.fits.copy()
+    least = np.where(exact_uneven(layouts), step, step - result.time.bubble_s)
     size = 3 * layouts.pp * layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
     waiting = [int(i) for i in order if layouts.pp[i] > 1]
     ran: list[int] = []
@@ -58,27 +51,14 @@ def refine(
         if due[0] not in known:
             known |= _simulated(model, cluster, framework, layouts, _within(due, size, left))
         first = due[0]
-        exact, peak = known[first]
-        bubble[first] += exact - step[first]
-        step[first] = exact
+        step[first], peak = known[first]
         fits[first] = peak <= cluster.accelerator.memory_bytes
-        if not fits[first]:  # what doesn't fit says by how much
-            grown[first] = peak - result.memory_bytes[first]
         left -= int(size[first])
         waiting.remove(first)
         ran.append(first)
-    speed = result.step_time_s / step
-    refined = replace(
-        result,
-        time=replace(result.time, bubble_s=bubble),
-        memory=replace(result.memory, activations_bytes=result.memory.activations_bytes + grown),
-        step_time_s=step,
-        memory_bytes=result.memory_bytes + grown,
-        fits=fits,
-        mfu=result.mfu * speed,
-        tokens_per_s_per_gpu=result.tokens_per_s_per_gpu * speed,
-    )
-    return refined, np.array(ran, dtype=np.int64)
+    simulated = np.array(ran, dtype=np.int64)
+    peaks = np.array([known[row][1] for row in ran])
+    return result.with_simulated(simulated, step[simulated], peaks), simulated
 
 
 def _within(due: list[int], size: NDArray[np.int64], left: int) -> list[int]:

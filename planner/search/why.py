@@ -18,7 +18,7 @@ from planner.legality import legal, rules
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
 from planner.search.numerics import attention_kernels
-from planner.search.passes import estimate_all, taken
+from planner.search.passes import estimate_all
 from planner.search.ranking import Recommendation, recommend
 from planner.search.space import divisors
 from planner.units import GIB
@@ -90,7 +90,7 @@ def why_not(
     model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation, wanted: dict[str, Any]
 ) -> Why:
     """Why the search's best isn't as wanted."""
-    best = taken(found.estimate, found.best[:1]) if len(found.best) else None
+    best = found.estimate.take(found.best[:1]) if len(found.best) else None
 
     def because(reason: str, text: str, other: Estimate | None = None) -> Why:
         return Why(wanted=wanted, reason=reason, text=text, best=best, other=other)
@@ -164,8 +164,8 @@ def _best_of_kind(
     if not np.any(alike):
         return _outside_the_search(model, cluster, framework, found, wanted)
     if np.any(alike[best]):
-        return taken(table, best[alike[best]][:1]), True, ""
-    return *_fastest(taken(table, np.flatnonzero(alike))), ""
+        return table.take(best[alike[best]][:1]), True, ""
+    return *_fastest(table.take(np.flatnonzero(alike))), ""
 
 
 def _is(row: dict[str, Any], wanted: dict[str, Any]) -> bool:
@@ -177,7 +177,7 @@ def _fastest(table: Estimate) -> tuple[Estimate, bool]:
     """The fastest that fits, or the one that is least over memory."""
     fits = bool(np.any(table.fits))
     key = np.where(table.fits, table.step_time_s, np.inf) if fits else table.memory_bytes
-    return taken(table, [int(np.argmin(key))]), fits
+    return table.take([int(np.argmin(key))]), fits
 
 
 def _outside_the_search(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner import records
 from planner.costs.attention_memory import attention_core_bytes, score_gradient_bytes
 from planner.costs.memory import (
     Activations,
@@ -15,7 +16,7 @@ from planner.costs.memory import (
     weight_grad_share,
 )
 from planner.costs.optimizer import offloaded_bytes
-from planner.costs.parameters import RankParameters, rank_parameters
+from planner.costs.parameters import rank_parameters
 from planner.costs.saved import saved_bytes
 from planner.layouts import Attention, Precision, Recompute
 from planner.models.counts import expert_params, total_params
@@ -77,7 +78,7 @@ def test_parameters_of_experts():
 
 def test_the_rank_with_most_parameters_layout_by_layout():
     ranks = [rank_parameters(MOE, layout(), np.array(n), False, last) for n, last in (([2.0, 6.0], 0.0), (2.0, 1.0))]
-    most = RankParameters.most(ranks)
+    most = records.largest(ranks, lambda rank: rank.total)
     assert most.layers.tolist() == [1728, 3 * 1728]
     assert most.ends.tolist() == [2048 + 8, 0]
     assert most.expert_share.tolist() == [1536 / (1536 + 1728 + 2056), 1536 / (1536 + 1728)]
@@ -329,7 +330,9 @@ def test_the_fullest_rank_counts():
             logits_bytes=np.array(logits), buffers_bytes=zero, reserved_bytes=zero,
         )  # fmt: skip
 
-    fullest = Memory.largest([rank([5.0, 1.0], [0.0, 1.0]), rank([2.0, 3.0], [1.0, 4.0])])
+    fullest = records.largest(
+        [rank([5.0, 1.0], [0.0, 1.0]), rank([2.0, 3.0], [1.0, 4.0])], lambda rank: rank.total_bytes
+    )
     assert fullest.parameters_bytes.tolist() == [5.0, 3.0]
     assert fullest.logits_bytes.tolist() == [0.0, 4.0]
 

@@ -1,0 +1,60 @@
+"""Records of arrays: dataclasses whose fields are arrays, or records again. All else in them is left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+__all__ = ["concatenate", "largest", "mapped", "take"]
+
+Record = TypeVar("Record")
+
+
+def combined(records: Sequence[Record], change: Callable[..., Any]) -> Record:
+    """One record of like ones: `change` takes the same array of each. What isn't an array is the first record's."""
+    first = records[0]
+    if isinstance(first, np.ndarray):
+        return change(*records)  # type: ignore[no-any-return]
+    if isinstance(first, tuple) and any(isinstance(part, np.ndarray) for part in first):
+        return tuple(combined(parts, change) for parts in zip(*records, strict=True))  # type: ignore[return-value]
+    if not is_dataclass(first):
+        return first
+    parts = {f.name: [getattr(record, f.name) for record in records] for f in fields(first)}
+    new = {name: combined(part, change) for name, part in parts.items()}
+    changed = {name: x for name, x in new.items() if x is not parts[name][0]}
+    return replace(first, **changed) if changed else first  # type: ignore[type-var]
+
+
+def mapped(record: Record, change: Callable[[Any], Any]) -> Record:
+    """The record with every array changed."""
+    return combined([record], change)
+
+
+def take(record: Record, index: Any, length: int | None = None) -> Record:
+    """The record's elements at an index array, mask or slice along the last axis of its arrays.
+
+    length: only arrays with so many elements along it are indexed; others are broadcast with these, and stay.
+    """
+
+    def some(x: Any) -> Any:
+        return x[..., index] if length is None or (x.ndim and x.shape[-1] == length) else x
+
+    return mapped(record, some)
+
+
+def concatenate(records: Sequence[Record]) -> Record:
+    """The records' elements, one record after the other."""
+    return combined(records, lambda *parts: np.concatenate(parts))
+
+
+def largest(records: Sequence[Record], size: Callable[[Record], Any]) -> Record:
+    """For each element that of the record whose size is largest there; of equal ones the first record's."""
+    best, most = records[0], size(records[0])
+    for record in records[1:]:
+        more = size(record) > most
+        best = combined([best, record], lambda a, b, more=more: np.where(more, b, a))
+        most = size(best)
+    return best
