@@ -87,9 +87,11 @@ def explain(
 def fastest(
     model: Any, clusters: Sequence[Cluster], goal: Goal, given: Given, strategies: Sequence[Strategy], *,
     framework: str | None = None, max_gpus: int | None = None, max_cost: float | None = None,
-    precision: str | None = None, attention: str | None = None,
+    precision: str | None = None, attention: str | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The shortest wall time over GPUs, batch and layout, on every cluster and by every strategy, side by side.
+
+    choices: what the search may choose from, as of `planner.recommend`.
 
     Raises:
         InputError, UnknownNameError: as `training_time`.
@@ -105,7 +107,7 @@ def fastest(
                 found: Fastest | str = plan_fastest(
                     q.model, cluster, q.framework, goal, assumptions, strategy,
                     max_gpus=max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS,
-                    max_cost=max_cost, precision=number, attention=kernel,
+                    max_cost=max_cost, precision=number, attention=kernel, fixed=what_is_fixed(**choices),
                 )  # fmt: skip
             except LayoutError as error:
                 if len(clusters) * len(strategies) == 1:

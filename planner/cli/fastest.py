@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli import assumed as a
 from planner.cli import completion as complete
 from planner.cli import options as o
+from planner.cli.choices import searches
 
 if TYPE_CHECKING:
     from planner.hardware import Cluster
 
 
+@searches
 def command(
     model: o.Model,
     cluster: Annotated[
@@ -48,9 +50,8 @@ def command(
     site_factor: a.Site = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
-    precision: o.PrecisionName = None,
-    attention: o.AttentionName = None,
     json: o.Json = False,
+    **choices: Any,
 ) -> None:
     """Minimise wall time over GPUs, batch and layout together: fronts, knee, and what binds at each point.
 
@@ -80,7 +81,7 @@ def command(
     with o.working("searching GPUs, batches and layouts"):
         answer = fastest(
             shape, cases, aim, given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
-            precision=precision, attention=attention,
+            **choices,
         )  # fmt: skip
     o.show(answer, json)
 

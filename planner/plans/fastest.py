@@ -16,16 +16,18 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
-from planner.plans.joint import Space, Strategy, coarse, families, fine
+from planner.plans.joint import Sizes, Strategy, coarse, families, fine
 from planner.plans.question import Question
 from planner.plans.variants import UNLIMITED, with_node_size
 from planner.scaling import TrainingTime, knee
-from planner.search.passes import estimate_all
+from planner.search.asked import Asked, Fixed
+from planner.search.passes import estimate_all, search
 
 __all__ = ["Binding", "Fastest", "plan_fastest"]
 
 Array = NDArray[np.float64]
 NEAR = 300  # candidates that compete for a point of a front once a constraint is relaxed
+DEGREES_OF = 4  # best candidates on some accelerators with some batch, whose degrees are searched there
 BEST_OF_OCTAVE = 24  # coarse candidates of half an octave of accelerators that are refined
 WORTH_SAYING = 0.02  # a constraint whose relaxation gains less does not bind
 MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samples
@@ -105,9 +107,7 @@ def _bindings(q: Question, result: Estimate, wall: Array, points: NDArray[np.int
     return tuple(out)
 
 
-def _space(
-    model: Transformer, cluster: Cluster, goal: Goal, max_gpus: int, numerics: tuple[Precision, Attention]
-) -> Space:
+def _sizes(model: Transformer, goal: Goal, max_gpus: int) -> Sizes:
     """Batches from a 256th of the critical one to where samples are five times the least, or twice the cap."""
     if goal.rule == "cap" and goal.critical < model.seq_len:
         raise InputError(
@@ -116,10 +116,7 @@ def _space(
         )
     most = 2.0 * goal.critical if goal.rule == "cap" else MOST_BATCH * goal.scale
     critical = goal.critical / model.seq_len
-    return Space(
-        max_gpus=max_gpus, least_batch=max(critical / 256, 1.0), most_batch=max(most / model.seq_len, 1.0),
-        precision=numerics[0], attention=numerics[1],
-    )  # fmt: skip
+    return Sizes(max_gpus=max_gpus, least_batch=max(critical / 256, 1.0), most_batch=max(most / model.seq_len, 1.0))
 
 
 def plan_fastest(
@@ -134,12 +131,16 @@ def plan_fastest(
     max_cost: float | None = None,
     precision: Precision,
     attention: Attention,
+    fixed: Fixed | None = None,
     points: int = 12,
 ) -> Fastest:
     """Search accelerators up to `max_gpus`, batches and layouts of a strategy for the shortest wall time.
 
+    Few of each choice find the accelerators and batches of the fronts; there, every choice is searched, as by
+    `planner.search.recommend` but for its simulation. fixed: what the user has settled of the layout.
+
     Raises:
-        InputError: numbers out of range, a cost without a price.
+        InputError: numbers out of range, a cost without a price, a choice that the strategy settles too.
         LayoutError: nothing fits in memory, or under the cost.
     """
     if not 1 <= max_gpus <= 10_000_000:
@@ -151,31 +152,35 @@ def plan_fastest(
     if max_cost is not None and not max_cost > 0:
         raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
     q = Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
-    space = _space(model, cluster, goal, max_gpus, (precision, attention))
-    first = coarse(model, cluster, families(model, cluster, plan, space), space)
+    asked = Asked.of(
+        framework, gpus=1, global_batch=1, precision=precision, attention=attention, fixed=plan.within(fixed or Fixed())
+    )
+    sizes = _sizes(model, goal, max_gpus)
+    first = coarse(model, cluster, families(model, cluster, asked, sizes), asked, sizes)
     if not len(first):
         raise _nothing(q, plan, max_gpus, None)
     rough = estimate_all(model, cluster, framework, first)
     promising = _promising(q, rough)
     if not len(promising):
         raise _nothing(q, plan, max_gpus, None)
-    second = fine(model, cluster, first.take(promising), space, (goal.critical / model.seq_len,))
-    result = estimate_all(model, cluster, framework, Layouts.concatenate([first.take(promising), second]))
-    wall = q.wall_s(result.step_time_s, result.fits, result.layouts)
-    run = q.runs(result.step_time_s, result.layouts)
-    price = _price(run)
-    if max_cost is not None:
-        wall = np.where(price <= max_cost, wall, np.inf)
+    second = fine(model, cluster, first.take(promising), asked, sizes, (goal.critical / model.seq_len,))
+    tried = estimate_all(model, cluster, framework, Layouts.concatenate([first.take(promising), second]))
+    wall = _wall_s(q, tried, max_cost)
     if not np.isfinite(wall).any():
         raise _nothing(q, plan, max_gpus, max_cost)
-    gpus = result.layouts.gpus
-    (by_gpus, knee_gpus), (by_cost, knee_cost) = (
-        _thinned(pareto_front(along, wall), along, wall, price, points) for along in (gpus, price)
-    )
+    gpus, price = _along(q, tried)
+    fronts = [_thinned(pareto_front(x, wall), x, n) for x, n in ((gpus, points), (price, points // 2))]
+    chosen = np.unique(np.concatenate(fronts))
+    whole, more = _every_choice(q, asked, tried, chosen)
+    result = Estimate.concatenate([whole, tried])
+    wall, run = _wall_s(q, result, max_cost), q.runs(result.step_time_s, result.layouts)
+    searched = np.where(np.arange(len(wall)) < len(whole.step_time_s), wall, np.inf)
+    price = _price(run)
+    by_gpus, by_cost = (pareto_front(along, searched) for along in _along(q, result))
     return Fastest(
-        strategy=plan.name, estimate=result, run=run, searched=len(first) + len(second), best=int(by_gpus[-1]),
-        by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee_gpus, knee_cost=knee_cost,
-        binding=_bindings(q, result, wall, by_gpus),
+        strategy=plan.name, estimate=result, run=run, searched=len(first) + len(second) + more,
+        best=int(by_gpus[-1]), by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee(wall[by_gpus], price[by_gpus]),
+        knee_cost=knee(wall[by_cost], price[by_cost]), binding=_bindings(q, result, wall, by_gpus),
     )  # fmt: skip
 
 
@@ -200,14 +205,40 @@ def _promising(q: Question, rough: Estimate) -> NDArray[np.int64]:
     return np.unique(np.concatenate(keep))
 
 
-def _thinned(
-    front: NDArray[np.int64], along: Any, wall: Array, price: Array, points: int
-) -> tuple[NDArray[np.int64], int]:
-    """About so many points of a front, evenly in the logarithm of `along`, with both ends and its knee, and that."""
-    bend = knee(wall[front], price[front])
-    if len(front) <= points:
-        return front, bend
+def _wall_s(q: Question, result: Estimate, max_cost: float | None) -> Array:
+    """Wall seconds of candidates, endless where one doesn't fit or costs more."""
+    wall = q.wall_s(result.step_time_s, result.fits, result.layouts)
+    if max_cost is None:
+        return wall
+    return np.where(_price(q.runs(result.step_time_s, result.layouts)) <= max_cost, wall, np.inf)
+
+
+def _along(q: Question, result: Estimate) -> tuple[Any, Array]:
+    """What the fronts run along: accelerators and price."""
+    return result.layouts.gpus, _price(q.runs(result.step_time_s, result.layouts))
+
+
+def _thinned(front: NDArray[np.int64], along: Any, points: int) -> NDArray[np.int64]:
+    """About so many points of a front, evenly in the logarithm of `along`, with both ends."""
     x = np.log(np.asarray(along, dtype=np.float64)[front])
     aims = np.linspace(x[0], x[-1], points)
-    kept = np.unique(np.r_[np.abs(x[None, :] - aims[:, None]).argmin(axis=1), bend])
-    return front[kept], int(np.searchsorted(kept, bend))
+    return np.asarray(front[np.unique(np.abs(x[None, :] - aims[:, None]).argmin(axis=1))])
+
+
+def _every_choice(q: Question, asked: Asked, tried: Estimate, chosen: NDArray[np.int64]) -> tuple[Estimate, int]:
+    """The best of every choice at the accelerators and batches of some candidates, and how many were searched.
+
+    Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch.
+    """
+    layouts, best, searched = tried.layouts, [], 0
+    sizes = np.stack([layouts.gpus, layouts.global_batch], axis=1)
+    for gpus, batch in np.unique(sizes[chosen], axis=0):
+        here = np.flatnonzero((sizes == (gpus, batch)).all(axis=1) & tried.fits)
+        near = layouts.take(here[np.argsort(tried.step_time_s[here], kind="stable")[:DEGREES_OF]])
+        degrees: dict[str, Any] = {name: tuple(np.unique(getattr(near, name)).tolist()) for name in ("tp", "pp", "cp")}
+        here_asked = replace(asked, gpus=int(gpus), global_batch=int(batch), fixed=replace(asked.fixed, **degrees))
+        kept = search(q.model, q.cluster, q.framework, here_asked)
+        assert kept.fits is not None, "a candidate that fits is among the layouts searched"
+        best.append(kept.fits.layouts.take([0]))
+        searched += kept.legal
+    return estimate_all(q.model, q.cluster, q.framework, Layouts.concatenate(best)), searched

@@ -1,27 +1,33 @@
 """The joint space of accelerators, batch and layout: families of layouts, each along replicas and micro-batches.
 
 A family fixes all but the replicas dp and the micro-batches m; the accelerators are then dp tp pp cp and the batch
-dp m micro_batch, legal by construction. First every family on a coarse grid, then those near the front on a fine one.
+dp m micro_batch, legal by construction. What a family may choose is what `planner.search.space` allows; few of each
+choice are tried, for they only have to find the accelerators and batches that are worth a search of every choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choices.table import CHOICES
 from planner.errors import InputError, UnknownNameError
 from planner.hardware import Cluster
-from planner.layouts import Attention, Layouts, Precision, Recompute, Split
+from planner.layouts import Attention, Layouts, Recompute
 from planner.legality import legal
 from planner.models import Transformer, counts
 from planner.schedules import get_schedule
+from planner.search.asked import LEAST_TOKENS, Asked, Fixed, divisors
+from planner.search.grids import Axes, sharded, sharding
+from planner.search.space import allows, runs_of, sequence_choices
 
-__all__ = ["KINDS", "Families", "Space", "Strategy", "coarse", "families", "fine", "strategy"]
+__all__ = ["KINDS", "Families", "Sizes", "Strategy", "coarse", "families", "fine", "strategy"]
 
 Ints = NDArray[np.int64]
 KINDS: Mapping[str, tuple[bool, bool]] = {
@@ -31,22 +37,34 @@ KINDS: Mapping[str, tuple[bool, bool]] = {
     "3d": (True, True),
 }
 """What is combined with data parallelism: whether tensor ranks, whether pipeline stages."""
-DEFAULT_SCHEDULES = ("1f1b", "interleaved", "breadth-first")
-LEAST_TOKENS = 256  # of a sequence on a context-parallel rank
+TRIED_SCHEDULES = ("1f1b", "interleaved", "breadth-first")
+TRIED_MICRO_BATCHES = (1, 2, 4, 8)
+TRIED_MODES = (Recompute.NONE, Recompute.FULL)
+TRIED_SHARDS = (sharding(1, 1), sharding(3, 1))
 COLUMNS = (
-    "tp", "pp", "cp", "ep", "virtual_stages", "schedule", "micro_batch", "zero", "recompute", "layer_split",
-    "sequence_slices",
+    "tp", "pp", "cp", "ep", "etp", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "recompute", "zero",
+    "dp_replicate", "sequence_parallel", "layer_split", "offload_optimizer",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """What may be combined, and the schedules of a pipeline."""
+    """What may be combined: a name, and the choices that it settles."""
 
     name: str
-    tensor: bool
-    pipeline: bool
-    schedules: tuple[str, ...]
+    settles: Mapping[str, tuple[Any, ...]]
+
+    def within(self, fixed: Fixed) -> Fixed:
+        """What the user has settled, and the strategy's choices.
+
+        Raises:
+            InputError: The user has settled one of them too.
+        """
+        for key, values in self.settles.items():
+            if getattr(fixed, key) not in (None, values):
+                raise InputError(f"{key} is given, and settled by strategy {self.name}; leave one of them out")
+        settles: dict[str, Any] = dict(self.settles)
+        return replace(fixed, **settles)
 
 
 def strategy(text: str) -> Strategy:
@@ -58,20 +76,19 @@ def strategy(text: str) -> Strategy:
     kind, _, schedule = text.partition(":")
     if kind not in KINDS:
         raise UnknownNameError("strategy", kind, KINDS)
-    names = (get_schedule(schedule).name,) if schedule else DEFAULT_SCHEDULES
-    tensor, pipeline = KINDS[kind]
-    return Strategy(name=text, tensor=tensor, pipeline=pipeline, schedules=names)
+    settles: dict[str, tuple[Any, ...]] = {"schedule": (get_schedule(schedule).name,)} if schedule else {}
+    for key, may in zip(("tp", "pp"), KINDS[kind], strict=True):
+        settles |= {} if may else {key: (1,)}
+    return Strategy(name=text, settles=settles)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space:
-    """The bounds of a search: most accelerators, least and most sequences a batch, arithmetic and kernel."""
+class Sizes:
+    """The bounds of a search: most accelerators, least and most sequences a batch."""
 
     max_gpus: int
     least_batch: float
     most_batch: float
-    precision: Precision
-    attention: Attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +103,6 @@ class Families:
         return np.asarray(self.table[:, COLUMNS.index(name)])
 
 
-def divisors(n: int) -> list[int]:
-    """The divisors of n, ascending."""
-    small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
-    return sorted({*small, *(n // i for i in small)})
-
-
 def octaves(low: float, high: float, per_octave: int) -> Ints:
     """Whole numbers from low to high, about `per_octave` an octave, powers of two among them."""
     if high < 1 or high < low:
@@ -101,88 +112,96 @@ def octaves(low: float, high: float, per_octave: int) -> Ints:
     return values[(values >= low) & (values <= high)]
 
 
-def _chunks(schedule: str, layers: int, pp: int) -> list[int]:
-    """Virtual stages worth a look: one where the schedule has one, else the least, the most and one between."""
-    rule = get_schedule(schedule)
-    if rule.one_layer_chunks:
-        return [layers // pp] if layers % pp == 0 else []
-    if rule.chunks is not None:
-        return [rule.chunks]
-    ways = [v for v in divisors(layers // pp) if v > 1] if layers % pp == 0 else []
-    return sorted({ways[0], ways[len(ways) // 2], ways[-1]}) if ways else []
+def _few(values: Sequence[int], tried: Sequence[int]) -> list[int]:
+    """Those of the values that are tried; all, where none of them is."""
+    return [x for x in values if x in tried] or list(values)
 
 
-def _pipelines(model: Transformer, plan: Strategy) -> list[tuple[int, int, int, int]]:
-    """Stages, virtual stages, schedule and split: even where the layers divide, else balanced by cost."""
-    layers = int(model.num_layers)
-    none = "layered" if plan.schedules in (("modular",), ("layered",)) else "1f1b"
-    out = [(1, layers if none == "layered" else 1, _names(plan).index(none), int(Split.EVEN))]
-    if not plan.pipeline:
-        return out
-    sizes = {d for d in divisors(layers) if d > 1} | {2**a for a in range(1, 12) if 2**a <= layers}
-    for pp, name in product(sorted(sizes), plan.schedules):
-        if name == "layered":
-            continue
-        split = Split.EVEN if layers % pp == 0 else Split.BALANCED
-        out += [(pp, v, _names(plan).index(name), int(split)) for v in _chunks(name, layers, pp)]
-    return out
+def _few_runs(runs: Ints) -> Ints:
+    """Of each schedule's virtual stages, two or more where it can, the least, the most and one between."""
+    kept = []
+    for schedule, slices in sorted({(int(s), int(k)) for s, _, k in runs}):
+        rows = runs[(runs[:, 0] == schedule) & (runs[:, 2] == slices)]
+        rows = rows[1:] if len(rows) > 1 and rows[0, 1] == 1 else rows
+        kept.append(rows[sorted({0, len(rows) // 2, len(rows) - 1})])
+    return np.concatenate(kept)
 
 
-def _names(plan: Strategy) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(("1f1b", "layered", *plan.schedules)))
-
-
-def families(model: Transformer, cluster: Cluster, plan: Strategy, space: Space) -> Families:
-    """Every family of a strategy whose 16-bit weights and gradients can fit: 4 bytes a parameter where replicated."""
-    heads, sequence = int(model.num_heads), int(model.seq_len)
-    widest = max(cluster.gpus_per_node, 8) if plan.tensor else 1
-    tensor = [d for d in divisors(heads) if d <= min(widest, 1024)]
+def _degrees(
+    model: Transformer, cluster: Cluster, asked: Asked, max_gpus: int
+) -> Iterator[tuple[int, int, int, int, int]]:
+    """tp, pp, cp, ep and etp worth a look."""
+    fixed, heads, sequence, layers = asked.fixed, int(model.num_heads), int(model.seq_len), int(model.num_layers)
+    tensor = [d for d in divisors(heads) if d <= min(max(cluster.gpus_per_node, 8), 1024)]
     if len(tensor) > 12:  # a wide node: octaves suffice
         tensor = [d for d in tensor if d & (d - 1) == 0] or tensor[:8]
     context = [c for c in (1, 2, 4, 8) if c == 1 or (sequence % (2 * c) == 0 and sequence // c >= LEAST_TOKENS)]
-    if space.attention < Attention.FLASH1:
+    if asked.attention < Attention.FLASH1:
         context = [1]
-    experts = [e for e in divisors(int(model.num_experts)) if e <= 64] if model.num_experts else [1]
-    experts = [e for e in experts if e & (e - 1) == 0]
-    rules = [get_schedule(name) for name in _names(plan)]
+    experts = [e for e in (1, 4, 16, 64) if int(model.num_experts) % e == 0] if model.num_experts else [1]
+    stages = sorted({*divisors(layers), *(2**a for a in range(12) if 2**a <= layers)})
+    for tp, pp, cp in product(fixed.tp or tensor, fixed.pp or stages, fixed.cp or context):
+        cuts = [1] if model.num_experts and sequence % (tp * cp) == 0 else [tp]
+        if tp * pp * cp <= max_gpus:
+            yield from ((tp, pp, cp, ep, etp) for ep, etp in product(fixed.ep or experts, fixed.etp or cuts))
+
+
+def families(model: Transformer, cluster: Cluster, asked: Asked, sizes: Sizes) -> Families:
+    """Families within what is settled whose 16-bit weights and gradients can fit: 4 bytes a parameter, replicated.
+
+    asked: its accelerators and batch don't matter.
+    """
+    names, layers = asked.fixed.schedule or TRIED_SCHEDULES, int(model.num_layers)
+    micro = asked.fixed.micro_batch or TRIED_MICRO_BATCHES
+
+    @cache
+    def runs(pp: int, sequence: tuple[int, ...]) -> list[tuple[Ints, Axes]]:
+        out = []
+        for axes, rows in runs_of(model, asked, names, pp, sequence).items():
+            modes, shards, _, splits, offload = axes
+            split = splits[:1] if layers % pp == 0 else splits[-1:]
+            few = tuple(map(tuple, (_few(modes, TRIED_MODES), _few(shards, TRIED_SHARDS), sequence, split, offload)))
+            out.append((_few_runs(rows), few))
+        return out
+
     rows = []
-    for (pp, v, code, split), tp, cp, ep, mb, mode in product(
-        _pipelines(model, plan), tensor, context, experts, (1, 2, 4, 8), (Recompute.NONE, Recompute.FULL)
-    ):
-        slices = (2, 4, 8) if rules[code].sliced and cp == 1 else (1,)
-        for zero, k in product((1, 3) if pp == 1 or rules[code].layer_at_a_time else (1,), slices):
-            rows.append((tp, pp, cp, ep, v, code, mb, zero, int(mode), split, k))
-    table = np.array(rows, dtype=np.int64)
-    share = table[:, 0] * table[:, 1] * table[:, 3]
-    replicated = table[:, 7] < 3
+    for tp, pp, cp, ep, etp in _degrees(model, cluster, asked, sizes.max_gpus):
+        allowed = sequence_choices(tp, etp, asked.fixed)
+        sequence = tuple(s for s in allowed if not s or int(model.seq_len) % (tp * cp) == 0)[-1:]
+        for some, (modes, shards, _, splits, offloads) in runs(pp, sequence) if sequence else ():
+            for (i, v, k), mb, mode, shard, split, offload in product(some, micro, modes, shards, splits, offloads):
+                zero, copies = sharded(shard)
+                rows.append((tp, pp, cp, ep, etp, i, v, k, mb, mode, zero, copies, sequence[0], split, offload))
+    table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))
+    found = Families(schedule_names=names, table=table)
+    share = found.column("tp") * found.column("pp") * found.column("ep")
     fits = 4.0 * float(counts.total_params(model)) / share <= cluster.accelerator.memory_bytes
-    smallest = table[:, 0] * table[:, 1] * table[:, 2]
-    return Families(schedule_names=_names(plan), table=table[(fits | ~replicated) & (smallest <= space.max_gpus)])
+    return replace(found, table=table[fits | (found.column("zero") == 3)])
 
 
-def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, model: Transformer, space: Space) -> Layouts:
+def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Asked) -> Layouts:
     """One layout for each (family, dp, m), arrays of one shape (n,)."""
     rows = fam.table[index]
-    column = {name: rows[:, i] for i, name in enumerate(COLUMNS)}
-    n = len(rows)
-    tp, cp = column["tp"], column["cp"]
-    sequence = (tp > 1) & (int(model.seq_len) % (tp * cp) == 0)
-    return Layouts(
-        schedule_names=fam.schedule_names, dp=dp, global_batch=dp * m * column["micro_batch"],
-        attention=np.full(n, int(space.attention)), precision=np.full(n, int(space.precision)),
-        sequence_parallel=sequence, etp=np.where(sequence & (int(model.num_experts) > 0), 1, tp),
-        dp_replicate=np.ones(n, dtype=np.int64), fused_norm=np.ones(n, dtype=bool),
-        offload_optimizer=np.zeros(n, dtype=bool), **column,
-    )  # fmt: skip
+    given = {name: rows[:, i] for i, name in enumerate(COLUMNS)}
+    given |= {"dp": dp, "global_batch": dp * m * given["micro_batch"]}
+    same = {"attention": asked.attention, "precision": asked.precision}
+    columns = {
+        name: given[name].astype(bool if choice.kind is bool else np.int64)
+        if name in given
+        else np.full(len(rows), same.get(name, choice.default))
+        for name, choice in CHOICES.items()
+    }
+    return Layouts(schedule_names=fam.schedule_names, **columns)
 
 
-def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, space: Space) -> Layouts:
-    """Those within the bounds and legal, on whole nodes."""
+def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, asked: Asked, sizes: Sizes) -> Layouts:
+    """Those within the bounds and what is settled, legal, and on whole nodes."""
     node = cluster.gpus_per_node
     gpus, batch = layouts.gpus, layouts.global_batch
     whole = (gpus % node == 0) | (gpus < node)
-    keep = (gpus <= space.max_gpus) & (batch >= space.least_batch) & (batch <= space.most_batch) & whole
+    keep = (gpus <= sizes.max_gpus) & (batch >= sizes.least_batch) & (batch <= sizes.most_batch) & whole
     layouts = layouts.take(keep)
+    layouts = layouts.take(allows(asked.fixed, layouts))
     return layouts.take(legal(model, cluster, layouts)) if len(layouts) else layouts
 
 
@@ -204,9 +223,9 @@ def _whole_nodes(dp: Ints, size: Any, node: int) -> Ints:
     return np.asarray(np.where(dp * size < node, dp, aligned))
 
 
-def coarse(model: Transformer, cluster: Cluster, fam: Families, space: Space) -> Layouts:
+def coarse(model: Transformer, cluster: Cluster, fam: Families, asked: Asked, sizes: Sizes) -> Layouts:
     """Every family along replicas and micro-batches, powers of two; micro-batches in units of the stages."""
-    replicas = octaves(1, space.max_gpus, 1)
+    replicas = octaves(1, sizes.max_gpus, 1)
     units = np.array([0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024])
     pp = fam.column("pp")[:, None]
     m = np.unique(np.maximum(np.rint(units[None, :] * pp), 1).astype(np.int64), axis=1)
@@ -216,27 +235,27 @@ def coarse(model: Transformer, cluster: Cluster, fam: Families, space: Space) ->
     dp = _whole_nodes(replicas[d.ravel()], size[index], cluster.gpus_per_node)
     steps = m[index, k.ravel()]
     batch = dp * steps * fam.column("micro_batch")[index]
-    ok = (dp * size[index] <= space.max_gpus) & (batch >= space.least_batch) & (batch <= space.most_batch)
+    ok = (dp * size[index] <= sizes.max_gpus) & (batch >= sizes.least_batch) & (batch <= sizes.most_batch)
     triples = _distinct(np.stack([index[ok], dp[ok], steps[ok]]))
     if not triples.shape[1]:
         raise InputError(
-            f"no layout of {model.name} has at most {space.max_gpus} GPUs and a batch of {space.least_batch:,.0f} to "
-            f"{space.most_batch:,.0f} sequences; give more GPUs or another batch"
+            f"no layout of {model.name} has at most {sizes.max_gpus} GPUs and a batch of {sizes.least_batch:,.0f} to "
+            f"{sizes.most_batch:,.0f} sequences; give more GPUs or another batch"
         )
-    return _legal(model, cluster, _layouts(fam, triples[0], triples[1], triples[2], model, space), space)
+    return _legal(model, cluster, _layouts(fam, triples[0], triples[1], triples[2], asked), asked, sizes)
 
 
-def _around(cluster: Cluster, layouts: Layouts, space: Space, batches: Any) -> Ints:
+def _around(cluster: Cluster, layouts: Layouts, sizes: Sizes, batches: Any) -> Ints:
     """Rows of (layout's index, replicas, micro-batches) within an octave of each layout's, shape (3, n)."""
     node, pp = cluster.gpus_per_node, layouts.pp[:, None]
     size = (layouts.tp * layouts.pp * layouts.cp)[:, None]
     dp = np.maximum(np.rint(layouts.dp[:, None] * 2.0 ** np.linspace(-1, 1, 9)), 1).astype(np.int64)
-    unit = node // np.gcd(size, node) if space.max_gpus >= node else 1
-    most = np.maximum(space.max_gpus // (size * unit), 1) * unit
+    unit = node // np.gcd(size, node) if sizes.max_gpus >= node else 1
+    most = np.maximum(sizes.max_gpus // (size * unit), 1) * unit
     dp = np.concatenate([_whole_nodes(dp, size, node), most], axis=1)
     index = np.broadcast_to(np.arange(len(layouts))[:, None], dp.shape)
     aims = [layouts.global_batch[:, None] * f + 0 * dp for f in (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)]
-    aims += [np.full_like(dp, b, dtype=np.float64) for b in (*batches, space.most_batch)]
+    aims += [np.full_like(dp, b, dtype=np.float64) for b in (*batches, sizes.most_batch)]
     tables = []
     for aim in aims:
         m = np.maximum(aim / (dp * layouts.micro_batch[:, None]), 1).astype(np.int64)
@@ -245,26 +264,14 @@ def _around(cluster: Cluster, layouts: Layouts, space: Space, batches: Any) -> I
     return _distinct(np.concatenate(tables, axis=1))
 
 
-def fine(model: Transformer, cluster: Cluster, layouts: Layouts, space: Space, batches: Any = ()) -> Layouts:
-    """Layouts around given ones: other replicas and micro-batches, the sharding next to theirs, larger micro-batches.
+def fine(
+    model: Transformer, cluster: Cluster, layouts: Layouts, asked: Asked, sizes: Sizes, batches: Any = ()
+) -> Layouts:
+    """Layouts around given ones: other replicas and micro-batches.
 
     batches: further sequences a step to aim for, such as the critical batch.
     """
-    index, replicas, steps = _around(cluster, layouts, space, batches)
-    base = np.stack([getattr(layouts, c) for c in COLUMNS], axis=1)
-    zero, micro, pipeline = (COLUMNS.index(name) for name in ("zero", "micro_batch", "pp"))
-    sharded, alone = base[:, zero] == 3, base[:, pipeline] == 1
-    # ZeRO 2 has no family of its own: it is tried from either side, from below where no pipeline forbids it.
-    next_to = [~sharded, ~sharded, sharded | alone, sharded]
-    out = []
-    for stage, near in enumerate(next_to):
-        for numerator in (2, 3):
-            table = base.copy()
-            table[:, zero] = stage
-            table[:, micro] = base[:, micro] * numerator // 2
-            fam = Families(schedule_names=layouts.schedule_names, table=table)
-            k = (near if numerator == 2 else near & (table[:, micro] != base[:, micro]))[index]
-            if k.any():
-                some = _layouts(fam, index[k], replicas[k], steps[k], model, space)
-                out.append(_legal(model, cluster, some, space))
-    return Layouts.concatenate(out)
+    index, replicas, steps = _around(cluster, layouts, sizes, batches)
+    table = np.stack([getattr(layouts, name).astype(np.int64) for name in COLUMNS], axis=1)
+    fam = Families(schedule_names=layouts.schedule_names, table=table)
+    return _legal(model, cluster, _layouts(fam, index, replicas, steps, asked), asked, sizes)

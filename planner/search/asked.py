@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from planner.layouts import Attention, Precision, Recompute, Split
+from planner.hardware import Framework
+from planner.layouts import Attention, Precision, Recompute, Split, choice
 
 __all__ = ["LEAST_TOKENS", "Asked", "Fixed", "divisors"]
 
@@ -49,6 +51,14 @@ class Asked:
     fine_recompute: bool = False
     hybrid_sharding: bool = False
     own_split: Split | None = None
+
+    @staticmethod
+    def of(framework: Framework, **question: Any) -> Asked:
+        """The question under a framework, which brings what it has; question: the other fields."""
+        return Asked(
+            **question, fine_recompute=framework.fine_recompute, hybrid_sharding=framework.hybrid_sharding,
+            own_split=None if framework.layer_split == "even" else choice(Split, framework.layer_split),
+        )  # fmt: skip
 
 
 def divisors(n: int) -> list[int]:

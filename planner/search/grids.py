@@ -22,7 +22,7 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.legality import legal
 from planner.models import Transformer
 
-__all__ = ["A_NODE_EACH", "CHUNK", "Axes", "Degree", "Family", "Grid", "Numerics", "grids", "sharding"]
+__all__ = ["A_NODE_EACH", "CHUNK", "Axes", "Degree", "Family", "Grid", "Numerics", "grids", "sharded", "sharding"]
 
 Ints = NDArray[np.int64]
 CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
@@ -40,6 +40,11 @@ STAGES = 4
 def sharding(zero: int, copies: int) -> int:
     """A ZeRO stage and its copies, a number or A_NODE_EACH, as one choice."""
     return zero + STAGES * copies
+
+
+def sharded(choice: int) -> tuple[int, int]:
+    """The ZeRO stage and the copies of a `sharding`."""
+    return choice % STAGES, choice // STAGES
 
 
 @dataclass(frozen=True, kw_only=True)

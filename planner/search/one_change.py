@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.choices.table import SETTLED
 from planner.estimate import Estimate
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
@@ -15,9 +14,9 @@ from planner.legality import legal
 from planner.models import Transformer
 from planner.schedules import get_schedule
 from planner.search.passes import estimate_all
-from planner.search.space import Fixed, by_ends, by_last, divisors
+from planner.search.space import Fixed, allows, by_ends, by_last, divisors
 
-__all__ = ["Changed", "allows", "one_change"]
+__all__ = ["Changed", "one_change"]
 
 DEGREES = ("dp", "tp", "pp", "cp")
 
@@ -57,19 +56,6 @@ def one_change(
     order = np.lexsort((result.step_time_s, ~result.fits))
     ordered = estimate_all(model, cluster, framework, table.take(kept[order]))
     return Changed(estimate=ordered, changes=[changes[kept[i]] for i in order])
-
-
-def allows(fixed: Fixed, layouts: Layouts) -> Any:
-    """Where a table is within what is fixed, boolean of shape (n,)."""
-    out = np.ones(len(layouts), dtype=bool)
-    for name in SETTLED:
-        values = getattr(fixed, name)
-        if values is not None and name != "schedule":
-            out &= np.isin(getattr(layouts, name), values)
-    if fixed.schedule is not None:
-        named = np.array([name in fixed.schedule for name in layouts.schedule_names])
-        out &= named[layouts.schedule] | (layouts.pp == 1)
-    return out
 
 
 def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], attention: str) -> list[dict[str, Any]]:

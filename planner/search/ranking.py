@@ -12,7 +12,7 @@ from planner.errors import UnknownNameError
 from planner.estimate import Estimate, estimate
 from planner.front import pareto_front
 from planner.hardware import Cluster, Framework
-from planner.layouts import Attention, Layouts, Precision, Split, choice
+from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
 from planner.search.kept import NEAR, Kept
 from planner.search.other_schedules import try_others
@@ -118,11 +118,9 @@ def recommend(
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
     fixed = fixed or Fixed()
-    asked = Asked(
-        gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed,
-        fine_recompute=framework.fine_recompute, hybrid_sharding=framework.hybrid_sharding,
-        own_split=None if framework.layer_split == "even" else choice(Split, framework.layer_split),
-    )  # fmt: skip
+    asked = Asked.of(
+        framework, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed
+    )
     kept = search(model, cluster, framework, asked, top=top, by_memory=objective == "memory", rivals=rivals)
     closed = _finalists(model, cluster, framework, kept)
     order, simulated, result = _ranked(closed, objective), np.zeros(0, dtype=np.int64), closed

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choices.table import CHOICES, SETTLED
 from planner.costs.stages import has_short_last, shared_by_ends
 from planner.errors import InputError
 from planner.hardware import Cluster
@@ -30,10 +31,7 @@ __all__ = [
     "whole_space",
 ]
 
-ORDER = (
-    "tp", "pp", "cp", "ep", "etp", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "recompute", "zero",
-    "dp_replicate", "sequence_parallel", "layer_split", "offload_optimizer",
-)  # fmt: skip
+ORDER = sorted((name for name, choice in CHOICES.items() if choice.tie), key=lambda name: CHOICES[name].tie)
 """Columns by which layouts that are equally good are told apart, first the one that counts most."""
 LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
 FEW = 1024  # layouts of a chunk where one legal layout is enough
@@ -147,33 +145,53 @@ def _axes(
     return tuple(tuple(int(choice) for choice in choices) for choices in axes)
 
 
-def _sequence(degree: Degree, fixed: Fixed) -> tuple[int, ...]:
+def sequence_choices(tp: int, etp: int, fixed: Fixed) -> tuple[int, ...]:
     """Sequence parallelism, off and on, as far as the degrees allow it: whole experts on tensor ranks need it."""
-    _, tp, _, _, _, etp = degree
     choices = (0,) if tp == 1 else (1,) if etp < tp else (0, 1)
     return tuple(s for s in choices if tp == 1 or fixed.sequence_parallel is None or bool(s) in fixed.sequence_parallel)
 
 
+def runs_of(
+    model: Transformer, asked: Asked, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
+) -> dict[Axes, NDArray[np.int64]]:
+    """What a pipeline of so many stages may have: rows of schedule, virtual stages and slices, by what combines."""
+    modes = _modes(model, asked)
+    out: dict[Axes, list[tuple[int, int, int]]] = {}
+    for i, v, k in _runs(model, pp, names, asked.fixed):
+        axes = _axes(model, modes, pp, v, get_schedule(names[i]), list(sequence), asked)
+        if all(axes):
+            out.setdefault(axes, []).append((i, v, k))
+    return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}
+
+
+def allows(fixed: Fixed, layouts: Layouts) -> NDArray[np.bool_]:
+    """Where a table is within what is fixed, boolean of shape (n,)."""
+    out = np.ones(len(layouts), dtype=bool)
+    for name in SETTLED:
+        values = getattr(fixed, name)
+        if values is not None and name != "schedule":
+            out &= np.isin(getattr(layouts, name), values)
+    if fixed.schedule is not None:
+        named = np.array([name in fixed.schedule for name in layouts.schedule_names])
+        out &= named[layouts.schedule] | (layouts.pp == 1)
+    return out
+
+
 def families(model: Transformer, asked: Asked, names: tuple[str, ...]) -> Iterator[Family]:
     """Every set of degrees with what each schedule may have; the same cut of a layer in a row."""
-    gpus, global_batch, fixed, modes = asked.gpus, asked.global_batch, asked.fixed, _modes(model, asked)
+    gpus, global_batch, fixed = asked.gpus, asked.global_batch, asked.fixed
 
     @cache
     def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, NDArray[np.int64]]:
-        out: dict[Axes, list[tuple[int, int, int]]] = {}
-        for i, v, k in _runs(model, pp, names, fixed):
-            axes = _axes(model, modes, pp, v, get_schedule(names[i]), list(sequence), asked)
-            if all(axes):
-                out.setdefault(axes, []).append((i, v, k))
-        return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}
+        return runs_of(model, asked, names, pp, sequence)
 
     @cache
     def micro(dp: int) -> NDArray[np.int64]:
         return np.array(_allowed(divisors(global_batch // dp), fixed.micro_batch), dtype=np.int64)
 
     for degree in sorted(degrees(model, gpus, global_batch, fixed), key=lambda d: (d[1], d[3], d[4], d[5], d[2])):
-        dp, pp = degree[0], degree[2]
-        for axes, rows in runs(pp, _sequence(degree, fixed)).items():
+        dp, tp, pp, _, _, etp = degree
+        for axes, rows in runs(pp, sequence_choices(tp, etp, fixed)).items():
             if len(micro(dp)):
                 yield Family(degree=degree, axes=axes, runs=rows, micro=micro(dp))
 

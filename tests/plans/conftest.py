@@ -21,13 +21,14 @@ def fastest() -> Callable[..., Fastest]:
     """The shortest time of a model on a cluster by names; further options are the goal's."""
 
     def search(
-        model: str, cluster: str, max_gpus: int, plan: str = "3d", given: Any = None, max_cost: Any = None, **aim: Any
-    ) -> Fastest:
+        model: str, cluster: str, max_gpus: int, plan: str = "3d", given: Any = None, max_cost: Any = None,
+        fixed: Any = None, **aim: Any,
+    ) -> Fastest:  # fmt: skip
         shape, hardware = load_model(model), load_cluster(cluster)
         return plan_fastest(
             shape, hardware, load_framework(hardware.framework), goal(shape, **aim), assume(hardware, given),
             strategy(plan), max_gpus=max_gpus, max_cost=max_cost, precision=default_precision(hardware),
-            attention=default_attention(hardware),
+            attention=default_attention(hardware), fixed=fixed,
         )  # fmt: skip
 
     return search

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from planner.errors import InputError, LayoutError, UnknownNameError
 from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
+from planner.layouts import Recompute
 from planner.legality import legal
 from planner.models import load_model
 from planner.plans.fastest import plan_fastest
 from planner.plans.joint import octaves, strategy
 from planner.plans.variants import with_node_size
 from planner.scaling.lamy_poirier import critical_batch
-from planner.search import default_attention, default_precision, recommend
+from planner.search import Fixed, default_attention, default_precision, recommend
+from planner.search.space import allows
 from planner.units import DAY
 from tests.plans.conftest import NEVER_FAILS
 
@@ -49,7 +51,7 @@ def test_every_point_is_legal_fits_and_estimates_alike(small):
 
 
 def test_as_good_as_the_search_of_every_layout(small):
-    """At a point's GPUs and batch, `recommend` finds nothing 5 % faster."""
+    """At a point's GPUs and batch, `recommend` finds nothing 2 % faster: the simulation and other degrees are left."""
     model, cluster = load_model("llama-7b"), load_cluster(CLUSTER)
     for i in small.by_gpus[[len(small.by_gpus) // 2, -1]]:
         layouts = small.estimate.layouts
@@ -58,7 +60,7 @@ def test_as_good_as_the_search_of_every_layout(small):
             global_batch=int(layouts.global_batch[i]), precision=default_precision(cluster),
             attention=default_attention(cluster), top=1,
         )  # fmt: skip
-        assert small.estimate.step_time_s[i] <= 1.05 * found.estimate.step_time_s[found.best[0]]
+        assert small.estimate.step_time_s[i] <= 1.02 * found.estimate.step_time_s[found.best[0]]
 
 
 @given(st.integers(8, 2048), st.floats(1.1, 4))
@@ -89,6 +91,15 @@ def test_a_cost_bounds_and_a_strategy_restricts(fastest, small):
     assert (layouts.tp == 1).all()
     assert (layouts.pp == 1).all()
     assert data.run.wall_s[data.best] >= 0.999 * small.run.wall_s[small.best]
+
+
+def test_what_the_user_settles_holds_at_every_point(fastest):
+    fixed = Fixed(tp=(2,), micro_batch=(2,), recompute=(Recompute.SELECTIVE,), sequence_parallel=(True,))
+    found = fastest("llama-7b", CLUSTER, 64, tokens=1e11, fixed=fixed)
+    layouts = found.estimate.layouts
+    assert allows(fixed, layouts).all()
+    with pytest.raises(InputError, match="tp is given, and settled by strategy data"):
+        fastest("llama-7b", CLUSTER, 64, plan="data", tokens=1e11, fixed=fixed)
 
 
 def test_a_cap_keeps_batches_under_the_critical(fastest):
