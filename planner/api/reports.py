@@ -18,11 +18,13 @@ from planner.question import Question
 from planner.report.plan_report import ExportText, PlanReport, shortest_times, simulate_shown
 from planner.report.tables import question_title
 from planner.search import Recommendation
+from planner.search.passes import sample
 from planner.validation import accuracy_of
 
 __all__ = ["best_plan", "gather_report"]
 
 LARGEST_COMPANION = 60_000  # characters of a schedule's CSV in a page
+MOST_OTHERS = 4096  # layouts that are estimated to be grey dots: a tenth of them lies in the picture, or more
 Working = Callable[[str], AbstractContextManager[Any]]
 
 
@@ -69,6 +71,7 @@ def gather_report(
         precision=precision.name.lower(),
         attention=attention.name.lower(),
         found=found,
+        others=sample(q.model, q.cluster, q.framework, found.asked, every=-(-found.legal // MOST_OTHERS)),
         steps=steps,
         accuracy=accuracy_of(q.cluster.accelerator.efficiency.name),
         curve=curve,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import LayoutError
+from planner.estimate import Estimate
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision
 from planner.models import Transformer
@@ -54,6 +55,7 @@ class Curve:
 class PlanReport:
     """A recommendation with all that a reader asks next.
 
+    others: the estimate of some of the layouts that were searched, evenly through the space.
     steps: simulated steps by the layout's row in the recommendation's table; command: the line that made this report,
     by planner of that version.
     """
@@ -69,6 +71,7 @@ class PlanReport:
     precision: str
     attention: str
     found: Recommendation
+    others: Estimate
     steps: Mapping[int, StepSimulation]
     accuracy: Accuracy
     curve: Curve | None = None

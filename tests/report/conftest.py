@@ -16,6 +16,7 @@ from planner.question import question, what_is_fixed
 from planner.report.html import html_page
 from planner.report.plan_report import ExportText, PlanReport, shortest_times, simulate_shown
 from planner.search import recommend
+from planner.search.passes import sample
 from planner.validation import accuracy_of
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$title ${x} \u2028'\"&amp;"
@@ -31,6 +32,7 @@ def small_report(**restrictions: Any) -> PlanReport:
     return PlanReport(
         version="0", title="llama-13b on 16 GPUs", command="planner recommend llama-13b", model=shape, cluster=cluster,
         framework=stack, gpus=16, global_batch=128, precision="bf16", attention="flash2", found=found,
+        others=sample(shape, cluster, stack, found.asked, every=1),
         steps=simulate_shown(shape, cluster, stack, found), accuracy=accuracy_of("ampere"),
         exports=[ExportText(name="Plan", filename="plan.json", text='{"dp": 1}\n'),
                  ExportText(name="Other", filename="other.sh", text="run me\n", notes=("not all is said",)),

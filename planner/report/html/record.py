@@ -15,7 +15,6 @@ from planner.report.records import estimate_record
 from planner.report.sources import figure_sources
 from planner.report.tables import PARTS, layout_text, why_lines
 from planner.report.training import finite, goal_lines
-from planner.search.passes import passes
 from planner.units import DAY, GIB
 from planner.validation.accuracy import Accuracy, accuracy_sentence
 from planner.validation.interval import step_interval_s
@@ -126,15 +125,12 @@ def _timeline(report: PlanReport, i: int, best: int | None) -> dict[str, Any] | 
 
 
 def _cloud(report: PlanReport, rows: list[int]) -> list[float]:
-    """Memory and step time of some other layouts in the picture's range, evenly through the space: m, t, m, t..."""
-    capacity = report.cluster.accelerator.memory_bytes
-    slowest = float(report.found.estimate.step_time_s[rows].max()) if rows else 0.0
-    near = [np.zeros((0, 2))]
-    for grid, x in passes(report.model, report.cluster, report.framework, report.found.asked):
-        inside = grid.legal & (x.memory_bytes < 1.3 * capacity) & (x.step_time_s <= slowest)
-        near.append(np.stack([x.memory_bytes[inside] / GIB, x.step_time_s[inside]], axis=1))
-    every = np.concatenate(near)
-    points = every[np.linspace(0, len(every) - 1, min(CLOUD, len(every))).astype(int)] if len(every) else every
+    """Memory and step time of some of the other layouts, those in the picture's range: m, t, m, t..."""
+    x, shown = report.others, report.found.estimate
+    slowest = float(shown.step_time_s[rows].max()) if rows else 0.0
+    near = np.flatnonzero((x.memory_bytes < 1.3 * x.capacity_bytes) & (x.step_time_s <= slowest))
+    near = near[np.linspace(0, len(near) - 1, min(CLOUD, len(near))).astype(int)] if len(near) else near
+    points = np.stack([x.memory_bytes[near] / GIB, x.step_time_s[near]], axis=1)
     return [float(f"{v:.4g}") for v in points.reshape(-1).tolist()]
 
 
