@@ -18,7 +18,6 @@ from planner.api.layout_estimate import LayoutEstimate
 from planner.choices.table import SETTLED
 from planner.errors import InputError, LayoutError
 from planner.files import check_writable, write_text
-from planner.layouts import Attention, Precision
 from planner.question import Question, numerics, what_is_fixed, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
@@ -192,10 +191,8 @@ class Plan(Sequence[LayoutEstimate]):
         from planner.api.reports import gather_report
         from planner.plans.goal import goal
 
-        q, layouts = self.question, self.found.estimate.layouts
-        aim = goal(q.model, tokens=tokens, loss=loss) if curve else None
-        numbers = Precision(int(layouts.precision[0])), Attention(int(layouts.attention[0]))
-        return gather_report(q, self.found, numbers, self.to_dict(), command=command, aim=aim, working=working)
+        aim = goal(self.question.model, tokens=tokens, loss=loss) if curve else None
+        return gather_report(self, command=command, aim=aim, working=working)
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """A row a layout, best first; with `everything`, all that were searched, those that were simulated last.

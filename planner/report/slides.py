@@ -19,7 +19,6 @@ from planner.report.timeline_plot import COLOURS, NAMES
 from planner.report.training import count_text
 from planner.schedules.operations import KINDS
 from planner.units import DAY, GIB, format_bytes, format_seconds
-from planner.validation.interval import step_interval_s
 
 __all__ = ["write_slides"]
 
@@ -102,7 +101,7 @@ def _headline(report: PlanReport, i: int) -> list[str]:
     """The question, the layout, its figures."""
     x = report.found.estimate
     verdict = "Run this" if x.fits[i] else "Nothing fits; nearest miss"
-    interval = step_interval_s(report.model, report.cluster, x, i)
+    interval = report.intervals_s[i]
     trust = "" if interval is None else f" (80 %: {interval[0]:.4g} to {interval[1]:.4g} s)"
     return [
         report.title,
@@ -188,7 +187,8 @@ def curve_panel(axis: Any, report: PlanReport, i: int) -> None:
     axis.loglog(gpus, days, "o-", color=BLUE, markersize=5)
     if found.knee_gpus < len(gpus) - 1:
         axis.plot(gpus[found.knee_gpus], days[found.knee_gpus], "D", color=BLUE, markersize=10, label="knee")
-    axis.axvline(report.gpus, color=GREY, linestyle="--", linewidth=1, label=f"asked: {report.gpus:,}")
+    here = report.found.asked.gpus
+    axis.axvline(here, color=GREY, linestyle="--", linewidth=1, label=f"asked: {here:,}")
     for along in (axis.xaxis, axis.yaxis):
         along.set_major_formatter(lambda value, _: f"{value:,.10g}")
     tokens = count_text(report.curve.goal.target.tokens)

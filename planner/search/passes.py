@@ -1,4 +1,4 @@
-"""A pass over all layouts of a space by the closed form: what may matter to an answer; or all of it, or some, a table."""
+"""A pass over a space's layouts by the closed form: what is kept of it for an answer, or a table of some or all."""
 
 from __future__ import annotations
 

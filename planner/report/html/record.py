@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.models import Transformer, counts
-from planner.plans.fastest import Fastest
+from planner.models import counts
 from planner.report.html.timelines import packed, timeline_record
 from planner.report.plan_report import Curve, PlanReport, shown_layouts
 from planner.report.records import estimate_record
@@ -16,8 +15,9 @@ from planner.report.sources import figure_sources
 from planner.report.tables import PARTS, layout_text, why_lines
 from planner.report.training import finite, goal_lines
 from planner.units import DAY, GIB
-from planner.validation.accuracy import Accuracy, accuracy_sentence
-from planner.validation.interval import step_interval_s
+
+if TYPE_CHECKING:
+    from planner.plans.fastest import Fastest
 
 __all__ = ["report_record"]
 
@@ -52,7 +52,7 @@ def report_record(report: PlanReport) -> dict[str, Any]:
             "layouts": [_layout(report, i, best) for i in rows],
             "timelines": packed([_timeline(report, i, best) for i in rows]),
             "cloud": _cloud(report, rows),
-            "accuracy": _accuracy(report.accuracy, report.model),
+            "accuracy": _accuracy(report),
             "curve": None if report.curve is None else _curve(report.curve, report),
             "figures": [list(row) for row in figure_sources(cluster)],
             "exports": [
@@ -79,16 +79,16 @@ def _six_digits(value: Any) -> Any:
 
 def _asked(report: PlanReport) -> list[tuple[str, str]]:
     """The question, as pairs for a list."""
-    model, cluster = report.model, report.cluster
+    model, cluster, asked = report.model, report.cluster, report.found.asked
     network = cluster.network
     return [
         ("Model", f"{model.name}, {float(counts.total_params(model)) / 1e9:,.3g} billion parameters"),
         ("Sequence", f"{int(model.seq_len):,} tokens"),
-        ("Cluster", f"{report.gpus:,} x {cluster.accelerator.name} of {cluster.name}, {cluster.gpus_per_node} a node"),
+        ("Cluster", f"{asked.gpus:,} x {cluster.accelerator.name} of {cluster.name}, {cluster.gpus_per_node} a node"),
         ("Network", f"{network.name}, {cluster.nics_per_node} x {network.bandwidth_bytes_per_s * 8e-9:g} Gb/s a node"),
-        ("Global batch", f"{report.global_batch:,} sequences, {report.global_batch * int(model.seq_len):,} tokens"),
+        ("Global batch", f"{asked.global_batch:,} sequences, {asked.global_batch * int(model.seq_len):,} tokens"),
         ("Framework", report.framework.name),
-        ("Numbers", f"{report.precision}, attention {report.attention}"),
+        ("Numbers", f"{asked.precision.name.lower()}, attention {asked.attention.name.lower()}"),
     ]
 
 
@@ -106,7 +106,7 @@ def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
         "choices": record["layout"],
         "micro_batches": record["micro_batches"],
         "step_s": record["step_time_s"],
-        "interval_s": step_interval_s(report.model, report.cluster, found.estimate, i),
+        "interval_s": report.intervals_s[i],
         "mfu": record["mfu"],
         "tokens_per_s_per_gpu": record["tokens_per_s_per_gpu"],
         "memory_gib": record["memory_gib"],
@@ -134,13 +134,10 @@ def _cloud(report: PlanReport, rows: list[int]) -> list[float]:
     return [float(f"{v:.4g}") for v in points.reshape(-1).tolist()]
 
 
-def _accuracy(accuracy: Accuracy, model: Transformer) -> dict[str, Any]:
+def _accuracy(report: PlanReport) -> dict[str, Any]:
     """The sentence, the errors as a histogram, and scores by source."""
-    out: dict[str, Any] = {
-        "sentence": accuracy_sentence(accuracy.architecture, model=model),
-        "architecture": accuracy.architecture,
-        "sources": [],
-    }
+    accuracy = report.accuracy
+    out: dict[str, Any] = {"sentence": report.trust, "architecture": accuracy.architecture, "sources": []}
     if not len(accuracy.errors):
         return out
     counts_, edges = np.histogram(np.clip(accuracy.errors, -0.4, 0.4), bins=40, range=(-0.4, 0.4))
@@ -164,7 +161,7 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
             [a.option, "not known" if a.value is None else f"{a.value:,.6g}", a.unit, a.source]
             for a in curve.assumptions.figures.values()
         ],
-        "here_gpus": report.gpus,
+        "here_gpus": report.found.asked.gpus,
     }
     if curve.found is None:
         return out
