@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner import hardware
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.choices.table import CHOICES
@@ -24,6 +25,7 @@ from planner.report.columns import operation_columns
 from planner.report.plain_text import plain_text
 from planner.report.timeline_plot import plot_timeline, timeline_svg
 from planner.schedules.csv_file import read_schedule
+from planner.simulation.critical_path import CriticalPath, critical_path
 from planner.simulation.step import StepSimulation
 from planner.simulation.step import simulate as simulate_step
 from planner.simulation.step_streams import StreamStep, simulate_streams
@@ -72,15 +74,19 @@ class Simulation:
         return [float(x) for x in self.step.peak_bytes / GIB]
 
     @cached_property
+    def _shown(self) -> tuple[StepSimulation, CriticalPath, Layouts, hardware.Cluster, float | None, StreamStep | None]:
+        """What the record and the view are made of."""
+        path = critical_path(self.step.timeline)
+        return self.step, path, self.layouts, self.question.cluster, self.closed_form_s, self.streams
+
+    @cached_property
     def _record(self) -> dict[str, Any]:
-        return simulations.simulation_record(
-            self.step, self.layouts, self.question.cluster, self.closed_form_s, self.streams
-        )
+        return simulations.simulation_record(*self._shown)
 
     @property
     def bubble(self) -> float:
         """Idle share of all ranks' step, 0 to 1."""
-        return float(self._record["bubble"])
+        return self.step.bubble
 
     @property
     def fits(self) -> bool:
@@ -130,9 +136,7 @@ class Simulation:
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner simulate` prints."""
-        cluster = self.question.cluster
-        view = simulations.simulation_view(self.step, self.layouts, cluster, self.closed_form_s, self.streams)
-        return self._title, "", view
+        return self._title, "", simulations.simulation_view(*self._shown)
 
     def __repr__(self) -> str:
         return plain_text(*self.lines)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from planner.calibration.figures import Figure
-from planner.calibration.identified import Calibration
-from planner.calibration.selection import Selection
 from planner.report.plain_table import plain_table, stacked
 from planner.report.validation import percent
+
+if TYPE_CHECKING:
+    from planner.calibration.figures import Figure
+    from planner.calibration.identified import Calibration
+    from planner.calibration.selection import Selection
 
 __all__ = ["calibration_record", "calibration_view", "cross_validation_view", "selection_lines", "two_scores_view"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -11,7 +11,9 @@ from planner.hardware import Cluster
 from planner.report.plain_table import PlainTable, plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import PARTS, layout_text
-from planner.search.why import Why
+
+if TYPE_CHECKING:
+    from planner.search.why import Why
 
 __all__ = ["difference_record", "difference_table", "plans_view", "why_record", "why_view"]
 

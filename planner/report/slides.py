@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from planner import records
 from planner.files import write_bytes
 from planner.report.mfu import mfu_text
 from planner.report.plan_report import PlanReport, shown_layouts
@@ -141,15 +141,15 @@ def _bars(axis: Any, parts: list[tuple[str, float]], colour: str, title: str, un
 def time_panel(axis: Any, report: PlanReport, i: int) -> None:
     """Seconds of the step by part."""
     time = report.found.estimate.time
-    parts = [(PARTS[f.name.removesuffix("_s")], float(getattr(time, f.name)[i])) for f in fields(time)]
+    parts = [(PARTS[name], seconds) for name, seconds in records.parts(time, i, "_s").items()]
     _bars(axis, parts, BLUE, "Where the time goes", "seconds of a step")
 
 
 def memory_panel(axis: Any, report: PlanReport, i: int) -> None:
     """Memory of the fullest rank by content."""
     memory = report.found.estimate.memory
-    parts = [(f.name.removesuffix("_bytes"), float(getattr(memory, f.name)[i]) / GIB) for f in fields(memory)]
-    _bars(axis, parts, "#7a5cc4", "Where the memory goes", "GiB of the fullest rank")
+    parts = records.parts(memory, i, "_bytes", GIB)
+    _bars(axis, list(parts.items()), "#7a5cc4", "Where the memory goes", "GiB of the fullest rank")
 
 
 def timeline_panel(axis: Any, report: PlanReport, i: int) -> None:

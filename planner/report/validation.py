@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
 from planner.report.plain_table import plain_table, stacked
-from planner.validation.publications import Publication
+
+if TYPE_CHECKING:
+    from planner.validation.publications import Publication
 
 __all__ = ["percent", "publications_view", "scores_view"]
 
