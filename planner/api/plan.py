@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from planner.api.answer import Answer
+from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.api.layout_estimate import LayoutEstimate
@@ -22,7 +21,6 @@ from planner.question import Question, numerics, what_is_fixed, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.report.difference import why_record, why_view
-from planner.report.plain_text import plain_text
 from planner.search import Recommendation
 from planner.search import recommend as search
 from planner.search.passes import every_estimate
@@ -42,7 +40,7 @@ Working = Callable[[str], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Plan(Sequence[LayoutEstimate]):
+class Plan(Shown, Sequence[LayoutEstimate]):
     """A sequence of the best layouts, best first; empty where nothing fits in memory.
 
     Prints as `planner recommend` does; in a notebook, as tables.
@@ -127,14 +125,9 @@ class Plan(Sequence[LayoutEstimate]):
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner recommend --json` prints; docs/json.md has the keys."""
-        q = self.question
-        given = records.question_record(q.model, q.cluster, q.framework, self.gpus) | {"global_batch": self.batch}
+        given = records.question_record(self.question, self.gpus, self.batch)
         trust = {"step_time_interval_s": self.step_time_interval_s, "accuracy": self.accuracy}
-        return given | records.recommendation_record(self.found, q.cluster) | trust
-
-    def to_json(self) -> str:
-        """`to_dict` as JSON: a plan for `planner train` and the other commands that read one."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        return given | records.recommendation_record(self.found, self.question.cluster) | trust
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan, as `planner recommend --save` does, for `planner export`, `compare` and `train`.
@@ -219,16 +212,13 @@ class Plan(Sequence[LayoutEstimate]):
 
     @property
     def _title(self) -> str:
-        return tables.question_title(self.question.model, self.question.cluster, self.gpus, self.batch)
+        return tables.question_title(self.question, self.gpus, self.batch)
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner recommend` prints."""
         q = self.question
         return self._title, "", tables.recommendation_view(self.found, q.model, q.cluster, self.accuracy)
-
-    def __repr__(self) -> str:
-        return plain_text(*self.lines)
 
     def _repr_html_(self) -> str:
         return notebook.plan_html(self._title, self.to_dict())

@@ -52,7 +52,7 @@ def gather_report(plan: Plan, *, command: str, aim: Goal | None, working: Workin
         steps = simulate_shown(q, found)
     return PlanReport(
         version=__version__,
-        title=question_title(q.model, q.cluster, asked.gpus, asked.global_batch),
+        title=question_title(q, asked.gpus, asked.global_batch),
         command=command,
         model=q.model,
         cluster=q.cluster,

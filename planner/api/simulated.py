@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner import hardware
+from planner.api.answer import Shown
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.choices.table import CHOICES
@@ -22,7 +22,6 @@ from planner.layouts import Layouts
 from planner.question import Question, one_layout
 from planner.report import notebook, simulations, tables
 from planner.report.columns import operation_columns
-from planner.report.plain_text import plain_text
 from planner.report.timeline_plot import plot_timeline, timeline_svg
 from planner.schedules.csv_file import read_schedule
 from planner.simulation.critical_path import CriticalPath, critical_path
@@ -41,7 +40,7 @@ MOST_DRAWN = 2000  # operations: above, a picture in a notebook is megabytes tha
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Simulation:
+class Simulation(Shown):
     """Every operation of every rank in one step: when it runs, what a rank waits for, what it holds.
 
     Prints as `planner simulate` does; in a notebook, with the timeline drawn.
@@ -112,10 +111,6 @@ class Simulation:
         """What `planner simulate --json` prints; docs/json.md has the keys."""
         return dict(self._record)
 
-    def to_json(self) -> str:
-        """`to_dict` as JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
-
     def to_pandas(self) -> pandas.DataFrame:
         """A row an operation: rank, stage, kind, micro_batch, slice, start_s, end_s.
 
@@ -126,8 +121,7 @@ class Simulation:
 
     @property
     def _title(self) -> str:
-        q = self.question
-        return tables.question_title(q.model, q.cluster, int(self.layouts.gpus[0]), self.layout["global_batch"])
+        return tables.question_title(self.question, int(self.layouts.gpus[0]), self.layout["global_batch"])
 
     @property
     def _drawn_title(self) -> str:
@@ -137,9 +131,6 @@ class Simulation:
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner simulate` prints."""
         return self._title, "", simulations.simulation_view(*self._shown)
-
-    def __repr__(self) -> str:
-        return plain_text(*self.lines)
 
     def _repr_html_(self) -> str:
         drawn = len(self.step.timeline.order) <= MOST_DRAWN

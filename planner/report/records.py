@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from planner.hardware import Cluster, Framework
+from planner.hardware import Cluster
 from planner.models import Transformer, counts
 from planner.records import parts
 from planner.search.found import largest_part
@@ -13,6 +13,7 @@ from planner.units import GIB
 
 if TYPE_CHECKING:
     from planner.estimate import Estimate
+    from planner.question import Question
     from planner.search import Recommendation
 
 __all__ = ["estimate_record", "model_record", "question_record", "recommendation_record"]
@@ -26,18 +27,19 @@ def model_record(model: Transformer) -> dict[str, Any]:
     }
 
 
-def question_record(model: Transformer, cluster: Cluster, framework: Framework, gpus: int) -> dict[str, Any]:
-    """What was asked."""
+def question_record(q: Question, gpus: int, global_batch: int | None = None) -> dict[str, Any]:
+    """What was asked; with the batch where that was given."""
+    model, cluster = q.model, q.cluster
     return {
         "model": model.name,
         "shape": asdict(model),
         "parameters": int(counts.total_params(model)),
         "seq_len": int(model.seq_len),
         "cluster": cluster.name,
-        "framework": framework.name,
+        "framework": q.framework.name,
         "gpus": int(gpus),
         "memory_gib_per_gpu": cluster.accelerator.memory_bytes / GIB,
-    }
+    } | ({} if global_batch is None else {"global_batch": global_batch})
 
 
 def estimate_record(result: Estimate, i: int, cluster: Cluster) -> dict[str, Any]:
