@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner import __version__
+from planner.api.training import MOST_GPUS
 from planner.errors import LayoutError
 from planner.export.plan_export import TARGETS, export_plan
 from planner.plans.assumptions import assume
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["gather_report", "shortest_times", "simulate_shown"]
 
 LARGEST_COMPANION = 60_000  # characters of a schedule's CSV in a page
-MOST_GPUS = 100_000
 MORE_GPUS, LEAST_GPUS = 32, 1024  # the curve goes to so many times those asked for, at least to so many
 MOST_SIMULATED = 600_000  # operations of a layout's step: half a second
 MOST_OTHERS = 4096  # layouts that are estimated to be grey dots: a tenth of them lies in the picture, or more

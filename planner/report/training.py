@@ -15,7 +15,7 @@ from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text
-from planner.units import DAY, HOUR, MINUTE, format_bytes, format_seconds
+from planner.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from planner.plans.assumptions import Assumptions
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from planner.plans.time import TrainingPlan
 
 __all__ = ["assumptions_record", "count_text", "goal_record", "time_record", "time_view"]
-
-KWH = 3.6e6
 
 
 def count_text(value: float) -> str:

@@ -37,41 +37,36 @@ def report_record(report: PlanReport) -> dict[str, Any]:
     capacity = cluster.accelerator.memory_bytes
     rows = shown_layouts(found)
     best = int(found.best[0]) if len(found.best) else None
-    return _rounded(
-        {
-            "version": report.version,
-            "title": report.title,
-            "command": report.command,
-            "asked": _asked(report),
-            "capacity_gib": capacity / GIB,
-            "why": why_lines(found, capacity),
-            "searched": found.legal,
-            "front_points": len(found.front),
-            "time_parts": [[key, label, FAMILIES.get(key, "comm")] for key, label in PARTS.items()],
-            "memory_parts": [f.name.removesuffix("_bytes") for f in fields(found.estimate.memory)],
-            "layouts": [_layout(report, i, best) for i in rows],
-            "timelines": packed([_timeline(report, i, best) for i in rows]),
-            "cloud": _cloud(report, rows),
-            "accuracy": _accuracy(report),
-            "curve": None if report.curve is None else _curve(report.curve, report),
-            "figures": [list(row) for row in figure_sources(cluster)],
-            "exports": [
-                {"name": x.name, "file": x.filename, "text": x.text, "notes": list(x.notes)} for x in report.exports
-            ],
-        }
-    )
+    record = {
+        "version": report.version,
+        "title": report.title,
+        "command": report.command,
+        "asked": _asked(report),
+        "capacity_gib": capacity / GIB,
+        "why": why_lines(found, capacity),
+        "searched": found.legal,
+        "front_points": len(found.front),
+        "time_parts": [[key, label, FAMILIES.get(key, "comm")] for key, label in PARTS.items()],
+        "memory_parts": [f.name.removesuffix("_bytes") for f in fields(found.estimate.memory)],
+        "layouts": [_layout(report, i, best) for i in rows],
+        "timelines": packed([_timeline(report, i, best) for i in rows]),
+        "cloud": _cloud(report, rows),
+        "accuracy": _accuracy(report),
+        "curve": None if report.curve is None else _curve(report.curve, report),
+        "figures": [list(row) for row in figure_sources(cluster)],
+        "exports": [
+            {"name": x.name, "file": x.filename, "text": x.text, "notes": list(x.notes)} for x in report.exports
+        ],
+    }
+    return {key: _rounded(value) for key, value in record.items()}
 
 
-def _rounded(value: dict[str, Any]) -> dict[str, Any]:
+def _rounded(value: Any) -> Any:
     """Floats to six digits, at any depth."""
-    return {key: _six_digits(v) for key, v in value.items()}
-
-
-def _six_digits(value: Any) -> Any:
     if isinstance(value, dict):
-        return _rounded(value)
+        return {key: _rounded(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_six_digits(v) for v in value]
+        return [_rounded(v) for v in value]
     if isinstance(value, float):
         return finite(float(f"{value:.6g}"))
     return value
@@ -117,11 +112,9 @@ def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
     }
 
 
-def _timeline(report: PlanReport, i: int, best: int | None) -> dict[str, Any] | None:
-    step = report.steps.get(i)
-    if step is None:
-        return None
-    return _rounded(timeline_record(step, MOST_OPERATIONS if i == best else FEW_OPERATIONS))
+def _timeline(report: PlanReport, i: int, best: int | None) -> Any:
+    step, most = report.steps.get(i), MOST_OPERATIONS if i == best else FEW_OPERATIONS
+    return None if step is None else _rounded(timeline_record(step, most))
 
 
 def _cloud(report: PlanReport, rows: list[int]) -> list[float]:
