@@ -171,11 +171,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         else:
             from planner.report.slides import write_slides
 
-            write_slides(
-                gathered,
-                png=target if target.suffix == ".png" else None,
-                pdf=target if target.suffix == ".pdf" else None,
-            )
+            write_slides(gathered, **{target.suffix.removeprefix("."): target})
 
     def gathered(
         self, command: str, *, curve: bool, tokens: float | None, loss: float | None, working: Working = nullcontext
