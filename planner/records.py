@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["concatenate", "largest", "mapped", "take"]
+__all__ = ["concatenate", "largest", "mapped", "parts", "take"]
 
 Record = TypeVar("Record")
 
@@ -43,6 +43,11 @@ def take(record: Record, index: Any, length: int | None = None) -> Record:
         return x[..., index] if length is None or (x.ndim and x.shape[-1] == length) else x
 
     return mapped(record, some)
+
+
+def parts(record: Any, i: int, unit: str, size: float = 1.0) -> dict[str, float]:
+    """Element i of each of a record's arrays, by the array's name without its unit, in so many of these units."""
+    return {f.name.removesuffix(unit): float(getattr(record, f.name)[i]) / size for f in fields(record)}
 
 
 def concatenate(records: Sequence[Record]) -> Record:

@@ -10,6 +10,7 @@ GBIT = 1e9 / 8  # bytes in 1 Gb
 MINUTE = 60.0
 HOUR = 3600.0
 DAY = 86400.0
+KWH = 3.6e6  # joules
 
 
 COUNTS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}

@@ -7,19 +7,19 @@ import pytest
 
 from planner.errors import FileFormatError, LayoutError, PlannerError
 from planner.estimate import estimate
-from planner.hardware import load_cluster, load_framework
+from planner.hardware import load_cluster
 from planner.layouts import Layouts
 from planner.models import load_model
 from planner.plan_file import read_choices, read_plan
+from planner.question import question
 from planner.report.records import estimate_record, question_record
 
 
 def record(model: str = "llama3-8b", cluster: str = "dgx-h100", network: str | None = None, **layout) -> dict:
-    shape, hardware = load_model(model), load_cluster(cluster, network=network)
-    stack = load_framework(hardware.framework)
+    q = question(model, cluster, network=network)
     table = Layouts.of(**({"dp": 8, "tp": 4, "pp": 2, "global_batch": 64, "sequence_parallel": True} | layout))
-    asked = question_record(shape, hardware, stack, int(table.gpus[0])) | {"global_batch": 64}
-    return asked | estimate_record(estimate(shape, hardware, stack, table), 0, hardware)
+    asked = question_record(q, int(table.gpus[0]), 64)
+    return asked | estimate_record(estimate(q.model, q.cluster, q.framework, table), 0, q.cluster)
 
 
 def saved(folder: Path, content: dict) -> Path:

@@ -52,3 +52,13 @@ def test_largest_picks_element_by_element_and_the_first_of_equals():
 def test_a_record_without_arrays_is_itself():
     plain = Inner(x=3)
     assert records.mapped(plain, lambda x: x + 1) is plain
+
+
+def test_parts_are_named_without_their_unit():
+    @dataclass(frozen=True)
+    class Sizes:
+        weights_bytes: Any
+        other_bytes: Any
+
+    sizes = Sizes(weights_bytes=np.array([1.0, 4.0]), other_bytes=np.array([2.0, 6.0]))
+    assert records.parts(sizes, 1, "_bytes", 2.0) == {"weights": 2.0, "other": 3.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,31 @@ from rich.console import RenderableType
 
 from planner.report.plain_text import plain_text
 
-__all__ = ["Answer"]
+__all__ = ["Answer", "Shown"]
+
+
+class Shown(ABC):
+    """What prints as a command does, and as JSON."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain values; docs/json.md has the keys."""
+
+    @property
+    @abstractmethod
+    def lines(self) -> tuple[RenderableType, ...]:
+        """The answer as a person reads it."""
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON: of a plan or a layout what `planner train` and other commands read."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def __repr__(self) -> str:
+        return plain_text(*self.lines)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Answer:
+class Answer(Shown):
     """What a use case says; it prints as the command of the same name does.
 
     Attributes:
@@ -30,13 +51,6 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain values."""
         return dict(self.record)
-
-    def to_json(self) -> str:
-        """`to_dict` as JSON."""
-        return json.dumps(self.record, indent=2, allow_nan=False)
-
-    def __repr__(self) -> str:
-        return plain_text(*self.lines)
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:

@@ -28,7 +28,7 @@ def compare_schedules(q: Question, **choices: Any) -> Answer:
     """
     layouts = one_layout(q.cluster, **choices, own_split=q.framework.layer_split)
     rows, refused = compare(q.model, q.cluster, q.framework, layouts)
-    title = question_title(q.model, q.cluster, int(layouts.gpus[0]), int(layouts.global_batch[0]))
+    title = question_title(q, int(layouts.gpus[0]), int(layouts.global_batch[0]))
     return Answer(title, comparison_record(rows, refused, q.cluster), comparison_view(rows, refused, q.cluster))
 
 
@@ -40,7 +40,7 @@ def partition(q: Question, **choices: Any) -> Answer:
     """
     layouts = one_layout(q.cluster, **choices, layer_split="even")
     split = stage_split(q.model, q.cluster, q.framework, layouts)
-    title = question_title(q.model, q.cluster, int(layouts.gpus[0]), int(layouts.global_batch[0]))
+    title = question_title(q, int(layouts.gpus[0]), int(layouts.global_batch[0]))
     return Answer(title, split_record(split), split_view(split))
 
 
@@ -56,9 +56,7 @@ def compare_plans(
     """
     plans = [read_plan(path, cluster=cluster, network=network, framework=framework) for path in (first, second)]
     a, b = (_figures(plan) for plan in plans)
-    titles = [
-        question_title(p.question.model, p.question.cluster, p.gpus, int(p.layouts.global_batch[0])) for p in plans
-    ]
+    titles = [question_title(p.question, p.gpus, int(p.layouts.global_batch[0])) for p in plans]
     record = {"a": a, "b": b, "difference": difference_record(a, b)}
     return Answer("", record, plans_view((str(first), str(second)), (titles[0], titles[1]), a, b))
 

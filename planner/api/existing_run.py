@@ -18,6 +18,7 @@ from planner.imports.run import Run
 from planner.layouts import Precision
 from planner.question import question, what_is_fixed
 from planner.report import records, tables
+from planner.report.difference import value_text
 from planner.report.imported import Review, Suggestion, review_record, review_view
 from planner.search import default_attention, recommend
 from planner.search.one_change import one_change
@@ -62,8 +63,7 @@ def review_deepspeed(
 def _answer(run: Run, target: Target) -> Answer:
     review = _review(run, target)
     q, gpus, batch = run.question, int(run.layouts.gpus[0]), int(run.layouts.global_batch[0])
-    asked = records.question_record(q.model, q.cluster, q.framework, gpus) | {"global_batch": batch}
-    title = tables.question_title(q.model, q.cluster, gpus, batch)
+    asked, title = records.question_record(q, gpus, batch), tables.question_title(q, gpus, batch)
     return Answer(title, asked | review_record(review, q.cluster), review_view(review, q.model, q.cluster))
 
 
@@ -108,10 +108,6 @@ def _suggestions(run: Run, runnable: Any) -> list[Suggestion]:
     changed = one_change(q.model, q.cluster, q.framework, run.layouts, runnable, kernel)
     if changed is not None:
         for i, fields in enumerate(changed.changes):
-            text = ", ".join(f"{key} {_word(row[key])} -> {_word(value)}" for key, value in fields.items())
+            text = ", ".join(f"{key} {value_text(row[key])} -> {value_text(value)}" for key, value in fields.items())
             out.append(Suggestion(text=text, estimate=changed.estimate.take([i])))
     return out
-
-
-def _word(value: Any) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.api.answer import Shown
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.choices.table import CHOICES
@@ -20,7 +20,6 @@ from planner.plan_file import Plan
 from planner.question import Question, one_layout, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
-from planner.report.plain_text import plain_text
 from planner.validation import step_interval_s
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ __all__ = ["LayoutEstimate", "estimate", "estimate_one"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class LayoutEstimate:
+class LayoutEstimate(Shown):
     """One layout: seconds and bytes of a step, with what they are made of.
 
     Prints as `planner estimate` does; in a notebook, as tables.
@@ -153,14 +152,8 @@ class LayoutEstimate:
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner estimate --json` prints; docs/json.md has the keys."""
-        q = self.question
-        given = records.question_record(q.model, q.cluster, q.framework, self.gpus)
-        asked = given | {"global_batch": self.layout["global_batch"]}
+        asked = records.question_record(self.question, self.gpus, self.layout["global_batch"])
         return asked | self._record | {"step_time_interval_s": self.step_time_interval_s}
-
-    def to_json(self) -> str:
-        """`to_dict` as JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row: choices, seconds, GiB, and the parts of both. Raises MissingPackageError without pandas."""
@@ -168,8 +161,7 @@ class LayoutEstimate:
 
     @property
     def _title(self) -> str:
-        q = self.question
-        return tables.question_title(q.model, q.cluster, self.gpus, self.layout["global_batch"])
+        return tables.question_title(self.question, self.gpus, self.layout["global_batch"])
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
@@ -178,9 +170,6 @@ class LayoutEstimate:
         return (
             self._title, "", tables.estimate_view(self.table, self.row, q.model, q.cluster, self.step_time_interval_s)
         )  # fmt: skip
-
-    def __repr__(self) -> str:
-        return plain_text(*self.lines)
 
     def _repr_html_(self) -> str:
         return notebook.estimate_html(self._title, self.to_dict())

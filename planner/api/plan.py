@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,19 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from planner.api.answer import Answer
+from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.api.layout_estimate import LayoutEstimate
 from planner.choices.table import SETTLED
 from planner.errors import InputError, LayoutError
 from planner.files import check_writable, write_text
-from planner.layouts import Attention, Precision
 from planner.question import Question, numerics, what_is_fixed, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.report.difference import why_record, why_view
-from planner.report.plain_text import plain_text
 from planner.search import Recommendation
 from planner.search import recommend as search
 from planner.search.passes import every_estimate
@@ -43,7 +40,7 @@ Working = Callable[[str], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Plan(Sequence[LayoutEstimate]):
+class Plan(Shown, Sequence[LayoutEstimate]):
     """A sequence of the best layouts, best first; empty where nothing fits in memory.
 
     Prints as `planner recommend` does; in a notebook, as tables.
@@ -128,14 +125,9 @@ class Plan(Sequence[LayoutEstimate]):
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner recommend --json` prints; docs/json.md has the keys."""
-        q = self.question
-        given = records.question_record(q.model, q.cluster, q.framework, self.gpus) | {"global_batch": self.batch}
+        given = records.question_record(self.question, self.gpus, self.batch)
         trust = {"step_time_interval_s": self.step_time_interval_s, "accuracy": self.accuracy}
-        return given | records.recommendation_record(self.found, q.cluster) | trust
-
-    def to_json(self) -> str:
-        """`to_dict` as JSON: a plan for `planner train` and the other commands that read one."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        return given | records.recommendation_record(self.found, self.question.cluster) | trust
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan, as `planner recommend --save` does, for `planner export`, `compare` and `train`.
@@ -179,11 +171,7 @@ class Plan(Sequence[LayoutEstimate]):
         else:
             from planner.report.slides import write_slides
 
-            write_slides(
-                gathered,
-                png=target if target.suffix == ".png" else None,
-                pdf=target if target.suffix == ".pdf" else None,
-            )
+            write_slides(gathered, **{target.suffix.removeprefix("."): target})
 
     def gathered(
         self, command: str, *, curve: bool, tokens: float | None, loss: float | None, working: Working = nullcontext
@@ -192,10 +180,8 @@ class Plan(Sequence[LayoutEstimate]):
         from planner.api.reports import gather_report
         from planner.plans.goal import goal
 
-        q, layouts = self.question, self.found.estimate.layouts
-        aim = goal(q.model, tokens=tokens, loss=loss) if curve else None
-        numbers = Precision(int(layouts.precision[0])), Attention(int(layouts.attention[0]))
-        return gather_report(q, self.found, numbers, self.to_dict(), command=command, aim=aim, working=working)
+        aim = goal(self.question.model, tokens=tokens, loss=loss) if curve else None
+        return gather_report(self, command=command, aim=aim, working=working)
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """A row a layout, best first; with `everything`, all that were searched, those that were simulated last.
@@ -222,16 +208,13 @@ class Plan(Sequence[LayoutEstimate]):
 
     @property
     def _title(self) -> str:
-        return tables.question_title(self.question.model, self.question.cluster, self.gpus, self.batch)
+        return tables.question_title(self.question, self.gpus, self.batch)
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner recommend` prints."""
         q = self.question
         return self._title, "", tables.recommendation_view(self.found, q.model, q.cluster, self.accuracy)
-
-    def __repr__(self) -> str:
-        return plain_text(*self.lines)
 
     def _repr_html_(self) -> str:
         return notebook.plan_html(self._title, self.to_dict())

@@ -1,4 +1,4 @@
-"""All that a report on a plan shows, gathered: for `planner recommend --html` and for `Plan.report`."""
+"""All that a report on a plan shows, computed: for `planner recommend --html` and for `Plan.report`."""
 
 from __future__ import annotations
 
@@ -6,78 +6,100 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner import __version__
+from planner.api.training import MOST_GPUS
 from planner.errors import LayoutError
 from planner.export.plan_export import TARGETS, export_plan
-from planner.layouts import Attention, Precision
-from planner.plan_file import Plan
+from planner.plans.assumptions import assume
+from planner.plans.fastest import plan_fastest
 from planner.plans.goal import Goal
+from planner.plans.joint import strategy
 from planner.question import Question
-from planner.report.plan_report import ExportText, PlanReport, shortest_times, simulate_shown
+from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.tables import question_title
 from planner.search import Recommendation
-from planner.validation import accuracy_of
+from planner.search.asked import Asked
+from planner.search.passes import sample
+from planner.simulation.step import StepSimulation, simulate
+from planner.validation import accuracy_of, accuracy_sentence, step_interval_s
 
-__all__ = ["best_plan", "gather_report"]
+if TYPE_CHECKING:
+    from planner.api.plan import Plan
+
+__all__ = ["gather_report", "shortest_times", "simulate_shown"]
 
 LARGEST_COMPANION = 60_000  # characters of a schedule's CSV in a page
+MORE_GPUS, LEAST_GPUS = 32, 1024  # the curve goes to so many times those asked for, at least to so many
+MOST_SIMULATED = 600_000  # operations of a layout's step: half a second
+MOST_OTHERS = 4096  # layouts that are estimated to be grey dots: a tenth of them lies in the picture, or more
 Working = Callable[[str], AbstractContextManager[Any]]
 
 
-def best_plan(question: Question, found: Recommendation, record: dict[str, Any]) -> Plan:
-    """The best of a search as a plan; record: the recommendation as JSON prints it."""
-    layouts = found.estimate.layouts.take(found.best[:1])
-    return Plan(question=question, layouts=layouts, record=record["best"][0])
-
-
-def gather_report(
-    question: Question,
-    found: Recommendation,
-    numerics: tuple[Precision, Attention],
-    record: dict[str, Any],
-    *,
-    command: str,
-    aim: Goal | None,
-    working: Working = nullcontext,
-) -> PlanReport:
+def gather_report(plan: Plan, *, command: str, aim: Goal | None, working: Working = nullcontext) -> PlanReport:
     """All that a report shows: takes seconds.
 
-    record: the recommendation as JSON prints it. command: what made the report. aim: what is trained, None: without the
-    curve of the shortest time. working: told what is being done, around it.
+    command: what made the report. aim: what is trained, None: without the curve of the shortest time. working: told
+    what is being done, around it.
     """
-    q, (precision, attention), gpus = question, numerics, int(record["gpus"])
-    curve = None
+    q, found, asked, curve = plan.question, plan.found, plan.found.asked, None
+    architecture = q.cluster.accelerator.efficiency.name
     if aim is not None:
         with working("searching the shortest time to train"):
-            curve = shortest_times(
-                q.model, q.cluster, q.framework, aim, gpus=gpus, precision=precision, attention=attention
-            )
+            curve = shortest_times(q, asked, aim)
     with working("simulating the layouts of the report"):
-        steps = simulate_shown(q.model, q.cluster, q.framework, found)
-    batch = int(record["global_batch"])
+        steps = simulate_shown(q, found)
     return PlanReport(
         version=__version__,
-        title=question_title(q.model, q.cluster, gpus, batch),
+        title=question_title(q, asked.gpus, asked.global_batch),
         command=command,
         model=q.model,
         cluster=q.cluster,
         framework=q.framework,
-        gpus=gpus,
-        global_batch=batch,
-        precision=precision.name.lower(),
-        attention=attention.name.lower(),
         found=found,
+        others=sample(q.model, q.cluster, q.framework, asked, every=-(-found.legal // MOST_OTHERS)),
         steps=steps,
-        accuracy=accuracy_of(q.cluster.accelerator.efficiency.name),
+        intervals_s={i: step_interval_s(q.model, q.cluster, found.estimate, i) for i in shown_layouts(found)},
+        accuracy=accuracy_of(architecture),
+        trust=accuracy_sentence(architecture, model=q.model),
         curve=curve,
-        exports=_exports(record, best_plan(q, found, record)) if len(found.best) else [],
+        exports=_exports(plan) if len(plan) else [],
     )
 
 
-def _exports(record: dict[str, Any], plan: Plan) -> list[ExportText]:
+def simulate_shown(q: Question, found: Recommendation) -> dict[int, StepSimulation]:
+    """The exact timelines of `shown_layouts`, but for steps of more operations than `MOST_SIMULATED`.
+
+    The best layout's is made whatever its size, up to the simulator's own limit.
+
+    Raises:
+        ScheduleError: the best layout's is over that limit.
+    """
+    layouts = found.estimate.layouts
+    operations = 2 * layouts.pp * layouts.micro_batches * layouts.virtual_stages * layouts.sequence_slices
+    best = int(found.best[0]) if len(found.best) else None
+    rows = [i for i in shown_layouts(found) if i == best or operations[i] <= MOST_SIMULATED]
+    return {i: simulate(q.model, q.cluster, q.framework, layouts.take([i])) for i in rows}
+
+
+def shortest_times(q: Question, asked: Asked, aim: Goal) -> Curve:
+    """The shortest training times on up to `MORE_GPUS` times the accelerators asked for, as the cluster allows."""
+    most = min(q.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * asked.gpus, LEAST_GPUS))
+    assumptions = assume(q.cluster)
+    try:
+        found = plan_fastest(
+            q.model, q.cluster, q.framework, aim, assumptions, strategy("3d"), max_gpus=most,
+            precision=asked.precision, attention=asked.attention,
+        )  # fmt: skip
+    except LayoutError as error:
+        return Curve(found=None, none=str(error), goal=aim, assumptions=assumptions)
+    return Curve(found=found, none="", goal=aim, assumptions=assumptions)
+
+
+def _exports(plan: Plan) -> list[ExportText]:
     """The recommended plan as JSON and as every framework's file, or why a framework can't run it."""
+    record, best = plan.to_dict(), plan.best.as_plan()
     text = json.dumps(record | {"best": record["best"][:1], "pareto_front": []}, indent=2, allow_nan=False) + "\n"
     note = "As planner recommend --save writes it, with the best layout alone: planner export reads it."
     out = [ExportText(name="Plan (JSON)", filename="plan.json", text=text, notes=(note,))]
@@ -85,7 +107,7 @@ def _exports(record: dict[str, Any], plan: Plan) -> list[ExportText]:
         name = target.name if any(x.name == target.title for x in out) else target.title
         file = Path(target.name + target.suffix)
         try:
-            done = export_plan(plan, target, path=file)
+            done = export_plan(best, target, path=file)
         except LayoutError as error:
             out.append(ExportText(name=name, filename=file.name, text="", notes=(str(error),)))
             continue

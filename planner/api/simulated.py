@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner import hardware
+from planner.api.answer import Shown
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.choices.table import CHOICES
@@ -21,9 +22,9 @@ from planner.layouts import Layouts
 from planner.question import Question, one_layout
 from planner.report import notebook, simulations, tables
 from planner.report.columns import operation_columns
-from planner.report.plain_text import plain_text
 from planner.report.timeline_plot import plot_timeline, timeline_svg
 from planner.schedules.csv_file import read_schedule
+from planner.simulation.critical_path import CriticalPath, critical_path
 from planner.simulation.step import StepSimulation
 from planner.simulation.step import simulate as simulate_step
 from planner.simulation.step_streams import StreamStep, simulate_streams
@@ -39,7 +40,7 @@ MOST_DRAWN = 2000  # operations: above, a picture in a notebook is megabytes tha
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Simulation:
+class Simulation(Shown):
     """Every operation of every rank in one step: when it runs, what a rank waits for, what it holds.
 
     Prints as `planner simulate` does; in a notebook, with the timeline drawn.
@@ -72,15 +73,19 @@ class Simulation:
         return [float(x) for x in self.step.peak_bytes / GIB]
 
     @cached_property
+    def _shown(self) -> tuple[StepSimulation, CriticalPath, Layouts, hardware.Cluster, float | None, StreamStep | None]:
+        """What the record and the view are made of."""
+        path = critical_path(self.step.timeline)
+        return self.step, path, self.layouts, self.question.cluster, self.closed_form_s, self.streams
+
+    @cached_property
     def _record(self) -> dict[str, Any]:
-        return simulations.simulation_record(
-            self.step, self.layouts, self.question.cluster, self.closed_form_s, self.streams
-        )
+        return simulations.simulation_record(*self._shown)
 
     @property
     def bubble(self) -> float:
         """Idle share of all ranks' step, 0 to 1."""
-        return float(self._record["bubble"])
+        return self.step.bubble
 
     @property
     def fits(self) -> bool:
@@ -106,10 +111,6 @@ class Simulation:
         """What `planner simulate --json` prints; docs/json.md has the keys."""
         return dict(self._record)
 
-    def to_json(self) -> str:
-        """`to_dict` as JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
-
     def to_pandas(self) -> pandas.DataFrame:
         """A row an operation: rank, stage, kind, micro_batch, slice, start_s, end_s.
 
@@ -120,8 +121,7 @@ class Simulation:
 
     @property
     def _title(self) -> str:
-        q = self.question
-        return tables.question_title(q.model, q.cluster, int(self.layouts.gpus[0]), self.layout["global_batch"])
+        return tables.question_title(self.question, int(self.layouts.gpus[0]), self.layout["global_batch"])
 
     @property
     def _drawn_title(self) -> str:
@@ -130,12 +130,7 @@ class Simulation:
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner simulate` prints."""
-        cluster = self.question.cluster
-        view = simulations.simulation_view(self.step, self.layouts, cluster, self.closed_form_s, self.streams)
-        return self._title, "", view
-
-    def __repr__(self) -> str:
-        return plain_text(*self.lines)
+        return self._title, "", simulations.simulation_view(*self._shown)
 
     def _repr_html_(self) -> str:
         drawn = len(self.step.timeline.order) <= MOST_DRAWN

@@ -51,7 +51,7 @@ def training_time(
         attention=kernel, exact_tokens=exact_tokens, fixed=what_is_fixed(**choices),
     )  # fmt: skip
     accuracy = accuracy_sentence(q.cluster.accelerator.efficiency.name, model=q.model)
-    record = question_record(q.model, q.cluster, q.framework, gpus)
+    record = question_record(q, gpus)
     record |= time_record(plan, assumptions, q.cluster, int(q.model.seq_len)) | {"accuracy": accuracy}
     view = time_view(plan, assumptions, q.cluster, q.model)
     title = f"{q.model.name} on {gpus:,} GPUs of {q.cluster.name}"
@@ -78,7 +78,7 @@ def explain(
     result = sensitivity(q.model, q.cluster, q.framework, found, goal, assumptions)
     best = int(found.best[0])
     layout = estimate_record(found.estimate, best, q.cluster)
-    record = question_record(q.model, q.cluster, q.framework, gpus) | {"global_batch": batch, "layout": layout}
+    record = question_record(q, gpus, batch) | {"layout": layout}
     text, step = layout_text(layout["layout"]), layout["step_time_s"]
     title = f"{q.model.name} on {gpus:,} GPUs of {q.cluster.name}, batch {batch:,}: {text}, {step:.4g} s a step"
     return Answer(title, record | sensitivity_record(result), sensitivity_view(result))

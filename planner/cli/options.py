@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -14,7 +14,7 @@ from planner.cli import completion as complete
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import RenderableType
+    from planner.api.answer import Shown
 
 UNFOLDED = 100_000  # columns of a pipe
 QUESTION, WRITTEN = "The question", "What is written"
@@ -94,17 +94,6 @@ def print_json(record: dict[str, Any]) -> None:
     import json
 
     typer.echo(json.dumps(record, indent=2, allow_nan=False))
-
-
-class Shown(Protocol):
-    """An answer of the API: what a command prints."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain values."""
-
-    @property
-    def lines(self) -> tuple[RenderableType, ...]:
-        """The answer as a person reads it."""
 
 
 def show(answer: Shown, json: bool) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from planner.calibration.figures import Figure
-from planner.calibration.identified import Calibration
-from planner.calibration.selection import Selection
 from planner.report.plain_table import plain_table, stacked
-from planner.report.validation import percent
+from planner.report.validation import percent, rank_text
+
+if TYPE_CHECKING:
+    from planner.calibration.figures import Figure
+    from planner.calibration.identified import Calibration
+    from planner.calibration.selection import Selection
 
 __all__ = ["calibration_record", "calibration_view", "cross_validation_view", "selection_lines", "two_scores_view"]
 
@@ -67,7 +69,7 @@ def two_scores_view(title: str, before: Scores, after: Scores) -> RenderableType
     """Scores by source by the profiles as they are and by the fit."""
     table = plain_table("source", "timed", "mape", "now", "rank", "now", "regret", "now", numbers=tuple(range(1, 8)))
     for name, was, now in _rows(before, after):
-        pairs = [(percent(was["mape"]), percent(now["mape"])), (_rank(was), _rank(now))]
+        pairs = [(percent(was["mape"]), percent(now["mape"])), (rank_text(was), rank_text(now))]
         pairs.append((percent(was["regret"]), percent(now["regret"])))
         cells = [cell for pair in pairs for cell in pair]
         table.add_row(name, str(now["timed_rows"]), *cells, style="bold" if name == "overall" else "")
@@ -78,17 +80,13 @@ def cross_validation_view(fitted: Scores, held: Scores) -> RenderableType:
     """Scores by source of the fit to all runs, and of fits that had not seen the source's publication."""
     table = plain_table("source", "timed", "mape", "held", "max held", "rank", "held", numbers=tuple(range(1, 7)))
     for name, fit, out in _rows(fitted, held):
-        cells = [percent(fit["mape"]), percent(out["mape"]), percent(out["max_error"]), _rank(fit), _rank(out)]
+        cells = [percent(fit["mape"]), percent(out["mape"]), percent(out["max_error"]), rank_text(fit), rank_text(out)]
         table.add_row(name, str(out["timed_rows"]), *cells, style="bold" if name == "overall" else "")
     return stacked("Cross-validated, errors in %: of the fit, and held out of fits without the publication", table)
 
 
 def _rows(a: Scores, b: Scores) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     return [*((name, a[0][name], b[0][name]) for name in a[0]), ("overall", a[1], b[1])]
-
-
-def _rank(s: Mapping[str, Any]) -> str:
-    return "-" if s["rank_correlation"] is None else f"{s['rank_correlation']:.3f}"
 
 
 def calibration_record(chosen: Selection, found: Calibration) -> dict[str, Any]:

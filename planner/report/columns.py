@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES
-from planner.estimate import Estimate
 from planner.schedules.operations import KINDS
-from planner.simulation.timeline import Timeline
 from planner.units import GIB
+
+if TYPE_CHECKING:
+    from planner.estimate import Estimate
+    from planner.simulation.timeline import Timeline
 
 __all__ = ["layout_columns", "operation_columns"]
 

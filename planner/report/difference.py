@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -11,9 +11,11 @@ from planner.hardware import Cluster
 from planner.report.plain_table import PlainTable, plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import PARTS, layout_text
-from planner.search.why import Why
 
-__all__ = ["difference_record", "difference_table", "plans_view", "why_record", "why_view"]
+if TYPE_CHECKING:
+    from planner.search.why import Why
+
+__all__ = ["difference_record", "difference_table", "plans_view", "value_text", "why_record", "why_view"]
 
 LEAST = 0.001  # of the whole: smaller differences are told together
 
@@ -52,7 +54,7 @@ def difference_table(
 
 def why_view(why: Why, cluster: Cluster) -> RenderableType:
     """The reason, and what differs in time, or where the memory goes."""
-    asked = ", ".join(f"{key} {_word(v)}" for key, v in why.wanted.items())
+    asked = ", ".join(f"{key} {value_text(v)}" for key, v in why.wanted.items())
     lines: list[RenderableType] = [Text(f"Why not {asked}?", style="bold"), f"  {why.text}"]
     if why.other is None or why.reason == "chosen":
         return stacked(*lines)
@@ -100,7 +102,7 @@ def plans_view(names: tuple[str, str], titles: tuple[str, str], a: dict[str, Any
     if choices:
         changed = plain_table("choice", "a", "b")
         for key in choices:
-            changed.add_row(key, *(_word(record["layout"][key]) for record in (a, b)))
+            changed.add_row(key, *(value_text(record["layout"][key]) for record in (a, b)))
         lines += [changed, ""]
     else:
         lines += ["The layouts are the same.", ""]
@@ -120,5 +122,6 @@ FIGURES = (
 )
 
 
-def _word(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A choice's value as people write it."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)

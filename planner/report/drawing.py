@@ -5,14 +5,16 @@ Every operation is labelled with its cell as far as it fits; colour adds the kin
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
 from planner.schedules.operations import KINDS
-from planner.simulation.timeline import Timeline
+
+if TYPE_CHECKING:
+    from planner.simulation.timeline import Timeline
 
 __all__ = ["draw_timeline"]
 

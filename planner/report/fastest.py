@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
 from planner.hardware import Cluster
-from planner.plans.assumptions import Assumptions
-from planner.plans.fastest import Fastest
-from planner.plans.goal import Goal
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text
 from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
 from planner.schedules import get_schedule
-from planner.units import DAY, format_seconds
+from planner.units import DAY, KWH, format_seconds
+
+if TYPE_CHECKING:
+    from planner.plans.assumptions import Assumptions
+    from planner.plans.fastest import Fastest
+    from planner.plans.goal import Goal
 
 __all__ = ["fastest_record", "fastest_view", "side_by_side_view"]
-
-KWH = 3.6e6
 
 
 def _point(found: Fastest, i: int, cluster: Cluster) -> dict[str, Any]:

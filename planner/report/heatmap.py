@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.report.pictures import label, said
-from planner.sweep.grid import Grid
-from planner.sweep.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from planner.sweep.grid import Grid
+    from planner.sweep.results import Results
 
 __all__ = ["draw_heatmap", "heatmap_record"]
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.estimate import Estimate
 from planner.hardware import Cluster
 from planner.models import Transformer
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import estimate_view, layout_text
 from planner.units import GIB
+
+if TYPE_CHECKING:
+    from planner.estimate import Estimate
 
 __all__ = ["Review", "Suggestion", "review_record", "review_view"]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.plans.compare_laws import Laws
 from planner.report.plain_table import plain_table, stacked
 from planner.report.training import count_text
-from planner.scaling.laws import LawFile
+
+if TYPE_CHECKING:
+    from planner.plans.compare_laws import Laws
+    from planner.scaling.laws import LawFile
 
 __all__ = ["comparison_record", "comparison_view", "laws_record", "laws_view"]
 

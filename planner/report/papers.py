@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.plans.papers import Claim, Paper
-from planner.plans.papers.claims import THEIRS
 from planner.report.plain_table import plain_table, stacked
 from planner.report.training import finite
+
+if TYPE_CHECKING:
+    from planner.plans.papers import Claim, Paper
 
 __all__ = ["paper_record", "paper_view"]
 
@@ -21,7 +22,7 @@ def paper_record(paper: Paper) -> dict[str, Any]:
     """Title, source and every claim with both figures, mark, band and whether they agree."""
     claims = []
     for c in paper.claims:
-        row = {f.name: getattr(c, f.name) for f in fields(Claim)} | {"agrees": c.agrees}
+        row = asdict(c) | {"agrees": c.agrees}
         claims.append({k: finite(v) if isinstance(v, float) else v for k, v in row.items()})
     return {"paper": paper.name, "title": paper.title, "source": paper.source, "claims": claims}
 
@@ -46,15 +47,13 @@ def paper_view(paper: Paper) -> RenderableType:
     """How many agree first, then the claims by the assumptions behind our figure."""
     agreed = sum(c.agrees is True for c in paper.claims)
     compared = sum(c.theirs is not None for c in paper.claims)
-    theirs = [c for c in paper.claims if c.basis == THEIRS]
-    ours = [c for c in paper.claims if c.basis != THEIRS]
     lines: list[RenderableType] = [
         Text(paper.title, style="bold"),
         paper.source,
         f"{agreed} of {compared} claims agree. known: how we know the paper's figure - read in its source, "
         "recalled, or derived here",
     ]
-    for name, claims in (("Under the paper's assumptions", theirs), ("Under our cost models", ours)):
-        if claims:
-            lines += ["", Text(name, style="bold"), _table(claims)]
+    for basis in sorted({c.basis for c in paper.claims}, reverse=True):  # the paper's assumptions, then our models
+        claims = [c for c in paper.claims if c.basis == basis]
+        lines += ["", Text(f"Under {basis}", style="bold"), _table(claims)]
     return stacked(*lines)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from planner.report.pictures import label, said
 from planner.report.plain_table import plain_table, stacked
-from planner.sweep.pareto import Front
+
+if TYPE_CHECKING:
+    from planner.sweep.pareto import Front
 
 __all__ = ["pareto_record", "pareto_view"]
 

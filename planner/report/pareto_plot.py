@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.report.pictures import label
-from planner.sweep.pareto import Front
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from planner.sweep.pareto import Front
 
 __all__ = ["draw_fronts"]
 

@@ -1,30 +1,28 @@
-"""What a report on a recommended plan is made of: gathered once, drawn as a page (HTML) or as slides (PNG, PDF)."""
+"""What a report on a recommended plan is made of: computed by `planner.api.reports`, drawn as a page or as slides."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.errors import LayoutError
 from planner.hardware import Cluster, Framework
-from planner.layouts import Attention, Precision
 from planner.models import Transformer
-from planner.plans.assumptions import Assumptions, assume
-from planner.plans.fastest import Fastest, plan_fastest
-from planner.plans.goal import Goal
-from planner.plans.joint import strategy
-from planner.search import Recommendation
-from planner.simulation.step import StepSimulation, simulate
-from planner.validation.accuracy import Accuracy
 
-__all__ = ["Curve", "ExportText", "PlanReport", "shortest_times", "shown_layouts", "simulate_shown"]
+if TYPE_CHECKING:
+    from planner.estimate import Estimate
+    from planner.plans.assumptions import Assumptions
+    from planner.plans.fastest import Fastest
+    from planner.plans.goal import Goal
+    from planner.search import Recommendation
+    from planner.simulation.step import StepSimulation
+    from planner.validation import Accuracy
+
+__all__ = ["Curve", "ExportText", "PlanReport", "shown_layouts"]
 
 MOST_TOP, MOST_FRONT = 10, 30
-MOST_GPUS = 100_000
-MORE_GPUS, LEAST_GPUS = 32, 1024  # the curve goes to so many times those asked for, at least to so many
-MOST_SIMULATED = 600_000  # operations of a layout's step: half a second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +52,10 @@ class Curve:
 class PlanReport:
     """A recommendation with all that a reader asks next.
 
-    steps: simulated steps by the layout's row in the recommendation's table; command: the line that made this report,
-    by planner of that version.
+    others: the estimate of some of the layouts that were searched, evenly through the space.
+    steps: simulated steps by the layout's row in the recommendation's table; intervals_s: for each row that is shown
+    between which seconds its measured step lies in 80 % of such cases, if that is known; trust: how far predictions
+    have been from measured runs. command: the line that made this report, by planner of that version.
     """
 
     version: str
@@ -64,13 +64,12 @@ class PlanReport:
     model: Transformer
     cluster: Cluster
     framework: Framework
-    gpus: int
-    global_batch: int
-    precision: str
-    attention: str
     found: Recommendation
+    others: Estimate
     steps: Mapping[int, StepSimulation]
+    intervals_s: Mapping[int, tuple[float, float] | None]
     accuracy: Accuracy
+    trust: str
     curve: Curve | None = None
     exports: Sequence[ExportText] = ()
 
@@ -84,43 +83,3 @@ def shown_layouts(found: Recommendation) -> list[int]:
     rows = dict.fromkeys([*map(int, found.best[:MOST_TOP]), *map(int, front)])
     ordered = sorted(rows, key=lambda i: float(found.estimate.step_time_s[i]))
     return [*ordered, *(i for i in dict.fromkeys(over) if i not in rows)]
-
-
-def simulate_shown(
-    model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation
-) -> dict[int, StepSimulation]:
-    """The exact timelines of `shown_layouts`, but for steps of more operations than `MOST_SIMULATED`.
-
-    The best layout's is made whatever its size, up to the simulator's own limit.
-
-    Raises:
-        ScheduleError: the best layout's is over that limit.
-    """
-    layouts = found.estimate.layouts
-    operations = 2 * layouts.pp * layouts.micro_batches * layouts.virtual_stages * layouts.sequence_slices
-    best = int(found.best[0]) if len(found.best) else None
-    rows = [i for i in shown_layouts(found) if i == best or operations[i] <= MOST_SIMULATED]
-    return {i: simulate(model, cluster, framework, layouts.take([i])) for i in rows}
-
-
-def shortest_times(
-    model: Transformer,
-    cluster: Cluster,
-    framework: Framework,
-    aim: Goal,
-    *,
-    gpus: int,
-    precision: Precision,
-    attention: Attention,
-) -> Curve:
-    """The shortest training times on up to `MORE_GPUS` times the accelerators asked for, as the cluster allows."""
-    most = min(cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * gpus, LEAST_GPUS))
-    assumptions = assume(cluster)
-    try:
-        found = plan_fastest(
-            model, cluster, framework, aim, assumptions, strategy("3d"), max_gpus=most, precision=precision,
-            attention=attention,
-        )  # fmt: skip
-    except LayoutError as error:
-        return Curve(found=None, none=str(error), goal=aim, assumptions=assumptions)
-    return Curve(found=found, none="", goal=aim, assumptions=assumptions)

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from planner.estimate import Estimate
-from planner.hardware import Cluster, Framework
+from planner.hardware import Cluster
 from planner.models import Transformer, counts
-from planner.search import Recommendation, largest_part
+from planner.records import parts
+from planner.search.found import largest_part
 from planner.units import GIB
+
+if TYPE_CHECKING:
+    from planner.estimate import Estimate
+    from planner.question import Question
+    from planner.search import Recommendation
 
 __all__ = ["estimate_record", "model_record", "question_record", "recommendation_record"]
 
 
 def model_record(model: Transformer) -> dict[str, Any]:
     """A model's shape and its parameter counts."""
-    shape = {f.name: getattr(model, f.name) for f in fields(model)}
-    return shape | {
+    return asdict(model) | {
         "parameters": int(counts.total_params(model)),
         "active_parameters": int(counts.active_params(model)),
     }
 
 
-def question_record(model: Transformer, cluster: Cluster, framework: Framework, gpus: int) -> dict[str, Any]:
-    """What was asked."""
+def question_record(q: Question, gpus: int, global_batch: int | None = None) -> dict[str, Any]:
+    """What was asked; with the batch where that was given."""
+    model, cluster = q.model, q.cluster
     return {
         "model": model.name,
-        "shape": {f.name: getattr(model, f.name) for f in fields(model)},
+        "shape": asdict(model),
         "parameters": int(counts.total_params(model)),
         "seq_len": int(model.seq_len),
         "cluster": cluster.name,
-        "framework": framework.name,
+        "framework": q.framework.name,
         "gpus": int(gpus),
         "memory_gib_per_gpu": cluster.accelerator.memory_bytes / GIB,
-    }
+    } | ({} if global_batch is None else {"global_batch": global_batch})
 
 
 def estimate_record(result: Estimate, i: int, cluster: Cluster) -> dict[str, Any]:
@@ -42,7 +47,7 @@ def estimate_record(result: Estimate, i: int, cluster: Cluster) -> dict[str, Any
     step = float(result.step_time_s[i])
     gpus = int(result.layouts.gpus[i])
     price = cluster.accelerator.price_per_hour
-    part, share = largest_part(result, i)
+    overhead, share = largest_part(result, i)
     return {
         "layout": result.layouts.row(i),
         "gpus": gpus,
@@ -52,11 +57,9 @@ def estimate_record(result: Estimate, i: int, cluster: Cluster) -> dict[str, Any
         "mfu": float(result.mfu[i]),
         "memory_gib": float(result.memory_bytes[i]) / GIB,
         "fits": bool(result.fits[i]),
-        "time_s": {f.name.removesuffix("_s"): float(getattr(result.time, f.name)[i]) for f in fields(result.time)},
-        "memory_parts_gib": {
-            f.name.removesuffix("_bytes"): float(getattr(result.memory, f.name)[i]) / GIB for f in fields(result.memory)
-        },
-        "largest_overhead": part,
+        "time_s": parts(result.time, i, "_s"),
+        "memory_parts_gib": parts(result.memory, i, "_bytes", GIB),
+        "largest_overhead": overhead,
         "largest_overhead_share": share,
         "cost_usd_per_step": None if price is None else price * gpus * step / 3600.0,
     }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.plans.sensitivity import Effect, Operation, Sensitivity
 from planner.report.plain_table import plain_table, stacked
 from planner.report.training import finite
 from planner.units import format_seconds
+
+if TYPE_CHECKING:
+    from planner.plans.sensitivity import Sensitivity
 
 __all__ = ["sensitivity_record", "sensitivity_view"]
 
@@ -21,12 +23,8 @@ def sensitivity_record(found: Sensitivity) -> dict[str, Any]:
     """Effects and operations as plain values; null where a quantity has no such figure."""
     effects = []
     for e in found.effects:
-        row = {f.name: getattr(e, f.name) for f in fields(Effect)}
-        effects.append({k: finite(v) if isinstance(v, float) else v for k, v in row.items()})
-    operations = [
-        {f.name: getattr(o, f.name) for f in fields(Operation)} | {"hides": o.intensity >= o.threshold}
-        for o in found.operations
-    ]
+        effects.append({k: finite(v) if isinstance(v, float) else v for k, v in asdict(e).items()})
+    operations = [asdict(o) | {"hides": o.intensity >= o.threshold} for o in found.operations]
     return {"effects": effects, "network_operations": operations}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import RenderableType
@@ -12,13 +12,14 @@ from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.report.plain_table import plain_table, stacked
 from planner.report.tables import layout_text
-from planner.search.compare import Compared
-from planner.search.stage_split import StageSplit
-from planner.simulation.critical_path import critical_path
-from planner.simulation.step import StepSimulation
-from planner.simulation.step_streams import StreamStep
-from planner.simulation.streams import LANES
 from planner.units import GIB, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from planner.search.compare import Compared
+    from planner.search.stage_split import StageSplit
+    from planner.simulation.critical_path import CriticalPath
+    from planner.simulation.step import StepSimulation
+    from planner.simulation.step_streams import StreamStep
 
 __all__ = [
     "comparison_record",
@@ -32,48 +33,29 @@ __all__ = [
 MOST_RANKS = 16
 
 
-def _bubble(step: StepSimulation) -> float:
-    """Idle share of all ranks' step."""
-    return float(np.mean(np.maximum(step.idle_s, 0.0)) / step.step_time_s)
-
-
-def _versions(step: StepSimulation) -> float:
-    """The most versions of its weights that a rank holds."""
-    return float(np.max(step.schedule.weight_versions(step.pipe, np.arange(step.pipe.p))))
-
-
-def _links_record(links: StreamStep) -> dict[str, Any]:
-    """The step with links, and how busy each lane is on its busiest rank."""
-    return {
-        "step_time_s": links.step_time_s,
-        "busiest_s": {lane: float(links.streams.busy_s(i).max()) for i, lane in enumerate(LANES)},
-    }
-
-
 def _links_line(links: StreamStep) -> str:
     """The step with links in words."""
-    record = _links_record(links)
-    busy = ", ".join(f"{lane} {s / links.step_time_s:.0%}" for lane, s in record["busiest_s"].items())
+    busy = ", ".join(f"{lane} {s / links.step_time_s:.0%}" for lane, s in links.busiest_s.items())
     change = links.step_time_s / links.plain.step_time_s - 1
     return f"  with queues on links: {format_seconds(links.step_time_s)} ({change:+.2%}); busiest rank's {busy}"
 
 
 def simulation_record(
     step: StepSimulation,
+    path: CriticalPath,
     layouts: Layouts,
     cluster: Cluster,
     closed_form_s: float | None,
     links: StreamStep | None = None,
 ) -> dict[str, Any]:
     """A simulated step: total, by rank, the critical path."""
-    path = critical_path(step.timeline)
     return {
         "layout": layouts.row(0),
         "step_time_s": step.step_time_s,
         "closed_form_s": closed_form_s,
-        "with_links": None if links is None else _links_record(links),
+        "with_links": None if links is None else {"step_time_s": links.step_time_s, "busiest_s": links.busiest_s},
         "operations": len(step.timeline.order),
-        "bubble": _bubble(step),
+        "bubble": step.bubble,
         "fits": bool(step.peak_bytes.max() <= cluster.accelerator.memory_bytes),
         "ranks": {
             "busy_s": (step.timeline.busy_s / step.steps).tolist(),
@@ -94,6 +76,7 @@ def simulation_record(
 
 def simulation_view(
     step: StepSimulation,
+    path: CriticalPath,
     layouts: Layouts,
     cluster: Cluster,
     closed_form_s: float | None,
@@ -105,9 +88,9 @@ def simulation_view(
     lines = [
         layout_text(layouts.row(0)),
         f"  {format_seconds(step.step_time_s)} a step over {len(step.timeline.order):,} operations, "
-        f"{_bubble(step):.1%} of it idle; {format_bytes(peak)} of {format_bytes(capacity)}"
+        f"{step.bubble:.1%} of it idle; {format_bytes(peak)} of {format_bytes(capacity)}"
         + ("" if peak <= capacity else ": does not fit"),
-        f"  critical path: {critical_path(step.timeline).sentence()}",
+        f"  critical path: {path.sentence()}",
     ]
     if closed_form_s is not None:
         lines.append(f"  closed form: {format_seconds(closed_form_s)} ({closed_form_s / step.step_time_s - 1:+.2%})")
@@ -142,12 +125,10 @@ def comparison_record(rows: list[Compared], refused: dict[str, str], cluster: Cl
                 "layout": x.layouts.row(0),
                 "synchronous": x.step.schedule.synchronous,
                 "step_time_s": x.step.step_time_s,
-                "bubble": _bubble(x.step),
+                "bubble": x.step.bubble,
                 "peak_gib": float(x.step.peak_bytes.max()) / GIB,
                 "fits": bool(x.step.peak_bytes.max() <= cluster.accelerator.memory_bytes),
-                "weight_versions": float(
-                    np.max(x.step.schedule.weight_versions(x.step.pipe, np.arange(x.step.pipe.p)))
-                ),
+                "weight_versions": x.step.weight_versions,
                 "weight_copies": x.step.schedule.copies,
                 "pipeline_gib_sent": x.pipeline_bytes / GIB,
                 "needed_bandwidth_gbit_per_s": x.needed_bandwidth_bytes_per_s * 8e-9,
@@ -166,10 +147,10 @@ def comparison_view(rows: list[Compared], refused: dict[str, str], cluster: Clus
         step, pipe = x.step, x.step.pipe
         over = step.peak_bytes.max() > cluster.accelerator.memory_bytes
         memory = Text(f"{step.peak_bytes.max() / GIB:.1f}{' over' if over else ''}", style="red" if over else "")
-        versions = _versions(step) * step.schedule.copies
+        versions = step.weight_versions * step.schedule.copies
         table.add_row(
             step.schedule.name + ("" if step.schedule.synchronous else " *"), str(pipe.v), str(pipe.k),
-            f"{step.step_time_s:.4g}", f"{_bubble(step):.1%}", memory,
+            f"{step.step_time_s:.4g}", f"{step.bubble:.1%}", memory,
             f"{versions:g}", f"{x.pipeline_bytes / GIB:.2f}", f"{x.needed_bandwidth_bytes_per_s * 8e-9:.3g}",
         )  # fmt: skip
     lines = ["v virtual stages, k slices; weights: copies or versions of its weights that a rank holds"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from planner import records
 from planner.files import write_bytes
 from planner.report.mfu import mfu_text
 from planner.report.plan_report import PlanReport, shown_layouts
@@ -19,7 +19,6 @@ from planner.report.timeline_plot import COLOURS, NAMES
 from planner.report.training import count_text
 from planner.schedules.operations import KINDS
 from planner.units import DAY, GIB, format_bytes, format_seconds
-from planner.validation.interval import step_interval_s
 
 __all__ = ["write_slides"]
 
@@ -102,7 +101,7 @@ def _headline(report: PlanReport, i: int) -> list[str]:
     """The question, the layout, its figures."""
     x = report.found.estimate
     verdict = "Run this" if x.fits[i] else "Nothing fits; nearest miss"
-    interval = step_interval_s(report.model, report.cluster, x, i)
+    interval = report.intervals_s[i]
     trust = "" if interval is None else f" (80 %: {interval[0]:.4g} to {interval[1]:.4g} s)"
     return [
         report.title,
@@ -142,15 +141,15 @@ def _bars(axis: Any, parts: list[tuple[str, float]], colour: str, title: str, un
 def time_panel(axis: Any, report: PlanReport, i: int) -> None:
     """Seconds of the step by part."""
     time = report.found.estimate.time
-    parts = [(PARTS[f.name.removesuffix("_s")], float(getattr(time, f.name)[i])) for f in fields(time)]
+    parts = [(PARTS[name], seconds) for name, seconds in records.parts(time, i, "_s").items()]
     _bars(axis, parts, BLUE, "Where the time goes", "seconds of a step")
 
 
 def memory_panel(axis: Any, report: PlanReport, i: int) -> None:
     """Memory of the fullest rank by content."""
     memory = report.found.estimate.memory
-    parts = [(f.name.removesuffix("_bytes"), float(getattr(memory, f.name)[i]) / GIB) for f in fields(memory)]
-    _bars(axis, parts, "#7a5cc4", "Where the memory goes", "GiB of the fullest rank")
+    parts = records.parts(memory, i, "_bytes", GIB)
+    _bars(axis, list(parts.items()), "#7a5cc4", "Where the memory goes", "GiB of the fullest rank")
 
 
 def timeline_panel(axis: Any, report: PlanReport, i: int) -> None:
@@ -188,7 +187,8 @@ def curve_panel(axis: Any, report: PlanReport, i: int) -> None:
     axis.loglog(gpus, days, "o-", color=BLUE, markersize=5)
     if found.knee_gpus < len(gpus) - 1:
         axis.plot(gpus[found.knee_gpus], days[found.knee_gpus], "D", color=BLUE, markersize=10, label="knee")
-    axis.axvline(report.gpus, color=GREY, linestyle="--", linewidth=1, label=f"asked: {report.gpus:,}")
+    here = report.found.asked.gpus
+    axis.axvline(here, color=GREY, linestyle="--", linewidth=1, label=f"asked: {here:,}")
     for along in (axis.xaxis, axis.yaxis):
         along.set_major_formatter(lambda value, _: f"{value:,.10g}")
     tokens = count_text(report.curve.goal.target.tokens)

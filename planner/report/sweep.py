@@ -25,6 +25,7 @@ MOST_MODELS = 20
 
 def sweep_record(path: Path, done: Progress, table: pa.Table, seconds: float) -> dict[str, Any]:
     """Counts, and for each model the case of the highest throughput and the cheapest (docs/sweep.md)."""
+    best = _best(table)
     return {
         "results": str(path),
         "cases": done.cases,
@@ -33,8 +34,8 @@ def sweep_record(path: Path, done: Progress, table: pa.Table, seconds: float) ->
         "layouts_kept": done.kept_layouts,
         "seconds": seconds,
         **{name.replace(" ", "_"): count for name, count in _counts(table).items()},
-        "fastest": [row for row, _ in _best(table)],
-        "cheapest": [row for _, row in _best(table) if row],
+        "fastest": [row for row, _ in best],
+        "cheapest": [row for _, row in best if row],
     }
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from planner import records
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES
-from planner.estimate import Estimate
 from planner.hardware import Cluster
 from planner.models import Transformer
 from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
 from planner.schedules import get_schedule
-from planner.search import Recommendation, largest_part
+from planner.search.found import largest_part
 from planner.units import GIB, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from planner.estimate import Estimate
+    from planner.question import Question
+    from planner.search import Recommendation
 
 __all__ = [
     "PARTS",
@@ -49,9 +53,9 @@ PARTS = {
 }
 
 
-def question_title(model: Transformer, cluster: Cluster, gpus: int, global_batch: int) -> str:
+def question_title(q: Question, gpus: int, global_batch: int) -> str:
     """What was asked, in one line."""
-    return f"{model.name} on {gpus} GPUs of {cluster.name}, batch {global_batch} x {model.seq_len} tokens"
+    return f"{q.model.name} on {gpus} GPUs of {q.cluster.name}, batch {global_batch} x {q.model.seq_len} tokens"
 
 
 ALWAYS = ("dp", "tp", "pp", "micro_batch", "zero")
@@ -153,16 +157,14 @@ def estimate_view(
     """One layout in full: its line, between which times such steps lie, then seconds and bytes by part."""
     step = float(result.step_time_s[i])
     time = plain_table("where the time goes", "s", "share", numbers=(1, 2))
-    for f in fields(result.time):
-        seconds = float(getattr(result.time, f.name)[i])
+    for name, seconds in records.parts(result.time, i, "_s").items():
         if abs(seconds) >= 5e-7:
-            time.add_row(PARTS[f.name.removesuffix("_s")], f"{seconds:.4g}", f"{seconds / step:.1%}")
+            time.add_row(PARTS[name], f"{seconds:.4g}", f"{seconds / step:.1%}")
     time.add_row("step", f"{step:.4g}", "100.0%", style="bold")
     memory = plain_table("where the memory goes", "GiB", numbers=(1,))
-    for f in fields(result.memory):
-        size = float(getattr(result.memory, f.name)[i])
-        if size > 0:
-            memory.add_row(f.name.removesuffix("_bytes"), f"{size / GIB:.2f}")
+    for name, size_gib in records.parts(result.memory, i, "_bytes", GIB).items():
+        if size_gib > 0:
+            memory.add_row(name, f"{size_gib:.2f}")
     memory.add_row("peak of the fullest rank", f"{result.memory_bytes[i] / GIB:.2f}", style="bold")
     capacity = cluster.accelerator.memory_bytes
     verdict = "fits" if result.fits[i] else "DOES NOT FIT"

@@ -12,10 +12,11 @@ import numpy as np
 
 from planner.files import check_writable, write_bytes
 from planner.schedules.operations import KINDS
-from planner.simulation.timeline import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from planner.simulation.timeline import Timeline
 
 __all__ = ["plot_timeline", "timeline_svg"]
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from typing import Any
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from planner.hardware import Cluster
 from planner.models import Transformer
-from planner.plans.assumptions import Assumptions
-from planner.plans.goal import Goal
-from planner.plans.time import TrainingPlan
 from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text
-from planner.units import DAY, HOUR, MINUTE, format_bytes, format_seconds
+from planner.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from planner.plans.assumptions import Assumptions
+    from planner.plans.goal import Goal
+    from planner.plans.time import TrainingPlan
 
 __all__ = ["assumptions_record", "count_text", "goal_record", "time_record", "time_view"]
-
-KWH = 3.6e6
 
 
 def count_text(value: float) -> str:
@@ -58,7 +58,7 @@ def goal_record(goal: Goal, seq_len: int) -> dict[str, Any]:
 
 def assumptions_record(assumptions: Assumptions) -> dict[str, Any]:
     """Every figure with its unit, source and option."""
-    return {name: {f.name: getattr(a, f.name) for f in fields(a)} for name, a in assumptions.figures.items()}
+    return {name: asdict(a) for name, a in assumptions.figures.items()}
 
 
 def finite(value: float) -> float | None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
 from planner.report.plain_table import plain_table, stacked
-from planner.validation.publications import Publication
 
-__all__ = ["percent", "publications_view", "scores_view"]
+if TYPE_CHECKING:
+    from planner.validation.publications import Publication
+
+__all__ = ["percent", "publications_view", "rank_text", "scores_view"]
 
 
 def percent(value: Any) -> str:
     """A share in percent; text as it is, nothing as a dash."""
     return "-" if value is None else value if isinstance(value, str) else f"{100 * value:.1f}"
+
+
+def rank_text(scores: Mapping[str, Any]) -> str:
+    """How alike predicted and measured ranks are."""
+    return "-" if scores["rank_correlation"] is None else f"{scores['rank_correlation']:.3f}"
 
 
 def scores_view(
@@ -34,11 +41,10 @@ def scores_view(
     )
     for name, s in rows:
         style = "bold" if name == "overall" else ""
-        rank = "-" if s["rank_correlation"] is None else f"{s['rank_correlation']:.3f}"
         unseen = () if held_out is None else (percent(held_out.get(name)),)
         time.add_row(
             name, str(s["rows"]), str(s["timed_rows"]), percent(s["mape"]), *unseen, percent(s["bias"]),
-            percent(s["max_error"]), rank, percent(s["regret"]), style=style,
+            percent(s["max_error"]), rank_text(s), percent(s["regret"]), style=style,
         )  # fmt: skip
         memory.add_row(
             name, percent(s["oom_accuracy"]), str(s["oom_missed"]), str(s["oom_false"]), str(s["memory_rows"]),

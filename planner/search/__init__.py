@@ -1,7 +1,8 @@
 """The space of layouts, and the search through all of it."""
 
+from planner.search.found import Recommendation, largest_part
 from planner.search.numerics import attention_kernels, default_attention, default_precision
-from planner.search.ranking import OBJECTIVES, Recommendation, largest_part, recommend
+from planner.search.ranking import OBJECTIVES, recommend
 from planner.search.space import Fixed, enumerate_layouts
 
 __all__ = [

@@ -1,15 +1,14 @@
-"""A pass over all layouts of a space by the closed form: what is kept of it for an answer, or all of it as a table."""
+"""A pass over a space's layouts by the closed form: what is kept of it for an answer, or a table of some or all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.one_layer import OneLayer, one_layer
-from planner.estimate import Estimate, Totals, estimate, peak_bytes, totals
+from planner.estimate import Estimate, estimate, peak_bytes, totals
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
@@ -18,19 +17,11 @@ from planner.search.grids import CHUNK, Grid
 from planner.search.kept import Kept
 from planner.search.space import Asked, space, whole_space
 
-__all__ = ["estimate_all", "every_estimate", "passes", "search"]
+__all__ = ["estimate_all", "every_estimate", "sample", "search"]
 
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
 PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
 TABLE = 16_384  # layouts of a table estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
-
-
-def passes(
-    model: Transformer, cluster: Cluster, framework: Framework, asked: Asked, chunk: int = CHUNK
-) -> Iterator[tuple[Grid, Totals]]:
-    """Every legal layout once, in grids of about `chunk` layouts, with its totals; raises what `space` does."""
-    for grid in space(model, cluster, asked, chunk):
-        yield grid, totals(model, cluster, framework, grid.layouts)
 
 
 def search(
@@ -90,6 +81,16 @@ def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, lay
     n = len(layouts)
     parts = [estimate(model, cluster, framework, layouts.take(slice(i, i + TABLE))) for i in range(0, n, TABLE)]
     return parts[0] if len(parts) == 1 else Estimate.concatenate(parts)
+
+
+def sample(model: Transformer, cluster: Cluster, framework: Framework, asked: Asked, every: int) -> Estimate:
+    """The estimate of each `every`-th legal layout, evenly through the space; raises what `space` does."""
+    some, seen = [], 0
+    for grid in space(model, cluster, asked):
+        at = np.flatnonzero(grid.legal)
+        some.append(grid.layouts.at(np.unravel_index(at[-seen % every :: every], grid.legal.shape)))
+        seen += len(at)
+    return estimate_all(model, cluster, framework, Layouts.concatenate(some))
 
 
 def every_estimate(

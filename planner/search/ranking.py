@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.errors import UnknownNameError
 from planner.estimate import Estimate, estimate
@@ -14,42 +12,17 @@ from planner.front import pareto_front
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
+from planner.search.found import Indices, Recommendation
 from planner.search.kept import NEAR, Kept
 from planner.search.other_schedules import try_others
 from planner.search.passes import search
 from planner.search.refine import refine
 from planner.search.space import Asked, Fixed
 
-__all__ = ["OBJECTIVES", "Recommendation", "largest_part", "recommend"]
+__all__ = ["OBJECTIVES", "recommend"]
 
-Indices = NDArray[np.int64]
 WORTH_IT = 0.02  # a gain below this is not worth more memory
 OBJECTIVES = ("time", "throughput", "cost", "memory")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recommendation:
-    """What a search found. Indices point into `estimate`'s table, best first.
-
-    estimate: of the layouts that mattered: the best and what may overtake them, the front, the nearest misses.
-    legal: layouts searched; fitting: those within memory; best: the first k by the objective.
-    front: fastest layout for each amount of memory, ascending in time.
-    nearest_miss: the layout over memory that exceeds it least, None where all fit.
-    faster_over_memory: of those over memory and at least 2 % faster the one that needs least, or None.
-    ties: how many more fitting layouts are within 1 % of the best by the objective (up to 65,536).
-    simulated: those whose step time is of the exact timeline, not of the closed form.
-    """
-
-    asked: Asked
-    estimate: Estimate
-    legal: int
-    fitting: int
-    best: Indices
-    front: Indices
-    nearest_miss: int | None
-    faster_over_memory: int | None
-    ties: int
-    simulated: Indices
 
 
 def _finalists(model: Transformer, cluster: Cluster, framework: Framework, kept: Kept) -> Estimate:
@@ -82,13 +55,6 @@ def _ranked(result: Estimate, objective: str) -> Indices:
     keys = (result.memory_bytes[rows], result.step_time_s[rows])
     order = rows[np.lexsort(keys if objective != "memory" else keys[::-1])]
     return _distinct(order, result.step_time_s, result.memory_bytes)
-
-
-def largest_part(result: Estimate, i: int) -> tuple[str, float]:
-    """The largest part of a layout's step besides the products themselves, and its share of the step."""
-    parts = {f.name: float(getattr(result.time, f.name)[i]) for f in fields(result.time) if f.name != "matmul_s"}
-    name = max(parts, key=lambda k: parts[k])
-    return name.removesuffix("_s"), parts[name] / float(result.step_time_s[i])
 
 
 def recommend(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from planner import records
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES, SETTLED
 from planner.errors import InputError, LayoutError, UnknownNameError, shown
@@ -17,9 +18,10 @@ from planner.layouts import Layouts
 from planner.legality import legal, rules
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
+from planner.search.found import Recommendation
 from planner.search.numerics import attention_kernels
 from planner.search.passes import estimate_all
-from planner.search.ranking import Recommendation, recommend
+from planner.search.ranking import recommend
 from planner.search.space import divisors
 from planner.units import GIB
 
@@ -238,7 +240,7 @@ def _coded(key: str, value: Any) -> Any:
 
 def _over(other: Estimate, cluster: Cluster) -> str:
     need, room = float(other.memory_bytes[0]) / GIB, cluster.accelerator.memory_bytes / GIB
-    parts = {f.name.removesuffix("_bytes"): float(getattr(other.memory, f.name)[0]) / GIB for f in fields(other.memory)}
+    parts = records.parts(other.memory, 0, "_bytes", GIB)
     most = max(parts, key=lambda name: parts[name])
     return (
         f"Does not fit: the least that it needs is {need:.1f} GiB of {room:.1f} GiB a GPU, {need - room:.1f} GiB too "

@@ -76,6 +76,16 @@ class StepSimulation:
         update = self.update_end_s - self.update_start_s
         return self.step_time_s - self.timeline.busy_s / self.steps - self.exposed_comm_s - update
 
+    @property
+    def bubble(self) -> float:
+        """Idle share of all ranks' step."""
+        return float(np.mean(np.maximum(self.idle_s, 0.0)) / self.step_time_s)
+
+    @property
+    def weight_versions(self) -> float:
+        """The most versions of its weights that a rank holds."""
+        return float(np.max(self.schedule.weight_versions(self.pipe, np.arange(self.pipe.p))))
+
 
 def simulate(
     model: Transformer,

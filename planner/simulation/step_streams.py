@@ -15,7 +15,7 @@ from planner.models import Transformer
 from planner.pipelines import layer_at_a_time
 from planner.simulation.loads import stage_loads
 from planner.simulation.step import StepSimulation, simulate
-from planner.simulation.streams import Collectives, StreamTimeline, run_streams
+from planner.simulation.streams import LANES, Collectives, StreamTimeline, run_streams
 from planner.simulation.timeline import Timeline, durations
 from planner.step_costs import StepCosts, shown_s, step_costs
 
@@ -40,6 +40,11 @@ class StreamStep:
         """The compute lanes as a timeline."""
         n = len(self.streams.order)
         return replace(self.plain.timeline, start_s=self.streams.start_s[:n], end_s=self.streams.end_s[:n])
+
+    @property
+    def busiest_s(self) -> dict[str, float]:
+        """Seconds that each lane is busy on its busiest rank."""
+        return {lane: float(self.streams.busy_s(i).max()) for i, lane in enumerate(LANES)}
 
 
 def simulate_streams(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
+from planner import records
 from planner.errors import InputError, LayoutError
 from planner.models import Transformer, counts
 from planner.scaling import training_time
@@ -105,11 +106,8 @@ def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) 
     i = int(found.best[0])
     result = found.estimate
     part, share = largest_part(result, i)
-    times = {f"time.{f.name}": float(getattr(result.time, f.name)[i]) for f in fields(result.time)}
-    memory = {
-        f"memory.{f.name.removesuffix('_bytes')}_gib": float(getattr(result.memory, f.name)[i]) / GIB
-        for f in fields(result.memory)
-    }
+    times = {f"time.{name}": seconds for name, seconds in records.parts(result.time, i, "").items()}
+    memory = {f"memory.{name}_gib": size for name, size in records.parts(result.memory, i, "_bytes", GIB).items()}
     step = float(result.step_time_s[i])
     return {
         **counted,

@@ -10,42 +10,31 @@ from typing import Any
 
 import pytest
 
-from planner.layouts import Attention, Precision
-from planner.plans.goal import goal
-from planner.question import question, what_is_fixed
+from planner.api.plan import search_plan
+from planner.question import question
 from planner.report.html import html_page
-from planner.report.plan_report import ExportText, PlanReport, shortest_times, simulate_shown
-from planner.search import recommend
-from planner.validation import accuracy_of
+from planner.report.plan_report import ExportText, PlanReport
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$title ${x} \u2028'\"&amp;"
 
 
-def small_report(**restrictions: Any) -> PlanReport:
-    asked = question("llama-13b", "dgx-a100-80gb")
-    shape, cluster, stack = asked.model, asked.cluster, asked.framework
-    found = recommend(
-        shape, cluster, stack, gpus=16, global_batch=128, precision=Precision.BF16, attention=Attention.FLASH2,
-        fixed=what_is_fixed(**restrictions),
+def small_report(*, curve: bool = False, **restrictions: Any) -> PlanReport:
+    plan = search_plan(
+        question("llama-13b", "dgx-a100-80gb"), gpus=16, global_batch=128, precision="bf16", attention="flash2",
+        **restrictions,
     )  # fmt: skip
-    return PlanReport(
-        version="0", title="llama-13b on 16 GPUs", command="planner recommend llama-13b", model=shape, cluster=cluster,
-        framework=stack, gpus=16, global_batch=128, precision="bf16", attention="flash2", found=found,
-        steps=simulate_shown(shape, cluster, stack, found), accuracy=accuracy_of("ampere"),
-        exports=[ExportText(name="Plan", filename="plan.json", text='{"dp": 1}\n'),
-                 ExportText(name="Other", filename="other.sh", text="run me\n", notes=("not all is said",)),
-                 ExportText(name="Third", filename="third.sh", text="", notes=("it has no pipeline",))],
-    )  # fmt: skip
+    made = plan.gathered("planner recommend llama-13b", curve=curve, tokens=1e11, loss=None)
+    exports = [
+        ExportText(name="Plan", filename="plan.json", text='{"dp": 1}\n'),
+        ExportText(name="Other", filename="other.sh", text="run me\n", notes=("not all is said",)),
+        ExportText(name="Third", filename="third.sh", text="", notes=("it has no pipeline",)),
+    ]
+    return replace(made, version="0", title="llama-13b on 16 GPUs", exports=exports)
 
 
 @pytest.fixture(scope="session")
 def report() -> PlanReport:
-    made = small_report(pp=[4], tp=[2], schedule=["1f1b", "zb-v", "dualpipe"])
-    curve = shortest_times(
-        made.model, made.cluster, made.framework, goal(made.model, tokens=1e11), gpus=16, precision=Precision.BF16,
-        attention=Attention.FLASH2,
-    )  # fmt: skip
-    return replace(made, curve=curve)
+    return small_report(curve=True, pp=[4], tp=[2], schedule=["1f1b", "zb-v", "dualpipe"])
 
 
 @pytest.fixture(scope="session")

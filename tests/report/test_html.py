@@ -10,6 +10,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from planner.api.plan import search_plan
+from planner.question import question
 from planner.report.html import html_page
 from planner.report.html.page import script_json
 from planner.report.html.record import report_record
@@ -124,12 +126,24 @@ def test_without_a_fitting_layout_it_says_so(nothing_fits):
     assert [x["roles"] for x in report_record(nothing_fits)["layouts"]] == [["miss"]]
 
 
-def test_unverified_hardware_has_no_interval(report):
-    from planner.validation import accuracy_of
-
-    gpu = report.cluster.accelerator
+def test_unverified_hardware_has_no_interval():
+    asked = question("llama-13b", "dgx-a100-80gb")
+    gpu = asked.cluster.accelerator
     unknown = replace(gpu, efficiency=replace(gpu.efficiency, name="volta"))
-    cluster = replace(report.cluster, accelerator=unknown)
-    record = report_record(replace(report, accuracy=accuracy_of("volta"), cluster=cluster))
+    plan = search_plan(
+        replace(asked, cluster=replace(asked.cluster, accelerator=unknown)), gpus=16, global_batch=128, tp=[2], pp=[4]
+    )
+    record = report_record(plan.gathered("planner", curve=False, tokens=None, loss=None))
+    assert record["layouts"]
     assert all(x["interval_s"] is None for x in record["layouts"])
     assert "unverified" in record["accuracy"]["sentence"]
+
+
+def test_grey_dots_are_layouts_of_the_space_in_the_picture(report):
+    record = report_record(report)
+    dots = np.array(record["cloud"]).reshape(-1, 2)
+    assert 20 < len(dots) <= 400
+    assert dots[:, 0].max() <= 1.3 * record["capacity_gib"]
+    assert dots[:, 1].max() <= 1.0001 * max(x["step_s"] for x in record["layouts"])
+    legal = report.found.legal
+    assert abs(len(report.others.layouts) - legal / -(-legal // 4096)) <= 1

@@ -14,7 +14,7 @@ from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import legal
 from planner.models import from_shape, load_model
 from planner.search import Fixed, default_attention, enumerate_layouts, recommend
-from planner.search.passes import estimate_all, search
+from planner.search.passes import estimate_all, sample, search
 from planner.search.space import Asked, by_ends, by_last
 
 CLUSTER = load_cluster("dgx-a100-80gb")
@@ -126,6 +126,16 @@ def test_a_table_s_estimate_does_not_depend_on_the_chunk(monkeypatch):
     pieces = estimate_all(SMALL, CLUSTER, MEGATRON, layouts)
     assert np.array_equal(whole.step_time_s, pieces.step_time_s)
     assert np.array_equal(whole.memory_bytes, pieces.memory_bytes)
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_a_sample_is_of_every_so_manyth_layout(every):
+    asked = Asked(gpus=8, global_batch=16, fixed=Fixed(), **COMMON)
+    whole = sample(SMALL, CLUSTER, MEGATRON, asked, 1)
+    some = sample(SMALL, CLUSTER, MEGATRON, asked, every)
+    assert len(whole.layouts) == search(SMALL, CLUSTER, MEGATRON, asked).legal
+    assert np.array_equal(some.step_time_s, whole.step_time_s[::every])
+    assert np.array_equal(some.memory_bytes, whole.memory_bytes[::every])
 
 
 def test_the_front_is_what_nothing_beats():

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.models import Transformer, counts
-from planner.plans.fastest import Fastest
+from planner.models import counts
 from planner.report.html.timelines import packed, timeline_record
 from planner.report.plan_report import Curve, PlanReport, shown_layouts
 from planner.report.records import estimate_record
 from planner.report.sources import figure_sources
 from planner.report.tables import PARTS, layout_text, why_lines
 from planner.report.training import finite, goal_lines
-from planner.search.passes import passes
 from planner.units import DAY, GIB
-from planner.validation.accuracy import Accuracy, accuracy_sentence
-from planner.validation.interval import step_interval_s
+
+if TYPE_CHECKING:
+    from planner.plans.fastest import Fastest
 
 __all__ = ["report_record"]
 
@@ -38,41 +37,36 @@ def report_record(report: PlanReport) -> dict[str, Any]:
     capacity = cluster.accelerator.memory_bytes
     rows = shown_layouts(found)
     best = int(found.best[0]) if len(found.best) else None
-    return _rounded(
-        {
-            "version": report.version,
-            "title": report.title,
-            "command": report.command,
-            "asked": _asked(report),
-            "capacity_gib": capacity / GIB,
-            "why": why_lines(found, capacity),
-            "searched": found.legal,
-            "front_points": len(found.front),
-            "time_parts": [[key, label, FAMILIES.get(key, "comm")] for key, label in PARTS.items()],
-            "memory_parts": [f.name.removesuffix("_bytes") for f in fields(found.estimate.memory)],
-            "layouts": [_layout(report, i, best) for i in rows],
-            "timelines": packed([_timeline(report, i, best) for i in rows]),
-            "cloud": _cloud(report, rows),
-            "accuracy": _accuracy(report.accuracy, report.model),
-            "curve": None if report.curve is None else _curve(report.curve, report),
-            "figures": [list(row) for row in figure_sources(cluster)],
-            "exports": [
-                {"name": x.name, "file": x.filename, "text": x.text, "notes": list(x.notes)} for x in report.exports
-            ],
-        }
-    )
+    record = {
+        "version": report.version,
+        "title": report.title,
+        "command": report.command,
+        "asked": _asked(report),
+        "capacity_gib": capacity / GIB,
+        "why": why_lines(found, capacity),
+        "searched": found.legal,
+        "front_points": len(found.front),
+        "time_parts": [[key, label, FAMILIES.get(key, "comm")] for key, label in PARTS.items()],
+        "memory_parts": [f.name.removesuffix("_bytes") for f in fields(found.estimate.memory)],
+        "layouts": [_layout(report, i, best) for i in rows],
+        "timelines": packed([_timeline(report, i, best) for i in rows]),
+        "cloud": _cloud(report, rows),
+        "accuracy": _accuracy(report),
+        "curve": None if report.curve is None else _curve(report.curve, report),
+        "figures": [list(row) for row in figure_sources(cluster)],
+        "exports": [
+            {"name": x.name, "file": x.filename, "text": x.text, "notes": list(x.notes)} for x in report.exports
+        ],
+    }
+    return {key: _rounded(value) for key, value in record.items()}
 
 
-def _rounded(value: dict[str, Any]) -> dict[str, Any]:
+def _rounded(value: Any) -> Any:
     """Floats to six digits, at any depth."""
-    return {key: _six_digits(v) for key, v in value.items()}
-
-
-def _six_digits(value: Any) -> Any:
     if isinstance(value, dict):
-        return _rounded(value)
+        return {key: _rounded(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_six_digits(v) for v in value]
+        return [_rounded(v) for v in value]
     if isinstance(value, float):
         return finite(float(f"{value:.6g}"))
     return value
@@ -80,16 +74,16 @@ def _six_digits(value: Any) -> Any:
 
 def _asked(report: PlanReport) -> list[tuple[str, str]]:
     """The question, as pairs for a list."""
-    model, cluster = report.model, report.cluster
+    model, cluster, asked = report.model, report.cluster, report.found.asked
     network = cluster.network
     return [
         ("Model", f"{model.name}, {float(counts.total_params(model)) / 1e9:,.3g} billion parameters"),
         ("Sequence", f"{int(model.seq_len):,} tokens"),
-        ("Cluster", f"{report.gpus:,} x {cluster.accelerator.name} of {cluster.name}, {cluster.gpus_per_node} a node"),
+        ("Cluster", f"{asked.gpus:,} x {cluster.accelerator.name} of {cluster.name}, {cluster.gpus_per_node} a node"),
         ("Network", f"{network.name}, {cluster.nics_per_node} x {network.bandwidth_bytes_per_s * 8e-9:g} Gb/s a node"),
-        ("Global batch", f"{report.global_batch:,} sequences, {report.global_batch * int(model.seq_len):,} tokens"),
+        ("Global batch", f"{asked.global_batch:,} sequences, {asked.global_batch * int(model.seq_len):,} tokens"),
         ("Framework", report.framework.name),
-        ("Numbers", f"{report.precision}, attention {report.attention}"),
+        ("Numbers", f"{asked.precision.name.lower()}, attention {asked.attention.name.lower()}"),
     ]
 
 
@@ -107,7 +101,7 @@ def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
         "choices": record["layout"],
         "micro_batches": record["micro_batches"],
         "step_s": record["step_time_s"],
-        "interval_s": step_interval_s(report.model, report.cluster, found.estimate, i),
+        "interval_s": report.intervals_s[i],
         "mfu": record["mfu"],
         "tokens_per_s_per_gpu": record["tokens_per_s_per_gpu"],
         "memory_gib": record["memory_gib"],
@@ -118,33 +112,25 @@ def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
     }
 
 
-def _timeline(report: PlanReport, i: int, best: int | None) -> dict[str, Any] | None:
-    step = report.steps.get(i)
-    if step is None:
-        return None
-    return _rounded(timeline_record(step, MOST_OPERATIONS if i == best else FEW_OPERATIONS))
+def _timeline(report: PlanReport, i: int, best: int | None) -> Any:
+    step, most = report.steps.get(i), MOST_OPERATIONS if i == best else FEW_OPERATIONS
+    return None if step is None else _rounded(timeline_record(step, most))
 
 
 def _cloud(report: PlanReport, rows: list[int]) -> list[float]:
-    """Memory and step time of some other layouts in the picture's range, evenly through the space: m, t, m, t..."""
-    capacity = report.cluster.accelerator.memory_bytes
-    slowest = float(report.found.estimate.step_time_s[rows].max()) if rows else 0.0
-    near = [np.zeros((0, 2))]
-    for grid, x in passes(report.model, report.cluster, report.framework, report.found.asked):
-        inside = grid.legal & (x.memory_bytes < 1.3 * capacity) & (x.step_time_s <= slowest)
-        near.append(np.stack([x.memory_bytes[inside] / GIB, x.step_time_s[inside]], axis=1))
-    every = np.concatenate(near)
-    points = every[np.linspace(0, len(every) - 1, min(CLOUD, len(every))).astype(int)] if len(every) else every
+    """Memory and step time of some of the other layouts, those in the picture's range: m, t, m, t..."""
+    x, shown = report.others, report.found.estimate
+    slowest = float(shown.step_time_s[rows].max()) if rows else 0.0
+    near = np.flatnonzero((x.memory_bytes < 1.3 * x.capacity_bytes) & (x.step_time_s <= slowest))
+    near = near[np.linspace(0, len(near) - 1, min(CLOUD, len(near))).astype(int)] if len(near) else near
+    points = np.stack([x.memory_bytes[near] / GIB, x.step_time_s[near]], axis=1)
     return [float(f"{v:.4g}") for v in points.reshape(-1).tolist()]
 
 
-def _accuracy(accuracy: Accuracy, model: Transformer) -> dict[str, Any]:
+def _accuracy(report: PlanReport) -> dict[str, Any]:
     """The sentence, the errors as a histogram, and scores by source."""
-    out: dict[str, Any] = {
-        "sentence": accuracy_sentence(accuracy.architecture, model=model),
-        "architecture": accuracy.architecture,
-        "sources": [],
-    }
+    accuracy = report.accuracy
+    out: dict[str, Any] = {"sentence": report.trust, "architecture": accuracy.architecture, "sources": []}
     if not len(accuracy.errors):
         return out
     counts_, edges = np.histogram(np.clip(accuracy.errors, -0.4, 0.4), bins=40, range=(-0.4, 0.4))
@@ -168,7 +154,7 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
             [a.option, "not known" if a.value is None else f"{a.value:,.6g}", a.unit, a.source]
             for a in curve.assumptions.figures.values()
         ],
-        "here_gpus": report.gpus,
+        "here_gpus": report.found.asked.gpus,
     }
     if curve.found is None:
         return out

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from gzip import compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.schedules.operations import KINDS
-from planner.simulation.step import StepSimulation
 from planner.units import GIB
+
+if TYPE_CHECKING:
+    from planner.simulation.step import StepSimulation
 
 __all__ = ["packed", "timeline_record"]
 

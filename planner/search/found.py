@@ -1,0 +1,48 @@
+"""What a search found, and what holds its best layouts back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner import records
+from planner.estimate import Estimate
+from planner.search.asked import Asked
+
+__all__ = ["Indices", "Recommendation", "largest_part"]
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """What a search found. Indices point into `estimate`'s table, best first.
+
+    estimate: of the layouts that mattered: the best and what may overtake them, the front, the nearest misses.
+    legal: layouts searched; fitting: those within memory; best: the first k by the objective.
+    front: fastest layout for each amount of memory, ascending in time.
+    nearest_miss: the layout over memory that exceeds it least, None where all fit.
+    faster_over_memory: of those over memory and at least 2 % faster the one that needs least, or None.
+    ties: how many more fitting layouts are within 1 % of the best by the objective (up to 65,536).
+    simulated: those whose step time is of the exact timeline, not of the closed form.
+    """
+
+    asked: Asked
+    estimate: Estimate
+    legal: int
+    fitting: int
+    best: Indices
+    front: Indices
+    nearest_miss: int | None
+    faster_over_memory: int | None
+    ties: int
+    simulated: Indices
+
+
+def largest_part(result: Estimate, i: int) -> tuple[str, float]:
+    """The largest part of a layout's step besides the products themselves, and its share of the step."""
+    parts = records.parts(result.time, i, "_s")
+    name = max((k for k in parts if k != "matmul"), key=lambda k: parts[k])
+    return name, parts[name] / float(result.step_time_s[i])
