@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner import records
+from planner.costs.chance import fit_chance
 from planner.costs.memory import Memory, rank_memory
 from planner.costs.one_layer import OneLayer
 from planner.hardware import Cluster, Framework
@@ -67,7 +68,7 @@ class Estimate:
     """What `estimate` says of a table of layouts; arrays of shape (n,).
 
     memory: of the fullest rank. first_rank_bytes: peak memory of the first pipeline rank, where some frameworks measure
-    it. capacity_bytes: of one accelerator. model_flop: of a step, by PaLM's convention. tokens: of a step.
+    it. capacity_bytes: of one accelerator; usable_bytes: predicted memory up to which a layout fits. model_flop: of a step, by PaLM's convention. tokens: of a step.
     peak_flops: of one accelerator, at the layout's precision.
     """
 
@@ -76,6 +77,7 @@ class Estimate:
     memory: Memory
     first_rank_bytes: Array
     capacity_bytes: float
+    usable_bytes: float
     model_flop: Array
     tokens: Array
     peak_flops: Array
@@ -92,8 +94,13 @@ class Estimate:
 
     @property
     def fits(self) -> NDArray[np.bool_]:
-        """Where the fullest rank's peak memory is within the accelerator's."""
-        return np.asarray(self.memory_bytes <= self.capacity_bytes)
+        """Where the fullest rank's peak memory is within what a layout may take."""
+        return np.asarray(self.memory_bytes <= self.usable_bytes)
+
+    @property
+    def fit_chance(self) -> Array:
+        """How likely the fullest rank's peak memory is within the accelerator's, 0 to 1."""
+        return fit_chance(self.memory_bytes, self.capacity_bytes)
 
     @property
     def mfu(self) -> Array:
@@ -104,6 +111,12 @@ class Estimate:
     def tokens_per_s_per_gpu(self) -> Array:
         """Tokens per second and GPU."""
         return self.tokens / self.step_time_s / self.layouts.gpus
+
+    @property
+    def least_chance(self) -> float:
+        """The chance of what just fits; 1 where a layout may take all of the memory."""
+        whole = self.usable_bytes >= self.capacity_bytes
+        return 1.0 if whole else float(fit_chance(self.usable_bytes, self.capacity_bytes))
 
     def take(self, rows: Any) -> Estimate:
         """That of the layouts at an index array, mask or slice."""
@@ -124,7 +137,7 @@ class Estimate:
         bubble, activations = self.time.bubble_s.copy(), self.memory.activations_bytes.copy()
         bubble[rows] = step_time_s - self.time.but_bubble_s[rows]
         closed = self.memory_bytes[rows]
-        otherwise = (closed <= self.capacity_bytes) != (peak_bytes <= self.capacity_bytes)
+        otherwise = (closed <= self.usable_bytes) != (peak_bytes <= self.usable_bytes)
         activations[rows] += np.where(otherwise, peak_bytes - closed, 0.0)
         return replace(
             self,
@@ -295,6 +308,7 @@ def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts
         memory=records.largest(ranks, lambda rank: rank.total_bytes),
         first_rank_bytes=ranks[0].total_bytes,
         capacity_bytes=cluster.accelerator.memory_bytes,
+        usable_bytes=cluster.accelerator.usable_bytes,
         model_flop=np.asarray(step_flops(model, layouts.global_batch, "palm")),
         tokens=np.asarray(layouts.global_batch * model.seq_len),
         peak_flops=peak[layouts.precision],

@@ -6,19 +6,24 @@ The command line and the Python API both come through here, so that a name or a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.choices.choice import flag, whole, word
 from planner.choices.table import CHOICES, SETTLED
+from planner.costs.chance import safe_share
 from planner.errors import InputError
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule, usual_schedule
 from planner.search import Fixed, attention_kernels, default_attention, default_precision
+from planner.units import GIB
 
-__all__ = ["Question", "numerics", "one_layout", "question", "what_is_fixed", "whole", "word"]
+__all__ = ["Question", "careful", "numerics", "one_layout", "question", "what_is_fixed", "whole", "word"]
+
+
+FIT_CHANCE = 0.95  # of a layout, where nothing is said of memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +120,53 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
             coded = [get_schedule(schedule).name for schedule in coded]
         settled[name] = tuple(dict.fromkeys(coded)) or None
     return Fixed(**settled, offload=flag("allow_offload", allow_offload), allow_async=flag("allow_async", allow_async))
+
+
+def careful(
+    q: Question, *, fit_chance: float | None = None, headroom_gib: float | None = None,
+    max_memory_gib: float | None = None, any_framework: bool = False, **choices: Any,
+) -> tuple[Question, Fixed]:  # fmt: skip
+    """The question with the memory that a layout may be predicted to take, and what a search may choose from.
+
+    fit_chance: how likely a layout must fit; 0.95 where nothing is said of memory. headroom_gib: memory to leave free;
+    max_memory_gib: most to take. any_framework: also schedules, and context parallelism, that the framework lacks.
+    choices: as of `what_is_fixed`; what a user settles holds, whether the framework has it or not. A schedule other
+    than 1f1b and those of one stage means a pipeline.
+
+    Raises:
+        InputError, UnknownNameError: As `what_is_fixed`; or a figure of memory is out of range.
+    """
+    memory = q.cluster.accelerator.memory_bytes
+    rooms = []
+    if fit_chance is None and headroom_gib is None and max_memory_gib is None:
+        fit_chance = FIT_CHANCE
+    if fit_chance is not None:
+        rooms.append(memory * safe_share(_between("fit_chance", fit_chance, 0.01, 0.999)))
+    if headroom_gib is not None:
+        rooms.append(memory - GIB * _between("headroom", headroom_gib, 0.0, 0.99 * memory / GIB))
+    if max_memory_gib is not None:
+        rooms.append(GIB * _between("max_memory", max_memory_gib, 0.001, memory / GIB))
+    accelerator = replace(q.cluster.accelerator, room_bytes=min(rooms))
+    fixed = what_is_fixed(**choices)
+    named = [get_schedule(name) for name in fixed.schedule or ()]
+    if named and fixed.pp is None and not any(s.name == "1f1b" or s.one_layer_chunks for s in named):
+        fixed = replace(fixed, pipelined=True)
+    if not flag("any_framework", any_framework):
+        fixed = replace(fixed, **_runs_only(q.framework, fixed))
+    return replace(q, cluster=replace(q.cluster, accelerator=accelerator)), fixed
+
+
+def _runs_only(framework: Framework, fixed: Fixed) -> dict[str, Any]:
+    """What a framework runs of the choices that the user has not settled, where it does not run all."""
+    has = {"schedule": framework.runs.schedule, "cp": framework.runs.cp}
+    return {name: values for name, values in has.items() if values and getattr(fixed, name) is None}
+
+
+def _between(name: str, value: Any, least: float, most: float) -> float:
+    """A number in a range."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InputError(f"{name} is {value!r}; allowed: a number from {least:g} to {most:.4g}")
+    return float(value)
 
 
 def _check_names(choices: Mapping[str, Any], known: Iterable[str] = CHOICES) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
 
 from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
@@ -17,7 +19,7 @@ from planner.api.layout_estimate import LayoutEstimate
 from planner.choices.table import SETTLED
 from planner.errors import InputError, LayoutError
 from planner.files import check_writable, write_text
-from planner.question import Question, numerics, what_is_fixed, whole, word
+from planner.question import Question, careful, numerics, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.report.difference import why_record, why_view
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "recommend", "search_plan"]
 
+RUNS = ("schedule", "cp")
+"""Choices of which a framework may run some alone."""
+WORTH_SAYING = 0.995  # of the best step: what is slower than that is not worth another framework
 Working = Callable[[str], AbstractContextManager[Any]]
 
 
@@ -50,12 +55,14 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         gpus: accelerators to use.
         batch: sequences per optimizer step.
         found: the layouts that mattered in the search, with indices into them.
+        elsewhere: a faster layout that the framework does not run, if there is one.
     """
 
     question: Question
     gpus: int
     batch: int
     found: Recommendation
+    elsewhere: LayoutEstimate | None = None
 
     def _at(self, row: Any) -> LayoutEstimate:
         return LayoutEstimate(self.question, self.found.estimate, int(row))
@@ -73,7 +80,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         assert miss is not None  # what does not fit misses
         raise LayoutError(
             f"no layout of {self.question.model.name} on gpus {self.gpus} fits in "
-            f"{self.question.cluster.accelerator.memory_bytes / GIB:.4g} GiB; the nearest miss needs "
+            f"{self.question.cluster.accelerator.usable_bytes / GIB:.4g} GiB; the nearest miss needs "
             f"{miss.memory_gib:.4g}: use more GPUs, allow_offload=True, or more memory"
         )
 
@@ -127,7 +134,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         """What `planner recommend --json` prints; docs/json.md has the keys."""
         given = records.question_record(self.question, self.gpus, self.batch)
         trust = {"step_time_interval_s": self.step_time_interval_s, "accuracy": self.accuracy}
-        return given | records.recommendation_record(self.found, self.question.cluster) | trust
+        other = {"faster_with_any_framework": None if self.elsewhere is None else self.elsewhere.to_dict()}
+        return given | records.recommendation_record(self.found, self.question.cluster) | other | trust
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan, as `planner recommend --save` does, for `planner export`, `compare` and `train`.
@@ -214,7 +222,17 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner recommend` prints."""
         q = self.question
-        return self._title, "", tables.recommendation_view(self.found, q.model, q.cluster, self.accuracy)
+        return (
+            self._title,
+            "",
+            tables.recommendation_view(
+                self.found,
+                q.model,
+                q.framework,
+                self.accuracy,
+                None if self.elsewhere is None else self.elsewhere.to_dict(),
+            ),
+        )
 
     def _repr_html_(self) -> str:
         return notebook.plan_html(self._title, self.to_dict())
@@ -246,6 +264,10 @@ def recommend(
     sequence_parallel: bool | None = None,
     allow_offload: bool = False,
     allow_async: bool = False,
+    any_framework: bool = False,
+    fit_chance: float | None = None,
+    headroom_gib: float | None = None,
+    max_memory_gib: float | None = None,
     framework: str | None = None,
     precision: str | None = None,
     attention: str | None = None,
@@ -258,6 +280,8 @@ def recommend(
 
     batch: sequences per optimizer step. tp to sequence_parallel: allow only this value, or these; None allows all.
     allow_offload: also optimizer state in host memory. allow_async: also schedules that change the training.
+    any_framework: also what the framework does not have. fit_chance: how likely a layout must fit in memory: 0.95,
+    unless headroom_gib, the memory to leave free, or max_memory_gib, the most to take, says otherwise.
     framework, precision, attention: None is what is usual on the cluster. runs_on: only what this framework can run,
     of those that `LayoutEstimate.export` writes for; base: torchtitan's own recipe, for a model that it doesn't have.
     objective: time, throughput, cost (one order) or memory.
@@ -271,7 +295,9 @@ def recommend(
     given = {name: value for name, value in locals().items() if name in (*SETTLED, "precision", "attention")}
     return search_plan(
         asked(model, cluster, framework), gpus=gpus, global_batch=whole("batch", batch), top=top,
-        objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async, **given,
+        objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async,
+        any_framework=any_framework, fit_chance=fit_chance, headroom_gib=headroom_gib, max_memory_gib=max_memory_gib,
+        **given,
     )  # fmt: skip
 
 
@@ -283,7 +309,9 @@ def search_plan(
     number, kernel = numerics(q.cluster, precision, attention)
     whole("gpus", gpus)
     whole("global_batch", global_batch)
-    fixed = what_is_fixed(**choices)
+    if runs_on is not None:
+        choices["any_framework"] = True
+    q, fixed = careful(q, **choices)
     if runs_on is not None:
         from planner.export.plan_export import get_target
 
@@ -294,4 +322,26 @@ def search_plan(
         q.model, q.cluster, q.framework, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
         fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),
     )  # fmt: skip
-    return Plan(q, gpus, global_batch, found)
+    elsewhere = None
+    if objective != "memory" and not choices.get("any_framework"):
+        elsewhere = _elsewhere(q, found, [name for name in RUNS if choices.get(name) is None])
+    return Plan(q, gpus, global_batch, found, elsewhere)
+
+
+def _elsewhere(q: Question, found: Recommendation, free: Sequence[str]) -> LayoutEstimate | None:
+    """The best layout that the framework does not run, with tensor ranks as the best have; None where it gains little.
+
+    free: the choices that the user has not settled.
+    """
+    lacks = {name: None for name in free if getattr(q.framework.runs, name)}
+    if not lacks or not len(found.best):
+        return None
+    asked, tp = found.asked, found.estimate.layouts.tp[found.best]
+    only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(tp).tolist())}
+    wider = search(
+        q.model, q.cluster, q.framework, gpus=asked.gpus, global_batch=asked.global_batch, precision=asked.precision,
+        attention=asked.attention, fixed=replace(asked.fixed, **only), top=1,
+    )  # fmt: skip
+    best = LayoutEstimate(q, wider.estimate, int(wider.best[0])) if len(wider.best) else None
+    worth = WORTH_SAYING * float(found.estimate.step_time_s[found.best[0]])
+    return best if best is not None and best.step_time_s < worth else None

@@ -14,7 +14,7 @@ from planner.plans.goal import Goal
 from planner.plans.joint import Strategy
 from planner.plans.sensitivity import RIVALS, sensitivity
 from planner.plans.time import plan_time
-from planner.question import Question, numerics, question, what_is_fixed
+from planner.question import Question, careful, numerics, question
 from planner.report import fastest as fastest_report
 from planner.report.plain_table import stacked
 from planner.report.records import estimate_record, question_record
@@ -45,10 +45,11 @@ def training_time(
         LayoutError: No layout is legal, or none fits in memory.
     """
     number, kernel = numerics(q.cluster, precision, attention)
+    q, fixed = careful(q, **choices)
     assumptions = assume(q.cluster, given)
     plan = plan_time(
         q.model, q.cluster, q.framework, goal, assumptions, gpus=gpus, batch=batch, precision=number,
-        attention=kernel, exact_tokens=exact_tokens, fixed=what_is_fixed(**choices),
+        attention=kernel, exact_tokens=exact_tokens, fixed=fixed,
     )  # fmt: skip
     accuracy = accuracy_sentence(q.cluster.accelerator.efficiency.name, model=q.model)
     record = question_record(q, gpus)
@@ -68,7 +69,8 @@ def explain(
         InputError, UnknownNameError, LayoutError: as `training_time`.
     """
     number, kernel = numerics(q.cluster, precision, attention)
-    assumptions, fixed = assume(q.cluster, given), what_is_fixed(**choices)
+    q, fixed = careful(q, **choices)
+    assumptions = assume(q.cluster, given)
     found = recommend(
         q.model, q.cluster, q.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
         fixed=fixed, top=1, rivals=RIVALS,
@@ -99,15 +101,15 @@ def fastest(
     """
     done: list[tuple[Cluster, str, Fastest | str, Assumptions]] = []
     for cluster in clusters:
-        q = question(model, cluster, framework=framework)
+        q, fixed = careful(question(model, cluster, framework=framework), **choices)
         number, kernel = numerics(cluster, precision, attention)
         assumptions = assume(cluster, given)
         for strategy in strategies:
             try:
                 found: Fastest | str = plan_fastest(
-                    q.model, cluster, q.framework, goal, assumptions, strategy,
+                    q.model, q.cluster, q.framework, goal, assumptions, strategy,
                     max_gpus=max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS,
-                    max_cost=max_cost, precision=number, attention=kernel, fixed=what_is_fixed(**choices),
+                    max_cost=max_cost, precision=number, attention=kernel, fixed=fixed,
                 )  # fmt: skip
             except LayoutError as error:
                 if len(clusters) * len(strategies) == 1:

@@ -15,12 +15,14 @@ from planner.choices.choice import Choice
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, SETTLED
 from planner.cli import completion
+from planner.errors import InputError, shown
 
 __all__ = ["searches", "takes_layout"]
 
 Command = Callable[..., None]
 LAYOUT = "The layout"
 SEARCHED = "What may be chosen: all that is legal, unless given; give an option several times for several values"
+ADVISED = "What may be advised"
 NUMERICS = ("precision", "attention")
 """Choices that a search has from its question, one value each."""
 
@@ -37,7 +39,36 @@ def takes_layout(*without: str) -> Callable[[Command], Command]:
 def searches(command: Command) -> Command:
     """Gives a command an option for every choice that a search can be held to, and those of the numerics."""
     options = [_one(CHOICES[name], LAYOUT) for name in NUMERICS] + [_several(CHOICES[name]) for name in SETTLED]
-    return _with_options(command, options)
+    return _with_options(command, [*_care(), *options])
+
+
+def _care() -> list[inspect.Parameter]:
+    """The options that say what may be advised: how much memory, and whose schedules."""
+
+    def option(field: str, name: str, kind: Any, default: Any, says: str, **more: Any) -> inspect.Parameter:
+        kind = Annotated[kind, typer.Option(name, help=says, rich_help_panel=ADVISED, **more)]
+        return inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+    size: dict[str, Any] = {"parser": gib, "metavar": "<GiB>"}
+    return [
+        option("fit_chance", "--fit-chance", float | None, None,
+               "How likely a layout must fit in memory. Default: 0.95, unless one of the next two is given."),
+        option("headroom_gib", "--headroom", float | None, None, "Memory to leave free, such as 8GiB.", **size),
+        option("max_memory_gib", "--max-memory", float | None, None, "Memory to take at most, such as 70GiB.", **size),
+        option("any_framework", "--any-framework", bool, False, "Also schedules that the framework does not have."),
+    ]  # fmt: skip
+
+
+def gib(text: str) -> float:
+    """A size in GiB: 8GiB or 8.
+
+    Raises:
+        InputError: The text is no such size.
+    """
+    try:
+        return float(text.strip().lower().removesuffix("gib"))
+    except ValueError:
+        raise InputError(f"a size of memory is {shown(text)}; allowed: a number of GiB, such as 8GiB") from None
 
 
 def _with_options(command: Command, options: list[inspect.Parameter]) -> Command:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from planner.hardware.declared import figure, setting, yes
 
-__all__ = ["Framework", "Unstated"]
+__all__ = ["Framework", "Runs", "Unstated"]
 
 MEGATRON = "as Megatron-LM's own code does it"
 NONE_KNOWN = "none known"
@@ -28,6 +28,17 @@ class Unstated:
     attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
     sequence_parallel: bool = True
     zero: tuple[Literal[0, 1, 2, 3], ...] = (1,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """What a framework runs of what can be chosen of a layout; nothing stated: all of it.
+
+    schedule: the pipeline schedules that it has. cp: degrees of context parallelism.
+    """
+
+    schedule: tuple[str, ...] = ()
+    cp: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,5 +203,7 @@ class Framework:
 
     unstated: Unstated = field(metadata=setting(
         Unstated, "What a measured run of it is taken to have run where it doesn't say.", default=Unstated()))
+    runs: Runs = field(metadata=setting(
+        Runs, "Schedules, and degrees of context parallelism, that it has; all, where it doesn't say.", default=Runs()))
     sources: Mapping[str, str]
 # fmt: on

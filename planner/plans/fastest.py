@@ -72,7 +72,7 @@ def _relaxed(q: Question, result: Estimate) -> dict[str, Array]:
     step, fits = result.step_time_s, result.fits
     network = replace(c, network=replace(c.network, bandwidth_bytes_per_s=2 * c.network.bandwidth_bytes_per_s))
     link = replace(c, node_link=replace(c.node_link, bandwidth_bytes_per_s=2 * c.node_link.bandwidth_bytes_per_s))
-    room = result.memory_bytes <= 2 * c.accelerator.memory_bytes
+    room = result.memory_bytes <= 2 * c.accelerator.usable_bytes
     out = {
         "critical batch": q.wall_s(step, fits, x, relaxed=2.0),
         "memory": q.wall_s(step, room, x),

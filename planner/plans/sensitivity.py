@@ -69,7 +69,7 @@ QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {
     "memory bandwidth": _accelerator(
         lambda a, f: replace(a, memory_bandwidth_bytes_per_s=a.memory_bandwidth_bytes_per_s * f)
     ),
-    "memory size": _accelerator(lambda a, f: replace(a, memory_bytes=a.memory_bytes * f)),
+    "memory size": _accelerator(lambda a, f: replace(a, memory_bytes=a.memory_bytes * f, room_bytes=a.room_bytes * f)),
     "kernel latency": _accelerator(_kernels),
     "node link bandwidth": lambda c, f: replace(c, node_link=_faster(c.node_link, f)),
     "node link latency": lambda c, f: replace(c, node_link=_later(c.node_link, f)),
@@ -133,7 +133,7 @@ def _rivals(found: Recommendation, cluster: Cluster) -> Layouts:
     result = found.estimate
     order = np.argsort(result.step_time_s, kind="stable")
     fits = result.fits[order]
-    soon = ~fits & (result.memory_bytes[order] <= 2.0 * cluster.accelerator.memory_bytes)
+    soon = ~fits & (result.memory_bytes[order] <= 2.0 * cluster.accelerator.usable_bytes)
     return result.layouts.take(np.r_[found.best[:1], order[fits][:RIVALS], order[soon][:RIVALS]])
 
 

@@ -85,7 +85,7 @@ def plan_time(
         fixed=fixed, top=1,
     )  # fmt: skip
     if not len(found.best):
-        over = found.estimate.memory_bytes.min() / cluster.accelerator.memory_bytes
+        over = found.estimate.memory_bytes.min() / cluster.accelerator.usable_bytes
         raise LayoutError(
             f"no layout of {model.name} on gpus {gpus} fits in memory: the least needs {over:.3g} times what "
             f"{cluster.accelerator.name} has; give more GPUs"

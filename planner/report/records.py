@@ -57,6 +57,7 @@ def estimate_record(result: Estimate, i: int, cluster: Cluster) -> dict[str, Any
         "mfu": float(result.mfu[i]),
         "memory_gib": float(result.memory_bytes[i]) / GIB,
         "fits": bool(result.fits[i]),
+        "fit_chance": float(result.fit_chance[i]),
         "time_s": parts(result.time, i, "_s"),
         "memory_parts_gib": parts(result.memory, i, "_bytes", GIB),
         "largest_overhead": overhead,

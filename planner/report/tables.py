@@ -11,7 +11,7 @@ from rich.text import Text
 from planner import records
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES
-from planner.hardware import Cluster
+from planner.hardware import Cluster, Framework
 from planner.models import Transformer
 from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
@@ -91,21 +91,31 @@ def _line(result: Estimate, i: int) -> tuple[str, ...]:
         f"{result.step_time_s[i]:.4g}",
         f"{result.mfu[i]:.1%}",
         f"{result.memory_bytes[i] / GIB:.1f}",
+        chance_text(float(result.fit_chance[i])),
         f"{part} {share:.0%}",
     )
 
 
 def _table(result: Estimate, rows: Any) -> Table:
-    table = plain_table("layout", "step s", "MFU", "GiB", "largest overhead", numbers=(1, 2, 3))
+    table = plain_table("layout", "step s", "MFU", "GiB", "fits", "largest overhead", numbers=(1, 2, 3, 4))
     for i in rows:
         table.add_row(*_line(result, int(i)))
     return table
 
 
-def recommendation_view(found: Recommendation, model: Transformer, cluster: Cluster, accuracy: str) -> RenderableType:
-    """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is."""
+def chance_text(chance: float) -> str:
+    """A chance in per cent, never as if it were sure: ``chance_text(0.999) == ">99%"``."""
+    return ">99%" if chance > 0.99 else "<1%" if chance < 0.01 else f"{chance:.0%}"
+
+
+def recommendation_view(
+    found: Recommendation, model: Transformer, framework: Framework, accuracy: str, elsewhere: Any = None
+) -> RenderableType:
+    """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is.
+
+    elsewhere: the record of a faster layout that the framework does not run.
+    """
     result = found.estimate
-    capacity = cluster.accelerator.memory_bytes
     lines: list[RenderableType] = []
     if len(found.best):
         i = int(found.best[0])
@@ -113,28 +123,36 @@ def recommendation_view(found: Recommendation, model: Transformer, cluster: Clus
         lines.append(
             f"  {format_seconds(float(result.step_time_s[i]))} a step, {mfu_text(float(result.mfu[i]), model)}, "
             f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU, "
-            f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)}"
+            f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(result.capacity_bytes)} "
+            f"(fits in {chance_text(float(result.fit_chance[i]))} of such cases)"
         )
         lines += ["", _table(result, found.best), ""]
         lines.append(Text("Fastest for each amount of memory", style="bold"))
         front = found.front if len(found.front) <= 6 else found.front[[0, 1, 2, len(found.front) // 2, -2, -1]]
         lines += [_table(result, front), ""]
     lines.append(Text("Why the rest lost", style="bold"))
-    lines += [f"  {line}" for line in why_lines(found, capacity)]
+    lines += [f"  {line}" for line in why_lines(found)]
+    if elsewhere is not None:
+        gain = 1.0 - elsewhere["step_time_s"] / float(result.step_time_s[found.best[0]])
+        other = layout_text(elsewhere["layout"])
+        lines.append(f"  {framework.name} does not run {other}, {gain:.1%} faster (--any-framework).")
     lines += ["", Text("How accurate: " + accuracy)]
     return stacked(*lines)
 
 
-def why_lines(found: Recommendation, capacity_bytes: float) -> list[str]:
+def why_lines(found: Recommendation) -> list[str]:
     """How many layouts lost and why, what limits the best, and whether more memory would help, in sentences."""
     result = found.estimate
     over = found.legal - found.fitting
-    lines = [f"{found.legal:,} legal layouts; {over:,} do not fit in memory, {found.fitting:,} do."]
+    room = "in memory"
+    if result.usable_bytes < result.capacity_bytes:
+        room = f"in {format_bytes(result.usable_bytes)}, which fits in {chance_text(result.least_chance)} of cases"
+    lines = [f"{found.legal:,} legal layouts; {over:,} do not fit {room}, {found.fitting:,} do."]
     if found.ties > 0:
         lines.append(f"{found.ties} more are within 1 % of the best: too close to tell apart.")
     miss = found.nearest_miss
     if miss is not None:
-        excess = float(result.memory_bytes[miss]) - capacity_bytes
+        excess = float(result.memory_bytes[miss]) - result.usable_bytes
         lines.append(f"Nearest miss, {format_bytes(excess)} over: {layout_text(result.layouts.row(miss))}")
     if len(found.best):
         part, share = largest_part(result, int(found.best[0]))
@@ -143,7 +161,9 @@ def why_lines(found: Recommendation, capacity_bytes: float) -> list[str]:
     if faster is not None:
         gain = 1.0 - float(result.step_time_s[faster] / result.step_time_s[found.best[0]])
         need = format_bytes(float(result.memory_bytes[faster]))
-        lines.append(f"With {need} a GPU, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster.")
+        chance = float(result.fit_chance[faster])
+        risk = f" (fits in {chance_text(chance)} of cases)" if chance >= 0.01 else ""
+        lines.append(f"With {need} a GPU{risk}, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster.")
     elif len(found.best):
         lines.append("More memory would not change the answer: none over it is 2 % faster.")
     else:

@@ -15,7 +15,11 @@ LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed:
-    """What the user has settled: each a tuple of allowed values, or None for every legal one."""
+    """What the user has settled: each a tuple of allowed values, or None for every legal one.
+
+    pipelined: two stages or more, for a schedule was named. offload, allow_async: the optimizer's state in host memory,
+    and asynchronous schedules, may be searched too.
+    """
 
     tp: tuple[int, ...] | None = None
     pp: tuple[int, ...] | None = None
@@ -31,6 +35,7 @@ class Fixed:
     schedule: tuple[str, ...] | None = None
     sequence_parallel: tuple[bool, ...] | None = None
     layer_split: tuple[Split, ...] | None = None
+    pipelined: bool = False
     offload: bool = False
     allow_async: bool = False
 

@@ -68,7 +68,7 @@ def _nearby(asked: Asked, legal: Legal) -> int | None:
 def _rule(model: Transformer, cluster: Cluster, asked: Asked, settled: dict[str, tuple[Any, ...]]) -> str:
     """The rule that every layout with these choices breaks, or nothing where none is broken by all."""
     sets = [dict(zip(settled, values, strict=True)) for values in islice(product(*settled.values()), MOST_VALUES)]
-    rows = [row for wanted in sets for row in _rows(asked, wanted)]
+    rows = [row for wanted in sets for row in _rows(asked, wanted) if row["pp"] > asked.fixed.pipelined]
     if not rows:
         given = [key for key in DEGREES if key in settled]
         whole = "be" if len(given) == len(DEGREES) else "divide"

@@ -43,7 +43,7 @@ def try_others(
                 candidates.append(one)
     chosen: tuple[Layouts, float] | None = None
     for one, step in _simulated(model, cluster, framework, candidates, best):
-        if step.step_time_s < best and step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
+        if step.step_time_s < best and step.peak_bytes.max() <= cluster.accelerator.usable_bytes:
             best, chosen = step.step_time_s, (one, float(step.peak_bytes.max()))
     if chosen is None:
         return None

@@ -43,7 +43,7 @@ def search(
     chunk: layouts estimated at once; prune: leave out rows whose bounds say that they can't matter. Nothing depends on
     either but memory and speed.
     """
-    kept = Kept(cluster.accelerator.memory_bytes, top, by_memory=by_memory, rivals=rivals)
+    kept = Kept(cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals)
     unpruned = patience = PATIENCE
     for whole in space(model, cluster, asked, chunk):
         grid, one = whole, one_layer(model, cluster, framework, whole.layouts)
@@ -66,7 +66,7 @@ def _pruned(
     out = kept.out(bound)
     if np.count_nonzero(out) <= WORTH_PRUNING * len(out):
         return grid, one
-    over = bound.memory_bytes > cluster.accelerator.memory_bytes
+    over = bound.memory_bytes > cluster.accelerator.usable_bytes
     kept.count(grid.take(out & over))
     slow = np.flatnonzero(out & ~over)
     if len(slow):

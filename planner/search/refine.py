@@ -52,7 +52,7 @@ def refine(
             known |= _simulated(model, cluster, framework, layouts, _within(due, size, left))
         first = due[0]
         step[first], peak = known[first]
-        fits[first] = peak <= cluster.accelerator.memory_bytes
+        fits[first] = peak <= cluster.accelerator.usable_bytes
         left -= int(size[first])
         waiting.remove(first)
         ran.append(first)

@@ -47,7 +47,9 @@ def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> l
     ways = divisors(gpus)
     longest = model.seq_len // LEAST_TOKENS
     for tp in _allowed([d for d in ways if model.num_heads % d == 0], fixed.tp):
-        for pp in _allowed([d for d in ways if d <= model.num_layers and gpus % (tp * d) == 0], fixed.pp):
+        for pp in _allowed(
+            [d for d in ways if fixed.pipelined < d <= model.num_layers and gpus % (tp * d) == 0], fixed.pp
+        ):
             rest = gpus // (tp * pp)
             for cp in _allowed([d for d in divisors(rest) if d == 1 or d <= longest], fixed.cp):
                 dp = rest // cp

@@ -43,7 +43,7 @@ def report_record(report: PlanReport) -> dict[str, Any]:
         "command": report.command,
         "asked": _asked(report),
         "capacity_gib": capacity / GIB,
-        "why": why_lines(found, capacity),
+        "why": why_lines(found),
         "searched": found.legal,
         "front_points": len(found.front),
         "time_parts": [[key, label, FAMILIES.get(key, "comm")] for key, label in PARTS.items()],
