@@ -11,6 +11,7 @@ shown come from fits without the run's own publication.
 from __future__ import annotations
 
 import argparse
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -65,12 +66,11 @@ def main() -> None:
         a, b = fit(source[rest], share[rest], ratio[rest], ok[rest])
         its = publication == name
         said[its] = 1.0 / (1.0 + np.exp((share[its] + a) / b))
-    counts = (
-        f"{tells.sum()} of {len(source):,} runs tell: {np.isfinite(ratio).sum()} state memory, {(~ok).sum()} ran out"
-    )
+    counts = f"{tells.sum():,} of {len(source):,} runs tell: "
+    counts += f"{np.isfinite(ratio).sum()} state memory, {(~ok).sum()} ran out"
     print(f"{counts}\nlocation {location:.4f}, scale {scale:.4f}\n")
     print("chance said   all runs   did fit   of sets with failures   did fit")
-    for low, high in zip(BANDS[:-1], BANDS[1:], strict=True):
+    for low, high in pairwise(BANDS):
         here = (said >= low) & ((said < high) | (high == 1.0))
         of = here & failing
         shares = [f"{ok[k].mean():8.1%}" if k.any() else " " * 8 for k in (here, of)]

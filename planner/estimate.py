@@ -68,8 +68,8 @@ class Estimate:
     """What `estimate` says of a table of layouts; arrays of shape (n,).
 
     memory: of the fullest rank. first_rank_bytes: peak memory of the first pipeline rank, where some frameworks measure
-    it. capacity_bytes: of one accelerator; usable_bytes: predicted memory up to which a layout fits. model_flop: of a step, by PaLM's convention. tokens: of a step.
-    peak_flops: of one accelerator, at the layout's precision.
+    it. capacity_bytes: of one accelerator. usable_bytes: predicted memory up to which a layout fits. model_flop: of a
+    step, by PaLM's convention. tokens: of a step. peak_flops: of one accelerator, at the layout's precision.
     """
 
     layouts: Layouts

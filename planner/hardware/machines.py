@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 from typing import Annotated, Literal
 
 from planner.hardware.declared import FLASH, PRECISIONS, figure, setting
@@ -85,13 +84,13 @@ class Accelerator:
     price_per_hour: float | None = field(metadata=figure(
         0, 1e4, "Price of an hour, USD.", unit="usd_per_hour", needed=False))
     sources: Mapping[str, str]
-    room_bytes: float = inf
+    room_bytes: float | None = None
     """What a layout may be predicted to take of the memory, where that is less than all of it."""
 
     @property
     def usable_bytes(self) -> float:
         """Predicted peak memory up to which a layout fits."""
-        return min(self.memory_bytes, self.room_bytes)
+        return self.memory_bytes if self.room_bytes is None else min(self.memory_bytes, self.room_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)

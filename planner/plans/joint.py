@@ -140,6 +140,7 @@ def _degrees(
         context = [1]
     experts = [e for e in (1, 4, 16, 64) if int(model.num_experts) % e == 0] if model.num_experts else [1]
     stages = sorted({*divisors(layers), *(2**a for a in range(12) if 2**a <= layers)})
+    stages = [n for n in stages if n > fixed.pipelined]
     for tp, pp, cp in product(
         fixed.tp or tensor, fixed.pp or [n for n in stages if n > fixed.pipelined], fixed.cp or context
     ):

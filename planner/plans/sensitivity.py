@@ -69,7 +69,9 @@ QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {
     "memory bandwidth": _accelerator(
         lambda a, f: replace(a, memory_bandwidth_bytes_per_s=a.memory_bandwidth_bytes_per_s * f)
     ),
-    "memory size": _accelerator(lambda a, f: replace(a, memory_bytes=a.memory_bytes * f, room_bytes=a.room_bytes * f)),
+    "memory size": _accelerator(
+        lambda a, f: replace(a, memory_bytes=a.memory_bytes * f, room_bytes=a.usable_bytes * f)
+    ),
     "kernel latency": _accelerator(_kernels),
     "node link bandwidth": lambda c, f: replace(c, node_link=_faster(c.node_link, f)),
     "node link latency": lambda c, f: replace(c, node_link=_later(c.node_link, f)),

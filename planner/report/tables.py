@@ -192,7 +192,8 @@ def estimate_view(
     line = (
         f"  {format_seconds(step)} a step, {mfu_text(float(result.mfu[i]), model)}, "
         f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU; "
-        f"{verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)}"
+        f"{verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)} "
+        f"({chance_text(float(result.fit_chance[i]))} of such cases fit)"
     )
     trust = []
     if interval_s is not None:

@@ -102,7 +102,8 @@ def why_not(
         return because("chosen", "The best is like that.", best)
     for key in SETTLED:
         allowed = getattr(found.asked.fixed, key)
-        if key in wanted and allowed is not None and _coded(key, wanted[key]) not in allowed:
+        lacks = allowed is not None and allowed == getattr(framework.runs, key, None)
+        if key in wanted and allowed is not None and not lacks and _coded(key, wanted[key]) not in allowed:
             words = ", ".join(_word(value) for value in allowed)
             return because("settled", f"Not searched: only {key} {words} was allowed.")
     kernels = [kernel.name.lower() for kernel in attention_kernels(cluster)]
@@ -122,6 +123,11 @@ def why_not(
         return because(
             "offload", f"Not searched: --allow-offload tries the optimizer in host memory. {difference}", other
         )
+    for key in ("schedule", "cp"):
+        value, runs = other.layouts.row(0)[key], getattr(framework.runs, key)
+        if key in wanted and runs and value not in runs and getattr(found.asked.fixed, key) == runs:
+            text = f"Not searched: {framework.name} does not run {key} {value}; --any-framework searches it. "
+            return because("framework", text + difference, other)
     if best is not None and abs(_slower(best, other)) <= TIE:
         return because("tie", f"{difference} That is too close to tell apart.", other)
     return because("slower", difference, other)
@@ -239,7 +245,7 @@ def _coded(key: str, value: Any) -> Any:
 
 
 def _over(other: Estimate, cluster: Cluster) -> str:
-    need, room = float(other.memory_bytes[0]) / GIB, cluster.accelerator.memory_bytes / GIB
+    need, room = float(other.memory_bytes[0]) / GIB, cluster.accelerator.usable_bytes / GIB
     parts = records.parts(other.memory, 0, "_bytes", GIB)
     most = max(parts, key=lambda name: parts[name])
     return (
