@@ -141,9 +141,7 @@ def _degrees(
     experts = [e for e in (1, 4, 16, 64) if int(model.num_experts) % e == 0] if model.num_experts else [1]
     stages = sorted({*divisors(layers), *(2**a for a in range(12) if 2**a <= layers)})
     stages = [n for n in stages if n > fixed.pipelined]
-    for tp, pp, cp in product(
-        fixed.tp or tensor, fixed.pp or [n for n in stages if n > fixed.pipelined], fixed.cp or context
-    ):
+    for tp, pp, cp in product(fixed.tp or tensor, fixed.pp or stages, fixed.cp or context):
         cuts = [1] if model.num_experts and sequence % (tp * cp) == 0 else [tp]
         if tp * pp * cp <= max_gpus:
             yield from ((tp, pp, cp, ep, etp) for ep, etp in product(fixed.ep or experts, fixed.etp or cuts))

@@ -34,7 +34,7 @@ def test_functions_of_one_layout_take_every_choice_with_its_default(function):
 def test_recommend_takes_every_choice_that_a_search_can_be_held_to():
     taken = set(inspect.signature(planner.recommend).parameters)
     assert set(SETTLED) | OF_THE_QUESTION <= taken
-    assert set(SETTLED) == {f.name for f in fields(Fixed)} - {"offload", "allow_async"}
+    assert set(SETTLED) == {f.name for f in fields(Fixed)} - {"pipelined", "offload", "allow_async"}
     assert set(SETTLED) == set(SearchTable.model_fields) - {"allow_offload", "allow_async"}
 
 

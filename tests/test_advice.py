@@ -1,0 +1,94 @@
+"""What is advised by default: layouts that are likely to fit, of schedules that the framework runs."""
+
+import numpy as np
+import pytest
+
+from planner.costs.chance import fit_chance, safe_share
+from planner.errors import InputError, LayoutError
+from planner.hardware import load_cluster, load_framework
+from planner.question import careful, question
+from planner.schedules import SCHEDULES
+
+ASK = {"gpus": 64, "batch": 256}
+MODEL, CLUSTER = "llama-65b", "dgx-h100"
+
+
+@pytest.fixture(scope="module")
+def plan():
+    import planner
+
+    return planner.recommend(MODEL, CLUSTER, **ASK)
+
+
+def test_chance_and_share_are_each_others_inverse_and_less_memory_is_likelier():
+    for chance in (0.5, 0.9, 0.95, 0.99):
+        assert fit_chance(safe_share(chance) * 80.0, 80.0) == pytest.approx(chance)
+    assert np.all(np.diff(fit_chance(np.linspace(1.0, 200.0, 50), 80.0)) <= 0)
+
+
+def test_what_is_recommended_is_likely_to_fit_and_the_framework_runs_it(plan):
+    runs = load_framework("megatron-core").runs.schedule
+    assert all(one.to_dict()["fit_chance"] >= 0.95 for one in plan)
+    assert all(one.layout["schedule"] in runs for one in plan)
+    assert "fits in" in repr(plan)
+
+
+def test_any_framework_is_no_slower_and_is_named_where_it_is_faster(plan):
+    import planner
+
+    free = planner.recommend(MODEL, CLUSTER, **ASK, any_framework=True)
+    assert free.best.step_time_s <= plan.best.step_time_s
+    assert free.elsewhere is None
+    other = plan.elsewhere
+    assert other is not None
+    assert other.layout["schedule"] not in load_framework("megatron-core").runs.schedule
+    assert free.best.step_time_s <= other.step_time_s < plan.best.step_time_s
+    assert "(--any-framework)" in repr(plan)
+    assert plan.why(f"schedule={other.layout['schedule']}").record["reason"] == "framework"
+
+
+@pytest.mark.parametrize(
+    ("said", "room_gib"),
+    [
+        ({"headroom_gib": 8.0}, 72.0),
+        ({"max_memory_gib": 50.0}, 50.0),
+        ({"headroom_gib": 8.0, "max_memory_gib": 50.0}, 50.0),
+        ({"fit_chance": 0.5}, 80.0),  # what is predicted errs to the safe side
+        ({"headroom_gib": 0}, 80.0),
+    ],
+)
+def test_memory_that_a_layout_may_take(said, room_gib):
+    q, _ = careful(question(MODEL, CLUSTER), **said)
+    assert q.cluster.accelerator.usable_bytes / 2**30 == pytest.approx(room_gib)
+    assert q.cluster.accelerator.memory_bytes == load_cluster(CLUSTER).accelerator.memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"fit_chance": 1.0}, "fit_chance is 1.0; allowed: a number from 0.01 to 0.999"),
+        ({"headroom_gib": 80.0}, "headroom is 80.0; allowed: a number from 0 to 79.2"),
+        ({"max_memory_gib": 81}, "max_memory is 81; allowed: a number from 0.001 to 80"),
+        ({"max_memory_gib": "many"}, "max_memory is 'many'"),
+        ({"any_framework": 1}, "any_framework is 1"),
+    ],
+)
+def test_wrong_sizes_are_one_line(said, message):
+    with pytest.raises(InputError, match=message):
+        careful(question(MODEL, CLUSTER), **said)
+
+
+def test_a_named_schedule_is_a_pipeline_or_one_line_says_why_there_is_none():
+    import planner
+
+    found = planner.recommend("gpt3-13b", CLUSTER, **ASK, schedule="v-half")
+    assert all(one.layout["pp"] > 1 for one in found)
+    with pytest.raises(LayoutError, match=r"no legal layout of llama3-405b on gpus 512 .* schedule v-half: virtual"):
+        planner.recommend("llama3-405b", CLUSTER, gpus=512, batch=512, schedule="v-half")
+
+
+def test_profiles_name_schedules_that_there_are():
+    for name in ("megatron-core", "megatron-lm", "nemo", "fsdp", "megatron-deepspeed", "nanotron", "aa-scaling"):
+        runs = load_framework(name).runs
+        assert runs.schedule, name
+        assert set(runs.schedule) <= set(SCHEDULES), name
