@@ -46,7 +46,7 @@ Working = Callable[[str], AbstractContextManager[Any]]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Plan(Shown, Sequence[LayoutEstimate]):
-    """A sequence of the best layouts, best first; empty where nothing fits in memory.
+    """A sequence of the best layouts: the one to run, then by their step; empty where nothing fits in memory.
 
     Prints as `planner recommend` does; in a notebook, as tables.
 
@@ -321,6 +321,7 @@ def search_plan(
     found = search(
         q.model, q.cluster, q.framework, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
         fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),
+        plainest=True,
     )  # fmt: skip
     elsewhere = None
     if objective != "memory" and not choices.get("any_framework"):
@@ -340,7 +341,7 @@ def _elsewhere(q: Question, found: Recommendation, free: Sequence[str]) -> Layou
     only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(tp).tolist())}
     wider = search(
         q.model, q.cluster, q.framework, gpus=asked.gpus, global_batch=asked.global_batch, precision=asked.precision,
-        attention=asked.attention, fixed=replace(asked.fixed, **only), top=1,
+        attention=asked.attention, fixed=replace(asked.fixed, **only), top=1, plainest=True,
     )  # fmt: skip
     best = LayoutEstimate(q, wider.estimate, int(wider.best[0])) if len(wider.best) else None
     worth = WORTH_SAYING * float(found.estimate.step_time_s[found.best[0]])

@@ -73,7 +73,7 @@ def explain(
     assumptions = assume(q.cluster, given)
     found = recommend(
         q.model, q.cluster, q.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
-        fixed=fixed, top=1, rivals=RIVALS,
+        fixed=fixed, top=1, rivals=RIVALS, plainest=True,
     )  # fmt: skip
     if not len(found.best):
         raise LayoutError(f"no layout of {q.model.name} on gpus {gpus} fits in memory; give more GPUs")

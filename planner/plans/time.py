@@ -82,7 +82,7 @@ def plan_time(
         raise InputError(f"batch is {batch}; allowed with the batch rule cap: up to the critical {most:,.0f} sequences")
     found = recommend(
         model, cluster, framework, gpus=gpus, global_batch=batch, precision=precision, attention=attention,
-        fixed=fixed, top=1,
+        fixed=fixed, top=1, plainest=True,
     )  # fmt: skip
     if not len(found.best):
         over = found.estimate.memory_bytes.min() / cluster.accelerator.usable_bytes

@@ -126,6 +126,8 @@ def recommendation_view(
             f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(result.capacity_bytes)} "
             f"(fits in {chance_text(float(result.fit_chance[i]))} of such cases)"
         )
+        if (j := found.fastest) is not None and j != i:
+            lines.append(f"  {_fastest_line(result, i, j)}")
         lines += ["", _table(result, found.best), ""]
         lines.append(Text("Fastest for each amount of memory", style="bold"))
         front = found.front if len(found.front) <= 6 else found.front[[0, 1, 2, len(found.front) // 2, -2, -1]]
@@ -138,6 +140,14 @@ def recommendation_view(
         lines.append(f"  {framework.name} does not run {other}, {gain:.1%} faster (--any-framework).")
     lines += ["", Text("How accurate: " + accuracy)]
     return stacked(*lines)
+
+
+def _fastest_line(result: Estimate, i: int, fastest: int) -> str:
+    """What the fastest layout gains over the one to run, in memory's place."""
+    gain = 1.0 - float(result.step_time_s[fastest] / result.step_time_s[i])
+    memory, chance = format_bytes(float(result.memory_bytes[fastest])), chance_text(float(result.fit_chance[fastest]))
+    text = layout_text(result.layouts.row(fastest))
+    return f"Fastest by {gain:.1%}, too little to tell: {text}, {memory} (fits in {chance})"
 
 
 def why_lines(found: Recommendation) -> list[str]:

@@ -21,7 +21,8 @@ class Recommendation:
     """What a search found. Indices point into `estimate`'s table, best first.
 
     estimate: of the layouts that mattered: the best and what may overtake them, the front, the nearest misses.
-    legal: layouts searched; fitting: those within memory; best: the first k by the objective.
+    legal: layouts searched; fitting: those within memory; best: the first k by the objective, the one to run first.
+    fastest: the best by the objective alone, None where nothing fits.
     front: fastest layout for each amount of memory, ascending in time.
     nearest_miss: the layout over memory that exceeds it least, None where all fit.
     faster_over_memory: of those over memory and at least 2 % faster the one that needs least, or None.
@@ -34,6 +35,7 @@ class Recommendation:
     legal: int
     fitting: int
     best: Indices
+    fastest: int | None
     front: Indices
     nearest_miss: int | None
     faster_over_memory: int | None

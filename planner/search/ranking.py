@@ -16,6 +16,7 @@ from planner.search.found import Indices, Recommendation
 from planner.search.kept import NEAR, Kept
 from planner.search.other_schedules import try_others
 from planner.search.passes import search
+from planner.search.pick import plainest_first
 from planner.search.refine import refine
 from planner.search.space import Asked, Fixed
 
@@ -70,12 +71,14 @@ def recommend(
     top: int = 5,
     objective: str = "time",
     rivals: int = 0,
+    plainest: bool = False,
 ) -> Recommendation:
     """Search all legal layouts.
 
     objective: memory, or time, throughput, cost, which give the same order on a given number of accelerators.
     rivals: how many of the fastest layouts the estimate should hold at least, of those that fit and of those that
-    would in twice the memory.
+    would in twice the memory. plainest: of those that can't be told apart from the fastest the plainest is best
+    (`planner.search.pick`).
 
     Raises:
         LayoutError, InputError: nothing legal, numbers out of range.
@@ -114,7 +117,8 @@ def recommend(
         estimate=result,
         legal=legal,
         fitting=fitting,
-        best=order[:top],
+        best=(plainest_first(result, order, simulated) if plainest and objective != "memory" else order)[:top],
+        fastest=int(order[0]) if len(order) else None,
         front=order[pareto_front(step[order], memory[order])],
         nearest_miss=miss,
         faster_over_memory=faster,
