@@ -26,8 +26,6 @@ from planner.pipelines import by_schedule, end_shares, key_ranks, layers_at_once
 from planner.schedules import Loads
 from planner.step_costs import StepCosts, data_comm, step_costs
 
-__all__ = ["Estimate", "StepTime", "Totals", "estimate", "least_step_s", "passes", "peak_bytes", "totals"]
-
 Array = NDArray[np.float64]
 
 

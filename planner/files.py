@@ -18,22 +18,6 @@ from planner.errors import FileFormatError, OutputError, shown
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = [
-    "check_writable",
-    "is_path",
-    "make_folder",
-    "read_bytes",
-    "read_csv",
-    "read_json",
-    "read_text",
-    "read_toml",
-    "replace_file",
-    "shipped_folder",
-    "validate",
-    "write_bytes",
-    "write_text",
-]
-
 M = TypeVar("M", bound="BaseModel")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["pareto_front"]
-
 
 def pareto_front(first: Any, second: Any) -> NDArray[np.int64]:
     """Indices of the points that none beats in both, ascending in the first; arrays of shape (n,).

@@ -18,8 +18,6 @@ from planner.models import Transformer
 from planner.pipelines import weight_copies
 from planner.schedules import Pipeline, Rule, get_schedule
 
-__all__ = ["UNEVEN_CHUNKS", "check_legal", "first_broken", "legal", "rules"]
-
 HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
 SHOWN = ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch", "zero", "dp_replicate")
 UNEVEN_CHUNKS = (

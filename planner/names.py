@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["same_name"]
-
 # What hubs add to a model's name without changing its sizes: its maker; how it was tuned, its context, its release, its
 # format.
 MAKER = re.compile(r"^nvidia[-_ ]")

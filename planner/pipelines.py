@@ -13,19 +13,6 @@ from planner.costs.stages import Stages
 from planner.layouts import Layouts
 from planner.schedules import Pipeline, Schedule, get_schedule
 
-__all__ = [
-    "Rank",
-    "by_schedule",
-    "end_shares",
-    "ends_apart",
-    "exact_uneven",
-    "key_ranks",
-    "layer_at_a_time",
-    "layers_at_once",
-    "pipeline",
-    "weight_copies",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from planner.errors import FileFormatError, shown
 from planner.models import Transformer, counts
 
-__all__ = ["FIGURES", "PARTS", "check_fields", "check_figures", "is_number"]
-
 PARTS = {"time_s": "step_time_s", "memory_parts_gib": "memory_gib"}
 """Objects of parts, and the figure that each adds up to."""
 FIGURES = ("step_time_s", "mfu", "memory_gib", "tokens_per_s_per_gpu")

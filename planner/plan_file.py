@@ -22,8 +22,6 @@ from planner.models.transformer import FLAGS, NOT_NEGATIVE, POSITIVE, check, wit
 from planner.plan_fields import FIGURES, PARTS, check_fields, check_figures
 from planner.question import Question, one_layout
 
-__all__ = ["Plan", "read_choices", "read_plan"]
-
 SUFFIXES = (".toml", ".json")
 FOLDERS = {"cluster": "clusters", "network": "links", "framework": "frameworks"}
 

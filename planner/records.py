@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["concatenate", "largest", "mapped", "parts", "take"]
-
 Record = TypeVar("Record")
 
 

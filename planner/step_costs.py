@@ -32,15 +32,6 @@ from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, counts, mix
 from planner.pipelines import end_shares, ends_apart, key_ranks, layer_at_a_time, weight_copies
 
-__all__ = [
-    "DataComm",
-    "LayerTime",
-    "StepCosts",
-    "data_comm",
-    "shown_s",
-    "step_costs",
-]
-
 Array = NDArray[np.float64]
 
 

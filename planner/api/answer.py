@@ -11,8 +11,6 @@ from rich.console import RenderableType
 
 from planner.report.plain_text import plain_text
 
-__all__ = ["Answer", "Shown"]
-
 
 class Shown(ABC):
     """What prints as a command does, and as JSON."""

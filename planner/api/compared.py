@@ -17,8 +17,6 @@ from planner.report.tables import question_title
 from planner.search.compare import compare
 from planner.search.stage_split import stage_split
 
-__all__ = ["compare_plans", "compare_schedules", "partition"]
-
 
 def compare_schedules(q: Question, **choices: Any) -> Answer:
     """Every schedule that is legal for a layout, simulated; choices: as of `planner.estimate`.

@@ -23,8 +23,6 @@ from planner.report.imported import Review, Suggestion, review_record, review_vi
 from planner.search import default_attention, recommend
 from planner.search.one_change import one_change
 
-__all__ = ["review_deepspeed", "review_megatron"]
-
 WORTH_IT = 0.005
 
 

@@ -9,8 +9,6 @@ from planner.errors import MissingPackageError
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["frame"]
-
 
 def frame(columns: dict[str, Any]) -> pandas.DataFrame:
     """A DataFrame of columns.

@@ -13,8 +13,6 @@ from planner.question import Question, question
 from planner.report import notebook, records
 from planner.units import GBIT, GIB
 
-__all__ = ["Cluster", "Model", "asked"]
-
 
 def _name(kind: str, value: Any) -> str:
     """A name, or a path as text."""

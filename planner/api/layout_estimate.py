@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from planner.api.simulated import Simulation
     from planner.export.plan_export import Export
 
-__all__ = ["LayoutEstimate", "estimate", "estimate_one"]
-
 
 @dataclass(frozen=True, repr=False, eq=False)
 class LayoutEstimate(Shown):

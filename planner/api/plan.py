@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from planner.report.plan_report import PlanReport
 
-__all__ = ["Plan", "recommend", "search_plan"]
-
 RUNS = ("schedule", "cp")
 """Choices of which a framework may run some alone."""
 WORTH_SAYING = 0.995  # of the best step: what is slower than that is not worth another framework

@@ -28,8 +28,6 @@ from planner.validation import accuracy_of, accuracy_sentence, step_interval_s
 if TYPE_CHECKING:
     from planner.api.plan import Plan
 
-__all__ = ["gather_report", "shortest_times", "simulate_shown"]
-
 LARGEST_COMPANION = 60_000  # characters of a schedule's CSV in a page
 MORE_GPUS, LEAST_GPUS = 32, 1024  # the curve goes to so many times those asked for, at least to so many
 MOST_SIMULATED = 600_000  # operations of a layout's step: half a second

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pandas
     from rich.console import RenderableType
 
-__all__ = ["Simulation", "Timing", "simulate", "simulate_layouts", "simulate_one"]
-
 MOST_DRAWN = 2000  # operations: above, a picture in a notebook is megabytes that nobody can read
 
 

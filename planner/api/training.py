@@ -24,8 +24,6 @@ from planner.report.training import time_record, time_view
 from planner.search import recommend
 from planner.validation import accuracy_sentence
 
-__all__ = ["explain", "fastest", "training_time"]
-
 MOST_GPUS = 100_000
 Given = Mapping[str, float | None]
 """Assumptions by name, in place of the shipped ones; None is not given."""

@@ -10,8 +10,6 @@ from planner.calibration.fit import Fit, Problem, fit_figures
 from planner.calibration.selection import folds
 from planner.validation import Predictions, Run
 
-__all__ = ["cross_validated"]
-
 
 def cross_validated(runs: list[Run], fit: Fit, max_evaluations: int = 20) -> Predictions:
     """Predictions of all runs, each fold's by the figures of `fit` fitted anew to the other folds' runs.

@@ -15,8 +15,6 @@ from planner.hardware import Cluster, Efficiency, Framework, Link, load_cluster,
 from planner.units import MICRO
 from planner.validation import Predictions, Run, predict
 
-__all__ = ["Figure", "Profiles", "figures_of", "predict_with"]
-
 Array = NDArray[np.float64]
 T = TypeVar("T", Efficiency, Link, Framework)
 

@@ -18,8 +18,6 @@ from planner.calibration.figures import Figure, Profiles, predict_with
 from planner.errors import MissingPackageError
 from planner.validation import Predictions, Run
 
-__all__ = ["Fit", "Problem", "fit_figures", "jacobian_at_start"]
-
 Array = NDArray[np.float64]
 ROBUST = 0.02
 """Relative error from which on a run counts by its size rather than its square."""

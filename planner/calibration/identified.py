@@ -17,8 +17,6 @@ from planner.calibration.figures import Figure
 from planner.calibration.fit import ROBUST, Fit, Problem, fit_figures, jacobian_at_start
 from planner.errors import InputError
 
-__all__ = ["Calibration", "Left", "calibrate", "told"]
-
 Array = NDArray[np.float64]
 GUESS = 12.0
 """One over the variance of a guess in the unit interval."""

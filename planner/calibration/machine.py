@@ -22,8 +22,6 @@ from planner.hardware import Accelerator, load_accelerator
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer, stack
 
-__all__ = ["MachineFit", "TimedLayer", "fit_machine", "write_profile"]
-
 # Figure: start, lowest, highest. The rate in FLOP/s.
 FIGURES: dict[str, tuple[float, float, float]] = {
     "matrix_rate": (5e10, 1e8, 1e13),

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PARAMETERS", "Parameter", "parameters_of"]
-
 
 @dataclass(frozen=True)
 class Parameter:

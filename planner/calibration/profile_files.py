@@ -18,8 +18,6 @@ from planner.files import is_path, make_folder, write_text
 from planner.hardware import profile_table
 from planner.hardware.changes import used_sources
 
-__all__ = ["check_folder", "fitted_profiles", "write_profiles"]
-
 LINKS = ("node_link", "network", "host_link")
 
 

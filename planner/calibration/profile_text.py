@@ -8,8 +8,6 @@ from typing import Any
 
 from planner.hardware.changes import used_sources
 
-__all__ = ["profile_text"]
-
 
 def profile_text(data: Mapping[str, Any]) -> str:
     """The file's text.

@@ -17,8 +17,6 @@ from planner.validation.defaults import framework_name
 from planner.validation.publications import publication_of
 from planner.validation.software import cluster_name
 
-__all__ = ["Fold", "Selection", "architecture_of", "folds", "origin_of", "select"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:

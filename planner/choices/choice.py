@@ -9,8 +9,6 @@ from typing import Any
 from planner.choices.enumerations import choice, names
 from planner.errors import InputError
 
-__all__ = ["LARGEST", "Choice", "flag", "whole", "word"]
-
 LARGEST = 10_000_000
 
 

@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from planner.errors import UnknownNameError
 
-__all__ = ["Attention", "Precision", "Recompute", "Split", "choice", "names"]
-
 
 class Recompute(IntEnum):
     """Activations recomputed in the backward pass: none, the attention core, or every layer from its input.

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from planner.choices.choice import Choice
 from planner.choices.enumerations import Attention, Precision, Recompute, Split
 
-__all__ = ["CHOICES", "SETTLED"]
-
 CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("schedule", str, "1f1b", "The pipeline schedule (planner schedule lists them).", tie=6,
            derived="1f1b, interleaved with virtual stages, seq1f1b with sequence slices"),

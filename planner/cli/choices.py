@@ -17,8 +17,6 @@ from planner.choices.table import CHOICES, SETTLED
 from planner.cli import completion
 from planner.errors import InputError, shown
 
-__all__ = ["searches", "takes_layout"]
-
 Command = Callable[..., None]
 LAYOUT = "The layout"
 SEARCHED = "What may be chosen: all that is legal, unless given; give an option several times for several values"

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-__all__ = [
-    "batch_laws", "clusters", "exports", "frameworks", "links", "loss_laws", "models", "objectives", "papers",
-    "schedules",
-]  # fmt: skip
-
 Completer = Callable[[str], list[str]]
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import ctypes
 import sys
 
-__all__ = ["keep_freed_memory"]
-
 # Parameters of mallopt(3), glibc's numbers for them, and what they are set to.
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, ARENA_MAX = -1, -2, -3, -8
 LARGEST_MMAP_THRESHOLD = 32 * 2**20  # glibc takes no larger one on 64 bits

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["Finding", "Requirement", "findings", "install_command", "machine", "requirements"]
-
 TIMEOUT_S = 30.0
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["share_processors", "started_by_mpirun"]
-
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 

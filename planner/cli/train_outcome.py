@@ -13,8 +13,6 @@ from planner.cli.train_trace import write_measured_trace
 if TYPE_CHECKING:
     from planner.trainer.loop import Measured, Training
 
-__all__ = ["After", "finish"]
-
 _PASSES = {"F": "a forward pass", "B": "a backward pass", "I": "an input gradient", "W": "a weight gradient"}
 
 

@@ -17,8 +17,6 @@ from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
 
-__all__ = ["with_accumulation"]
-
 Array = NDArray[np.float64]
 
 

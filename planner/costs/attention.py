@@ -18,8 +18,6 @@ from planner.costs.shapes import has_dropout, is_latent
 from planner.layouts import Attention, Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["attention_s", "score_elements"]
-
 Array = NDArray[np.float64]
 
 FLASH_BLOCK = 128  # rows of a flash attention block: the diagonal blocks are computed whole

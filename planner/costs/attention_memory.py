@@ -11,8 +11,6 @@ from planner.costs.shapes import has_dropout, local_tokens
 from planner.layouts import Attention, Layouts
 from planner.models import Transformer
 
-__all__ = ["attention_core_bytes", "score_gradient_bytes"]
-
 Array = NDArray[np.float64]
 
 

@@ -18,8 +18,6 @@ from planner.costs.shapes import inner_width, is_latent, pass_tokens, routed_wid
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["casts_s"]
-
 Array = NDArray[np.float64]
 
 # Bytes an element.

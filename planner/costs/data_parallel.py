@@ -15,8 +15,6 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["DataCollectives", "by_layer", "data_traffic", "gather_pieces", "gathered_twice"]
-
 Array = NDArray[np.float64]
 
 

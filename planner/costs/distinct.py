@@ -12,8 +12,6 @@ from planner import records
 from planner.layouts import Layouts
 from planner.models import Transformer
 
-__all__ = ["Distinct", "by_layer"]
-
 Record = TypeVar("Record")
 MOST = 2**62  # combinations of values that a number of 64 bits tells apart
 

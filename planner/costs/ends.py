@@ -13,8 +13,6 @@ from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 
-__all__ = ["EndsCost", "ends_cost", "with_gathered_logits", "with_modules"]
-
 Array = NDArray[np.float64]
 
 

@@ -16,8 +16,6 @@ from planner.costs.shapes import pass_tokens
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["expert_bias_s"]
-
 Array = NDArray[np.float64]
 
 # How often an element of experts' outputs crosses memory, 4-byte values counting twice (r: read, w: written); counted

@@ -13,8 +13,6 @@ from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
 
-__all__ = ["fused_gate_bytes", "gather_copy_bytes", "gathered_inputs_bytes"]
-
 Array = NDArray[np.float64]
 
 

@@ -11,17 +11,6 @@ from planner.costs.parameters import RankParameters
 from planner.hardware import Framework
 from planner.layouts import Layouts, Precision
 
-__all__ = [
-    "accumulated_bytes",
-    "fp8_copy_bytes",
-    "gradient_bytes",
-    "kept_bytes",
-    "layer_parameter_bytes",
-    "moment_bytes",
-    "parameter_bytes",
-    "reduced_bytes",
-]
-
 Array = NDArray[np.float64]
 
 

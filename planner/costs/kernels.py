@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from planner.hardware import Accelerator
 from planner.layouts import Precision
 
-__all__ = ["Device", "aligned_share", "group_s", "matmul_s", "slowest_of", "stream_s"]
-
 Array = NDArray[np.float64]
 
 # Smaller output tiles fill a GPU with small products, at less reuse of what is loaded: the side of a tile

@@ -23,8 +23,6 @@ from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix
 
-__all__ = ["Fusions", "LayerCost", "layer_cost"]
-
 Array = NDArray[np.float64]
 
 

@@ -32,14 +32,6 @@ from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix
 
-__all__ = [
-    "Activations",
-    "Memory",
-    "activations",
-    "rank_memory",
-    "weight_grad_share",
-]
-
 Array = NDArray[np.float64]
 
 

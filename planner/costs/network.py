@@ -19,20 +19,6 @@ from numpy.typing import NDArray
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 
-__all__ = [
-    "Group",
-    "all_gather_s",
-    "all_reduce_s",
-    "all_to_all_s",
-    "dispatch_s",
-    "groups",
-    "hop",
-    "nodes_of",
-    "rank_send_s",
-    "send_s",
-    "with_startup",
-]
-
 Array = NDArray[np.float64]
 
 

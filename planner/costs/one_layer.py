@@ -17,8 +17,6 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["OneLayer", "one_layer"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OneLayer:

@@ -14,8 +14,6 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, mix
 
-__all__ = ["offloaded_bytes", "optimizer_s"]
-
 Array = NDArray[np.float64]
 
 # Adam reads fp32 parameter, two moments and gradient and writes three of them and the 16-bit parameter (30 bytes);

@@ -12,8 +12,6 @@ from planner.costs.shapes import padded_vocab
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, mix
 
-__all__ = ["RankParameters", "expert_replicas", "expert_shards", "rank_parameters", "state_parameters"]
-
 Array = NDArray[np.float64]
 
 

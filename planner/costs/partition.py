@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from planner.errors import LayoutError
 
-__all__ = ["partition"]
-
 Array = NDArray[np.float64]
 
 

@@ -15,8 +15,6 @@ from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["Routing", "permute_s", "routing"]
-
 Array = NDArray[np.float64]
 
 

@@ -15,15 +15,6 @@ from planner.costs.state_space import ssm_products
 from planner.layouts import Layouts
 from planner.models import Transformer, mix
 
-__all__ = [
-    "attention_products",
-    "common_products",
-    "expert_products",
-    "latent_products",
-    "local_experts",
-    "mlp_products",
-]
-
 
 def latent_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
     """(columns, depth, count) of the products from the latents up to queries, keys and values, on one tensor rank."""

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from planner.models import Transformer
 
-__all__ = ["reached"]
-
 Array = NDArray[np.float64]
 
 

@@ -15,8 +15,6 @@ from planner.hardware import Framework
 from planner.layouts import Attention, Layouts, Recompute
 from planner.models import Transformer, mix
 
-__all__ = ["LayerTensors", "layer_tensors", "saved_bytes"]
-
 Array = NDArray[np.float64]
 
 

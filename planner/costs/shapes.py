@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from planner.layouts import Attention, Layouts
 from planner.models import Transformer, mix
 
-__all__ = ["has_dropout", "inner_width", "is_latent", "local_tokens", "padded_vocab", "pass_tokens", "routed_width"]
-
 Array = NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from planner.models import Transformer
 from planner.models.flops import forward_flops
 from planner.models.mix import window_share
 
-__all__ = ["even_slices", "slice_shares"]
-
 
 def slice_shares(model: Transformer, slices: Sequence[int]) -> NDArray[np.float64]:
     """Each slice's share of a sequence's forward FLOP, shape (k,), summing to 1.

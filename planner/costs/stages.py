@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from planner.layouts import Layouts, Split
 
-__all__ = ["Stages", "has_short_last", "shared_by_ends", "split_layers", "virtual_stage_layers"]
-
 Array = NDArray[np.float64]
 
 

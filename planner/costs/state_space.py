@@ -20,8 +20,6 @@ from planner.layouts import Layouts
 from planner.models import Transformer, mix
 from planner.models.flops import SSM_CHUNK
 
-__all__ = ["ssm_bytes", "ssm_products", "ssm_s"]
-
 Array = NDArray[np.float64]
 
 # How often kernels read or write a head's channel and a number of B and C, in the activation's bytes (gradients of B

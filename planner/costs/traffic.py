@@ -27,8 +27,6 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix
 
-__all__ = ["LayerTraffic", "Traffic", "layer_traffic", "traffic"]
-
 Array = NDArray[np.float64]
 
 

@@ -12,8 +12,6 @@ from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest, Target, allowed, launch_shape
 from planner.search import Fixed
 
-__all__ = ["Accelerate"]
-
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}
 
 

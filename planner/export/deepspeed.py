@@ -13,8 +13,6 @@ from planner.errors import one_line
 from planner.export.target import Job, Nearest, Target, allowed
 from planner.search import Fixed
 
-__all__ = ["DeepSpeed"]
-
 
 class DeepSpeed(Target):
     """DeepSpeed's configuration; the model, its pipeline stages and its experts are Python of the user's own."""

@@ -18,8 +18,6 @@ from planner.export.target import Job, Nearest, Target, allowed, launch_shape, s
 from planner.models import Transformer
 from planner.search import Fixed
 
-__all__ = ["Megatron", "parallel_arguments", "pipeline_layout"]
-
 SCHEDULES = ("1f1b", "interleaved")
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 

@@ -15,8 +15,6 @@ from planner.export.target import Job, Nearest, Target, allowed, stage_layers
 from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 
-__all__ = ["MegatronBridge"]
-
 # Shipped recipes of the presets: module and function.
 RECIPES = {
     "gpt3-175b": ("gpt.gpt3_175b", "gpt3_175b_pretrain_config"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from planner.models import Transformer
 
-__all__ = ["model_arguments", "model_notes"]
-
 Arguments = list[tuple[str, ...]]
 
 

@@ -21,8 +21,6 @@ from planner.files import write_text
 from planner.schedules.operations import KINDS
 from planner.simulation.timeline import Timeline
 
-__all__ = ["COMPUTE", "Counter", "Span", "trace_events", "trace_json", "write_trace"]
-
 Event = dict[str, Any]
 Ints = NDArray[np.int64]
 

@@ -21,8 +21,6 @@ from planner.plan_file import Plan
 from planner.question import one_layout
 from planner.units import GIB, format_seconds
 
-__all__ = ["ALIASES", "TARGETS", "Export", "export_plan", "get_target"]
-
 TARGETS: Mapping[str, Target] = {
     t.name: t for t in (Megatron(), MegatronBridge(), DeepSpeed(), Torchtitan(), TorchtitanToml(), Accelerate())
 }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from planner.models import Transformer
 
-__all__ = ["FINE", "modules"]
-
 FINE = ("layernorm", "moe_act", "mla_up_proj")  # what "fine" repeats, where a model has it
 
 

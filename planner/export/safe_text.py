@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 from planner.errors import one_line
 
-__all__ = ["comments", "identifier", "quoted"]
-
 WIDTH = 110
 
 

@@ -17,8 +17,6 @@ from planner.schedules.base import Schedule
 from planner.schedules.operations import Operation, Order
 from planner.simulation.timeline import run
 
-__all__ = ["schedule_csv", "write_schedule_csv"]
-
 
 def schedule_csv(order: Order, schedule: Schedule | None = None) -> str:
     """The text of the CSV; `schedule` is what the order was made by, where it was.

@@ -10,8 +10,6 @@ from planner.simulation.step_streams import StreamStep
 from planner.simulation.streams import LANES
 from planner.units import GIB
 
-__all__ = ["step_spans", "write_step_trace"]
-
 
 def write_step_trace(path: Path, step: StepSimulation, links: StreamStep | None = None) -> None:
     """The step as a Perfetto trace, with links where they were simulated; every rank's memory is its counter.

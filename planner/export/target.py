@@ -20,8 +20,6 @@ from planner.schedules import SCHEDULES, get_schedule
 from planner.search import Fixed
 from planner.step_costs import step_costs
 
-__all__ = ["Job", "Nearest", "Target", "allowed", "launch_shape", "stage_layers"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:

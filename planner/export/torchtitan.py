@@ -20,8 +20,6 @@ from planner.models import Transformer
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed
 
-__all__ = ["NATIVE", "Torchtitan", "check_precision", "csv_path", "module_names", "native_schedule", "parallel_fields"]
-
 NATIVE = {
     "1f1b": "1F1B",
     "gpipe": "GPipe",

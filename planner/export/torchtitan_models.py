@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from planner.models import Transformer
 
-__all__ = ["Registered", "registered"]
-
 
 @dataclass(frozen=True)
 class Registered:

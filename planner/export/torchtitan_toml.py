@@ -9,8 +9,6 @@ from planner.export.torchtitan import Torchtitan, check_precision, csv_path, loc
 from planner.export.torchtitan_models import Registered, registered
 from planner.models import Transformer
 
-__all__ = ["TorchtitanToml"]
-
 MODES = {"none": "none", "selective": "selective", "full": "full"}
 
 

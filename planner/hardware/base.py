@@ -9,8 +9,6 @@ from typing import Any
 from planner.errors import FileFormatError
 from planner.hardware.changes import source_table, used_sources
 
-__all__ = ["over_base"]
-
 
 def over_base(path: Path, data: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
     """The base's tables with those of the file over them, figure by figure; sources that no figure uses any more go.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Changes", "changed", "source_table", "under", "used_sources"]
-
 Changes = Mapping[str, Any]
 """Fields and their new values, nested like the files that they stand in: a number for a figure, in the profile's unit;
 text or a boolean for a plain field; a table for a file that is named there, or for a table of figures."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from planner.units import GBIT, GIB, GIGA, MIB, MICRO, TERA
 
-__all__ = ["FLASH", "PRECISIONS", "Declared", "declared", "figure", "setting", "yes"]
-
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 FLASH = ("flash1", "flash2", "flash3")
 

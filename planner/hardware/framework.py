@@ -8,8 +8,6 @@ from typing import Literal
 
 from planner.hardware.declared import figure, setting, yes
 
-__all__ = ["Framework", "Runs", "Unstated"]
-
 MEGATRON = "as Megatron-LM's own code does it"
 NONE_KNOWN = "none known"
 EAGER = "Megatron-LM's passes over the logits, counted one by one"

@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 
 from planner.hardware.declared import FLASH, PRECISIONS, figure, setting
 
-__all__ = ["Accelerator", "Cluster", "Efficiency", "Link"]
-
 # fmt: off
 
 

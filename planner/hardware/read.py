@@ -17,17 +17,6 @@ from planner.names import same_name
 if TYPE_CHECKING:
     from planner.hardware.schema import Sourced
 
-__all__ = [
-    "accelerator_names",
-    "cluster_names",
-    "framework_names",
-    "link_names",
-    "load_record",
-    "profile_names",
-    "profile_table",
-    "read_profile",
-]
-
 R = TypeVar("R")
 
 

@@ -25,8 +25,6 @@ from pydantic_core import PydanticCustomError
 
 from planner.hardware.declared import Declared, declared
 
-__all__ = ["Figure", "Sourced", "figures", "schema"]
-
 
 def _refuse(allowed: str) -> PydanticCustomError:
     """A refusal whose whole message is what is allowed; braces would be read as a template's."""

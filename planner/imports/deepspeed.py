@@ -14,8 +14,6 @@ from planner.imports.run import Run
 from planner.legality import check_legal
 from planner.question import Question, one_layout
 
-__all__ = ["deepspeed_run"]
-
 TOP = (
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16",
     "fp16", "tensor_parallel", "pipeline", "activation_checkpointing",

@@ -19,8 +19,6 @@ from planner.legality import check_legal
 from planner.models import Transformer, load_model, with_seq_len
 from planner.question import Question, one_layout
 
-__all__ = ["ARGUMENTS", "megatron_run"]
-
 LAUNCHER = (
     "nnodes",
     "nproc-per-node",

@@ -11,8 +11,6 @@ from planner.models import Transformer
 from planner.models.hybrid import from_pattern
 from planner.models.transformer import check
 
-__all__ = ["MODEL_ARGUMENTS", "NEWER_MODEL_ARGUMENTS", "model_of"]
-
 ASSUMED_VOCAB = 128_000
 MODULES = ("*E", "*-")
 """Layers of a hybrid's module of multi-token prediction: attention, then the MLP."""

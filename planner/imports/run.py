@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from planner.layouts import Layouts
 from planner.question import Question
 
-__all__ = ["Run"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:

@@ -8,8 +8,6 @@ import shlex
 
 from planner.errors import InputError, shown
 
-__all__ = ["Arguments", "read_arguments"]
-
 ASSIGNMENT = re.compile(
     r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;()'\"]*)\s*(?:;|#.*)?$", re.MULTILINE
 )

@@ -9,26 +9,6 @@ import numpy as np
 from planner.models.mix import blocks, expert_width, sparse_layers, sparse_modules, ssm_channels
 from planner.models.transformer import Transformer
 
-__all__ = [
-    "active_params",
-    "attention_params",
-    "embedding_params",
-    "expert_params",
-    "final_norm_params",
-    "head_in_layers",
-    "head_params",
-    "latent_params",
-    "layers_params",
-    "mlp_params",
-    "mtp_params",
-    "mtp_projection_params",
-    "norm_params",
-    "router_params",
-    "shared_expert_params",
-    "ssm_params",
-    "total_params",
-]
-
 
 def _flag(value: Any) -> Any:
     return np.asarray(value) * 1

@@ -13,8 +13,6 @@ from planner.files import validate
 from planner.models.hybrid import from_pattern
 from planner.models.transformer import FAMILIES, FLAGS, LARGEST, Transformer, check
 
-__all__ = ["Description", "from_description"]
-
 Size = StrictInt
 
 

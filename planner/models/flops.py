@@ -12,8 +12,6 @@ from planner.models.counts import active_params, expert_params, mtp_params
 from planner.models.mix import expert_width, sparse_layers, sparse_modules, ssm_channels, window_share
 from planner.models.transformer import Transformer
 
-__all__ = ["CONVENTIONS", "SSM_CHUNK", "causal_share", "forward_flops", "step_flops"]
-
 SSM_CHUNK = 128  # tokens of a chunk of a state-space's scan: Megatron-Core's and Nemotron-H's
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from planner.errors import FileFormatError, shown
 from planner.models.transformer import LARGEST
 
-__all__ = ["Config", "bias_fields", "common_fields", "late_window_fields", "window_fields"]
-
 ATTENTION = ("full_attention", "sliding_attention")
 """Kinds of layers in `layer_types`; others, such as linear attention, are not modelled."""
 

@@ -7,18 +7,6 @@ from typing import Any
 from planner.models.hub_config import Config, bias_fields, common_fields, late_window_fields, window_fields
 from planner.models.hybrid import LETTERS
 
-__all__ = [
-    "deepseek_v2",
-    "deepseek_v3",
-    "glm4_moe",
-    "gpt_oss",
-    "mixtral",
-    "nemotron_h",
-    "olmoe",
-    "qwen2_moe",
-    "qwen3_moe",
-]
-
 KINDS = dict(zip(("mamba", "attention", "mlp", "moe"), LETTERS, strict=True))
 """Layers of `layers_block_type`, by their letters in a pattern."""
 

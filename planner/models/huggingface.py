@@ -12,8 +12,6 @@ from planner.models.description import from_description
 from planner.models.hub_config import Config, bias_fields, common_fields, late_window_fields, window_fields
 from planner.models.transformer import Transformer
 
-__all__ = ["MODEL_TYPES", "from_config"]
-
 
 def _gpt2(c: Config) -> dict[str, Any]:
     hidden = c.size("n_embd")

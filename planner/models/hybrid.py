@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from planner.errors import InputError, shown
 
-__all__ = ["LETTERS", "from_pattern", "usual"]
-
 # Letters as Megatron-LM's --hybrid-override-pattern and Hugging Face's hybrid_override_pattern have them.
 STATE_SPACE, ATTENTION, MLP, EXPERTS = LETTERS = "M*-E"
 # Blakeman et al. 2025, Nemotron-H (arXiv 2504.03624), section 2.1: 8 % of the layers are attention, the others half

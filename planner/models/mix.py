@@ -9,21 +9,6 @@ import numpy as np
 
 from planner.models.transformer import Transformer
 
-__all__ = [
-    "Shares",
-    "blocks",
-    "expert_width",
-    "has_own_module",
-    "is_hybrid",
-    "latent_share",
-    "module_layer",
-    "shares",
-    "sparse_layers",
-    "sparse_modules",
-    "ssm_channels",
-    "window_share",
-]
-
 
 def window_share(m: Transformer) -> Any:
     """Of the layers with attention, the share that attends to a sliding window alone."""

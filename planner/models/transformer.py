@@ -11,8 +11,6 @@ import numpy as np
 from planner.errors import InputError, shown
 from planner.models.hybrid import usual
 
-__all__ = ["FAMILIES", "Transformer", "check", "from_shape", "stack", "with_seq_len"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:

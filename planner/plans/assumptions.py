@@ -17,8 +17,6 @@ from planner.models import Transformer, counts
 from planner.scaling import Prices, Reliability, Storage
 from planner.units import GIGA, HOUR, MINUTE
 
-__all__ = ["Assumption", "Assumptions", "assume"]
-
 SHIPPED = Path(__file__).with_name("assumptions.toml")
 
 

@@ -17,8 +17,6 @@ from planner.scaling import (
     loss_names,
 )
 
-__all__ = ["FrontSays", "Laws", "LossSays", "compare_laws"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LossSays:

@@ -23,8 +23,6 @@ from planner.scaling import TrainingTime, knee
 from planner.search.asked import Asked, Fixed
 from planner.search.passes import estimate_all, search
 
-__all__ = ["Binding", "Fastest", "plan_fastest"]
-
 Array = NDArray[np.float64]
 NEAR = 300  # candidates that compete for a point of a front once a constraint is relaxed
 DEGREES_OF = 4  # best candidates on some accelerators with some batch, whose degrees are searched there

@@ -23,8 +23,6 @@ from planner.scaling import (
     tokens_for_loss,
 )
 
-__all__ = ["OPTIMAL_TOKENS", "Goal", "goal"]
-
 OPTIMAL_TOKENS = "besiroglu-2024"
 """The loss law whose compute-optimal tokens are trained on where neither tokens nor a loss is given."""
 MOST_TOKENS = 1e18

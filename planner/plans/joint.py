@@ -27,8 +27,6 @@ from planner.search.asked import LEAST_TOKENS, Asked, Fixed, divisors
 from planner.search.grids import Axes, sharded, sharding
 from planner.search.space import allows, runs_of, sequence_choices
 
-__all__ = ["KINDS", "Families", "Sizes", "Strategy", "coarse", "families", "fine", "strategy"]
-
 Ints = NDArray[np.int64]
 KINDS: Mapping[str, tuple[bool, bool]] = {
     "data": (False, False),

@@ -15,8 +15,6 @@ from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
 from planner.scaling import TrainingTime, tokens_at_batch, training_time
 
-__all__ = ["Question"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Question:

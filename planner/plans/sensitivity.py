@@ -28,17 +28,6 @@ from planner.search import Recommendation
 from planner.search.passes import estimate_all
 from planner.step_costs import step_costs
 
-__all__ = [
-    "FAILURES",
-    "QUANTITIES",
-    "RIVALS",
-    "Effect",
-    "Operation",
-    "Sensitivity",
-    "network_operations",
-    "sensitivity",
-]
-
 STEP = 0.01
 RIVALS = 400  # layouts that may overtake the best once a quantity changes
 

@@ -13,8 +13,6 @@ from planner.plans.goal import Goal
 from planner.scaling import TrainingTime, loss_at, samples_factor, training_time
 from planner.search import Fixed, Recommendation, recommend
 
-__all__ = ["TrainingPlan", "default_batch", "plan_time"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:

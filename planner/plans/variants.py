@@ -7,8 +7,6 @@ from dataclasses import replace
 from planner.errors import InputError
 from planner.hardware import Cluster
 
-__all__ = ["UNLIMITED", "with_node_size"]
-
 UNLIMITED = 2**20
 """Accelerators of a node that is larger than any job."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from planner.calibration.identified import Calibration
     from planner.calibration.selection import Selection
 
-__all__ = ["calibration_record", "calibration_view", "cross_validation_view", "selection_lines", "two_scores_view"]
-
 MOST_REASONS = 6
 Scores = tuple[Mapping[str, dict[str, Any]], dict[str, Any]]
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from planner.estimate import Estimate
     from planner.simulation.timeline import Timeline
 
-__all__ = ["layout_columns", "operation_columns"]
-
 
 def layout_columns(result: Estimate, rows: Any) -> dict[str, Any]:
     """Some layouts of a table: choices, seconds, MFU and GiB, then the step and the memory by part.

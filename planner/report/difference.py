@@ -15,8 +15,6 @@ from planner.report.tables import PARTS, layout_text
 if TYPE_CHECKING:
     from planner.search.why import Why
 
-__all__ = ["difference_record", "difference_table", "plans_view", "value_text", "why_record", "why_view"]
-
 LEAST = 0.001  # of the whole: smaller differences are told together
 
 

@@ -16,8 +16,6 @@ from planner.schedules.operations import KINDS
 if TYPE_CHECKING:
     from planner.simulation.timeline import Timeline
 
-__all__ = ["draw_timeline"]
-
 STYLES = {
     "F": "black on bright_cyan",
     "B": "black on bright_green",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from planner.plans.fastest import Fastest
     from planner.plans.goal import Goal
 
-__all__ = ["fastest_record", "fastest_view", "side_by_side_view"]
-
 
 def _point(found: Fastest, i: int, cluster: Cluster) -> dict[str, Any]:
     run = found.run

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from planner.sweep.grid import Grid
     from planner.sweep.results import Results
 
-__all__ = ["draw_heatmap", "heatmap_record"]
-
 MOST_LABELLED = 15  # columns or rows with a number in each cell
 MOST_TICKS = 24
 LOG_FROM = 30.0  # largest over smallest value

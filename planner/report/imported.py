@@ -19,8 +19,6 @@ from planner.units import GIB
 if TYPE_CHECKING:
     from planner.estimate import Estimate
 
-__all__ = ["Review", "Suggestion", "review_record", "review_view"]
-
 MOST_SHOWN = 5
 
 

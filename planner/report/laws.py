@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from planner.plans.compare_laws import Laws
     from planner.scaling.laws import LawFile
 
-__all__ = ["comparison_record", "comparison_view", "laws_record", "laws_view"]
-
 
 def laws_record(laws: LawFile) -> dict[str, Any]:
     """Every law with its figures, source and fitted range."""

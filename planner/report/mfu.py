@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from planner.models import Transformer, flops
 
-__all__ = ["mfu_text"]
-
 VISIBLE = 0.9
 """Share of the counted FLOP that a causal model has, under which it is said: whole attention may pass 100 %."""
 

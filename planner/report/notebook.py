@@ -9,8 +9,6 @@ from typing import Any
 from planner.report.tables import PARTS, layout_text
 from planner.units import format_seconds
 
-__all__ = ["estimate_html", "plan_html", "sentence", "simulation_html"]
-
 # A part's colour, by what it is: work, communication, waiting. Each bar's parts carry their names as titles.
 WORK, COMMUNICATION, WAITING = "#3182bd", "#e6550d", "#bdbdbd"
 KIND = {"host": WAITING, "imbalance": WAITING, "bubble": WAITING}

@@ -15,8 +15,6 @@ from planner.report.training import finite
 if TYPE_CHECKING:
     from planner.plans.papers import Claim, Paper
 
-__all__ = ["paper_record", "paper_view"]
-
 
 def paper_record(paper: Paper) -> dict[str, Any]:
     """Title, source and every claim with both figures, mark, band and whether they agree."""

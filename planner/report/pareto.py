@@ -13,8 +13,6 @@ from planner.report.plain_table import plain_table, stacked
 if TYPE_CHECKING:
     from planner.sweep.pareto import Front
 
-__all__ = ["pareto_record", "pareto_view"]
-
 MOST_ROWS = 40
 
 

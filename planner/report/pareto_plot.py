@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from planner.sweep.pareto import Front
 
-__all__ = ["draw_fronts"]
-
 MOST_PANELS = 6
 LOG_FROM = 10.0  # largest over smallest value
 DECADES = 1000.0  # up to here 1, 2 and 5 of each are marked

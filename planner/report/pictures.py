@@ -12,8 +12,6 @@ from planner.sweep.columns import UNITS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["label", "said", "write_picture"]
-
 
 LABELS = {
     "training_days": "training time",

@@ -12,8 +12,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["PlainTable", "plain_table", "stacked"]
-
 GAP = 2  # columns between columns
 SIGNALS = {"careful:": "yellow", "DOES NOT FIT": "bold red", "does not fit": "red", "Nothing fits": "bold red"}
 """Words that colour makes easier to find; without it they say the same."""

@@ -6,8 +6,6 @@ import io
 
 from rich.console import Console, RenderableType
 
-__all__ = ["plain_text"]
-
 
 def plain_text(*views: RenderableType, width: int = 120) -> str:
     """The views as lines without trailing spaces or a final newline."""

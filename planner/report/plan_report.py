@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from planner.simulation.step import StepSimulation
     from planner.validation import Accuracy
 
-__all__ = ["Curve", "ExportText", "PlanReport", "shown_layouts"]
-
 MOST_TOP, MOST_FRONT = 10, 30
 
 

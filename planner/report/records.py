@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from planner.question import Question
     from planner.search import Recommendation
 
-__all__ = ["estimate_record", "model_record", "question_record", "recommendation_record"]
-
 
 def model_record(model: Transformer) -> dict[str, Any]:
     """A model's shape and its parameter counts."""

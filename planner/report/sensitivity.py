@@ -16,8 +16,6 @@ from planner.units import format_seconds
 if TYPE_CHECKING:
     from planner.plans.sensitivity import Sensitivity
 
-__all__ = ["sensitivity_record", "sensitivity_view"]
-
 
 def sensitivity_record(found: Sensitivity) -> dict[str, Any]:
     """Effects and operations as plain values; null where a quantity has no such figure."""

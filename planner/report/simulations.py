@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from planner.simulation.step import StepSimulation
     from planner.simulation.step_streams import StreamStep
 
-__all__ = [
-    "comparison_record",
-    "comparison_view",
-    "simulation_record",
-    "simulation_view",
-    "split_record",
-    "split_view",
-]
-
 MOST_RANKS = 16
 
 

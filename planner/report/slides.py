@@ -20,8 +20,6 @@ from planner.report.training import count_text
 from planner.schedules.operations import KINDS
 from planner.units import DAY, GIB, format_bytes, format_seconds
 
-__all__ = ["write_slides"]
-
 MOST_DRAWN = 12_000  # operations of a timeline: more would be a grey band
 BLUE, RED, GREY = "#0a5fd0", "#b42318", "#94a0ae"
 STYLE: Any = {

@@ -7,8 +7,6 @@ from typing import Any
 
 from planner.hardware import Cluster
 
-__all__ = ["figure_sources"]
-
 # A link's protocol for small messages: most links have none measured, and the model then asks for none.
 _WHERE_KNOWN = frozenset({"small_latency_s", "small_fraction"})
 

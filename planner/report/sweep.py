@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from planner.sweep.run import Progress
 
-__all__ = ["sweep_record", "sweep_view"]
-
 MOST_MODELS = 20
 
 

@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from planner.question import Question
     from planner.search import Recommendation
 
-__all__ = [
-    "PARTS",
-    "estimate_view",
-    "layout_text",
-    "question_title",
-    "recommendation_view",
-    "why_lines",
-]
-
 PARTS = {
     "matmul": "matrix products",
     "attention": "attention core",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from planner.simulation.timeline import Timeline
 
-__all__ = ["plot_timeline", "timeline_svg"]
-
 # Colours that differ in lightness too, so that they can be told apart in grey and by colour-blind readers.
 COLOURS = {"F": "#9ecae1", "B": "#31a354", "I": "#74c476", "W": "#fed976"}
 NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}

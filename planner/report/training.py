@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from planner.plans.goal import Goal
     from planner.plans.time import TrainingPlan
 
-__all__ = ["assumptions_record", "count_text", "goal_record", "time_record", "time_view"]
-
 
 def count_text(value: float) -> str:
     """A large number as a person says it: ``count_text(3.1e11) == "310B"``, K, M, B, T; plain below a thousand."""

@@ -12,8 +12,6 @@ from planner.report.plain_table import plain_table, stacked
 if TYPE_CHECKING:
     from planner.validation.publications import Publication
 
-__all__ = ["percent", "publications_view", "rank_text", "scores_view"]
-
 
 def percent(value: Any) -> str:
     """A share in percent; text as it is, nothing as a dash."""

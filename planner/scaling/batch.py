@@ -17,17 +17,6 @@ from planner.errors import InputError
 from planner.models import Transformer, counts
 from planner.scaling.laws import ComputeOptimal, CriticalBatchLaw, LossLaw
 
-__all__ = [
-    "BATCH_RULES",
-    "Target",
-    "batch_scale_tokens",
-    "compute_optimal",
-    "critical_batch_tokens",
-    "extrapolations",
-    "noise_scale",
-    "samples_factor",
-]
-
 Array = NDArray[np.float64]
 BATCH_RULES = ("overhead", "cap")
 """overhead: any batch, at the cost of McCandlish et al.'s samples; cap: at most the critical batch, at no cost."""

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["knee"]
-
 
 def knee(time_s: Any, cost: Any) -> int:
     """Where a front bends: the point of least cost times time, shape (n,), positive.

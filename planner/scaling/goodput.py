@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Reliability", "checkpoint_interval_s", "checkpoint_s", "goodput"]
-
 Array = NDArray[np.float64]
 NEVER = 1e-12  # a job with less goodput than this does not end
 

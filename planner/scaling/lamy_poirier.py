@@ -18,23 +18,6 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.units import GBIT, GIGA, TERA
 
-__all__ = [
-    "ETHERNET",
-    "INFINIBAND",
-    "STRATEGIES",
-    "Configuration",
-    "Hardware",
-    "Intensities",
-    "Strategy",
-    "Task",
-    "critical_batch",
-    "efficiency",
-    "fastest",
-    "intensities",
-    "memory_bytes",
-    "time_s",
-]
-
 Array = NDArray[np.float64]
 INFINIBAND = 50.0 * GIGA
 """200 Gb/s a GPU, in plus out, bytes/s."""

@@ -12,18 +12,6 @@ from pydantic_core import PydanticCustomError
 from planner.errors import FileFormatError, UnknownNameError
 from planner.files import is_path, read_toml, validate
 
-__all__ = [
-    "ComputeOptimal",
-    "CriticalBatchLaw",
-    "LossLaw",
-    "compute_optimal_names",
-    "critical_batch_names",
-    "get_compute_optimal",
-    "get_critical_batch_law",
-    "get_loss_law",
-    "loss_names",
-]
-
 SHIPPED = Path(__file__).with_name("laws.toml")
 
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.scaling.laws import LossLaw, get_critical_batch_law
 
-__all__ = ["compute_optimal_tokens", "least_loss", "loss_at", "tokens_for_loss"]
-
 Array = NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from planner.scaling.batch import BATCH_RULES, samples_factor
 from planner.scaling.goodput import Reliability, checkpoint_interval_s, checkpoint_s, goodput
 from planner.units import HOUR
 
-__all__ = ["Prices", "Storage", "TrainingTime", "tokens_at_batch", "training_time"]
-
 Array = NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ from planner.files import read_csv
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import Operation, Order
 
-__all__ = ["read_schedule"]
-
 _OVERLAP = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
 _LOWERED = re.compile(r"\d+(SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
 """What PyTorch adds itself: its compute_comms form."""

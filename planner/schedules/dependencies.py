@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from planner.errors import ScheduleError
 from planner.schedules.operations import KINDS, Order
 
-__all__ = ["dependencies"]
-
 F, B, I, W = range(len(KINDS))
 Ints = NDArray[np.int64]
 

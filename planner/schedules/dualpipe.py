@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from planner.schedules.base import Array, Operation, Order, Pipeline, Rule, Schedule
 
-__all__ = ["DualPipe", "DualPipeV"]
-
 
 class _Rank:
     """One rank's row; phase 0 is the half that enters here first, phase 1 the other."""

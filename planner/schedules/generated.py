@@ -16,8 +16,6 @@ import numpy as np
 from planner.schedules.base import Array, Order, Pipeline, Schedule
 from planner.schedules.longest_paths import LongestPaths, largest_of, peak_pieces
 
-__all__ = ["Generated"]
-
 
 class Generated(Schedule):
     """Bubble and peak from the order itself, for all F, I and W."""

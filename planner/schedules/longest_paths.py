@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import Order
 
-__all__ = ["LongestPaths", "largest_of", "peak_pieces"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from planner.errors import ScheduleError
 
-__all__ = ["KINDS", "Operation", "Order"]
-
 KINDS = "FBIW"
 """Forward, backward, input gradient, weight gradient; B = I + W. A kind's code is its place here."""
 

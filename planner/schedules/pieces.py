@@ -13,8 +13,6 @@ import numpy as np
 
 from planner.schedules.base import Array
 
-__all__ = ["largest"]
-
 
 def largest(F: Any, I: Any, W: Any, *pieces: tuple[Any, Any, Any]) -> Array:
     """The largest a F + b I + c W of the pieces (a, b, c), and at least zero; arrays broadcast."""

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from planner.schedules.operations import KINDS
 
-__all__ = ["one_in_one_out", "units"]
-
 Table = NDArray[np.int64]
 
 

@@ -21,8 +21,6 @@ from planner.schedules.base import Order, Passes, Pipeline
 from planner.schedules.generated import Generated
 from planner.schedules.operations import KINDS
 
-__all__ = ["ZeroBubble1p", "ZeroBubble2p", "fitted_order"]
-
 _SLACK = 1e-9
 _F, _I, _W = range(3)
 

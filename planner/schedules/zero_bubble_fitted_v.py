@@ -13,8 +13,6 @@ from itertools import product
 
 from planner.schedules.base import Operation, Order
 
-__all__ = ["fitted_v_order"]
-
 _SLACK = 1e-9
 _F0, _F1, _I1, _I0 = range(4)
 """What a rank does with a micro-batch, by dependency: 0 is its shallow stage, 1 its deep one."""

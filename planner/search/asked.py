@@ -8,8 +8,6 @@ from typing import Any
 from planner.hardware import Framework
 from planner.layouts import Attention, Precision, Recompute, Split, choice
 
-__all__ = ["LEAST_TOKENS", "Asked", "Fixed", "divisors"]
-
 LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
 
 

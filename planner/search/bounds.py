@@ -19,8 +19,6 @@ from planner.layouts import Layouts, Split
 from planner.models import Transformer
 from planner.pipelines import by_schedule, pipeline
 
-__all__ = ["Bounds", "bounds"]
-
 Array = NDArray[np.float64]
 ROUNDING = 1.0 - 1e-9  # sums in another order differ by less
 FREE = ("recompute", "sequence_parallel", "layer_split")  # choices whose least is taken before the rows'

@@ -14,8 +14,6 @@ from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule
 from planner.simulation.step import StepSimulation, simulate
 
-__all__ = ["Compared", "compare", "with_schedule"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Compared:

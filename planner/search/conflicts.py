@@ -18,8 +18,6 @@ from planner.models import Transformer
 from planner.schedules import get_schedule
 from planner.search.asked import LEAST_TOKENS, Asked, Fixed, divisors
 
-__all__ = ["no_layout"]
-
 DEGREES = ("dp", "tp", "pp", "cp")
 AROUND = 256  # accelerators more or fewer that are near by
 MOST_VALUES = 64  # of choices that conflict, each value with each

@@ -11,8 +11,6 @@ from planner import records
 from planner.estimate import Estimate
 from planner.search.asked import Asked
 
-__all__ = ["Indices", "Recommendation", "largest_part"]
-
 Indices = NDArray[np.int64]
 
 

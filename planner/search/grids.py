@@ -22,8 +22,6 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.legality import legal
 from planner.models import Transformer
 
-__all__ = ["A_NODE_EACH", "CHUNK", "Axes", "Degree", "Family", "Grid", "Numerics", "grids", "sharded", "sharding"]
-
 Ints = NDArray[np.int64]
 CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 

@@ -20,8 +20,6 @@ from planner.pipelines import exact_uneven
 from planner.search.bounds import Bounds
 from planner.search.grids import Grid
 
-__all__ = ["ALTERED", "NEAR", "Candidates", "Kept"]
-
 Array = NDArray[np.float64]
 ALTERED = 128  # finalists whose step may change in all
 NEAR = 0.01  # layouts within that of the best are counted as ties

@@ -5,8 +5,6 @@ from __future__ import annotations
 from planner.hardware import Cluster
 from planner.layouts import Attention, Precision, choice
 
-__all__ = ["attention_kernels", "default_attention", "default_precision"]
-
 
 def default_precision(cluster: Cluster) -> Precision:
     """bf16 where the accelerator has it, else fp16, else fp32."""

@@ -16,8 +16,6 @@ from planner.schedules import get_schedule
 from planner.search.passes import estimate_all
 from planner.search.space import Fixed, allows, by_ends, by_last, divisors
 
-__all__ = ["Changed", "one_change"]
-
 DEGREES = ("dp", "tp", "pp", "cp")
 
 

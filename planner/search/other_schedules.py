@@ -15,8 +15,6 @@ from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
 from planner.simulation.step import StepSimulation, simulate_all
 
-__all__ = ["try_others"]
-
 MOST_OPERATIONS = 12_000  # of one layout: about 50 ms to simulate
 MOST_LAYOUTS = 2
 WORTH_IT = 0.002  # a smaller gain is within what the timeline leaves out

@@ -17,8 +17,6 @@ from planner.search.grids import CHUNK, Grid
 from planner.search.kept import Kept
 from planner.search.space import Asked, space, whole_space
 
-__all__ = ["estimate_all", "every_estimate", "sample", "search"]
-
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
 PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
 TABLE = 16_384  # layouts of a table estimated at once: few enough to stay in cache, enough to make numpy's calls cheap

@@ -12,8 +12,6 @@ from planner.estimate import Estimate
 from planner.layouts import Layouts
 from planner.search.kept import NEAR
 
-__all__ = ["plainest_first", "unusual"]
-
 PLAIN = ("virtual_stages", "sequence_slices", "cp", "dp_replicate", "layer_split", "recompute", "offload_optimizer")
 """Choices that are one more thing to go wrong where they are not at their default."""
 USUAL_SCHEDULES = ("1f1b", "interleaved")

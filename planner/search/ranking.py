@@ -20,8 +20,6 @@ from planner.search.pick import plainest_first
 from planner.search.refine import refine
 from planner.search.space import Asked, Fixed
 
-__all__ = ["OBJECTIVES", "recommend"]
-
 WORTH_IT = 0.02  # a gain below this is not worth more memory
 OBJECTIVES = ("time", "throughput", "cost", "memory")
 

@@ -16,8 +16,6 @@ from planner.pipelines import exact_uneven
 from planner.search.kept import ALTERED
 from planner.simulation.step import simulate_all
 
-__all__ = ["refine"]
-
 MOST_LAYOUTS = 32
 TOGETHER = 12  # simulated side by side where one is due that the others are likely to follow
 MOST_OPERATIONS = 250_000  # in all: about half a second of Python

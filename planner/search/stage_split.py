@@ -19,8 +19,6 @@ from planner.schedules import get_schedule
 from planner.step_costs import step_costs
 from planner.units import format_bytes
 
-__all__ = ["StageSplit", "stage_split"]
-
 Array = NDArray[np.float64]
 
 

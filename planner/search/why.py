@@ -25,8 +25,6 @@ from planner.search.ranking import recommend
 from planner.search.space import divisors
 from planner.units import GIB
 
-__all__ = ["Why", "parse_wanted", "why_not"]
-
 SHORT = {c.short: name for name, c in CHOICES.items() if c.short}
 DEGREES = ("dp", "tp", "pp", "cp")
 NUMERICS = ("precision", "attention")

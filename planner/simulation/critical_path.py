@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from planner.schedules.operations import KINDS
 from planner.simulation.timeline import Timeline
 
-__all__ = ["CriticalPath", "critical_path"]
-
 NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from planner.simulation.waves import run_waves
 
-__all__ = ["SMALL", "run_lanes"]
-
 SMALL = 60_000
 """Below so many operations Python is done before numba is imported."""
 WIDE = 48

@@ -14,8 +14,6 @@ from planner.models import Transformer
 from planner.schedules import Order
 from planner.step_costs import StepCosts
 
-__all__ = ["RankLoads", "StageLoads", "rank_loads", "stage_loads"]
-
 Array = NDArray[np.float64]
 
 

@@ -27,8 +27,6 @@ from planner.simulation.loads import RankLoads, StageLoads, rank_loads, stage_lo
 from planner.simulation.timeline import Run, Timeline, check_size, durations, run_all
 from planner.step_costs import DataComm, StepCosts, data_comm, step_costs
 
-__all__ = ["StepSimulation", "simulate", "simulate_all"]
-
 Array = NDArray[np.float64]
 
 

@@ -19,8 +19,6 @@ from planner.simulation.streams import LANES, Collectives, StreamTimeline, run_s
 from planner.simulation.timeline import Timeline, durations
 from planner.step_costs import StepCosts, shown_s, step_costs
 
-__all__ = ["StreamStep", "simulate_streams"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StreamStep:

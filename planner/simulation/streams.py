@@ -18,8 +18,6 @@ from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import KINDS, Order
 from planner.simulation.engine import run_lanes
 
-__all__ = ["LANES", "Collectives", "StreamTimeline", "run_streams"]
-
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

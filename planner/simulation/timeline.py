@@ -15,8 +15,6 @@ from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import KINDS, Order
 from planner.simulation.engine import run_lanes
 
-__all__ = ["Run", "Timeline", "check_size", "durations", "run", "run_all"]
-
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
 
 Array = NDArray[np.float64]

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["run_waves"]
-
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

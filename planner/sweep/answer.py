@@ -17,8 +17,6 @@ from planner.sweep.sweep import Ask, Search
 from planner.sweep.versions import check_versions
 from planner.units import DAY, GIB, HOUR
 
-__all__ = ["Answer", "Chunk", "answer", "asked"]
-
 BILLION = 1e9
 JOULES_PER_MWH = 3.6e9
 

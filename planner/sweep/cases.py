@@ -9,8 +9,6 @@ from typing import Any
 from planner.errors import FileFormatError
 from planner.sweep.definition import SweepFile
 
-__all__ = ["MOST_CASES", "OWN", "Axis", "Cases", "cases"]
-
 MOST_CASES = 10_000_000
 OWN = "own"
 """The network or framework that the cluster's profile names."""

@@ -15,8 +15,6 @@ from planner.sweep.versions import difference, versions
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Dask"]
-
 TIMEOUT_S = 10
 WAITING_A_WORKER = 4  # tasks queued for each: none idles, and a cluster that adapts sees work to grow for
 LEAST_WAITING = 64

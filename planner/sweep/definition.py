@@ -14,8 +14,6 @@ from planner.choices.table import CHOICES, SETTLED
 from planner.files import read_toml, validate
 from planner.sweep.values import Values, hardware_values, refuse, whole_numbers
 
-__all__ = ["DesignTable", "SearchTable", "SweepFile", "read_definition"]
-
 
 def _different(names: Any) -> Any:
     """The same, if it is a list of different texts; what else it holds is for the list's own check."""

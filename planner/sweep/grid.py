@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.sweep.results import LARGER_IS_BETTER, Results
 
-__all__ = ["Grid", "grid"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:

@@ -11,8 +11,6 @@ from planner.hardware import Cluster, Framework, cluster_figures, framework_figu
 from planner.models import Transformer, load_model, with_seq_len
 from planner.sweep.cases import OWN
 
-__all__ = ["Library", "Settings"]
-
 Settings = tuple[tuple[str, Any], ...]
 """Dotted names of hardware fields, each with the value that replaces the profile's, in the profile's unit."""
 KEPT = 4096

@@ -11,8 +11,6 @@ from planner.sweep.definition import SweepFile, read_definition
 from planner.sweep.library import Library
 from planner.sweep.sweep import Sweep
 
-__all__ = ["load_sweep"]
-
 ASSUMPTIONS = ("mtbf_hours", "restart_minutes", "checkpoint_bytes_per_parameter", "site_factor")
 """Those that no profile has; price, power and storage are fields of the hardware."""
 

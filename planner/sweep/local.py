@@ -18,8 +18,6 @@ from multiprocessing.process import BaseProcess
 from planner.errors import ExecutionError, InputError, PlannerError
 from planner.sweep.answer import Answer, Chunk, answer, asked
 
-__all__ = ["MOST_DEATHS", "Local", "cores"]
-
 MOST_DEATHS = 3
 """Workers that one chunk may end before it is given up."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.sweep.results import LARGER_IS_BETTER, Results
 
-__all__ = ["Front", "fronts", "nondominated"]
-
 Array = NDArray[np.float64]
 
 

@@ -14,8 +14,6 @@ from planner.sweep.columns import Column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["need_pyarrow", "pyarrow_version", "read_about", "read_results", "write_results"]
-
 ROWS_A_GROUP = 50_000
 KEY = b"planner"
 

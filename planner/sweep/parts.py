@@ -19,8 +19,6 @@ from planner.files import write_text
 from planner.sweep.answer import Answer
 from planner.sweep.versions import difference
 
-__all__ = ["Parts", "opened", "parts_folder"]
-
 MANIFEST = "manifest.json"
 LOCK = "lock"
 

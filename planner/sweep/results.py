@@ -17,8 +17,6 @@ from planner.sweep.parquet import read_results
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LARGER_IS_BETTER", "QUANTITIES", "Results", "load_results"]
-
 QUANTITIES = {
     "time": ("training_days", "time_s_per_billion_tokens"),
     "cost": ("training_cost_usd", "cost_usd_per_billion_tokens"),

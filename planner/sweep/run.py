@@ -18,8 +18,6 @@ from planner.sweep.parts import opened, parts_folder
 from planner.sweep.sweep import Sweep
 from planner.sweep.versions import difference, versions
 
-__all__ = ["Progress", "Scheduler", "run_sweep"]
-
 MOST_CHUNKS = 10_000
 
 

@@ -19,8 +19,6 @@ from planner.sweep.cases import OWN, Cases
 from planner.sweep.definition import SweepFile
 from planner.sweep.library import Library, Settings
 
-__all__ = ["Ask", "Search", "Sweep"]
-
 PRICE = "accelerator.price_usd_per_hour"
 
 

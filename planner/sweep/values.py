@@ -9,8 +9,6 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Values", "hardware_values", "whole_numbers"]
-
 MOST_VALUES = 10_000
 RANGE = "{ from = 64, to = 4096, factor = 2 } or { from = 8, to = 64, step = 8 }"
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from planner.errors import ExecutionError
 
-__all__ = ["check_versions", "difference", "versions"]
-
 PACKAGES = ("numpy", "numba")
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from planner.errors import InputError
 
-__all__ = ["Array", "num_bytes", "on_host", "wide", "xp_for"]
-
 # An array of either library; shapes are in the names (legend at the top of each file), not in the type.
 Array = Any
 

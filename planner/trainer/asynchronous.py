@@ -25,8 +25,6 @@ from planner.trainer.executor import Batch, Hooks, Operation
 from planner.trainer.optimizers import SGD, Adam
 from planner.trainer.worker import Worker
 
-__all__ = ["STALENESS", "Staleness", "run_asynchronously"]
-
 Weights = dict[str, Array]
 
 

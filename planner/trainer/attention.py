@@ -13,8 +13,6 @@ from typing import Any
 
 from planner.trainer.arrays import Array, wide
 
-__all__ = ["KeysValues", "attend", "attend_gradient"]
-
 BLOCK = 128
 
 

@@ -30,8 +30,6 @@ from planner.trainer.functions import (
 from planner.trainer.layer import Bias, Layer, NormWeights, Product, Setting, SliceOf
 from planner.trainer.parameters import Parameter, Unit, Views
 
-__all__ = ["EPS", "Block", "block_unit", "norm_parameters"]
-
 EPS = 1e-5
 
 

@@ -25,8 +25,6 @@ from planner.trainer.arrays import Array, on_host
 from planner.trainer.text import Samples
 from planner.trainer.worker import Worker
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
-
 LATEST = "latest.json"
 MOST_STEPS = 2**53
 MOST_HEADER_BYTES = 4096

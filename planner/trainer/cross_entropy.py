@@ -11,8 +11,6 @@ from typing import Any
 from planner.trainer.arrays import Array, wide
 from planner.trainer.tensor_parallel import Region
 
-__all__ = ["cross_entropy"]
-
 
 def cross_entropy(
     xp: Any, logits_bsv: Array, targets_bs: Array, region: Region, weight: float, scale: float = 1.0

@@ -17,8 +17,6 @@ from planner.trainer.functions import norm, norm_input_gradient, normalized, pro
 from planner.trainer.layer import Layer, NormWeights, Product, Setting, SliceOf
 from planner.trainer.parameters import Parameter, Unit, Views
 
-__all__ = ["Embedding", "Head"]
-
 
 def tokens_unit(model: Transformer) -> Unit:
     """The table of tokens, which a tied head uses again."""

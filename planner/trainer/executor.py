@@ -24,8 +24,6 @@ from planner.trainer.mesh import Mesh
 from planner.trainer.stage import Stage, add_gradients
 from planner.trainer.store import Store
 
-__all__ = ["Batch", "Event", "Executor", "Hooks", "Live", "Operation"]
-
 
 class Operation(Protocol):
     """One operation of a schedule: kind F forward, B backward, I input gradient, W weight gradient."""

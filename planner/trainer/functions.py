@@ -12,11 +12,6 @@ from typing import Any
 
 from planner.trainer.arrays import Array, wide
 
-__all__ = [
-    "add_product", "gelu", "gelu_gradient", "norm", "norm_input_gradient", "norm_weight_gradient", "normalized",
-    "product", "product_input_gradient", "rotary_table", "rotate", "swiglu", "swiglu_gradient",
-]  # fmt: skip
-
 GELU_A = math.sqrt(2.0 / math.pi)
 GELU_B = 0.044715
 

@@ -17,8 +17,6 @@ from planner.trainer.functions import add_product, norm_weight_gradient
 from planner.trainer.parameters import Unit, Views
 from planner.trainer.tensor_parallel import Region
 
-__all__ = ["Bias", "Gradient", "Layer", "NormWeights", "Product", "Setting", "SliceOf"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:

@@ -24,8 +24,6 @@ from planner.trainer.stopwatch import Stopwatch
 from planner.trainer.text import Samples
 from planner.trainer.worker import Task, Worker
 
-__all__ = ["Measured", "Progress", "Training", "train"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Training:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from planner.errors import ExecutionError
 
-__all__ = ["LossScale"]
-
 GROW_AFTER = 1000  # good steps in a row
 LEAST, MOST = 1.0, 2.0**24
 

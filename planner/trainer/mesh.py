@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from planner.trainer.communicator import Group
 
-__all__ = ["Mesh"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Mesh:

@@ -24,8 +24,6 @@ from planner.trainer.serial import run_serial
 from planner.trainer.stopwatch import Stopwatch, usual_s
 from planner.trainer.worker import Task, Worker
 
-__all__ = ["Sample", "collectives", "copy_rate", "fastest", "grid", "passes"]
-
 LAYERS = 2
 LEAST_STEPS = 6
 STAGES = ("embedding", "layer", "head")

@@ -14,8 +14,6 @@ from planner.errors import InputError
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.communicator import Communicator, Group
 
-__all__ = ["MPICommunicator", "load_mpi"]
-
 
 def load_mpi() -> Any:
     """The `mpi4py.MPI` module, MPI started.

@@ -13,8 +13,6 @@ from planner.trainer.arrays import Array
 from planner.trainer.communicator import Group
 from planner.trainer.mpi import MPICommunicator
 
-__all__ = ["NCCLCommunicator"]
-
 TYPES = {"float16": "NCCL_FLOAT16", "float32": "NCCL_FLOAT32", "float64": "NCCL_FLOAT64", "int64": "NCCL_INT64"}
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from planner.trainer.arrays import Array
 
-__all__ = ["SGD", "Adam", "Optimizer", "make_optimizer"]
-
 State = dict[str, Array]
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from planner.trainer.arrays import Array
 
-__all__ = ["Parameter", "Unit", "Views"]
-
 Views = dict[str, Array]
 
 

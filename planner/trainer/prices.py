@@ -18,8 +18,6 @@ from planner.errors import InputError
 from planner.models import Transformer
 from planner.trainer.attention import BLOCK
 
-__all__ = ["FEATURES", "PARTS", "Fit", "Sizes", "features", "fit", "price_s"]
-
 PARTS = ("layer", "embedding", "head", "update")
 FEATURES: dict[str, tuple[str, ...]] = {
     "layer": ("fixed", "product_gflop", "hidden_melements", "inner_melements", "head_melements", "score_melements"),

@@ -10,8 +10,6 @@ from planner.models import Transformer
 from planner.models.transformer import check
 from planner.trainer.text import VOCAB
 
-__all__ = ["SCALES", "scaled_model"]
-
 # Name: hidden size, layers, sequence length, aimed at.
 SCALES = {"tiny": (32, 2, 32), "small": (128, 2, 128), "medium": (256, 4, 256), "large": (512, 8, 512)}
 

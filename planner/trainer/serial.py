@@ -18,8 +18,6 @@ from planner.errors import ExecutionError
 from planner.trainer.arrays import Array
 from planner.trainer.communicator import Communicator, Group
 
-__all__ = ["SerialCommunicator", "run_serial"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from planner.trainer.layer import Layer, Setting, SliceOf
 from planner.trainer.parameters import Unit, Views
 from planner.trainer.store import Store
 
-__all__ = ["Stage", "make_stages", "split_evenly"]
-
 
 def split_evenly(num_layers: int, num_stages: int) -> list[int]:
     """Layers of each stage: the same count, the remainder one each to the first."""

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Stopwatch", "undisturbed", "usual_s"]
-
 LEAST_SHARE = 0.97
 
 

@@ -29,8 +29,6 @@ from planner.trainer.communicator import Communicator, Group
 from planner.trainer.mesh import Mesh
 from planner.trainer.parameters import Unit, Views
 
-__all__ = ["Store"]
-
 
 class Store:
     """Parameters and gradients of the units that this rank holds.

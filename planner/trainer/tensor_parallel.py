@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from planner.trainer.arrays import Array
 from planner.trainer.communicator import Communicator, Group
 
-__all__ = ["Region"]
-
 TOKENS = 1  # axis
 
 

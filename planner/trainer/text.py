@@ -17,8 +17,6 @@ import numpy as np
 from planner.errors import InputError
 from planner.trainer.executor import Batch
 
-__all__ = ["VOCAB", "Samples", "load_text"]
-
 VOCAB = 256
 DEFAULT_BYTES = 8_000_000
 MOST_BYTES = 256 * 2**20

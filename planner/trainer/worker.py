@@ -27,8 +27,6 @@ from planner.trainer.stage import Stage, make_stages, split_evenly
 from planner.trainer.store import Store
 from planner.trainer.tensor_parallel import Region
 
-__all__ = ["Task", "Worker", "check_model", "check_task"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Task:

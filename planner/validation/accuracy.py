@@ -21,8 +21,6 @@ from planner.validation.runs import Run, read_runs
 from planner.validation.score import score
 from planner.validation.software import cluster_name
 
-__all__ = ["Accuracy", "accuracy_of", "accuracy_sentence", "scores", "shipped_files", "unseen_files"]
-
 STATE_SPACE = " 23 measured runs alone have state-space layers: this model's times are less certain."
 
 

@@ -38,8 +38,6 @@ from planner.schedules import get_schedule
 from planner.validation.runs import Run
 from planner.validation.software import said
 
-__all__ = ["candidates", "filled_cells", "framework_name", "same_preset"]
-
 FILLED = (
     "dp", "cp", "ep", "virtual_stages", "schedule", "zero", "sequence_parallel", "attention", "fused_norm",
     "recompute", "micro_batch",

@@ -25,21 +25,6 @@ from planner.models import Transformer
 from planner.validation.predict import Models
 from planner.validation.runs import Run
 
-__all__ = [
-    "COLUMNS",
-    "LEAST_RUNS",
-    "HeldOut",
-    "coverage",
-    "held_out",
-    "held_out_mape",
-    "interval_factors",
-    "known_errors",
-    "likeness",
-    "likeness_of_runs",
-    "step_interval_s",
-    "unseen",
-]
-
 Array = NDArray[np.float64]
 
 LIKENESS = ("gpus", "matrix_elements_per_gpu", "tokens_per_gpu", "tp", "pp", "product_elements", "seq_len")

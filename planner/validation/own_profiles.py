@@ -9,8 +9,6 @@ from planner.files import is_path
 from planner.hardware import load_cluster, load_framework
 from planner.validation.predict import LoadCluster, LoadFramework
 
-__all__ = ["loaders"]
-
 
 def loaders(folder: Path | None) -> tuple[LoadCluster, LoadFramework]:
     """How to load clusters and frameworks by the names that runs say: from a folder where it has one, else the shipped.

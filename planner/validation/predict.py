@@ -23,8 +23,6 @@ from planner.validation.defaults import candidates, filled_cells, framework_name
 from planner.validation.runs import Run
 from planner.validation.software import cluster_name, said
 
-__all__ = ["Models", "Predictions", "predict"]
-
 Array = NDArray[np.float64]
 
 

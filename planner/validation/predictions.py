@@ -10,8 +10,6 @@ import numpy as np
 from planner.units import GIB
 from planner.validation.predict import Predictions
 
-__all__ = ["predictions_csv"]
-
 HEADER = (
     "source", "run", "predicted_step_time_s", "measured_step_time_s", "predicted_memory_gib", "measured_memory_gib",
     "predicted_outcome", "measured_outcome", "reason",

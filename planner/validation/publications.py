@@ -8,8 +8,6 @@ from functools import cache
 
 from planner.files import read_toml, shipped_folder
 
-__all__ = ["Publication", "publication_of", "publications", "publications_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:

@@ -12,8 +12,6 @@ from typing import Any
 from planner.errors import FileFormatError, shown
 from planner.files import read_text
 
-__all__ = ["COLUMNS", "Run", "read_runs"]
-
 TEXT = (
     "source", "run", "model", "family", "cluster", "precision", "schedule", "recompute", "attention",
     "step_time_kind", "outcome", "note",

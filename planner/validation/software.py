@@ -8,8 +8,6 @@ from typing import Any
 from planner.files import read_toml, shipped_folder
 from planner.validation.runs import Run
 
-__all__ = ["cluster_name", "said", "software"]
-
 
 @cache
 def software() -> dict[str, dict[str, Any]]:

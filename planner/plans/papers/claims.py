@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["OURS", "THEIRS", "Claim", "Mark", "Paper", "near"]
-
 Mark = Literal["read", "recalled", "derived"]
 THEIRS = "the paper's assumptions"
 OURS = "our cost models"

@@ -11,8 +11,6 @@ from planner.plans.papers.claims import Claim, Paper, near
 from planner.plans.papers.layouts import one
 from planner.search import Fixed, recommend
 
-__all__ = ["paper"]
-
 CLUSTER = "dgx-a100-80gb"
 THEIR_TRAINER = "aa-scaling"
 THEIR_SPLIT = Split.PARAMETERS  # as its profile says

@@ -17,8 +17,6 @@ from planner.scaling import lamy_poirier as lp
 from planner.search import default_attention, default_precision
 from planner.units import DAY, GIB
 
-__all__ = ["paper"]
-
 # Strategy, days, GPUs, and how the figures are known (shared/reference/papers.md).
 FASTEST: tuple[tuple[str, float, int, Mark], ...] = (
     ("data, baseline", 382.0, 604, "derived"),

@@ -15,8 +15,6 @@ from planner.plans.papers.claims import THEIRS, Claim, Mark, Paper, near
 from planner.schedules import Pipeline, get_schedule
 from planner.search import Fixed, recommend
 
-__all__ = ["paper"]
-
 BATCHES = (8, 9, 12, 16, 24)
 GPUS = 64
 OVERLAP = 0.9  # share of sends and reductions that the paper's implementation hides, as of Megatron-LM's without stages

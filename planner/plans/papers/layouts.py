@@ -11,8 +11,6 @@ from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.models import Transformer
 
-__all__ = ["Outcome", "one"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:

@@ -13,8 +13,6 @@ from planner.plans.papers.layouts import one
 from planner.schedules import Pipeline, get_schedule
 from planner.units import DAY, TERA
 
-__all__ = ["paper"]
-
 CLUSTER = "dgx-a100-80gb"
 
 

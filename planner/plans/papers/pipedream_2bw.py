@@ -12,8 +12,6 @@ from planner.plans.papers.claims import THEIRS, Claim, Paper, near
 from planner.schedules import Pipeline, get_schedule
 from planner.search import Fixed, recommend
 
-__all__ = ["paper"]
-
 # GPT-2.2B on 8 V100-16GB, eight stages, global batch 64 and 256: sequences/s of GPipe, Flush, 2BW, read off the paper's
 # figure, give or take 2.
 MEASURED = ((64, 18.0, 26.0, 43.0), (256, 18.0, 38.0, 44.0))

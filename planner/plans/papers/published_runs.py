@@ -16,8 +16,6 @@ from planner.plans.time import plan_time
 from planner.search import Fixed, default_attention, default_precision
 from planner.units import DAY
 
-__all__ = ["paper", "published_claim", "published_rows"]
-
 WITHIN = 0.2
 UNITS = {"days": "days", "busy_days": "days without failures", "gpu_hours": "GPU-hours", "step_s": "s a step"}
 

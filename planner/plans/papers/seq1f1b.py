@@ -8,8 +8,6 @@ from planner.plans.papers.layouts import Outcome, one
 from planner.schedules import Pipeline, get_schedule
 from planner.units import GIB
 
-__all__ = ["paper"]
-
 # GPT-7B on 32 A100-80GB, tp 8 pp 4, 4 slices (degrees and slices recalled), tokens/s of all GPUs (read in the authors'
 # repository): sequence, micro-batches, 1F1B, Seq1F1B; None where it ran out of memory.
 MEASURED = (

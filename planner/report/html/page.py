@@ -14,8 +14,6 @@ from planner.report.html.record import report_record
 from planner.report.plan_report import PlanReport
 from planner.report.tables import layout_text
 
-__all__ = ["html_page", "write_html"]
-
 ASSETS = Path(__file__).with_name("assets")
 
 

@@ -19,8 +19,6 @@ from planner.units import DAY, GIB
 if TYPE_CHECKING:
     from planner.plans.fastest import Fastest
 
-__all__ = ["report_record"]
-
 MOST_OPERATIONS = 6_000  # of the best layout's timeline
 FEW_OPERATIONS = 800  # of the others'
 CLOUD = 400  # other layouts drawn as dots

@@ -16,8 +16,6 @@ from planner.units import GIB
 if TYPE_CHECKING:
     from planner.simulation.step import StepSimulation
 
-__all__ = ["packed", "timeline_record"]
-
 TICKS = 40  # of an operation's average place on a rank: finer than a pixel
 MOST_RANKS = 32
 
