@@ -9,7 +9,7 @@ Each is predicted in parts by fits without the part: five at random, and one a m
 `--by-source` leaves out one set at a time instead. Prints the errors on every set, then of all
 together the mean rank correlation and the order of pairs (`benchmarks/residuals.py`), and writes a line a run: what it
 is like, the step time predicted by the fit that did not see it, and the measured one; beside it `unseen.csv`, the same
-of runs that no fit uses.
+of runs that no fit uses. `--unseen` writes only these, where a profile changed that no fit touches.
 """
 
 from __future__ import annotations
@@ -104,9 +104,14 @@ def write(path: Path, lines: list[list[str]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--unseen", action="store_true", help="fit nothing: write `unseen.csv` beside the output alone")
     parser.add_argument("--by-source", action="store_true")
     parser.add_argument("--max-evaluations", type=int, default=12)
     args = parser.parse_args()
+    unseen = predict([run for path in unseen_files() for run in read_runs(path)])
+    write(args.output.with_name("unseen.csv"), unseen_lines(unseen))
+    if args.unseen:
+        return
     everything = [run for path in shipped_files() for run in read_runs(path)]
     lines, held_out_s = [], {}
     for architecture in ARCHITECTURES:
@@ -131,8 +136,6 @@ def main() -> None:
                 lines.append([run["source"], run["run"], architecture, *(f"{x:.6g}" for x in [*like[i], *times, 0])])
     write(args.output, sorted(lines))
     p = predict(everything)
-    unseen = predict([run for path in unseen_files() for run in read_runs(path)])
-    write(args.output.with_name("unseen.csv"), unseen_lines(unseen))
     right = fits_lines(p)
     right += [line for line in fits_lines(unseen) if line[0] not in {name for name, *_ in right}]
     with args.output.with_name("fits.csv").open("w", newline="", encoding="utf-8") as stream:

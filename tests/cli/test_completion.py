@@ -46,7 +46,21 @@ def test_other_shells_too(shell):
     assert "llama-13b" in " ".join(completed("planner recommend llama-1", shell))
 
 
-@pytest.mark.parametrize("name", completion.__all__)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "clusters",
+        "exports",
+        "frameworks",
+        "links",
+        "loss_laws",
+        "batch_laws",
+        "models",
+        "objectives",
+        "papers",
+        "schedules",
+    ],
+)
 def test_every_completer_offers_what_begins_so(name):
     complete = getattr(completion, name)
     every = complete("")
