@@ -84,7 +84,7 @@ def _search(q: Search, objective: str) -> Recommendation | str:
     try:
         return recommend(
             q.model, q.cluster, q.framework, gpus=q.gpus, global_batch=q.global_batch, precision=q.precision,
-            attention=q.attention, fixed=q.fixed, top=1, objective=objective,
+            attention=q.attention, fixed=q.fixed, top=1, objective=objective, plainest=True,
         )  # fmt: skip
     except (LayoutError, InputError) as error:
         return str(error)
@@ -99,7 +99,7 @@ def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) 
     counted = {"layouts": found.legal, "layouts_fitting": found.fitting, "memory_limit_gib": limit / GIB}
     if not len(found.best):
         least = float(found.estimate.memory_bytes.min())
-        reason = f"the layout of least memory needs {least / GIB:.4g} GiB of {limit / GIB:.4g}"
+        reason = f"the layout of least memory needs {least / GIB:.4g} GiB of {found.estimate.usable_bytes / GIB:.4g}"
         return counted | {"status": FAILED, "reason": reason}
     i = int(found.best[0])
     result = found.estimate

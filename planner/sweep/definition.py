@@ -94,7 +94,8 @@ def _allowed(choice: Choice) -> Any:
 SETTLED_FIELDS: dict[str, Any] = {name: (_allowed(CHOICES[name]), None) for name in SETTLED}
 SearchTable = create_model(
     "SearchTable", __base__=Strict, __doc__="`[search]`: what is settled in every search.", **SETTLED_FIELDS,
-    allow_offload=(StrictBool, False), allow_async=(StrictBool, False),
+    allow_offload=(StrictBool, False), allow_async=(StrictBool, False), any_framework=(StrictBool, False),
+    fit_chance=(float | None, None), headroom_gib=(float | None, None), max_memory_gib=(float | None, None),
 )  # fmt: skip
 
 

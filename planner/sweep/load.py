@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from planner.errors import FileFormatError, PlannerError
-from planner.question import what_is_fixed
 from planner.sweep.cases import cases
 from planner.sweep.definition import SweepFile, read_definition
 from planner.sweep.library import Library
@@ -35,5 +34,4 @@ def _sweep(path: Path, file: SweepFile) -> Sweep:
     for name in file.assumptions:
         if name not in ASSUMPTIONS:
             raise FileFormatError(f"{path}: unknown field assumptions.{name}; allowed: {', '.join(ASSUMPTIONS)}")
-    fixed = what_is_fixed(**file.search.model_dump())
-    return Sweep(path=path, file=file, cases=cases(file, str(path)), fixed=fixed, library=Library(path.parent))
+    return Sweep(path=path, file=file, cases=cases(file, str(path)), library=Library(path.parent))

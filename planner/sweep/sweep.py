@@ -13,7 +13,7 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision, choice
 from planner.models import Transformer
 from planner.plans.assumptions import Assumptions, assume
-from planner.question import numerics
+from planner.question import Question, careful, numerics
 from planner.search import Fixed, default_attention
 from planner.sweep.cases import OWN, Cases
 from planner.sweep.definition import SweepFile
@@ -49,12 +49,11 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep's file with what it means: its cases, what is settled, and where names are looked up."""
+    """A sweep's file with what it means: its cases, and where names are looked up."""
 
     path: Path
     file: SweepFile
     cases: Cases
-    fixed: Fixed
     library: Library
 
     def search(self, number: int) -> tuple[Search, tuple[Ask, ...]]:
@@ -100,15 +99,17 @@ class Sweep:
         except InputError as error:  # known names, by `check`: this accelerator lacks the precision
             refused = str(error)
             precision, attention = choice(Precision, at["precision"]), default_attention(cluster)
+        model = self.library.model(at["model"], at["seq_len"])
+        q, fixed = careful(Question(model=model, cluster=cluster, framework=framework), **self.file.search.model_dump())
         return Search(
-            model=self.library.model(at["model"], at["seq_len"]),
-            cluster=cluster,
+            model=model,
+            cluster=q.cluster,
             framework=framework,
             gpus=at["gpus"],
             global_batch=at["global_batch"],
             precision=precision,
             attention=attention,
-            fixed=self.fixed,
+            fixed=fixed,
             refused=refused,
         )
 
@@ -156,8 +157,10 @@ class Sweep:
 
     def _check_hardware(self, at: dict[str, Any]) -> None:
         """Every changed figure alone, on one cluster, network and framework."""
-        nodes, _ = self.hardware(at, ())
+        nodes, framework = self.hardware(at, ())
         assume(nodes, self.file.assumptions)
+        model = self.library.model(self.file.models[0], None)
+        careful(Question(model=model, cluster=nodes, framework=framework), **self.file.search.model_dump())
         for axis in self.cases.axes:
             for value in axis.values if axis.hardware else ():
                 self._check_settings(at, self.settings(at | {axis.name: value}), f"hardware.{axis.name}")
