@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -44,10 +47,42 @@ CriticalBatch = Annotated[
 BatchRule = Annotated[
     str, typer.Option("--batch-rule", help="overhead: large batches need more samples; cap: none over the critical.")
 ]
-Mtbf = Annotated[float | None, typer.Option("--mtbf-hours", help="Mean time between failures of a GPU; 1e12: never.")]
-Restart = Annotated[float | None, typer.Option("--restart-minutes", help="From a failure to the next step.")]
-CheckpointBytes = Annotated[float | None, typer.Option("--checkpoint-bytes", help="Of a checkpoint, a parameter.")]
-StorageRate = Annotated[float | None, typer.Option("--storage-gbyte-per-s", help="Checkpoint writes, GB/s a node.")]
-Price = Annotated[float | None, typer.Option("--price", help="USD a GPU-hour.")]
-Power = Annotated[float | None, typer.Option("--power-w", help="W a GPU while it trains.")]
-Site = Annotated[float | None, typer.Option("--site-factor", help="W of hosts, network, cooling a W of GPU.")]
+
+FIGURES = {
+    "mtbf_hours": ("--mtbf-hours", "Mean time between failures of a GPU; 1e12: never."),
+    "restart_minutes": ("--restart-minutes", "From a failure to the next step."),
+    "checkpoint_bytes_per_parameter": ("--checkpoint-bytes", "Of a checkpoint, per parameter."),
+    "storage_gbyte_per_s": ("--storage-gbyte-per-s", "Checkpoint writes, GB/s per node."),
+    "price_usd_per_hour": ("--price", "USD per GPU-hour."),
+    "power_w": ("--power-w", "W per GPU while it trains."),
+    "site_factor": ("--site-factor", "W of hosts, network and cooling per W of GPU."),
+}
+"""Assumptions by name (`planner.plans.assumptions`), each with its option and what it says."""
+
+
+def assumes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command that takes `given` an option for every assumption, or for those named."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True)
+        options = [_figure(name) for name in names or FIGURES]
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            command(given={option.name: values.pop(option.name) for option in options}, **values)
+
+        kept = [p for p in own.parameters.values() if p.name != "given"]
+        rest = [p for p in kept if p.kind is p.VAR_KEYWORD]
+        every = [p.replace(kind=p.KEYWORD_ONLY) for p in kept if p not in rest] + options + rest
+        run.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in every}
+        return run
+
+    return decorate
+
+
+def _figure(name: str) -> inspect.Parameter:
+    """The option of an assumption."""
+    option, says = FIGURES[name]
+    declared = Annotated[float | None, typer.Option(option, help=says, rich_help_panel="What is assumed")]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=declared)

@@ -10,6 +10,7 @@ from planner.cli.choices import searches
 
 
 @searches
+@a.assumes("mtbf_hours", "restart_minutes", "storage_gbyte_per_s")
 def command(
     model: o.Model,
     cluster: o.ClusterName,
@@ -20,10 +21,9 @@ def command(
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
     critical_batch_law: a.BatchLawName = "zhang-2024",
-    mtbf_hours: a.Mtbf = None,
-    restart_minutes: a.Restart = None,
-    storage_gbyte_per_s: a.StorageRate = None,
     json: o.Json = False,
+    *,
+    given: dict[str, float | None],
     **choices: Any,
 ) -> None:
     """Elasticities of the best layout's step and training to hardware, batch, failures; its traffic against links.
@@ -35,9 +35,6 @@ def command(
     from planner.question import question
 
     q = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    given = {
-        "mtbf_hours": mtbf_hours, "restart_minutes": restart_minutes, "storage_gbyte_per_s": storage_gbyte_per_s,
-    }  # fmt: skip
     aim = goal(q.model, tokens=tokens, batch_law=critical_batch_law)
     with o.working("searching every legal layout"):
         answer = explain(q, aim, given, gpus=gpus, batch=global_batch, **choices)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @searches
+@a.assumes()
 def command(
     model: o.Model,
     cluster: Annotated[
@@ -41,16 +42,11 @@ def command(
     critical_batch_law: a.BatchLawName = "zhang-2024",
     critical_batch: a.CriticalBatch = None,
     batch_rule: a.BatchRule = "overhead",
-    mtbf_hours: a.Mtbf = None,
-    restart_minutes: a.Restart = None,
-    checkpoint_bytes: a.CheckpointBytes = None,
-    storage_gbyte_per_s: a.StorageRate = None,
-    price: a.Price = None,
-    power_w: a.Power = None,
-    site_factor: a.Site = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
     json: o.Json = False,
+    *,
+    given: dict[str, float | None],
     **choices: Any,
 ) -> None:
     """Minimise wall time over GPUs, batch and layout together: fronts, knee, and what binds at each point.
@@ -72,11 +68,6 @@ def command(
         critical_batch=critical_batch,
     )  # fmt: skip
     plans = [strategy(s.strip()) for s in strategies.split(",")]
-    given = {
-        "mtbf_hours": mtbf_hours, "restart_minutes": restart_minutes, "price_usd_per_hour": price, "power_w": power_w,
-        "checkpoint_bytes_per_parameter": checkpoint_bytes, "storage_gbyte_per_s": storage_gbyte_per_s,
-        "site_factor": site_factor,
-    }  # fmt: skip
     cases = clusters(cluster, network or [], node_size or [])
     with o.working("searching GPUs, batches and layouts"):
         answer = fastest(

@@ -12,6 +12,7 @@ from planner.cli.choices import searches
 
 
 @searches
+@a.assumes()
 def command(
     model: o.Model,
     cluster: o.ClusterName,
@@ -34,14 +35,9 @@ def command(
     critical_batch_law: a.BatchLawName = "zhang-2024",
     critical_batch: a.CriticalBatch = None,
     batch_rule: a.BatchRule = "overhead",
-    mtbf_hours: a.Mtbf = None,
-    restart_minutes: a.Restart = None,
-    checkpoint_bytes: a.CheckpointBytes = None,
-    storage_gbyte_per_s: a.StorageRate = None,
-    price: a.Price = None,
-    power_w: a.Power = None,
-    site_factor: a.Site = None,
     json: o.Json = False,
+    *,
+    given: dict[str, float | None],
     **choices: Any,
 ) -> None:
     """Days, steps, GPU-hours, money and energy of a training, failures included, with the fastest layout.
@@ -60,11 +56,6 @@ def command(
         q.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
         critical_batch=critical_batch,
     )  # fmt: skip
-    given = {
-        "mtbf_hours": mtbf_hours, "restart_minutes": restart_minutes, "price_usd_per_hour": price, "power_w": power_w,
-        "checkpoint_bytes_per_parameter": checkpoint_bytes, "storage_gbyte_per_s": storage_gbyte_per_s,
-        "site_factor": site_factor,
-    }  # fmt: skip
     with o.working("searching every legal layout"):
         answer = training_time(q, aim, given, gpus=gpus, batch=batch, exact_tokens=loss is None, **choices)
     o.show(answer, json)
