@@ -8,6 +8,7 @@ from planner.estimate import Estimate, estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import stack
+from planner.setup import Setup
 from planner.validation import Run, read_runs, shipped_files
 from planner.validation.defaults import candidates
 from planner.validation.predict import Models
@@ -29,4 +30,4 @@ def estimate_of(runs: list[Run], parts: int = 1) -> Estimate:
     index = np.array([made.of(r) for r in runs])
     rows = [candidates(r, made.models[i], framework)[0] for r, i in zip(runs, index, strict=True)]
     layouts = Layouts.of_rows([row | {"global_batch": row["global_batch"] // parts} for row in rows])
-    return estimate(stack(made.models, index), load_cluster(runs[0]["cluster"]), framework, layouts)
+    return estimate(Setup(stack(made.models, index), load_cluster(runs[0]["cluster"]), framework), layouts)

@@ -21,6 +21,7 @@ from planner.models import load_model
 from planner.search import Fixed, default_attention, default_precision, recommend
 from planner.search.passes import search
 from planner.search.space import Asked, space
+from planner.setup import Setup
 
 CASES = [
     ("llama-13b", "dgx-a100-80gb", 64, 2048),
@@ -55,11 +56,13 @@ def main() -> None:
             hybrid_sharding=framework.hybrid_sharding, **numerics,
         )  # fmt: skip
         listed, _ = least(lambda m=model, c=cluster, a=asked: sum(int(g.legal.sum()) for g in space(m, c, a)), runs)
-        whole, kept = least(lambda m=model, c=cluster, f=framework, a=asked: search(m, c, f, a, prune=False), runs)
-        pruned, _ = least(lambda m=model, c=cluster, f=framework, a=asked: search(m, c, f, a), runs)
+        whole, kept = least(
+            lambda m=model, c=cluster, f=framework, a=asked: search(Setup(m, c, f), a, prune=False), runs
+        )
+        pruned, _ = least(lambda m=model, c=cluster, f=framework, a=asked: search(Setup(m, c, f), a), runs)
         answer, _ = least(
             lambda m=model, c=cluster, f=framework, g=gpus, b=batch, n=numerics: recommend(
-                m, c, f, gpus=g, global_batch=b, **n
+                Setup(m, c, f), gpus=g, global_batch=b, **n
             ),
             runs,
         )

@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 
+from planner.setup import Setup
+
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
@@ -44,7 +46,7 @@ def one(name: str, cluster_name: str, gpus: int, batch: int) -> dict[str, float]
     )  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = process_time()
-    kept = search(model, cluster, framework, asked)
+    kept = search(Setup(model, cluster, framework), asked)
     seconds = process_time() - start
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"layouts": kept.legal, "seconds": seconds, "mib": (after - before) / 1024}

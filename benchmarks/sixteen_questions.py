@@ -51,7 +51,7 @@ def row(model: str, cluster: str, gpus: int, batch: int, framework: str | None) 
         path.write_text(json.dumps(plan.to_dict()))
         read = read_plan(path)
     target = get_target(TARGETS.get(framework or "", "megatron"))
-    nearest = Nearest(target.title, read.question, read.row)
+    nearest = Nearest(target.title, read.setup, read.row)
     target.adapt(nearest)
     changed = {k: v for k, v in nearest.row.items() if v != read.row[k]}
     return [

@@ -18,12 +18,13 @@ from planner import records
 from planner.costs.chance import fit_chance
 from planner.costs.memory import Memory, rank_memory
 from planner.costs.one_layer import OneLayer
-from planner.hardware import Cluster, Framework
+from planner.hardware import Framework
 from planner.layouts import Layouts, Precision
 from planner.models import Transformer
 from planner.models.flops import step_flops
 from planner.pipelines import by_schedule, end_shares, key_ranks, layers_at_once, pipeline
 from planner.schedules import Loads
+from planner.setup import Setup
 from planner.step_costs import StepCosts, data_comm, step_costs
 
 Array = NDArray[np.float64]
@@ -257,27 +258,23 @@ class Totals:
     memory_bytes: Array
 
 
-def totals(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, one: OneLayer | None = None
-) -> Totals:
+def totals(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Totals:
     """Step time and peak memory of a grid of layouts: the sums that `estimate` gives of a table, bit for bit.
 
     one: their `one_layer`, where it is known.
     """
-    costs = step_costs(model, cluster, framework, layouts, one)
-    time = _step_time(framework, layouts, model.num_layers, costs)
+    costs = step_costs(setup, layouts, one)
+    time = _step_time(setup.framework, layouts, setup.model.num_layers, costs)
     return Totals(
         step_time_s=np.broadcast_to(time.total_s, layouts.shape),
         bubble_s=time.bubble_s,
-        memory_bytes=_peak_bytes(framework, model, layouts, costs),
+        memory_bytes=_peak_bytes(setup.framework, setup.model, layouts, costs),
     )
 
 
-def peak_bytes(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, one: OneLayer | None = None
-) -> Array:
+def peak_bytes(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Array:
     """The peak memory alone of what `totals` takes, of the layouts' shape."""
-    return _peak_bytes(framework, model, layouts, step_costs(model, cluster, framework, layouts, one))
+    return _peak_bytes(setup.framework, setup.model, layouts, step_costs(setup, layouts, one))
 
 
 def _peak_bytes(framework: Framework, model: Transformer, layouts: Layouts, costs: StepCosts) -> Array:
@@ -285,28 +282,29 @@ def _peak_bytes(framework: Framework, model: Transformer, layouts: Layouts, cost
     return np.broadcast_to(reduce(np.maximum, memory), layouts.shape)
 
 
-def least_step_s(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Array:
+def least_step_s(setup: Setup, layouts: Layouts) -> Array:
     """Seconds of every layout's step without any bubble, shape (n,): what no order of its operations can go below."""
-    costs = step_costs(model, cluster, framework, layouts)
-    return _step_time(framework, layouts, model.num_layers, costs, bubble=False).total_s
+    costs = step_costs(setup, layouts)
+    return _step_time(setup.framework, layouts, setup.model.num_layers, costs, bubble=False).total_s
 
 
-def estimate(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:
+def estimate(setup: Setup, layouts: Layouts) -> Estimate:
     """Step time and peak memory of every layout.
 
     model: one transformer, or one a layout (array fields); layouts must be legal (`planner.legality`).
     """
-    costs = step_costs(model, cluster, framework, layouts)
-    time = _step_time(framework, layouts, model.num_layers, costs)
-    ranks = _rank_memories(framework, model, layouts, costs)
-    peak = np.array([cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
+    model = setup.model
+    costs = step_costs(setup, layouts)
+    time = _step_time(setup.framework, layouts, model.num_layers, costs)
+    ranks = _rank_memories(setup.framework, model, layouts, costs)
+    peak = np.array([setup.cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
     return Estimate(
         layouts=layouts,
         time=time,
         memory=records.largest(ranks, lambda rank: rank.total_bytes),
         first_rank_bytes=ranks[0].total_bytes,
-        capacity_bytes=cluster.accelerator.memory_bytes,
-        usable_bytes=cluster.accelerator.usable_bytes,
+        capacity_bytes=setup.cluster.accelerator.memory_bytes,
+        usable_bytes=setup.cluster.accelerator.usable_bytes,
         model_flop=np.asarray(step_flops(model, layouts.global_batch, "palm")),
         tokens=np.asarray(layouts.global_batch * model.seq_len),
         peak_flops=peak[layouts.precision],

@@ -20,7 +20,8 @@ from planner.legality import check_legal
 from planner.models import Transformer, load_model
 from planner.models.transformer import FLAGS, NOT_NEGATIVE, POSITIVE, check, with_seq_len
 from planner.plan_fields import FIGURES, PARTS, check_fields, check_figures
-from planner.question import Question, one_layout
+from planner.question import one_layout
+from planner.setup import Setup
 
 SUFFIXES = (".toml", ".json")
 FOLDERS = {"cluster": "clusters", "network": "links", "framework": "frameworks"}
@@ -36,7 +37,7 @@ class Plan:
     gpus_per_node: of the cluster.
     """
 
-    question: Question
+    setup: Setup
     layouts: Layouts
     record: dict[str, Any]
 
@@ -82,8 +83,8 @@ def read_plan(
     layouts = _layouts(row, hardware, path)
     check_legal(model, hardware, layouts)
     check_figures(chosen, model, row, path)
-    question = Question(model=model, cluster=hardware, framework=stack)
-    return Plan(question=question, layouts=layouts, record=chosen)
+    setup = Setup(model, hardware, stack)
+    return Plan(setup=setup, layouts=layouts, record=chosen)
 
 
 def read_choices(path: Path) -> tuple[Transformer, dict[str, Any]]:

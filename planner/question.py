@@ -6,7 +6,7 @@ The command line and the Python API both come through here, so that a name or a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from planner.choices.choice import flag, whole, word
@@ -18,31 +18,23 @@ from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule, usual_schedule
 from planner.search import Fixed, attention_kernels, default_attention, default_precision
+from planner.setup import Setup
 from planner.units import GIB
 
-__all__ = ["Question", "careful", "numerics", "one_layout", "question", "what_is_fixed", "whole", "word"]
+__all__ = ["careful", "load_setup", "numerics", "one_layout", "what_is_fixed", "whole", "word"]
 
 
 FIT_CHANCE = 0.95  # of a layout, where nothing is said of memory
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """A model, the hardware, and the framework that it runs under."""
-
-    model: Transformer
-    cluster: Cluster
-    framework: Framework
-
-
-def question(
+def load_setup(
     model: Transformer | str,
     cluster: Cluster | str,
     *,
     network: str | None = None,
     framework: str | None = None,
     seq_len: int | None = None,
-) -> Question:
+) -> Setup:
     """The question that names ask: presets, profiles or files, or what was loaded from them already.
 
     Raises:
@@ -52,7 +44,7 @@ def question(
     """
     shape = load_model(model) if isinstance(model, str) else model
     hardware = load_cluster(cluster, network=network) if isinstance(cluster, str) else cluster
-    return Question(
+    return Setup(
         model=shape if seq_len is None else with_seq_len(shape, seq_len),
         cluster=hardware,
         framework=load_framework(framework or hardware.framework),
@@ -123,9 +115,9 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
 
 
 def careful(
-    q: Question, *, fit_chance: float | None = None, headroom_gib: float | None = None,
+    setup: Setup, *, fit_chance: float | None = None, headroom_gib: float | None = None,
     max_memory_gib: float | None = None, any_framework: bool = False, **choices: Any,
-) -> tuple[Question, Fixed]:  # fmt: skip
+) -> tuple[Setup, Fixed]:  # fmt: skip
     """The question with the memory that a layout may be predicted to take, and what a search may choose from.
 
     fit_chance: how likely a layout must fit; 0.95 where nothing is said of memory. headroom_gib: memory to leave free;
@@ -136,7 +128,7 @@ def careful(
     Raises:
         InputError, UnknownNameError: As `what_is_fixed`; or a figure of memory is out of range.
     """
-    memory = q.cluster.accelerator.memory_bytes
+    memory = setup.cluster.accelerator.memory_bytes
     rooms = []
     if fit_chance is None and headroom_gib is None and max_memory_gib is None:
         fit_chance = FIT_CHANCE
@@ -146,14 +138,14 @@ def careful(
         rooms.append(memory - GIB * _between("headroom", headroom_gib, 0.0, 0.99 * memory / GIB))
     if max_memory_gib is not None:
         rooms.append(GIB * _between("max_memory", max_memory_gib, 0.001, memory / GIB))
-    accelerator = replace(q.cluster.accelerator, room_bytes=min(rooms))
+    accelerator = replace(setup.cluster.accelerator, room_bytes=min(rooms))
     fixed = what_is_fixed(**choices)
     named = [get_schedule(name) for name in fixed.schedule or ()]
     if named and fixed.pp is None and not any(s.name == "1f1b" or s.one_layer_chunks for s in named):
         fixed = replace(fixed, pipelined=True)
     if not flag("any_framework", any_framework):
-        fixed = replace(fixed, **_runs_only(q.framework, fixed))
-    return replace(q, cluster=replace(q.cluster, accelerator=accelerator)), fixed
+        fixed = replace(fixed, **_runs_only(setup.framework, fixed))
+    return replace(setup, cluster=replace(setup.cluster, accelerator=accelerator)), fixed
 
 
 def _runs_only(framework: Framework, fixed: Fixed) -> dict[str, Any]:

@@ -27,10 +27,11 @@ from planner.costs.parameters import rank_parameters, state_parameters
 from planner.costs.shapes import padded_vocab
 from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, traffic
-from planner.hardware import Cluster, Framework
+from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, counts, mix
 from planner.pipelines import end_shares, ends_apart, key_ranks, layer_at_a_time, weight_copies
+from planner.setup import Setup
 
 Array = NDArray[np.float64]
 
@@ -174,28 +175,25 @@ def data_comm(framework: Framework, layouts: Layouts, costs: StepCosts, forward_
     )
 
 
-def module_time(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, one: OneLayer
-) -> LayerTime:
+def module_time(setup: Setup, layouts: Layouts, one: OneLayer) -> LayerTime:
     """As `layer_time`, of a multi-token prediction module's layer that is another than the average one."""
     assert one.module is not None
-    its, spread = mix.module_layer(model), one.distinct.spread
+    its, spread = mix.module_layer(setup.model), one.distinct.spread
     device, cost, wire = spread(one.device), spread(one.module[0]), spread(one.module[1])
     params = rank_parameters(its, layouts, 1.0, False, False)
-    cost, _ = with_accumulation(device, framework, its, layouts, params.total, cost, spread(one.ends), False)
-    t = traffic(device, cluster, framework, its, layouts, wire, params.total, params.expert_share)
-    return layer_time(framework, its, layouts, cost, t)
+    cost, _ = with_accumulation(device, setup.framework, its, layouts, params.total, cost, spread(one.ends), False)
+    t = traffic(device, setup.cluster, setup.framework, its, layouts, wire, params.total, params.expert_share)
+    return layer_time(setup.framework, its, layouts, cost, t)
 
 
-def step_costs(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, one: OneLayer | None = None
-) -> StepCosts:
+def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> StepCosts:
     """The parts of every layout's step.
 
     model: one transformer, or one a layout (array fields); layouts must be legal (`planner.legality`).
     one: their `one_layer`, where it is known.
     """
-    one = one or one_layer(model, cluster, framework, layouts)
+    model, cluster, framework = setup.model, setup.cluster, setup.framework
+    one = one or one_layer(setup, layouts)
     spread = one.distinct.spread
     device, cost, ends = spread(one.device), spread(one.cost), spread(one.ends)
     params = rank_parameters(model, layouts, 1.0, False, False)
@@ -209,7 +207,7 @@ def step_costs(
         t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
     layer = layer_time(framework, model, layouts, cost, t)
     ends = with_gathered_logits(framework, layouts, ends, t.logits_s)
-    module = layer if one.module is None else module_time(model, cluster, framework, layouts, one)
+    module = layer if one.module is None else module_time(setup, layouts, one)
     ends = with_modules(model, ends, module.forward_s, module.backward_s)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s

@@ -7,7 +7,7 @@ from planner.costs.chance import fit_chance, safe_share
 from planner.errors import InputError, LayoutError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
-from planner.question import careful, question
+from planner.question import careful, load_setup
 from planner.schedules import SCHEDULES
 from planner.search.pick import unusual
 
@@ -79,7 +79,7 @@ def test_any_framework_is_no_slower_and_is_named_where_it_is_faster(plan):
     ],
 )
 def test_memory_that_a_layout_may_take(said, room_gib):
-    q, _ = careful(question(MODEL, CLUSTER), **said)
+    q, _ = careful(load_setup(MODEL, CLUSTER), **said)
     assert q.cluster.accelerator.usable_bytes / 2**30 == pytest.approx(room_gib)
     assert q.cluster.accelerator.memory_bytes == load_cluster(CLUSTER).accelerator.memory_bytes
 
@@ -96,7 +96,7 @@ def test_memory_that_a_layout_may_take(said, room_gib):
 )
 def test_wrong_sizes_are_one_line(said, message):
     with pytest.raises(InputError, match=message):
-        careful(question(MODEL, CLUSTER), **said)
+        careful(load_setup(MODEL, CLUSTER), **said)
 
 
 def test_a_named_schedule_is_a_pipeline_or_one_line_says_why_there_is_none():

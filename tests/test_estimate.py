@@ -13,6 +13,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Recompute, Split
 from planner.legality import HOST_MEMORY, check_legal, first_broken
 from planner.models import load_model
+from planner.setup import Setup
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")
@@ -35,7 +36,7 @@ legal_layouts = st.builds(
 def test_parts_add_up_and_rows_are_independent(tables):
     layouts = Layouts.concatenate(tables)
     check_legal(MODEL, CLUSTER, layouts)
-    together = estimate(MODEL, CLUSTER, MEGATRON, layouts)
+    together = estimate(Setup(MODEL, CLUSTER, MEGATRON), layouts)
     parts = sum(getattr(together.time, f.name) for f in fields(together.time) if f.name != "bubble_s")
     assert np.array_equal(together.step_time_s, parts + together.time.bubble_s)
     for f in fields(together.time):
@@ -43,7 +44,7 @@ def test_parts_add_up_and_rows_are_independent(tables):
             assert np.all(getattr(together.time, f.name) >= -1e-12), f.name
     assert np.all((together.mfu > 0) & (together.mfu < 1))
     for i, table in enumerate(tables):
-        alone = estimate(MODEL, CLUSTER, MEGATRON, table)
+        alone = estimate(Setup(MODEL, CLUSTER, MEGATRON), table)
         assert alone.step_time_s[0] == together.step_time_s[i]
         assert alone.memory_bytes[0] == together.memory_bytes[i]
 
@@ -51,7 +52,7 @@ def test_parts_add_up_and_rows_are_independent(tables):
 @settings(max_examples=40, deadline=None)
 @given(legal_layouts)
 def test_better_hardware_is_never_slower(layouts):
-    base = estimate(MODEL, CLUSTER, MEGATRON, layouts).step_time_s
+    base = estimate(Setup(MODEL, CLUSTER, MEGATRON), layouts).step_time_s
     a = CLUSTER.accelerator
     better = [
         replace(CLUSTER, network=replace(CLUSTER.network, bandwidth_bytes_per_s=1e12)),
@@ -61,14 +62,14 @@ def test_better_hardware_is_never_slower(layouts):
     ]
     for cluster in better:
         # A faster layer can move the balanced split; it may then be a rounding worse, never more.
-        assert estimate(MODEL, cluster, MEGATRON, layouts).step_time_s <= base * (1 + 1e-9) or np.any(
+        assert estimate(Setup(MODEL, cluster, MEGATRON), layouts).step_time_s <= base * (1 + 1e-9) or np.any(
             layouts.layer_split == Split.BALANCED
         )
 
 
 def test_memory_goes_the_right_way():
     def memory(**choices):
-        return float(estimate(MODEL, CLUSTER, MEGATRON, Layouts.of(global_batch=64, **choices)).memory_bytes[0])
+        return float(estimate(Setup(MODEL, CLUSTER, MEGATRON), Layouts.of(global_batch=64, **choices)).memory_bytes[0])
 
     assert memory(dp=8, zero=0) > memory(dp=8, zero=1) > memory(dp=8, zero=2) > memory(dp=8, zero=3)
     assert memory(tp=1) > memory(tp=2) > memory(tp=2, sequence_parallel=True)
@@ -81,7 +82,7 @@ def test_memory_goes_the_right_way():
 def test_slower_networks_cost_data_parallel_time():
     layouts = Layouts.of(dp=64, global_batch=64)
     times = [
-        float(estimate(MODEL, load_cluster("dgx-a100-80gb", network=n), MEGATRON, layouts).time.data_comm_s[0])
+        float(estimate(Setup(MODEL, load_cluster("dgx-a100-80gb", network=n), MEGATRON), layouts).time.data_comm_s[0])
         for n in ("infiniband-hdr", "ethernet-100g-rdma", "ethernet-25g")
     ]
     assert times == sorted(times)
@@ -134,7 +135,7 @@ def test_offloaded_states_must_fit_in_their_hosts():
 
 def test_simulated_seconds_and_bytes_stand_in_for_the_closed_form():
     layouts = Layouts.of(pp=[8, 4, 16], micro_batch=1, global_batch=64)
-    closed = estimate(MODEL, CLUSTER, MEGATRON, layouts)
+    closed = estimate(Setup(MODEL, CLUSTER, MEGATRON), layouts)
     assert closed.fits.all()
     too_much = 1.5 * closed.capacity_bytes
     mixed = closed.with_simulated(np.array([0, 2]), np.array([7.0, 9.0]), np.array([1.0, too_much]))

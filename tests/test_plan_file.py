@@ -11,15 +11,15 @@ from planner.hardware import load_cluster
 from planner.layouts import Layouts
 from planner.models import load_model
 from planner.plan_file import read_choices, read_plan
-from planner.question import question
+from planner.question import load_setup
 from planner.report.records import estimate_record, question_record
 
 
 def record(model: str = "llama3-8b", cluster: str = "dgx-h100", network: str | None = None, **layout) -> dict:
-    q = question(model, cluster, network=network)
+    q = load_setup(model, cluster, network=network)
     table = Layouts.of(**({"dp": 8, "tp": 4, "pp": 2, "global_batch": 64, "sequence_parallel": True} | layout))
     asked = question_record(q, int(table.gpus[0]), 64)
-    return asked | estimate_record(estimate(q.model, q.cluster, q.framework, table), 0, q.cluster)
+    return asked | estimate_record(estimate(q, table), 0, q.cluster)
 
 
 def saved(folder: Path, content: dict) -> Path:
@@ -34,9 +34,9 @@ def test_what_is_written_is_read_back(tmp_path, model, network):
     layout = {"tp": 2, "ep": 8} if model == "deepseek-v3" else {}
     content = record(model, network=network, **layout)
     plan = read_plan(saved(tmp_path, content))
-    assert plan.question.model == load_model(model)
-    assert plan.question.cluster == load_cluster("dgx-h100", network=network)
-    assert plan.question.framework.name == "megatron-core"
+    assert plan.setup.model == load_model(model)
+    assert plan.setup.cluster == load_cluster("dgx-h100", network=network)
+    assert plan.setup.framework.name == "megatron-core"
     assert plan.row == content["layout"]
     assert plan.record["step_time_s"] == content["step_time_s"]
 
@@ -57,7 +57,7 @@ def test_another_cluster_takes_the_place_of_the_named_one(tmp_path):
     ):
         read_plan(path)
     plan = read_plan(path, cluster="dgx-a100-80gb", framework="megatron-lm")
-    assert plan.question.cluster.name == "dgx-a100-80gb"
+    assert plan.setup.cluster.name == "dgx-a100-80gb"
 
 
 BAD = [

@@ -11,6 +11,7 @@ from planner.estimate import estimate, totals
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models.flops import step_flops
 from planner.schedules import get_schedule
+from planner.setup import Setup
 from planner.simulation.step import simulate
 from planner.step_costs import data_comm, layer_time, step_costs
 from tests.costs.toy import CLUSTER, FRAMEWORK, GPT, MOE, accelerator, layout
@@ -120,15 +121,15 @@ def test_a_tied_table_on_one_rank_is_not_summed_between_two(name):
     chosen = layout(pp=2, schedule=name, virtual_stages=get_schedule(name).chunks or 2, global_batch=24)
     four = replace(GPT, num_layers=4, num_dense_layers=4)
     apart = layout(pp=2, schedule="interleaved", virtual_stages=2)
-    assert step_costs(four, TOY, FRAMEWORK, chosen).traffic.tied_s.tolist() == [0.0]
-    assert step_costs(four, TOY, FRAMEWORK, apart).traffic.tied_s[0] > 0
-    assert simulate(four, TOY, FRAMEWORK, chosen).tied_s.tolist() == [0.0, 0.0]
-    assert simulate(four, TOY, FRAMEWORK, apart).tied_s.min() > 0
+    assert step_costs(Setup(four, TOY, FRAMEWORK), chosen).traffic.tied_s.tolist() == [0.0]
+    assert step_costs(Setup(four, TOY, FRAMEWORK), apart).traffic.tied_s[0] > 0
+    assert simulate(Setup(four, TOY, FRAMEWORK), chosen).tied_s.tolist() == [0.0, 0.0]
+    assert simulate(Setup(four, TOY, FRAMEWORK), apart).tied_s.min() > 0
 
 
 def collectives(framework, reduce_s=10.0, gather_s=6.0, forward_s=4.0, backward_s=8.0, link=1.0, **choices):
     chosen = layout(**choices)
-    costs = step_costs(GPT, TOY, FRAMEWORK, chosen)
+    costs = step_costs(Setup(GPT, TOY, FRAMEWORK), chosen)
     gather = np.array([gather_s])
     costs = replace(costs, reduce_s=np.array([reduce_s]), gather_s=gather, gather_link_s=link * gather)
     found = data_comm(framework, chosen, costs, np.array([forward_s]), np.array([backward_s]))
@@ -169,8 +170,8 @@ def test_the_parts_of_a_step_are_the_average_rank_s():
     """Each part of the step from the parts of a layer, for a pipeline with everything switched on."""
     chosen = layout(dp=2, tp=2, pp=2, recompute=Recompute.FULL, attention=Attention.FUSED, zero=1)
     slow = replace(OVERLAP, overlap_pipeline=0.5, host_layer_forward_s=1e3)
-    costs = step_costs(GPT, TOY, slow, chosen)
-    found = estimate(GPT, TOY, slow, chosen)
+    costs = step_costs(Setup(GPT, TOY, slow), chosen)
+    found = estimate(Setup(GPT, TOY, slow), chosen)
     t, m, layers, p = found.time, 2, 2, 2
 
     def close(part, expected):
@@ -218,23 +219,23 @@ def _last_rank(costs):
 
 def test_step_time_mfu_and_tokens():
     chosen = layout(dp=2, tp=2, pp=2)
-    found = estimate(GPT, TOY, FRAMEWORK, chosen)
+    found = estimate(Setup(GPT, TOY, FRAMEWORK), chosen)
     step = float(found.step_time_s[0])
     assert float(found.tokens_per_s_per_gpu[0]) == pytest.approx(12 * 16 / step / 8)
     flop = float(step_flops(GPT, 12, "palm"))
     assert float(found.mfu[0]) == pytest.approx(flop / (step * 8 * 1e3))
     only = replace(TOY, accelerator=replace(TOY.accelerator, peak_flops={"bf16": 1e3}))
-    assert np.isnan(estimate(GPT, only, FRAMEWORK, layout(precision=Precision.FP16)).mfu[0])
+    assert np.isnan(estimate(Setup(GPT, only, FRAMEWORK), layout(precision=Precision.FP16)).mfu[0])
     full = replace(TOY, accelerator=replace(TOY.accelerator, memory_bytes=float(found.memory_bytes[0])))
-    assert estimate(GPT, full, FRAMEWORK, chosen).fits.tolist() == [True]
+    assert estimate(Setup(GPT, full, FRAMEWORK), chosen).fits.tolist() == [True]
     over = replace(full, accelerator=replace(full.accelerator, memory_bytes=float(found.memory_bytes[0]) - 1.0))
-    assert estimate(GPT, over, FRAMEWORK, chosen).fits.tolist() == [False]
+    assert estimate(Setup(GPT, over, FRAMEWORK), chosen).fits.tolist() == [False]
 
 
 def test_two_copies_of_the_weights_are_reduced_between_their_ranks():
     """Chimera trains a copy in either direction: twice the update, and the gradients go there and back."""
-    one = step_costs(GPT, TOY, FRAMEWORK, layout(pp=2))
-    two = step_costs(GPT, TOY, FRAMEWORK, layout(pp=2, schedule="chimera"))
+    one = step_costs(Setup(GPT, TOY, FRAMEWORK), layout(pp=2))
+    two = step_costs(Setup(GPT, TOY, FRAMEWORK), layout(pp=2, schedule="chimera"))
     params = float(two.busiest_params[0])
     # Each rank holds a layer of either copy; half of all embeddings and final norms, as one copy of it counts.
     assert params == 872 + (2048 + 128) / 2 + 16 / 2
@@ -244,15 +245,15 @@ def test_two_copies_of_the_weights_are_reduced_between_their_ranks():
     assert float(two.reduce_s[0]) == pytest.approx(2 * (params * 4 / 2 + 1))
     assert float(one.reduce_s[0]) == 0.0
     both = step_costs(
-        GPT, TOY, FRAMEWORK, Layouts.of(schedule=["1f1b", "chimera"], pp=2, micro_batch=3, global_batch=6)
+        Setup(GPT, TOY, FRAMEWORK), Layouts.of(schedule=["1f1b", "chimera"], pp=2, micro_batch=3, global_batch=6)
     )
     assert both.reduce_s.tolist() == [0.0, float(two.reduce_s[0])]
     assert both.update_s.tolist() == [float(one.update_s[0]), float(two.update_s[0])]
 
 
 def test_the_update_is_of_the_shard_and_reductions_of_the_whole():
-    whole = step_costs(GPT, TOY, FRAMEWORK, layout(dp=2, cp=2, zero=0))
-    shard = step_costs(GPT, TOY, FRAMEWORK, layout(dp=2, cp=2, zero=1))
+    whole = step_costs(Setup(GPT, TOY, FRAMEWORK), layout(dp=2, cp=2, zero=0))
+    shard = step_costs(Setup(GPT, TOY, FRAMEWORK), layout(dp=2, cp=2, zero=1))
     params = float(whole.busiest_params[0])
     assert params == 2 * 872 + 2048 + 128 + 16
     assert float(whole.update_s[0] - shard.update_s[0]) == pytest.approx(params * 3 / 4 * 46 / 1e3)
@@ -264,7 +265,7 @@ def test_the_update_is_of_what_a_rank_holds_of_experts_and_gradients():
     dense, experts = 256 + 768 + 16 + 688 + 2 * 2048 + 8, 2 * 384
 
     def update(zero):
-        return float(step_costs(MOE, TOY, FRAMEWORK, layout(dp=4, ep=2, zero=zero)).update_s[0])
+        return float(step_costs(Setup(MOE, TOY, FRAMEWORK), layout(dp=4, ep=2, zero=zero)).update_s[0])
 
     whole, held = dense + experts, dense / 4 + experts / 2
     assert update(0) == pytest.approx((46 + 12) * whole / 1e3)
@@ -274,7 +275,7 @@ def test_the_update_is_of_what_a_rank_holds_of_experts_and_gradients():
 
 def test_experts_are_a_share_of_the_rank_with_most():
     """Dense parameters are reduced over four replicas, experts over two; the ends are dense."""
-    costs = step_costs(MOE, TOY, FRAMEWORK, layout(dp=4, ep=2, zero=0))
+    costs = step_costs(Setup(MOE, TOY, FRAMEWORK), layout(dp=4, ep=2, zero=0))
     dense, experts = 256 + 768 + 16 + 688 + 2 * 2048 + 8, 2 * 384
     expected = 2 * (4 * dense * 3 / 4 / 5 + 4) + 2 * (4 * experts / 2 / 5 + 2)
     assert float(costs.reduce_s[0]) == pytest.approx(expected)
@@ -283,7 +284,7 @@ def test_experts_are_a_share_of_the_rank_with_most():
 @pytest.mark.parametrize("split", list(Split))
 def test_a_grid_s_totals_are_its_table_s(split):
     table = Layouts.of(tp=[1, 2, 1, 2], pp=[1, 1, 2, 2], micro_batch=3, global_batch=12, layer_split=split)
-    found, sums = estimate(GPT, TOY, FRAMEWORK, table), totals(GPT, TOY, FRAMEWORK, table)
+    found, sums = estimate(Setup(GPT, TOY, FRAMEWORK), table), totals(Setup(GPT, TOY, FRAMEWORK), table)
     assert sums.step_time_s.tolist() == found.step_time_s.tolist()
     assert sums.memory_bytes.tolist() == found.memory_bytes.tolist()
     assert sums.bubble_s.tolist() == found.time.bubble_s.tolist()
@@ -304,22 +305,22 @@ def test_a_table_s_rows_cost_what_they_cost_alone(choices):
     spread = replace(TOY, accelerator=replace(TOY.accelerator, efficiency=replace(
         TOY.accelerator.efficiency, rate_spread=0.1)))  # fmt: skip
     table = Layouts.of(**{"micro_batch": 3, "global_batch": 48, "attention": Attention.FLASH2, **choices})
-    together = step_costs(MOE, spread, FRAMEWORK, table)
-    found = estimate(MOE, spread, FRAMEWORK, table)
+    together = step_costs(Setup(MOE, spread, FRAMEWORK), table)
+    found = estimate(Setup(MOE, spread, FRAMEWORK), table)
     for i in (0, 1):
-        alone = step_costs(MOE, spread, FRAMEWORK, table.take(np.array([i])))
+        alone = step_costs(Setup(MOE, spread, FRAMEWORK), table.take(np.array([i])))
         assert together.cost.forward_s[i] == alone.cost.forward_s[0]
         assert together.layer.backward_s[i] == alone.layer.backward_s[0]
         assert together.activations.layer[i] == alone.activations.layer[0]
-        assert found.step_time_s[i] == estimate(MOE, spread, FRAMEWORK, table.take(np.array([i]))).step_time_s[0]
+        assert found.step_time_s[i] == estimate(Setup(MOE, spread, FRAMEWORK), table.take(np.array([i]))).step_time_s[0]
     differ = [x[0] != x[1] for x in (together.layer.total_s, together.activations.layer)]
     assert any(differ)
 
 
 def test_costs_of_some_rows_are_those_of_a_table_of_them():
     table = Layouts.of(tp=[1, 2, 1, 2], pp=[1, 1, 2, 2], micro_batch=3, global_batch=12)
-    some = step_costs(GPT, TOY, FRAMEWORK, table).take(np.array([1, 3]))
-    alone = step_costs(GPT, TOY, FRAMEWORK, table.take(np.array([1, 3])))
+    some = step_costs(Setup(GPT, TOY, FRAMEWORK), table).take(np.array([1, 3]))
+    alone = step_costs(Setup(GPT, TOY, FRAMEWORK), table.take(np.array([1, 3])))
     for name in ("reduce_s", "send_s", "update_s", "busiest_params"):
         assert getattr(some, name).tolist() == getattr(alone, name).tolist()
     assert some.layer.forward_s.tolist() == alone.layer.forward_s.tolist()
@@ -330,7 +331,7 @@ def test_gathered_logits_are_the_head_s_time():
     gathers = replace(FRAMEWORK, gathered_logits=True)
     full = layout(tp=2, recompute=Recompute.FULL)
     once, again, none = (
-        step_costs(GPT, TOY, framework, full)
+        step_costs(Setup(GPT, TOY, framework), full)
         for framework in (gathers, replace(gathers, recomputed_head=True), replace(FRAMEWORK, recomputed_head=True))
     )
     gather = float(once.traffic.logits_s[0])

@@ -9,36 +9,37 @@ from planner.api.answer import Answer
 from planner.estimate import estimate
 from planner.plan_file import Plan as PlanFile
 from planner.plan_file import read_plan
-from planner.question import Question, one_layout
+from planner.question import one_layout
 from planner.report.difference import difference_record, plans_view
 from planner.report.records import estimate_record
 from planner.report.simulations import comparison_record, comparison_view, split_record, split_view
 from planner.report.tables import question_title
 from planner.search.compare import compare
 from planner.search.stage_split import stage_split
+from planner.setup import Setup
 
 
-def compare_schedules(q: Question, **choices: Any) -> Answer:
+def compare_schedules(setup: Setup, **choices: Any) -> Answer:
     """Every schedule that is legal for a layout, simulated; choices: as of `planner.estimate`.
 
     Raises:
         InputError, UnknownNameError, LayoutError: as `planner.estimate`; or no schedule can run the layout.
     """
-    layouts = one_layout(q.cluster, **choices, own_split=q.framework.layer_split)
-    rows, refused = compare(q.model, q.cluster, q.framework, layouts)
-    title = question_title(q, int(layouts.gpus[0]), int(layouts.global_batch[0]))
-    return Answer(title, comparison_record(rows, refused, q.cluster), comparison_view(rows, refused, q.cluster))
+    layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
+    rows, refused = compare(setup, layouts)
+    title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
+    return Answer(title, comparison_record(rows, refused, setup.cluster), comparison_view(rows, refused, setup.cluster))
 
 
-def partition(q: Question, **choices: Any) -> Answer:
+def partition(setup: Setup, **choices: Any) -> Answer:
     """The layers split over pipeline stages by cost; choices: as of `planner.estimate`, but for the split.
 
     Raises:
         InputError, UnknownNameError, LayoutError: as `planner.estimate`; or no split fits in memory.
     """
-    layouts = one_layout(q.cluster, **choices, layer_split="even")
-    split = stage_split(q.model, q.cluster, q.framework, layouts)
-    title = question_title(q, int(layouts.gpus[0]), int(layouts.global_batch[0]))
+    layouts = one_layout(setup.cluster, **choices, layer_split="even")
+    split = stage_split(setup, layouts)
+    title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
     return Answer(title, split_record(split), split_view(split))
 
 
@@ -54,13 +55,13 @@ def compare_plans(
     """
     plans = [read_plan(path, cluster=cluster, network=network, framework=framework) for path in (first, second)]
     a, b = (_figures(plan) for plan in plans)
-    titles = [question_title(p.question, p.gpus, int(p.layouts.global_batch[0])) for p in plans]
+    titles = [question_title(p.setup, p.gpus, int(p.layouts.global_batch[0])) for p in plans]
     record = {"a": a, "b": b, "difference": difference_record(a, b)}
     return Answer("", record, plans_view((str(first), str(second)), (titles[0], titles[1]), a, b))
 
 
 def _figures(plan: PlanFile) -> dict[str, Any]:
     """The layout's record as the file has it, or its estimate where the file has no figures."""
-    q = plan.question
-    record = estimate_record(estimate(q.model, q.cluster, q.framework, plan.layouts), 0, q.cluster)
+    setup = plan.setup
+    record = estimate_record(estimate(setup, plan.layouts), 0, setup.cluster)
     return record | plan.figures()

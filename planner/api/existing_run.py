@@ -16,7 +16,7 @@ from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.run import Run
 from planner.layouts import Precision
-from planner.question import question, what_is_fixed
+from planner.question import load_setup, what_is_fixed
 from planner.report import records, tables
 from planner.report.difference import value_text
 from planner.report.imported import Review, Suggestion, review_record, review_view
@@ -54,30 +54,30 @@ def review_deepspeed(
         raise InputError("MODEL is missing; DeepSpeed's configuration has no model: name it")
     if gpus is None:
         raise InputError("--gpus is missing; DeepSpeed's configuration doesn't say how many GPUs the job has")
-    asked = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    asked = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     return _answer(deepspeed_run(path, asked, gpus=gpus, **python), get_target("deepspeed"))
 
 
 def _answer(run: Run, target: Target) -> Answer:
     review = _review(run, target)
-    q, gpus, batch = run.question, int(run.layouts.gpus[0]), int(run.layouts.global_batch[0])
-    asked, title = records.question_record(q, gpus, batch), tables.question_title(q, gpus, batch)
-    return Answer(title, asked | review_record(review, q.cluster), review_view(review, q.model, q.cluster))
+    setup, gpus, batch = run.setup, int(run.layouts.gpus[0]), int(run.layouts.global_batch[0])
+    asked, title = records.question_record(setup, gpus, batch), tables.question_title(setup, gpus, batch)
+    return Answer(title, asked | review_record(review, setup.cluster), review_view(review, setup.model, setup.cluster))
 
 
 def _review(run: Run, target: Target) -> Review:
     """The run, the best that the framework can run, and every single change that helps."""
-    q = run.question
-    own = estimate(q.model, q.cluster, q.framework, run.layouts)
+    setup = run.setup
+    own = estimate(setup, run.layouts)
     runnable = target.only(what_is_fixed(allow_offload=bool(run.layouts.offload_optimizer[0])))
     found = recommend(
-        q.model, q.cluster, run.profile.framework, gpus=int(run.layouts.gpus[0]),
+        run.profile, gpus=int(run.layouts.gpus[0]),
         global_batch=int(run.layouts.global_batch[0]), precision=Precision(int(run.layouts.precision[0])),
-        attention=default_attention(q.cluster), fixed=runnable, top=1,
+        attention=default_attention(setup.cluster), fixed=runnable, top=1,
     )  # fmt: skip
     best = None
     if len(found.best):
-        best = estimate(q.model, q.cluster, run.profile.framework, found.estimate.layouts.take(found.best[:1]))
+        best = estimate(run.profile, found.estimate.layouts.take(found.best[:1]))
     fits, step = bool(own.fits[0]), float(own.step_time_s[0])
     helps = [
         s for s in _suggestions(run, runnable)
@@ -96,14 +96,14 @@ def _review(run: Run, target: Target) -> Review:
 
 def _suggestions(run: Run, runnable: Any) -> list[Suggestion]:
     """Single changes of the layout, and of what the run has turned off."""
-    q = run.question
+    setup = run.setup
     row = run.layouts.row(0)
     out = []
     for what, names in run.switches.items():
-        on = replace(q.framework, **{name: getattr(run.profile.framework, name) for name in names})
-        out.append(Suggestion(text=f"turn on {what}", estimate=estimate(q.model, q.cluster, on, run.layouts)))
-    kernel = default_attention(q.cluster).name.lower()
-    changed = one_change(q.model, q.cluster, q.framework, run.layouts, runnable, kernel)
+        on = replace(setup.framework, **{name: getattr(run.profile.framework, name) for name in names})
+        out.append(Suggestion(text=f"turn on {what}", estimate=estimate(replace(setup, framework=on), run.layouts)))
+    kernel = default_attention(setup.cluster).name.lower()
+    changed = one_change(setup, run.layouts, runnable, kernel)
     if changed is not None:
         for i, fields in enumerate(changed.changes):
             text = ", ".join(f"{key} {value_text(row[key])} -> {value_text(value)}" for key, value in fields.items())

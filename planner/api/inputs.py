@@ -9,8 +9,9 @@ from typing import Any
 from planner import hardware, models
 from planner.errors import InputError
 from planner.models import Transformer
-from planner.question import Question, question
+from planner.question import load_setup
 from planner.report import notebook, records
+from planner.setup import Setup
 from planner.units import GBIT, GIB
 
 
@@ -164,8 +165,8 @@ class Cluster:
 
 def asked(
     model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], framework: str | None
-) -> Question:
+) -> Setup:
     """The question; a name stands for the model or cluster that it names. Raises as `Model` and `Cluster`."""
     m = model if isinstance(model, Model) else Model(model)
     c = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
-    return question(m.transformer, c.profile, framework=None if framework is None else _name("framework", framework))
+    return load_setup(m.transformer, c.profile, framework=None if framework is None else _name("framework", framework))

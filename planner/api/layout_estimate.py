@@ -17,9 +17,10 @@ from planner.estimate import estimate as estimate_layouts
 from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.plan_file import Plan
-from planner.question import Question, one_layout, word
+from planner.question import one_layout, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
+from planner.setup import Setup
 from planner.validation import step_interval_s
 
 if TYPE_CHECKING:
@@ -37,18 +38,18 @@ class LayoutEstimate(Shown):
     Prints as `planner estimate` does; in a notebook, as tables.
 
     Attributes:
-        question: model, cluster and framework.
+        setup: model, cluster and framework.
         table: the estimates that this one is of, arrays over layouts.
         row: its place there.
     """
 
-    question: Question
+    setup: Setup
     table: Estimate
     row: int
 
     @cached_property
     def _record(self) -> dict[str, Any]:
-        return records.estimate_record(self.table, self.row, self.question.cluster)
+        return records.estimate_record(self.table, self.row, self.setup.cluster)
 
     @property
     def _one(self) -> Layouts:
@@ -113,17 +114,17 @@ class LayoutEstimate(Shown):
     @property
     def step_time_interval_s(self) -> tuple[float, float] | None:
         """Between which seconds the measured step lies in 80 % of such cases; None where no runs are like it."""
-        return step_interval_s(self.question.model, self.question.cluster, self.table, self.row)
+        return step_interval_s(self.setup.model, self.setup.cluster, self.table, self.row)
 
     def simulate(self) -> Simulation:
         """The exact timeline of this layout's step. Raises as `planner.simulate`."""
         from planner.api.simulated import simulate_layouts
 
-        return simulate_layouts(self.question, self._one)
+        return simulate_layouts(self.setup, self._one)
 
     def as_plan(self) -> Plan:
         """This layout as a plan, which an exporter takes."""
-        return Plan(question=self.question, layouts=self._one, record=self._record)
+        return Plan(setup=self.setup, layouts=self._one, record=self._record)
 
     def export(self, to: str, path: str | os.PathLike[str] | None = None, *, base: str | None = None) -> Export:
         """This layout as a framework's own file: its `text`, `notes` on what the framework can't express, a `warning`.
@@ -150,7 +151,7 @@ class LayoutEstimate(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner estimate --json` prints; docs/json.md has the keys."""
-        asked = records.question_record(self.question, self.gpus, self.layout["global_batch"])
+        asked = records.question_record(self.setup, self.gpus, self.layout["global_batch"])
         return asked | self._record | {"step_time_interval_s": self.step_time_interval_s}
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -159,15 +160,14 @@ class LayoutEstimate(Shown):
 
     @property
     def _title(self) -> str:
-        return tables.question_title(self.question, self.gpus, self.layout["global_batch"])
+        return tables.question_title(self.setup, self.gpus, self.layout["global_batch"])
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner estimate` prints."""
-        q = self.question
-        return (
-            self._title, "", tables.estimate_view(self.table, self.row, q.model, q.cluster, self.step_time_interval_s)
-        )  # fmt: skip
+        setup = self.setup
+        shown = tables.estimate_view(self.table, self.row, setup.model, setup.cluster, self.step_time_interval_s)
+        return self._title, "", shown
 
     def _repr_html_(self) -> str:
         return notebook.estimate_html(self._title, self.to_dict())
@@ -219,8 +219,8 @@ def estimate(
     return estimate_one(asked(model, cluster, framework), global_batch=batch, **given)
 
 
-def estimate_one(q: Question, **choices: Any) -> LayoutEstimate:
+def estimate_one(setup: Setup, **choices: Any) -> LayoutEstimate:
     """The estimate of a question's layout; choices: by name, as `planner.question.one_layout`. Raises as `estimate`."""
-    layouts = one_layout(q.cluster, **choices, own_split=q.framework.layer_split)
-    check_legal(q.model, q.cluster, layouts)
-    return LayoutEstimate(q, estimate_layouts(q.model, q.cluster, q.framework, layouts), 0)
+    layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
+    check_legal(setup.model, setup.cluster, layouts)
+    return LayoutEstimate(setup, estimate_layouts(setup, layouts), 0)

@@ -19,7 +19,7 @@ from planner.api.layout_estimate import LayoutEstimate
 from planner.choices.table import SETTLED
 from planner.errors import InputError, LayoutError
 from planner.files import check_writable, write_text
-from planner.question import Question, careful, numerics, whole, word
+from planner.question import careful, numerics, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.report.difference import why_record, why_view
@@ -27,6 +27,7 @@ from planner.search import Recommendation
 from planner.search import recommend as search
 from planner.search.passes import every_estimate
 from planner.search.why import parse_wanted, why_not
+from planner.setup import Setup
 from planner.units import GIB
 from planner.validation import accuracy_sentence
 
@@ -49,21 +50,21 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     Prints as `planner recommend` does; in a notebook, as tables.
 
     Attributes:
-        question: model, cluster and framework.
+        setup: model, cluster and framework.
         gpus: accelerators to use.
         batch: sequences per optimizer step.
         found: the layouts that mattered in the search, with indices into them.
         elsewhere: a faster layout that the framework does not run, if there is one.
     """
 
-    question: Question
+    setup: Setup
     gpus: int
     batch: int
     found: Recommendation
     elsewhere: LayoutEstimate | None = None
 
     def _at(self, row: Any) -> LayoutEstimate:
-        return LayoutEstimate(self.question, self.found.estimate, int(row))
+        return LayoutEstimate(self.setup, self.found.estimate, int(row))
 
     @property
     def best(self) -> LayoutEstimate:
@@ -77,8 +78,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         miss = self.nearest_miss
         assert miss is not None  # what does not fit misses
         raise LayoutError(
-            f"no layout of {self.question.model.name} on gpus {self.gpus} fits in "
-            f"{self.question.cluster.accelerator.usable_bytes / GIB:.4g} GiB; the nearest miss needs "
+            f"no layout of {self.setup.model.name} on gpus {self.gpus} fits in "
+            f"{self.setup.cluster.accelerator.usable_bytes / GIB:.4g} GiB; the nearest miss needs "
             f"{miss.memory_gib:.4g}: use more GPUs, allow_offload=True, or more memory"
         )
 
@@ -105,8 +106,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     @cached_property
     def accuracy(self) -> str:
         """How far predictions have been from measured runs on such GPUs, in one sentence."""
-        architecture = self.question.cluster.accelerator.efficiency.name
-        return accuracy_sentence(architecture, self.step_time_interval_s, model=self.question.model)
+        architecture = self.setup.cluster.accelerator.efficiency.name
+        return accuracy_sentence(architecture, self.step_time_interval_s, model=self.setup.model)
 
     @property
     def step_time_interval_s(self) -> tuple[float, float] | None:
@@ -130,10 +131,10 @@ class Plan(Shown, Sequence[LayoutEstimate]):
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner recommend --json` prints; docs/json.md has the keys."""
-        given = records.question_record(self.question, self.gpus, self.batch)
+        given = records.question_record(self.setup, self.gpus, self.batch)
         trust = {"step_time_interval_s": self.step_time_interval_s, "accuracy": self.accuracy}
         other = {"faster_with_any_framework": None if self.elsewhere is None else self.elsewhere.to_dict()}
-        return given | records.recommendation_record(self.found, self.question.cluster) | other | trust
+        return given | records.recommendation_record(self.found, self.setup.cluster) | other | trust
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan, as `planner recommend --save` does, for `planner export`, `compare` and `train`.
@@ -166,7 +167,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             raise InputError(f"path is {target}; allowed: one that ends in .html, .png or .pdf")
         check_writable(target)
         command = (
-            f"planner.recommend({self.question.model.name!r}, {self.question.cluster.name!r}, gpus={self.gpus}, "
+            f"planner.recommend({self.setup.model.name!r}, {self.setup.cluster.name!r}, gpus={self.gpus}, "
             f"batch={self.batch}, ...)"
         )
         gathered = self.gathered(command, curve=curve, tokens=tokens, loss=loss)
@@ -186,7 +187,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         from planner.api.reports import gather_report
         from planner.plans.goal import goal
 
-        aim = goal(self.question.model, tokens=tokens, loss=loss) if curve else None
+        aim = goal(self.setup.model, tokens=tokens, loss=loss) if curve else None
         return gather_report(self, command=command, aim=aim, working=working)
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
@@ -195,11 +196,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         Raises:
             MissingPackageError: pandas is not installed.
         """
-        found, q = self.found, self.question
+        found, setup = self.found, self.setup
         if not everything:
             return frame(layout_columns(found.estimate, found.best))
         ran = found.estimate.take(found.simulated)
-        every = every_estimate(q.model, q.cluster, q.framework, found.asked, ran)
+        every = every_estimate(setup, found.asked, ran)
         return frame(layout_columns(every, slice(None)))
 
     def why(self, wanted: str) -> Answer:
@@ -208,25 +209,25 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         Raises:
             InputError, UnknownNameError: No choice of a layout, or a value of the wrong kind.
         """
-        q = self.question
-        answer = why_not(q.model, q.cluster, q.framework, self.found, parse_wanted(wanted))
-        return Answer("", why_record(answer, q.cluster), why_view(answer, q.cluster))
+        setup = self.setup
+        answer = why_not(setup, self.found, parse_wanted(wanted))
+        return Answer("", why_record(answer, setup.cluster), why_view(answer, setup.cluster))
 
     @property
     def _title(self) -> str:
-        return tables.question_title(self.question, self.gpus, self.batch)
+        return tables.question_title(self.setup, self.gpus, self.batch)
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner recommend` prints."""
-        q = self.question
+        setup = self.setup
         return (
             self._title,
             "",
             tables.recommendation_view(
                 self.found,
-                q.model,
-                q.framework,
+                setup.model,
+                setup.framework,
                 self.accuracy,
                 None if self.elsewhere is None else self.elsewhere.to_dict(),
             ),
@@ -300,47 +301,47 @@ def recommend(
 
 
 def search_plan(
-    q: Question, *, gpus: int, global_batch: int, top: int = 5, objective: str = "time", runs_on: str | None = None,
+    setup: Setup, *, gpus: int, global_batch: int, top: int = 5, objective: str = "time", runs_on: str | None = None,
     base: str | None = None, precision: str | None = None, attention: str | None = None, **choices: Any,
 ) -> Plan:  # fmt: skip
     """The plan for a question; choices: what the search may choose from, by name. Raises as `recommend`."""
-    number, kernel = numerics(q.cluster, precision, attention)
+    number, kernel = numerics(setup.cluster, precision, attention)
     whole("gpus", gpus)
     whole("global_batch", global_batch)
     if runs_on is not None:
         choices["any_framework"] = True
-    q, fixed = careful(q, **choices)
+    setup, fixed = careful(setup, **choices)
     if runs_on is not None:
         from planner.export.plan_export import get_target
 
         target = get_target(word("runs_on", runs_on))
-        target.check_question(q.model, number.name.lower(), base)
+        target.check_question(setup.model, number.name.lower(), base)
         fixed = target.only(fixed)
     found = search(
-        q.model, q.cluster, q.framework, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
+        setup, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
         fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),
         plainest=True,
     )  # fmt: skip
     elsewhere = None
     if objective != "memory" and not choices.get("any_framework"):
-        elsewhere = _elsewhere(q, found, [name for name in RUNS if choices.get(name) is None])
-    return Plan(q, gpus, global_batch, found, elsewhere)
+        elsewhere = _elsewhere(setup, found, [name for name in RUNS if choices.get(name) is None])
+    return Plan(setup, gpus, global_batch, found, elsewhere)
 
 
-def _elsewhere(q: Question, found: Recommendation, free: Sequence[str]) -> LayoutEstimate | None:
+def _elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -> LayoutEstimate | None:
     """The best layout that the framework does not run, with tensor ranks as the best have; None where it gains little.
 
     free: the choices that the user has not settled.
     """
-    lacks = {name: None for name in free if getattr(q.framework.runs, name)}
+    lacks = {name: None for name in free if getattr(setup.framework.runs, name)}
     if not lacks or not len(found.best):
         return None
     asked, tp = found.asked, found.estimate.layouts.tp[found.best]
     only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(tp).tolist())}
     wider = search(
-        q.model, q.cluster, q.framework, gpus=asked.gpus, global_batch=asked.global_batch, precision=asked.precision,
+        setup, gpus=asked.gpus, global_batch=asked.global_batch, precision=asked.precision,
         attention=asked.attention, fixed=replace(asked.fixed, **only), top=1, plainest=True,
     )  # fmt: skip
-    best = LayoutEstimate(q, wider.estimate, int(wider.best[0])) if len(wider.best) else None
+    best = LayoutEstimate(setup, wider.estimate, int(wider.best[0])) if len(wider.best) else None
     worth = WORTH_SAYING * float(found.estimate.step_time_s[found.best[0]])
     return best if best is not None and best.step_time_s < worth else None

@@ -16,12 +16,12 @@ from planner.plans.assumptions import assume
 from planner.plans.fastest import plan_fastest
 from planner.plans.goal import Goal
 from planner.plans.joint import strategy
-from planner.question import Question
 from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.tables import question_title
 from planner.search import Recommendation
 from planner.search.asked import Asked
 from planner.search.passes import sample
+from planner.setup import Setup
 from planner.simulation.step import StepSimulation, simulate
 from planner.validation import accuracy_of, accuracy_sentence, step_interval_s
 
@@ -41,32 +41,32 @@ def gather_report(plan: Plan, *, command: str, aim: Goal | None, working: Workin
     command: what made the report. aim: what is trained, None: without the curve of the shortest time. working: told
     what is being done, around it.
     """
-    q, found, asked, curve = plan.question, plan.found, plan.found.asked, None
-    architecture = q.cluster.accelerator.efficiency.name
+    setup, found, asked, curve = plan.setup, plan.found, plan.found.asked, None
+    architecture = setup.cluster.accelerator.efficiency.name
     if aim is not None:
         with working("searching the shortest time to train"):
-            curve = shortest_times(q, asked, aim)
+            curve = shortest_times(setup, asked, aim)
     with working("simulating the layouts of the report"):
-        steps = simulate_shown(q, found)
+        steps = simulate_shown(setup, found)
     return PlanReport(
         version=__version__,
-        title=question_title(q, asked.gpus, asked.global_batch),
+        title=question_title(setup, asked.gpus, asked.global_batch),
         command=command,
-        model=q.model,
-        cluster=q.cluster,
-        framework=q.framework,
+        model=setup.model,
+        cluster=setup.cluster,
+        framework=setup.framework,
         found=found,
-        others=sample(q.model, q.cluster, q.framework, asked, every=-(-found.legal // MOST_OTHERS)),
+        others=sample(setup, asked, every=-(-found.legal // MOST_OTHERS)),
         steps=steps,
-        intervals_s={i: step_interval_s(q.model, q.cluster, found.estimate, i) for i in shown_layouts(found)},
+        intervals_s={i: step_interval_s(setup.model, setup.cluster, found.estimate, i) for i in shown_layouts(found)},
         accuracy=accuracy_of(architecture),
-        trust=accuracy_sentence(architecture, model=q.model),
+        trust=accuracy_sentence(architecture, model=setup.model),
         curve=curve,
         exports=_exports(plan) if len(plan) else [],
     )
 
 
-def simulate_shown(q: Question, found: Recommendation) -> dict[int, StepSimulation]:
+def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulation]:
     """The exact timelines of `shown_layouts`, but for steps of more operations than `MOST_SIMULATED`.
 
     The best layout's is made whatever its size, up to the simulator's own limit.
@@ -78,16 +78,16 @@ def simulate_shown(q: Question, found: Recommendation) -> dict[int, StepSimulati
     operations = 2 * layouts.pp * layouts.micro_batches * layouts.virtual_stages * layouts.sequence_slices
     best = int(found.best[0]) if len(found.best) else None
     rows = [i for i in shown_layouts(found) if i == best or operations[i] <= MOST_SIMULATED]
-    return {i: simulate(q.model, q.cluster, q.framework, layouts.take([i])) for i in rows}
+    return {i: simulate(setup, layouts.take([i])) for i in rows}
 
 
-def shortest_times(q: Question, asked: Asked, aim: Goal) -> Curve:
+def shortest_times(setup: Setup, asked: Asked, aim: Goal) -> Curve:
     """The shortest training times on up to `MORE_GPUS` times the accelerators asked for, as the cluster allows."""
-    most = min(q.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * asked.gpus, LEAST_GPUS))
-    assumptions = assume(q.cluster)
+    most = min(setup.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * asked.gpus, LEAST_GPUS))
+    assumptions = assume(setup.cluster)
     try:
         found = plan_fastest(
-            q.model, q.cluster, q.framework, aim, assumptions, strategy("3d"), max_gpus=most,
+            setup, aim, assumptions, strategy("3d"), max_gpus=most,
             precision=asked.precision, attention=asked.attention,
         )  # fmt: skip
     except LayoutError as error:

@@ -19,11 +19,12 @@ from planner.errors import InputError
 from planner.estimate import estimate
 from planner.export.step_trace import write_step_trace
 from planner.layouts import Layouts
-from planner.question import Question, one_layout
+from planner.question import one_layout
 from planner.report import notebook, simulations, tables
 from planner.report.columns import operation_columns
 from planner.report.timeline_plot import plot_timeline, timeline_svg
 from planner.schedules.csv_file import read_schedule
+from planner.setup import Setup
 from planner.simulation.critical_path import CriticalPath, critical_path
 from planner.simulation.step import StepSimulation
 from planner.simulation.step import simulate as simulate_step
@@ -44,12 +45,12 @@ class Simulation(Shown):
     Prints as `planner simulate` does; in a notebook, with the timeline drawn.
 
     Attributes:
-        question: model, cluster and framework.
+        setup: model, cluster and framework.
         layouts: the layout, a table of length one.
         step: the timeline and what surrounds it.
     """
 
-    question: Question
+    setup: Setup
     layouts: Layouts
     step: StepSimulation
     closed_form_s: float | None
@@ -74,7 +75,7 @@ class Simulation(Shown):
     def _shown(self) -> tuple[StepSimulation, CriticalPath, Layouts, hardware.Cluster, float | None, StreamStep | None]:
         """What the record and the view are made of."""
         path = critical_path(self.step.timeline)
-        return self.step, path, self.layouts, self.question.cluster, self.closed_form_s, self.streams
+        return self.step, path, self.layouts, self.setup.cluster, self.closed_form_s, self.streams
 
     @cached_property
     def _record(self) -> dict[str, Any]:
@@ -119,7 +120,7 @@ class Simulation(Shown):
 
     @property
     def _title(self) -> str:
-        return tables.question_title(self.question, int(self.layouts.gpus[0]), self.layout["global_batch"])
+        return tables.question_title(self.setup, int(self.layouts.gpus[0]), self.layout["global_batch"])
 
     @property
     def _drawn_title(self) -> str:
@@ -151,25 +152,25 @@ class Timing:
     slow_down: float = 0.0
 
 
-def simulate_layouts(q: Question, layouts: Layouts, how: Timing | None = None) -> Simulation:
+def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) -> Simulation:
     """The timeline of a table of one layout; raises as `simulate`."""
     how = how or Timing()
     order = None if how.schedule_file is None else read_schedule(how.schedule_file)
-    step = simulate_step(q.model, q.cluster, q.framework, layouts, order=order, even_slices=how.even_slices)
+    step = simulate_step(setup, layouts, order=order, even_slices=how.even_slices)
     closed = None
     if order is None:
-        closed = float(np.asarray(estimate(q.model, q.cluster, q.framework, layouts).step_time_s)[0])
+        closed = float(np.asarray(estimate(setup, layouts).step_time_s)[0])
     streams = None
     if how.links or how.slow_down:
         if order is not None or how.even_slices:
             raise InputError("--links is given with --schedule-file or --even-slices; allowed: one of them")
-        streams = simulate_streams(q.model, q.cluster, q.framework, layouts, how.slow_down)
-    return Simulation(q, layouts, step, closed, streams)
+        streams = simulate_streams(setup, layouts, how.slow_down)
+    return Simulation(setup, layouts, step, closed, streams)
 
 
-def simulate_one(q: Question, how: Timing | None = None, **choices: Any) -> Simulation:
+def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Simulation:
     """The timeline of a question's layout; choices: by name, as `planner.question.one_layout`. Raises as `simulate`."""
-    return simulate_layouts(q, one_layout(q.cluster, **choices, own_split=q.framework.layer_split), how)
+    return simulate_layouts(setup, one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split), how)
 
 
 def simulate(

@@ -14,7 +14,7 @@ from planner.plans.goal import Goal
 from planner.plans.joint import Strategy
 from planner.plans.sensitivity import RIVALS, sensitivity
 from planner.plans.time import plan_time
-from planner.question import Question, careful, numerics, question
+from planner.question import careful, load_setup, numerics
 from planner.report import fastest as fastest_report
 from planner.report.plain_table import stacked
 from planner.report.records import estimate_record, question_record
@@ -22,6 +22,7 @@ from planner.report.sensitivity import sensitivity_record, sensitivity_view
 from planner.report.tables import layout_text
 from planner.report.training import time_record, time_view
 from planner.search import recommend
+from planner.setup import Setup
 from planner.validation import accuracy_sentence
 
 MOST_GPUS = 100_000
@@ -30,7 +31,7 @@ Given = Mapping[str, float | None]
 
 
 def training_time(
-    q: Question, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool,
+    setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool,
     precision: str | None = None, attention: str | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """Days, steps, money and energy of a training with the fastest layout, failures included.
@@ -42,23 +43,23 @@ def training_time(
         InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
         LayoutError: No layout is legal, or none fits in memory.
     """
-    number, kernel = numerics(q.cluster, precision, attention)
-    q, fixed = careful(q, **choices)
-    assumptions = assume(q.cluster, given)
+    number, kernel = numerics(setup.cluster, precision, attention)
+    setup, fixed = careful(setup, **choices)
+    assumptions = assume(setup.cluster, given)
     plan = plan_time(
-        q.model, q.cluster, q.framework, goal, assumptions, gpus=gpus, batch=batch, precision=number,
+        setup, goal, assumptions, gpus=gpus, batch=batch, precision=number,
         attention=kernel, exact_tokens=exact_tokens, fixed=fixed,
     )  # fmt: skip
-    accuracy = accuracy_sentence(q.cluster.accelerator.efficiency.name, model=q.model)
-    record = question_record(q, gpus)
-    record |= time_record(plan, assumptions, q.cluster, int(q.model.seq_len)) | {"accuracy": accuracy}
-    view = time_view(plan, assumptions, q.cluster, q.model)
-    title = f"{q.model.name} on {gpus:,} GPUs of {q.cluster.name}"
+    accuracy = accuracy_sentence(setup.cluster.accelerator.efficiency.name, model=setup.model)
+    record = question_record(setup, gpus)
+    record |= time_record(plan, assumptions, setup.cluster, int(setup.model.seq_len)) | {"accuracy": accuracy}
+    view = time_view(plan, assumptions, setup.cluster, setup.model)
+    title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"
     return Answer(title, record, stacked(view, "", f"How accurate: {accuracy}"))
 
 
 def explain(
-    q: Question, goal: Goal, given: Given, *, gpus: int, batch: int, precision: str | None = None,
+    setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, precision: str | None = None,
     attention: str | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """Elasticities of the best layout's step and training, and its traffic against the links.
@@ -66,21 +67,21 @@ def explain(
     Raises:
         InputError, UnknownNameError, LayoutError: as `training_time`.
     """
-    number, kernel = numerics(q.cluster, precision, attention)
-    q, fixed = careful(q, **choices)
-    assumptions = assume(q.cluster, given)
+    number, kernel = numerics(setup.cluster, precision, attention)
+    setup, fixed = careful(setup, **choices)
+    assumptions = assume(setup.cluster, given)
     found = recommend(
-        q.model, q.cluster, q.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
+        setup, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
         fixed=fixed, top=1, rivals=RIVALS, plainest=True,
     )  # fmt: skip
     if not len(found.best):
-        raise LayoutError(f"no layout of {q.model.name} on gpus {gpus} fits in memory; give more GPUs")
-    result = sensitivity(q.model, q.cluster, q.framework, found, goal, assumptions)
+        raise LayoutError(f"no layout of {setup.model.name} on gpus {gpus} fits in memory; give more GPUs")
+    result = sensitivity(setup, found, goal, assumptions)
     best = int(found.best[0])
-    layout = estimate_record(found.estimate, best, q.cluster)
-    record = question_record(q, gpus, batch) | {"layout": layout}
+    layout = estimate_record(found.estimate, best, setup.cluster)
+    record = question_record(setup, gpus, batch) | {"layout": layout}
     text, step = layout_text(layout["layout"]), layout["step_time_s"]
-    title = f"{q.model.name} on {gpus:,} GPUs of {q.cluster.name}, batch {batch:,}: {text}, {step:.4g} s a step"
+    title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}, batch {batch:,}: {text}, {step:.4g} s a step"
     return Answer(title, record | sensitivity_record(result), sensitivity_view(result))
 
 
@@ -99,13 +100,13 @@ def fastest(
     """
     done: list[tuple[Cluster, str, Fastest | str, Assumptions]] = []
     for cluster in clusters:
-        q, fixed = careful(question(model, cluster, framework=framework), **choices)
+        setup, fixed = careful(load_setup(model, cluster, framework=framework), **choices)
         number, kernel = numerics(cluster, precision, attention)
         assumptions = assume(cluster, given)
         for strategy in strategies:
             try:
                 found: Fastest | str = plan_fastest(
-                    q.model, q.cluster, q.framework, goal, assumptions, strategy,
+                    setup, goal, assumptions, strategy,
                     max_gpus=max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS,
                     max_cost=max_cost, precision=number, attention=kernel, fixed=fixed,
                 )  # fmt: skip

@@ -33,7 +33,7 @@ def command(
     """
     from planner.api.compared import compare_plans, compare_schedules
     from planner.errors import InputError
-    from planner.question import question
+    from planner.question import load_setup
 
     if second is not None:
         plans = compare_plans(Path(first), second, cluster=cluster, network=network, framework=framework)
@@ -42,7 +42,7 @@ def command(
     if cluster is None or global_batch is None:
         option = "--cluster" if cluster is None else "--global-batch"
         raise InputError(f"{option} is missing; give it for the schedules of a layout, or two plans")
-    q = question(first, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup = load_setup(first, cluster, network=network, framework=framework, seq_len=seq_len)
     with o.working("simulating every schedule"):
-        answer = compare_schedules(q, global_batch=global_batch, **choices)
+        answer = compare_schedules(setup, global_batch=global_batch, **choices)
     o.show(answer, json)

@@ -47,7 +47,7 @@ def command(
     from planner.api.existing_run import review_deepspeed, review_megatron
     from planner.api.layout_estimate import estimate_one
     from planner.errors import InputError
-    from planner.question import question
+    from planner.question import load_setup
 
     if megatron_args is not None or deepspeed is not None:
         _check_beside(megatron_args, deepspeed, choices | {"global_batch": global_batch, "seq_len": seq_len}, save)
@@ -69,8 +69,8 @@ def command(
         raise InputError(f"{missing} is missing; give it, or an existing run with --megatron-args or --deepspeed")
     if save is not None:
         o.check_files({"--save": (save, save.suffix)})
-    q = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    one = estimate_one(q, global_batch=global_batch, **choices)
+    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    one = estimate_one(setup, global_batch=global_batch, **choices)
     if save is not None:
         o.save_json(save, one.to_dict())
     o.show(one, json)

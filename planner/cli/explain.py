@@ -32,10 +32,10 @@ def command(
     """
     from planner.api.training import explain
     from planner.plans.goal import goal
-    from planner.question import question
+    from planner.question import load_setup
 
-    q = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    aim = goal(q.model, tokens=tokens, batch_law=critical_batch_law)
+    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    aim = goal(setup.model, tokens=tokens, batch_law=critical_batch_law)
     with o.working("searching every legal layout"):
-        answer = explain(q, aim, given, gpus=gpus, batch=global_batch, **choices)
+        answer = explain(setup, aim, given, gpus=gpus, batch=global_batch, **choices)
     o.show(answer, json)

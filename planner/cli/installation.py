@@ -146,15 +146,13 @@ def _data() -> Finding:
 def _search() -> Finding:
     import time
 
-    from planner.question import numerics, question
+    from planner.question import load_setup, numerics
     from planner.search import recommend
 
     begun = time.perf_counter()
-    asked = question("gpt2", "dgx-a100-80gb")
+    asked = load_setup("gpt2", "dgx-a100-80gb")
     precision, attention = numerics(asked.cluster, None, None)
-    found = recommend(
-        asked.model, asked.cluster, asked.framework, gpus=8, global_batch=64, precision=precision, attention=attention
-    )
+    found = recommend(asked, gpus=8, global_batch=64, precision=precision, attention=attention)
     seen = f"{found.legal:,} layouts of gpt2 on 8 GPUs in {time.perf_counter() - begun:.1f} s"
     return Finding(name="search", works=len(found.best) > 0, seen=seen, remedy=install_command(""))
 

@@ -24,7 +24,7 @@ def command(
     Example: planner partition llama3-8b --cluster dgx-a100-80gb --tp 2 --pp 8 --global-batch 64
     """
     from planner.api.compared import partition
-    from planner.question import question
+    from planner.question import load_setup
 
-    q = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    o.show(partition(q, global_batch=global_batch, **choices), json)
+    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    o.show(partition(setup, global_batch=global_batch, **choices), json)

@@ -66,7 +66,7 @@ def command(
     """
     from planner.api.plan import search_plan
     from planner.cli.export import asked_for, check_base, write_best
-    from planner.question import question
+    from planner.question import load_setup
     from planner.search.why import parse_wanted
 
     files = {"--html": (html, ".html"), "--png": (png, ".png"), "--pdf": (pdf, ".pdf")}
@@ -76,10 +76,10 @@ def command(
     check_base(base, [target.name for target, _ in targets] + ([runs_on] if runs_on is not None else []))
     for wanted in why or []:
         parse_wanted(wanted)
-    q = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     with o.working("searching every legal layout"):
         plan = search_plan(
-            q, gpus=gpus, global_batch=global_batch, top=top, objective=objective, runs_on=runs_on, base=base,
+            setup, gpus=gpus, global_batch=global_batch, top=top, objective=objective, runs_on=runs_on, base=base,
             allow_async=allow_async, allow_offload=allow_offload, **choices,
         )  # fmt: skip
         answers = [plan.why(wanted) for wanted in why or []]

@@ -37,14 +37,14 @@ def command(
     """
     from planner.api.simulated import Timing, simulate_one
     from planner.errors import InputError
-    from planner.question import question
+    from planner.question import load_setup
 
     o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png"), "--trace": (trace, ".json")})
     if schedule_file is not None and choices["schedule"] is not None:
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
-    q = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     how = Timing(schedule_file=schedule_file, even_slices=even_slices, links=links, slow_down=slow_down)
-    step = simulate_one(q, how, global_batch=global_batch, **choices)
+    step = simulate_one(setup, how, global_batch=global_batch, **choices)
     for path in (trace, svg, png):
         if path is not None:
             step.save(path)

@@ -49,13 +49,13 @@ def command(
     """
     from planner.api.training import training_time
     from planner.plans.goal import goal
-    from planner.question import question
+    from planner.question import load_setup
 
-    q = question(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     aim = goal(
-        q.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
+        setup.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
         critical_batch=critical_batch,
     )  # fmt: skip
     with o.working("searching every legal layout"):
-        answer = training_time(q, aim, given, gpus=gpus, batch=batch, exact_tokens=loss is None, **choices)
+        answer = training_time(setup, aim, given, gpus=gpus, batch=batch, exact_tokens=loss is None, **choices)
     o.show(answer, json)

@@ -13,9 +13,9 @@ from planner.costs.kernels import Device
 from planner.costs.layer import Fusions, LayerCost, layer_cost
 from planner.costs.memory import Activations, activations
 from planner.costs.traffic import LayerTraffic, layer_traffic
-from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
-from planner.models import Transformer, mix
+from planner.models import mix
+from planner.setup import Setup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,22 +38,23 @@ class OneLayer:
         return replace(self, distinct=self.distinct.take(rows))
 
 
-def one_layer(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> OneLayer:
+def one_layer(setup: Setup, layouts: Layouts) -> OneLayer:
     """The costs of one layer, embedding and head for one micro-batch; no layout's legality matters."""
+    model, framework = setup.model, setup.framework
     distinct = by_layer(model, layouts)
     some = distinct.layouts
-    device = Device.of(cluster.accelerator, some.precision, some.gpus)
+    device = Device.of(setup.cluster.accelerator, some.precision, some.gpus)
     fused = Fusions.of(framework)
     module = None
     if np.any(mix.has_own_module(model)):
         its = mix.module_layer(model)
-        module = layer_cost(device, its, some, fused), layer_traffic(device, cluster, framework, its, some)
+        module = layer_cost(device, its, some, fused), layer_traffic(device, setup.cluster, framework, its, some)
     return OneLayer(
         distinct=distinct,
         device=device,
         cost=layer_cost(device, model, some, fused),
         ends=ends_cost(device, framework, model, some),
-        traffic=layer_traffic(device, cluster, framework, model, some),
+        traffic=layer_traffic(device, setup.cluster, framework, model, some),
         activations=activations(device, framework, model, some),
         module=module,
     )

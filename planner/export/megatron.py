@@ -44,7 +44,7 @@ class Megatron(Target):
 
     def adapt(self, nearest: Nearest) -> None:
         """Schedules, slices, sharding and numerics that Megatron-LM has."""
-        row, model = nearest.row, nearest.question.model
+        row, model = nearest.row, nearest.setup.model
         self.check_question(model, row["precision"])
         nearest.schedules(SCHEDULES)
         if row["offload_optimizer"] and row["zero"] == 0:
@@ -141,7 +141,7 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
 
 def _pipeline(job: Job) -> list[tuple[str, ...]]:
     """Virtual stages by layers, or the whole split where stages are uneven."""
-    row, stages = job.row, stage_layers(job.question, job.layouts)
+    row, stages = job.row, stage_layers(job.setup, job.layouts)
     if row["pp"] == 1:
         return []
     if len(set(stages)) > 1:

@@ -46,7 +46,7 @@ class MegatronBridge(Target):
 
     def adapt(self, nearest: Nearest) -> None:
         """As Megatron-LM, but that the model is not exported."""
-        row, model = nearest.row, nearest.question.model
+        row, model = nearest.row, nearest.setup.model
         nearest.schedules(SCHEDULES)
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "optimizer_cpu_offload needs use_distributed_optimizer")
@@ -113,7 +113,7 @@ def _overlaps_tensor(job: Job) -> bool:
 def _overrides(job: Job) -> list[tuple[str, Any]]:
     """Fields of the container, each with its value as Python writes it."""
     row, f, model = job.row, job.framework, job.model
-    stages = stage_layers(job.question, job.layouts)
+    stages = stage_layers(job.setup, job.layouts)
     uneven = row["pp"] > 1 and len(set(stages)) > 1
     dtype = {"fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}.get(
         row["precision"], "torch.bfloat16"

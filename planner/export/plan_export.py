@@ -19,6 +19,7 @@ from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.plan_file import Plan
 from planner.question import one_layout
+from planner.setup import Setup
 from planner.units import GIB, format_seconds
 
 TARGETS: Mapping[str, Target] = {
@@ -65,15 +66,15 @@ def export_plan(plan: Plan, target: Target, *, path: Path | None = None, base: s
     """
     if base is not None and not target.takes_base:
         raise InputError(f"base is {base!r}; allowed: none for {target.name}, only torchtitan builds on a recipe")
-    question = plan.question
-    nearest = Nearest(target.title, question, plan.row)
+    setup = plan.setup
+    nearest = Nearest(target.title, setup, plan.row)
     target.adapt(nearest)
-    layouts = one_layout(question.cluster, **nearest.row)
-    check_legal(question.model, question.cluster, layouts)
+    layouts = one_layout(setup.cluster, **nearest.row)
+    check_legal(setup.model, setup.cluster, layouts)
     same = nearest.row == plan.row
     predicted, fits = _predicted(plan, layouts, same)
     head = [
-        f"{question.model.name} on {plan.gpus} GPUs of {question.cluster.name}, for {target.title} ({target.version}),"
+        f"{setup.model.name} on {plan.gpus} GPUs of {setup.cluster.name}, for {target.title} ({target.version}),"
         " written by planner export.",
         f"Layout: {', '.join(f'{key} {value}' for key, value in layouts.row(0).items())}.",
         f"Predicted: {predicted}",
@@ -92,7 +93,7 @@ def export_plan(plan: Plan, target: Target, *, path: Path | None = None, base: s
     )
     if warning:
         head.append("WARNING: this does not fit in memory.")
-    job = Job(question=question, layouts=layouts, head=tuple(head), path=path, base=base)
+    job = Job(setup=setup, layouts=layouts, head=tuple(head), path=path, base=base)
     return Export(
         text=target.render(job),
         notes=tuple(nearest.notes),
@@ -104,13 +105,13 @@ def export_plan(plan: Plan, target: Target, *, path: Path | None = None, base: s
 
 def _predicted(plan: Plan, layouts: Layouts, own: bool) -> tuple[str, bool]:
     """Step, MFU and memory of a layout in words, and whether it fits: the plan's own figures, else an estimate."""
-    cluster = plan.question.cluster
+    cluster = plan.setup.cluster
     capacity = cluster.accelerator.memory_bytes
     keys = ("step_time_s", "mfu", "memory_gib")
     if own and all(key in plan.record for key in keys):
         step, mfu, memory = (float(plan.record[key]) for key in keys)
     else:
-        found = estimate(plan.question.model, cluster, plan.question.framework, layouts)
+        found = estimate(Setup(plan.setup.model, cluster, plan.setup.framework), layouts)
         step, mfu, memory = float(found.step_time_s[0]), float(found.mfu[0]), float(found.memory_bytes[0]) / GIB
     text = f"{format_seconds(step)} a step, MFU {mfu:.1%}, {memory:.1f} of {capacity / GIB:.1f} GiB a GPU."
     return text, memory * GIB <= capacity

@@ -15,9 +15,10 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.legality import first_broken
 from planner.models import Transformer
-from planner.question import Question, one_layout
+from planner.question import one_layout
 from planner.schedules import SCHEDULES, get_schedule
 from planner.search import Fixed
+from planner.setup import Setup
 from planner.step_costs import step_costs
 
 
@@ -30,7 +31,7 @@ class Job:
     path: of the file, None for stdout. base: the user's own recipe, "package.module:function".
     """
 
-    question: Question
+    setup: Setup
     layouts: Layouts
     head: tuple[str, ...]
     path: Path | None = None
@@ -39,17 +40,17 @@ class Job:
     @property
     def model(self) -> Transformer:
         """The model to train."""
-        return self.question.model
+        return self.setup.model
 
     @property
     def cluster(self) -> Cluster:
         """The cluster to train it on."""
-        return self.question.cluster
+        return self.setup.cluster
 
     @property
     def framework(self) -> Framework:
         """The profile of what the framework overlaps and keeps, which the prediction assumes."""
-        return self.question.framework
+        return self.setup.framework
 
     @property
     def row(self) -> dict[str, Any]:
@@ -60,8 +61,8 @@ class Job:
 class Nearest:
     """A layout on its way to one that a framework can run, with a sentence for each choice that it can't express."""
 
-    def __init__(self, title: str, question: Question, row: dict[str, Any]) -> None:
-        self.title, self.question, self.row = title, question, dict(row)
+    def __init__(self, title: str, setup: Setup, row: dict[str, Any]) -> None:
+        self.title, self.setup, self.row = title, setup, dict(row)
         self.notes: list[str] = []
 
     def note(self, sentence: str) -> None:
@@ -70,7 +71,7 @@ class Nearest:
 
     def own_heads(self) -> None:
         """Say that multi-token prediction is the model's own code's, where a framework's file can't ask for it."""
-        if n := self.question.model.num_mtp_layers:
+        if n := self.setup.model.num_mtp_layers:
             self.note(
                 f"multi-token prediction, {n} module{'s' * (n > 1)}: no key for it; the model's own code has them"
             )
@@ -93,7 +94,7 @@ class Nearest:
 
     def experts_in_turn(self, setting: str) -> None:
         """Say where all-to-alls that the prediction hides are exported without the setting that would hide them."""
-        if self.row["ep"] > 1 and self.question.framework.overlap_experts > 0:
+        if self.row["ep"] > 1 and self.setup.framework.overlap_experts > 0:
             self.note(
                 "experts: counted with all-to-alls beside another micro-batch, which only some schedules of "
                 f"Megatron-Core have; exported without {setting}"
@@ -125,9 +126,9 @@ class Nearest:
             changes = {"schedule": name, "virtual_stages": v, "sequence_slices": 1}
             if row["zero"] > 1 and not other.layer_at_a_time:
                 changes["zero"] = 1
-            layouts = one_layout(self.question.cluster, **(row | changes))
-            if not first_broken(self.question.model, self.question.cluster, layouts)[0]:
-                found = estimate(self.question.model, self.question.cluster, self.question.framework, layouts)
+            layouts = one_layout(self.setup.cluster, **(row | changes))
+            if not first_broken(self.setup.model, self.setup.cluster, layouts)[0]:
+                found = estimate(self.setup, layouts)
                 key = (not found.fits[0], found.step_time_s[0] if found.fits[0] else found.memory_bytes[0])
                 tried.append((key, changes))
         if not tried:
@@ -191,15 +192,15 @@ class Target(ABC):
         return fixed
 
 
-def stage_layers(question: Question, layouts: Layouts) -> list[int]:
+def stage_layers(setup: Setup, layouts: Layouts) -> list[int]:
     """Layers of every stage in the order of the model, as the plan splits them."""
-    layers, p, v = int(question.model.num_layers), int(layouts.pp[0]), int(layouts.virtual_stages[0])
+    layers, p, v = int(setup.model.num_layers), int(layouts.pp[0]), int(layouts.virtual_stages[0])
     if p == 1:
         return [layers]
     if v > 1:
-        split, heads = int(layouts.layer_split[0]), int(question.model.output_heads)
+        split, heads = int(layouts.layer_split[0]), int(setup.model.output_heads)
         return [int(n) for n in virtual_stage_layers(layers, p * v, split, heads)]
-    stages = step_costs(question.model, question.cluster, question.framework, layouts).stages
+    stages = step_costs(setup, layouts).stages
     return [int(n) for n in stages.layers(0, p)]
 
 

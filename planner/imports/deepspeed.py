@@ -12,7 +12,8 @@ from planner.files import read_json
 from planner.hardware import Framework
 from planner.imports.run import Run
 from planner.legality import check_legal
-from planner.question import Question, one_layout
+from planner.question import one_layout
+from planner.setup import Setup
 
 TOP = (
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16",
@@ -25,7 +26,7 @@ NO_MATTER = (
 )  # fmt: skip
 
 
-def deepspeed_run(path: Path, asked: Question, *, gpus: int, **python: Any) -> Run:
+def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> Run:
     """The run that a DeepSpeed configuration describes.
 
     python: the layout's choices that the JSON can't say: pp, ep, recompute, attention.
@@ -63,7 +64,7 @@ def deepspeed_run(path: Path, asked: Question, *, gpus: int, **python: Any) -> R
     unknown = tuple(one_line(key) for key in config if key not in (*TOP, *NO_MATTER))
     return Run(
         title="DeepSpeed",
-        question=replace(asked, framework=actual),
+        setup=replace(asked, framework=actual),
         layouts=layouts,
         profile=asked,
         switches=switches,

@@ -17,7 +17,8 @@ from planner.imports.words import Arguments, read_arguments
 from planner.layouts import Layouts, Split
 from planner.legality import check_legal
 from planner.models import Transformer, load_model, with_seq_len
-from planner.question import Question, one_layout
+from planner.question import one_layout
+from planner.setup import Setup
 
 LAUNCHER = (
     "nnodes",
@@ -88,7 +89,7 @@ def megatron_run(
         shape = load_model(model) if length is None else with_seq_len(load_model(model), length)
         if vocab is not None:
             shape = replace(shape, vocab=vocab)
-    profile = Question(model=shape, cluster=cluster, framework=framework)
+    profile = Setup(shape, cluster, framework)
     row = _choices(a, profile, gpus, notes)
     if attention is not None:
         row["attention"] = attention
@@ -100,7 +101,7 @@ def megatron_run(
     unknown = tuple(one_line(f"--{name}") for name in other if not name.startswith(NO_MATTER))
     return Run(
         title="Megatron-LM",
-        question=replace(profile, framework=actual),
+        setup=replace(profile, framework=actual),
         layouts=layouts,
         profile=profile,
         switches=switches,
@@ -118,7 +119,7 @@ def _launched(a: Arguments) -> int:
     return each * nodes
 
 
-def _choices(a: Arguments, asked: Question, gpus: int, notes: list[str]) -> dict[str, Any]:
+def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[str, Any]:
     """The layout's choices but for the split of layers."""
     tp, pp, cp = (a.number(f"{kind}-parallel-size", 1) or 1 for kind in ("tensor-model", "pipeline-model", "context"))
     if gpus % (tp * pp * cp):
@@ -212,7 +213,7 @@ def _stages(layout: str) -> list[int]:
     return [stage.count("t") for stage in text.split("|")]
 
 
-def _split(a: Arguments, asked: Question, layouts: Layouts, notes: list[str]) -> Layouts:
+def _split(a: Arguments, asked: Setup, layouts: Layouts, notes: list[str]) -> Layouts:
     """The layout with the split of layers that is like the run's."""
     pp, layers = int(layouts.pp[0]), int(asked.model.num_layers)
     stages = _run_stages(a, layers, pp)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.layouts import Layouts
-from planner.question import Question
+from planner.setup import Setup
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -19,9 +19,9 @@ class Run:
     """
 
     title: str
-    question: Question
+    setup: Setup
     layouts: Layouts
-    profile: Question
+    profile: Setup
     switches: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
     unknown: tuple[str, ...]

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from planner.errors import InputError, LayoutError
 from planner.estimate import Estimate
 from planner.front import pareto_front
-from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
 from planner.plans.joint import Sizes, Strategy, coarse, families, fine
-from planner.plans.question import Question
+from planner.plans.training import Training
 from planner.plans.variants import UNLIMITED, with_node_size
 from planner.scaling import TrainingTime, knee
 from planner.search.asked import Asked, Fixed
 from planner.search.passes import estimate_all, search
+from planner.setup import Setup
 
 Array = NDArray[np.float64]
 NEAR = 300  # candidates that compete for a point of a front once a constraint is relaxed
@@ -64,9 +64,9 @@ def _price(run: TrainingTime) -> Array:
     return run.gpu_hours if np.isnan(run.cost_usd).all() else run.cost_usd
 
 
-def _relaxed(q: Question, result: Estimate) -> dict[str, Array]:
+def _relaxed(q: Training, result: Estimate) -> dict[str, Array]:
     """Wall times of a table of candidates, each constraint relaxed twofold."""
-    c, x = q.cluster, result.layouts
+    c, x = q.setup.cluster, result.layouts
     step, fits = result.step_time_s, result.fits
     network = replace(c, network=replace(c.network, bandwidth_bytes_per_s=2 * c.network.bandwidth_bytes_per_s))
     link = replace(c, node_link=replace(c.node_link, bandwidth_bytes_per_s=2 * c.node_link.bandwidth_bytes_per_s))
@@ -82,11 +82,11 @@ def _relaxed(q: Question, result: Estimate) -> dict[str, Array]:
         ("node link", link),
         ("node size", with_node_size(c, min(2 * c.gpus_per_node, UNLIMITED))),
     ):
-        out[name] = q.wall_s(estimate_all(q.model, other, q.framework, x).step_time_s, fits, x)
+        out[name] = q.wall_s(estimate_all(replace(q.setup, cluster=other), x).step_time_s, fits, x)
     return out
 
 
-def _bindings(q: Question, result: Estimate, wall: Array, points: NDArray[np.int64]) -> tuple[Binding, ...]:
+def _bindings(q: Training, result: Estimate, wall: Array, points: NDArray[np.int64]) -> tuple[Binding, ...]:
     """What binds at each point of a front, among the candidates near it with no more accelerators."""
     hopeful = q.wall_s(result.step_time_s, True, result.layouts, relaxed=2.0)
     near = []
@@ -118,9 +118,7 @@ def _sizes(model: Transformer, goal: Goal, max_gpus: int) -> Sizes:
 
 
 def plan_fastest(
-    model: Transformer,
-    cluster: Cluster,
-    framework: Framework,
+    setup: Setup,
     goal: Goal,
     assumptions: Assumptions,
     plan: Strategy,
@@ -141,6 +139,7 @@ def plan_fastest(
         InputError: numbers out of range, a cost without a price, a choice that the strategy settles too.
         LayoutError: nothing fits in memory, or under the cost.
     """
+    model, cluster = setup.model, setup.cluster
     if not 1 <= max_gpus <= 10_000_000:
         raise InputError(f"max-gpus is {max_gpus}; allowed: a whole number from 1 to 10000000")
     if cluster.max_gpus is not None and max_gpus > cluster.max_gpus:
@@ -149,20 +148,25 @@ def plan_fastest(
         raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
     if max_cost is not None and not max_cost > 0:
         raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
-    q = Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
+    q = Training(setup=setup, goal=goal, assumptions=assumptions)
     asked = Asked.of(
-        framework, gpus=1, global_batch=1, precision=precision, attention=attention, fixed=plan.within(fixed or Fixed())
+        setup.framework,
+        gpus=1,
+        global_batch=1,
+        precision=precision,
+        attention=attention,
+        fixed=plan.within(fixed or Fixed()),
     )
     sizes = _sizes(model, goal, max_gpus)
     first = coarse(model, cluster, families(model, cluster, asked, sizes), asked, sizes)
     if not len(first):
         raise _nothing(q, plan, max_gpus, None)
-    rough = estimate_all(model, cluster, framework, first)
+    rough = estimate_all(setup, first)
     promising = _promising(q, rough)
     if not len(promising):
         raise _nothing(q, plan, max_gpus, None)
     second = fine(model, cluster, first.take(promising), asked, sizes, (goal.critical / model.seq_len,))
-    tried = estimate_all(model, cluster, framework, Layouts.concatenate([first.take(promising), second]))
+    tried = estimate_all(setup, Layouts.concatenate([first.take(promising), second]))
     wall = _wall_s(q, tried, max_cost)
     if not np.isfinite(wall).any():
         raise _nothing(q, plan, max_gpus, max_cost)
@@ -182,16 +186,17 @@ def plan_fastest(
     )  # fmt: skip
 
 
-def _nothing(q: Question, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
+def _nothing(q: Training, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
     """What to say where no candidate is left."""
+    model, cluster = q.setup.model, q.setup.cluster
     money = "" if max_cost is None else f" for {max_cost:,.0f} USD"
     return LayoutError(
-        f"nothing trains {q.model.name} on at most {max_gpus} GPUs of {q.cluster.name} by {plan.name}{money}: what is "
+        f"nothing trains {model.name} on at most {max_gpus} GPUs of {cluster.name} by {plan.name}{money}: what is "
         f"legal does not fit{' or costs more' if money else ''}; give more GPUs{' or money' if money else ''}"
     )
 
 
-def _promising(q: Question, rough: Estimate) -> NDArray[np.int64]:
+def _promising(q: Training, rough: Estimate) -> NDArray[np.int64]:
     """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave."""
     wall = q.wall_s(rough.step_time_s, rough.fits, rough.layouts)
     run = q.runs(rough.step_time_s, rough.layouts)
@@ -203,7 +208,7 @@ def _promising(q: Question, rough: Estimate) -> NDArray[np.int64]:
     return np.unique(np.concatenate(keep))
 
 
-def _wall_s(q: Question, result: Estimate, max_cost: float | None) -> Array:
+def _wall_s(q: Training, result: Estimate, max_cost: float | None) -> Array:
     """Wall seconds of candidates, endless where one doesn't fit or costs more."""
     wall = q.wall_s(result.step_time_s, result.fits, result.layouts)
     if max_cost is None:
@@ -211,7 +216,7 @@ def _wall_s(q: Question, result: Estimate, max_cost: float | None) -> Array:
     return np.where(_price(q.runs(result.step_time_s, result.layouts)) <= max_cost, wall, np.inf)
 
 
-def _along(q: Question, result: Estimate) -> tuple[Any, Array]:
+def _along(q: Training, result: Estimate) -> tuple[Any, Array]:
     """What the fronts run along: accelerators and price."""
     return result.layouts.gpus, _price(q.runs(result.step_time_s, result.layouts))
 
@@ -223,7 +228,7 @@ def _thinned(front: NDArray[np.int64], along: Any, points: int) -> NDArray[np.in
     return np.asarray(front[np.unique(np.abs(x[None, :] - aims[:, None]).argmin(axis=1))])
 
 
-def _every_choice(q: Question, asked: Asked, tried: Estimate, chosen: NDArray[np.int64]) -> tuple[Estimate, int]:
+def _every_choice(q: Training, asked: Asked, tried: Estimate, chosen: NDArray[np.int64]) -> tuple[Estimate, int]:
     """The best of every choice at the accelerators and batches of some candidates, and how many were searched.
 
     Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch.
@@ -235,8 +240,8 @@ def _every_choice(q: Question, asked: Asked, tried: Estimate, chosen: NDArray[np
         near = layouts.take(here[np.argsort(tried.step_time_s[here], kind="stable")[:DEGREES_OF]])
         degrees: dict[str, Any] = {name: tuple(np.unique(getattr(near, name)).tolist()) for name in ("tp", "pp", "cp")}
         here_asked = replace(asked, gpus=int(gpus), global_batch=int(batch), fixed=replace(asked.fixed, **degrees))
-        kept = search(q.model, q.cluster, q.framework, here_asked)
+        kept = search(q.setup, here_asked)
         assert kept.fits is not None, "a candidate that fits is among the layouts searched"
         best.append(kept.fits.layouts.take([0]))
         searched += kept.legal
-    return estimate_all(q.model, q.cluster, q.framework, Layouts.concatenate(best)), searched
+    return estimate_all(q.setup, Layouts.concatenate(best)), searched

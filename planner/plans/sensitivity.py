@@ -14,18 +14,18 @@ import numpy as np
 
 from planner.costs.data_parallel import gathered_twice
 from planner.costs.network import groups, hop
-from planner.hardware import Accelerator, Cluster, Framework, Link
+from planner.hardware import Accelerator, Cluster, Link
 from planner.layouts import Layouts, Precision
 from planner.legality import legal
-from planner.models import Transformer
 from planner.models.flops import forward_flops
 from planner.pipelines import layer_at_a_time
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
-from planner.plans.question import Question
+from planner.plans.training import Training
 from planner.plans.variants import UNLIMITED, with_node_size
 from planner.search import Recommendation
 from planner.search.passes import estimate_all
+from planner.setup import Setup
 from planner.step_costs import step_costs
 
 STEP = 0.01
@@ -133,26 +133,26 @@ def _slope(up: float, down: float) -> float:
     return float((np.log(up) - np.log(down)) / (2.0 * np.log1p(STEP))) + 0.0
 
 
-def _hardware(q: Question, found: Recommendation) -> list[Effect]:
+def _hardware(q: Training, found: Recommendation) -> list[Effect]:
     """Elasticities and twofold changes of every hardware quantity, and of the node's size."""
-    rivals = _rivals(found, q.cluster)
+    rivals = _rivals(found, q.setup.cluster)
     one = rivals.take(slice(0, 1))
 
     def step(c: Cluster, layouts: Layouts) -> Any:
-        return estimate_all(q.model, c, q.framework, layouts)
+        return estimate_all(replace(q.setup, cluster=c), layouts)
 
     def wall(step_time_s: Any, layouts: Layouts) -> Any:
         return q.runs(step_time_s, layouts).wall_s
 
-    base = float(wall(step(q.cluster, one).step_time_s, one)[0])
+    base = float(wall(step(q.setup.cluster, one).step_time_s, one)[0])
     changes = dict(QUANTITIES) | {
         "node size": lambda c, f: with_node_size(c, min(round(c.gpus_per_node * f), UNLIMITED))
     }
     out = []
     for name, change in changes.items():
-        up, down = (step(change(q.cluster, f), one).step_time_s for f in (1 + STEP, 1 / (1 + STEP)))
+        up, down = (step(change(q.setup.cluster, f), one).step_time_s for f in (1 + STEP, 1 / (1 + STEP)))
         whole = name == "node size"
-        result = step(change(q.cluster, 0.5 if name in COSTS else 2.0), rivals)
+        result = step(change(q.setup.cluster, 0.5 if name in COSTS else 2.0), rivals)
         times = wall(result.step_time_s, rivals)
         best = float(times[result.fits].min()) if result.fits.any() else np.inf
         out.append(
@@ -167,7 +167,7 @@ def _hardware(q: Question, found: Recommendation) -> list[Effect]:
     return out
 
 
-def _failures(q: Question, found: Recommendation) -> list[Effect]:
+def _failures(q: Training, found: Recommendation) -> list[Effect]:
     """What failures, restarts and checkpoints do to the training."""
     best = found.estimate.layouts.take(found.best[:1])
     step = found.estimate.step_time_s[found.best[:1]]
@@ -184,7 +184,7 @@ def _failures(q: Question, found: Recommendation) -> list[Effect]:
     return out
 
 
-def _layout(q: Question, found: Recommendation) -> list[Effect]:
+def _layout(q: Training, found: Recommendation) -> list[Effect]:
     """Twice the batch and twice the replicas, the rest of the layout as it is; NaN where that is not legal."""
     best = found.estimate.layouts.take(found.best[:1])
     base = float(q.runs(found.estimate.step_time_s[found.best[:1]], best).wall_s[0])
@@ -196,17 +196,15 @@ def _layout(q: Question, found: Recommendation) -> list[Effect]:
         ("GPUs and batch, by replicas", replace(best, dp=2 * best.dp, global_batch=double)),
     ):
         ratio = np.nan
-        if legal(q.model, q.cluster, layouts)[0]:
-            result = estimate_all(q.model, q.cluster, q.framework, layouts)
+        if legal(q.setup.model, q.setup.cluster, layouts)[0]:
+            result = estimate_all(q.setup, layouts)
             ratio = float(q.runs(result.step_time_s, layouts).wall_s[0]) / base
             ratio = ratio if result.fits[0] else np.nan
         out.append(Effect(name=name, elasticity=np.nan, training=np.nan, twofold=1.0 - ratio, replanned=None))
     return out
 
 
-def network_operations(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts
-) -> tuple[Operation, ...]:
+def network_operations(setup: Setup, layouts: Layouts) -> tuple[Operation, ...]:
     """The traffic of a table of one layout, most exposed to its link first.
 
     Transfers are those of the cost models without latency; intensity over threshold is the ratio of the time of the
@@ -214,18 +212,19 @@ def network_operations(
     pipeline, a rank's; context, a layer's attention; data, the backward (of parameters, the forward) of one
     micro-batch, or of all where they pass a layer together; ZeRO-3's parameters and gradients, a layer's passes.
     """
+    cluster = setup.cluster
     quiet = replace(cluster, node_link=_later(cluster.node_link, 0.0), network=_later(cluster.network, 0.0))
-    costs = step_costs(model, quiet, framework, layouts)
+    costs = step_costs(replace(setup, cluster=quiet), layouts)
     t, by, x = costs.traffic, groups(cluster, layouts), layouts
-    flop = {k: float(v) for k, v in forward_flops(model, causal=True).items() if k != "head"}
-    share = 3.0 * float(x.micro_batch[0]) / float(x.tp[0] * x.cp[0]) / float(model.num_layers)
+    flop = {k: float(v) for k, v in forward_flops(setup.model, causal=True).items() if k != "head"}
+    share = 3.0 * float(x.micro_batch[0]) / float(x.tp[0] * x.cp[0]) / float(setup.model.num_layers)
     layer = share * sum(flop.values())
     core = share * (flop["attention_scores"] + flop["attention_values"])
-    rank = layer * float(model.num_layers) / float(x.pp[0])
+    rank = layer * float(setup.model.num_layers) / float(x.pp[0])
     together = float(x.micro_batches[0]) if layer_at_a_time(x)[0] else 1.0
     v = float(x.virtual_stages[0])
     peak = cluster.accelerator.peak_flops[Precision(int(x.precision[0])).name.lower()]
-    time = estimate_all(model, cluster, framework, layouts).time
+    time = estimate_all(setup, layouts).time
     between = hop(cluster, layouts)
     link = {name: (g.ranks > g.local, float(g.bandwidth_bytes_per_s[0])) for name, g in by.items()}
     if x.dp_replicate[0] > 1:  # of what goes inside a copy and then over all, the latter takes the slower link
@@ -258,17 +257,13 @@ def network_operations(
 
 
 def sensitivity(
-    model: Transformer,
-    cluster: Cluster,
-    framework: Framework,
+    setup: Setup,
     found: Recommendation,
     goal: Goal,
     assumptions: Assumptions,
 ) -> Sensitivity:
     """Effects and network operations of a search's best layout, which must exist; of a search with `RIVALS` rivals."""
     best = found.estimate.layouts.take(found.best[:1])
-    q = Question(model=model, cluster=cluster, framework=framework, goal=goal, assumptions=assumptions)
+    q = Training(setup=setup, goal=goal, assumptions=assumptions)
     hardware = sorted([*_hardware(q, found), *_failures(q, found)], key=lambda e: -e.twofold)
-    return Sensitivity(
-        effects=(*hardware, *_layout(q, found)), operations=network_operations(model, cluster, framework, best)
-    )
+    return Sensitivity(effects=(*hardware, *_layout(q, found)), operations=network_operations(setup, best))

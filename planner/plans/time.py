@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import InputError, LayoutError
-from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision
-from planner.models import Transformer
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
 from planner.scaling import TrainingTime, loss_at, samples_factor, training_time
 from planner.search import Fixed, Recommendation, recommend
+from planner.setup import Setup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +44,7 @@ def default_batch(critical: float, gpus: int) -> int:
 
 
 def plan_time(
-    model: Transformer,
-    cluster: Cluster,
-    framework: Framework,
+    setup: Setup,
     goal: Goal,
     assumptions: Assumptions,
     *,
@@ -66,6 +63,7 @@ def plan_time(
     Raises:
         InputError, LayoutError: numbers out of range, nothing legal, or nothing that fits in memory.
     """
+    model = setup.model
     if not 1 <= gpus <= 10_000_000:
         raise InputError(f"gpus is {gpus}; allowed: a whole number from 1 to 10000000")
     if batch is not None and not 1 <= batch <= 10_000_000:
@@ -79,14 +77,14 @@ def plan_time(
         most = goal.critical / model.seq_len
         raise InputError(f"batch is {batch}; allowed with the batch rule cap: up to the critical {most:,.0f} sequences")
     found = recommend(
-        model, cluster, framework, gpus=gpus, global_batch=batch, precision=precision, attention=attention,
+        setup, gpus=gpus, global_batch=batch, precision=precision, attention=attention,
         fixed=fixed, top=1, plainest=True,
     )  # fmt: skip
     if not len(found.best):
-        over = found.estimate.memory_bytes.min() / cluster.accelerator.usable_bytes
+        over = found.estimate.memory_bytes.min() / setup.cluster.accelerator.usable_bytes
         raise LayoutError(
             f"no layout of {model.name} on gpus {gpus} fits in memory: the least needs {over:.3g} times what "
-            f"{cluster.accelerator.name} has; give more GPUs"
+            f"{setup.cluster.accelerator.name} has; give more GPUs"
         )
     best = int(found.best[0])
     over = float(samples_factor(size, goal.scale))

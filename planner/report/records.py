@@ -13,8 +13,8 @@ from planner.units import GIB
 
 if TYPE_CHECKING:
     from planner.estimate import Estimate
-    from planner.question import Question
     from planner.search import Recommendation
+    from planner.setup import Setup
 
 
 def model_record(model: Transformer) -> dict[str, Any]:
@@ -25,16 +25,16 @@ def model_record(model: Transformer) -> dict[str, Any]:
     }
 
 
-def question_record(q: Question, gpus: int, global_batch: int | None = None) -> dict[str, Any]:
+def question_record(setup: Setup, gpus: int, global_batch: int | None = None) -> dict[str, Any]:
     """What was asked; with the batch where that was given."""
-    model, cluster = q.model, q.cluster
+    model, cluster = setup.model, setup.cluster
     return {
         "model": model.name,
         "shape": asdict(model),
         "parameters": int(counts.total_params(model)),
         "seq_len": int(model.seq_len),
         "cluster": cluster.name,
-        "framework": q.framework.name,
+        "framework": setup.framework.name,
         "gpus": int(gpus),
         "memory_gib_per_gpu": cluster.accelerator.memory_bytes / GIB,
     } | ({} if global_batch is None else {"global_batch": global_batch})

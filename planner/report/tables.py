@@ -21,8 +21,8 @@ from planner.units import GIB, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from planner.estimate import Estimate
-    from planner.question import Question
     from planner.search import Recommendation
+    from planner.setup import Setup
 
 PARTS = {
     "matmul": "matrix products",
@@ -44,9 +44,10 @@ PARTS = {
 }
 
 
-def question_title(q: Question, gpus: int, global_batch: int) -> str:
+def question_title(setup: Setup, gpus: int, global_batch: int) -> str:
     """What was asked, in one line."""
-    return f"{q.model.name} on {gpus} GPUs of {q.cluster.name}, batch {global_batch} x {q.model.seq_len} tokens"
+    model, cluster = setup.model, setup.cluster
+    return f"{model.name} on {gpus} GPUs of {cluster.name}, batch {global_batch} x {model.seq_len} tokens"
 
 
 ALWAYS = ("dp", "tp", "pp", "micro_batch", "zero")

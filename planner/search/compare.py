@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.errors import LayoutError
-from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.legality import first_broken
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule
+from planner.setup import Setup
 from planner.simulation.step import StepSimulation, simulate
 
 
@@ -44,22 +44,21 @@ def with_schedule(layouts: Layouts, model: Transformer, schedule: Schedule) -> L
     )
 
 
-def compare(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts
-) -> tuple[list[Compared], dict[str, str]]:
+def compare(setup: Setup, layouts: Layouts) -> tuple[list[Compared], dict[str, str]]:
     """Every legal schedule's step, fastest first, synchronous ones before asynchronous; and why others are not legal.
 
     Raises:
         LayoutError: more than one layout, or one that no schedule can run.
     """
+    model = setup.model
     rows, refused = [], {}
     for schedule in SCHEDULES.values():
         one = with_schedule(layouts, model, schedule)
-        reason = first_broken(model, cluster, one)[0]
+        reason = first_broken(model, setup.cluster, one)[0]
         if reason:
             refused[schedule.name] = reason
             continue
-        step = simulate(model, cluster, framework, one)
+        step = simulate(setup, one)
         boundary = float(one.micro_batch[0]) * model.seq_len / float(one.cp[0]) * model.hidden * 2.0
         per_rank = 2.0 * boundary / float(one.tp[0]) * step.pipe.m * float(schedule.messages(step.pipe))
         sent = per_rank if step.pipe.p > 1 else 0.0

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import Estimate
-from planner.hardware import Cluster, Framework
+from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.legality import legal
 from planner.models import Transformer
 from planner.schedules import get_schedule
 from planner.search.passes import estimate_all
 from planner.search.space import Fixed, allows, by_ends, by_last, divisors
+from planner.setup import Setup
 
 DEGREES = ("dp", "tp", "pp", "cp")
 
@@ -27,9 +28,7 @@ class Changed:
     changes: list[dict[str, Any]]
 
 
-def one_change(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, runnable: Fixed, attention: str
-) -> Changed | None:
+def one_change(setup: Setup, layouts: Layouts, runnable: Fixed, attention: str) -> Changed | None:
     """The layouts that one decision away is legal and runnable; None where there are none.
 
     A decision: the kernel (`attention` is the fastest that there is), recomputation, sharding, sequence parallelism,
@@ -38,7 +37,7 @@ def one_change(
     """
     row = layouts.row(0)
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for change in _neighbours(model, framework, row, attention):
+    for change in _neighbours(setup.model, setup.framework, row, attention):
         new = row | change
         if new != row:
             seen.setdefault(tuple(new.values()), {k: v for k, v in new.items() if v != row[k]})
@@ -47,12 +46,12 @@ def one_change(
     if not rows:
         return None
     table = Layouts.of_rows(rows)
-    kept = np.flatnonzero(legal(model, cluster, table) & allows(runnable, table))
+    kept = np.flatnonzero(legal(setup.model, setup.cluster, table) & allows(runnable, table))
     if not len(kept):
         return None
-    result = estimate_all(model, cluster, framework, table.take(kept))
+    result = estimate_all(setup, table.take(kept))
     order = np.lexsort((result.step_time_s, ~result.fits))
-    ordered = estimate_all(model, cluster, framework, table.take(kept[order]))
+    ordered = estimate_all(setup, table.take(kept[order]))
     return Changed(estimate=ordered, changes=[changes[kept[i]] for i in order])
 
 

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import Estimate, estimate, least_step_s
-from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.legality import legal
-from planner.models import Transformer
 from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
+from planner.setup import Setup
 from planner.simulation.step import StepSimulation, simulate_all
 
 MOST_OPERATIONS = 12_000  # of one layout: about 50 ms to simulate
@@ -20,9 +19,7 @@ MOST_LAYOUTS = 2
 WORTH_IT = 0.002  # a smaller gain is within what the timeline leaves out
 
 
-def try_others(
-    model: Transformer, cluster: Cluster, framework: Framework, result: Estimate, order: Any, allow_async: bool
-) -> Estimate | None:
+def try_others(setup: Setup, result: Estimate, order: Any, allow_async: bool) -> Estimate | None:
     """An estimate of one more layout that is faster than the best, with its step time simulated; None if there is none.
 
     The best pipelines, small enough to simulate at once, are run under every schedule that the search leaves out.
@@ -35,29 +32,27 @@ def try_others(
         for schedule in SCHEDULES.values():
             if schedule.quick or not (schedule.synchronous or allow_async):
                 continue
-            one = with_schedule(layouts.take([i]), model, schedule)
+            one = with_schedule(layouts.take([i]), setup.model, schedule)
             size = 3 * int(one.pp[0] * one.virtual_stages[0] * one.micro_batches[0])
-            if size <= MOST_OPERATIONS and legal(model, cluster, one)[0]:
+            if size <= MOST_OPERATIONS and legal(setup.model, setup.cluster, one)[0]:
                 candidates.append(one)
     chosen: tuple[Layouts, float] | None = None
-    for one, step in _simulated(model, cluster, framework, candidates, best):
-        if step.step_time_s < best and step.peak_bytes.max() <= cluster.accelerator.usable_bytes:
+    for one, step in _simulated(setup, candidates, best):
+        if step.step_time_s < best and step.peak_bytes.max() <= setup.cluster.accelerator.usable_bytes:
             best, chosen = step.step_time_s, (one, float(step.peak_bytes.max()))
     if chosen is None:
         return None
     layout, peak_bytes = chosen
-    return estimate(model, cluster, framework, layout).with_simulated(np.array([0]), best, peak_bytes)
+    return estimate(setup, layout).with_simulated(np.array([0]), best, peak_bytes)
 
 
-def _simulated(
-    model: Transformer, cluster: Cluster, framework: Framework, candidates: list[Layouts], best_s: float
-) -> list[tuple[Layouts, StepSimulation]]:
+def _simulated(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tuple[Layouts, StepSimulation]]:
     """The candidates that could be faster than the best, each with its step: not those that aren't without a bubble."""
     if not candidates:
         return []
     table = Layouts.concatenate(candidates)
-    hopeful = np.flatnonzero(least_step_s(model, cluster, framework, table) < best_s)
+    hopeful = np.flatnonzero(least_step_s(setup, table) < best_s)
     if not len(hopeful):
         return []
-    steps = simulate_all(model, cluster, framework, table.take(hopeful))
+    steps = simulate_all(setup, table.take(hopeful))
     return [(candidates[i], step) for i, step in zip(hopeful, steps, strict=True)]

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.estimate import Estimate, estimate, peak_bytes, totals
-from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
-from planner.models import Transformer
 from planner.search.bounds import bounds
 from planner.search.grids import CHUNK, Grid
 from planner.search.kept import Kept
 from planner.search.space import Asked, space, whole_space
+from planner.setup import Setup
 
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
 PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
@@ -23,9 +22,7 @@ TABLE = 16_384  # layouts of a table estimated at once: few enough to stay in ca
 
 
 def search(
-    model: Transformer,
-    cluster: Cluster,
-    framework: Framework,
+    setup: Setup,
     asked: Asked,
     *,
     top: int = 1,
@@ -41,67 +38,63 @@ def search(
     chunk: layouts estimated at once; prune: leave out rows whose bounds say that they can't matter. Nothing depends on
     either but memory and speed.
     """
-    kept = Kept(cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals)
+    kept = Kept(setup.cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals)
     unpruned = patience = PATIENCE
-    for whole in space(model, cluster, asked, chunk):
-        grid, one = whole, one_layer(model, cluster, framework, whole.layouts)
+    for whole in space(setup.model, setup.cluster, asked, chunk):
+        grid, one = whole, one_layer(setup, whole.layouts)
         if prune and unpruned <= 0:
-            grid, one = _pruned(model, cluster, framework, kept, whole, one)
+            grid, one = _pruned(setup, kept, whole, one)
             patience = 2 * patience if len(grid.serial) == len(whole.serial) else PATIENCE
             unpruned = patience if patience > PATIENCE else 0
         unpruned -= 1
         if len(grid.serial):
-            kept.add(grid, totals(model, cluster, framework, grid.layouts, one))
+            kept.add(grid, totals(setup, grid.layouts, one))
     kept.sift()
     return kept
 
 
-def _pruned(
-    model: Transformer, cluster: Cluster, framework: Framework, kept: Kept, grid: Grid, one: OneLayer
-) -> tuple[Grid, OneLayer]:
+def _pruned(setup: Setup, kept: Kept, grid: Grid, one: OneLayer) -> tuple[Grid, OneLayer]:
     """The rows that may matter; the others are counted: none of them fits, or their memory says how many do."""
-    bound = bounds(framework, model, grid.layouts, one)
+    bound = bounds(setup.framework, setup.model, grid.layouts, one)
     out = kept.out(bound)
     if np.count_nonzero(out) <= WORTH_PRUNING * len(out):
         return grid, one
-    over = bound.memory_bytes > cluster.accelerator.usable_bytes
+    over = bound.memory_bytes > setup.cluster.accelerator.usable_bytes
     kept.count(grid.take(out & over))
     slow = np.flatnonzero(out & ~over)
     if len(slow):
         some = grid.take(slow)
-        kept.count(some, peak_bytes(model, cluster, framework, some.layouts, one.take(slow)))
+        kept.count(some, peak_bytes(setup, some.layouts, one.take(slow)))
     rest = np.flatnonzero(~out)
     return grid.take(rest), one.take(rest)
 
 
-def estimate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> Estimate:
+def estimate_all(setup: Setup, layouts: Layouts) -> Estimate:
     """`estimate` in chunks that stay in cache; the result does not depend on the chunk."""
     n = len(layouts)
-    parts = [estimate(model, cluster, framework, layouts.take(slice(i, i + TABLE))) for i in range(0, n, TABLE)]
+    parts = [estimate(setup, layouts.take(slice(i, i + TABLE))) for i in range(0, n, TABLE)]
     return parts[0] if len(parts) == 1 else Estimate.concatenate(parts)
 
 
-def sample(model: Transformer, cluster: Cluster, framework: Framework, asked: Asked, every: int) -> Estimate:
+def sample(setup: Setup, asked: Asked, every: int) -> Estimate:
     """The estimate of each `every`-th legal layout, evenly through the space; raises what `space` does."""
     some, seen = [], 0
-    for grid in space(model, cluster, asked):
+    for grid in space(setup.model, setup.cluster, asked):
         at = np.flatnonzero(grid.legal)
         some.append(grid.layouts.at(np.unravel_index(at[-seen % every :: every], grid.legal.shape)))
         seen += len(at)
-    return estimate_all(model, cluster, framework, Layouts.concatenate(some))
+    return estimate_all(setup, Layouts.concatenate(some))
 
 
-def every_estimate(
-    model: Transformer, cluster: Cluster, framework: Framework, asked: Asked, simulated: Estimate
-) -> Estimate:
+def every_estimate(setup: Setup, asked: Asked, simulated: Estimate) -> Estimate:
     """The estimate of every legal layout, those that were simulated last, as they are given."""
-    layouts = whole_space(model, cluster, asked)
+    layouts = whole_space(setup.model, setup.cluster, asked)
     ran = simulated.layouts
     if not len(ran):
-        return estimate_all(model, cluster, framework, layouts)
+        return estimate_all(setup, layouts)
     names = tuple(dict.fromkeys((*layouts.schedule_names, *ran.schedule_names)))
     rest = layouts.take(~_among(layouts.renumbered(names), ran.renumbered(names)))
-    return Estimate.concatenate([estimate_all(model, cluster, framework, rest), simulated])
+    return Estimate.concatenate([estimate_all(setup, rest), simulated])
 
 
 def _among(layouts: Layouts, some: Layouts) -> NDArray[np.bool_]:

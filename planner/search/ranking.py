@@ -9,9 +9,7 @@ import numpy as np
 from planner.errors import UnknownNameError
 from planner.estimate import Estimate, estimate
 from planner.front import pareto_front
-from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Layouts, Precision
-from planner.models import Transformer
 from planner.search.found import Indices, Recommendation
 from planner.search.kept import NEAR, Kept
 from planner.search.other_schedules import try_others
@@ -19,15 +17,16 @@ from planner.search.passes import search
 from planner.search.pick import plainest_first
 from planner.search.refine import refine
 from planner.search.space import Asked, Fixed
+from planner.setup import Setup
 
 WORTH_IT = 0.02  # a gain below this is not worth more memory
 OBJECTIVES = ("time", "throughput", "cost", "memory")
 
 
-def _finalists(model: Transformer, cluster: Cluster, framework: Framework, kept: Kept) -> Estimate:
+def _finalists(setup: Setup, kept: Kept) -> Estimate:
     """The estimate of all that was kept, with its parts."""
     pools = [pool.layouts for pool in (kept.fits, kept.over) if pool is not None and len(pool.serial)]
-    return estimate(model, cluster, framework, Layouts.concatenate(pools))
+    return estimate(setup, Layouts.concatenate(pools))
 
 
 def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Indices, simulated: Indices) -> int:
@@ -57,9 +56,7 @@ def _ranked(result: Estimate, objective: str) -> Indices:
 
 
 def recommend(
-    model: Transformer,
-    cluster: Cluster,
-    framework: Framework,
+    setup: Setup,
     *,
     gpus: int,
     global_batch: int,
@@ -86,18 +83,18 @@ def recommend(
         raise UnknownNameError("objective", objective, OBJECTIVES)
     fixed = fixed or Fixed()
     asked = Asked.of(
-        framework, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed
+        setup.framework, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed
     )
-    kept = search(model, cluster, framework, asked, top=top, by_memory=objective == "memory", rivals=rivals)
-    closed = _finalists(model, cluster, framework, kept)
+    kept = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals)
+    closed = _finalists(setup, kept)
     order, simulated, result = _ranked(closed, objective), np.zeros(0, dtype=np.int64), closed
     if objective != "memory":
-        result, simulated = refine(model, cluster, framework, result, order, top)
+        result, simulated = refine(setup, result, order, top)
         order = order[np.argsort(result.step_time_s[order], kind="stable")]
         order = order[result.fits[order]]
     legal, fitting = kept.legal, kept.fitting - int(closed.fits.sum()) + int(result.fits.sum())
     if objective != "memory" and fixed.schedule is None and fixed.virtual_stages is None:
-        more = try_others(model, cluster, framework, result, order, fixed.allow_async)
+        more = try_others(setup, result, order, fixed.allow_async)
         if more is not None:
             last = np.array([len(result.layouts)])
             result = Estimate.concatenate([result, more])

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.estimate import Estimate
-from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
-from planner.models import Transformer
 from planner.pipelines import exact_uneven
 from planner.search.kept import ALTERED
+from planner.setup import Setup
 from planner.simulation.step import simulate_all
 
 MOST_LAYOUTS = 32
@@ -21,9 +20,7 @@ TOGETHER = 12  # simulated side by side where one is due that the others are lik
 MOST_OPERATIONS = 250_000  # in all: about half a second of Python
 
 
-def refine(
-    model: Transformer, cluster: Cluster, framework: Framework, result: Estimate, order: Any, top: int
-) -> tuple[Estimate, NDArray[np.int64]]:
+def refine(setup: Setup, result: Estimate, order: Any, top: int) -> tuple[Estimate, NDArray[np.int64]]:
     """The estimate with the step times of likely winners simulated, and which were.
 
     order: fitting layouts, best first. Pipelines among the first `top` are run, until all of these are; then those
@@ -47,10 +44,10 @@ def refine(
         if not due or (left < size[due[0]] and ran):
             break
         if due[0] not in known:
-            known |= _simulated(model, cluster, framework, layouts, _within(due, size, left))
+            known |= _simulated(setup, layouts, _within(due, size, left))
         first = due[0]
         step[first], peak = known[first]
-        fits[first] = peak <= cluster.accelerator.usable_bytes
+        fits[first] = peak <= setup.cluster.accelerator.usable_bytes
         left -= int(size[first])
         waiting.remove(first)
         ran.append(first)
@@ -64,9 +61,7 @@ def _within(due: list[int], size: NDArray[np.int64], left: int) -> list[int]:
     return due[: max(int(np.searchsorted(np.cumsum(size[due]), left, side="right")), 1)]
 
 
-def _simulated(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, rows: list[int]
-) -> dict[int, tuple[float, float]]:
+def _simulated(setup: Setup, layouts: Layouts, rows: list[int]) -> dict[int, tuple[float, float]]:
     """Seconds of the step and bytes of the fullest rank, by row."""
-    steps = simulate_all(model, cluster, framework, layouts.take(rows))
+    steps = simulate_all(setup, layouts.take(rows))
     return {i: (x.step_time_s, float(x.peak_bytes.max())) for i, x in zip(rows, steps, strict=True)}

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from planner.costs.memory import embedding_bytes, rank_memory
 from planner.costs.partition import partition
 from planner.errors import LayoutError
-from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.legality import check_legal
-from planner.models import Transformer
 from planner.pipelines import layers_at_once, pipeline
 from planner.schedules import get_schedule
+from planner.setup import Setup
 from planner.step_costs import step_costs
 from planner.units import format_bytes
 
@@ -36,7 +35,7 @@ class StageSplit:
     even_slowest_s: float
 
 
-def stage_split(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> StageSplit:
+def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
     """The contiguous split whose slowest stage is fastest, of those in which every rank fits in memory.
 
     With virtual stages a rank's memory is shared evenly by its stages. The embedding lies on the first stage, the head
@@ -45,13 +44,14 @@ def stage_split(model: Transformer, cluster: Cluster, framework: Framework, layo
     Raises:
         LayoutError: more than one layout, an illegal one, or no split fits.
     """
+    model = setup.model
     if len(layouts) != 1:
         raise LayoutError(f"a stage split takes one layout, got {len(layouts)}")
-    check_legal(model, cluster, layouts)
+    check_legal(model, setup.cluster, layouts)
     schedule = get_schedule(layouts.row(0)["schedule"])
     p, v, L = int(layouts.pp[0]), int(layouts.virtual_stages[0]), int(model.num_layers)
     stages = p * v
-    costs = step_costs(model, cluster, framework, layouts)
+    costs = step_costs(setup, layouts)
     ends, layer_s = costs.ends, float(costs.layer.total_s[0])
     embedding_s = float(ends.embedding_forward_s[0] + ends.embedding_backward_s[0])
     head_s = float(ends.head_forward_s[0] + ends.head_backward_s[0])
@@ -60,7 +60,7 @@ def stage_split(model: Transformer, cluster: Cluster, framework: Framework, layo
     def size(layers: float, first: float, last: float) -> float:
         """Bytes of a rank but for its activations."""
         memory = rank_memory(
-            costs.device, framework, model, layouts, layers=layers, in_flight=0.0, first=first, last=last,
+            costs.device, setup.framework, model, layouts, layers=layers, in_flight=0.0, first=first, last=last,
             copies=schedule.copies, at_once=layers_at_once(layouts, L / p),
         )  # fmt: skip
         return float(memory.total_bytes[0])
@@ -68,7 +68,7 @@ def stage_split(model: Transformer, cluster: Cluster, framework: Framework, layo
     fixed = size(0.0, 0.0, 0.0)
     layer_state = (size(float(L), 0.0, 0.0) - fixed) / L
     ends_state = (size(0.0, 1.0, 0.0) - fixed, size(0.0, 0.0, 1.0) - fixed)
-    slack = 1.0 + framework.fragmentation
+    slack = 1.0 + setup.framework.fragmentation
     saved = float(costs.activations.layer[0]) * slack
     looked_up = float(embedding_bytes(costs.device, model, layouts)[0]) * slack
     pipe = pipeline(layouts)
@@ -81,11 +81,11 @@ def stage_split(model: Transformer, cluster: Cluster, framework: Framework, layo
         layers = [layer_state + saved * flight] * L
         return np.array([ends_state[0] + looked_up * flight, *layers, ends_state[1]])
 
-    room = (cluster.accelerator.memory_bytes - fixed) / v
+    room = (setup.cluster.accelerator.memory_bytes - fixed) / v
     try:
         counts = partition(seconds, stages, size_bytes=held, cap_bytes=lambda stage: room)
     except LayoutError:
-        capacity = format_bytes(cluster.accelerator.memory_bytes)
+        capacity = format_bytes(setup.cluster.accelerator.memory_bytes)
         raise LayoutError(
             f"no split of {L} layers over {stages} stages fits in {capacity} a GPU; recompute, shard, use more stages"
         ) from None

@@ -13,16 +13,16 @@ from planner.choices.choice import Choice
 from planner.choices.table import CHOICES, SETTLED
 from planner.errors import InputError, LayoutError, UnknownNameError, shown
 from planner.estimate import Estimate
-from planner.hardware import Cluster, Framework
+from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.legality import legal, rules
-from planner.models import Transformer
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
 from planner.search.found import Recommendation
 from planner.search.numerics import attention_kernels
 from planner.search.passes import estimate_all
 from planner.search.ranking import recommend
 from planner.search.space import divisors
+from planner.setup import Setup
 from planner.units import GIB
 
 SHORT = {c.short: name for name, c in CHOICES.items() if c.short}
@@ -86,9 +86,7 @@ def _value(choice: Choice, value: str) -> Any:
     return int(value)
 
 
-def why_not(
-    model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation, wanted: dict[str, Any]
-) -> Why:
+def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
     """Why the search's best isn't as wanted."""
     best = found.estimate.take(found.best[:1]) if len(found.best) else None
 
@@ -100,18 +98,18 @@ def why_not(
         return because("chosen", "The best is like that.", best)
     for key in SETTLED:
         allowed = getattr(found.asked.fixed, key)
-        lacks = allowed is not None and allowed == getattr(framework.runs, key, None)
+        lacks = allowed is not None and allowed == getattr(setup.framework.runs, key, None)
         if key in wanted and allowed is not None and not lacks and _coded(key, wanted[key]) not in allowed:
             words = ", ".join(_word(value) for value in allowed)
             return because("settled", f"Not searched: only {key} {words} was allowed.")
-    kernels = [kernel.name.lower() for kernel in attention_kernels(cluster)]
+    kernels = [kernel.name.lower() for kernel in attention_kernels(setup.cluster)]
     if wanted.get("attention", kernels[0]) not in kernels:
-        return because("illegal", f"Not legal: {cluster.accelerator.name} has attention {', '.join(kernels)}.")
-    other, fits, problem = _best_of_kind(model, cluster, framework, found, wanted)
+        return because("illegal", f"Not legal: {setup.cluster.accelerator.name} has attention {', '.join(kernels)}.")
+    other, fits, problem = _best_of_kind(setup, found, wanted)
     if other is None:
         return because("illegal", problem)
     if not fits:
-        return because("memory", _over(other, cluster), other)
+        return because("memory", _over(other, setup.cluster), other)
     kind = get_schedule(other.layouts.row(0)["schedule"])
     difference = _difference(best, other)
     if other.layouts.pp[0] > 1 and not kind.synchronous and not found.asked.fixed.allow_async:
@@ -122,18 +120,16 @@ def why_not(
             "offload", f"Not searched: --allow-offload tries the optimizer in host memory. {difference}", other
         )
     for key in ("schedule", "cp"):
-        value, runs = other.layouts.row(0)[key], getattr(framework.runs, key)
+        value, runs = other.layouts.row(0)[key], getattr(setup.framework.runs, key)
         if key in wanted and runs and value not in runs and getattr(found.asked.fixed, key) == runs:
-            text = f"Not searched: {framework.name} does not run {key} {value}; --any-framework searches it. "
+            text = f"Not searched: {setup.framework.name} does not run {key} {value}; --any-framework searches it. "
             return because("framework", text + difference, other)
     if best is not None and abs(_slower(best, other)) <= TIE:
         return because("tie", f"{difference} That is too close to tell apart.", other)
     return because("slower", difference, other)
 
 
-def _best_of_kind(
-    model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation, wanted: dict[str, Any]
-) -> tuple[Estimate | None, bool, str]:
+def _best_of_kind(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> tuple[Estimate | None, bool, str]:
     """The fastest layout as wanted, whether it fits (else it is the one that is least over), or why none is legal."""
     asked = found.asked
     only: dict[str, Any] = {key: (_coded(key, wanted[key]),) for key in SETTLED if key in wanted}
@@ -153,22 +149,22 @@ def _best_of_kind(
     late = any(key not in (*SETTLED, *NUMERICS) for key in wanted)
     try:
         again = recommend(
-            model, cluster, framework, gpus=asked.gpus, global_batch=asked.global_batch, top=FINALISTS,
+            setup, gpus=asked.gpus, global_batch=asked.global_batch, top=FINALISTS,
             fixed=replace(asked.fixed, **only), **numbers,
         )  # fmt: skip
     except LayoutError:
-        return _outside_the_search(model, cluster, framework, found, wanted)
+        return _outside_the_search(setup, found, wanted)
     table, best = again.estimate, again.best
     if late:
         layouts = Layouts.of_rows([table.layouts.row(i) | wanted for i in range(len(table.layouts))])
-        kept = legal(model, cluster, layouts)
+        kept = legal(setup.model, setup.cluster, layouts)
         if not np.any(kept):
-            return _outside_the_search(model, cluster, framework, found, wanted)
-        table = estimate_all(model, cluster, framework, layouts.take(kept))
+            return _outside_the_search(setup, found, wanted)
+        table = estimate_all(setup, layouts.take(kept))
         return *_fastest(table), ""
     alike = np.array([_is(table.layouts.row(i), wanted) for i in range(len(table.layouts))])
     if not np.any(alike):
-        return _outside_the_search(model, cluster, framework, found, wanted)
+        return _outside_the_search(setup, found, wanted)
     if np.any(alike[best]):
         return table.take(best[alike[best]][:1]), True, ""
     return *_fastest(table.take(np.flatnonzero(alike))), ""
@@ -187,9 +183,10 @@ def _fastest(table: Estimate) -> tuple[Estimate, bool]:
 
 
 def _outside_the_search(
-    model: Transformer, cluster: Cluster, framework: Framework, found: Recommendation, wanted: dict[str, Any]
+    setup: Setup, found: Recommendation, wanted: dict[str, Any]
 ) -> tuple[Estimate | None, bool, str]:
     """Where the search has nothing: the rule that all such layouts break, or the best that breaks none."""
+    model = setup.model
     gpus, batch = found.asked.gpus, found.asked.global_batch
     given = {key: wanted[key] for key in DEGREES if key in wanted}
     used = int(np.prod(list(given.values()), dtype=object)) if given else 1
@@ -199,11 +196,11 @@ def _outside_the_search(
         return None, False, f"Not legal: {said} doesn't divide {gpus} GPUs."
     rows = _rows(found, wanted, gpus // used)
     layouts = Layouts.of_rows(rows)
-    table = rules(model, cluster, layouts)
+    table = rules(model, setup.cluster, layouts)
     broken = np.array([rule.broken for rule in table])
     kept = np.flatnonzero(~broken.any(axis=0))
     if len(kept):
-        return *_fastest(estimate_all(model, cluster, framework, layouts.take(kept))), ""
+        return *_fastest(estimate_all(setup, layouts.take(kept))), ""
     always = [rule.text for rule in table if np.all(rule.broken)]
     nearest = int(np.argmin(broken.sum(axis=0)))
     text = always[0] if always else next(rule.text for rule in table if rule.broken[nearest])

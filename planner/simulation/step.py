@@ -17,12 +17,13 @@ from planner.costs import slices
 from planner.costs.memory import rank_memory
 from planner.costs.parameters import rank_parameters
 from planner.errors import LayoutError, ScheduleError
-from planner.hardware import Cluster, Framework
+from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.models import Transformer
 from planner.pipelines import layers_at_once
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
+from planner.setup import Setup
 from planner.simulation.loads import RankLoads, StageLoads, rank_loads, stage_loads
 from planner.simulation.timeline import Run, Timeline, check_size, durations, run_all
 from planner.step_costs import DataComm, StepCosts, data_comm, step_costs
@@ -86,9 +87,7 @@ class StepSimulation:
 
 
 def simulate(
-    model: Transformer,
-    cluster: Cluster,
-    framework: Framework,
+    setup: Setup,
     layouts: Layouts,
     *,
     order: Order | None = None,
@@ -102,41 +101,43 @@ def simulate(
         LayoutError: more than one layout, or an illegal one.
         ScheduleError: an order that is incomplete or deadlocks.
     """
+    model = setup.model
     if len(layouts) != 1:
         raise LayoutError(f"simulate takes one layout, got {len(layouts)}")
-    check_legal(model, cluster, layouts)
+    check_legal(model, setup.cluster, layouts)
     schedule, pipe = _schedule(layouts)
     if order is not None:
         _check_fits(order, pipe, int(model.num_layers))
-    costs = step_costs(model, cluster, framework, layouts)
+    costs = step_costs(setup, layouts)
     if schedule.steady and order is None:
-        return _steady(model, framework, layouts, costs, schedule, pipe)
+        return _steady(model, setup.framework, layouts, costs, schedule, pipe)
     chosen = order or schedule.order(pipe)
-    prepared = _prepare(model, framework, layouts, costs, schedule, pipe, chosen, even_slices=even_slices)
-    return _finish(model, framework, prepared, run_all([prepared.run])[0])
+    prepared = _prepare(model, setup.framework, layouts, costs, schedule, pipe, chosen, even_slices=even_slices)
+    return _finish(model, setup.framework, prepared, run_all([prepared.run])[0])
 
 
-def simulate_all(model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts) -> list[StepSimulation]:
+def simulate_all(setup: Setup, layouts: Layouts) -> list[StepSimulation]:
     """`simulate` of every layout of a table, side by side, which is faster than one after the other.
 
     Raises:
         LayoutError: an illegal layout.
     """
-    check_legal(model, cluster, layouts)
-    costs = step_costs(model, cluster, framework, layouts)
+    model = setup.model
+    check_legal(model, setup.cluster, layouts)
+    costs = step_costs(setup, layouts)
     steps: dict[int, StepSimulation] = {}
     prepared: dict[int, _Prepared] = {}
     for i in range(len(layouts)):
         one, own = layouts.take([i]), costs.take([i])
         schedule, pipe = _schedule(one)
         if schedule.steady:
-            steps[i] = _steady(model, framework, one, own, schedule, pipe)
+            steps[i] = _steady(model, setup.framework, one, own, schedule, pipe)
         else:
-            prepared[i] = _prepare(model, framework, one, own, schedule, pipe, schedule.order(pipe))
+            prepared[i] = _prepare(model, setup.framework, one, own, schedule, pipe, schedule.order(pipe))
     if prepared:
         timelines = run_all([x.run for x in prepared.values()])
         for (i, x), timeline in zip(prepared.items(), timelines, strict=True):
-            steps[i] = _finish(model, framework, x, timeline)
+            steps[i] = _finish(model, setup.framework, x, timeline)
     return [steps[i] for i in range(len(layouts))]
 
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from planner.costs.network import groups, hop
 from planner.errors import LayoutError
-from planner.hardware import Cluster, Framework
+from planner.hardware import Framework
 from planner.layouts import Layouts
-from planner.models import Transformer
 from planner.pipelines import layer_at_a_time
+from planner.setup import Setup
 from planner.simulation.loads import stage_loads
 from planner.simulation.step import StepSimulation, simulate
 from planner.simulation.streams import LANES, Collectives, StreamTimeline, run_streams
@@ -45,9 +45,7 @@ class StreamStep:
         return {lane: float(self.streams.busy_s(i).max()) for i, lane in enumerate(LANES)}
 
 
-def simulate_streams(
-    model: Transformer, cluster: Cluster, framework: Framework, layouts: Layouts, slow_down: float = 0.0
-) -> StreamStep:
+def simulate_streams(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> StreamStep:
     """The timeline of one layout with its links.
 
     A transfer runs beside compute, whatever the framework overlaps: only what waits for it waits. Ranks of one
@@ -57,27 +55,27 @@ def simulate_streams(
         LayoutError: more than one layout, an illegal one, or a pipeline that is never drained.
         InputError: slow_down below 0.
     """
-    plain = simulate(model, cluster, framework, layouts)
+    plain = simulate(setup, layouts)
     if plain.schedule.steady:
         raise LayoutError(f"links are not simulated for {plain.schedule.name}, whose pipeline is never drained")
-    costs = step_costs(model, cluster, framework, layouts)
+    costs = step_costs(setup, layouts)
     order, k = plain.timeline.order, plain.pipe.k
     bare = replace(costs, send_s=np.zeros(1))
-    loads = stage_loads(model, layouts, bare, len(plain.loads.layers))
+    loads = stage_loads(setup.model, layouts, bare, len(plain.loads.layers))
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
     by_layer = bool(layer_at_a_time(layouts)[0])
     pipelined = plain.pipe.p > 1 and not by_layer
-    overlap = framework.overlap_grad_reduce_pipelined if pipelined else framework.overlap_grad_reduce
-    by = groups(cluster, layouts)
+    overlap = setup.framework.overlap_grad_reduce_pipelined if pipelined else setup.framework.overlap_grad_reduce
+    by = groups(setup.cluster, layouts)
     streams = run_streams(
         order,
         lasting,
         float(costs.traffic.send_s[0]) / k,
-        bool(hop(cluster, layouts).crosses[0]),
+        bool(hop(setup.cluster, layouts).crosses[0]),
         Collectives(
             gather_s=plain.gather_s,
             reduce_s=plain.reduce_s,
-            gather_overlap=_hidden(framework, costs),
+            gather_overlap=_hidden(setup.framework, costs),
             reduce_overlap=overlap,
             on_network=any(bool(by[name].ranks[0] > by[name].local[0]) for name in ("data", "replica")),
         ),

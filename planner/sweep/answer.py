@@ -59,7 +59,7 @@ def answer(chunk: Chunk) -> Answer:
             if by_memory not in found:
                 found[by_memory] = _search(search, ask.objective)
             result = found[by_memory]
-            record = {"case": ask.case, **ask.names, "parameters": int(counts.total_params(search.model))}
+            record = {"case": ask.case, **ask.names, "parameters": int(counts.total_params(search.setup.model))}
             record |= _none(result) if isinstance(result, str) else _row(result, search, ask, chunk.tokens)
             rows.append([_plain(record.get(column.name)) for column in chunk.columns])
         layouts += sum(r.legal for r in found.values() if not isinstance(r, str))
@@ -69,7 +69,8 @@ def answer(chunk: Chunk) -> Answer:
 def asked(chunk: Chunk) -> str:
     """What a chunk asks first, for a person."""
     search, _ = chunk.searches[0]
-    return f"{search.model.name} on {search.gpus} GPUs of {search.cluster.name} with global_batch {search.global_batch}"
+    model, cluster = search.setup.model, search.setup.cluster
+    return f"{model.name} on {search.gpus} GPUs of {cluster.name} with global_batch {search.global_batch}"
 
 
 def _plain(value: Any) -> Any:
@@ -83,7 +84,7 @@ def _search(q: Search, objective: str) -> Recommendation | str:
         return q.refused
     try:
         return recommend(
-            q.model, q.cluster, q.framework, gpus=q.gpus, global_batch=q.global_batch, precision=q.precision,
+            q.setup, gpus=q.gpus, global_batch=q.global_batch, precision=q.precision,
             attention=q.attention, fixed=q.fixed, top=1, objective=objective, plainest=True,
         )  # fmt: skip
     except (LayoutError, InputError) as error:
@@ -95,7 +96,7 @@ def _none(reason: str) -> dict[str, Any]:
 
 
 def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) -> dict[str, Any]:
-    limit = search.cluster.accelerator.memory_bytes
+    limit = search.setup.cluster.accelerator.memory_bytes
     counted = {"layouts": found.legal, "layouts_fitting": found.fitting, "memory_limit_gib": limit / GIB}
     if not len(found.best):
         least = float(found.estimate.memory_bytes.min())
@@ -122,14 +123,14 @@ def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) 
         **times,
         **memory,
         **_money(search, ask, step),
-        **(_training(search.model, search, ask, step, tokens) if tokens else {}),
+        **(_training(search.setup.model, search, ask, step, tokens) if tokens else {}),
     }
 
 
 def _money(q: Search, ask: Ask, step_time_s: float) -> dict[str, Any]:
     """Throughput, cost and energy of steps alone."""
     prices = ask.assumptions.prices
-    rate = q.global_batch * float(q.model.seq_len) / step_time_s
+    rate = q.global_batch * float(q.setup.model.seq_len) / step_time_s
     time_s = BILLION / rate
     price = prices.price_per_hour
     power_kw = q.gpus * prices.power_w * prices.site_factor / 1e3

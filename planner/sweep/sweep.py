@@ -11,10 +11,10 @@ from typing import Any
 from planner.errors import FileFormatError, InputError, PlannerError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision, choice
-from planner.models import Transformer
 from planner.plans.assumptions import Assumptions, assume
-from planner.question import Question, careful, numerics
+from planner.question import careful, numerics
 from planner.search import Fixed, default_attention
+from planner.setup import Setup
 from planner.sweep.cases import OWN, Cases
 from planner.sweep.definition import SweepFile
 from planner.sweep.library import Library, Settings
@@ -26,9 +26,7 @@ PRICE = "accelerator.price_usd_per_hour"
 class Search:
     """One search. refused: why it can't be made, where the hardware lacks what is asked, else None."""
 
-    model: Transformer
-    cluster: Cluster
-    framework: Framework
+    setup: Setup
     gpus: int
     global_batch: int
     precision: Precision
@@ -100,11 +98,9 @@ class Sweep:
             refused = str(error)
             precision, attention = choice(Precision, at["precision"]), default_attention(cluster)
         model = self.library.model(at["model"], at["seq_len"])
-        q, fixed = careful(Question(model=model, cluster=cluster, framework=framework), **self.file.search.model_dump())
+        setup, fixed = careful(Setup(model, cluster, framework), **self.file.search.model_dump())
         return Search(
-            model=model,
-            cluster=q.cluster,
-            framework=framework,
+            setup=setup,
             gpus=at["gpus"],
             global_batch=at["global_batch"],
             precision=precision,
@@ -122,7 +118,7 @@ class Sweep:
             "cluster": at["cluster"],
             "network": cluster.network.name if at["network"] == OWN else at["network"],
             "framework": framework.name if at["framework"] == OWN else at["framework"],
-            "seq_len": int(search.model.seq_len),
+            "seq_len": int(search.setup.model.seq_len),
             "precision": search.precision.name.lower(),
             "attention": search.attention.name.lower(),
         }
@@ -160,7 +156,7 @@ class Sweep:
         nodes, framework = self.hardware(at, ())
         assume(nodes, self.file.assumptions)
         model = self.library.model(self.file.models[0], None)
-        careful(Question(model=model, cluster=nodes, framework=framework), **self.file.search.model_dump())
+        careful(Setup(model, nodes, framework), **self.file.search.model_dump())
         for axis in self.cases.axes:
             for value in axis.values if axis.hardware else ():
                 self._check_settings(at, self.settings(at | {axis.name: value}), f"hardware.{axis.name}")

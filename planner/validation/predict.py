@@ -19,6 +19,7 @@ from planner.legality import UNEVEN_CHUNKS, first_broken
 from planner.models import FAMILIES, Transformer, from_shape, load_model, stack, with_seq_len
 from planner.models.flops import step_flops
 from planner.schedules.interleaved import WHOLE_ROUNDS
+from planner.setup import Setup
 from planner.validation.defaults import candidates, filled_cells, framework_name, same_preset
 from planner.validation.runs import Run
 from planner.validation.software import cluster_name, said
@@ -222,7 +223,7 @@ def _predict_group(
     as_said = [runs[row]["virtual_stages"] is not None for row in group.rows]
     strict, lenient = (first_broken(table, group.cluster, layouts, but=but) for but in ((), INTERLEAVED_ANYHOW))
     broken = np.where(as_said, lenient, strict)
-    result = estimate(table, group.cluster, group.framework, layouts)
+    result = estimate(Setup(table, group.cluster, group.framework), layouts)
     whose = np.array([said(runs[row], "memory") or "" for row in group.rows])
     seen = np.where(whose == "first-rank-allocator", result.first_rank_bytes, result.memory_bytes)
     seen = seen - np.where(np.char.endswith(whose, "allocator"), group.framework.reserved_bytes, 0.0)

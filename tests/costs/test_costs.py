@@ -19,6 +19,7 @@ from planner.estimate import estimate
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import flops, load_model
+from planner.setup import Setup
 from planner.step_costs import step_costs
 from tests.costs.toy import FRAMEWORK, layer_bytes
 
@@ -49,7 +50,7 @@ def test_weak_scaling_slows_with_the_spread_of_gpus():
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100")
     gpus = np.array([8, 64, 512, 2048])
     layouts = Layouts.of(dp=gpus, global_batch=16 * gpus, micro_batch=1, zero=1)
-    step = estimate(model, cluster, load_framework(cluster.framework), layouts).step_time_s
+    step = estimate(Setup(model, cluster, load_framework(cluster.framework)), layouts).step_time_s
     assert np.all(np.diff(step) > 0)
     assert 1.02 < step[-1] / step[0] < 1.06
 
@@ -231,7 +232,7 @@ def test_splits_by_parameters_of_a_published_model():
     """LLaMA 65B with 128,000 tokens: embedding and head of 1.3 layers each (Aleph Alpha's trainer, balanced)."""
     model = replace(load_model("llama-65b"), vocab=128_000)
     layouts = Layouts.of(pp=[2, 4, 8], tp=2, layer_split=Split.PARAMETERS, global_batch=8, precision=Precision.BF16)
-    stages = step_costs(model, CLUSTER, load_framework("aa-scaling"), layouts).stages
+    stages = step_costs(Setup(model, CLUSTER, load_framework("aa-scaling")), layouts).stages
     assert [stages.layers(i, p).tolist() for i, p in enumerate((2, 4, 8))] == [
         [40, 40],
         [19, 21, 21, 19],

@@ -11,6 +11,7 @@ from planner.costs.one_layer import one_layer
 from planner.estimate import estimate
 from planner.hardware import load_framework
 from planner.layouts import Precision, Recompute
+from planner.setup import Setup
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, LAUNCHES, LLAMA, MOE, accelerator, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token
@@ -80,7 +81,7 @@ def test_the_wait_for_launches_is_the_host_s_in_a_step():
     for recompute in (Recompute.NONE, Recompute.FULL):
         chosen = layout(recompute=recompute)
         at_once = replace(FRAMEWORK, fused_experts=True)
-        one_by_one, together = (estimate(ROUTED, slow, of, chosen).time for of in (FRAMEWORK, at_once))
+        one_by_one, together = (estimate(Setup(ROUTED, slow, of), chosen).time for of in (FRAMEWORK, at_once))
         assert float(one_by_one.host_s[0] - together.host_s[0]) == pytest.approx(2 * 2 * 6 * (4 * 0.75 - 1))
         assert float(one_by_one.matmul_s[0]) == pytest.approx(float(together.matmul_s[0]))
 
@@ -97,11 +98,12 @@ def test_a_framework_says_so():
     windowed = replace(ROUTED, window=4, num_window_layers=2)
     in_fp8 = layout(precision=Precision.FP8)
     whole, band = (
-        one_layer(windowed, CLUSTER, replace(FRAMEWORK, fp8_attention=says), in_fp8).cost for says in (True, False)
+        one_layer(Setup(windowed, CLUSTER, replace(FRAMEWORK, fp8_attention=says)), in_fp8).cost
+        for says in (True, False)
     )
     assert whole.forward_attention_s == band.forward_attention_s
     assert whole.backward_attention_s > band.backward_attention_s
     chosen = layout(precision=Precision.BF16)
-    fused = one_layer(ROUTED, CLUSTER, replace(FRAMEWORK, fused_experts=True), chosen)
+    fused = one_layer(Setup(ROUTED, CLUSTER, replace(FRAMEWORK, fused_experts=True)), chosen)
     assert fused.cost.forward_s == layer_cost(fused.device, ROUTED, chosen, Fusions(experts=True)).forward_s
-    assert fused.cost.forward_s < one_layer(ROUTED, CLUSTER, FRAMEWORK, chosen).cost.forward_s
+    assert fused.cost.forward_s < one_layer(Setup(ROUTED, CLUSTER, FRAMEWORK), chosen).cost.forward_s

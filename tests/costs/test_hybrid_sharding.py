@@ -19,6 +19,7 @@ from planner.layouts import Layouts
 from planner.legality import first_broken
 from planner.models import load_model
 from planner.models.counts import total_params
+from planner.setup import Setup
 from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MOE, device, layout, own
 
 TWO = {"dp": 8, "dp_replicate": 2}
@@ -124,7 +125,7 @@ def test_a_copy_in_each_node_helps_where_the_network_is_slow():
     """LLaMA 7B under FSDP on 16 nodes with 100 Gb/s each: gathers inside a node, at the price of memory."""
     cluster = load_cluster("aws-p4d", network="ethernet-25g-rdma")
     table = Layouts.of(dp=128, zero=3, dp_replicate=[1, 16], global_batch=128, recompute=2)
-    found = estimate(load_model("llama2-7b"), cluster, load_framework("fsdp"), table)
+    found = estimate(Setup(load_model("llama2-7b"), cluster, load_framework("fsdp")), table)
     assert found.step_time_s[1] < 0.9 * found.step_time_s[0]
     assert found.memory_bytes[1] > 2 * found.memory_bytes[0]
 

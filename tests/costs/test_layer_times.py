@@ -12,6 +12,7 @@ import pytest
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
 from planner.models import load_model
+from planner.setup import Setup
 from planner.step_costs import step_costs
 
 ROWS = list(csv.DictReader((Path(__file__).parent / "korthikanti_2022_layer_times.csv").read_text().splitlines()))
@@ -27,7 +28,7 @@ def predicted_ms(row: dict[str, str]) -> dict[str, float]:
         attention=Attention.FUSED, precision=Precision.FP16, sequence_parallel=row["sequence_parallel"] == "True",
         recompute=Recompute[row["recompute"].upper()],
     )  # fmt: skip
-    layer = step_costs(model, load_cluster("selene"), load_framework("megatron-lm"), layouts).layer
+    layer = step_costs(Setup(model, load_cluster("selene"), load_framework("megatron-lm")), layouts).layer
     forward, backward = float(layer.forward_s[0]) * 1e3, float(layer.backward_s[0]) * 1e3
     return {"fwd_ms": forward, "bwd_ms": backward, "combined_ms": forward + backward}
 

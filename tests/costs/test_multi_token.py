@@ -18,6 +18,7 @@ from planner.layouts import Split
 from planner.models import mix
 from planner.models.counts import expert_params, total_params
 from planner.models.transformer import check
+from planner.setup import Setup
 from planner.step_costs import step_costs
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, HYBRID, LLAMA, MOE, device, layout
 
@@ -51,7 +52,7 @@ def test_its_layer_takes_what_a_layer_takes():
     assert with_layer.head_forward_s - ends.head_forward_s == 5.0
     assert with_layer.head_backward_s - ends.head_backward_s == 7.0
     assert with_modules(LLAMA, ends, np.array([5.0]), np.array([7.0])) is ends
-    costs = step_costs(ONE, CLUSTER, FRAMEWORK, chosen)
+    costs = step_costs(Setup(ONE, CLUSTER, FRAMEWORK), chosen)
     alone = ends_cost(costs.device, FRAMEWORK, ONE, chosen)
     assert costs.ends.head_forward_s - alone.head_forward_s == pytest.approx(costs.layer.forward_s)
     assert costs.ends.head_backward_s - alone.head_backward_s == pytest.approx(costs.layer.backward_s)
@@ -123,7 +124,7 @@ def test_a_hybrid_s_module_is_attention_and_an_mlp():
     adding = replace(FRAMEWORK, bf16_accumulate_bytes=7.0)
     for of, framework in ((FLOP, FRAMEWORK), (BYTES, FRAMEWORK), (BYTES, slow_host), (BYTES, adding)):
         cluster = replace(CLUSTER, accelerator=of)
-        got, plain, one = (step_costs(m, cluster, framework, chosen) for m in (further, HYBRID, whole))
+        got, plain, one = (step_costs(Setup(m, cluster, framework), chosen) for m in (further, HYBRID, whole))
         assert got.layer.forward_s == plain.layer.forward_s
         alone, of_whole = (ends_cost(c.device, framework, m, chosen) for c, m in ((got, further), (one, whole)))
         for side in ("head_forward_s", "head_backward_s"):
@@ -157,7 +158,7 @@ def test_a_module_used_twice_has_its_weights_once():
     many = replace(ONE, num_layers=12, num_dense_layers=12)
     by_size = layout(pp=2, layer_split=Split.PARAMETERS)
     lasts = [
-        step_costs(replace(many, num_mtp_layers=n, mtp_shared=shared), CLUSTER, FRAMEWORK, by_size).stages.last
+        step_costs(Setup(replace(many, num_mtp_layers=n, mtp_shared=shared), CLUSTER, FRAMEWORK), by_size).stages.last
         for n, shared in ((1, False), (4, True), (4, False))
     ]
     assert lasts[0] == lasts[1] > lasts[2]

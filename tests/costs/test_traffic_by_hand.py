@@ -23,6 +23,7 @@ from planner.costs.network import (
 )
 from planner.costs.traffic import layer_traffic, traffic
 from planner.layouts import Layouts, Precision, Recompute
+from planner.setup import Setup
 from planner.step_costs import step_costs
 from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout, own
 
@@ -338,7 +339,10 @@ def test_pieces_of_a_gather():
 def test_a_gather_piece_by_piece_takes_the_host_s_time():
     chosen = layout(dp=4, zero=1)
     slow = replace(FRAMEWORK, gather_piece_s=2.0)
-    more = step_costs(GPT, CLUSTER, slow, chosen).gather_s - step_costs(GPT, CLUSTER, FRAMEWORK, chosen).gather_s
+    more = (
+        step_costs(Setup(GPT, CLUSTER, slow), chosen).gather_s
+        - step_costs(Setup(GPT, CLUSTER, FRAMEWORK), chosen).gather_s
+    )
     assert first(more) == 2.0 * (2 * 6 + 3) * 4
 
 
@@ -355,11 +359,12 @@ def test_packing_gradients_passes_over_memory():
 
     def more(chosen):
         return first(
-            step_costs(GPT, CLUSTER, packs, chosen).reduce_s - step_costs(GPT, CLUSTER, FRAMEWORK, chosen).reduce_s
+            step_costs(Setup(GPT, CLUSTER, packs), chosen).reduce_s
+            - step_costs(Setup(GPT, CLUSTER, FRAMEWORK), chosen).reduce_s
         )
 
     rate = CLUSTER.accelerator.memory_bandwidth_bytes_per_s * CLUSTER.accelerator.efficiency.memory_fraction
-    params = first(step_costs(GPT, CLUSTER, FRAMEWORK, layout(dp=2)).busiest_params)
+    params = first(step_costs(Setup(GPT, CLUSTER, FRAMEWORK), layout(dp=2)).busiest_params)
     assert more(layout(dp=2)) == pytest.approx(24 * params / rate)
     assert more(layout()) == 0.0
 

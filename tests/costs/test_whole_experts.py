@@ -18,6 +18,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.legality import first_broken
 from planner.models import load_model
+from planner.setup import Setup
 from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, MOE, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of experts alone
@@ -114,5 +115,5 @@ def test_whole_experts_are_quicker_where_tokens_travel_far():
         tp=2, dp=[4, 4], ep=[4, 8], micro_batch=1, global_batch=64, sequence_parallel=True, zero=1,
         attention=Attention.FLASH3, precision=Precision.BF16,
     )  # fmt: skip
-    cut, whole = estimate(model, cluster, load_framework("megatron-core"), table).step_time_s
+    cut, whole = estimate(Setup(model, cluster, load_framework("megatron-core")), table).step_time_s
     assert whole < cut

@@ -14,6 +14,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts
 from planner.models import check, load_model
 from planner.models.flops import forward_flops
+from planner.setup import Setup
 
 PLAIN = replace(load_model("llama3-8b"), seq_len=1024)
 
@@ -52,7 +53,9 @@ def test_flop():
 def test_only_flash_kernels_save_by_a_window():
     cluster, framework = load_cluster("dgx-h100"), load_framework("megatron-core")
     table = Layouts.of(dp=8, global_batch=64, zero=1, attention=[Attention.FLASH3, Attention.FUSED])
-    whole, some = (estimate(replace(m, seq_len=8192), cluster, framework, table) for m in (PLAIN, windowed(32, 512)))
+    whole, some = (
+        estimate(Setup(replace(m, seq_len=8192), cluster, framework), table) for m in (PLAIN, windowed(32, 512))
+    )
     assert some.time.attention_s[0] < 0.4 * whole.time.attention_s[0]
     assert some.time.attention_s[1] == whole.time.attention_s[1]
     assert np.array_equal(some.memory_bytes, whole.memory_bytes)

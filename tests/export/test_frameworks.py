@@ -22,7 +22,8 @@ from planner.layouts import Layouts, Precision, Recompute, Split
 from planner.legality import legal
 from planner.models import load_model
 from planner.plan_file import Plan
-from planner.question import Question, what_is_fixed
+from planner.question import what_is_fixed
+from planner.setup import Setup
 
 NAMES = {
     path.stem: tomllib.loads(path.read_text()) for path in (Path(__file__).parent / "framework_names").glob("*.toml")
@@ -39,7 +40,7 @@ def plan(model: str = "llama3-8b", cluster: str = "dgx-h100", **layout: Any) -> 
     stack = load_framework(hardware.framework)
     table = Layouts.of(**({"global_batch": 64} | layout))
     assert legal(shape, hardware, table).all()
-    return Plan(question=Question(model=shape, cluster=hardware, framework=stack), layouts=table, record={})
+    return Plan(setup=Setup(shape, hardware, stack), layouts=table, record={})
 
 
 def export(to: str, a_plan: Plan, **how: Any) -> Export:
@@ -139,7 +140,7 @@ def test_megatron_says_the_layout():
     # Parameters are gathered in fp8 where the framework's profile has it so, and with the distributed optimizer alone.
     for framework, zero, gathers in (("nemo", 1, True), ("nemo", 0, False), ("megatron-core", 1, False)):
         fp8 = plan("llama3-8b", dp=16, zero=zero, precision=Precision.FP8)
-        chosen = replace(fp8, question=replace(fp8.question, framework=load_framework(framework)))
+        chosen = replace(fp8, setup=replace(fp8.setup, framework=load_framework(framework)))
         assert ("--fp8-param-gather" in arguments(export("megatron", chosen).text)) == gathers
 
 
@@ -252,7 +253,7 @@ def test_torchtitan_fields_are_published(any_plan, tmp_path):
         assert ast.literal_eval(fields["pipeline_parallel_schedule"]) in names("torchtitan", "schedules")
         parts = ast.literal_eval(fields["module_fqns_per_model_part"])
         modules = [name for part in parts for name in part]
-        layers = [f"layers.{i}" for i in range(any_plan.question.model.num_layers)]
+        layers = [f"layers.{i}" for i in range(any_plan.setup.model.num_layers)]
         assert modules == ["tok_embeddings", *layers, "norm", "lm_head"]
     for file, text in done.companions.items():
         assert file == tmp_path / "recipe.schedule.csv"

@@ -10,6 +10,7 @@ from planner.export.step_trace import write_step_trace
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
+from planner.setup import Setup
 from planner.simulation.step import simulate
 from planner.units import GIB
 from tests.export.test_perfetto import nanoseconds, tracks
@@ -35,7 +36,7 @@ LAYOUTS = {
 def test_the_trace_is_the_step(tmp_path: Path, name: str) -> None:
     cluster = load_cluster("dgx-a100-80gb")
     layouts = Layouts.of(**LAYOUT, **LAYOUTS[name])
-    step = simulate(load_model("llama-13b"), cluster, load_framework(cluster.framework), layouts)
+    step = simulate(Setup(load_model("llama-13b"), cluster, load_framework(cluster.framework)), layouts)
 
     write_step_trace(tmp_path / "trace.json", step)
 

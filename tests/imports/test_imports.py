@@ -24,7 +24,7 @@ from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import legal
 from planner.models import Transformer, counts, load_model
 from planner.plan_file import Plan
-from planner.question import Question
+from planner.setup import Setup
 from tests.export.test_frameworks import names
 
 BASE = (
@@ -33,12 +33,10 @@ BASE = (
 )
 
 
-def question(
-    model: str | Transformer = "llama3-8b", cluster: str = "dgx-h100", framework: str | None = None
-) -> Question:
+def question(model: str | Transformer = "llama3-8b", cluster: str = "dgx-h100", framework: str | None = None) -> Setup:
     hardware = load_cluster(cluster)
     shape = load_model(model) if isinstance(model, str) else model
-    return Question(model=shape, cluster=hardware, framework=load_framework(framework or hardware.framework))
+    return Setup(model=shape, cluster=hardware, framework=load_framework(framework or hardware.framework))
 
 
 def megatron(text: str, gpus: int | None = 16, cluster: str = "dgx-h100", **how: Any) -> Run:
@@ -51,10 +49,10 @@ def row(text: str, **how: Any) -> dict[str, Any]:
     return megatron(BASE + text, **how).layouts.row(0)
 
 
-def same(one: Question, layouts: Layouts, run: Run) -> None:
+def same(one: Setup, layouts: Layouts, run: Run) -> None:
     """The run is estimated as the plan is, second by second and byte by byte."""
-    ours = estimate(one.model, one.cluster, one.framework, layouts)
-    theirs = estimate(run.question.model, run.question.cluster, run.question.framework, run.layouts)
+    ours = estimate(one, layouts)
+    theirs = estimate(run.setup, run.layouts)
     for part in ("time", "memory"):
         for f in fields(getattr(ours, part)):
             a, b = getattr(getattr(ours, part), f.name), getattr(getattr(theirs, part), f.name)
@@ -71,9 +69,9 @@ def test_models_go_through_megatron_arguments(name):
     model = load_model(name)
     asked = question(model)
     layouts = Layouts.of(global_batch=8, dp=1)
-    plan = Plan(question=asked, layouts=layouts, record={})
+    plan = Plan(setup=asked, layouts=layouts, record={})
     run = megatron(export_plan(plan, get_target("megatron")).text, gpus=1)
-    read = replace(run.question.model, name=model.name, family=model.family)
+    read = replace(run.setup.model, name=model.name, family=model.family)
     assert read == replace(model, embedding_norm=False)
     assert not run.unknown
 
@@ -109,7 +107,7 @@ def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices
         return
     if choices["precision"] == Precision.FP16 and choices["ep"] > 1:
         return
-    done = export_plan(Plan(question=asked, layouts=layouts, record={}), get_target("megatron"))
+    done = export_plan(Plan(setup=asked, layouts=layouts, record={}), get_target("megatron"))
     run = megatron_run(
         done.text, asked.cluster, asked.framework, gpus=int(layouts.gpus[0]), model=None, vocab=None
     )  # fmt: skip
@@ -133,7 +131,7 @@ def test_legal_layouts_go_through_deepspeed(tmp_path_factory, **choices):
     layouts = Layouts.of(global_batch=64, **choices)
     if not legal(asked.model, asked.cluster, layouts)[0]:
         return
-    done = export_plan(Plan(question=asked, layouts=layouts, record={}), get_target("deepspeed"))
+    done = export_plan(Plan(setup=asked, layouts=layouts, record={}), get_target("deepspeed"))
     path = tmp_path_factory.mktemp("ds") / "ds.json"
     path.write_text(done.text)
     was = done.layouts.row(0)
@@ -240,7 +238,7 @@ def test_virtual_stages_with_embedding_and_head_counted_are_read():
             "virtual_stages": 2, "layer_split": "ends", "schedule": "interleaved",
         }  # fmt: skip
         assert not [note for note in run.notes if "uneven" in note]
-        assert pipeline_layout(stage_layers(run.question, run.layouts)) == "Et*3|(t*4|)*6t*3L"
+        assert pipeline_layout(stage_layers(run.setup, run.layouts)) == "Et*3|(t*4|)*6t*3L"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +247,7 @@ def test_virtual_stages_with_embedding_and_head_counted_are_read():
 )
 def test_patterns_of_experts(text, dense):
     arguments = f"--num-experts 8 --moe-ffn-hidden-size 4096 --ffn-hidden-size 8192 --moe-layer-freq '{text}'"
-    assert megatron(BASE + arguments).question.model.num_dense_layers == dense
+    assert megatron(BASE + arguments).setup.model.num_dense_layers == dense
 
 
 @pytest.mark.parametrize(
@@ -264,7 +262,7 @@ def test_patterns_of_experts(text, dense):
 )
 def test_sliding_windows_are_read(text, layers):
     run = megatron(f"{BASE} --bf16 {text}")
-    assert (run.question.model.num_window_layers, run.question.model.window) == (layers, 128 if layers else 0)
+    assert (run.setup.model.num_window_layers, run.setup.model.window) == (layers, 128 if layers else 0)
     assert not run.unknown
 
 
@@ -281,7 +279,7 @@ def test_the_dispatch_of_experts_is_the_run_s():
             f"{experts} {more}", load_cluster("dgx-h100"), load_framework("megatron-bridge"), gpus=8, model=None,
             vocab=None,
         )  # fmt: skip
-        f = run.question.framework
+        f = run.setup.framework
         found[name] = (f.node_dispatch, f.overlap_experts)
         assert not run.unknown
     assert found == {"plain": (False, 0.0), "deepep": (True, 0.0), "both": (True, 0.5)}
@@ -310,7 +308,7 @@ def test_a_hybrid_with_latents_and_a_module_used_twice():
     def read(text):
         run = megatron(text, gpus=8)
         assert not run.unknown
-        return replace(run.question.model, name=preset.name)
+        return replace(run.setup.model, name=preset.name)
 
     assert read(NEMOTRON_3) == preset
     counted = NEMOTRON_3.replace("/*E/*E", "") + " --mtp-num-layers 2 --mtp-hybrid-override-pattern *E"
@@ -324,7 +322,7 @@ def test_a_hybrid_with_latents_and_a_module_used_twice():
 def test_a_hybrid_is_read():
     """The model's arguments of Nemotron-H 56B, as Megatron-LM's own examples give them."""
     run = megatron(HYBRID + " --global-batch-size 64 --tensor-model-parallel-size 8")
-    read = replace(run.question.model, name="nemotron-h-56b")
+    read = replace(run.setup.model, name="nemotron-h-56b")
     assert read == load_model("nemotron-h-56b")
     assert not run.unknown
     short = HYBRID.replace("--num-layers 118", "--num-layers 117")
@@ -384,7 +382,7 @@ def test_what_is_not_understood_is_listed_and_data_is_not():
     assert run.unknown == ("--frobnicate", "--spec")
     assert run.ignored == 4
     assert megatron(BASE.replace("--vocab-size 50000", "")).notes[0].startswith("the vocabulary is the tokenizer's")
-    assert megatron(BASE.replace("--vocab-size 50000", ""), vocab=1000).question.model.vocab == 1000
+    assert megatron(BASE.replace("--vocab-size 50000", ""), vocab=1000).setup.model.vocab == 1000
 
 
 def test_what_the_run_leaves_off_is_off_and_can_be_turned_on():
@@ -392,23 +390,23 @@ def test_what_the_run_leaves_off_is_off_and_can_be_turned_on():
     assert set(off.switches) == {"--overlap-grad-reduce", "--overlap-param-gather", "--grad-reduce-in-bf16"}
     on = megatron(BASE + "--bf16 --use-distributed-optimizer " + " ".join(off.switches))
     assert on.switches == {}
-    assert on.question.framework == on.profile.framework
+    assert on.setup.framework == on.profile.framework
 
     def step(run: Run) -> float:
-        q = run.question
-        return float(estimate(q.model, q.cluster, q.framework, run.layouts).step_time_s[0])
+        q = run.setup
+        return float(estimate(q, run.layouts).step_time_s[0])
 
     assert step(off) > step(on)
 
 
 def test_parameters_are_gathered_in_fp8_where_the_run_says_so():
     fp8 = BASE + "--bf16 --fp8-format hybrid --use-distributed-optimizer "
-    kept = {name: megatron(fp8 + name).question.framework for name in ("", "--fp8-param-gather")}
+    kept = {name: megatron(fp8 + name).setup.framework for name in ("", "--fp8-param-gather")}
     assert [(f.fp8_parameter_bytes, f.fp8_copy_bytes) for f in kept.values()] == [(2.0, 2.0), (1.0, 1.0)]
     # A profile that has it loses it, and says what turns it on.
     nemo = megatron_run(fp8, load_cluster("dgx-h100"), load_framework("nemo"), gpus=16, model=None, vocab=None)
     assert nemo.switches["--fp8-param-gather"] == ("fp8_parameter_bytes", "fp8_copy_bytes")
-    assert (nemo.question.framework.fp8_parameter_bytes, nemo.question.framework.fp8_copy_bytes) == (2.0, 2.0)
+    assert (nemo.setup.framework.fp8_parameter_bytes, nemo.setup.framework.fp8_copy_bytes) == (2.0, 2.0)
 
 
 def deepspeed(folder: Path, config: Any, gpus: int = 16, **python: Any) -> Run:
@@ -467,14 +465,14 @@ def test_one_change_is_the_best_of_all_neighbours():
     own = Layouts.of(global_batch=64, dp=4, tp=4, zero=1, recompute=Recompute.FULL, sequence_parallel=True,
                      attention=Attention.FLASH3)  # fmt: skip
     fixed = what_is_fixed(schedule=["1f1b", "interleaved"])
-    changed = one_change(asked.model, asked.cluster, asked.framework, own, fixed, "flash3")
+    changed = one_change(asked, own, fixed, "flash3")
     assert changed is not None
     assert np.all(np.diff(changed.estimate.step_time_s[changed.estimate.fits]) >= 0)
     table = enumerate_layouts(
         asked.model, asked.cluster, gpus=16, global_batch=64, precision=Precision.BF16, attention=Attention.FLASH3,
         fixed=fixed,
     )  # fmt: skip
-    found = estimate(asked.model, asked.cluster, asked.framework, table)
+    found = estimate(asked, table)
     mine, best = own.row(0), np.inf
     for i in np.flatnonzero(found.fits):
         other = table.row(int(i))
@@ -500,8 +498,8 @@ def test_states_take_the_bytes_that_megatrons_own_formula_counts(framework, argu
     run = megatron_run(
         BASE + arguments, load_cluster("dgx-h100"), load_framework(framework), gpus=16, model=None, vocab=None
     )
-    q = run.question
-    memory = estimate(q.model, q.cluster, q.framework, run.layouts).memory
+    q = run.setup
+    memory = estimate(q, run.layouts).memory
     states = float(memory.parameters_bytes[0] + memory.gradients_bytes[0] + memory.optimizer_bytes[0])
     dp, shards = int(run.layouts.dp[0]), int(run.layouts.tp[0] * run.layouts.pp[0])
     parameters = float(counts.total_params(q.model)) / shards

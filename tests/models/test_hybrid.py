@@ -18,6 +18,7 @@ from planner.legality import first_broken
 from planner.models import Transformer, counts, from_shape, load_model, mix
 from planner.models.flops import forward_flops
 from planner.models.hybrid import from_pattern, usual
+from planner.setup import Setup
 
 CLUSTER, FRAMEWORK = load_cluster("dgx-h100"), load_framework("megatron-core")
 HYBRID = '[model]\nfamily = "hybrid"\npattern = "M-M*-"\nhidden = 512\nheads = 8\nvocab = 1000\nseq_len = 256\n'
@@ -112,7 +113,7 @@ def test_layers_of_one_block_are_a_plain_models_halves(name: str, mode: Recomput
     assert counts.active_params(two) == counts.active_params(m)
     assert forward_flops(two) == pytest.approx(forward_flops(m))
     x = layouts(tp=tp, dp=8 // tp, recompute=mode)
-    whole, parts = (estimate(shape, CLUSTER, FRAMEWORK, x) for shape in (m, two))
+    whole, parts = (estimate(Setup(shape, CLUSTER, FRAMEWORK), x) for shape in (m, two))
     np.testing.assert_allclose(parts.step_time_s, whole.step_time_s, rtol=1e-12)
     if mode == Recompute.NONE:
         # Recomputation keeps one input a layer, of which there are now two, and works on half as much at once.
@@ -123,9 +124,9 @@ def test_state_spaces_cost_what_their_sizes_say() -> None:
     """More state, heads or layers of it: never faster, never smaller."""
     m = load_model("nemotron-h-8b")
     x = layouts(dp=8)
-    base = estimate(m, CLUSTER, FRAMEWORK, x)
+    base = estimate(Setup(m, CLUSTER, FRAMEWORK), x)
     for change in ({"ssm_state": 256}, {"ssm_heads": 256}, {"ssm_groups": 16, "ssm_heads": 256}):
-        more = estimate(replace(m, **change), CLUSTER, FRAMEWORK, x)
+        more = estimate(Setup(replace(m, **change), CLUSTER, FRAMEWORK), x)
         assert more.step_time_s[0] > base.step_time_s[0]
         assert more.memory_bytes[0] > base.memory_bytes[0]
 
@@ -136,7 +137,7 @@ def test_sequence_length_costs_a_state_space_linearly() -> None:
         load_model("nemotron-h-8b"), num_layers=24, num_mixer_only_layers=24, num_mlp_only_layers=0, num_dense_layers=0
     )
     x = layouts(dp=8, micro_batch=1)
-    short, long = (estimate(replace(pure, seq_len=s), CLUSTER, FRAMEWORK, x).time for s in (65_536, 131_072))
+    short, long = (estimate(Setup(replace(pure, seq_len=s), CLUSTER, FRAMEWORK), x).time for s in (65_536, 131_072))
     assert long.pointwise_s[0] / short.pointwise_s[0] == pytest.approx(2.0, rel=0.01)  # and launches
     assert long.attention_s[0] == short.attention_s[0] == 0.0
 

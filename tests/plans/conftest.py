@@ -12,6 +12,7 @@ from planner.plans.fastest import Fastest, plan_fastest
 from planner.plans.goal import goal
 from planner.plans.joint import strategy
 from planner.search import default_attention, default_precision
+from planner.setup import Setup
 
 NEVER_FAILS = {"mtbf_hours": 1e12}
 
@@ -26,7 +27,7 @@ def fastest() -> Callable[..., Fastest]:
     ) -> Fastest:  # fmt: skip
         shape, hardware = load_model(model), load_cluster(cluster)
         return plan_fastest(
-            shape, hardware, load_framework(hardware.framework), goal(shape, **aim), assume(hardware, given),
+            Setup(shape, hardware, load_framework(hardware.framework)), goal(shape, **aim), assume(hardware, given),
             strategy(plan), max_gpus=max_gpus, max_cost=max_cost, precision=default_precision(hardware),
             attention=default_attention(hardware), fixed=fixed,
         )  # fmt: skip

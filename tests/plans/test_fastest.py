@@ -19,6 +19,7 @@ from planner.plans.variants import with_node_size
 from planner.scaling.lamy_poirier import critical_batch
 from planner.search import Fixed, default_attention, default_precision, recommend
 from planner.search.space import allows
+from planner.setup import Setup
 from planner.units import DAY
 from tests.plans.conftest import NEVER_FAILS
 
@@ -45,7 +46,7 @@ def test_every_point_is_legal_fits_and_estimates_alike(small):
     model, cluster = load_model("llama-7b"), load_cluster(CLUSTER)
     layouts = small.estimate.layouts.take(small.by_gpus)
     assert legal(model, cluster, layouts).all()
-    again = estimate(model, cluster, load_framework(cluster.framework), layouts)
+    again = estimate(Setup(model, cluster, load_framework(cluster.framework)), layouts)
     assert again.fits.all()
     np.testing.assert_allclose(again.step_time_s, small.estimate.step_time_s[small.by_gpus])
 
@@ -56,7 +57,7 @@ def test_as_good_as_the_search_of_every_layout(small):
     for i in small.by_gpus[[len(small.by_gpus) // 2, -1]]:
         layouts = small.estimate.layouts
         found = recommend(
-            model, cluster, load_framework(cluster.framework), gpus=int(layouts.gpus[i]),
+            Setup(model, cluster, load_framework(cluster.framework)), gpus=int(layouts.gpus[i]),
             global_batch=int(layouts.global_batch[i]), precision=default_precision(cluster),
             attention=default_attention(cluster), top=1,
         )  # fmt: skip
@@ -133,7 +134,7 @@ def test_the_improved_schedule_wins_with_our_models_too():
     days = {}
     for plan, gpus in (("3d:1f1b", 35_840), ("3d:modular", 38_640)):
         found = plan_fastest(
-            model, cluster, load_framework("megatron-core"), aim, assume(cluster, NEVER_FAILS), strategy(plan),
+            Setup(model, cluster, load_framework("megatron-core")), aim, assume(cluster, NEVER_FAILS), strategy(plan),
             max_gpus=gpus, precision=default_precision(cluster), attention=default_attention(cluster),
         )  # fmt: skip
         days[plan] = float(found.run.wall_s[found.best]) / DAY

@@ -13,6 +13,7 @@ from planner.plans.assumptions import assume
 from planner.plans.goal import goal
 from planner.plans.sensitivity import COSTS, FAILURES, QUANTITIES, RIVALS, network_operations, sensitivity
 from planner.search import Fixed, default_attention, default_precision, recommend
+from planner.setup import Setup
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +21,10 @@ def found():
     model, cluster = load_model("gpt3-13b"), load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
     best = recommend(
-        model, cluster, framework, gpus=128, global_batch=512, precision=default_precision(cluster),
+        Setup(model, cluster, framework), gpus=128, global_batch=512, precision=default_precision(cluster),
         attention=default_attention(cluster), fixed=Fixed(tp=(4,), pp=(4,)), top=1, rivals=RIVALS,
     )  # fmt: skip
-    return sensitivity(model, cluster, framework, best, goal(model), assume(cluster))
+    return sensitivity(Setup(model, cluster, framework), best, goal(model), assume(cluster))
 
 
 def test_more_of_a_good_thing_never_hurts(found):
@@ -65,7 +66,7 @@ def test_layout_quantities_are_there(found):
 def one(schedule="1f1b", micro_batches=8, **choices):
     model, cluster = load_model("gpt3-13b"), load_cluster("dgx-a100-80gb")
     layouts = Layouts.of(schedule=schedule, global_batch=4 * micro_batches, dp=4, tp=4, pp=4, zero=0, **choices)
-    return {o.name: o for o in network_operations(model, cluster, load_framework("megatron-lm"), layouts)}
+    return {o.name: o for o in network_operations(Setup(model, cluster, load_framework("megatron-lm")), layouts)}
 
 
 def test_intensity_of_data_parallelism_grows_with_the_micro_batches_only_layer_at_a_time():
@@ -97,6 +98,6 @@ def test_a_faster_network_shortens_what_it_bounds():
     model, cluster = load_model("gpt3-13b"), load_cluster("dgx-a100-80gb", network="ethernet-25g")
     framework = load_framework(cluster.framework)
     layouts = Layouts.of(global_batch=64, dp=16, tp=4, zero=0)
-    slow = estimate(model, cluster, framework, layouts).step_time_s[0]
+    slow = estimate(Setup(model, cluster, framework), layouts).step_time_s[0]
     network = replace(cluster.network, bandwidth_bytes_per_s=8 * cluster.network.bandwidth_bytes_per_s)
-    assert estimate(model, replace(cluster, network=network), framework, layouts).step_time_s[0] < slow
+    assert estimate(Setup(model, replace(cluster, network=network), framework), layouts).step_time_s[0] < slow

@@ -15,13 +15,15 @@ from planner.plans.goal import goal
 from planner.plans.papers.published_runs import published_claim, published_rows
 from planner.plans.time import default_batch, plan_time
 from planner.search import default_attention, default_precision
+from planner.setup import Setup
 
 
 def plan(model, cluster, gpus, batch, fixed=None, numerics=None, given=None, exact=True, framework=None, **aim):
     shape, hardware = load_model(model), load_cluster(cluster)
     numerics = numerics or {}
     return plan_time(
-        shape, hardware, load_framework(framework or hardware.framework), goal(shape, **aim), assume(hardware, given),
+        Setup(shape, hardware, load_framework(framework or hardware.framework)),
+        goal(shape, **aim), assume(hardware, given),
         gpus=gpus, batch=batch, exact_tokens=exact,
         precision=numerics.get("precision", default_precision(hardware)),
         attention=numerics.get("attention", default_attention(hardware)), fixed=fixed,

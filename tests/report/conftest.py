@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.api.plan import search_plan
-from planner.question import question
+from planner.question import load_setup
 from planner.report.html import html_page
 from planner.report.plan_report import ExportText, PlanReport
 
@@ -20,7 +20,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$title 
 
 def small_report(*, curve: bool = False, **restrictions: Any) -> PlanReport:
     plan = search_plan(
-        question("llama-13b", "dgx-a100-80gb"), gpus=16, global_batch=128, precision="bf16", attention="flash2",
+        load_setup("llama-13b", "dgx-a100-80gb"), gpus=16, global_batch=128, precision="bf16", attention="flash2",
         **restrictions,
     )  # fmt: skip
     made = plan.gathered("planner recommend llama-13b", curve=curve, tokens=1e11, loss=None)

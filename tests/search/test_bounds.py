@@ -16,6 +16,7 @@ from planner.search import Fixed, passes
 from planner.search.bounds import bounds
 from planner.search.passes import search
 from planner.search.space import Asked, space
+from planner.setup import Setup
 
 FRAMEWORK = load_framework("megatron-lm")
 DENSE = from_shape(family="gpt", layers=12, hidden=1024, ffn=4096, heads=16, kv_heads=16, vocab=51200, seq_len=2048)
@@ -39,9 +40,9 @@ def with_memory(cluster, size_bytes):
 
 def check_bounds(model, cluster, framework, asked):
     for grid in space(model, cluster, asked):
-        one = one_layer(model, cluster, framework, grid.layouts)
+        one = one_layer(Setup(model, cluster, framework), grid.layouts)
         bound = bounds(framework, model, grid.layouts, one)
-        sums = totals(model, cluster, framework, grid.layouts, one)
+        sums = totals(Setup(model, cluster, framework), grid.layouts, one)
         least = sums.step_time_s - sums.bubble_s
         assert np.all((bound.step_time_s <= least) | ~grid.legal)
         assert np.all((bound.memory_bytes <= sums.memory_bytes) | ~grid.legal)
@@ -73,8 +74,8 @@ def test_no_layout_is_below_its_row_s_bounds_where_all_to_alls_hide():
 def test_a_pruned_search_keeps_what_an_unpruned_one_keeps(model, cluster, asked, by_memory, rivals, chunk):
     options = {"top": 3, "by_memory": by_memory, "rivals": rivals, "chunk": chunk}
     with patch.object(passes, "WORTH_PRUNING", 0.0), patch.object(passes, "PATIENCE", 0):
-        pruned = search(model, cluster, FRAMEWORK, asked, **options)
-    whole = search(model, cluster, FRAMEWORK, asked, prune=False, **options)
+        pruned = search(Setup(model, cluster, FRAMEWORK), asked, **options)
+    whole = search(Setup(model, cluster, FRAMEWORK), asked, prune=False, **options)
     assert (pruned.legal, pruned.fitting) == (whole.legal, whole.fitting)
     assert np.array_equal(pruned.ties(np.inf), whole.ties(np.inf))
     for a, b in ((pruned.fits, whole.fits), (pruned.over, whole.over)):
@@ -92,11 +93,11 @@ def test_bounds_discard_rows_where_there_is_much_to_discard():
         attention=Attention.FLASH3,
         fixed=Fixed(cp=(1,), zero=(1,)),
     )
-    kept = search(model, cluster, load_framework(cluster.framework), asked)
+    kept = search(Setup(model, cluster, load_framework(cluster.framework)), asked)
     framework = load_framework(cluster.framework)
     rows = out = 0
     for grid in space(model, cluster, asked):
-        one = one_layer(model, cluster, framework, grid.layouts)
+        one = one_layer(Setup(model, cluster, framework), grid.layouts)
         rows += len(grid.serial)
         out += int(kept.out(bounds(framework, model, grid.layouts, one)).sum())
     assert out > 0.1 * rows

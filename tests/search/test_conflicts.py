@@ -10,6 +10,7 @@ from planner.layouts import Attention, Precision
 from planner.models import load_model
 from planner.question import what_is_fixed
 from planner.search import Fixed, recommend
+from planner.setup import Setup
 
 LLAMA, MIXTRAL = load_model("llama3-70b"), load_model("mixtral-8x7b")
 CLUSTER, MEGATRON = load_cluster("dgx-h100"), load_framework("megatron-lm")
@@ -18,7 +19,9 @@ NUMERICS = {"precision": Precision.BF16, "attention": Attention.FLASH3}
 
 def refused(model=LLAMA, gpus=64, batch=512, **settled) -> str:
     with pytest.raises(LayoutError) as error:
-        recommend(model, CLUSTER, MEGATRON, gpus=gpus, global_batch=batch, fixed=what_is_fixed(**settled), **NUMERICS)
+        recommend(
+            Setup(model, CLUSTER, MEGATRON), gpus=gpus, global_batch=batch, fixed=what_is_fixed(**settled), **NUMERICS
+        )
     return str(error.value)
 
 
@@ -52,7 +55,7 @@ def test_the_settled_choices_that_conflict_are_named_and_no_others(settled, said
 def test_a_number_near_by_is_legal_with_all_that_is_settled(gpus, batch, settled):
     near = int(re.search(r"a legal number near by is (\d+)$", refused(gpus=gpus, batch=batch, **settled))[1])
     found = recommend(
-        LLAMA, CLUSTER, MEGATRON, gpus=near, global_batch=batch, fixed=what_is_fixed(**settled), **NUMERICS
+        Setup(LLAMA, CLUSTER, MEGATRON), gpus=near, global_batch=batch, fixed=what_is_fixed(**settled), **NUMERICS
     )
     assert found.legal > 0
 

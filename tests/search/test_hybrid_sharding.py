@@ -16,6 +16,7 @@ from planner.search import Fixed, recommend
 from planner.search.bounds import bounds
 from planner.search.passes import search
 from planner.search.space import Asked, space, whole_space
+from planner.setup import Setup
 
 CLUSTER, FSDP = load_cluster("aws-p4d"), load_framework("fsdp")
 SMALL = from_shape(family="llama", layers=8, hidden=1024, ffn=2816, heads=16, kv_heads=8, vocab=32000, seq_len=2048)
@@ -55,9 +56,9 @@ def test_copies_that_are_asked_for_go_with_every_stage():
 
 def test_a_grid_with_copies_has_its_table_s_totals_and_bounds():
     for grid in space(SMALL, CLUSTER, ASKED):
-        one = one_layer(SMALL, CLUSTER, FSDP, grid.layouts)
-        sums = totals(SMALL, CLUSTER, FSDP, grid.layouts, one)
-        whole = estimate(SMALL, CLUSTER, FSDP, grid.table())
+        one = one_layer(Setup(SMALL, CLUSTER, FSDP), grid.layouts)
+        sums = totals(Setup(SMALL, CLUSTER, FSDP), grid.layouts, one)
+        whole = estimate(Setup(SMALL, CLUSTER, FSDP), grid.table())
         assert np.array_equal(sums.step_time_s[grid.legal], whole.step_time_s)
         assert np.array_equal(sums.memory_bytes[grid.legal], whole.memory_bytes)
         bound = bounds(FSDP, SMALL, grid.layouts, one)
@@ -69,20 +70,20 @@ def test_a_search_finds_the_copies_that_brute_force_finds():
     """LLaMA 7B, sharded fully over 16 nodes of four slow links each: a copy in every node is fastest."""
     model, fixed = load_model("llama2-7b"), Fixed(pp=(1,), zero=(3,), schedule=("1f1b",))
     asked = replace(ASKED, gpus=128, global_batch=128, fixed=fixed)
-    table = estimate(model, CLUSTER, FSDP, whole_space(model, CLUSTER, asked))
+    table = estimate(Setup(model, CLUSTER, FSDP), whole_space(model, CLUSTER, asked))
     best = float(table.step_time_s[table.fits].min())
     found = recommend(
-        model, CLUSTER, FSDP, gpus=128, global_batch=128, precision=asked.precision, attention=asked.attention,
+        Setup(model, CLUSTER, FSDP), gpus=128, global_batch=128, precision=asked.precision, attention=asked.attention,
         fixed=fixed,
     )  # fmt: skip
     i = found.best[0]
     assert float(found.estimate.step_time_s[i]) == best
     assert int(found.estimate.layouts.dp_replicate[i]) == 16
-    assert search(model, CLUSTER, FSDP, asked).fitting == int(table.fits.sum())
+    assert search(Setup(model, CLUSTER, FSDP), asked).fitting == int(table.fits.sum())
     other = load_framework("megatron-lm")
     assert not other.hybrid_sharding
     alone = recommend(
-        model, CLUSTER, other, gpus=128, global_batch=128, precision=asked.precision, attention=asked.attention,
+        Setup(model, CLUSTER, other), gpus=128, global_batch=128, precision=asked.precision, attention=asked.attention,
         fixed=fixed,
     )  # fmt: skip
     assert set(alone.estimate.layouts.dp_replicate.tolist()) == {1}

@@ -18,6 +18,7 @@ from planner.search import Fixed, enumerate_layouts, recommend
 from planner.search.kept import ALTERED, _rarely_dominated
 from planner.search.passes import search
 from planner.search.space import Asked, space
+from planner.setup import Setup
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")
@@ -37,7 +38,10 @@ SPACES = [
 @pytest.mark.parametrize("chunk", [1500, 10**6])
 def test_a_grid_s_totals_are_a_table_s_bit_for_bit(model, asked, chunk):
     for grid in space(model, CLUSTER, Asked(**asked), chunk):
-        sums, whole = totals(model, CLUSTER, MEGATRON, grid.layouts), estimate(model, CLUSTER, MEGATRON, grid.table())
+        sums, whole = (
+            totals(Setup(model, CLUSTER, MEGATRON), grid.layouts),
+            estimate(Setup(model, CLUSTER, MEGATRON), grid.table()),
+        )
         assert np.array_equal(sums.step_time_s[grid.legal], whole.step_time_s)
         assert np.array_equal(sums.memory_bytes[grid.legal], whole.memory_bytes)
         bubble = np.broadcast_to(sums.bubble_s, grid.legal.shape)[grid.legal]
@@ -48,7 +52,7 @@ def test_a_grid_s_totals_are_a_table_s_bit_for_bit(model, asked, chunk):
 def by_brute_force(number):
     """Step and memory of all layouts of a space, from one table."""
     model, asked = SPACES[number]
-    table = estimate(model, CLUSTER, MEGATRON, enumerate_layouts(model, CLUSTER, **asked))
+    table = estimate(Setup(model, CLUSTER, MEGATRON), enumerate_layouts(model, CLUSTER, **asked))
     return table.step_time_s, table.memory_bytes
 
 
@@ -71,7 +75,7 @@ def test_the_answer_is_that_of_a_table_of_all_layouts(number, share):
     """By memory, where no finalist is simulated, so that the whole answer is the closed form's."""
     cluster, step, memory, fits, pairs = with_memory(number, share)
     model, asked = SPACES[number]
-    found = recommend(model, cluster, MEGATRON, top=7, objective="memory", **asked)
+    found = recommend(Setup(model, cluster, MEGATRON), top=7, objective="memory", **asked)
     assert (found.legal, found.fitting) == (len(step), int(fits.sum()))
     first = pairs[:, np.lexsort(pairs)]
     assert pairs_of(found.estimate, found.best) == list(zip(*first[:, :7].tolist(), strict=True))
@@ -93,7 +97,7 @@ def test_all_that_may_overtake_the_best_is_kept(number):
     cluster, step, memory, fits, pairs = with_memory(number, 0.4)
     model, asked = SPACES[number]
     top, twice = 5, 2.0 * cluster.accelerator.memory_bytes
-    kept = search(model, cluster, MEGATRON, Asked(**asked), top=top, rivals=RIVALS, chunk=3000)
+    kept = search(Setup(model, cluster, MEGATRON), Asked(**asked), top=top, rivals=RIVALS, chunk=3000)
     first = max(top + ALTERED, RIVALS)
     assert np.array_equal(kept.fits.step_time_s[:first], pairs[0, :first])
     soon = np.unique(np.stack([step, memory])[:, ~fits & (memory <= twice)], axis=1)
@@ -115,7 +119,7 @@ def test_the_result_depends_neither_on_the_chunk_nor_on_threads(monkeypatch):
     model, asked = SPACES[0]
 
     def ask(chunk):
-        kept = search(model, CLUSTER, MEGATRON, Asked(**asked), rivals=RIVALS, chunk=chunk)
+        kept = search(Setup(model, CLUSTER, MEGATRON), Asked(**asked), rivals=RIVALS, chunk=chunk)
         return [kept.fits.serial[: ALTERED + 1].tolist(), kept.fits.step_time_s[:RIVALS].tolist(), kept.fitting]
 
     chunks = [700, 9000, 10**9]
@@ -127,7 +131,7 @@ def test_the_result_depends_neither_on_the_chunk_nor_on_threads(monkeypatch):
     for chunk in chunks:
         by_chunk = partial(search, chunk=chunk)
         monkeypatch.setattr("planner.search.ranking.search", by_chunk)
-        answers.append(everything(recommend(model, CLUSTER, MEGATRON, **asked)))
+        answers.append(everything(recommend(Setup(model, CLUSTER, MEGATRON), **asked)))
     assert all(answer == answers[0] for answer in answers)
 
 

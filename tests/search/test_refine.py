@@ -12,6 +12,7 @@ from planner.search import Fixed, recommend
 from planner.search.compare import compare
 from planner.search.other_schedules import WORTH_IT
 from planner.search.space import default_schedules, enumerate_layouts
+from planner.setup import Setup
 from planner.simulation.step import simulate
 
 ASKED = {"gpus": 4, "global_batch": 8, "precision": Precision.BF16, "attention": Attention.FLASH2}
@@ -22,11 +23,11 @@ def test_the_best_is_what_brute_force_with_the_simulator_finds(name):
     model, cluster = load_model(name), load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
     fixed = Fixed(pp=(2, 4), recompute=(0,), zero=(0, 1), schedule=default_schedules())
-    found = recommend(model, cluster, framework, fixed=fixed, top=1, **ASKED)
+    found = recommend(Setup(model, cluster, framework), fixed=fixed, top=1, **ASKED)
     layouts = enumerate_layouts(model, cluster, fixed=fixed, **ASKED)
     best = np.inf
     for i in range(len(layouts)):
-        step = simulate(model, cluster, framework, layouts.take([i]))
+        step = simulate(Setup(model, cluster, framework), layouts.take([i]))
         if step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
             best = min(best, step.step_time_s)
     assert found.estimate.step_time_s[found.best[0]] == pytest.approx(best, rel=1e-6)
@@ -36,10 +37,10 @@ def test_finalists_under_inexact_schedules_are_simulated_and_their_parts_add_up(
     model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
     fixed = Fixed(schedule=("zb-h1", "zb-v"), pp=(4,))
-    found = recommend(model, cluster, framework, fixed=fixed, top=3, **ASKED | {"gpus": 16, "global_batch": 64})
+    found = recommend(Setup(model, cluster, framework), fixed=fixed, top=3, **ASKED | {"gpus": 16, "global_batch": 64})
     assert set(found.best) <= set(found.simulated)
     for i in found.best:
-        exact = simulate(model, cluster, framework, found.estimate.layouts.take([i]))
+        exact = simulate(Setup(model, cluster, framework), found.estimate.layouts.take([i]))
         assert found.estimate.step_time_s[i] == pytest.approx(exact.step_time_s, rel=1e-12)
         assert found.estimate.time.total_s[i] == pytest.approx(exact.step_time_s, rel=1e-9)
 
@@ -51,7 +52,9 @@ def test_asynchronous_schedules_only_where_allowed():
     framework = load_framework(cluster.framework)
     for allowed in (False, True):
         found = recommend(
-            model, cluster, framework, fixed=Fixed(pp=(4,), allow_async=allowed), **ASKED | {"global_batch": 64}
+            Setup(model, cluster, framework),
+            fixed=Fixed(pp=(4,), allow_async=allowed),
+            **ASKED | {"gpus": 16, "global_batch": 64},
         )
         layouts = found.estimate.layouts
         names = {layouts.schedule_names[i] for i in np.unique(layouts.schedule)}
@@ -64,10 +67,10 @@ def test_schedules_without_a_quick_closed_form_are_tried_on_the_best_pipelines()
     model, cluster = load_model("llama-65b"), load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
     asked = ASKED | {"gpus": 64, "global_batch": 64}
-    found = recommend(model, cluster, framework, fixed=Fixed(tp=(4,), pp=(8,)), **asked)
+    found = recommend(Setup(model, cluster, framework), fixed=Fixed(tp=(4,), pp=(8,)), **asked)
     best = float(found.estimate.step_time_s[found.best[0]])
     chosen = found.estimate.layouts.take([int(found.best[0])])
-    rows, _ = compare(model, cluster, framework, chosen)
+    rows, _ = compare(Setup(model, cluster, framework), chosen)
     for row in rows:
         if row.step.schedule.synchronous and row.step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
             assert best <= row.step.step_time_s * (1.0 + 2 * WORTH_IT), row.step.schedule.name
@@ -89,7 +92,7 @@ def test_what_the_timeline_finds_too_large_says_by_how_much(monkeypatch):
     model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
     fixed = Fixed(schedule=("zb-h1",), pp=(4,), tp=(2,))
-    found = recommend(model, cluster, framework, fixed=fixed, top=3, **ASKED | {"gpus": 16, "global_batch": 64})
+    found = recommend(Setup(model, cluster, framework), fixed=fixed, top=3, **ASKED | {"gpus": 16, "global_batch": 64})
     x = found.estimate
     assert not x.fits[found.simulated].any()
     assert x.memory_bytes[found.simulated] == pytest.approx(over)

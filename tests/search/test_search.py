@@ -16,6 +16,7 @@ from planner.models import from_shape, load_model
 from planner.search import Fixed, default_attention, enumerate_layouts, recommend
 from planner.search.passes import estimate_all, sample, search
 from planner.search.space import Asked, by_ends, by_last
+from planner.setup import Setup
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")
@@ -72,7 +73,7 @@ def test_a_framework_that_splits_layers_its_own_way_is_searched_with_that():
     """nanotron's user has no say in how layers lie on stages; Megatron-LM's has."""
     asked = {"gpus": 4, "global_batch": 8, "fixed": Fixed(pp=(2,), virtual_stages=(1,)), **COMMON}
     for name, splits in (("nanotron", {Split.PRODUCTS}), ("megatron-lm", {Split.EVEN, Split.BALANCED})):
-        found = recommend(SMALL, CLUSTER, load_framework(name), top=30, **asked)
+        found = recommend(Setup(SMALL, CLUSTER, load_framework(name)), top=30, **asked)
         assert set(found.estimate.layouts.layer_split.tolist()) == splits
 
 
@@ -109,21 +110,21 @@ def test_virtual_stages_with_a_short_last_one():
 
 
 def test_the_best_is_the_least_of_all_estimated_one_by_one():
-    found = recommend(SMALL, CLUSTER, MEGATRON, gpus=4, global_batch=8, **COMMON)
+    found = recommend(Setup(SMALL, CLUSTER, MEGATRON), gpus=4, global_batch=8, **COMMON)
     layouts = enumerate_layouts(SMALL, CLUSTER, gpus=4, global_batch=8, fixed=Fixed(), **COMMON)
-    one_by_one = [estimate(SMALL, CLUSTER, MEGATRON, layouts.take(slice(i, i + 1))) for i in range(len(layouts))]
+    one_by_one = [estimate(Setup(SMALL, CLUSTER, MEGATRON), layouts.take(slice(i, i + 1))) for i in range(len(layouts))]
     times = np.array([e.step_time_s[0] for e in one_by_one])
     fits = np.array([e.fits[0] for e in one_by_one])
-    kept = search(SMALL, CLUSTER, MEGATRON, Asked(gpus=4, global_batch=8, fixed=Fixed(), **COMMON))
+    kept = search(Setup(SMALL, CLUSTER, MEGATRON), Asked(gpus=4, global_batch=8, fixed=Fixed(), **COMMON))
     assert kept.fits.step_time_s[0] == times[fits].min()
     assert np.all(np.diff(found.estimate.step_time_s[found.best]) >= 0)
 
 
 def test_a_table_s_estimate_does_not_depend_on_the_chunk(monkeypatch):
     layouts = enumerate_layouts(SMALL, CLUSTER, gpus=8, global_batch=16, fixed=Fixed(), **COMMON)
-    whole = estimate(SMALL, CLUSTER, MEGATRON, layouts)
+    whole = estimate(Setup(SMALL, CLUSTER, MEGATRON), layouts)
     monkeypatch.setattr("planner.search.passes.TABLE", 7)
-    pieces = estimate_all(SMALL, CLUSTER, MEGATRON, layouts)
+    pieces = estimate_all(Setup(SMALL, CLUSTER, MEGATRON), layouts)
     assert np.array_equal(whole.step_time_s, pieces.step_time_s)
     assert np.array_equal(whole.memory_bytes, pieces.memory_bytes)
 
@@ -131,9 +132,9 @@ def test_a_table_s_estimate_does_not_depend_on_the_chunk(monkeypatch):
 @pytest.mark.parametrize("every", [1, 7])
 def test_a_sample_is_of_every_so_manyth_layout(every):
     asked = Asked(gpus=8, global_batch=16, fixed=Fixed(), **COMMON)
-    whole = sample(SMALL, CLUSTER, MEGATRON, asked, 1)
-    some = sample(SMALL, CLUSTER, MEGATRON, asked, every)
-    assert len(whole.layouts) == search(SMALL, CLUSTER, MEGATRON, asked).legal
+    whole = sample(Setup(SMALL, CLUSTER, MEGATRON), asked, 1)
+    some = sample(Setup(SMALL, CLUSTER, MEGATRON), asked, every)
+    assert len(whole.layouts) == search(Setup(SMALL, CLUSTER, MEGATRON), asked).legal
     assert np.array_equal(some.step_time_s, whole.step_time_s[::every])
     assert np.array_equal(some.memory_bytes, whole.memory_bytes[::every])
 
@@ -149,18 +150,20 @@ def test_the_front_is_what_nothing_beats():
 
 def test_what_is_fixed_stays_fixed():
     fixed = Fixed(tp=(2,), pp=(2,), recompute=(Recompute.FULL,), zero=(1,))
-    layouts = recommend(SMALL, CLUSTER, MEGATRON, gpus=8, global_batch=16, fixed=fixed, **COMMON).estimate.layouts
+    layouts = recommend(
+        Setup(SMALL, CLUSTER, MEGATRON), gpus=8, global_batch=16, fixed=fixed, **COMMON
+    ).estimate.layouts
     assert set(layouts.tp) == set(layouts.pp) == {2}
     assert set(layouts.recompute) == {int(Recompute.FULL)}
 
 
 def test_numbers_out_of_range_and_no_legal_layout():
     with pytest.raises(InputError, match="gpus is 0"):
-        recommend(SMALL, CLUSTER, MEGATRON, gpus=0, global_batch=8, **COMMON)
+        recommend(Setup(SMALL, CLUSTER, MEGATRON), gpus=0, global_batch=8, **COMMON)
     with pytest.raises(LayoutError, match="near by"):
-        recommend(SMALL, CLUSTER, MEGATRON, gpus=7, global_batch=4, **COMMON)
+        recommend(Setup(SMALL, CLUSTER, MEGATRON), gpus=7, global_batch=4, **COMMON)
     with pytest.raises(InputError, match="4480"):
-        recommend(SMALL, load_cluster("selene"), MEGATRON, gpus=4488, global_batch=8, **COMMON)
+        recommend(Setup(SMALL, load_cluster("selene"), MEGATRON), gpus=4488, global_batch=8, **COMMON)
 
 
 def hagemann(name: str) -> object:
@@ -178,7 +181,7 @@ PAPER = {"cp": (1,), "zero": (1,), "virtual_stages": (1,), "schedule": ("1f1b",)
 def test_findings_of_hagemann(name, gpus):
     """arXiv 2311.05610: without checkpointing where it fits, little tensor parallelism, pipeline before it."""
     fixed = Fixed(tp=(1, 2, 4, 8), pp=(1, 2, 4, 8), sequence_parallel=(False,), **PAPER)
-    found = recommend(hagemann(name), CLUSTER, MEGATRON, gpus=gpus, global_batch=2048, fixed=fixed, **COMMON)
+    found = recommend(Setup(hagemann(name), CLUSTER, MEGATRON), gpus=gpus, global_batch=2048, fixed=fixed, **COMMON)
     row = found.estimate.layouts.row(int(found.best[0]))
     assert row["recompute"] == "none"
     assert row["micro_batch"] == 1
@@ -195,7 +198,7 @@ def test_what_is_settled_holds_for_the_schedules_that_are_simulated_too():
     """zb-v and others with chunks of their own must not come back where other virtual stages were asked for."""
     cluster = load_cluster("dgx-h100")
     found = recommend(
-        load_model("llama3-8b"), cluster, load_framework(cluster.framework), gpus=16, global_batch=64,
+        Setup(load_model("llama3-8b"), cluster, load_framework(cluster.framework)), gpus=16, global_batch=64,
         precision=Precision.BF16, attention=Attention.FLASH3, fixed=Fixed(virtual_stages=(4,)),
     )  # fmt: skip
     assert set(found.estimate.layouts.virtual_stages[found.best].tolist()) == {4}

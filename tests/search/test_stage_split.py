@@ -10,6 +10,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Split
 from planner.models import load_model
 from planner.search.stage_split import stage_split
+from planner.setup import Setup
 from planner.simulation.step import simulate
 
 MODEL, CLUSTER = load_model("llama3-8b"), load_cluster("dgx-a100-80gb")
@@ -24,13 +25,15 @@ def test_the_split_beats_an_even_one_and_matches_the_search_s(pp, v, schedule):
         schedule=schedule, tp=8, pp=pp, virtual_stages=v, global_batch=64, sequence_parallel=True,
         layer_split=Split.EVEN,
     )  # fmt: skip
-    split = stage_split(MODEL, CLUSTER, FRAMEWORK, layouts)
+    split = stage_split(Setup(MODEL, CLUSTER, FRAMEWORK), layouts)
     assert split.layers.sum() == MODEL.num_layers
     assert len(split.layers) == pp * v
     assert split.seconds.max() <= split.even_slowest_s * (1 + 1e-12)
     assert split.rank.tolist() == ([0, 1, 2, 3, 3, 2, 1, 0] if schedule == "zb-v" else [s % pp for s in range(pp * v)])
     if v == 1:
-        balanced = simulate(MODEL, CLUSTER, FRAMEWORK, replace(layouts, layer_split=np.array([int(Split.BALANCED)])))
+        balanced = simulate(
+            Setup(MODEL, CLUSTER, FRAMEWORK), replace(layouts, layer_split=np.array([int(Split.BALANCED)]))
+        )
         slowest = (balanced.loads.forward_s + balanced.loads.input_grad_s + balanced.loads.weight_grad_s).max()
         # The simulated stage also waits for its transfers.
         assert split.seconds.max() == pytest.approx(slowest, rel=0.03)
@@ -38,12 +41,12 @@ def test_the_split_beats_an_even_one_and_matches_the_search_s(pp, v, schedule):
 
 def test_less_memory_moves_layers_off_the_first_stages_until_nothing_fits():
     layouts = Layouts.of(tp=4, pp=4, global_batch=64, sequence_parallel=True)
-    free = stage_split(MODEL, CLUSTER, FRAMEWORK, layouts)
+    free = stage_split(Setup(MODEL, CLUSTER, FRAMEWORK), layouts)
     fuller = float(free.size_bytes.max())
     less = replace(CLUSTER, accelerator=replace(CLUSTER.accelerator, memory_bytes=fuller * 0.93))
-    tight = stage_split(MODEL, less, FRAMEWORK, layouts)
+    tight = stage_split(Setup(MODEL, less, FRAMEWORK), layouts)
     assert tight.size_bytes.max() <= fuller * 0.93
     assert tight.seconds.max() >= free.seconds.max()
     none = replace(CLUSTER, accelerator=replace(CLUSTER.accelerator, memory_bytes=8e9))
     with pytest.raises(LayoutError, match=r"no split of 32 layers over 4 stages fits in 7\.45 GiB a GPU"):
-        stage_split(MODEL, none, FRAMEWORK, layouts)
+        stage_split(Setup(MODEL, none, FRAMEWORK), layouts)

@@ -9,6 +9,7 @@ from planner.layouts import Attention, Layouts, Precision, Recompute
 from planner.legality import legal
 from planner.models import load_model
 from planner.search import Fixed, recommend
+from planner.setup import Setup
 
 
 @pytest.mark.parametrize(("gpus", "batch"), [(8, 64), (16, 128), (32, 128)])
@@ -31,11 +32,12 @@ def test_algorithm_1_is_our_search_without_tensor_parallelism(gpus, batch):
                 )  # fmt: skip
                 if not legal(model, cluster, one)[0]:
                     continue
-                result = estimate(model, cluster, framework, one)
+                result = estimate(Setup(model, cluster, framework), one)
                 if result.fits[0] and result.step_time_s[0] < best:
                     best, at = float(result.step_time_s[0]), one.row(0)
     found = recommend(
-        model, cluster, framework, gpus=gpus, global_batch=batch, precision=Precision.FP16, attention=Attention.FUSED,
+        Setup(model, cluster, framework), gpus=gpus, global_batch=batch, precision=Precision.FP16,
+        attention=Attention.FUSED,
         fixed=Fixed(
             schedule=("2bw",), tp=(1,), cp=(1,), zero=(0,), layer_split=(0,), micro_batch=tuple(powers),
             allow_async=True,
@@ -46,5 +48,5 @@ def test_algorithm_1_is_our_search_without_tensor_parallelism(gpus, batch):
     assert at is not None
     # The search runs its finalists on the exact timeline, within 2 % of the closed form.
     assert found.estimate.step_time_s[found.best[0]] == pytest.approx(best, rel=0.02)
-    again = estimate(model, cluster, framework, found.estimate.layouts.take([int(found.best[0])]))
+    again = estimate(Setup(model, cluster, framework), found.estimate.layouts.take([int(found.best[0])]))
     assert again.step_time_s[0] == pytest.approx(best, rel=0.02), (chosen, at)

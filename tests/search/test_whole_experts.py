@@ -9,6 +9,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
 from planner.models import load_model
 from planner.search import Fixed, enumerate_layouts, recommend
+from planner.setup import Setup
 
 COMMON = {"precision": Precision.BF16, "attention": Attention.FLASH3}
 CLUSTER = load_cluster("dgx-h100")
@@ -46,5 +47,5 @@ def test_a_dense_model_has_no_choice():
 
 def test_what_is_fixed_stays_fixed():
     model, framework, fixed = load_model("mixtral-8x7b"), load_framework("megatron-core"), Fixed(tp=(2,), etp=(1,))
-    found = recommend(model, CLUSTER, framework, gpus=16, global_batch=64, fixed=fixed, **COMMON)
+    found = recommend(Setup(model, CLUSTER, framework), gpus=16, global_batch=64, fixed=fixed, **COMMON)
     assert set(found.estimate.layouts.etp.tolist()) == {1}

@@ -14,6 +14,7 @@ from planner.models import load_model
 from planner.question import what_is_fixed
 from planner.search import recommend
 from planner.search.why import Why, parse_wanted, why_not
+from planner.setup import Setup
 
 CLUSTER = load_cluster("dgx-h100")
 FRAMEWORK = load_framework(CLUSTER.framework)
@@ -24,7 +25,7 @@ def search(model: str, gpus: int, batch: int, **settled):
     key = (model, gpus, batch, str(settled))
     if key not in CACHE:
         CACHE[key] = recommend(
-            load_model(model), CLUSTER, FRAMEWORK, gpus=gpus, global_batch=batch, precision=Precision.BF16,
+            Setup(load_model(model), CLUSTER, FRAMEWORK), gpus=gpus, global_batch=batch, precision=Precision.BF16,
             attention=Attention.FLASH3, fixed=what_is_fixed(**settled),
         )  # fmt: skip
     return CACHE[key]
@@ -32,7 +33,7 @@ def search(model: str, gpus: int, batch: int, **settled):
 
 def why(text: str, model: str = "llama3-8b", gpus: int = 16, batch: int = 64, **settled) -> Why:
     found = search(model, gpus, batch, **settled)
-    return why_not(load_model(model), CLUSTER, FRAMEWORK, found, parse_wanted(text))
+    return why_not(Setup(load_model(model), CLUSTER, FRAMEWORK), found, parse_wanted(text))
 
 
 REASONS = [
@@ -75,7 +76,7 @@ def test_the_figures_are_those_of_the_estimate():
     answer = why("tp=8,sp=off")
     assert answer.best is not None
     assert answer.other is not None
-    again = estimate(load_model("llama3-8b"), CLUSTER, FRAMEWORK, answer.other.layouts)
+    again = estimate(Setup(load_model("llama3-8b"), CLUSTER, FRAMEWORK), answer.other.layouts)
     if answer.other.layouts.pp[0] == 1:  # pipelines among the finalists are simulated
         assert answer.other.step_time_s == pytest.approx(again.step_time_s)
     share = float(answer.other.step_time_s[0] / answer.best.step_time_s[0]) - 1
@@ -178,7 +179,7 @@ def test_a_kernel_that_the_accelerator_lacks_is_not_legal():
     model, cluster = load_model("llama2-7b"), load_cluster("dgx-a100-80gb")
     numerics = {"precision": Precision.BF16, "attention": Attention.FLASH2}
     stack = load_framework("megatron-core")
-    found = recommend(model, cluster, stack, gpus=8, global_batch=8, fixed=what_is_fixed(pp=1, tp=1), **numerics)
-    answer = why_not(model, cluster, stack, found, {"attention": "flash3"})
+    found = recommend(Setup(model, cluster, stack), gpus=8, global_batch=8, fixed=what_is_fixed(pp=1, tp=1), **numerics)
+    answer = why_not(Setup(model, cluster, stack), found, {"attention": "flash3"})
     assert answer.reason == "illegal"
     assert answer.text == "Not legal: a100-sxm-80gb has attention unfused, fused, flash1, flash2."

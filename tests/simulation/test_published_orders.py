@@ -10,6 +10,7 @@ import pytest
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Recompute, Split
 from planner.models import Transformer
+from planner.setup import Setup
 from planner.simulation.step import StepSimulation, simulate
 from planner.units import GIB
 
@@ -25,7 +26,7 @@ def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocab: int) -> Trans
 def run(cluster_name: str, model: Transformer, schedule: str, **choices) -> StepSimulation:
     cluster = load_cluster(cluster_name)
     layouts = Layouts.of(schedule=schedule, zero=0, **choices)
-    return simulate(model, cluster, load_framework(cluster.framework), layouts)
+    return simulate(Setup(model, cluster, load_framework(cluster.framework)), layouts)
 
 
 def test_seq1f1b_fits_30b_at_64k_tokens_without_recomputation_and_1f1b_does_not():

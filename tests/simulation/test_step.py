@@ -10,6 +10,7 @@ from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.legality import first_broken
 from planner.models import Transformer, load_model
 from planner.schedules import SCHEDULES, get_schedule
+from planner.setup import Setup
 from planner.simulation.step import simulate
 
 MODELS = ("llama2-7b", "llama-13b", "llama-65b", "gpt3-175b", "llama3-8b", "bloom-176b")
@@ -52,8 +53,8 @@ def differences(count: int, seed: int, names: list[str]) -> tuple[np.ndarray, np
     """Relative differences of step time and peak memory, closed form over timeline, and the layouts."""
     time, memory, rows = [], [], []
     for model, cluster, framework, layouts in legal_layouts(count, seed, names):
-        closed = estimate(model, cluster, framework, layouts)
-        exact = simulate(model, cluster, framework, layouts)
+        closed = estimate(Setup(model, cluster, framework), layouts)
+        exact = simulate(Setup(model, cluster, framework), layouts)
         time.append(closed.step_time_s[0] / exact.step_time_s - 1.0)
         memory.append(closed.memory_bytes[0] / exact.peak_bytes.max() - 1.0)
         rows.append((model.name, layouts.row(0)))
@@ -83,8 +84,8 @@ def test_the_fullest_rank_of_a_pipeline_entered_from_both_ends(name, pp):
     layouts = Layouts.of(
         schedule=name, pp=pp, virtual_stages=get_schedule(name).chunks, global_batch=4 * pp, precision=2
     )
-    exact = simulate(model, cluster, framework, layouts).peak_bytes
-    closed = estimate(model, cluster, framework, layouts).memory_bytes[0]
+    exact = simulate(Setup(model, cluster, framework), layouts).peak_bytes
+    closed = estimate(Setup(model, cluster, framework), layouts).memory_bytes[0]
     assert closed == pytest.approx(exact.max(), rel=0.04)
     if (name, pp) == ("chimera", 16):
         assert int(np.argmax(exact)) in (7, 8)
@@ -110,12 +111,12 @@ def test_virtual_stages_split_by_ends(name, model, pp, chunks):
         layer_split=Split.ENDS, sequence_slices=2 if name.startswith("seq") else 1, precision=2,
         sequence_parallel=True,
     )  # fmt: skip
-    exact = simulate(shape, cluster, load_framework("megatron-core"), layouts)
+    exact = simulate(Setup(shape, cluster, load_framework("megatron-core")), layouts)
     assert int(exact.loads.layers.sum()) == shape.num_layers
     assert len(exact.loads.layers) == pp * chunks
     each = (shape.num_layers + 2) // (pp * chunks)
     assert exact.loads.layers.tolist() == [each - 1, *[each] * (pp * chunks - 2), each - 1]
-    closed = estimate(shape, cluster, load_framework("megatron-core"), layouts)
+    closed = estimate(Setup(shape, cluster, load_framework("megatron-core")), layouts)
     assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=0.025)
     assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=0.04)
 
@@ -129,10 +130,10 @@ def test_a_short_last_stage(model, pp, chunks):
         schedule="interleaved" if chunks > 1 else "1f1b", dp=64, pp=pp, ep=64, virtual_stages=chunks, micro_batch=1,
         global_batch=64 * 32, attention=Attention.FLASH3, layer_split=Split.LAST, precision=Precision.BF16, zero=1,
     )  # fmt: skip
-    exact = simulate(shape, cluster, load_framework("megatron-core-deepep"), layouts)
+    exact = simulate(Setup(shape, cluster, load_framework("megatron-core-deepep")), layouts)
     each = -(-61 // (pp * chunks))
     assert exact.loads.layers.tolist() == [*[each] * (pp * chunks - 1), 61 - each * (pp * chunks - 1)]
-    closed = estimate(shape, cluster, load_framework("megatron-core-deepep"), layouts)
+    closed = estimate(Setup(shape, cluster, load_framework("megatron-core-deepep")), layouts)
     assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=0.03)
     assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=0.04)
 
@@ -145,11 +146,13 @@ def test_a_hybrid_s_module_on_the_last_stage(pp, chunks):
         schedule="interleaved" if chunks > 1 else "1f1b", dp=32, pp=pp, ep=32, virtual_stages=chunks, micro_batch=1,
         global_batch=32 * 32, attention=Attention.FLASH3, precision=Precision.BF16, zero=1,
     )  # fmt: skip
-    exact = simulate(shape, cluster, load_framework("megatron-core-deepep"), layouts)
-    closed = estimate(shape, cluster, load_framework("megatron-core-deepep"), layouts)
+    exact = simulate(Setup(shape, cluster, load_framework("megatron-core-deepep")), layouts)
+    closed = estimate(Setup(shape, cluster, load_framework("megatron-core-deepep")), layouts)
     assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=0.03)
     assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=0.04)
-    plain = simulate(load_model("nemotron-3-super-120b-a12b"), cluster, load_framework("megatron-core-deepep"), layouts)
+    plain = simulate(
+        Setup(load_model("nemotron-3-super-120b-a12b"), cluster, load_framework("megatron-core-deepep")), layouts
+    )
     assert plain.step_time_s < exact.step_time_s
 
 
@@ -158,8 +161,8 @@ def test_equal_stages_give_the_closed_form_exactly():
     framework = load_framework(cluster.framework)
     layouts = Layouts.of(pp=4, tp=8, dp=2, global_batch=64, layer_split=Split.EVEN)
     model = load_model("gpt3-175b")
-    closed = estimate(model, cluster, framework, layouts)
-    exact = simulate(model, cluster, framework, layouts)
+    closed = estimate(Setup(model, cluster, framework), layouts)
+    exact = simulate(Setup(model, cluster, framework), layouts)
     assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=1e-9)
 
 
@@ -167,4 +170,4 @@ def test_one_layout_at_a_time():
     cluster = load_cluster("dgx-a100-80gb")
     layouts = Layouts.of(pp=[2, 4], global_batch=8)
     with pytest.raises(LayoutError, match="simulate takes one layout, got 2"):
-        simulate(load_model("llama-13b"), cluster, load_framework(cluster.framework), layouts)
+        simulate(Setup(load_model("llama-13b"), cluster, load_framework(cluster.framework)), layouts)

@@ -10,6 +10,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
 from planner.schedules import Order, Pipeline, get_schedule
+from planner.setup import Setup
 from planner.simulation.step_streams import simulate_streams
 from planner.simulation.streams import Collectives, run_streams
 from planner.simulation.timeline import durations, run
@@ -87,12 +88,14 @@ def test_a_step_with_links():
     model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
     layouts = Layouts.of(tp=2, pp=4, dp=4, global_batch=64)
-    free, slow = (simulate_streams(model, cluster, framework, layouts, s) for s in (0.0, 0.2))
+    free, slow = (simulate_streams(Setup(model, cluster, framework), layouts, s) for s in (0.0, 0.2))
     assert free.step_time_s == pytest.approx(free.plain.step_time_s, rel=0.1)
     assert free.step_time_s < slow.step_time_s < 1.2 * free.step_time_s
     thin = load_cluster("dgx-a100-80gb", network="ethernet-10g")
-    assert simulate_streams(model, thin, framework, layouts).step_time_s > free.step_time_s
+    assert simulate_streams(Setup(model, thin, framework), layouts).step_time_s > free.step_time_s
     with pytest.raises(InputError, match=r"slow_down is -1\.0; allowed: a number from 0"):
-        simulate_streams(model, cluster, framework, layouts, -1.0)
+        simulate_streams(Setup(model, cluster, framework), layouts, -1.0)
     with pytest.raises(LayoutError, match="never drained"):
-        simulate_streams(model, cluster, framework, Layouts.of(schedule="2bw", tp=2, pp=4, dp=4, global_batch=64))
+        simulate_streams(
+            Setup(model, cluster, framework), Layouts.of(schedule="2bw", tp=2, pp=4, dp=4, global_batch=64)
+        )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.estimate import StepTime
-from planner.question import careful, question
+from planner.question import careful, load_setup
 from planner.search import default_attention, default_precision, recommend
 from planner.sweep.columns import columns
 from planner.sweep.load import load_sweep
@@ -100,10 +100,10 @@ def test_prices_and_power_scale_what_they_should(tmp_path):
 def test_a_row_is_what_recommend_finds(tmp_path):
     found = swept(tmp_path, BASE.replace("[search]", 'objectives = ["time", "memory"]\n[search]'))
     settled = {"schedule": ["1f1b", "interleaved"], "micro_batch": [1, 2]}
-    q, fixed = careful(question("llama-13b", "dgx-a100-80gb"), **settled)
+    q, fixed = careful(load_setup("llama-13b", "dgx-a100-80gb"), **settled)
     for i, objective in enumerate(("time", "memory")):
         asked = recommend(
-            q.model, q.cluster, q.framework, gpus=16, global_batch=64, precision=default_precision(q.cluster),
+            q, gpus=16, global_batch=64, precision=default_precision(q.cluster),
             attention=default_attention(q.cluster), objective=objective, top=1, fixed=fixed, plainest=True,
         )  # fmt: skip
         best = int(asked.best[0])

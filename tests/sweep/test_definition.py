@@ -87,7 +87,7 @@ def test_one_search_answers_all_prices_powers_and_objectives(small):
     assert (sweep.cases.per_search, sweep.cases.num_searches) == (4, 24)
     search, asks = sweep.search(0)
     assert [ask.case for ask in asks] == [0, 1, 2, 3]
-    assert search.cluster.accelerator.memory_bytes == 8 * 2**30
+    assert search.setup.cluster.accelerator.memory_bytes == 8 * 2**30
     assert [(a.names["accelerator.power_w"], a.objective) for a in asks] == [
         (400.0, "time"), (400.0, "memory"), (200.0, "time"), (200.0, "memory"),
     ]  # fmt: skip
@@ -106,7 +106,7 @@ def test_ranges_and_multiples(tmp_path):
     assert axes["gpus"] == (8, 16, 32, 64)
     assert axes["node_link.latency_us"] == (1.0, 1.25, 1.5, 1.75, 2.0)
     own = load_cluster("dgx-a100-80gb").network.bandwidth_bytes_per_s
-    found = {sweep.search(i)[0].cluster.network.bandwidth_bytes_per_s for i in range(sweep.cases.num_searches)}
+    found = {sweep.search(i)[0].setup.cluster.network.bandwidth_bytes_per_s for i in range(sweep.cases.num_searches)}
     assert found == {0.5 * own, own, 2.0 * own}
 
 
@@ -116,7 +116,7 @@ def test_designs_change_fields_together(tmp_path):
     tables = [f'[[designs]]\nname = "{name}"\nhardware = {{ {x} }}\n' for name, x in (("now", small), ("next", large))]
     path.write_text(BASE + "".join(tables))
     sweep = load_sweep(path)
-    now, then = (sweep.search(i)[0].cluster for i in range(2))
+    now, then = (sweep.search(i)[0].setup.cluster for i in range(2))
     assert (now.accelerator.memory_bytes, now.gpus_per_node, now.nics_per_node) == (80 * 2**30, 8, 8)
     assert (then.accelerator.memory_bytes, then.gpus_per_node, then.nics_per_node) == (141 * 2**30, 72, 72)
     assert [sweep.search(i)[1][0].names["design"] for i in range(2)] == ["now", "next"]
@@ -130,7 +130,7 @@ def test_framework_fields_and_networks(tmp_path):
     )
     sweep = load_sweep(path)
     found = [sweep.search(i) for i in range(sweep.cases.num_searches)]
-    assert {search.framework.overlap_tensor for search, _ in found} == {0.0, 0.5}
+    assert {search.setup.framework.overlap_tensor for search, _ in found} == {0.0, 0.5}
     assert {ask.names["network"] for _, asks in found for ask in asks} == {"infiniband-hdr", "ethernet-25g"}
     assert {ask.names["framework"] for _, asks in found for ask in asks} == {"megatron-lm", "fsdp"}
 
@@ -140,4 +140,4 @@ def test_profiles_on_paths_are_read_from_the_sweeps_folder(tmp_path, monkeypatch
     (tmp_path / "mine.toml").write_text(shipped.read_text().replace('"ethernet-25g"', '"mine"'))
     (tmp_path / "sweep.toml").write_text(f'{BASE}networks = ["mine.toml"]\n')
     monkeypatch.chdir("/")
-    assert load_sweep(tmp_path / "sweep.toml").search(0)[0].cluster.network.name == "mine"
+    assert load_sweep(tmp_path / "sweep.toml").search(0)[0].setup.cluster.network.name == "mine"

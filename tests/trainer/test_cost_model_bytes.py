@@ -10,6 +10,7 @@ import pytest
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Precision
 from planner.schedules.base import Pipeline
+from planner.setup import Setup
 from planner.step_costs import step_costs
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
@@ -27,7 +28,7 @@ def charged(model, **layout):
     cluster = replace(cluster, node_link=link, gpus_per_node=64, max_gpus=None)
     framework = replace(load_framework("megatron-lm"), grad_reduce_bytes=4.0, gradient_bytes=4.0)
     layouts = Layouts.of(precision=Precision.FP32, global_batch=SEQUENCES, **layout)
-    return step_costs(model, cluster, framework, layouts)
+    return step_costs(Setup(model, cluster, framework), layouts)
 
 
 def sent(task: Task) -> list:

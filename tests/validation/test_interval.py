@@ -10,6 +10,7 @@ from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
+from planner.setup import Setup
 from planner.validation import (
     accuracy_of,
     accuracy_sentence,
@@ -100,7 +101,7 @@ def test_an_interval_holds_its_prediction_scaled_and_is_wider_for_more():
     )
     for name, known in (("dgx-a100-80gb", True), ("dgx-b200", True), ("mi300x-server", False)):
         cluster = load_cluster(name)
-        result = estimate(model, cluster, load_framework(cluster.framework), layouts)
+        result = estimate(Setup(model, cluster, load_framework(cluster.framework)), layouts)
         found = step_interval_s(model, cluster, result, 0)
         assert (found is not None) == known
         if found is not None:

@@ -16,6 +16,7 @@ from planner.hardware import framework_names, load_cluster, load_framework
 from planner.layouts import Attention, Precision, Recompute
 from planner.models import load_model
 from planner.search import Fixed, recommend
+from planner.setup import Setup
 from planner.validation import predict, rank_correlation, read_runs, score, scores, shipped_files, unseen_files
 from planner.validation.defaults import candidates
 from planner.validation.predict import Models
@@ -226,7 +227,7 @@ def test_days_of_narayanan(name, gpus, batch, tokens, pp, days):
         schedule=("1f1b",),
     )  # fmt: skip
     found = recommend(
-        load_model(name), load_cluster("selene"), load_framework("megatron-lm"), gpus=gpus, global_batch=batch,
+        Setup(load_model(name), load_cluster("selene"), load_framework("megatron-lm")), gpus=gpus, global_batch=batch,
         precision=Precision.FP16, attention=Attention.FUSED, fixed=fixed,
     )  # fmt: skip
     step = found.estimate.step_time_s[found.best[0]]

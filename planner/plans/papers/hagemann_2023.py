@@ -10,6 +10,7 @@ from planner.models import load_model
 from planner.plans.papers.claims import Claim, Paper, near
 from planner.plans.papers.layouts import one
 from planner.search import Fixed, recommend
+from planner.setup import Setup
 
 CLUSTER = "dgx-a100-80gb"
 THEIR_TRAINER = "aa-scaling"
@@ -39,7 +40,7 @@ def _row(name: str, gpus: int, tp: int, pp: int, step_s: float, mfu: float, trie
         sequence_parallel=(False,),
     )  # fmt: skip
     found = recommend(
-        model, cluster, load_framework(THEIR_TRAINER), gpus=gpus, global_batch=BATCH, precision=Precision.BF16,
+        Setup(model, cluster, load_framework(THEIR_TRAINER)), gpus=gpus, global_batch=BATCH, precision=Precision.BF16,
         attention=Attention.FLASH2, fixed=swept, top=1,
     )  # fmt: skip
     pick = found.estimate.layouts.row(int(found.best[0]))

@@ -15,6 +15,7 @@ from planner.plans.papers.claims import THEIRS, Claim, Mark, Paper, near
 from planner.plans.variants import with_node_size
 from planner.scaling import lamy_poirier as lp
 from planner.search import default_attention, default_precision
+from planner.setup import Setup
 from planner.units import DAY, GIB
 
 # Strategy, days, GPUs, and how the figures are known (shared/reference/papers.md).
@@ -107,7 +108,7 @@ def _search(framework: str, plan: str, max_gpus: int) -> Fastest:
     tokens = task.steps * float(lp.critical_batch(task.x)) * task.sequence
     aim = goal(model, tokens=tokens, batch_law="lamy-poirier-2021", rule="cap")
     return plan_fastest(
-        model, cluster, load_framework(framework), aim, assume(cluster, {"mtbf_hours": 1e12}), strategy(plan),
+        Setup(model, cluster, load_framework(framework)), aim, assume(cluster, {"mtbf_hours": 1e12}), strategy(plan),
         max_gpus=max_gpus, precision=default_precision(cluster), attention=default_attention(cluster),
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from planner.models import Transformer, from_shape
 from planner.plans.papers.claims import THEIRS, Claim, Mark, Paper, near
 from planner.schedules import Pipeline, get_schedule
 from planner.search import Fixed, recommend
+from planner.setup import Setup
 
 BATCHES = (8, 9, 12, 16, 24)
 GPUS = 64
@@ -26,7 +27,7 @@ def _best_s(
     """Seconds a step of the fastest layout on 8 DGX-1 with tensor ranks inside a node, None where none fits."""
     cluster = load_cluster("dgx-1-v100", network=network)
     found = recommend(
-        model, cluster, framework, gpus=GPUS, global_batch=batch, precision=Precision.FP16,
+        Setup(model, cluster, framework), gpus=GPUS, global_batch=batch, precision=Precision.FP16,
         attention=Attention.FUSED, fixed=Fixed(schedule=schedules, cp=(1,), tp=(1, 2, 4, 8)), top=1,
     )  # fmt: skip
     return float(found.estimate.step_time_s[found.best[0]]) if len(found.best) else None

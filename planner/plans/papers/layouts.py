@@ -10,6 +10,7 @@ from planner.hardware import Cluster, load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.legality import check_legal
 from planner.models import Transformer
+from planner.setup import Setup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ def one(model: Transformer, cluster: Cluster | str, framework: str | None = None
     hardware = load_cluster(cluster) if isinstance(cluster, str) else cluster
     layouts = Layouts.of(**choices)
     check_legal(model, hardware, layouts)
-    result = estimate(model, hardware, load_framework(framework or hardware.framework), layouts)
+    result = estimate(Setup(model, hardware, load_framework(framework or hardware.framework)), layouts)
     return Outcome(
         step_time_s=float(result.step_time_s[0]),
         memory_bytes=float(result.memory_bytes[0]),

@@ -11,6 +11,7 @@ from planner.models import from_shape
 from planner.plans.papers.claims import THEIRS, Claim, Paper, near
 from planner.schedules import Pipeline, get_schedule
 from planner.search import Fixed, recommend
+from planner.setup import Setup
 
 # GPT-2.2B on 8 V100-16GB, eight stages, global batch 64 and 256: sequences/s of GPipe, Flush, 2BW, read off the paper's
 # figure, give or take 2.
@@ -33,8 +34,9 @@ def _throughput(schedule: str, batch: int) -> tuple[float | None, str]:
     cluster = replace(load_cluster("dgx-1-v100"), accelerator=load_accelerator("v100-sxm-16gb"))
     try:
         found = recommend(
-            model, cluster, load_framework(cluster.framework), gpus=8, global_batch=batch, precision=Precision.FP16,
-            attention=Attention.UNFUSED, fixed=Fixed(pp=(8,), tp=(1,), cp=(1,), schedule=(schedule,)), top=1,
+            Setup(model, cluster, load_framework(cluster.framework)),
+            gpus=8, global_batch=batch, precision=Precision.FP16, attention=Attention.UNFUSED,
+            fixed=Fixed(pp=(8,), tp=(1,), cp=(1,), schedule=(schedule,)), top=1,
         )  # fmt: skip
     except PlannerError as error:
         return None, f"not yet: {error}"

@@ -14,6 +14,7 @@ from planner.plans.goal import goal
 from planner.plans.papers.claims import Claim, Paper, near
 from planner.plans.time import plan_time
 from planner.search import Fixed, default_attention, default_precision
+from planner.setup import Setup
 from planner.units import DAY
 
 WITHIN = 0.2
@@ -51,8 +52,9 @@ def published_claim(row: dict[str, str]) -> Claim:
     model, cluster = load_model(row["model"]), load_cluster(row["cluster"])
     fixed, numerics = _known(row["layout"])
     plan = plan_time(
-        model, cluster, load_framework(row["framework"] or cluster.framework), goal(model, tokens=float(row["tokens"])),
-        assume(cluster, None), gpus=int(row["gpus"]), batch=int(row["batch"]), exact_tokens=True,
+        Setup(model, cluster, load_framework(row["framework"] or cluster.framework)),
+        goal(model, tokens=float(row["tokens"])), assume(cluster, None),
+        gpus=int(row["gpus"]), batch=int(row["batch"]), exact_tokens=True,
         precision=numerics.get("precision", default_precision(cluster)),
         attention=numerics.get("attention", default_attention(cluster)), fixed=fixed,
     )  # fmt: skip

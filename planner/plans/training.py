@@ -8,32 +8,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
-from planner.models import Transformer
 from planner.plans.assumptions import Assumptions
 from planner.plans.goal import Goal
 from planner.scaling import TrainingTime, tokens_at_batch, training_time
+from planner.setup import Setup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """How long a model trains to its goal on a cluster, under assumptions on failures, storage and prices."""
+class Training:
+    """How long a setup trains to its goal, under assumptions on failures, storage and prices."""
 
-    model: Transformer
-    cluster: Cluster
-    framework: Framework
+    setup: Setup
     goal: Goal
     assumptions: Assumptions
 
     def runs(self, step_time_s: Any, layouts: Layouts, relaxed: float = 1.0) -> TrainingTime:
         """Trainings of layouts whose steps take so long; `relaxed` multiplies the scale of the critical batch."""
-        batch = layouts.global_batch * float(self.model.seq_len)
+        batch = layouts.global_batch * float(self.setup.model.seq_len)
         tokens = tokens_at_batch(self.goal.target.tokens, batch, self.goal.scale * relaxed, self.goal.rule)
         a = self.assumptions
         return training_time(
             step_time_s, layouts.gpus, batch, tokens,
-            reliability=a.reliability, storage=a.storage(self.model), prices=a.prices,
+            reliability=a.reliability, storage=a.storage(self.setup.model), prices=a.prices,
         )  # fmt: skip
 
     def wall_s(self, step_time_s: Any, fits: Any, layouts: Layouts, relaxed: float = 1.0) -> NDArray[np.float64]:
@@ -44,7 +41,7 @@ class Question:
             ok = ok & (run.batch_tokens <= self.goal.critical * relaxed)
         return np.asarray(np.where(ok, run.wall_s, np.inf))
 
-    def with_assumption(self, name: str, factor: float) -> Question:
+    def with_assumption(self, name: str, factor: float) -> Training:
         """The same with one assumption multiplied, which must have a value."""
         figure = self.assumptions.figures[name]
         assert figure.value is not None, name
