@@ -1,4 +1,4 @@
-"""`estimate(model, cluster, layouts)`: seconds and bytes of a training step, with what they are made of.
+"""`estimate(setup, layouts)`: seconds and bytes of a training step, with what they are made of.
 
 One closed form for all layouts at once. Parts are those of the average rank; `imbalance_s` is what the slowest
 rank adds to it, `bubble_s` the filling and draining of the pipeline; the parts add up to the step.
@@ -18,9 +18,7 @@ from planner import records
 from planner.costs.chance import fit_chance
 from planner.costs.memory import Memory, rank_memory
 from planner.costs.one_layer import OneLayer
-from planner.hardware import Framework
 from planner.layouts import Layouts, Precision
-from planner.models import Transformer
 from planner.models.flops import step_flops
 from planner.pipelines import by_schedule, end_shares, key_ranks, layers_at_once, pipeline
 from planner.schedules import Loads
@@ -145,8 +143,9 @@ class Estimate:
         )
 
 
-def _rank_memories(framework: Framework, model: Transformer, layouts: Layouts, costs: StepCosts) -> list[Memory]:
+def _rank_memories(costs: StepCosts) -> list[Memory]:
     """Of the ranks that may be fullest: the first, one between the ends, and the last with its logits."""
+    layouts = costs.case.layouts
     share, n = costs.activations.weight_grad_share, layouts.shape[-1]
     ranks = []
     for rank in key_ranks(layouts, costs.stages):
@@ -159,10 +158,7 @@ def _rank_memories(framework: Framework, model: Transformer, layouts: Layouts, c
             copies[rows], versions[..., rows] = schedule.copies, schedule.weight_versions(pipe, at)
         ranks.append(
             rank_memory(
-                costs.device,
-                framework,
-                model,
-                layouts,
+                costs.case,
                 layers=rank.layers,
                 in_flight=flight,
                 first=rank.first,
@@ -194,9 +190,10 @@ def passes(costs: StepCosts, layers: Any, first: Any, last: Any, stages: Any) ->
     return forward, backward - weights, weights
 
 
-def _loads(layouts: Layouts, costs: StepCosts) -> Loads:
+def _loads(costs: StepCosts) -> Loads:
     """What every kind of rank does."""
-    stages, shares, v = costs.stages, end_shares(layouts), layouts.virtual_stages
+    layouts, stages = costs.case.layouts, costs.stages
+    shares, v = end_shares(layouts), layouts.virtual_stages
     return Loads(
         first=passes(costs, stages.first, shares[0], shares[1], v),
         early=passes(costs, stages.early, 0.0, 0.0, v),
@@ -214,21 +211,20 @@ def _makespan(layouts: Layouts, loads: Loads) -> Array:
     return out
 
 
-def _step_time(
-    framework: Framework, layouts: Layouts, num_layers: Any, costs: StepCosts, bubble: bool = True
-) -> StepTime:
+def _step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
     """The step from its parts; where it is not asked for, without its bubble."""
     cost, layer, ends, t = costs.cost, costs.layer, costs.ends, costs.traffic
+    layouts = costs.case.layouts
     m, p = layouts.micro_batches, layouts.pp
     ends_s = ends.embedding_forward_s + ends.embedding_backward_s
     ends_s = ends_s + ends.head_forward_s + ends.head_backward_s
-    loads = _loads(layouts, costs)
+    loads = _loads(costs)
     forward, input_grad, weight_grad = loads.slowest(p)
     slowest = forward + input_grad + weight_grad
     span = _makespan(layouts, loads) if bubble else m * slowest
     mean = sum(loads.total(p)) / p
-    work = m * num_layers / p
-    data = data_comm(framework, layouts, costs, forward, input_grad + weight_grad)
+    work = m * costs.case.model.num_layers / p
+    data = data_comm(costs, forward, input_grad + weight_grad)
     return StepTime(
         matmul_s=work * (cost.forward_matmul_s + cost.backward_matmul_s - cost.launch_s),
         attention_s=work * (cost.forward_attention_s + cost.backward_attention_s),
@@ -264,39 +260,35 @@ def totals(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Total
     one: their `one_layer`, where it is known.
     """
     costs = step_costs(setup, layouts, one)
-    time = _step_time(setup.framework, layouts, setup.model.num_layers, costs)
+    time = _step_time(costs)
     return Totals(
         step_time_s=np.broadcast_to(time.total_s, layouts.shape),
         bubble_s=time.bubble_s,
-        memory_bytes=_peak_bytes(setup.framework, setup.model, layouts, costs),
+        memory_bytes=_peak_bytes(costs),
     )
 
 
 def peak_bytes(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Array:
     """The peak memory alone of what `totals` takes, of the layouts' shape."""
-    return _peak_bytes(setup.framework, setup.model, layouts, step_costs(setup, layouts, one))
+    return _peak_bytes(step_costs(setup, layouts, one))
 
 
-def _peak_bytes(framework: Framework, model: Transformer, layouts: Layouts, costs: StepCosts) -> Array:
-    memory = [rank.total_bytes for rank in _rank_memories(framework, model, layouts, costs)]
-    return np.broadcast_to(reduce(np.maximum, memory), layouts.shape)
+def _peak_bytes(costs: StepCosts) -> Array:
+    memory = [rank.total_bytes for rank in _rank_memories(costs)]
+    return np.broadcast_to(reduce(np.maximum, memory), costs.case.layouts.shape)
 
 
 def least_step_s(setup: Setup, layouts: Layouts) -> Array:
     """Seconds of every layout's step without any bubble, shape (n,): what no order of its operations can go below."""
-    costs = step_costs(setup, layouts)
-    return _step_time(setup.framework, layouts, setup.model.num_layers, costs, bubble=False).total_s
+    return _step_time(step_costs(setup, layouts), bubble=False).total_s
 
 
 def estimate(setup: Setup, layouts: Layouts) -> Estimate:
-    """Step time and peak memory of every layout.
-
-    model: one transformer, or one a layout (array fields); layouts must be legal (`planner.legality`).
-    """
+    """Step time and peak memory of every layout, which must be legal (`planner.legality`)."""
     model = setup.model
     costs = step_costs(setup, layouts)
-    time = _step_time(setup.framework, layouts, model.num_layers, costs)
-    ranks = _rank_memories(setup.framework, model, layouts, costs)
+    time = _step_time(costs)
+    ranks = _rank_memories(costs)
     peak = np.array([setup.cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
     return Estimate(
         layouts=layouts,

@@ -14,22 +14,21 @@ from numpy.typing import NDArray
 
 from planner import records
 from planner.costs.accumulation import with_accumulation
+from planner.costs.case import Case
 from planner.costs.data_parallel import data_traffic, gather_pieces, gathered_twice
 from planner.costs.ends import EndsCost, with_gathered_logits, with_modules
 from planner.costs.gradients import reduced_bytes
-from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost
 from planner.costs.memory import Activations
 from planner.costs.network import rank_send_s
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
 from planner.costs.parameters import rank_parameters, state_parameters
-from planner.costs.shapes import padded_vocab
 from planner.costs.stages import Stages, split_layers
 from planner.costs.traffic import Traffic, traffic
 from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
-from planner.models import Transformer, counts, mix
+from planner.models import counts, mix
 from planner.pipelines import end_shares, ends_apart, key_ranks, layer_at_a_time, weight_copies
 from planner.setup import Setup
 
@@ -46,7 +45,7 @@ class StepCosts:
     busiest_params: parameters of the rank with most, before sharding.
     """
 
-    device: Device
+    case: Case
     cost: LayerCost
     layer: LayerTime
     ends: EndsCost
@@ -83,13 +82,14 @@ class LayerTime:
         return self.forward_s + self.backward_s
 
 
-def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost: LayerCost, t: Traffic) -> LayerTime:
+def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     """A layer's passes with exposed communication, and the host's launches where they take longer.
 
     The context ring hides under the attention it feeds, ZeRO-3's gathers and scatters under the passes (`shown_s`).
     Where all micro-batches pass a layer before the next it is gathered and reduced once for all of them (Lamy-Poirier
     2021, arXiv 2106.02679): here, the m-th part of that falls to each.
     """
+    framework, layouts = case.framework, case.layouts
     repeats = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
     gather_s, reduce_s = t.layer_gather_s / repeats, t.layer_reduce_s / repeats
     shown = 1.0 - framework.overlap_tensor
@@ -108,7 +108,7 @@ def layer_time(framework: Framework, model: Transformer, layouts: Layouts, cost:
     expert_b = np.maximum(t.expert_backward_s - two * backward, (1.0 - two) * t.expert_backward_s)
     forward, backward = forward + expert_f, backward + expert_b
     # Launches of a layer of two blocks; a hybrid's has one.
-    halves = layouts.sequence_slices * (mix.shares(model).blocks / 2.0)
+    halves = layouts.sequence_slices * (mix.shares(case.model).blocks / 2.0)
     host_f, host_b = framework.host_layer_forward_s * halves, framework.host_layer_backward_s * halves
     again = np.where(layouts.recompute == Recompute.FULL, host_f, 0.0)
     # A host that waits for every kernel never runs ahead of the accelerator.
@@ -153,12 +153,13 @@ class DataComm:
     gather_hidden_s: Array
 
 
-def data_comm(framework: Framework, layouts: Layouts, costs: StepCosts, forward_s: Any, backward_s: Any) -> DataComm:
+def data_comm(costs: StepCosts, forward_s: Any, backward_s: Any) -> DataComm:
     """The gradient reduction and parameter gather of a rank whose passes of one micro-batch take so many seconds.
 
     They hide under one micro-batch's pass as far as the framework overlaps; layer at a time under all micro-batches'
     passes of the other chunks, which leaves the last chunk's reduction and the first one's gather.
     """
+    framework, layouts = costs.case.framework, costs.case.layouts
     m, p, v = layouts.micro_batches, layouts.pp, layouts.virtual_stages
     by_layer = layer_at_a_time(layouts)
     window = np.where(by_layer, m * (v - 1) / v, 1.0)
@@ -175,44 +176,43 @@ def data_comm(framework: Framework, layouts: Layouts, costs: StepCosts, forward_
     )
 
 
-def module_time(setup: Setup, layouts: Layouts, one: OneLayer) -> LayerTime:
+def module_time(case: Case, one: OneLayer) -> LayerTime:
     """As `layer_time`, of a multi-token prediction module's layer that is another than the average one."""
     assert one.module is not None
-    its, spread = mix.module_layer(setup.model), one.distinct.spread
-    device, cost, wire = spread(one.device), spread(one.module[0]), spread(one.module[1])
-    params = rank_parameters(its, layouts, 1.0, False, False)
-    cost, _ = with_accumulation(device, setup.framework, its, layouts, params.total, cost, spread(one.ends), False)
-    t = traffic(device, setup.cluster, setup.framework, its, layouts, wire, params.total, params.expert_share)
-    return layer_time(setup.framework, its, layouts, cost, t)
+    own, spread = case.with_model(mix.module_layer(case.model)), one.distinct.spread
+    cost, wire = spread(one.module[0]), spread(one.module[1])
+    params = rank_parameters(own.model, own.layouts, 1.0, False, False)
+    cost, _ = with_accumulation(own, params.total, cost, spread(one.ends), False)
+    t = traffic(own, wire, params.total, params.expert_share)
+    return layer_time(own, cost, t)
 
 
 def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> StepCosts:
     """The parts of every layout's step.
 
-    model: one transformer, or one a layout (array fields); layouts must be legal (`planner.legality`).
-    one: their `one_layer`, where it is known.
+    layouts must be legal (`planner.legality`). one: their `one_layer`, where it is known.
     """
     model, cluster, framework = setup.model, setup.cluster, setup.framework
     one = one or one_layer(setup, layouts)
-    spread = one.distinct.spread
-    device, cost, ends = spread(one.device), spread(one.cost), spread(one.ends)
+    case, spread = one.case_of(layouts), one.distinct.spread
+    cost, ends = spread(one.cost), spread(one.ends)
     params = rank_parameters(model, layouts, 1.0, False, False)
     apart = ends_apart(layouts)
-    cost, ends = with_accumulation(device, framework, model, layouts, params.total, cost, ends, apart)
-    t = traffic(device, cluster, framework, model, layouts, spread(one.traffic), params.total, params.expert_share)
+    cost, ends = with_accumulation(case, params.total, cost, ends, apart)
+    t = traffic(case, spread(one.traffic), params.total, params.expert_share)
     t = replace(t, tied_s=np.where(apart, t.tied_s, 0.0))
     # Where all micro-batches pass a layer before the next, the ends are gathered and reduced once for all of them.
     if np.any(t.ends_sharding_s):
         once = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
         t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
-    layer = layer_time(framework, model, layouts, cost, t)
-    ends = with_gathered_logits(framework, layouts, ends, t.logits_s)
-    module = layer if one.module is None else module_time(setup, layouts, one)
+    layer = layer_time(case, cost, t)
+    ends = with_gathered_logits(case, ends, t.logits_s)
+    module = layer if one.module is None else module_time(case, one)
     ends = with_modules(model, ends, module.forward_s, module.backward_s)
     e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
     shares = end_shares(layouts)
-    table = padded_vocab(model, layouts) / layouts.tp * model.hidden / params.total
+    table = case.padded_vocab / layouts.tp * model.hidden / params.total
     on_first, on_last = (share[0] * e + share[1] * g for share in (shares[:2], shares[2:]))
     sizes = (table, table + model.num_mtp_modules)
     stages = split_layers(
@@ -224,20 +224,20 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
     )
     copies = weight_copies(layouts)
     busiest = own.total
-    reduce_s, gather_s, gather_link_s = data_traffic(cluster, framework, layouts, own, copies)
+    reduce_s, gather_s, gather_link_s = data_traffic(case, own, copies)
     if framework.reduce_pass_bytes > 0:
         several = layouts.dp * layouts.cp > 1
-        reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * busiest / device.memory_rate, 0.0)
+        reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * busiest / case.device.memory_rate, 0.0)
     if framework.gather_piece_s > 0:
         most = reduce(np.maximum, [np.asarray(r.layers) for r in ranks])
-        gather_s = gather_s + framework.gather_piece_s * gather_pieces(model, layouts, most)
+        gather_s = gather_s + framework.gather_piece_s * gather_pieces(case, most)
     # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
     if np.any(copies > 1):
-        between = 2.0 * rank_send_s(cluster, layouts, copies * busiest * reduced_bytes(framework, layouts) / 2.0)
+        between = 2.0 * rank_send_s(cluster, layouts, copies * busiest * reduced_bytes(case) / 2.0)
         reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
     gradients, updated = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
     return StepCosts(
-        device=device,
+        case=case,
         cost=cost,
         layer=layer,
         ends=ends,
@@ -248,6 +248,6 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
         gather_s=gather_s,
         gather_link_s=gather_link_s,
         send_s=t.send_s * (1.0 - framework.overlap_pipeline),
-        update_s=copies * optimizer_s(device, cluster, framework, layouts, gradients, updated),
+        update_s=copies * optimizer_s(case, gradients, updated),
         busiest_params=busiest,
     )

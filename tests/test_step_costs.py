@@ -14,7 +14,7 @@ from planner.schedules import get_schedule
 from planner.setup import Setup
 from planner.simulation.step import simulate
 from planner.step_costs import data_comm, layer_time, step_costs
-from tests.costs.toy import CLUSTER, FRAMEWORK, GPT, MOE, accelerator, layout
+from tests.costs.toy import CLUSTER, FRAMEWORK, GPT, MOE, accelerator, case, layout
 
 # A layer of 10 + 4 + 1 + 1 s forward and 20 + 8 + 2 + 2 s backward, of which 12 s are weight gradients.
 COST = LayerCost(
@@ -28,7 +28,7 @@ COST = LayerCost(
 def time(framework=FRAMEWORK, chosen=None, **seconds):
     """The layer's time with these seconds on the wire."""
     wire = Traffic(**{f.name: np.array([seconds.get(f.name, 0.0)]) for f in fields(Traffic)})
-    result = layer_time(framework, GPT, chosen or layout(), COST, wire)
+    result = layer_time(case(model=GPT, layouts=chosen or layout(), framework=framework), COST, wire)
     return {f.name: float(getattr(result, f.name)[0]) for f in fields(result)}
 
 
@@ -132,7 +132,7 @@ def collectives(framework, reduce_s=10.0, gather_s=6.0, forward_s=4.0, backward_
     costs = step_costs(Setup(GPT, TOY, FRAMEWORK), chosen)
     gather = np.array([gather_s])
     costs = replace(costs, reduce_s=np.array([reduce_s]), gather_s=gather, gather_link_s=link * gather)
-    found = data_comm(framework, chosen, costs, np.array([forward_s]), np.array([backward_s]))
+    found = data_comm(case(layouts=chosen, framework=framework), costs, np.array([forward_s]), np.array([backward_s]))
     return [float(getattr(found, f.name)[0]) for f in fields(found)]
 
 
@@ -193,7 +193,7 @@ def test_the_parts_of_a_step_are_the_average_rank_s():
     close(t.pipeline_comm_s, m * costs.send_s)
     close(t.optimizer_s, costs.update_s)
     forward, backward = _last_rank(costs)
-    data = data_comm(slow, chosen, costs, forward, backward)
+    data = data_comm(case(layouts=chosen, framework=slow), costs, forward, backward)
     close(t.data_comm_s, data.reduce_s - data.reduce_hidden_s + data.gather_s - data.gather_hidden_s
           + costs.traffic.tied_s)  # fmt: skip
     # 1F1B: the slowest rank's work, and p - 1 micro-batches of the others' while it waits.

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from planner.calibration.profile_text import profile_text
+from planner.costs.case import Case
 from planner.costs.kernels import Device
 from planner.costs.layer import layer_cost
 from planner.files import make_folder, read_toml, shipped_folder, write_text
-from planner.hardware import Accelerator, load_accelerator
+from planner.hardware import Accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer, stack
+from planner.setup import Setup
 
 # Figure: start, lowest, highest. The rate in FLOP/s.
 FIGURES: dict[str, tuple[float, float, float]] = {
@@ -92,11 +94,13 @@ def fit_machine(layers: Sequence[TimedLayer], copy_rate: float) -> MachineFit:
         global_batch=b, micro_batch=b, zero=0, precision=Precision.FP32, attention=Attention.FLASH2, fused_norm=False
     )
     measured = np.array([[x.forward_s for x in layers], [x.backward_s for x in layers]])
-    base = load_accelerator("cpu-generic")
+    cluster = load_cluster("workstation-cpu")
+    base = cluster.accelerator
+    case = Case.of(Setup(models, cluster, load_framework(cluster.framework)), layouts)
 
     def errors(log_figures: Any) -> Any:
         figures = dict(zip(FIGURES, np.exp(log_figures).tolist(), strict=True))
-        cost = layer_cost(_device(figures, base, layouts, copy_rate), models, layouts)
+        cost = layer_cost(replace(case, device=_device(figures, base, layouts, copy_rate)))
         return np.log(np.stack([cost.forward_s, cost.backward_s]) / measured)
 
     start, low, high = np.log(np.array(list(FIGURES.values()))).T

@@ -8,23 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.case import Case
 from planner.costs.ends import EndsCost
 from planner.costs.gradients import accumulated_bytes
-from planner.costs.kernels import Device
 from planner.costs.layer import LayerCost
-from planner.costs.shapes import padded_vocab
-from planner.hardware import Framework
-from planner.layouts import Layouts
-from planner.models import Transformer
 
 Array = NDArray[np.float64]
 
 
 def with_accumulation(
-    device: Device,
-    framework: Framework,
-    model: Transformer,
-    layouts: Layouts,
+    case: Case,
     layer_params: Array,
     cost: LayerCost,
     ends: EndsCost,
@@ -35,11 +28,11 @@ def with_accumulation(
     layer_params: of one layer on one rank. apart: where embedding and head lie on different ranks. Micro-batches of
     all sizes take the same time for it.
     """
-    if framework.accumulate_bytes == framework.bf16_accumulate_bytes == 0:
+    if case.framework.accumulate_bytes == case.framework.bf16_accumulate_bytes == 0:
         return cost, ends
-    seconds = accumulated_bytes(framework, layouts) / device.memory_rate
-    table_s = padded_vocab(model, layouts) / layouts.tp * model.hidden * seconds
-    one_table = np.asarray(model.tied) & ~np.asarray(apart)
+    seconds = accumulated_bytes(case) / case.device.memory_rate
+    table_s = case.padded_vocab / case.layouts.tp * case.model.hidden * seconds
+    one_table = np.asarray(case.model.tied) & ~np.asarray(apart)
     cost = replace(cost, backward_pointwise_s=cost.backward_pointwise_s + layer_params * seconds)
     return cost, replace(
         ends,

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.kernels import Device, aligned_share
+from planner.costs.case import Case
+from planner.costs.kernels import aligned_share
 from planner.costs.shapes import has_dropout, is_latent
-from planner.layouts import Attention, Layouts
+from planner.layouts import Attention
 from planner.models import Transformer, mix
 
 Array = NDArray[np.float64]
@@ -29,9 +30,15 @@ DROPOUT_BYTES = (5.0, 5.0)
 PRODUCT_BYTES = 2.0  # the scores that a product writes or reads
 
 
-def score_elements(model: Transformer, layouts: Layouts) -> Array:
+def score_elements(case: Case) -> Array:
     """Elements of the score matrices b a s^2 / (t c) of one micro-batch on one rank, shape (n,)."""
-    scores: Any = layouts.micro_batch * model.num_heads / layouts.tp * model.seq_len * (model.seq_len / layouts.cp)
+    scores: Any = (
+        case.layouts.micro_batch
+        * case.model.num_heads
+        / case.layouts.tp
+        * case.model.seq_len
+        * (case.model.seq_len / case.layouts.cp)
+    )
     return np.asarray(scores, dtype=np.float64)
 
 
@@ -52,35 +59,37 @@ def computed_share(model: Transformer, half_tokens: Any) -> Any:
     return whole + mix.window_share(model) * (np.minimum(of(within, np.where(within < s, 2.0, 1.0)), whole) - whole)
 
 
-def flash_blocks(model: Transformer, layouts: Layouts) -> Any:
+def flash_blocks(case: Case) -> Any:
     """Blocks of rows that a flash kernel deals to compute units: of all heads and sequences of a pass."""
-    rows = np.ceil(np.asarray(model.seq_len) / (layouts.cp * layouts.sequence_slices * FLASH_BLOCK))
-    return layouts.micro_batch * np.asarray(model.num_heads) / layouts.tp * rows
+    layouts = case.layouts
+    rows = np.ceil(np.asarray(case.model.seq_len) / (layouts.cp * layouts.sequence_slices * FLASH_BLOCK))
+    return layouts.micro_batch * np.asarray(case.model.num_heads) / layouts.tp * rows
 
 
-def idle_share(device: Device, model: Transformer, layouts: Layouts, tail: Any) -> Any:
+def idle_share(case: Case, tail: Any) -> Any:
     """What the end of a flash kernel takes longer, over its time with all compute units busy.
 
     The last causal blocks are the longest ones of the last heads, `tail` waves (`flash_tail_waves`) until all are done;
     of slices of a sequence the later ones have blocks of about one length, which lose half as much.
     """
-    slices = layouts.sequence_slices
-    waves = flash_blocks(model, layouts) / device.accelerator.num_compute_units
+    slices = case.layouts.sequence_slices
+    waves = flash_blocks(case) / case.device.accelerator.num_compute_units
     return tail * (1.0 + 1.0 / slices) / 2.0 / waves
 
 
-def attention_s(device: Device, model: Transformer, layouts: Layouts, *, fp8: bool = False) -> tuple[Array, Array]:
+def attention_s(case: Case, *, fp8: bool = False) -> tuple[Array, Array]:
     """Forward and backward seconds of the attention core for one pass of a layer: slices on average, one by one.
 
     fp8: it runs in fp8 where products do. Its backward pass computes a sliding window's rows whole then: in cuDNN 9.19
     to 9.26 it takes as much longer on longer sequences as without one (NVIDIA/cudnn-frontend, benchmark/
     attention_training, results of gpt_oss on GB200).
     """
+    device, model = case.device, case.model
     e = device.accelerator.efficiency
-    kernel = layouts.attention
+    kernel = case.layouts.attention
     flash = kernel >= Attention.FLASH1
     names = [k.name.lower() for k in Attention]
-    scores = score_elements(model, layouts) / layouts.sequence_slices
+    scores = score_elements(case) / case.layouts.sequence_slices
     heads = (model.head_dim, np.where(is_latent(model), model.v_head_dim, model.head_dim))
     flop = 2.0 * scores * (heads[0] + heads[1])
     flop_blocks = 2.0 * scores * sum(e.flash_head_step * np.ceil(np.asarray(d) / e.flash_head_step) for d in heads)
@@ -93,12 +102,12 @@ def attention_s(device: Device, model: Transformer, layouts: Layouts, *, fp8: bo
     if fp8 and np.any(model.window):
         whole = computed_share(replace(model, window=0, num_window_layers=0), half_tokens)
         share_back = np.where(device.matrix_bytes < device.element_bytes, whole, share)
-    occupied = 1.0 + idle_share(device, model, layouts, tail)
+    occupied = 1.0 + idle_share(case, tail)
     flop_flash, flop_back = (flop_blocks * computed * occupied for computed in (share, share_back))
     flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
     flash_backward = 2.5 * flop_back / (backward_rate * device.attention_rate) + 3 * device.latency_s
 
-    dropout = has_dropout(model, layouts) * 1.0
+    dropout = has_dropout(model, case.layouts) * 1.0
     wide = device.element_bytes / 2.0
 
     def in_memory(pass_: int, products: float, kernels: float) -> Array:

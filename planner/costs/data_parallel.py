@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.case import Case
 from planner.costs.gradients import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
 from planner.costs.network import Group, all_gather_s, all_reduce_s, groups, with_startup
 from planner.costs.parameters import RankParameters, expert_shards
-from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
-from planner.models import Transformer, mix
+from planner.models import mix
 
 Array = NDArray[np.float64]
 
@@ -33,22 +33,23 @@ class DataCollectives:
     pace: Array
 
     @staticmethod
-    def of(cluster: Cluster, framework: Framework, layouts: Layouts, expert_share: Array) -> DataCollectives:
+    def of(case: Case, expert_share: Array) -> DataCollectives:
         """Those of layouts' ranks."""
         # Seen in measured runs of one trainer's ZeRO-1 on 4 to 32 nodes and of DeepSpeed's ZeRO-3 on 48 to 280, not in
         # DeepSpeed's ZeRO-1 or plain all-reduces: the more nodes a job has, the less bandwidth the sharded collectives
         # get, however few a group spans. Cause not established. Never below one NIC of a node at a send's rate.
+        cluster, layouts = case.cluster, case.layouts
         nodes = np.ceil(layouts.gpus / cluster.gpus_per_node)
         network = cluster.network
         floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
-        slowed = np.clip(framework.sharded_nodes / nodes, floor, 1.0)
+        slowed = np.clip(case.framework.sharded_nodes / nodes, floor, 1.0)
         return DataCollectives(
-            by=groups(with_startup(cluster, framework.network_startup_s), layouts),
+            by=groups(with_startup(cluster, case.framework.network_startup_s), layouts),
             layouts=layouts,
             expert_share=expert_share,
-            param_bytes=layer_parameter_bytes(framework, layouts),
-            grad_bytes=reduced_bytes(framework, layouts),
-            pace=np.where(layouts.zero >= framework.sharded_stage, slowed, 1.0),
+            param_bytes=layer_parameter_bytes(case),
+            grad_bytes=reduced_bytes(case),
+            pace=np.where(layouts.zero >= case.framework.sharded_stage, slowed, 1.0),
         )
 
     def on_links(self) -> DataCollectives:
@@ -90,9 +91,9 @@ class DataCollectives:
         return np.asarray(seconds)
 
 
-def by_layer(framework: Framework, layouts: Layouts) -> NDArray[np.bool_]:
+def by_layer(case: Case) -> NDArray[np.bool_]:
     """Where parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
-    return np.asarray((layouts.zero == 3) | ((layouts.zero == 2) & framework.zero2_by_layer))
+    return np.asarray((case.layouts.zero == 3) | ((case.layouts.zero == 2) & case.framework.zero2_by_layer))
 
 
 def gathered_twice(layouts: Layouts) -> NDArray[np.bool_]:
@@ -100,25 +101,23 @@ def gathered_twice(layouts: Layouts) -> NDArray[np.bool_]:
     return np.asarray(layouts.zero == 3)
 
 
-def data_traffic(
-    cluster: Cluster, framework: Framework, layouts: Layouts, own: RankParameters, copies: Any = 1
-) -> tuple[Array, Array, Array]:
+def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Array, Array, Array]:
     """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
 
     And what the gather's bytes take of a node's links. own: of the rank with most, before sharding; copies: that it
     holds of them. All are 0 where layers have them (`by_layer`).
     """
-    data = DataCollectives.of(cluster, framework, layouts, own.expert_share)
+    data = DataCollectives.of(case, own.expert_share)
     stage_params = copies * own.total
-    zero = layouts.zero
-    whole = (zero == 0) | ((zero == 1) & framework.whole_reduces)
+    zero = case.layouts.zero
+    whole = (zero == 0) | ((zero == 1) & case.framework.whole_reduces)
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
     reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
-    if framework.reduce_bucket_bytes > 0:
-        reduce = reduce + np.where(zero == 0, bucket_starts_s(framework, layouts, data.by["data"], stage_params), 0.0)
-    in_layers = by_layer(framework, layouts)
+    if case.framework.reduce_bucket_bytes > 0:
+        reduce = reduce + np.where(zero == 0, bucket_starts_s(case, data.by["data"], stage_params), 0.0)
+    in_layers = by_layer(case)
     updated = ((zero == 1) | (zero == 2)) & ~in_layers
-    kept = kept_bytes(own, framework, layouts)
+    kept = kept_bytes(own, case)
     gather, link = (
         np.where(updated, x.moved_s(all_gather_s, copies * kept.dense, copies * kept.experts), 0.0)
         for x in (data, data.on_links())
@@ -126,19 +125,20 @@ def data_traffic(
     return np.where(in_layers, 0.0, reduce), gather, link
 
 
-def bucket_starts_s(framework: Framework, layouts: Layouts, group: Group, params: Any) -> Array:
+def bucket_starts_s(case: Case, group: Group, params: Any) -> Array:
     """Seconds in which the buckets of so many parameters' gradients, but the first, start their all-reduces, (n,)."""
-    buckets = np.ceil(params * parameter_bytes(layouts) / framework.reduce_bucket_bytes)
+    buckets = np.ceil(params * parameter_bytes(case.layouts) / case.framework.reduce_bucket_bytes)
     return np.asarray((buckets - 1.0) * all_reduce_s(group, 0.0))
 
 
-def gather_pieces(model: Transformer, layouts: Layouts, layers: Any) -> Array:
+def gather_pieces(case: Case, layers: Any) -> Array:
     """Pieces of a rank's parameter tensors, one a replica, where ZeRO 1 or 2 gathers them; shape (n,).
 
     A layer has two norms, two products of attention and two of the MLP or of each expert (a hybrid's the half of it);
     embedding, head and last norm are three more at most.
     """
-    local = np.where(np.asarray(model.num_experts) > 0, np.maximum(model.num_experts, 1) / layouts.ep, 1.0)
-    tensors = layers * mix.shares(model).blocks / 2.0 * (4.0 + 2.0 * local) + 3.0
+    layouts = case.layouts
+    local = np.where(np.asarray(case.model.num_experts) > 0, np.maximum(case.model.num_experts, 1) / layouts.ep, 1.0)
+    tensors = layers * mix.shares(case.model).blocks / 2.0 * (4.0 + 2.0 * local) + 3.0
     ranks = layouts.shards
     return np.asarray(np.where((ranks > 1) & ((layouts.zero == 1) | (layouts.zero == 2)), tensors * ranks, 0.0))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.kernels import Device, matmul_s, stream_s
-from planner.costs.shapes import has_dropout, padded_vocab, pass_tokens
-from planner.hardware import Framework
-from planner.layouts import Layouts, Recompute
+from planner.costs.case import Case
+from planner.costs.kernels import matmul_s, stream_s
+from planner.costs.shapes import has_dropout
+from planner.layouts import Recompute
 from planner.models import Transformer
 
 Array = NDArray[np.float64]
@@ -29,10 +29,11 @@ class EndsCost:
     head_backward_s: Array
 
 
-def ends_cost(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> EndsCost:
+def ends_cost(case: Case) -> EndsCost:
     """Embedding look-up, the product onto the vocabulary and cross-entropy: vocabulary-parallel, or of all logits."""
-    tokens, k = pass_tokens(model, layouts), layouts.sequence_slices
-    columns = padded_vocab(model, layouts) / layouts.tp
+    device, framework, model, layouts = case.device, case.framework, case.model, case.layouts
+    tokens, k = case.pass_tokens, layouts.sequence_slices
+    columns = case.padded_vocab / layouts.tp
     hidden = tokens * model.hidden
     logits = tokens * columns * (layouts.tp if framework.gathered_logits else 1)
     dropout = has_dropout(model, layouts) * 1.0
@@ -84,11 +85,11 @@ def with_modules(model: Transformer, ends: EndsCost, forward_s: Array, backward_
     )
 
 
-def with_gathered_logits(framework: Framework, layouts: Layouts, ends: EndsCost, logits_s: Array) -> EndsCost:
+def with_gathered_logits(case: Case, ends: EndsCost, logits_s: Array) -> EndsCost:
     """The ends with the seconds of gathering the logits, where a framework does: again where the head recomputes."""
-    if not framework.gathered_logits:
+    if not case.framework.gathered_logits:
         return ends
-    again = (layouts.recompute == Recompute.FULL) & framework.recomputed_head
+    again = (case.layouts.recompute == Recompute.FULL) & case.framework.recomputed_head
     return replace(
         ends,
         head_forward_s=ends.head_forward_s + logits_s,

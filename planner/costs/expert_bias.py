@@ -10,11 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.kernels import Device, stream_s
-from planner.costs.products import local_experts
-from planner.costs.shapes import pass_tokens
-from planner.layouts import Layouts
-from planner.models import Transformer, mix
+from planner.costs.case import Case
+from planner.costs.kernels import stream_s
+from planner.models import mix
 
 Array = NDArray[np.float64]
 
@@ -27,13 +25,14 @@ BACKWARD = 20.0
 KERNELS = (2.0, 2.0), (5.0, 2.0)  # of each expert, and of all together: forward; backward
 
 
-def expert_bias_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+def expert_bias_s(case: Case) -> tuple[Array, Array]:
     """Forward and backward seconds of the average layer's weighed biases for one pass, experts at balance."""
+    model = case.model
     sparse = mix.shares(model).sparse * np.asarray(model.expert_bias)
-    outputs = sparse * pass_tokens(model, layouts) * model.top_k * mix.expert_width(model)
-    outputs = outputs * layouts.etp / layouts.tp
+    outputs = sparse * case.pass_tokens * model.top_k * mix.expert_width(model)
+    outputs = outputs * case.layouts.etp / case.layouts.tp
     forward, backward = (
-        stream_s(device, outputs * times * device.element_bytes, sparse * (each * local_experts(model, layouts) + once))
+        stream_s(case.device, outputs * times * case.device.element_bytes, sparse * (each * case.local_experts + once))
         for times, (each, once) in zip((FORWARD, BACKWARD), KERNELS, strict=True)
     )
     return forward, backward

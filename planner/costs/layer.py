@@ -7,21 +7,23 @@ h: hidden size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.attention import attention_s
+from planner.costs.case import Case
 from planner.costs.casts import casts_s
 from planner.costs.expert_bias import expert_bias_s
-from planner.costs.kernels import Device, aligned_share, group_s, matmul_s, stream_s
+from planner.costs.kernels import aligned_share, group_s, matmul_s, stream_s
 from planner.costs.permute import Routing, permute_s, routing
-from planner.costs.products import common_products, expert_products, latent_products, local_experts, mlp_products
-from planner.costs.shapes import has_dropout, inner_width, is_latent, pass_tokens, routed_width
+from planner.costs.products import common_products, expert_products, latent_products, mlp_products
+from planner.costs.shapes import has_dropout, inner_width, is_latent, routed_width
 from planner.costs.state_space import ssm_s
 from planner.hardware import Framework
-from planner.layouts import Layouts, Recompute
-from planner.models import Transformer, mix
+from planner.layouts import Recompute
+from planner.models import mix
 
 Array = NDArray[np.float64]
 
@@ -90,25 +92,23 @@ class Fusions:
 NONE = Fusions()
 
 
-def latent_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
+def latent_s(case: Case) -> Array:
     """Seconds of the forward products up from the latents."""
-    tokens, seconds = pass_tokens(model, layouts), np.asarray(0.0)
-    for columns, depth, count in latent_products(model, layouts):
-        along = aligned_share(device, device.matrix_bytes, depth)
-        seconds = seconds + (count * matmul_s(device, tokens, columns, depth, along) if np.any(count) else 0.0)
+    tokens, seconds = case.pass_tokens, np.asarray(0.0)
+    for columns, depth, count in latent_products(case):
+        along = aligned_share(case.device, case.device.matrix_bytes, depth)
+        seconds = seconds + (count * matmul_s(case.device, tokens, columns, depth, along) if np.any(count) else 0.0)
     return seconds
 
 
-def matmuls_s(
-    device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE
-) -> tuple[Array, Array, Array, Array]:
+def matmuls_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array, Array]:
     """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient.
 
     And of all three together those in which the GPU waits for the launches of experts' products.
     """
-    tokens, local = pass_tokens(model, layouts), local_experts(model, layouts)
-    products = [(p, 1.0) for p in common_products(model, layouts)]
-    products += [(p, local) for p in expert_products(model, layouts)]
+    tokens, local = case.pass_tokens, case.local_experts
+    products: list[tuple[Any, Any]] = [(p, 1.0) for p in common_products(case)]
+    products += [(p, local) for p in expert_products(case)]
     seconds, waiting = [np.asarray(0.0)] * 3, np.asarray(0.0)
     for (row_factor, columns, depth, each), together in products:
         if not np.any(each):
@@ -116,10 +116,10 @@ def matmuls_s(
         count = each / together
         rows = tokens * row_factor
         # Forward both operands lie along the depth; backward the weight and its gradient have both sides in rows.
-        along, both = (aligned_share(device, device.matrix_bytes, *s) for s in ((depth,), (depth, columns)))
+        along, both = (aligned_share(case.device, case.device.matrix_bytes, *s) for s in ((depth,), (depth, columns)))
         shapes = ((rows, columns, depth, along), (rows, depth, columns, both), (columns, depth, rows, both))
         for i, shape in enumerate(shapes):
-            group, wait = group_s(device, *shape, together, fused.experts)
+            group, wait = group_s(case.device, *shape, together, fused.experts)
             seconds[i], waiting = seconds[i] + count * group, waiting + count * wait
     return seconds[0], seconds[1], seconds[2], waiting
 
@@ -142,17 +142,16 @@ ROTARY_FUSED = (2.0, 2.0, 2.0)  # r x, w y, of queries and of keys
 LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
 
 
-def pointwise_s(
-    device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE
-) -> tuple[Array, Array, Array]:
+def pointwise_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array]:
     """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, routing.
 
     And those of the forward ones that fine recomputation repeats.
     With sequence parallelism the passes over the hidden state are shared by the tensor group
     (Korthikanti et al. 2022, section 4.2.2).
     """
-    tokens = pass_tokens(model, layouts)
-    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    device, model, layouts = case.device, case.model, case.layouts
+    tokens = case.pass_tokens
+    shared = case.token_shares
     hidden = tokens * model.hidden / shared
     part = mix.shares(model)
     mla, kv_heads = is_latent(model), np.maximum(model.num_kv_heads, layouts.tp)
@@ -189,44 +188,46 @@ def pointwise_s(
         backward = backward + stream_s(device, elements * reads_back * device.element_bytes, 1.5 * used)
     fp8 = device.matrix_bytes < device.element_bytes
     if np.any(fp8):
-        casts = casts_s(device, model, layouts, fused.experts)
+        casts = casts_s(case, fused.experts)
         forward, backward = (s + np.where(fp8, c, 0.0) for s, c in zip((forward, backward), casts, strict=True))
     if np.any(part.sparse):
-        there, back = permute_s(device, model, layouts, fused.routing)
+        there, back = permute_s(case, fused.routing)
         forward, backward = forward + there, backward + back
     if np.any(model.expert_bias) and not fused.experts:
-        biases, biases_back = expert_bias_s(device, model, layouts)
+        biases, biases_back = expert_bias_s(case)
         forward, backward = forward + biases, backward + biases_back
     return forward, backward, fine
 
 
-def last_s(device: Device, model: Transformer, layouts: Layouts) -> Array:
+def last_s(case: Case) -> Array:
     """Forward seconds of what no backward pass needs the output of: a dense MLP's last product, and its residual."""
-    tokens = pass_tokens(model, layouts)
-    (_, columns, depth, dense) = mlp_products(model, layouts)[1]
+    device = case.device
+    tokens = case.pass_tokens
+    (_, columns, depth, dense) = mlp_products(case)[1]
     along = aligned_share(device, device.matrix_bytes, depth)
-    hidden = dense * tokens * model.hidden / np.where(layouts.sequence_parallel, layouts.tp, 1)
+    hidden = dense * tokens * case.model.hidden / case.token_shares
     product = dense * matmul_s(device, tokens, columns, depth, along)
     both = product + stream_s(device, hidden * RESIDUAL[0] * device.element_bytes, dense * RESIDUAL[2])
-    return np.where(has_dropout(model, layouts), 0.0, both)  # dropout's mask comes after the product
+    return np.where(has_dropout(case.model, case.layouts), 0.0, both)  # dropout's mask comes after the product
 
 
-def layer_cost(device: Device, model: Transformer, layouts: Layouts, fused: Fusions = NONE) -> LayerCost:
+def layer_cost(case: Case, fused: Fusions = NONE) -> LayerCost:
     """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence."""
-    k, part = layouts.sequence_slices, mix.shares(model).attention
-    matmul, input_grad, weight_grad, waiting = (k * x for x in matmuls_s(device, model, layouts, fused))
-    core = attention_s(device, model, layouts, fp8=fused.attention)
+    layouts = case.layouts
+    k, part = layouts.sequence_slices, mix.shares(case.model).attention
+    matmul, input_grad, weight_grad, waiting = (k * x for x in matmuls_s(case, fused))
+    core = attention_s(case, fp8=fused.attention)
     attention, attention_back = (part * k * x for x in core)
-    scan, scan_back = (k * x for x in ssm_s(device, model, layouts))
-    pointwise, pointwise_back, fine = (k * x for x in pointwise_s(device, model, layouts, fused))
+    scan, scan_back = (k * x for x in ssm_s(case))
+    pointwise, pointwise_back, fine = (k * x for x in pointwise_s(case, fused))
     whole = matmul + attention + scan + pointwise
     if fused.stops_early:
-        whole = whole - k * last_s(device, model, layouts)
+        whole = whole - k * last_s(case)
     again = np.where(layouts.recompute == Recompute.FULL, whole, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
     is_fine = layouts.recompute == Recompute.FINE
     if np.any(is_fine):
-        again = np.where(is_fine, fine + k * latent_s(device, model, layouts), again)
+        again = np.where(is_fine, fine + k * latent_s(case), again)
     return LayerCost(
         forward_matmul_s=matmul,
         forward_attention_s=attention,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.attention_memory import score_gradient_bytes
+from planner.costs.case import Case
 from planner.costs.framework_memory import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
 from planner.costs.gradients import (
     fp8_copy_bytes,
@@ -23,14 +24,12 @@ from planner.costs.gradients import (
     parameter_bytes,
     reduced_bytes,
 )
-from planner.costs.kernels import Device
 from planner.costs.parameters import rank_parameters, state_parameters
 from planner.costs.products import common_products, expert_products
 from planner.costs.saved import saved_bytes
-from planner.costs.shapes import has_dropout, is_latent, local_tokens, padded_vocab, pass_tokens
-from planner.hardware import Framework
-from planner.layouts import Layouts, Recompute
-from planner.models import Transformer, mix
+from planner.costs.shapes import has_dropout, is_latent
+from planner.layouts import Recompute
+from planner.models import mix
 
 Array = NDArray[np.float64]
 
@@ -53,30 +52,31 @@ class Memory:
         return np.asarray(sum(getattr(self, f.name) for f in fields(self)))
 
 
-def embedding_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
+def embedding_bytes(case: Case) -> Array:
     """Bytes that the embedding saves for one micro-batch: its output, and the mask of its dropout."""
-    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
-    hidden = local_tokens(model, layouts) * model.hidden * device.element_bytes
-    return np.asarray(hidden / shared * (1.0 + has_dropout(model, layouts) * 0.5))
+    shared = case.token_shares
+    hidden = case.local_tokens * case.model.hidden * case.device.element_bytes
+    return np.asarray(hidden / shared * (1.0 + has_dropout(case.model, case.layouts) * 0.5))
 
 
-def weight_grad_share(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> Array:
+def weight_grad_share(case: Case) -> Array:
     """What a split backward keeps from input to weight gradient, over what a forward saved, shape (n,).
 
     Inputs and output gradients of all linear products: for GPT 32 s b h bytes a layer (Qi et al. 2023,
     arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards; the products up
     from the latents have none, those to and from experts' latents have the shard alone.
     """
-    common, routed = common_products(model, layouts), expert_products(model, layouts)
+    model = case.model
+    common, routed = common_products(case), expert_products(case)
     per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in common + routed)
-    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    shared = case.token_shares
     from_latent = mix.shares(model).attention * is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
     from_latent = from_latent + 2.0 * mix.latent_share(model) / shared
     of_hidden = (sum(rows * n for rows, _, _, n in common) - from_latent) * model.hidden
     of_hidden = of_hidden + sum(rows * n for rows, _, _, n in routed) * mix.expert_width(model)
     per_token = per_token - of_hidden * (1.0 - 1.0 / shared)
-    kept = local_tokens(model, layouts) * per_token * device.matrix_bytes
-    return np.asarray(kept / saved_bytes(device, framework, model, layouts)[0])
+    kept = case.local_tokens * per_token * case.device.matrix_bytes
+    return np.asarray(kept / saved_bytes(case)[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,60 +98,56 @@ class Activations:
     weight_grad_share: Array
 
 
-def kept_bytes_of_layer(
-    device: Device, framework: Framework, model: Transformer, layouts: Layouts
-) -> tuple[Array, Array]:
+def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
     """What a framework keeps of the average layer until its backward pass, and the extra while one layer recomputes."""
-    kept, again = saved_bytes(device, framework, model, layouts)
-    full = layouts.recompute == Recompute.FULL
-    if framework.gathered_inputs > 0:
-        kept = kept + np.where(full, 0.0, gathered_inputs_bytes(device, framework, model, layouts))
-    if framework.gate_tensors < 4:
-        less = fused_gate_bytes(device, framework, model, layouts)
-        kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / layouts.sequence_slices, 0.0)
+    kept, again = saved_bytes(case)
+    full = case.layouts.recompute == Recompute.FULL
+    if case.framework.gathered_inputs > 0:
+        kept = kept + np.where(full, 0.0, gathered_inputs_bytes(case))
+    if case.framework.gate_tensors < 4:
+        less = fused_gate_bytes(case)
+        kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / case.layouts.sequence_slices, 0.0)
     return kept, again
 
 
-def activations(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> Activations:
+def activations(case: Case) -> Activations:
     """What one micro-batch makes a rank hold."""
-    kept, again = kept_bytes_of_layer(device, framework, model, layouts)
-    at_once = pass_tokens(model, layouts)
+    device, model, layouts = case.device, case.model, case.layouts
+    kept, again = kept_bytes_of_layer(case)
+    at_once = case.pass_tokens
     # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one. Of several heads, one after
     # another, those before the last keep the copies alone: no product needs its own output.
-    columns = padded_vocab(model, layouts) / (1 if framework.gathered_logits else layouts.tp)
-    copies = model.output_heads * 4.0 * framework.logit_copies
+    columns = case.padded_vocab / (1 if case.framework.gathered_logits else layouts.tp)
+    copies = model.output_heads * 4.0 * case.framework.logit_copies
     logits = at_once * columns * (device.element_bytes + copies)
     # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
     hidden = at_once * model.hidden * device.element_bytes
     gradients = 2.0 * at_once * inner / layouts.tp * device.element_bytes
-    working = again + np.maximum(gradients, score_gradient_bytes(device, model, layouts)) + 2.0 * hidden
+    working = again + np.maximum(gradients, score_gradient_bytes(case)) + 2.0 * hidden
     # The gathered input of sequence parallelism's products.
     working = working + np.where(layouts.sequence_parallel & (layouts.tp > 1), hidden, 0.0)
     # Of a multi-token prediction module: the embedding and the last hidden state, before their norms and behind them.
-    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
+    shared = case.token_shares
     module = kept
     if np.any(mix.has_own_module(model)):
-        module, _ = kept_bytes_of_layer(device, framework, mix.module_layer(model), layouts)
-    joined = 4.0 * local_tokens(model, layouts) * model.hidden * device.element_bytes / shared
+        module, _ = kept_bytes_of_layer(case.with_model(mix.module_layer(model)))
+    joined = 4.0 * case.local_tokens * model.hidden * device.element_bytes / shared
     kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
-    keys_values = (layouts.sequence_slices > 1) * 2.0 * local_tokens(model, layouts) * kv * device.element_bytes
+    keys_values = (layouts.sequence_slices > 1) * 2.0 * case.local_tokens * kv * device.element_bytes
     return Activations(
         layer=kept,
-        embedding=embedding_bytes(device, model, layouts),
+        embedding=embedding_bytes(case),
         logits=logits,
         modules=np.asarray(model.num_mtp_layers) * (module + joined),
         working=working,
         keys_values=keys_values,
-        weight_grad_share=weight_grad_share(device, framework, model, layouts),
+        weight_grad_share=weight_grad_share(case),
     )
 
 
 def rank_memory(
-    device: Device,
-    framework: Framework,
-    model: Transformer,
-    layouts: Layouts,
+    case: Case,
     *,
     layers: Any,
     in_flight: Any,
@@ -173,11 +169,12 @@ def rank_memory(
     (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context. In fp8 a
     layer's parameter and its copies for products count as the framework keeps them.
     """
-    held = held or activations(device, framework, model, layouts)
-    own = rank_parameters(model, layouts, layers, first, last)
-    mixed = device.element_bytes < 4.0
-    fp8_copy = fp8_copy_bytes(framework, layouts)
-    kept_gradient = gradient_bytes(framework, layouts)
+    framework, layouts = case.framework, case.layouts
+    held = held or activations(case)
+    own = rank_parameters(case.model, layouts, layers, first, last)
+    mixed = case.device.element_bytes < 4.0
+    fp8_copy = fp8_copy_bytes(case)
+    kept_gradient = gradient_bytes(case)
     if framework.bucket_bytes > 0:
         kept_gradient = kept_gradient + (layouts.zero == 0) * framework.bucket_bytes
     gradient = np.where(mixed, kept_gradient, 4.0)
@@ -186,7 +183,7 @@ def rank_memory(
     def state(bytes_per_param: Any, from_stage: int) -> Array:
         return np.asarray(state_parameters(own, layouts, from_stage) * bytes_per_param * copies)
 
-    parameters = state_parameters(kept_bytes(own, framework, layouts), layouts, 3) * copies * versions
+    parameters = state_parameters(kept_bytes(own, case), layouts, 3) * copies * versions
     # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
     parameters = parameters + np.where(layouts.zero < 3, fp8_copy, 0.0) * (own.layers + own.experts) * copies
 
@@ -197,11 +194,11 @@ def rank_memory(
     # holds two gathered layers, one at work and the next fetched, or all that the next micro-batch needs too, and the
     # ends between the passes.
     if np.any(layouts.zero >= 2):
-        layer = (own.layers + own.experts) / np.maximum(layers + last * model.num_mtp_modules, 1)
+        layer = (own.layers + own.experts) / np.maximum(layers + last * case.model.num_mtp_modules, 1)
         at_work = np.minimum(at_once, layers)
-        unscattered = np.maximum(at_work * layer, own.ends) * reduced_bytes(framework, layouts)
+        unscattered = np.maximum(at_work * layer, own.ends) * reduced_bytes(case)
         gathered = np.minimum(np.maximum(at_once, 2.0), layers) * layer
-        gathered = gathered * (layer_parameter_bytes(framework, layouts) + fp8_copy)
+        gathered = gathered * (layer_parameter_bytes(case) + fp8_copy)
         gathered = gathered + own.ends * parameter_bytes(layouts)
         buffers = buffers + np.where(layouts.zero >= 2, unscattered, 0.0) + np.where(layouts.zero == 3, gathered, 0.0)
     # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
@@ -210,7 +207,7 @@ def rank_memory(
         freed = held.layer * layers + first * held.embedding + last * held.logits
         buffers = buffers + np.maximum(grown - freed, 0.0)
     if framework.gather_copy_bytes > 0:
-        buffers = buffers + gather_copy_bytes(device, framework, model, layouts, own.total, last)
+        buffers = buffers + gather_copy_bytes(case, own.total, last)
     return Memory(
         parameters_bytes=np.asarray(parameters),
         gradients_bytes=state(gradient, 2),

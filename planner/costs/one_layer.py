@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.costs.case import Case
 from planner.costs.distinct import Distinct, by_layer
 from planner.costs.ends import EndsCost, ends_cost
-from planner.costs.kernels import Device
 from planner.costs.layer import Fusions, LayerCost, layer_cost
 from planner.costs.memory import Activations, activations
 from planner.costs.traffic import LayerTraffic, layer_traffic
@@ -26,12 +26,16 @@ class OneLayer:
     """
 
     distinct: Distinct
-    device: Device
+    case: Case
     cost: LayerCost
     ends: EndsCost
     traffic: LayerTraffic
     activations: Activations
     module: tuple[LayerCost, LayerTraffic] | None
+
+    def case_of(self, layouts: Layouts) -> Case:
+        """The case of all the layouts."""
+        return replace(self.case, device=self.distinct.spread(self.case.device), layouts=layouts)
 
     def take(self, rows: Any) -> OneLayer:
         """Of the layouts' rows at an index array or mask."""
@@ -40,21 +44,20 @@ class OneLayer:
 
 def one_layer(setup: Setup, layouts: Layouts) -> OneLayer:
     """The costs of one layer, embedding and head for one micro-batch; no layout's legality matters."""
-    model, framework = setup.model, setup.framework
+    model = setup.model
     distinct = by_layer(model, layouts)
-    some = distinct.layouts
-    device = Device.of(setup.cluster.accelerator, some.precision, some.gpus)
-    fused = Fusions.of(framework)
+    case = Case.of(setup, distinct.layouts)
+    fused = Fusions.of(setup.framework)
     module = None
     if np.any(mix.has_own_module(model)):
-        its = mix.module_layer(model)
-        module = layer_cost(device, its, some, fused), layer_traffic(device, setup.cluster, framework, its, some)
+        own = case.with_model(mix.module_layer(model))
+        module = layer_cost(own, fused), layer_traffic(own)
     return OneLayer(
         distinct=distinct,
-        device=device,
-        cost=layer_cost(device, model, some, fused),
-        ends=ends_cost(device, framework, model, some),
-        traffic=layer_traffic(device, setup.cluster, framework, model, some),
-        activations=activations(device, framework, model, some),
+        case=case,
+        cost=layer_cost(case, fused),
+        ends=ends_cost(case),
+        traffic=layer_traffic(case),
+        activations=activations(case),
         module=module,
     )

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.costs.case import Case
 from planner.costs.gradients import gradient_bytes, moment_bytes
-from planner.costs.kernels import Device
 from planner.costs.parameters import expert_replicas
-from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, mix
 
@@ -22,20 +21,18 @@ ADAM_BYTES = 30.0
 CLIP_BYTES = 16.0
 
 
-def optimizer_s(
-    device: Device, cluster: Cluster, framework: Framework, layouts: Layouts, gradients: Any, local: Any
-) -> Array:
+def optimizer_s(case: Case, gradients: Any, local: Any) -> Array:
     """Seconds of the update, shape (n,).
 
     gradients, local: parameters whose gradient, and whose optimizer state, the busiest rank holds.
     Zeroing and averaging the gradient buffer passes over all that it holds. An offloaded state sends gradients to the
     host and gets parameters back over the host link; the host's own arithmetic is taken to keep up.
     """
-    update = local * (ADAM_BYTES + CLIP_BYTES) / device.memory_rate
-    buffer = 3.0 * gradients * gradient_bytes(framework, layouts) / device.memory_rate
-    host = cluster.host_link.bandwidth_bytes_per_s * cluster.host_link.fraction
-    offloaded = local * (gradient_bytes(framework, layouts) + 2.0) / host
-    return np.asarray(np.where(layouts.offload_optimizer, offloaded, update) + buffer + framework.host_step_s)
+    update = local * (ADAM_BYTES + CLIP_BYTES) / case.device.memory_rate
+    buffer = 3.0 * gradients * gradient_bytes(case) / case.device.memory_rate
+    host = case.cluster.host_link.bandwidth_bytes_per_s * case.cluster.host_link.fraction
+    offloaded = local * (gradient_bytes(case) + 2.0) / host
+    return np.asarray(np.where(case.layouts.offload_optimizer, offloaded, update) + buffer + case.framework.host_step_s)
 
 
 def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:

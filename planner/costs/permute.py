@@ -8,12 +8,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.kernels import Device, stream_s
-from planner.costs.products import local_experts
-from planner.costs.shapes import pass_tokens
+from planner.costs.case import Case
+from planner.costs.kernels import stream_s
 from planner.hardware import Framework
-from planner.layouts import Layouts
-from planner.models import Transformer, mix
+from planner.models import mix
 
 Array = NDArray[np.float64]
 
@@ -77,19 +75,20 @@ BACKWARD = {
 PADDED, PADDINGS = 4.0, 3.0
 
 
-def permute_s(device: Device, model: Transformer, layouts: Layouts, how: Routing) -> tuple[Array, Array]:
+def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     """Forward and backward seconds of the average layer's routing but the router's product, for one pass.
 
     With sequence parallelism a tensor rank routes its part of the tokens, and copies for experts that are cut over the
     tensor group are gathered there before they are sorted (Megatron-Core, MoEAlltoAllTokenDispatcher). No token is
     dropped; how many meet an expert differs, so that fp8 products' rows are padded.
     """
-    sparse = mix.shares(model).sparse
-    part = np.where(layouts.sequence_parallel, layouts.tp, 1)
-    tokens = sparse * pass_tokens(model, layouts) * mix.expert_width(model) / part
-    copies = tokens * model.top_k
+    device, layouts = case.device, case.layouts
+    sparse = mix.shares(case.model).sparse
+    part = case.token_shares
+    tokens = sparse * case.pass_tokens * mix.expert_width(case.model) / part
+    copies = tokens * case.model.top_k
     at_experts = copies * np.where(layouts.sequence_parallel, layouts.etp, 1)
-    several = local_experts(model, layouts) > 1
+    several = case.local_experts > 1
     padded = np.where((device.matrix_bytes < device.element_bytes) & (how != Routing.NODES), 1.0, 0.0)
 
     def seconds(of: Passes) -> Array:

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.attention_memory import attention_core_bytes
-from planner.costs.kernels import Device
-from planner.costs.shapes import has_dropout, inner_width, is_latent, local_tokens
+from planner.costs.case import Case
+from planner.costs.shapes import has_dropout, inner_width, is_latent
 from planner.costs.state_space import ssm_bytes
-from planner.hardware import Framework
-from planner.layouts import Attention, Layouts, Recompute
-from planner.models import Transformer, mix
+from planner.layouts import Attention, Recompute
+from planner.models import mix
 
 Array = NDArray[np.float64]
 
@@ -54,15 +53,16 @@ class LayerTensors:
         return np.asarray(self.product_inputs + self.from_latents + self.routed_inputs + self.clamped)
 
 
-def layer_tensors(device: Device, model: Transformer, layouts: Layouts) -> LayerTensors:
+def layer_tensors(case: Case) -> LayerTensors:
     """What a layer's forward pass makes and its backward pass needs (Korthikanti et al. 2022, section 4.1, for GPT).
 
     An fp8 product keeps its input in fp8 (Transformer Engine, github.com/NVIDIA/TransformerEngine issue 1764); what
     others keep too, such as attention's output, is kept twice then.
     """
-    tokens = local_tokens(model, layouts)
-    e, m, t = device.element_bytes, device.matrix_bytes, layouts.tp
-    held = tokens / np.where(layouts.sequence_parallel, t, 1)
+    model, layouts = case.model, case.layouts
+    tokens = case.local_tokens
+    e, m, t = case.device.element_bytes, case.device.matrix_bytes, layouts.tp
+    held = tokens / case.token_shares
     hidden = held * model.hidden
     dropout = has_dropout(model, layouts) * 1.0
     eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
@@ -80,7 +80,7 @@ def layer_tensors(device: Device, model: Transformer, layouts: Layouts) -> Layer
     to_experts = routed * model.moe_ffn
     copies = held * mix.expert_width(model) * routed
     combined = held * part.sparse * np.asarray(model.moe_latent) * m
-    scans = ssm_bytes(device, model, layouts) if np.any(model.num_ssm_layers) else np.asarray(0.0)
+    scans = ssm_bytes(case) if np.any(model.num_ssm_layers) else np.asarray(0.0)
     return LayerTensors(
         norm_inputs=hidden * part.blocks * (e + np.where(eager, 8.0, 0.0) + dropout),
         product_inputs=hidden * (part.blocks * e - (e - m) * cast),
@@ -98,19 +98,20 @@ def layer_tensors(device: Device, model: Transformer, layouts: Layouts) -> Layer
     )
 
 
-def saved_bytes(device: Device, framework: Framework, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+def saved_bytes(case: Case) -> tuple[Array, Array]:
     """Bytes that one layer keeps until its backward pass, and the transient extra while one layer recomputes.
 
     Experts' outputs stay only where a framework weighs them by the router's probabilities (NVIDIA 2026, arXiv
     2603.07685, section 4.1.2: memory-efficient permutation weighs their inner activation).
     """
-    core = mix.shares(model).attention * attention_core_bytes(device, model, layouts)
-    tensors = layer_tensors(device, model, layouts)
-    if framework.fused_experts:  # one kernel clamps as it goes
+    layouts = case.layouts
+    core = mix.shares(case.model).attention * attention_core_bytes(case)
+    tensors = layer_tensors(case)
+    if case.framework.fused_experts:  # one kernel clamps as it goes
         tensors = replace(tensors, clamped=np.zeros_like(tensors.clamped))
-    layer = tensors.total_bytes - (0.0 if framework.kept_expert_outputs else tensors.expert_outputs)
-    shared = np.where(layouts.sequence_parallel, layouts.tp, 1)
-    boundary = local_tokens(model, layouts) * model.hidden * device.element_bytes / shared
+    layer = tensors.total_bytes - (0.0 if case.framework.kept_expert_outputs else tensors.expert_outputs)
+    shared = case.token_shares
+    boundary = case.local_tokens * case.model.hidden * case.device.element_bytes / shared
     mode, flash = layouts.recompute, layouts.attention >= Attention.FLASH1
     kept = layer + np.where((mode == Recompute.SELECTIVE) & ~flash, 0.0, core)
     kept = np.where(mode == Recompute.FULL, boundary, kept - np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0))

@@ -34,16 +34,6 @@ def is_latent(model: Transformer) -> Any:
     return np.asarray(model.kv_lora_rank) > 0
 
 
-def local_tokens(model: Transformer, layouts: Layouts) -> Array:
-    """Tokens of one micro-batch on one context rank, shape (n,)."""
-    return np.asarray(layouts.micro_batch * model.seq_len / layouts.cp, dtype=np.float64)
-
-
-def pass_tokens(model: Transformer, layouts: Layouts) -> Array:
-    """Tokens of one pass through a layer, a slice of the sequence where there are slices, shape (n,)."""
-    return np.asarray(local_tokens(model, layouts) / layouts.sequence_slices)
-
-
 def padded_vocab(model: Transformer, layouts: Layouts) -> Array:
     """Vocabulary rows as stored: a multiple of 128 t, Megatron-LM's default, shape (n,)."""
     block = 128 * layouts.tp

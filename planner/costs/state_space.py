@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.kernels import Device
-from planner.costs.shapes import local_tokens, pass_tokens
-from planner.layouts import Layouts
-from planner.models import Transformer, mix
+from planner.costs.case import Case
+from planner.models import mix
 from planner.models.flops import SSM_CHUNK
 
 Array = NDArray[np.float64]
@@ -41,21 +39,23 @@ BACKWARD_SCORES = 6.0
 LAUNCHES = (7.0, 20.0)
 
 
-def ssm_products(model: Transformer, layouts: Layouts) -> list[tuple[Any, Any, Any]]:
+def ssm_products(case: Case) -> list[tuple[Any, Any, Any]]:
     """(columns, depth, count) of the products in and out of the average layer's state-space, on one tensor rank."""
+    model = case.model
     inner, states = mix.ssm_channels(model)
     share = mix.shares(model).ssm
-    columns = (2 * inner + states + np.asarray(model.ssm_heads)) / layouts.tp
+    columns = (2 * inner + states + np.asarray(model.ssm_heads)) / case.layouts.tp
     return [
         (np.maximum(columns, 1), model.hidden, share),
-        (model.hidden, np.maximum(inner / layouts.tp, 1), share),
+        (model.hidden, np.maximum(inner / case.layouts.tp, 1), share),
     ]
 
 
-def _pass_s(device: Device, model: Transformer, layouts: Layouts, backward: bool) -> Array:
-    tokens, e = pass_tokens(model, layouts) / layouts.tp, device.element_bytes
-    inner, states = mix.ssm_channels(model)
-    groups, state = np.asarray(model.ssm_groups), np.asarray(model.ssm_state)
+def _pass_s(case: Case, backward: bool) -> Array:
+    device = case.device
+    tokens, e = case.pass_tokens / case.layouts.tp, device.element_bytes
+    inner, states = mix.ssm_channels(case.model)
+    groups, state = np.asarray(case.model.ssm_groups), np.asarray(case.model.ssm_state)
     stream, scan = (BACKWARD_STREAM, BACKWARD) if backward else (FORWARD_STREAM, FORWARD)
     wide, narrow = BACKWARD_STATES if backward else FORWARD_STATES
     scores = BACKWARD_SCORES if backward else FORWARD_SCORES
@@ -72,22 +72,22 @@ def _pass_s(device: Device, model: Transformer, layouts: Layouts, backward: bool
     return np.asarray(tokens * streamed / device.memory_rate + scanned + LAUNCHES[backward] * device.latency_s)
 
 
-def ssm_s(device: Device, model: Transformer, layouts: Layouts) -> tuple[Array, Array]:
+def ssm_s(case: Case) -> tuple[Array, Array]:
     """Forward and backward seconds of the average layer's state-space between its products, for one pass."""
-    share = mix.shares(model).ssm
+    share = mix.shares(case.model).ssm
     if not np.any(share):
         return np.asarray(0.0), np.asarray(0.0)
-    forward, backward = (share * _pass_s(device, model, layouts, side) for side in (False, True))
+    forward, backward = (share * _pass_s(case, side) for side in (False, True))
     return np.asarray(forward), np.asarray(backward)
 
 
-def ssm_bytes(device: Device, model: Transformer, layouts: Layouts) -> Array:
+def ssm_bytes(case: Case) -> Array:
     """What the average layer's state-space saves for one micro-batch: the product in, the scan's and the norm's output.
 
     The kernels keep no convolved channels and no states; they make both again.
     """
-    inner, states = mix.ssm_channels(model)
-    of_scan = 3 * inner + states + np.asarray(model.ssm_heads)
-    kept = of_scan * device.element_bytes + inner * device.matrix_bytes
-    share = mix.shares(model).ssm
-    return np.asarray(share * local_tokens(model, layouts) / layouts.tp * kept)
+    inner, states = mix.ssm_channels(case.model)
+    of_scan = 3 * inner + states + np.asarray(case.model.ssm_heads)
+    kept = of_scan * case.device.element_bytes + inner * case.device.matrix_bytes
+    share = mix.shares(case.model).ssm
+    return np.asarray(share * case.local_tokens / case.layouts.tp * kept)

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from planner import records
 from planner.costs.memory import rank_memory
 from planner.costs.one_layer import OneLayer
-from planner.hardware import Framework
 from planner.layouts import Layouts, Split
-from planner.models import Transformer
 from planner.pipelines import by_schedule, pipeline
 
 Array = NDArray[np.float64]
@@ -32,7 +30,7 @@ class Bounds:
     memory_bytes: Array
 
 
-def bounds(framework: Framework, model: Transformer, layouts: Layouts, one: OneLayer) -> Bounds:
+def bounds(layouts: Layouts, one: OneLayer) -> Bounds:
     """The least step and the least memory of each row of a grid of one model.
 
     Step: the layers' own work without recomputation, and of their collectives the tensor and expert ranks' as far as
@@ -41,6 +39,7 @@ def bounds(framework: Framework, model: Transformer, layouts: Layouts, one: OneL
     and head. Split evenly, the first rank has that share; else the first, the second or the last has, and
     the least activations that any of the three holds.
     """
+    framework, model = one.case.framework, one.case.model
     spread, cost, wire = one.distinct.spread, one.cost, one.traffic
     own = cost.forward_s + (cost.backward_s - cost.recompute_s)
     tensor = wire.layer_forward_s + max(1.0 - framework.overlap_tensor_backward, 0.0) * wire.layer_backward_s
@@ -59,9 +58,8 @@ def bounds(framework: Framework, model: Transformer, layouts: Layouts, one: OneL
     least = records.mapped(held, lambda x: spread(_least(x)))
     sharded = replace(layouts, **{name: getattr(layouts, name).ravel()[:1] for name in FREE})
     memory = rank_memory(
-        one.distinct.spread(one.device), framework, model, sharded, layers=share, in_flight=flight, first=0.0, last=0.0,
-        copies=copies, held=least,
-    )  # fmt: skip
+        one.case_of(sharded), layers=share, in_flight=flight, first=0.0, last=0.0, copies=copies, held=least
+    )
     return Bounds(
         step_time_s=layouts.micro_batches * share * work * ROUNDING,
         memory_bytes=_least(memory.total_bytes) * ROUNDING,

@@ -55,7 +55,7 @@ def search(
 
 def _pruned(setup: Setup, kept: Kept, grid: Grid, one: OneLayer) -> tuple[Grid, OneLayer]:
     """The rows that may matter; the others are counted: none of them fits, or their memory says how many do."""
-    bound = bounds(setup.framework, setup.model, grid.layouts, one)
+    bound = bounds(grid.layouts, one)
     out = kept.out(bound)
     if np.count_nonzero(out) <= WORTH_PRUNING * len(out):
         return grid, one

@@ -60,7 +60,7 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
     def size(layers: float, first: float, last: float) -> float:
         """Bytes of a rank but for its activations."""
         memory = rank_memory(
-            costs.device, setup.framework, model, layouts, layers=layers, in_flight=0.0, first=first, last=last,
+            costs.case, layers=layers, in_flight=0.0, first=first, last=last,
             copies=schedule.copies, at_once=layers_at_once(layouts, L / p),
         )  # fmt: skip
         return float(memory.total_bytes[0])
@@ -70,7 +70,7 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
     ends_state = (size(0.0, 1.0, 0.0) - fixed, size(0.0, 0.0, 1.0) - fixed)
     slack = 1.0 + setup.framework.fragmentation
     saved = float(costs.activations.layer[0]) * slack
-    looked_up = float(embedding_bytes(costs.device, model, layouts)[0]) * slack
+    looked_up = float(embedding_bytes(costs.case)[0]) * slack
     pipe = pipeline(layouts)
 
     ranks = [int(schedule.rank_of(pipe, np.array([stage]), np.array([0]))[0]) for stage in range(stages)]

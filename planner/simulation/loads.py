@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from planner.costs.stages import virtual_stage_layers
 from planner.estimate import passes
-from planner.layouts import Layouts, Split
-from planner.models import Transformer
+from planner.layouts import Split
 from planner.schedules import Order
 from planner.step_costs import StepCosts
 
@@ -27,8 +26,9 @@ class StageLoads:
     weight_grad_s: Array
 
 
-def stage_loads(model: Transformer, layouts: Layouts, costs: StepCosts, stages: int) -> StageLoads:
+def stage_loads(costs: StepCosts, stages: int) -> StageLoads:
     """Layers and seconds of every stage of one layout (a table of length one)."""
+    model, layouts = costs.case.model, costs.case.layouts
     if stages == layouts.pp[0]:
         layers = costs.stages.layers(0, stages)
     else:

@@ -1,4 +1,4 @@
-"""`simulate(model, cluster, framework, layout)`: the exact timeline of one layout's step.
+"""`simulate(setup, layout)`: the exact timeline of one layout's step.
 
 Every rank has lanes, each strictly in order: compute (the schedule's operations, then the update) and network (the
 parameter gather, the gradient reduction). Stages carry their own layers, embedding and head. What the closed form
@@ -17,10 +17,8 @@ from planner.costs import slices
 from planner.costs.memory import rank_memory
 from planner.costs.parameters import rank_parameters
 from planner.errors import LayoutError, ScheduleError
-from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.legality import check_legal
-from planner.models import Transformer
 from planner.pipelines import layers_at_once
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.setup import Setup
@@ -110,10 +108,10 @@ def simulate(
         _check_fits(order, pipe, int(model.num_layers))
     costs = step_costs(setup, layouts)
     if schedule.steady and order is None:
-        return _steady(model, setup.framework, layouts, costs, schedule, pipe)
+        return _steady(costs, schedule, pipe)
     chosen = order or schedule.order(pipe)
-    prepared = _prepare(model, setup.framework, layouts, costs, schedule, pipe, chosen, even_slices=even_slices)
-    return _finish(model, setup.framework, prepared, run_all([prepared.run])[0])
+    prepared = _prepare(costs, schedule, pipe, chosen, even_slices=even_slices)
+    return _finish(prepared, run_all([prepared.run])[0])
 
 
 def simulate_all(setup: Setup, layouts: Layouts) -> list[StepSimulation]:
@@ -131,13 +129,13 @@ def simulate_all(setup: Setup, layouts: Layouts) -> list[StepSimulation]:
         one, own = layouts.take([i]), costs.take([i])
         schedule, pipe = _schedule(one)
         if schedule.steady:
-            steps[i] = _steady(model, setup.framework, one, own, schedule, pipe)
+            steps[i] = _steady(own, schedule, pipe)
         else:
-            prepared[i] = _prepare(model, setup.framework, one, own, schedule, pipe, schedule.order(pipe))
+            prepared[i] = _prepare(own, schedule, pipe, schedule.order(pipe))
     if prepared:
         timelines = run_all([x.run for x in prepared.values()])
         for (i, x), timeline in zip(prepared.items(), timelines, strict=True):
-            steps[i] = _finish(model, setup.framework, x, timeline)
+            steps[i] = _finish(x, timeline)
     return [steps[i] for i in range(len(layouts))]
 
 
@@ -172,9 +170,7 @@ def _check_fits(order: Order, pipe: Pipeline, num_layers: int) -> None:
         raise ScheduleError(f"the schedule has {stages} stages, which don't divide the model's {num_layers} layers")
 
 
-def _steady(
-    model: Transformer, framework: Framework, layouts: Layouts, costs: StepCosts, schedule: Schedule, pipe: Pipeline
-) -> StepSimulation:
+def _steady(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSimulation:
     """A schedule that is never drained: the period that one more step adds, on the timeline of several.
 
     A slow rank with slack to the others sets the pace only once that is used up: more steps, until the period is no
@@ -182,12 +178,9 @@ def _steady(
     """
     steps = 2 + -(-pipe.p // pipe.m)
     while True:
-        both = [
-            _prepare(model, framework, layouts, costs, schedule, pipe, schedule.steps_order(pipe, n), steps=n)
-            for n in (steps, steps + 1)
-        ]
+        both = [_prepare(costs, schedule, pipe, schedule.steps_order(pipe, n), steps=n) for n in (steps, steps + 1)]
         timelines = run_all([x.run for x in both])
-        shorter, longer = (_finish(model, framework, x, timeline) for x, timeline in zip(both, timelines, strict=True))
+        shorter, longer = (_finish(x, timeline) for x, timeline in zip(both, timelines, strict=True))
         ends = [x.timeline.end_s[x.timeline.order.start[1:] - 1] for x in (shorter, longer)]
         period = float((ends[1] - ends[0]).max())
         if period >= float(longer.timeline.busy_s.max()) / longer.steps * (1.0 - 1e-9):
@@ -201,7 +194,6 @@ def _steady(
 class _Prepared:
     """A layout and an order of so many of its steps, with all that its timeline needs."""
 
-    layouts: Layouts
     costs: StepCosts
     schedule: Schedule
     pipe: Pipeline
@@ -214,9 +206,6 @@ class _Prepared:
 
 
 def _prepare(
-    model: Transformer,
-    framework: Framework,
-    layouts: Layouts,
     costs: StepCosts,
     schedule: Schedule,
     pipe: Pipeline,
@@ -226,25 +215,25 @@ def _prepare(
     even_slices: bool = False,
 ) -> _Prepared:
     """What an order of so many steps lasts, operation by operation. share: of the busiest rank's parameters."""
-    k = pipe.k
-    loads = stage_loads(model, layouts, costs, int(order.stage.max()) + 1)
+    model, k = costs.case.model, pipe.k
+    loads = stage_loads(costs, int(order.stage.max()) + 1)
     ranks = rank_loads(order, loads, schedule.copies)
-    params = rank_parameters(model, layouts, ranks.layers, ranks.first, ranks.last).total
+    params = rank_parameters(model, costs.case.layouts, ranks.layers, ranks.first, ranks.last).total
     share = params / costs.busiest_params
     forward, backward = ranks.layers * costs.layer.forward_s, ranks.layers * costs.layer.backward_s
-    data = data_comm(framework, layouts, costs, forward, backward)
+    data = data_comm(costs, forward, backward)
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
     if even_slices:
         tokens = slices.even_slices(int(model.seq_len), k)
         lasting = lasting * (k * slices.slice_shares(model, tokens))[order.slice]
     shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
     return _Prepared(
-        layouts=layouts, costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks,
+        costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks,
         share=share, data=data, run=Run(order=order, duration_s=lasting, release_s=shown),
     )  # fmt: skip
 
 
-def _finish(model: Transformer, framework: Framework, x: _Prepared, timeline: Timeline) -> StepSimulation:
+def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
     """The step around a timeline: gathers before it, reductions and the update after it, what the ranks hold."""
     costs, ranks, order, schedule, shown = x.costs, x.ranks, x.run.order, x.schedule, x.run.release_s
     done = timeline.end_s[order.start[1:] - 1]
@@ -257,13 +246,13 @@ def _finish(model: Transformer, framework: Framework, x: _Prepared, timeline: Ti
     finish = ready + x.share * costs.update_s
     begin = timeline.start_s[order.start[:-1]] - shown
     held = costs.activations
-    slack = (1.0 + framework.fragmentation) / x.pipe.k
+    slack = (1.0 + costs.case.framework.fragmentation) / x.pipe.k
     stage_bytes = x.loads.layers * held.layer[0] * slack
     stage_bytes[0] += held.embedding[0] * slack
     static = rank_memory(
-        costs.device, framework, model, x.layouts, layers=ranks.layers, in_flight=0.0, first=ranks.first,
+        costs.case, layers=ranks.layers, in_flight=0.0, first=ranks.first,
         last=ranks.last, copies=schedule.copies, versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
-        at_once=layers_at_once(x.layouts, ranks.layers), held=held,
+        at_once=layers_at_once(costs.case.layouts, ranks.layers), held=held,
     ).total_bytes  # fmt: skip
     gather = x.share * x.data.gather_s
     return StepSimulation(

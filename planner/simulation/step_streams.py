@@ -61,7 +61,7 @@ def simulate_streams(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> 
     costs = step_costs(setup, layouts)
     order, k = plain.timeline.order, plain.pipe.k
     bare = replace(costs, send_s=np.zeros(1))
-    loads = stage_loads(setup.model, layouts, bare, len(plain.loads.layers))
+    loads = stage_loads(bare, len(plain.loads.layers))
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
     by_layer = bool(layer_at_a_time(layouts)[0])
     pipelined = plain.pipe.p > 1 and not by_layer

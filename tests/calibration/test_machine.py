@@ -11,6 +11,7 @@ from planner.errors import OutputError
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import from_shape
+from tests.costs.toy import case
 
 COPY_RATE = 2e10
 TRUE = {
@@ -27,7 +28,7 @@ def timed() -> list[TimedLayer]:
                                seq_len=seq_len)  # fmt: skip
             layout = Layouts.of(global_batch=b, micro_batch=b, zero=0, precision=Precision.FP32,
                                 attention=Attention.FLASH2, fused_norm=False)  # fmt: skip
-            cost = layer_cost(_device(TRUE, load_accelerator("cpu-generic"), layout, COPY_RATE), model, layout)
+            cost = layer_cost(case(_device(TRUE, load_accelerator("cpu-generic"), layout, COPY_RATE), model, layout))
             out.append(TimedLayer(model=model, b=b, forward_s=float(np.ravel(cost.forward_s)[0]),
                                   backward_s=float(np.ravel(cost.backward_s)[0])))  # fmt: skip
     return out

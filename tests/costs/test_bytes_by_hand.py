@@ -21,7 +21,7 @@ from planner.costs.saved import saved_bytes
 from planner.layouts import Attention, Precision, Recompute
 from planner.models.counts import expert_params, total_params
 from planner.models.mix import sparse_layers
-from tests.costs.toy import BYTES, FRAMEWORK, GPT, HYBRID, LLAMA, MLA, MOE, device, layer_bytes, layout
+from tests.costs.toy import BYTES, FRAMEWORK, GPT, HYBRID, LLAMA, MLA, MOE, case, device, layer_bytes, layout
 
 FUSED, UNFUSED = Attention.FUSED, Attention.UNFUSED
 
@@ -148,7 +148,7 @@ def test_gradients_of_scores():
 def test_what_recomputation_keeps():
     def kept(**choices):
         chosen = layout(**choices)
-        return [float(x[0]) for x in saved_bytes(device(BYTES, chosen), FRAMEWORK, GPT, chosen)]
+        return [float(x[0]) for x in saved_bytes(case(BYTES, GPT, chosen))]
 
     layer, core, with_dropout = 12288.0, 1536 * 5.0, 12288.0 + 768
     assert kept() == [layer + 384, 0.0]
@@ -162,7 +162,7 @@ def test_what_recomputation_keeps():
     fine = layout(recompute=Recompute.FINE)
     dropped = {MLA: 2 * 768 + 48 * 2 * 2 * (6 + 6 + 4), MOE: 2 * 768 + 48 * 2 * 0.5 * 2 * 16}
     for model, less in dropped.items():
-        whole, least = (saved_bytes(device(BYTES, x), FRAMEWORK, model, x) for x in (layout(), fine))
+        whole, least = (saved_bytes(case(BYTES, model, x)) for x in (layout(), fine))
         assert float(whole[0][0]) - float(least[0][0]) == less == float(least[1][0])
     assert one(embedding_bytes, GPT) == 768.0
     assert one(embedding_bytes, GPT, attention=FUSED) == 768.0 * 1.5
@@ -185,16 +185,16 @@ def test_what_a_split_backward_keeps():
 
 
 def grad_share(of, model, layouts):
-    return weight_grad_share(of, FRAMEWORK, model, layouts)
+    return weight_grad_share(case(of, model, layouts))
 
 
 def kept_bytes(of, model, layouts):
-    return saved_bytes(of, FRAMEWORK, model, layouts)[0]
+    return saved_bytes(case(of, model, layouts))[0]
 
 
 def held(model=GPT, framework=FRAMEWORK, **choices):
     chosen = layout(**choices)
-    return activations(device(BYTES, chosen), framework, model, chosen)
+    return activations(case(BYTES, model, chosen, framework=framework))
 
 
 def test_what_one_micro_batch_makes_a_rank_hold():
@@ -222,7 +222,7 @@ def test_what_one_micro_batch_makes_a_rank_hold():
 def memory(model=GPT, framework=FRAMEWORK, layers=2.0, in_flight=3.0, first=True, last=True, more=None, **choices):
     chosen = layout(**choices)
     return rank_memory(
-        device(BYTES, chosen), framework, model, chosen, layers=np.array([layers]), in_flight=np.array([in_flight]),
+        case(BYTES, model, chosen, framework=framework), layers=np.array([layers]), in_flight=np.array([in_flight]),
         first=np.array([first]), last=np.array([last]), **(more or {}),
     )  # fmt: skip
 
@@ -352,7 +352,7 @@ def test_inputs_that_stay_gathered():
 
     def layer(framework, **choices):
         chosen = layout(tp=2, **choices)
-        return float(activations(device(BYTES, chosen), framework, GPT, chosen).layer[0])
+        return float(activations(case(BYTES, GPT, chosen, framework=framework)).layer[0])
 
     assert layer(keeps, sequence_parallel=True) == layer(FRAMEWORK, sequence_parallel=True) + 2 * 384 * 2 / 2
     assert layer(keeps) == layer(FRAMEWORK)  # nothing was split
@@ -431,7 +431,7 @@ def test_gate_that_is_made_again():
     def less(field, model=LLAMA, **choices):
         chosen = layout(**choices)
         of = device(BYTES, chosen)
-        found = [getattr(activations(of, f, model, chosen), field) for f in (FRAMEWORK, fused)]
+        found = [getattr(activations(case(of, model, chosen, framework=f)), field) for f in (FRAMEWORK, fused)]
         return float((found[0] - found[1])[0])
 
     assert less("layer") == 48 * 32 * 2

@@ -9,12 +9,12 @@ from planner.costs.casts import casts_s
 from planner.costs.layer import Fusions, pointwise_s
 from planner.costs.permute import Routing
 from planner.layouts import Precision
-from tests.costs.toy import BYTES, GPT, HYBRID, LAUNCHES, LLAMA, MLA, MOE, device, layout
+from tests.costs.toy import BYTES, GPT, HYBRID, LAUNCHES, LLAMA, MLA, MOE, case, layout
 
 
 def cast(model, of=BYTES, in_epilogue=False, **choices):
     chosen = layout(precision=Precision.FP8, **choices)
-    return [float(np.ravel(x)[0]) for x in casts_s(device(of, chosen), model, chosen, in_epilogue)]
+    return [float(np.ravel(x)[0]) for x in casts_s(case(of, model, chosen), in_epilogue)]
 
 
 def tokens(forward, backward):
@@ -75,7 +75,7 @@ def test_a_layer_in_fp8_costs_its_casts_more(model):
         fp8, bf16 = layout(precision=Precision.FP8, **choices), layout(**choices)
         more = [
             float(np.ravel(a - b)[0])
-            for a, b in zip(*(pointwise_s(device(BYTES, x), model, x, padded) for x in (fp8, bf16)), strict=True)
+            for a, b in zip(*(pointwise_s(case(BYTES, model, x), padded) for x in (fp8, bf16)), strict=True)
         ]
         assert more == [*cast(model, **choices), 0.0]
     sliced = replace(model, seq_len=model.seq_len // 2)

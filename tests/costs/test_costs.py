@@ -21,7 +21,7 @@ from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import flops, load_model
 from planner.setup import Setup
 from planner.step_costs import step_costs
-from tests.costs.toy import FRAMEWORK, layer_bytes
+from tests.costs.toy import case, layer_bytes
 
 A100 = load_accelerator("a100-sxm-80gb")
 BF16 = Device.of(A100, np.array([int(Precision.BF16)]))
@@ -69,8 +69,8 @@ def test_the_products_carry_the_model_s_flops(name, tp):
     """The sum over a layer's products is the model's FLOP by operation, shared by the tensor group."""
     model = load_model(name)
     layouts = Layouts.of(tp=tp, global_batch=1)
-    per_token = sum(2.0 * c * d * k for c, d, k in attention_products(model, layouts))
-    mlps = mlp_products(model, layouts) + expert_products(model, layouts)
+    per_token = sum(2.0 * c * d * k for c, d, k in attention_products(case(model=model, layouts=layouts)))
+    mlps = mlp_products(case(model=model, layouts=layouts)) + expert_products(case(model=model, layouts=layouts))
     per_token += sum(2.0 * r * c * d * k for r, c, d, k in mlps)
     by_name = flops.forward_flops(model)
     names = ("qkv", "attention_output", "mlp", "router", "experts")
@@ -90,7 +90,7 @@ def test_activations_follow_korthikanti(tp, sp):
     s, b, h, a = model.seq_len, 4, model.hidden, model.num_heads
     outside = (34 / tp) if sp else (10 + 24 / tp)
     expected = s * b * h * (outside + 5 * a * s / h / tp)
-    ours = layer_bytes(BF16, model, layouts) + attention_core_bytes(BF16, model, layouts)
+    ours = layer_bytes(BF16, model, layouts) + attention_core_bytes(case(BF16, model, layouts))
     assert float(ours[0]) == pytest.approx(expected, rel=0.03)
 
 
@@ -109,7 +109,7 @@ def kept_bytes_a_layer(row: dict[str, str], sequence_parallel: bool, recompute: 
         tp=int(row["tp"]), pp=int(row["pp"]), virtual_stages=int(row["vpp"]), micro_batch=int(row["micro_batch"]),
         global_batch=1024, attention=Attention.FUSED, sequence_parallel=sequence_parallel, recompute=recompute,
     )  # fmt: skip
-    kept, _ = saved_bytes(BF16, FRAMEWORK, load_model(KORTHIKANTI_MODELS[row["model"]]), layouts)
+    kept, _ = saved_bytes(case(BF16, load_model(KORTHIKANTI_MODELS[row["model"]]), layouts))
     return float(kept[0])
 
 
@@ -147,7 +147,7 @@ def test_recompute_keeps_less():
     modes = [Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL]
     layouts = Layouts.of(tp=8, recompute=np.array(modes), global_batch=1, attention=Attention.FUSED)
     device = Device.of(A100, layouts.precision)
-    kept, _ = saved_bytes(device, FRAMEWORK, model, layouts)
+    kept, _ = saved_bytes(case(device, model, layouts))
     assert kept[0] > kept[1] > kept[2] > 0
 
 

@@ -12,7 +12,7 @@ from planner.errors import InputError
 from planner.layouts import Precision, Recompute
 from planner.models import counts, load_model
 from planner.models.transformer import check
-from tests.costs.toy import BYTES, FRAMEWORK, GPT, LAUNCHES, LLAMA, MOE, device, layout
+from tests.costs.toy import BYTES, FRAMEWORK, GPT, LAUNCHES, LLAMA, MOE, case, layout
 
 PLAIN = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token
 BIASED, CLAMPED = replace(PLAIN, expert_bias=True), replace(PLAIN, clamped=True)
@@ -25,7 +25,7 @@ def seconds(parts):
 
 def more(of, one, other, chosen, fused=Fusions()):  # noqa: B008 frozen
     """What the second model's pointwise passes take longer: forward, backward, repeated by fine recomputation."""
-    a, b = (seconds(pointwise_s(device(of, chosen), m, chosen, fused)) for m in (one, other))
+    a, b = (seconds(pointwise_s(case(of, m, chosen), fused)) for m in (one, other))
     return [y - x for x, y in zip(a, b, strict=True)]
 
 
@@ -52,7 +52,7 @@ def test_ranks_share_the_tokens_of_experts_that_are_whole():
 def test_a_rank_s_experts_are_launched_one_by_one(ep, experts):
     """Two kernels of each and two of all forward, five and two backward."""
     chosen = layout(dp=ep, ep=ep)
-    assert seconds(expert_bias_s(device(LAUNCHES, chosen), BIASED, chosen)) == [2 * experts + 2, 5 * experts + 2]
+    assert seconds(expert_bias_s(case(LAUNCHES, BIASED, chosen))) == [2 * experts + 2, 5 * experts + 2]
 
 
 def test_on_latents_outputs_are_as_wide_as_they():
@@ -85,10 +85,10 @@ def test_both_halves_are_kept_again_once_clamped():
     kept = {Recompute.NONE: 4 * inner, Recompute.FINE: 0, Recompute.FULL: 0}
     for recompute, wanted in kept.items():
         chosen = layout(recompute=recompute)
-        plain, clamped = (saved_bytes(device(BYTES, chosen), FRAMEWORK, m, chosen) for m in (PLAIN, CLAMPED))
+        plain, clamped = (saved_bytes(case(BYTES, m, chosen)) for m in (PLAIN, CLAMPED))
         assert float(clamped[0][0] - plain[0][0]) == wanted
         assert float((sum(clamped) - sum(plain))[0]) == 4 * inner
-        fused = [saved_bytes(device(BYTES, chosen), at_once, m, chosen) for m in (PLAIN, CLAMPED)]
+        fused = [saved_bytes(case(BYTES, m, chosen, framework=at_once)) for m in (PLAIN, CLAMPED)]
         assert [float(x[0]) for x in fused[0]] == [float(x[0]) for x in fused[1]]
 
 

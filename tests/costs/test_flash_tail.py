@@ -8,7 +8,7 @@ import pytest
 
 from planner.costs.attention import FLASH_BLOCK, attention_s, flash_blocks, idle_share
 from planner.layouts import Attention
-from tests.costs.toy import LLAMA, accelerator, device, layout
+from tests.costs.toy import LLAMA, accelerator, case, device, layout
 
 UNITS = 108
 
@@ -46,15 +46,15 @@ def test_a_pass_takes_so_many_waves_more():
     """Two heads of a block each for three sequences, on the toy's one compute unit: six waves, and one more."""
     chosen = layout(attention=Attention.FLASH2)
     assert LLAMA.seq_len <= FLASH_BLOCK
-    assert float(flash_blocks(LLAMA, chosen)[0]) == 3 * 2
+    assert float(flash_blocks(case(model=LLAMA, layouts=chosen))[0]) == 3 * 2
     seconds = []
     for tail in ({}, {"flash2": 1.0}):
         of = device(accelerator(flops=1.0, flash_tail_waves=tail), chosen)
-        seconds.append(np.array([float(np.ravel(s)[0]) for s in attention_s(of, LLAMA, chosen)]))
+        seconds.append(np.array([float(np.ravel(s)[0]) for s in attention_s(case(of, LLAMA, chosen))]))
     np.testing.assert_allclose(seconds[1], seconds[0] * (1 + 1 / 6))
     halves = layout(attention=Attention.FLASH2, tp=2)
-    assert float(flash_blocks(LLAMA, halves)[0]) == 3
+    assert float(flash_blocks(case(model=LLAMA, layouts=halves))[0]) == 3
     long, slices = replace(LLAMA, seq_len=1024), layout(sequence_slices=4)
-    assert float(np.ravel(flash_blocks(long, slices))[0]) == 3 * 2 * 2
-    share = idle_share(device(accelerator(), slices), long, slices, 1.0)
+    assert float(np.ravel(flash_blocks(case(model=long, layouts=slices)))[0]) == 3 * 2 * 2
+    share = idle_share(case(accelerator(), long, slices), 1.0)
     assert float(np.ravel(share)[0]) == pytest.approx((1 + 1 / 4) / 2 / 12)

@@ -12,7 +12,7 @@ from planner.estimate import estimate
 from planner.hardware import load_framework
 from planner.layouts import Precision, Recompute
 from planner.setup import Setup
-from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, LAUNCHES, LLAMA, MOE, accelerator, device, layout
+from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, LAUNCHES, LLAMA, MOE, accelerator, case, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token
 
@@ -40,19 +40,21 @@ def test_a_rank_s_experts_are_one_kernel_or_launched_one_by_one():
     # Query, key and value; output; router; and up and down of four experts or of two, or of all in one kernel, each of
     # which the GPU alone would take a second for.
     for chosen, launched in ((layout(), 4 * 0.75), (layout(dp=2, ep=2), 2 * 0.75)):
-        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen)[:3]) == [3 + 2 * launched] * 3
-        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen)[3:]) == [6 * (launched - 1)]
-        assert values(matmuls_s(device(slow, chosen), ROUTED, chosen, one_kernel)) == [*[3 + 2] * 3, 0]
+        assert values(matmuls_s(case(slow, ROUTED, chosen))[:3]) == [3 + 2 * launched] * 3
+        assert values(matmuls_s(case(slow, ROUTED, chosen))[3:]) == [6 * (launched - 1)]
+        assert values(matmuls_s(case(slow, ROUTED, chosen), one_kernel)) == [*[3 + 2] * 3, 0]
     # A rank's only expert is launched like any other product.
     alone = layout(dp=4, ep=4)
-    assert values(matmuls_s(device(slow, alone), ROUTED, alone)[:3]) == [3 + 2] * 3
+    assert values(matmuls_s(case(slow, ROUTED, alone))[:3]) == [3 + 2] * 3
     # Launches hide behind products that take longer.
     chosen = layout()
     flop = device(replace(FLOP, efficiency=replace(FLOP.efficiency, wide_expert_product_s=1e-9)), chosen)
-    assert values(matmuls_s(flop, ROUTED, chosen)[:3]) == values(matmuls_s(flop, ROUTED, chosen, one_kernel)[:3])
+    assert values(matmuls_s(case(flop, ROUTED, chosen))[:3]) == values(
+        matmuls_s(case(flop, ROUTED, chosen), one_kernel)[:3]
+    )
     # A model without experts has none to launch.
     of = device(slow, chosen)
-    assert values(matmuls_s(of, LLAMA, chosen)[:3]) == values(matmuls_s(of, LLAMA, chosen, one_kernel)[:3])
+    assert values(matmuls_s(case(of, LLAMA, chosen))[:3]) == values(matmuls_s(case(of, LLAMA, chosen), one_kernel)[:3])
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8])
@@ -63,16 +65,20 @@ def test_the_gate_and_its_cast_cost_nothing_more(precision):
     """
     chosen = layout(precision=precision)
     of, inner = device(BYTES, chosen), 48 * 2 * 16
-    plain, fused = (values(pointwise_s(of, ROUTED, chosen, fused)) for fused in (Fusions(), Fusions(experts=True)))
+    plain, fused = (
+        values(pointwise_s(case(of, ROUTED, chosen), fused)) for fused in (Fusions(), Fusions(experts=True))
+    )
     cast = (4, 2 * 4) if precision == Precision.FP8 else (0, 0)
     assert plain[0] - fused[0] == (5 * 2 + cast[0]) * inner
     assert plain[1] - fused[1] == (8 * 2 + cast[1]) * inner
     assert plain[2] - fused[2] == 5 * 2 * inner  # nothing of it is left to recompute
     # A dense layer's gate, and a shared expert's, are as they were.
     shared = replace(ROUTED, num_shared_experts=1)
-    more = [values(pointwise_s(of, m, chosen, Fusions(experts=True)))[0] for m in (ROUTED, shared)]
+    more = [values(pointwise_s(case(of, m, chosen), Fusions(experts=True)))[0] for m in (ROUTED, shared)]
     assert more[1] - more[0] > 5 * 2 * 48 * 16 - 1
-    assert values(pointwise_s(of, LLAMA, chosen, Fusions(experts=True))) == values(pointwise_s(of, LLAMA, chosen))
+    assert values(pointwise_s(case(of, LLAMA, chosen), Fusions(experts=True))) == values(
+        pointwise_s(case(of, LLAMA, chosen))
+    )
 
 
 def test_the_wait_for_launches_is_the_host_s_in_a_step():
@@ -105,5 +111,5 @@ def test_a_framework_says_so():
     assert whole.backward_attention_s > band.backward_attention_s
     chosen = layout(precision=Precision.BF16)
     fused = one_layer(Setup(ROUTED, CLUSTER, replace(FRAMEWORK, fused_experts=True)), chosen)
-    assert fused.cost.forward_s == layer_cost(fused.device, ROUTED, chosen, Fusions(experts=True)).forward_s
+    assert fused.cost.forward_s == layer_cost(case(fused.device, ROUTED, chosen), Fusions(experts=True)).forward_s
     assert fused.cost.forward_s < one_layer(Setup(ROUTED, CLUSTER, FRAMEWORK), chosen).cost.forward_s

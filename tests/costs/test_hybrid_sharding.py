@@ -20,7 +20,7 @@ from planner.legality import first_broken
 from planner.models import load_model
 from planner.models.counts import total_params
 from planner.setup import Setup
-from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MOE, device, layout, own
+from tests.costs.toy import BYTES, CLUSTER, GPT, LLAMA, MOE, case, device, layout, own
 
 TWO = {"dp": 8, "dp_replicate": 2}
 GATHER = 2000 * 3 / 4 / 5 + 4  # of 1,000 parameters, in a node
@@ -33,7 +33,7 @@ def between(size):
 
 
 def in_all(params=1000.0, experts=0.0, **choices):
-    found = data_traffic(CLUSTER, FRAMEWORK, layout(**choices), own(params, experts))
+    found = data_traffic(case(layouts=layout(**choices)), own(params, experts))
     return [float(x[0]) for x in found[:2]]
 
 
@@ -55,7 +55,7 @@ def test_states_are_sharded_over_one_copy_s_ranks(zero):
     whole = float(own.total[0])
     assert once == [whole / 8 if zero >= stage else whole for stage in (1, 2, 3)]
     assert twice == [whole / 4 if zero >= stage else whole for stage in (1, 2, 3)]
-    added = [float(accumulated_bytes(FRAMEWORK, layout(zero=zero, dp=8, dp_replicate=n))[0]) for n in (1, 2)]
+    added = [float(accumulated_bytes(case(layouts=layout(zero=zero, dp=8, dp_replicate=n)))[0]) for n in (1, 2)]
     assert added[1] == (2 if zero >= 2 else 1) * added[0]
 
 
@@ -84,8 +84,8 @@ def test_experts_gradients_over_copies():
 def test_zero_3_gathers_inside_a_copy():
     chosen = layout(zero=3, **TWO)
     d = device(BYTES, chosen)
-    layer = layer_traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen)
-    found = traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen, layer, np.array([1000.0]), np.zeros(1))
+    layer = layer_traffic(case(d, LLAMA, chosen))
+    found = traffic(case(d, LLAMA, chosen), layer, np.array([1000.0]), np.zeros(1))
     assert float(found.layer_gather_s[0]) == pytest.approx(GATHER)
     assert float(found.layer_reduce_s[0]) == pytest.approx(SCATTER + between(1000))
     # Embedding and head: 8,192 B gathered, 16,384 B of gradients.
@@ -94,7 +94,7 @@ def test_zero_3_gathers_inside_a_copy():
 
 
 def test_a_piece_for_each_rank_of_a_copy():
-    assert gather_pieces(GPT, layout(zero=1, **TWO), 2.0).tolist() == [(2 * 6 + 3) * 4]
+    assert gather_pieces(case(model=GPT, layouts=layout(zero=1, **TWO)), 2.0).tolist() == [(2 * 6 + 3) * 4]
 
 
 def test_offloaded_states_are_on_the_hosts_once_a_copy():
@@ -134,9 +134,9 @@ def test_what_copies_take_of_a_node_s_links():
     """As if the network were no slower, but with a start there: half of 1,000 B twice through links of 5 B/s."""
     chosen = layout(zero=3, **TWO)
     d = device(BYTES, chosen)
-    layer = layer_traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen)
-    found = traffic(d, CLUSTER, FRAMEWORK, LLAMA, chosen, layer, np.array([1000.0]), np.zeros(1))
+    layer = layer_traffic(case(d, LLAMA, chosen))
+    found = traffic(case(d, LLAMA, chosen), layer, np.array([1000.0]), np.zeros(1))
     assert float(found.layer_gather_link_s[0]) == pytest.approx(2000 * 3 / 4 / 5)
     assert float(found.layer_reduce_link_s[0]) == pytest.approx(4000 * 3 / 4 / 5 + 2 * (1000 / 2 / 5 + 10))
-    _, gather, link = data_traffic(CLUSTER, FRAMEWORK, layout(zero=1, dp=8), own(1000.0))
+    _, gather, link = data_traffic(case(layouts=layout(zero=1, dp=8)), own(1000.0))
     assert (float(gather[0]), float(link[0])) == pytest.approx((2000 * 7 / 8 / 3 + 9.5, 2000 * 7 / 8 / 5 + 5.5))

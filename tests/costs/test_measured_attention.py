@@ -15,6 +15,7 @@ from planner.costs.kernels import Device
 from planner.hardware import load_accelerator
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
+from tests.costs.toy import case
 
 TOKENS = 16384  # in all; 16 heads of 128 channels
 # Sequence: TFLOP/s forward, backward, of the causal half (no diagonal), the backward pass as 2.5 times the forward one.
@@ -30,7 +31,7 @@ def predicted(seq_len: int) -> tuple[float, float]:
     batch = TOKENS // seq_len
     layout = Layouts.of(micro_batch=batch, global_batch=batch, attention=Attention.FLASH2, precision=Precision.FP16)
     device = Device.of(load_accelerator("a100-sxm-80gb"), layout.precision, 1)
-    forward, backward = (float(np.ravel(s)[0]) for s in attention_s(device, model, layout))
+    forward, backward = (float(np.ravel(s)[0]) for s in attention_s(case(device, model, layout)))
     flop = 4.0 * seq_len**2 * 128 * 16 * batch / 2.0
     return flop / forward / 1e12, 2.5 * flop / backward / 1e12
 
@@ -94,7 +95,7 @@ def passes_ms(
         micro_batch=kernel.batch, global_batch=kernel.batch, attention=kernel.attention, precision=precision
     )
     device = Device.of(load_accelerator(kernel.gpu), layout.precision, 1)
-    forward, backward = (float(np.ravel(s)[0]) * 1e3 for s in attention_s(device, model, layout, fp8=fp8))
+    forward, backward = (float(np.ravel(s)[0]) * 1e3 for s in attention_s(case(device, model, layout), fp8=fp8))
     return forward, backward
 
 

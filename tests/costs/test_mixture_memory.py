@@ -15,7 +15,7 @@ from planner.costs.saved import layer_tensors
 from planner.hardware import load_accelerator, load_framework
 from planner.layouts import Recompute
 from planner.models import load_model
-from tests.costs.toy import layout
+from tests.costs.toy import case, layout
 
 ACTIVATIONS_GB = 131.0
 MODEL = load_model("deepseek-v3")
@@ -42,7 +42,7 @@ def kept(**choices):
 )
 def test_shares_of_a_mixture_s_activations(saved_gb, saved_bytes_of, points):
     device, _, model, chosen = of()
-    share = float(np.ravel(saved_bytes_of(layer_tensors(device, model, chosen)))[0]) / kept()
+    share = float(np.ravel(saved_bytes_of(layer_tensors(case(device, model, chosen))))[0]) / kept()
     assert share == pytest.approx(saved_gb / ACTIVATIONS_GB, abs=points)
 
 
@@ -59,6 +59,6 @@ def test_fp8_inputs_of_products_save_an_eighth():
 def test_a_framework_that_weighs_inner_activations_keeps_no_outputs():
     core = load_framework("megatron-core")
     device, _, model, chosen = of()
-    outputs = float(np.ravel(layer_tensors(device, model, chosen).expert_outputs)[0])
+    outputs = float(np.ravel(layer_tensors(case(device, model, chosen)).expert_outputs)[0])
     assert kept() - kept(framework=core) == pytest.approx(outputs)
     assert kept(recompute=Recompute.FULL) == kept(framework=core, recompute=Recompute.FULL)

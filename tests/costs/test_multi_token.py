@@ -20,14 +20,14 @@ from planner.models.counts import expert_params, total_params
 from planner.models.transformer import check
 from planner.setup import Setup
 from planner.step_costs import step_costs
-from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, HYBRID, LLAMA, MOE, device, layout
+from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, HYBRID, LLAMA, MOE, case, device, layout
 
 ONE = replace(LLAMA, num_mtp_layers=1)
 
 
 def head(of, model, **choices):
     chosen = layout(**choices)
-    cost = ends_cost(device(of, chosen), FRAMEWORK, model, chosen)
+    cost = ends_cost(case(of, model, chosen))
     return float(cost.head_forward_s[0]), float(cost.head_backward_s[0])
 
 
@@ -47,13 +47,13 @@ def test_a_module_is_a_projection_and_a_head_more():
 
 def test_its_layer_takes_what_a_layer_takes():
     chosen = layout()
-    ends = ends_cost(device(FLOP, chosen), FRAMEWORK, ONE, chosen)
+    ends = ends_cost(case(FLOP, ONE, chosen))
     with_layer = with_modules(ONE, ends, np.array([5.0]), np.array([7.0]))
     assert with_layer.head_forward_s - ends.head_forward_s == 5.0
     assert with_layer.head_backward_s - ends.head_backward_s == 7.0
     assert with_modules(LLAMA, ends, np.array([5.0]), np.array([7.0])) is ends
     costs = step_costs(Setup(ONE, CLUSTER, FRAMEWORK), chosen)
-    alone = ends_cost(costs.device, FRAMEWORK, ONE, chosen)
+    alone = ends_cost(case(costs.device, ONE, chosen))
     assert costs.ends.head_forward_s - alone.head_forward_s == pytest.approx(costs.layer.forward_s)
     assert costs.ends.head_backward_s - alone.head_backward_s == pytest.approx(costs.layer.backward_s)
 
@@ -82,7 +82,7 @@ def test_its_parameters_lie_with_the_head():
 def test_what_it_keeps():
     chosen = layout()
     of = device(BYTES, chosen)
-    plain, one = (activations(of, FRAMEWORK, m, chosen) for m in (LLAMA, ONE))
+    plain, one = (activations(case(of, m, chosen)) for m in (LLAMA, ONE))
     assert plain.modules.tolist() == [0.0]
     assert one.modules == plain.layer + 4 * 384 * 2  # embedding and state, before their norms and behind
     # Two bytes and two fp32 copies; the first head's logits are gone, but for the copies.
@@ -90,7 +90,7 @@ def test_what_it_keeps():
     assert one.layer == plain.layer
 
     def memory(model, last):
-        return rank_memory(of, FRAMEWORK, model, chosen, layers=1, in_flight=2, first=0.0, last=last)
+        return rank_memory(case(of, model, chosen), layers=1, in_flight=2, first=0.0, last=last)
 
     assert memory(ONE, 0.0).total_bytes == memory(LLAMA, 0.0).total_bytes
     more = memory(ONE, 1.0).activations_bytes - memory(LLAMA, 1.0).activations_bytes
@@ -102,13 +102,11 @@ def test_its_collectives():
     """Losses and gradients of two heads over the tensor ranks; the table that both ends hold is summed between them."""
     chosen = layout(tp=2, pp=2)
     of = device(BYTES, chosen)
-    plain, one = (layer_traffic(of, CLUSTER, FRAMEWORK, m, chosen) for m in (LLAMA, ONE))
+    plain, one = (layer_traffic(case(of, m, chosen)) for m in (LLAMA, ONE))
     assert one.ends_s == 2 * plain.ends_s > 0
-    each = [
-        traffic(of, CLUSTER, FRAMEWORK, m, chosen, t, np.ones(1), np.zeros(1)) for m, t in ((LLAMA, plain), (ONE, one))
-    ]
+    each = [traffic(case(of, m, chosen), t, np.ones(1), np.zeros(1)) for m, t in ((LLAMA, plain), (ONE, one))]
     assert each[0].tied_s.tolist() == [0.0]
-    tied = traffic(of, CLUSTER, FRAMEWORK, replace(LLAMA, tied=True), chosen, plain, np.ones(1), np.zeros(1))
+    tied = traffic(case(of, replace(LLAMA, tied=True), chosen), plain, np.ones(1), np.zeros(1))
     assert each[1].tied_s == tied.tied_s > 0
 
 
@@ -126,7 +124,9 @@ def test_a_hybrid_s_module_is_attention_and_an_mlp():
         cluster = replace(CLUSTER, accelerator=of)
         got, plain, one = (step_costs(Setup(m, cluster, framework), chosen) for m in (further, HYBRID, whole))
         assert got.layer.forward_s == plain.layer.forward_s
-        alone, of_whole = (ends_cost(c.device, framework, m, chosen) for c, m in ((got, further), (one, whole)))
+        alone, of_whole = (
+            ends_cost(case(c.device, m, chosen, framework=framework)) for c, m in ((got, further), (one, whole))
+        )
         for side in ("head_forward_s", "head_backward_s"):
             module = getattr(got.ends, side) - getattr(alone, side)
             assert module == pytest.approx(getattr(one.ends, side) - getattr(of_whole, side))
@@ -134,7 +134,7 @@ def test_a_hybrid_s_module_is_attention_and_an_mlp():
     windowed = replace(HYBRID, num_layers=3, num_mixer_only_layers=2, num_window_layers=1, window=4)
     assert mix.module_layer(windowed).num_window_layers == 0  # it attends to all
     assert parameters(further, 0, False, True) == parameters(whole, 0, False, True)
-    kept = [activations(device(BYTES, layout()), FRAMEWORK, m, layout()) for m in (further, whole)]
+    kept = [activations(case(BYTES, m, layout())) for m in (further, whole)]
     assert kept[0].modules == kept[1].modules
     with pytest.raises(InputError, match="num_mtp_layers is 1; allowed: 0, for no layer has an MLP"):
         check(replace(further, num_mixer_only_layers=2, num_mlp_only_layers=0, num_ssm_layers=2, num_dense_layers=0))
@@ -145,14 +145,13 @@ def test_a_module_used_twice_has_its_weights_once():
     twice, two, chosen = replace(ONE, num_mtp_layers=2, mtp_shared=True), replace(ONE, num_mtp_layers=2), layout(pp=2)
     assert head(FLOP, twice) == head(FLOP, two)
     assert parameters(twice, 0, False, True) == parameters(ONE, 0, False, True)
-    kept = [activations(device(BYTES, chosen), FRAMEWORK, m, chosen) for m in (twice, two)]
+    kept = [activations(case(BYTES, m, chosen)) for m in (twice, two)]
     assert kept[0].modules == kept[1].modules
     assert kept[0].logits == kept[1].logits
     # What ZeRO gathers at once, and a split by parameters, go by the weights.
     gathered = layout(dp=2, zero=3)
     buffers = [
-        rank_memory(device(BYTES, gathered), FRAMEWORK, m, gathered, layers=1, in_flight=1, first=0.0, last=1.0)
-        for m in (twice, ONE, two)
+        rank_memory(case(BYTES, m, gathered), layers=1, in_flight=1, first=0.0, last=1.0) for m in (twice, ONE, two)
     ]
     assert buffers[0].buffers_bytes == buffers[1].buffers_bytes
     many = replace(ONE, num_layers=12, num_dense_layers=12)

@@ -9,14 +9,14 @@ from planner.costs.layer import Fusions, pointwise_s
 from planner.costs.permute import Routing, permute_s, routing
 from planner.hardware import load_framework
 from planner.layouts import Precision
-from tests.costs.toy import BYTES, FRAMEWORK, LAUNCHES, LLAMA, MOE, device, layout
+from tests.costs.toy import BYTES, FRAMEWORK, LAUNCHES, LLAMA, MOE, case, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # every layer has four experts, two a token
 ELEMENTS = 48 * 8  # of the hidden state of three sequences of 16 tokens
 
 
 def once(of, chosen, how, model=ROUTED):
-    return [float(np.ravel(x)[0]) for x in permute_s(device(of, chosen), model, chosen, how)]
+    return [float(np.ravel(x)[0]) for x in permute_s(case(of, model, chosen), how)]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_a_layer_has_them_and_a_dense_one_none():
     chosen = layout()
     of = device(BYTES, chosen)
     both = (Routing.EAGER, Routing.FUSED)
-    eager, fused = ([float(x[0]) for x in pointwise_s(of, ROUTED, chosen, Fusions(routing=how))] for how in both)
+    eager, fused = ([float(x[0]) for x in pointwise_s(case(of, ROUTED, chosen), Fusions(routing=how))] for how in both)
     assert [a - b for a, b in zip(eager, fused, strict=True)] == [2 * ELEMENTS * 2 * 4, 2 * ELEMENTS * 2 * 7, 0]
-    dense = [pointwise_s(of, LLAMA, chosen, Fusions(routing=how))[0][0] for how in Routing]
+    dense = [pointwise_s(case(of, LLAMA, chosen), Fusions(routing=how))[0][0] for how in Routing]
     assert len(set(dense)) == 1
     assert once(BYTES, chosen, Routing.EAGER, LLAMA) == [0, 0]
 

@@ -15,7 +15,20 @@ from planner.costs.products import attention_products, expert_products, mlp_prod
 from planner.costs.slices import even_slices, slice_shares
 from planner.hardware import load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
-from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, LAUNCHES, LLAMA, MLA, MOE, accelerator, device, layout
+from tests.costs.toy import (
+    BYTES,
+    FLOP,
+    FRAMEWORK,
+    GPT,
+    LAUNCHES,
+    LLAMA,
+    MLA,
+    MOE,
+    accelerator,
+    case,
+    device,
+    layout,
+)
 
 
 def values(arrays):
@@ -62,12 +75,12 @@ def test_products_whose_rows_are_not_aligned_are_slower():
     # Forward along depths 8, 8, 8, 32 of two bytes; backward across widths 24, 8, 32 and 8 too: 24 and 8 halve.
     forward = 2 * 48 * (2 * 8 * 24 + 2 * 8 * 8 + 2 * 8 * 32 + 32 * 8)
     backward = 2 * 48 * 2 * 768
-    assert values(matmuls_s(of, GPT, layout())[:3]) == [forward, backward, backward]
+    assert values(matmuls_s(case(of, GPT, layout()))[:3]) == [forward, backward, backward]
     # Heads of 4 channels: batched products at a quarter. Flash kernels compute them as heads of 32.
     fused = layout(attention=Attention.FUSED)
     slow = accelerator(flops=1.0, aligned_fraction=figures, flash_head_step=32.0)
-    assert values(attention_s(device(slow, fused), GPT, fused)) == [4 * 24576.0, 8 * 24576.0]
-    whole, wide = (values(attention_s(device(x, layout()), GPT, layout())) for x in (FLOP, slow))
+    assert values(attention_s(case(slow, GPT, fused))) == [4 * 24576.0, 8 * 24576.0]
+    whole, wide = (values(attention_s(case(x, GPT, layout()))) for x in (FLOP, slow))
     assert wide == [8 * x for x in whole]
 
 
@@ -96,16 +109,16 @@ def test_a_device_s_rates_by_precision():
 def test_the_products_of_a_layer():
     """48 tokens by the weights 8 x 24, 8 x 8, 8 x 32, 32 x 8: 768 in all, half on each of two tensor ranks."""
     forward = 2 * 48 * 768
-    assert values(matmuls_s(device(FLOP, layout()), GPT, layout())[:3]) == [forward] * 3
-    assert values(matmuls_s(device(FLOP, layout(tp=2)), GPT, layout(tp=2))[:3]) == [forward / 2] * 3
-    assert values(matmuls_s(device(LAUNCHES, layout()), GPT, layout())[:3]) == [4.0] * 3
+    assert values(matmuls_s(case(FLOP, GPT, layout()))[:3]) == [forward] * 3
+    assert values(matmuls_s(case(FLOP, GPT, layout(tp=2)))[:3]) == [forward / 2] * 3
+    assert values(matmuls_s(case(LAUNCHES, GPT, layout()))[:3]) == [4.0] * 3
     moved = 2 * sum(48 * d + d * c + 48 * c for c, d in [(24, 8), (8, 8), (32, 8), (8, 32)])
-    assert values(matmuls_s(device(BYTES, layout()), GPT, layout())[:3]) == [moved] * 3
+    assert values(matmuls_s(case(BYTES, GPT, layout()))[:3]) == [moved] * 3
     # One byte an operand, two a result: forward, input gradient, weight gradient.
     fp8 = layout(precision=Precision.FP8)
-    assert values(matmuls_s(device(BYTES, fp8), GPT, fp8)[:3]) == [10368.0, 9600.0, 7680.0]
+    assert values(matmuls_s(case(BYTES, GPT, fp8))[:3]) == [10368.0, 9600.0, 7680.0]
     sliced = layout(sequence_slices=2)
-    assert values(matmuls_s(device(FLOP, sliced), GPT, sliced)[:3]) == [forward / 2] * 3
+    assert values(matmuls_s(case(FLOP, GPT, sliced))[:3]) == [forward / 2] * 3
 
 
 def test_products_of_experts_and_latents():
@@ -122,53 +135,53 @@ def test_products_of_experts_and_latents():
     ]  # fmt: skip
     assert of(expert_products, halves) == [(0.5, 16, 8, 2.0), (0.5, 8, 8, 2.0)]
     assert of(mlp_products, halves)[-1] == (1, 4, 8, 0.5)
-    latent = [tuple(float(np.ravel(x)[0]) for x in p) for p in attention_products(MLA, layout())]
+    latent = [tuple(float(np.ravel(x)[0]) for x in p) for p in attention_products(case(model=MLA, layouts=layout()))]
     # Both latents down, output, queries up from their latent, keys and values up (4 without position and 4).
     assert latent[1:] == [(6, 8, 1), (6, 8, 1), (8, 8, 1), (12, 6, 1), (16, 4, 1)]
     assert latent[0][2] == 0  # none straight to queries, keys and values
-    split = [tuple(float(np.ravel(x)[0]) for x in p) for p in attention_products(MLA, layout(tp=2))]
+    split = [tuple(float(np.ravel(x)[0]) for x in p) for p in attention_products(case(model=MLA, layouts=layout(tp=2)))]
     assert split[1:] == [(6, 8, 1), (6, 8, 1), (8, 4, 1), (6, 6, 1), (8, 4, 1)]
-    straight = attention_products(replace(MLA, q_lora_rank=0), layout())
+    straight = attention_products(case(model=replace(MLA, q_lora_rank=0), layouts=layout()))
     assert [float(np.ravel(x)[0]) for x in straight[4]] == [12, 8, 1]
     assert float(np.ravel(straight[1][2])[0]) == 0.0
     # Fewer key and value heads than tensor ranks are copied.
-    grouped = attention_products(replace(LLAMA, num_kv_heads=1), layout(tp=2))
+    grouped = attention_products(case(model=replace(LLAMA, num_kv_heads=1), layouts=layout(tp=2)))
     assert float(np.ravel(grouped[0][0])[0]) == (2 + 2 * 2) * 4 / 2
 
 
 def test_attention_by_kernel():
     """3 x 2 heads x 16 x 16 scores = 1,536; two products of 8 channels: 24,576 FLOP."""
     flash, fused, unfused = (layout(attention=a) for a in (Attention.FLASH2, Attention.FUSED, Attention.UNFUSED))
-    assert float(score_elements(GPT, flash)[0]) == 1536.0
-    assert float(score_elements(GPT, layout(tp=2, cp=2))[0]) == 384.0
+    assert float(score_elements(case(model=GPT, layouts=flash))[0]) == 1536.0
+    assert float(score_elements(case(model=GPT, layouts=layout(tp=2, cp=2)))[0]) == 384.0
     causal = 0.5 * (1 + 128 / 16)  # half, and the diagonal's blocks of 128
-    assert values(attention_s(device(FLOP, flash), GPT, flash)) == [24576 * causal, 2.5 * 24576 * causal]
-    assert values(attention_s(device(FLOP, fused), GPT, fused)) == [24576.0, 2 * 24576.0]
-    assert values(attention_s(device(LAUNCHES, flash), GPT, flash)) == [1.0, 3.0]
-    assert values(attention_s(device(LAUNCHES, fused), GPT, fused)) == [4.0, 7.0]
-    assert values(attention_s(device(LAUNCHES, unfused), GPT, unfused)) == [8.0, 11.0]
-    assert values(attention_s(device(BYTES, flash), GPT, flash)) == [0.0, 0.0]
+    assert values(attention_s(case(FLOP, GPT, flash))) == [24576 * causal, 2.5 * 24576 * causal]
+    assert values(attention_s(case(FLOP, GPT, fused))) == [24576.0, 2 * 24576.0]
+    assert values(attention_s(case(LAUNCHES, GPT, flash))) == [1.0, 3.0]
+    assert values(attention_s(case(LAUNCHES, GPT, fused))) == [4.0, 7.0]
+    assert values(attention_s(case(LAUNCHES, GPT, unfused))) == [8.0, 11.0]
+    assert values(attention_s(case(BYTES, GPT, flash))) == [0.0, 0.0]
     # Two products forward, four backward at 2 bytes a score, softmax 3 and 4, dropout 5.
-    assert values(attention_s(device(BYTES, fused), GPT, fused)) == [1536 * 12.0, 1536 * 17.0]
-    assert values(attention_s(device(BYTES, fused), LLAMA, fused)) == [1536 * 7.0, 1536 * 12.0]  # no dropout
-    assert values(attention_s(device(BYTES, unfused), GPT, unfused)) == [1536 * 38.0, 1536 * 46.0]
+    assert values(attention_s(case(BYTES, GPT, fused))) == [1536 * 12.0, 1536 * 17.0]
+    assert values(attention_s(case(BYTES, LLAMA, fused))) == [1536 * 7.0, 1536 * 12.0]  # no dropout
+    assert values(attention_s(case(BYTES, GPT, unfused))) == [1536 * 38.0, 1536 * 46.0]
     # A product takes its 8 FLOP a score or its 2 bytes, whichever is longer.
     either = accelerator(flops=8.0, bandwidth=4.0)
-    assert values(attention_s(device(either, fused), LLAMA, fused)) == [1536 * (2 * 1 + 3 / 4), 1536 * (4 * 1 + 4 / 4)]
+    assert values(attention_s(case(either, LLAMA, fused))) == [1536 * (2 * 1 + 3 / 4), 1536 * (4 * 1 + 4 / 4)]
     wide = layout(attention=Attention.FUSED, precision=Precision.FP32)
-    assert values(attention_s(device(BYTES, wide), GPT, wide)) == [2 * 1536 * 12.0, 2 * 1536 * 17.0]
+    assert values(attention_s(case(BYTES, GPT, wide))) == [2 * 1536 * 12.0, 2 * 1536 * 17.0]
     slow = accelerator(
         flops=1.0, flash_forward={"flash2": 0.5}, flash_backward={"flash2": 0.25}, attention_matrix_fraction=0.5
     )
-    assert values(attention_s(device(slow, flash), GPT, flash)) == [2 * 24576 * causal, 10 * 24576 * causal]
-    assert values(attention_s(device(slow, fused), GPT, fused)) == [2 * 24576.0, 4 * 24576.0]
-    assert values(attention_s(device(FLOP, flash), MLA, flash))[0] == 2 * 1536 * (6 + 4) * causal
+    assert values(attention_s(case(slow, GPT, flash))) == [2 * 24576 * causal, 10 * 24576 * causal]
+    assert values(attention_s(case(slow, GPT, fused))) == [2 * 24576.0, 4 * 24576.0]
+    assert values(attention_s(case(FLOP, MLA, flash)))[0] == 2 * 1536 * (6 + 4) * causal
     sliced = layout(sequence_slices=2)
-    assert values(attention_s(device(FLOP, sliced), GPT, sliced))[0] == 24576 * causal / 2
+    assert values(attention_s(case(FLOP, GPT, sliced)))[0] == 24576 * causal / 2
     short = accelerator(
         flops=1.0, flash_half_tokens={"flash2": 48.0}
     )  # 16 tokens: a quarter of the rate of long sequences
-    assert values(attention_s(device(short, flash), GPT, flash)) == [4 * 24576 * causal, 10 * 24576 * causal]
+    assert values(attention_s(case(short, GPT, flash))) == [4 * 24576 * causal, 10 * 24576 * causal]
 
 
 def test_passes_over_memory():
@@ -176,54 +189,52 @@ def test_passes_over_memory():
     flash, fused = layout(), layout(attention=Attention.FUSED)
     forward = 2 * (2 * 384 * (2 + 3) + 1536 * 2 + 1152 * 2)
     backward = 2 * (2 * 384 * (5 + 2) + 1536 * 3 + 1152 * 2)
-    assert values(pointwise_s(device(BYTES, flash), GPT, flash)[:2]) == [forward, backward]
+    assert values(pointwise_s(case(BYTES, GPT, flash))[:2]) == [forward, backward]
     dropout = (2 * 2 * 384 * 0.5, 2 * 2 * 384 * 2.5)
-    assert values(pointwise_s(device(BYTES, fused), GPT, fused)[:2]) == [forward + dropout[0], backward + dropout[1]]
-    assert values(pointwise_s(device(LAUNCHES, fused), GPT, fused)[:2]) == [5.0, 7.5]
+    assert values(pointwise_s(case(BYTES, GPT, fused))[:2]) == [forward + dropout[0], backward + dropout[1]]
+    assert values(pointwise_s(case(LAUNCHES, GPT, fused))[:2]) == [5.0, 7.5]
     forward = 2 * (2 * 384 * (2 + 3) + 1536 * 5 + 768 * 8 + 1152 * 2)
     backward = 2 * (2 * 384 * (5 + 2) + 1536 * 8 + 768 * 8 + 1152 * 2)
-    assert values(pointwise_s(device(BYTES, flash), LLAMA, flash)[:2]) == [forward, backward]
-    assert values(pointwise_s(device(LAUNCHES, flash), LLAMA, flash)[:2]) == [12.0, 18.0]
+    assert values(pointwise_s(case(BYTES, LLAMA, flash))[:2]) == [forward, backward]
+    assert values(pointwise_s(case(LAUNCHES, LLAMA, flash))[:2]) == [12.0, 18.0]
     eager = layout(fused_norm=False)
     more = (2 * 2 * 384 * 16, 2 * 2 * 384 * 40)
-    assert values(pointwise_s(device(BYTES, eager), LLAMA, eager)[:2]) == [forward + more[0], backward + more[1]]
-    assert values(pointwise_s(device(LAUNCHES, eager), LLAMA, eager)[:2]) == [18.0, 27.0]
-    assert values(pointwise_s(device(BYTES, eager), GPT, eager)[:2]) == values(
-        pointwise_s(device(BYTES, flash), GPT, flash)[:2]
-    )
+    assert values(pointwise_s(case(BYTES, LLAMA, eager))[:2]) == [forward + more[0], backward + more[1]]
+    assert values(pointwise_s(case(LAUNCHES, LLAMA, eager))[:2]) == [18.0, 27.0]
+    assert values(pointwise_s(case(BYTES, GPT, eager))[:2]) == values(pointwise_s(case(BYTES, GPT, flash))[:2])
     # One of two layers is dense with 32 inner elements, the other has 2 experts and a shared one of 16.
     inner = 48 * (0.5 * 32 + 0.5 * 3 * 16)
     of_moe = 2 * (2 * 384 * (2 + 3) + inner * 5 + 768 * 8 + 1152 * 2)
     copies = 2 * 0.5 * 384 * (1 + 2 * (7 + 4))  # of half the layers' tokens two, sorted by expert and back
-    assert values(pointwise_s(device(BYTES, flash), MOE, flash)[:2])[0] == of_moe + copies
+    assert values(pointwise_s(case(BYTES, MOE, flash))[:2])[0] == of_moe + copies
     spread = layout(dp=2, ep=2)
-    assert values(pointwise_s(device(BYTES, spread), MOE, spread)[:2])[0] == of_moe + copies
+    assert values(pointwise_s(case(BYTES, MOE, spread))[:2])[0] == of_moe + copies
     # Two tensor ranks share heads and inner elements, with sequence parallelism the hidden state too.
     tp, sp = layout(tp=2), layout(tp=2, sequence_parallel=True)
     halves = [3840 + 7680 + 6144 + 2304, 5376 + 12288 + 6144 + 2304]
-    assert values(pointwise_s(device(BYTES, sp), LLAMA, sp)[:2]) == halves
-    assert values(pointwise_s(device(BYTES, tp), LLAMA, tp)[:2])[0] == 2 * 3840 + 7680 + 6144 + 2304
+    assert values(pointwise_s(case(BYTES, LLAMA, sp))[:2]) == halves
+    assert values(pointwise_s(case(BYTES, LLAMA, tp))[:2])[0] == 2 * 3840 + 7680 + 6144 + 2304
 
 
 def test_latent_attention_turns_a_part_of_its_channels():
     """Of 2 heads' queries 2 channels each and one key's 2, for 48 tokens; queries and keys of 6, values of 4 copied."""
     flash = layout()
     forward = 2 * (2 * 384 * (2 + 3) + 1536 * 5 + 48 * (2 * 2 + 2) * 8 + 48 * 2 * (6 + 6 + 4) * 2)
-    assert values(pointwise_s(device(BYTES, flash), MLA, flash))[0] == forward
+    assert values(pointwise_s(case(BYTES, MLA, flash)))[0] == forward
 
 
 def test_fine_recomputation_repeats_norms_gates_and_products_up_from_latents():
     fine = layout(recompute=Recompute.FINE)
-    of_moe = layer_cost(device(BYTES, fine), MOE, fine).recompute_s
+    of_moe = layer_cost(case(BYTES, MOE, fine)).recompute_s
     assert values([of_moe]) == [2 * (2 * 384 * 2 + 48 * 0.5 * 2 * 16 * 5)]
-    of_latents = layer_cost(device(FLOP, fine), MLA, fine).recompute_s
+    of_latents = layer_cost(case(FLOP, MLA, fine)).recompute_s
     assert values([of_latents]) == [2 * 48 * (12 * 6 + 16 * 4)]
     moved = 2 * (2 * 384 * 2 + 48 * (2 * 2 + 2) * 8 + 48 * 2 * (6 + 6 + 4) * 2)
-    by_memory = values([layer_cost(device(BYTES, fine), MLA, fine).recompute_s])[0]
+    by_memory = values([layer_cost(case(BYTES, MLA, fine)).recompute_s])[0]
     products = 2 * sum(48 * k + k * n + 48 * n for n, k in ((12, 6), (16, 4)))
     assert by_memory == moved + products
     # A dense GPT has no product to repeat.
-    assert values([layer_cost(device(FLOP, fine), GPT, fine).recompute_s]) == [0.0]
+    assert values([layer_cost(case(FLOP, GPT, fine)).recompute_s]) == [0.0]
 
 
 @pytest.mark.parametrize("slices", [1, 2])
@@ -231,7 +242,7 @@ def test_a_layer_is_its_passes_times_the_slices(slices):
     costs = {}
     for mode in Recompute:
         chosen = layout(recompute=mode, sequence_slices=slices, attention=Attention.FUSED)
-        costs[mode] = layer_cost(device(FLOP, chosen), GPT, chosen)
+        costs[mode] = layer_cost(case(FLOP, GPT, chosen))
     none = costs[Recompute.NONE]
     assert values([none.forward_matmul_s, none.weight_grad_s]) == [73728.0, 73728.0]
     assert values([none.backward_matmul_s, none.recompute_s]) == [2 * 73728.0, 0.0]
@@ -241,10 +252,10 @@ def test_a_layer_is_its_passes_times_the_slices(slices):
     assert values([costs[Recompute.FULL].recompute_s]) == [73728 + 24576.0]
     assert values([costs[Recompute.FULL].backward_s]) == [3 * (73728 + 24576.0)]
     moved = layout(sequence_slices=slices)
-    cost = layer_cost(device(BYTES, moved), GPT, moved)
+    cost = layer_cost(case(BYTES, GPT, moved))
     assert values([cost.forward_pointwise_s, cost.backward_pointwise_s]) == [18432.0, 24576.0]
     full = layout(sequence_slices=slices, recompute=Recompute.FULL)
-    again = layer_cost(device(BYTES, full), GPT, full)
+    again = layer_cost(case(BYTES, GPT, full))
     assert values([again.recompute_s]) == values([again.forward_s])
 
 
@@ -255,7 +266,7 @@ def test_recomputation_that_stops_early_leaves_out_the_last_product_and_its_resi
 
     def saved(accelerator, model, chosen=full):
         of = device(accelerator, chosen)
-        whole, less = (layer_cost(of, model, chosen, f).recompute_s for f in (Fusions(), early))
+        whole, less = (layer_cost(case(of, model, chosen), f).recompute_s for f in (Fusions(), early))
         return float((whole - less)[0])
 
     assert saved(FLOP, LLAMA) == saved(FLOP, GPT) == 2 * 48 * 32 * 8
@@ -273,22 +284,22 @@ def test_recomputation_that_stops_early_leaves_out_the_last_product_and_its_resi
 def test_embedding_and_head():
     """384 hidden elements; 250 words are stored as 256 rows: 12,288 logits."""
     flash, fused = layout(), layout(attention=Attention.FUSED)
-    cost = ends_cost(device(BYTES, flash), FRAMEWORK, GPT, flash)
+    cost = ends_cost(case(BYTES, GPT, flash))
     product = 2 * (48 * 8 + 8 * 256 + 48 * 256)
     assert values([cost.embedding_forward_s, cost.embedding_backward_s]) == [384 * 4.0, 384 * 8.0]
     assert values([cost.head_forward_s, cost.head_backward_s]) == [product + 38 * 12288, 2 * product + 14 * 12288]
     fused_loss = replace(FRAMEWORK, entropy_forward_bytes=4.0, entropy_backward_bytes=6.0)
-    cheap = ends_cost(device(BYTES, flash), fused_loss, GPT, flash)
+    cheap = ends_cost(case(BYTES, GPT, flash, framework=fused_loss))
     assert values([cheap.head_forward_s, cheap.head_backward_s]) == [product + 4 * 12288, 2 * product + 6 * 12288]
-    dropped = ends_cost(device(BYTES, fused), FRAMEWORK, GPT, fused)
+    dropped = ends_cost(case(BYTES, GPT, fused))
     assert values([dropped.embedding_forward_s, dropped.embedding_backward_s]) == [384 * 8.0, 384 * 10.0]
-    launched = ends_cost(device(LAUNCHES, flash), FRAMEWORK, GPT, flash)
+    launched = ends_cost(case(LAUNCHES, GPT, flash))
     assert values([launched.embedding_forward_s, launched.embedding_backward_s]) == [3.0, 3.0]
     assert values([launched.head_forward_s, launched.head_backward_s]) == [7.0, 5.0]
     split = layout(tp=2, sequence_slices=2)
-    computed = ends_cost(device(FLOP, split), FRAMEWORK, GPT, split)
+    computed = ends_cost(case(FLOP, GPT, split))
     assert values([computed.head_forward_s, computed.head_backward_s]) == [2 * 48 * 8 * 128, 2 * 2 * 48 * 8 * 128]
-    twice = ends_cost(device(LAUNCHES, split), FRAMEWORK, GPT, split)
+    twice = ends_cost(case(LAUNCHES, GPT, split))
     assert values([twice.embedding_forward_s, twice.head_backward_s]) == [6.0, 10.0]
 
 
@@ -296,25 +307,25 @@ def test_a_head_whose_logits_every_tensor_rank_gathers():
     """The product is a half, the cross-entropy of all 12,288 logits, which are copied side by side: 4 bytes each."""
     gathers = replace(FRAMEWORK, gathered_logits=True)
     split = layout(tp=2)
-    cost = ends_cost(device(BYTES, split), gathers, GPT, split)
+    cost = ends_cost(case(BYTES, GPT, split, framework=gathers))
     product = 2 * (48 * 8 + 8 * 128 + 48 * 128)
     copied = 4 * 12288
     assert values([cost.head_forward_s]) == [product + copied + 38 * 12288]
     assert values([cost.head_backward_s]) == [2 * product + 14 * 12288]
-    alone, plain = (ends_cost(device(BYTES, layout()), f, GPT, layout()) for f in (gathers, FRAMEWORK))
+    alone, plain = (ends_cost(case(BYTES, GPT, layout(), framework=f)) for f in (gathers, FRAMEWORK))
     assert values([alone.head_forward_s]) == values([plain.head_forward_s])
     # Full recomputation that counts the head as a layer repeats product and copy, not the loss.
     full = layout(tp=2, recompute=Recompute.FULL)
-    again = ends_cost(device(BYTES, full), replace(gathers, recomputed_head=True), GPT, full)
+    again = ends_cost(case(BYTES, GPT, full, framework=replace(gathers, recomputed_head=True)))
     assert values([again.head_backward_s]) == [3 * product + copied + 14 * 12288]
-    assert values([ends_cost(device(BYTES, full), gathers, GPT, full).head_backward_s]) == [2 * product + 14 * 12288]
+    assert values([ends_cost(case(BYTES, GPT, full, framework=gathers)).head_backward_s]) == [2 * product + 14 * 12288]
 
 
 def test_the_head_stays_in_16_bits():
     """fp8 at twice the rate of bf16: 2 x 48 x 8 x 256 FLOP at 1 FLOP/s, operands of two bytes."""
     twice = replace(FLOP, peak_flops=FLOP.peak_flops | {"fp8": 2.0})
     for of in (twice, BYTES):
-        fp8, bf16 = (ends_cost(device(of, x), FRAMEWORK, GPT, x) for x in (layout(precision=Precision.FP8), layout()))
+        fp8, bf16 = (ends_cost(case(of, GPT, x)) for x in (layout(precision=Precision.FP8), layout()))
         assert values([fp8.head_forward_s, fp8.head_backward_s]) == values([bf16.head_forward_s, bf16.head_backward_s])
     assert values([fp8.head_forward_s]) == [2 * (48 * 8 + 8 * 256 + 48 * 256) + 38 * 12288]
 
@@ -325,7 +336,7 @@ def test_the_optimizer_by_its_bytes():
 
     def seconds(**choices):
         chosen = layout(**choices)
-        return float(optimizer_s(device(BYTES, chosen), CLUSTER, slow, chosen, 100.0, 25.0)[0])
+        return float(optimizer_s(case(of=BYTES, layouts=chosen, framework=slow), 100.0, 25.0)[0])
 
     assert seconds() == 25 * 46 + 3 * 100 * 4 + 7
     assert seconds(precision=Precision.FP16) == 25 * 46 + 3 * 100 * 2 + 7
@@ -337,8 +348,8 @@ def test_costs_of_a_table_are_those_of_its_rows():
     choices = [{"tp": 2}, {"cp": 2}, {"recompute": Recompute.FULL}, {"attention": Attention.FUSED}]
     rows = [layout(**c) for c in choices]
     table = Layouts.concatenate(rows)
-    together = layer_cost(device(BYTES, table), GPT, table).backward_s
-    assert together.tolist() == [float(layer_cost(device(BYTES, r), GPT, r).backward_s[0]) for r in rows]
+    together = layer_cost(case(BYTES, GPT, table)).backward_s
+    assert together.tolist() == [float(layer_cost(case(BYTES, GPT, r)).backward_s[0]) for r in rows]
 
 
 def test_shares_of_slices():
@@ -375,7 +386,7 @@ def test_adding_up_gradients_of_micro_batches():
     def more(model=GPT, framework=adding, apart=False, **choices):
         chosen = layout(**choices)
         of = device(BYTES, chosen)
-        costs = layer_cost(of, model, chosen), ends_cost(of, FRAMEWORK, model, chosen)
+        costs = layer_cost(case(of, model, chosen)), ends_cost(case(of, model, chosen))
         found = with_accumulation(of, framework, model, chosen, np.array([100.0]), *costs, apart)
         fields = ("backward_pointwise_s",), ("embedding_backward_s", "head_backward_s")
         pairs = [(a, b, f) for a, b, names in zip(found, costs, fields, strict=True) for f in names]

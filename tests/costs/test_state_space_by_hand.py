@@ -16,7 +16,7 @@ from planner.costs.state_space import ssm_bytes, ssm_products, ssm_s
 from planner.costs.traffic import layer_traffic
 from planner.models import counts
 from planner.models.flops import SSM_CHUNK
-from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, HYBRID, LAUNCHES, device, layer_bytes, layout
+from tests.costs.toy import BYTES, FLOP, HYBRID, LAUNCHES, case, device, layer_bytes, layout
 
 TOKENS, CHANNELS, B, C = 48, 16, 16, 16
 STATES = CHANNELS * 8 / SSM_CHUNK  # numbers of state a token: one set a chunk
@@ -25,7 +25,7 @@ SCORES = 2 * SSM_CHUNK  # of a token with its chunk, for each group
 
 def seconds(of, chosen=None):
     chosen = chosen or layout()
-    return [float(np.ravel(x)[0]) for x in ssm_s(device(of, chosen), HYBRID, chosen)]
+    return [float(np.ravel(x)[0]) for x in ssm_s(case(of, HYBRID, chosen))]
 
 
 def test_bytes_that_the_kernels_move():
@@ -67,17 +67,17 @@ def test_products_of_the_scan():
 
 def test_products_in_and_out():
     """Gate and channels, B, C and a step for each of 4 heads in; channels out: half a layer's."""
-    columns, depth, count = (float(np.ravel(x)[0]) for x in ssm_products(HYBRID, layout())[0])
+    columns, depth, count = (float(np.ravel(x)[0]) for x in ssm_products(case(model=HYBRID, layouts=layout()))[0])
     assert (columns, depth, count) == (16 + 16 + 16 + 16 + 4, 8, 0.5)
-    columns, depth, count = (float(np.ravel(x)[0]) for x in ssm_products(HYBRID, layout(tp=2))[1])
+    columns, depth, count = (float(np.ravel(x)[0]) for x in ssm_products(case(model=HYBRID, layouts=layout(tp=2)))[1])
     assert (columns, depth, count) == (8, 8, 0.5)
-    weights = sum(float(np.ravel(c * d * n)[0]) for _, c, d, n in common_products(HYBRID, layout()))
+    weights = sum(float(np.ravel(c * d * n)[0]) for _, c, d, n in common_products(case(model=HYBRID, layouts=layout())))
     assert weights == (8 * 68 + 16 * 8 + 2 * 8 * 32) / 2
 
 
 def test_what_a_layer_keeps():
     # The product's 68 outputs, the scan's 16 and the norm's 16; beside them a norm's and a product's input of 8.
-    assert float(ssm_bytes(device(BYTES, layout()), HYBRID, layout())[0]) == TOKENS * 2 * 100 / 2
+    assert float(ssm_bytes(case(BYTES, HYBRID, layout()))[0]) == TOKENS * 2 * 100 / 2
     mlp = TOKENS * 2 * 2 * 32 / 2
     inputs = TOKENS * 2 * 2 * 8
     kept = layer_bytes(device(BYTES, layout()), HYBRID, layout())
@@ -94,12 +94,12 @@ def test_one_all_reduce_a_layer():
     """A hybrid's layer is one block: half of what a layer of attention and MLP sends."""
     whole = replace(HYBRID, num_ssm_layers=0, num_mixer_only_layers=0, num_mlp_only_layers=0, num_dense_layers=2)
     x = layout(tp=4)
-    half, full = (layer_traffic(device(BYTES, x), CLUSTER, FRAMEWORK, m, x) for m in (HYBRID, whole))
+    half, full = (layer_traffic(case(BYTES, m, x)) for m in (HYBRID, whole))
     assert half.layer_forward_s[0] == full.layer_forward_s[0] / 2 > 0
     assert half.layer_backward_s[0] == full.layer_backward_s[0] / 2 > 0
 
 
 def test_a_layer_has_no_attention():
-    cost = layer_cost(device(FLOP, layout()), HYBRID, layout())
+    cost = layer_cost(case(FLOP, HYBRID, layout()))
     assert cost.forward_attention_s[0] == cost.backward_attention_s[0] == 0.0
     assert cost.forward_scan_s[0] == seconds(FLOP)[0]

@@ -25,7 +25,7 @@ from planner.costs.traffic import layer_traffic, traffic
 from planner.layouts import Layouts, Precision, Recompute
 from planner.setup import Setup
 from planner.step_costs import step_costs
-from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, device, layout, own
+from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, case, device, layout, own
 
 
 def first(x):
@@ -130,7 +130,7 @@ def test_sends_between_stages():
 
 def within(model=GPT, framework=FRAMEWORK, **choices):
     chosen = layout(**choices)
-    return layer_traffic(device(BYTES, chosen), CLUSTER, framework, model, chosen)
+    return layer_traffic(case(BYTES, model, chosen, framework=framework))
 
 
 def test_tensor_parallel_collectives():
@@ -200,9 +200,7 @@ def test_context_ring_and_experts():
     assert [first(again.expert_forward_s), first(again.expert_backward_s)] == pytest.approx([to_all, 2 * to_all])
     nodes = replace(FRAMEWORK, node_dispatch=True)
     x = layout(tp=4, dp=2, ep=2)
-    by_node, by_copy = (
-        layer_traffic(device(BYTES, x), CLUSTER, f, MOE, x).expert_forward_s[0] for f in (nodes, FRAMEWORK)
-    )
+    by_node, by_copy = (layer_traffic(case(BYTES, MOE, x, framework=f)).expert_forward_s[0] for f in (nodes, FRAMEWORK))
     # A tensor rank's 384 B of copies go to the other node: half of them, or once where either expert is there.
     assert by_copy == pytest.approx(384 / 2 / 0.375 + 11)
     assert by_node == pytest.approx(384 / 2 * (1 - 1 / 4) / 0.375 + 11)
@@ -221,8 +219,8 @@ def test_a_framework_s_start_up_is_the_network_s():
 def whole(model=GPT, framework=FRAMEWORK, params=1000.0, experts=0.0, **choices):
     chosen = layout(**choices)
     d = device(BYTES, chosen)
-    layer = layer_traffic(d, CLUSTER, framework, model, chosen)
-    return traffic(d, CLUSTER, framework, model, chosen, layer, np.array([params]), np.array([experts]))
+    layer = layer_traffic(case(d, model, chosen, framework=framework))
+    return traffic(case(d, model, chosen, framework=framework), layer, np.array([params]), np.array([experts]))
 
 
 def test_zero_3_gathers_and_scatters_each_layer():
@@ -262,7 +260,7 @@ def test_sends_and_the_tied_embedding():
 
 def in_all(framework=FRAMEWORK, params=1000.0, experts=0.0, **choices):
     chosen = layout(**choices)
-    return [first(x) for x in data_traffic(CLUSTER, framework, chosen, own(params, experts))[:2]]
+    return [first(x) for x in data_traffic(case(layouts=chosen, framework=framework), own(params, experts))[:2]]
 
 
 def test_data_parallel_collectives_by_zero_stage():
@@ -310,7 +308,7 @@ def test_experts_gradients_go_to_their_own_replicas():
     assert in_all(dp=4, ep=2, zero=0, experts=0.4)[0] == pytest.approx(dense + sparse)
     table = Layouts.of(dp=4, ep=[2, 1], global_batch=24, micro_batch=3, zero=0)
     shares = np.array([0.4, 0.0])
-    found, _, _ = data_traffic(CLUSTER, FRAMEWORK, table, own(np.full(2, 1000.0), shares))
+    found, _, _ = data_traffic(case(layouts=table), own(np.full(2, 1000.0), shares))
     assert found.tolist() == pytest.approx([dense + sparse, 2 * (4000 * 3 / 4 / 5 + 4)])
 
 
@@ -329,11 +327,13 @@ def test_sharded_collectives_lose_bandwidth_with_nodes():
 
 def test_pieces_of_a_gather():
     """A layer of six tensors, three more besides, a piece of each for every replica that shares the optimizer."""
-    assert gather_pieces(GPT, layout(dp=4, zero=1), 2.0).tolist() == [(2 * 6 + 3) * 4]
-    assert gather_pieces(GPT, layout(cp=2, zero=2), 2.0).tolist() == [(2 * 6 + 3) * 2]
-    assert gather_pieces(MOE, layout(dp=4, ep=2, zero=1), 2.0).tolist() == [(2 * (4 + 2 * 2) + 3) * 4]
+    assert gather_pieces(case(model=GPT, layouts=layout(dp=4, zero=1)), 2.0).tolist() == [(2 * 6 + 3) * 4]
+    assert gather_pieces(case(model=GPT, layouts=layout(cp=2, zero=2)), 2.0).tolist() == [(2 * 6 + 3) * 2]
+    assert gather_pieces(case(model=MOE, layouts=layout(dp=4, ep=2, zero=1)), 2.0).tolist() == [
+        (2 * (4 + 2 * 2) + 3) * 4
+    ]
     for none in (layout(dp=4, zero=0), layout(dp=4, zero=3), layout(zero=1)):
-        assert gather_pieces(GPT, none, 2.0).tolist() == [0.0]
+        assert gather_pieces(case(model=GPT, layouts=none), 2.0).tolist() == [0.0]
 
 
 def test_a_gather_piece_by_piece_takes_the_host_s_time():

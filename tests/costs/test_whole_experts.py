@@ -19,7 +19,7 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.legality import first_broken
 from planner.models import load_model
 from planner.setup import Setup
-from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, MOE, device, layout
+from tests.costs.toy import BYTES, CLUSTER, MOE, case, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of experts alone
 
@@ -40,11 +40,16 @@ def test_the_same_work_and_the_same_weights():
     assert cut.dense == whole.dense
     work = [
         sum(float(np.ravel(rows * columns * depth * count)[0]) for rows, columns, depth, count in products)
-        for products in (expert_products(ROUTED, of(2)), expert_products(ROUTED, of(4)))
+        for products in (
+            expert_products(case(model=ROUTED, layouts=of(2))),
+            expert_products(case(model=ROUTED, layouts=of(4))),
+        )
     ]
     assert work[0] == work[1] > 0
     # A whole expert's products are twice as wide, of half the rows.
-    (rows, columns, _, _), (whole_rows, whole_columns, _, _) = (expert_products(ROUTED, of(ep))[0] for ep in (2, 4))
+    (rows, columns, _, _), (whole_rows, whole_columns, _, _) = (
+        expert_products(case(model=ROUTED, layouts=of(ep)))[0] for ep in (2, 4)
+    )
     assert float(np.ravel(whole_columns)[0]) == 2 * float(np.ravel(columns)[0])
     assert float(np.ravel(whole_rows)[0]) == float(np.ravel(rows)[0])  # half the tokens to half as many experts
 
@@ -64,7 +69,7 @@ def test_groups_take_the_tensor_ranks_in():
 def test_copies_are_gathered_only_for_cut_experts():
     """A pass gathers and scatters attention's 384 values; cut experts each of a token's two copies too, in 16 bits."""
     dense, cut, whole = (
-        layer_traffic(device(BYTES, x), CLUSTER, FRAMEWORK, m, x)
+        layer_traffic(case(BYTES, m, x))
         for m, x in ((replace(ROUTED, num_dense_layers=2), of(1)), (ROUTED, of(2)), (ROUTED, of(4)))
     )
     attention = dense.layer_forward_s[0] / 2
@@ -72,22 +77,20 @@ def test_copies_are_gathered_only_for_cut_experts():
     assert dense.expert_forward_s[0] == 0
     x = of(2)
     expert, tensor = (groups(CLUSTER, x)[name] for name in ("expert", "tensor"))
-    alone = expert_s(device(BYTES, x), FRAMEWORK, ROUTED, replace(x, etp=np.array([1])), expert, tensor)[0][0]
+    alone = expert_s(case(device(BYTES, x), ROUTED, replace(x, etp=np.array([1]))), expert, tensor)[0][0]
     copies = 2 * 2 * x.micro_batch * ROUTED.seq_len * ROUTED.hidden  # two of each token, two bytes a number
     assert cut.expert_forward_s[0] == pytest.approx(alone + 2 * all_gather_s(tensor, copies)[0])
     half = replace(device(BYTES, x), matrix_bytes=np.array([1.0]))  # fp8 operands
-    assert layer_traffic(half, CLUSTER, FRAMEWORK, ROUTED, x).expert_forward_s[0] == cut.expert_forward_s[0]
+    assert layer_traffic(case(half, ROUTED, x)).expert_forward_s[0] == cut.expert_forward_s[0]
     shared = replace(ROUTED, num_shared_experts=1)
     x = of(4)
-    assert layer_traffic(device(BYTES, x), CLUSTER, FRAMEWORK, shared, x).layer_forward_s[0] == pytest.approx(
-        dense.layer_forward_s[0]
-    )
+    assert layer_traffic(case(BYTES, shared, x)).layer_forward_s[0] == pytest.approx(dense.layer_forward_s[0])
 
 
 def test_states_are_sharded_over_an_experts_replicas():
     x = layout(tp=2, dp=4, ep=8, zero=1, sequence_parallel=True)
     sizes = {"layers": 2.0, "in_flight": 1.0, "first": 1.0, "last": 1.0}
-    memory = rank_memory(device(BYTES, x), FRAMEWORK, replace(ROUTED, num_experts=8), x, **sizes)
+    memory = rank_memory(case(BYTES, replace(ROUTED, num_experts=8), x), **sizes)
     own = rank_parameters(replace(ROUTED, num_experts=8), x, 2.0, 1.0, 1.0)
     assert float(memory.optimizer_bytes[0]) == float(own.dense[0]) * 12 / 4 + float(own.experts[0]) * 12
 

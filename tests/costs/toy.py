@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.costs.case import Case
 from planner.costs.kernels import Device
 from planner.costs.parameters import RankParameters
 from planner.costs.saved import layer_tensors
@@ -50,6 +51,17 @@ def accelerator(flops: float = np.inf, bandwidth: float = np.inf, **efficiency: 
 FLOP = accelerator(flops=1.0)
 BYTES = accelerator(bandwidth=1.0)
 LAUNCHES = accelerator(kernel_latency_s=1.0)
+
+
+def case(
+    of: Any = None, model: Any = None, layouts: Layouts | None = None, *, framework: Any = None, cluster: Any = None
+) -> Case:
+    """Layouts of a toy on an accelerator of round numbers, or on a device made of one."""
+    chosen = layout() if layouts is None else layouts
+    on = device(FLOP if of is None else of, chosen) if not isinstance(of, Device) else of
+    return Case(
+        device=on, model=model or GPT, cluster=cluster or CLUSTER, framework=framework or FRAMEWORK, layouts=chosen
+    )
 
 
 def device(of: Any, layouts: Layouts) -> Device:
@@ -123,4 +135,4 @@ def own(params: Any, experts: Any = 0.0, ends: Any = 0.0) -> RankParameters:
 
 def layer_bytes(of: Device, model: Transformer, layouts: Layouts) -> Any:
     """Bytes that a layer keeps when nothing is recomputed, but for attention's scores."""
-    return layer_tensors(of, model, layouts).total_bytes
+    return layer_tensors(case(of, model, layouts)).total_bytes

@@ -1,0 +1,64 @@
+"""`Case`: layouts of a setup, with what every cost formula asks of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.kernels import Device
+from planner.costs.shapes import padded_vocab
+from planner.hardware import Cluster, Framework
+from planner.layouts import Layouts
+from planner.models import Transformer
+from planner.setup import Setup
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A table or grid of layouts of a setup, and one of its accelerators as these layouts use it."""
+
+    device: Device
+    model: Transformer
+    cluster: Cluster
+    framework: Framework
+    layouts: Layouts
+
+    @staticmethod
+    def of(setup: Setup, layouts: Layouts) -> Case:
+        """The case of a setup's layouts."""
+        device = Device.of(setup.cluster.accelerator, layouts.precision, layouts.gpus)
+        return Case(device=device, model=setup.model, cluster=setup.cluster, framework=setup.framework, layouts=layouts)
+
+    def with_model(self, model: Transformer) -> Case:
+        """The same layouts of another model."""
+        return replace(self, model=model)
+
+    @cached_property
+    def local_tokens(self) -> Array:
+        """Tokens of one micro-batch on one context rank, shape (n,)."""
+        return np.asarray(self.layouts.micro_batch * self.model.seq_len / self.layouts.cp, dtype=np.float64)
+
+    @cached_property
+    def pass_tokens(self) -> Array:
+        """Tokens of one pass through a layer: a slice of the sequence where there are slices, shape (n,)."""
+        return np.asarray(self.local_tokens / self.layouts.sequence_slices)
+
+    @cached_property
+    def token_shares(self) -> NDArray[np.int64]:
+        """Ranks among which sequence parallelism shares the hidden state's tokens; 1 without it. Shape (n,)."""
+        return np.asarray(np.where(self.layouts.sequence_parallel, self.layouts.tp, 1))
+
+    @cached_property
+    def padded_vocab(self) -> Array:
+        """Vocabulary rows as stored (`planner.costs.shapes.padded_vocab`), shape (n,)."""
+        return padded_vocab(self.model, self.layouts)
+
+    @cached_property
+    def local_experts(self) -> Array:
+        """Routed experts of a rank; 1 where there are none. Shape (n,)."""
+        return np.asarray(np.maximum(self.model.num_experts, 1) / self.layouts.ep)
