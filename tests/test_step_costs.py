@@ -129,10 +129,10 @@ def test_a_tied_table_on_one_rank_is_not_summed_between_two(name):
 
 def collectives(framework, reduce_s=10.0, gather_s=6.0, forward_s=4.0, backward_s=8.0, link=1.0, **choices):
     chosen = layout(**choices)
-    costs = step_costs(Setup(GPT, TOY, FRAMEWORK), chosen)
+    costs = step_costs(Setup(GPT, TOY, framework), chosen)
     gather = np.array([gather_s])
     costs = replace(costs, reduce_s=np.array([reduce_s]), gather_s=gather, gather_link_s=link * gather)
-    found = data_comm(case(layouts=chosen, framework=framework), costs, np.array([forward_s]), np.array([backward_s]))
+    found = data_comm(costs, np.array([forward_s]), np.array([backward_s]))
     return [float(getattr(found, f.name)[0]) for f in fields(found)]
 
 
@@ -193,7 +193,7 @@ def test_the_parts_of_a_step_are_the_average_rank_s():
     close(t.pipeline_comm_s, m * costs.send_s)
     close(t.optimizer_s, costs.update_s)
     forward, backward = _last_rank(costs)
-    data = data_comm(case(layouts=chosen, framework=slow), costs, forward, backward)
+    data = data_comm(costs, forward, backward)
     close(t.data_comm_s, data.reduce_s - data.reduce_hidden_s + data.gather_s - data.gather_hidden_s
           + costs.traffic.tied_s)  # fmt: skip
     # 1F1B: the slowest rank's work, and p - 1 micro-batches of the others' while it waits.
@@ -337,9 +337,9 @@ def test_gathered_logits_are_the_head_s_time():
     gather = float(once.traffic.logits_s[0])
     assert gather > 0
     # Cross-entropy of the other rank's half of 12,288 logits, and a kernel that copies all, 4 bytes each.
-    rate = float(once.device.memory_rate)
-    more = (6144 * 38 + 4 * 12288) / rate + once.device.latency_s
+    rate = float(once.case.device.memory_rate)
+    more = (6144 * 38 + 4 * 12288) / rate + once.case.device.latency_s
     assert float(once.ends.head_forward_s[0] - none.ends.head_forward_s[0]) == pytest.approx(gather + more)
     repeated = float(again.ends.head_backward_s[0] - once.ends.head_backward_s[0])
-    product = float(once.ends.head_forward_s[0]) - 12288 * 38 / rate - 6 * once.device.latency_s
+    product = float(once.ends.head_forward_s[0]) - 12288 * 38 / rate - 6 * once.case.device.latency_s
     assert repeated == pytest.approx(product)

@@ -32,13 +32,8 @@ PRODUCT_BYTES = 2.0  # the scores that a product writes or reads
 
 def score_elements(case: Case) -> Array:
     """Elements of the score matrices b a s^2 / (t c) of one micro-batch on one rank, shape (n,)."""
-    scores: Any = (
-        case.layouts.micro_batch
-        * case.model.num_heads
-        / case.layouts.tp
-        * case.model.seq_len
-        * (case.model.seq_len / case.layouts.cp)
-    )
+    model, layouts = case.model, case.layouts
+    scores: Any = layouts.micro_batch * model.num_heads / layouts.tp * model.seq_len * (model.seq_len / layouts.cp)
     return np.asarray(scores, dtype=np.float64)
 
 

@@ -151,8 +151,7 @@ def pointwise_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array]
     """
     device, model, layouts = case.device, case.model, case.layouts
     tokens = case.pass_tokens
-    shared = case.token_shares
-    hidden = tokens * model.hidden / shared
+    hidden = tokens * model.hidden / case.token_shares
     part = mix.shares(model)
     mla, kv_heads = is_latent(model), np.maximum(model.num_kv_heads, layouts.tp)
     heads, v_dim = part.attention * tokens / layouts.tp, np.where(mla, model.v_head_dim, model.head_dim)

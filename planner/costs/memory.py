@@ -54,9 +54,8 @@ class Memory:
 
 def embedding_bytes(case: Case) -> Array:
     """Bytes that the embedding saves for one micro-batch: its output, and the mask of its dropout."""
-    shared = case.token_shares
     hidden = case.local_tokens * case.model.hidden * case.device.element_bytes
-    return np.asarray(hidden / shared * (1.0 + has_dropout(case.model, case.layouts) * 0.5))
+    return np.asarray(hidden / case.token_shares * (1.0 + has_dropout(case.model, case.layouts) * 0.5))
 
 
 def weight_grad_share(case: Case) -> Array:

@@ -84,8 +84,7 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     """
     device, layouts = case.device, case.layouts
     sparse = mix.shares(case.model).sparse
-    part = case.token_shares
-    tokens = sparse * case.pass_tokens * mix.expert_width(case.model) / part
+    tokens = sparse * case.pass_tokens * mix.expert_width(case.model) / case.token_shares
     copies = tokens * case.model.top_k
     at_experts = copies * np.where(layouts.sequence_parallel, layouts.etp, 1)
     several = case.local_experts > 1

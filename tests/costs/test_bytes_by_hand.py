@@ -28,7 +28,7 @@ FUSED, UNFUSED = Attention.FUSED, Attention.UNFUSED
 
 def one(f, model, **choices):
     chosen = layout(**choices)
-    return float(np.ravel(f(device(BYTES, chosen), model, chosen))[0])
+    return float(np.ravel(f(case(BYTES, model, chosen)))[0])
 
 
 def parameters(model, layers, first, last, **choices):
@@ -171,25 +171,21 @@ def test_what_recomputation_keeps():
 
 def test_what_a_split_backward_keeps():
     """Qi et al. 2023, section 2.2: 32 b s h bytes a GPT layer; sequence parallelism keeps operands in shards."""
-    assert one(grad_share, GPT) == pytest.approx(32 * 48 * 8 / (12288 + 384))
+    assert one(weight_grad_share, GPT) == pytest.approx(32 * 48 * 8 / (12288 + 384))
     # Two ranks: 12 + 8, 8 + 4, 16 + 8, 8 + 16 elements a token, of which four operands of 8 are halved.
     sharded = 48 * 2 * (80 - 4 * 8 / 2)
-    assert one(grad_share, GPT, tp=2, sequence_parallel=True) == pytest.approx(sharded / (6144 + 192))
+    assert one(weight_grad_share, GPT, tp=2, sequence_parallel=True) == pytest.approx(sharded / (6144 + 192))
     # MLA: 12 + 6, 6 + 8, 6 + 8, 16 + 4, 8 + 8, and 64 + 8, 8 + 32 of the gated MLP; two products start from latents.
-    assert one(grad_share, MLA) * one(kept_bytes, MLA) == pytest.approx(48 * 2 * (18 + 14 + 14 + 20 + 16 + 112))
+    assert one(weight_grad_share, MLA) * one(kept_bytes, MLA) == pytest.approx(48 * 2 * (18 + 14 + 14 + 20 + 16 + 112))
     halves = (6 + 6) + (6 + 8) + (6 + 8) + (8 + 4) + (8 + 4) + (32 + 8) + (8 + 16)  # on two ranks
     of_hidden = 7 - 2  # products with an operand of hidden size: all but the two up from the latents
-    two = one(grad_share, MLA, tp=2, sequence_parallel=True)
+    two = one(weight_grad_share, MLA, tp=2, sequence_parallel=True)
     expected = 48 * 2 * (halves - of_hidden * 8 / 2)
     assert two * one(kept_bytes, MLA, tp=2, sequence_parallel=True) == pytest.approx(expected)
 
 
-def grad_share(of, model, layouts):
-    return weight_grad_share(case(of, model, layouts))
-
-
-def kept_bytes(of, model, layouts):
-    return saved_bytes(case(of, model, layouts))[0]
+def kept_bytes(here):
+    return saved_bytes(here)[0]
 
 
 def held(model=GPT, framework=FRAMEWORK, **choices):

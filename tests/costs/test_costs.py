@@ -90,7 +90,8 @@ def test_activations_follow_korthikanti(tp, sp):
     s, b, h, a = model.seq_len, 4, model.hidden, model.num_heads
     outside = (34 / tp) if sp else (10 + 24 / tp)
     expected = s * b * h * (outside + 5 * a * s / h / tp)
-    ours = layer_bytes(BF16, model, layouts) + attention_core_bytes(case(BF16, model, layouts))
+    here = case(BF16, model, layouts)
+    ours = layer_bytes(here) + attention_core_bytes(here)
     assert float(ours[0]) == pytest.approx(expected, rel=0.03)
 
 

@@ -111,5 +111,5 @@ def test_a_framework_says_so():
     assert whole.backward_attention_s > band.backward_attention_s
     chosen = layout(precision=Precision.BF16)
     fused = one_layer(Setup(ROUTED, CLUSTER, replace(FRAMEWORK, fused_experts=True)), chosen)
-    assert fused.cost.forward_s == layer_cost(case(fused.device, ROUTED, chosen), Fusions(experts=True)).forward_s
+    assert fused.cost.forward_s == layer_cost(case(fused.case.device, ROUTED, chosen), Fusions(experts=True)).forward_s
     assert fused.cost.forward_s < one_layer(Setup(ROUTED, CLUSTER, FRAMEWORK), chosen).cost.forward_s

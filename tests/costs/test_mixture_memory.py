@@ -9,13 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.kernels import Device
+from planner.costs.case import Case
 from planner.costs.memory import activations
 from planner.costs.saved import layer_tensors
-from planner.hardware import load_accelerator, load_framework
+from planner.hardware import load_cluster, load_framework
 from planner.layouts import Recompute
 from planner.models import load_model
-from tests.costs.toy import case, layout
+from planner.setup import Setup
+from tests.costs.toy import layout
 
 ACTIVATIONS_GB = 131.0
 MODEL = load_model("deepseek-v3")
@@ -24,12 +25,11 @@ WEIGHED_AFTER = replace(load_framework("megatron-core"), kept_expert_outputs=Tru
 
 def of(precision=3, framework=WEIGHED_AFTER, **choices):
     chosen = layout(micro_batch=1, dp=64, ep=64, global_batch=8192, precision=precision, **choices)
-    device = Device.of(load_accelerator("gb200"), chosen.precision, chosen.gpus)
-    return device, framework, MODEL, chosen
+    return Case.of(Setup(MODEL, load_cluster("gb200-nvl72"), framework), chosen)
 
 
 def kept(**choices):
-    return float(np.ravel(activations(*of(**choices)).layer)[0])
+    return float(np.ravel(activations(of(**choices)).layer)[0])
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,7 @@ def kept(**choices):
     ],
 )
 def test_shares_of_a_mixture_s_activations(saved_gb, saved_bytes_of, points):
-    device, _, model, chosen = of()
-    share = float(np.ravel(saved_bytes_of(layer_tensors(case(device, model, chosen))))[0]) / kept()
+    share = float(np.ravel(saved_bytes_of(layer_tensors(of())))[0]) / kept()
     assert share == pytest.approx(saved_gb / ACTIVATIONS_GB, abs=points)
 
 
@@ -58,7 +57,6 @@ def test_fp8_inputs_of_products_save_an_eighth():
 
 def test_a_framework_that_weighs_inner_activations_keeps_no_outputs():
     core = load_framework("megatron-core")
-    device, _, model, chosen = of()
-    outputs = float(np.ravel(layer_tensors(case(device, model, chosen)).expert_outputs)[0])
+    outputs = float(np.ravel(layer_tensors(of()).expert_outputs)[0])
     assert kept() - kept(framework=core) == pytest.approx(outputs)
     assert kept(recompute=Recompute.FULL) == kept(framework=core, recompute=Recompute.FULL)

@@ -53,7 +53,7 @@ def test_its_layer_takes_what_a_layer_takes():
     assert with_layer.head_backward_s - ends.head_backward_s == 7.0
     assert with_modules(LLAMA, ends, np.array([5.0]), np.array([7.0])) is ends
     costs = step_costs(Setup(ONE, CLUSTER, FRAMEWORK), chosen)
-    alone = ends_cost(case(costs.device, ONE, chosen))
+    alone = ends_cost(case(costs.case.device, ONE, chosen))
     assert costs.ends.head_forward_s - alone.head_forward_s == pytest.approx(costs.layer.forward_s)
     assert costs.ends.head_backward_s - alone.head_backward_s == pytest.approx(costs.layer.backward_s)
 
@@ -125,7 +125,7 @@ def test_a_hybrid_s_module_is_attention_and_an_mlp():
         got, plain, one = (step_costs(Setup(m, cluster, framework), chosen) for m in (further, HYBRID, whole))
         assert got.layer.forward_s == plain.layer.forward_s
         alone, of_whole = (
-            ends_cost(case(c.device, m, chosen, framework=framework)) for c, m in ((got, further), (one, whole))
+            ends_cost(case(c.case.device, m, chosen, framework=framework)) for c, m in ((got, further), (one, whole))
         )
         for side in ("head_forward_s", "head_backward_s"):
             module = getattr(got.ends, side) - getattr(alone, side)

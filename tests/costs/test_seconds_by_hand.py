@@ -123,7 +123,7 @@ def test_the_products_of_a_layer():
 
 def test_products_of_experts_and_latents():
     def of(products, chosen):
-        return [tuple(float(np.ravel(x)[0]) for x in product) for product in products(MOE, chosen)]
+        return [tuple(float(np.ravel(x)[0]) for x in product) for product in products(case(model=MOE, layouts=chosen))]
 
     spread, halves = layout(dp=2, ep=2), layout(tp=2)
     # 2 of 4 experts here: at balance each sees 2 / 2 of the tokens.
@@ -385,9 +385,9 @@ def test_adding_up_gradients_of_micro_batches():
 
     def more(model=GPT, framework=adding, apart=False, **choices):
         chosen = layout(**choices)
-        of = device(BYTES, chosen)
-        costs = layer_cost(case(of, model, chosen)), ends_cost(case(of, model, chosen))
-        found = with_accumulation(of, framework, model, chosen, np.array([100.0]), *costs, apart)
+        here = case(BYTES, model, chosen, framework=framework)
+        costs = layer_cost(here), ends_cost(here)
+        found = with_accumulation(here, np.array([100.0]), *costs, apart)
         fields = ("backward_pointwise_s",), ("embedding_backward_s", "head_backward_s")
         pairs = [(a, b, f) for a, b, names in zip(found, costs, fields, strict=True) for f in names]
         return values([getattr(a, f) - getattr(b, f) for a, b, f in pairs])

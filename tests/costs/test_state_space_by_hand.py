@@ -16,7 +16,7 @@ from planner.costs.state_space import ssm_bytes, ssm_products, ssm_s
 from planner.costs.traffic import layer_traffic
 from planner.models import counts
 from planner.models.flops import SSM_CHUNK
-from tests.costs.toy import BYTES, FLOP, HYBRID, LAUNCHES, case, device, layer_bytes, layout
+from tests.costs.toy import BYTES, FLOP, HYBRID, LAUNCHES, case, layer_bytes, layout
 
 TOKENS, CHANNELS, B, C = 48, 16, 16, 16
 STATES = CHANNELS * 8 / SSM_CHUNK  # numbers of state a token: one set a chunk
@@ -80,7 +80,7 @@ def test_what_a_layer_keeps():
     assert float(ssm_bytes(case(BYTES, HYBRID, layout()))[0]) == TOKENS * 2 * 100 / 2
     mlp = TOKENS * 2 * 2 * 32 / 2
     inputs = TOKENS * 2 * 2 * 8
-    kept = layer_bytes(device(BYTES, layout()), HYBRID, layout())
+    kept = layer_bytes(case(BYTES, HYBRID, layout()))
     assert float(kept[0]) == TOKENS * 100 + mlp + inputs
 
 

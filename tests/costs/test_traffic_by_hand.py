@@ -291,7 +291,7 @@ def test_parameters_in_fp8_are_gathered_in_fp8():
     fp8 = layout(dp=2, zero=1, precision=Precision.FP8)
 
     def gathered(framework, chosen, *of):
-        return first(data_traffic(CLUSTER, framework, chosen, *of)[1])
+        return first(data_traffic(case(layouts=chosen, framework=framework), *of)[1])
 
     assert gathered(kept, fp8, own(1000.0, ends=0.25)) == pytest.approx((750 + 500) / 2 / 5 + 2)
     assert gathered(kept, fp8, own(1000.0, ends=0.25), 2) == pytest.approx((750 + 500) / 5 + 2)

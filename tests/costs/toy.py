@@ -133,6 +133,6 @@ def own(params: Any, experts: Any = 0.0, ends: Any = 0.0) -> RankParameters:
     return RankParameters(layers=params * (1.0 - experts - ends), experts=params * experts, ends=params * ends)
 
 
-def layer_bytes(of: Device, model: Transformer, layouts: Layouts) -> Any:
+def layer_bytes(of: Case) -> Any:
     """Bytes that a layer keeps when nothing is recomputed, but for attention's scores."""
-    return layer_tensors(case(of, model, layouts)).total_bytes
+    return layer_tensors(of).total_bytes

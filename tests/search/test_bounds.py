@@ -41,7 +41,7 @@ def with_memory(cluster, size_bytes):
 def check_bounds(model, cluster, framework, asked):
     for grid in space(model, cluster, asked):
         one = one_layer(Setup(model, cluster, framework), grid.layouts)
-        bound = bounds(framework, model, grid.layouts, one)
+        bound = bounds(grid.layouts, one)
         sums = totals(Setup(model, cluster, framework), grid.layouts, one)
         least = sums.step_time_s - sums.bubble_s
         assert np.all((bound.step_time_s <= least) | ~grid.legal)
@@ -99,5 +99,5 @@ def test_bounds_discard_rows_where_there_is_much_to_discard():
     for grid in space(model, cluster, asked):
         one = one_layer(Setup(model, cluster, framework), grid.layouts)
         rows += len(grid.serial)
-        out += int(kept.out(bounds(framework, model, grid.layouts, one)).sum())
+        out += int(kept.out(bounds(grid.layouts, one)).sum())
     assert out > 0.1 * rows

@@ -61,7 +61,7 @@ def test_a_grid_with_copies_has_its_table_s_totals_and_bounds():
         whole = estimate(Setup(SMALL, CLUSTER, FSDP), grid.table())
         assert np.array_equal(sums.step_time_s[grid.legal], whole.step_time_s)
         assert np.array_equal(sums.memory_bytes[grid.legal], whole.memory_bytes)
-        bound = bounds(FSDP, SMALL, grid.layouts, one)
+        bound = bounds(grid.layouts, one)
         assert np.all((bound.step_time_s <= sums.step_time_s) | ~grid.legal)
         assert np.all((bound.memory_bytes <= sums.memory_bytes) | ~grid.legal)
 
