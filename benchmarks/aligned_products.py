@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.kernels import Device, aligned_share, matmul_s
+from planner.costs.kernels.device import Device, aligned_share, matmul_s
 from planner.hardware import load_accelerator
 from planner.layouts import Precision
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate import Estimate, estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import stack
 from planner.setup import Setup
+from planner.step.estimate import Estimate, estimate
 from planner.validation import Run, read_runs, shipped_files
 from planner.validation.defaults import candidates
 from planner.validation.predict import Models

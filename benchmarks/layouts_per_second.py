@@ -19,8 +19,8 @@ from time import process_time
 from planner.hardware import load_cluster, load_framework
 from planner.models import load_model
 from planner.search import Fixed, default_attention, default_precision, recommend
-from planner.search.passes import search
-from planner.search.space import Asked, space
+from planner.search.scan import search
+from planner.search.space import Request, space
 from planner.setup import Setup
 
 CASES = [
@@ -51,7 +51,7 @@ def main() -> None:
         model, cluster = load_model(name), load_cluster(cluster_name)
         framework = load_framework(cluster.framework)
         numerics = {"precision": default_precision(cluster), "attention": default_attention(cluster)}
-        asked = Asked(
+        asked = Request(
             gpus=gpus, global_batch=batch, fixed=Fixed(), fine_recompute=framework.fine_recompute,
             hybrid_sharding=framework.hybrid_sharding, **numerics,
         )  # fmt: skip

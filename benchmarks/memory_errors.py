@@ -1,6 +1,6 @@
 """Fits how far peak memory lies from what is predicted, and shows how often layouts of each chance did fit.
 
-    python benchmarks/memory_errors.py            # prints; writes planner/costs/chance.toml with --write
+    python benchmarks/memory_errors.py            # prints; writes planner/costs/memory/fit_chance.toml with --write
 
 The logarithm of needed over predicted memory is taken as logistic, one distribution for all runs. A run that states its
 memory counts by the density there, one that ran out or fit by the probability of that; a run that fit with less than
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.costs import chance
+from planner.costs.memory.rank import fit_chance as chance
 from planner.hardware import load_cluster
 from planner.validation.accuracy import shipped_files, unseen_files
 from planner.validation.predict import predict
@@ -53,7 +53,7 @@ def fit(source: np.ndarray, share: np.ndarray, ratio: np.ndarray, ok: np.ndarray
 def main() -> None:
     """Print the fit and its reliability; write it where that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write planner/costs/chance.toml")
+    parser.add_argument("--write", action="store_true", help="write planner/costs/memory/fit_chance.toml")
     args = parser.parse_args()
     source, share, ratio, ok = runs()
     tells = np.isfinite(ratio) | ~ok | (share > np.log(TELLS))

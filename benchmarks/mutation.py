@@ -34,10 +34,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
-TARGETS = ("planner/costs", "planner/schedules", "planner/pipelines.py", "planner/step_costs.py", "planner/estimate.py")
+TARGETS = (
+    "planner/costs",
+    "planner/schedules",
+    "planner/step/pipelines.py",
+    "planner/step/step_costs.py",
+    "planner/step/estimate.py",
+)
 TESTS = (
-    "tests/costs", "tests/schedules", "tests/test_estimate.py", "tests/test_step_costs.py",
-    "tests/test_pipelines.py", "tests/simulation",
+    "tests/costs", "tests/schedules", "tests/step/test_estimate.py", "tests/step/test_step_costs.py",
+    "tests/step/test_pipelines.py", "tests/step/timeline",
     "tests/export/test_pytorch_orders.py", "tests/export/test_schedule_csv.py",
     "tests/trainer/test_cost_model_bytes.py", "tests/search/test_stage_split.py",
 )  # fmt: skip

@@ -35,12 +35,12 @@ def one(name: str, cluster_name: str, gpus: int, batch: int) -> dict[str, float]
     from planner.hardware import load_cluster, load_framework
     from planner.models import load_model
     from planner.search import Fixed, default_attention, default_precision
-    from planner.search.passes import search
-    from planner.search.space import Asked
+    from planner.search.scan import search
+    from planner.search.space import Request
 
     model, cluster = load_model(name), load_cluster(cluster_name)
     framework = load_framework(cluster.framework)
-    asked = Asked(
+    asked = Request(
         gpus=gpus, global_batch=batch, precision=default_precision(cluster), attention=default_attention(cluster),
         fixed=Fixed(), fine_recompute=framework.fine_recompute, hybrid_sharding=framework.hybrid_sharding,
     )  # fmt: skip

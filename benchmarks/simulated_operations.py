@@ -20,8 +20,8 @@ import numpy as np
 
 from planner.schedules import Pipeline, get_schedule
 from planner.schedules.dependencies import dependencies
-from planner.simulation.engine import run_lanes
-from planner.simulation.timeline import durations, run
+from planner.step.timeline.engine import run_lanes
+from planner.step.timeline.timeline import durations, run
 
 SIZES = ((8, 64, 2), (16, 128, 4), (32, 256, 4), (64, 512, 4), (64, 512, 8), (64, 1024, 8))
 

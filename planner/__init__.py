@@ -11,13 +11,11 @@ the package, and `planner --help`, load nothing else.
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planner.api import Cluster, LayoutEstimate, Model, Plan, Simulation, estimate, recommend, simulate
-    from planner.errors import (
+    from planner.base.errors import (
         ExecutionError,
         FileFormatError,
         InputError,
@@ -56,7 +54,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
-    from planner import errors
+    from planner.base import errors
 
     value = getattr(errors, name, None)
     if value is None:
@@ -69,25 +67,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """The package, in which `estimate` is the function of the API.
-
-    Importing the module `planner.estimate` would set the attribute to that module; here it stays the function.
-    `from planner.estimate import ...` finds the module as ever.
-    """
-
-    @property
-    def estimate(self) -> Any:
-        """`planner.api.estimate`."""
-        from planner.api import estimate
-
-        return estimate
-
-    @estimate.setter
-    def estimate(self, module: ModuleType) -> None:
-        """Nothing: the module is found through `sys.modules`."""
-
-
-sys.modules[__name__].__class__ = _Package

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import records
+from planner.base import records
+from planner.base.errors import InputError
 from planner.choices.enumerations import Attention, Precision, Recompute, Split, choice
 from planner.choices.table import CHOICES
-from planner.errors import InputError
 
 __all__ = ["Attention", "Layouts", "Precision", "Recompute", "Split", "choice"]
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError, shown
+from planner.base.errors import FileFormatError, shown
 from planner.models import Transformer, counts
 
 PARTS = {"time_s": "step_time_s", "memory_parts_gib": "memory_gib"}

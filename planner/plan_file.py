@@ -10,18 +10,18 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from planner.base.errors import FileFormatError, InputError, shown
+from planner.base.files import is_path, read_json
 from planner.choices.choice import LARGEST
 from planner.choices.table import CHOICES
-from planner.errors import FileFormatError, InputError, shown
-from planner.files import is_path, read_json
 from planner.hardware import Cluster, load_cluster, load_framework, profile_names
 from planner.layouts import Layouts
-from planner.legality import check_legal
 from planner.models import Transformer, load_model
 from planner.models.transformer import FLAGS, NOT_NEGATIVE, POSITIVE, check, with_seq_len
 from planner.plan_fields import FIGURES, PARTS, check_fields, check_figures
 from planner.question import one_layout
 from planner.setup import Setup
+from planner.step.legality import check_legal
 
 SUFFIXES = (".toml", ".json")
 FOLDERS = {"cluster": "clusters", "network": "links", "framework": "frameworks"}

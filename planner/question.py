@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from planner.base.errors import InputError
+from planner.base.units import GIB
 from planner.choices.choice import flag, whole, word
 from planner.choices.table import CHOICES, SETTLED
-from planner.costs.chance import safe_share
-from planner.errors import InputError
+from planner.costs.memory.fit_chance import safe_share
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule, usual_schedule
 from planner.search import Fixed, attention_kernels, default_attention, default_precision
 from planner.setup import Setup
-from planner.units import GIB
 
 __all__ = ["careful", "load_setup", "numerics", "one_layout", "what_is_fixed", "whole", "word"]
 
@@ -72,7 +72,7 @@ def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> 
 
 
 def one_layout(cluster: Cluster, *, own_split: str = "even", **choices: Any) -> Layouts:
-    """A table of one layout; the caller checks whether it is legal (`planner.legality`).
+    """A table of one layout; the caller checks whether it is legal (`planner.step.legality`).
 
     choices: by the names of `CHOICES`; None, or nothing, is the default. The schedule's is 1f1b, interleaved with
     virtual stages, seq1f1b with sequence slices; etp's is `planner.layouts.usual_etp`; layer_split's is own_split, the

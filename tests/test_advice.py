@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from planner.costs.chance import fit_chance, safe_share
-from planner.errors import InputError, LayoutError
+from planner.base.errors import InputError, LayoutError
+from planner.costs.memory.fit_chance import fit_chance, safe_share
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.question import careful, load_setup

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import FileFormatError, LayoutError, PlannerError
-from planner.estimate import estimate
+from planner.base.errors import FileFormatError, LayoutError, PlannerError
 from planner.hardware import load_cluster
 from planner.layouts import Layouts
 from planner.models import load_model
 from planner.plan_file import read_choices, read_plan
 from planner.question import load_setup
 from planner.report.records import estimate_record, question_record
+from planner.step.estimate import estimate
 
 
 def record(model: str = "llama3-8b", cluster: str = "dgx-h100", network: str | None = None, **layout) -> dict:

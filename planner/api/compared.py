@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from planner.api.answer import Answer
-from planner.estimate import estimate
 from planner.plan_file import Plan as PlanFile
 from planner.plan_file import read_plan
 from planner.question import one_layout
@@ -17,6 +16,7 @@ from planner.report.tables import question_title
 from planner.search.compare import compare
 from planner.search.stage_split import stage_split
 from planner.setup import Setup
+from planner.step.estimate import estimate
 
 
 def compare_schedules(setup: Setup, **choices: Any) -> Answer:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.api.answer import Answer
-from planner.errors import InputError
-from planner.estimate import estimate
+from planner.base.errors import InputError
 from planner.export.plan_export import get_target
 from planner.export.target import Target
 from planner.hardware import load_cluster, load_framework
@@ -21,7 +20,8 @@ from planner.report import records, tables
 from planner.report.difference import value_text
 from planner.report.imported import Review, Suggestion, review_record, review_view
 from planner.search import default_attention, recommend
-from planner.search.one_change import one_change
+from planner.search.neighbours import one_change
+from planner.step.estimate import estimate
 
 WORTH_IT = 0.005
 

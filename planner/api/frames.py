@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import MissingPackageError
+from planner.base.errors import MissingPackageError
 
 if TYPE_CHECKING:
     import pandas

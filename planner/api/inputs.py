@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner import hardware, models
-from planner.errors import InputError
+from planner.base.errors import InputError
+from planner.base.units import GBIT, GIB
 from planner.models import Transformer
 from planner.question import load_setup
 from planner.report import notebook, records
 from planner.setup import Setup
-from planner.units import GBIT, GIB
 
 
 def _name(kind: str, value: Any) -> str:

@@ -12,15 +12,15 @@ from planner.api.answer import Shown
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.choices.table import CHOICES
-from planner.estimate import Estimate
-from planner.estimate import estimate as estimate_layouts
 from planner.layouts import Layouts
-from planner.legality import check_legal
 from planner.plan_file import Plan
 from planner.question import one_layout, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.setup import Setup
+from planner.step.estimate import Estimate
+from planner.step.estimate import estimate as estimate_layouts
+from planner.step.legality import check_legal
 from planner.validation import step_interval_s
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class LayoutEstimate(Shown):
             LayoutError: the framework runs nothing like this layout.
             OutputError: the path can't be written.
         """
+        from planner.base.files import check_writable, write_text
         from planner.export.plan_export import export_plan, get_target
-        from planner.files import check_writable, write_text
 
         target = None if path is None else Path(path)
         done = export_plan(self.as_plan(), get_target(word("to", to)), path=target, base=base)

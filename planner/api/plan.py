@@ -16,19 +16,19 @@ from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.api.layout_estimate import LayoutEstimate
+from planner.base.errors import InputError, LayoutError
+from planner.base.files import check_writable, write_text
+from planner.base.units import GIB
 from planner.choices.table import SETTLED
-from planner.errors import InputError, LayoutError
-from planner.files import check_writable, write_text
 from planner.question import careful, numerics, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.report.difference import why_record, why_view
 from planner.search import Recommendation
 from planner.search import recommend as search
-from planner.search.passes import every_estimate
+from planner.search.scan import every_estimate
 from planner.search.why import parse_wanted, why_not
 from planner.setup import Setup
-from planner.units import GIB
 from planner.validation import accuracy_sentence
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     ) -> PlanReport:
         """All that a report shows, computed; command: what made the report; working: told what is being done."""
         from planner.api.reports import gather_report
-        from planner.plans.goal import goal
+        from planner.training_time.goal import goal
 
         aim = goal(self.setup.model, tokens=tokens, loss=loss) if curve else None
         return gather_report(self, command=command, aim=aim, working=working)

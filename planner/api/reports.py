@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from planner import __version__
 from planner.api.training import MOST_GPUS
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
 from planner.export.plan_export import TARGETS, export_plan
-from planner.plans.assumptions import assume
-from planner.plans.fastest import plan_fastest
-from planner.plans.goal import Goal
-from planner.plans.joint import strategy
 from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.tables import question_title
 from planner.search import Recommendation
-from planner.search.asked import Asked
-from planner.search.passes import sample
+from planner.search.request import Request
+from planner.search.scan import sample
 from planner.setup import Setup
-from planner.simulation.step import StepSimulation, simulate
+from planner.step.timeline.step import StepSimulation, simulate
+from planner.training_time.assumptions import assume
+from planner.training_time.fastest import plan_fastest
+from planner.training_time.goal import Goal
+from planner.training_time.joint import strategy
 from planner.validation import accuracy_of, accuracy_sentence, step_interval_s
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulat
     return {i: simulate(setup, layouts.take([i])) for i in rows}
 
 
-def shortest_times(setup: Setup, asked: Asked, aim: Goal) -> Curve:
+def shortest_times(setup: Setup, asked: Request, aim: Goal) -> Curve:
     """The shortest training times on up to `MORE_GPUS` times the accelerators asked for, as the cluster allows."""
     most = min(setup.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * asked.gpus, LEAST_GPUS))
     assumptions = assume(setup.cluster)

@@ -14,9 +14,9 @@ from planner import hardware
 from planner.api.answer import Shown
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
+from planner.base.errors import InputError
+from planner.base.units import GIB
 from planner.choices.table import CHOICES
-from planner.errors import InputError
-from planner.estimate import estimate
 from planner.export.step_trace import write_step_trace
 from planner.layouts import Layouts
 from planner.question import one_layout
@@ -25,11 +25,11 @@ from planner.report.columns import operation_columns
 from planner.report.timeline_plot import plot_timeline, timeline_svg
 from planner.schedules.csv_file import read_schedule
 from planner.setup import Setup
-from planner.simulation.critical_path import CriticalPath, critical_path
-from planner.simulation.step import StepSimulation
-from planner.simulation.step import simulate as simulate_step
-from planner.simulation.step_streams import StreamStep, simulate_streams
-from planner.units import GIB
+from planner.step.estimate import estimate
+from planner.step.timeline.critical_path import CriticalPath, critical_path
+from planner.step.timeline.step import StepSimulation
+from planner.step.timeline.step import simulate as simulate_step
+from planner.step.timeline.step_streams import StreamStep, simulate_streams
 
 if TYPE_CHECKING:
     import pandas

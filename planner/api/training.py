@@ -6,14 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.api.answer import Answer
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
 from planner.hardware import Cluster
-from planner.plans.assumptions import Assumptions, assume
-from planner.plans.fastest import Fastest, plan_fastest
-from planner.plans.goal import Goal
-from planner.plans.joint import Strategy
-from planner.plans.sensitivity import RIVALS, sensitivity
-from planner.plans.time import plan_time
 from planner.question import careful, load_setup, numerics
 from planner.report import fastest as fastest_report
 from planner.report.plain_table import stacked
@@ -23,6 +17,12 @@ from planner.report.tables import layout_text
 from planner.report.training import time_record, time_view
 from planner.search import recommend
 from planner.setup import Setup
+from planner.training_time.assumptions import Assumptions, assume
+from planner.training_time.fastest import Fastest, plan_fastest
+from planner.training_time.goal import Goal
+from planner.training_time.joint import Strategy
+from planner.training_time.sensitivity import RIVALS, sensitivity
+from planner.training_time.time import plan_time
 from planner.validation import accuracy_sentence
 
 MOST_GPUS = 100_000

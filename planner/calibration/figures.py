@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base.units import MICRO
 from planner.calibration.parameters import Parameter
 from planner.hardware import Cluster, Efficiency, Framework, Link, load_cluster, load_framework
-from planner.units import MICRO
 from planner.validation import Predictions, Run, predict
 
 Array = NDArray[np.float64]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base.errors import MissingPackageError
 from planner.calibration.figures import Figure, Profiles, predict_with
-from planner.errors import MissingPackageError
 from planner.validation import Predictions, Run
 
 Array = NDArray[np.float64]

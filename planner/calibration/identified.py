@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base.errors import InputError
 from planner.calibration.figures import Figure
 from planner.calibration.fit import ROBUST, Fit, Problem, fit_figures, jacobian_at_start
-from planner.errors import InputError
 
 Array = NDArray[np.float64]
 GUESS = 12.0

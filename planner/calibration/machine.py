@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from planner.base.files import make_folder, read_toml, shipped_folder, write_text
 from planner.calibration.profile_text import profile_text
 from planner.costs.case import Case
-from planner.costs.kernels import Device
-from planner.costs.layer import layer_cost
-from planner.files import make_folder, read_toml, shipped_folder, write_text
+from planner.costs.kernels.device import Device
+from planner.costs.layer.layer_cost import layer_cost
 from planner.hardware import Accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer, stack

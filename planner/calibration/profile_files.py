@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from planner.base.errors import InputError, OutputError
+from planner.base.files import is_path, make_folder, write_text
 from planner.calibration.fit import Fit
 from planner.calibration.profile_text import profile_text
-from planner.errors import InputError, OutputError
-from planner.files import is_path, make_folder, write_text
 from planner.hardware import profile_table
 from planner.hardware.changes import used_sources
 

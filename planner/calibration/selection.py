@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.base.errors import InputError, UnknownNameError
 from planner.calibration.figures import Figure, Profiles, figures_of, predict_with
 from planner.calibration.fit import Problem
 from planner.calibration.parameters import parameters_of
-from planner.errors import InputError, UnknownNameError
 from planner.validation import Run
 from planner.validation.defaults import framework_name
 from planner.validation.publications import publication_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from planner.base.errors import InputError
 from planner.choices.enumerations import choice, names
-from planner.errors import InputError
 
 LARGEST = 10_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TypeVar
 
-from planner.errors import UnknownNameError
+from planner.base.errors import UnknownNameError
 
 
 class Recompute(IntEnum):

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 import planner
+from planner.base.errors import PlannerError, one_line, shown
 from planner.cli import (
     calibrate,
     clusters,
@@ -34,7 +35,6 @@ from planner.cli import (
     train,
     validate,
 )
-from planner.errors import PlannerError, one_line, shown
 
 __all__ = ["app", "main"]
 

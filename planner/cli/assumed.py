@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from planner.base.errors import InputError, shown
+from planner.base.units import parse_count
 from planner.cli import completion as complete
-from planner.errors import InputError, shown
-from planner.units import parse_count
 
 
 def count(text: str) -> float:
@@ -57,7 +57,7 @@ FIGURES = {
     "power_w": ("--power-w", "W per GPU while it trains."),
     "site_factor": ("--site-factor", "W of hosts, network and cooling per W of GPU."),
 }
-"""Assumptions by name (`planner.plans.assumptions`), each with its option and what it says."""
+"""Assumptions by name (`planner.training_time.assumptions`), each with its option and what it says."""
 
 
 def assumes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

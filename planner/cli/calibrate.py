@@ -69,7 +69,7 @@ def command(
 
     Robust least squares within physical bounds, every source alike. Figures that the runs don't tell stay as they are.
     """
-    from planner.errors import InputError
+    from planner.base.errors import InputError
 
     given = [p for p in context.command.params if _was_given(context, p.name)]
     other = MACHINE if from_ else RUNS

@@ -19,8 +19,8 @@ def measure_machine(output: Path, *, seconds: float, quick: bool, profile: Path 
     """Time passes and messages, write their prices, and a hardware profile where one is asked for."""
     share_processors()
     keep_freed_memory()
+    from planner.base.files import check_writable, make_folder, write_text
     from planner.calibration.machine import TimedLayer, fit_machine, write_profile
-    from planner.files import check_writable, make_folder, write_text
     from planner.trainer.arrays import xp_for
     from planner.trainer.microbenchmarks import collectives, copy_rate, fastest, grid, passes
     from planner.trainer.prices import FEATURES, fit

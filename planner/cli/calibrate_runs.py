@@ -26,10 +26,10 @@ def fit_runs(
     json: bool,
 ) -> None:
     """Fit, print figures and scores, and write the profiles where a folder is given."""
+    from planner.base.errors import InputError, one_line
     from planner.calibration.identified import calibrate
     from planner.calibration.profile_files import check_folder, fitted_profiles, write_profiles
     from planner.calibration.selection import folds, select
-    from planner.errors import InputError, one_line
     from planner.validation import read_runs
 
     runs = [run for path in files for run in read_runs(path)]

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from planner.base.errors import InputError, shown
 from planner.choices.choice import Choice
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, SETTLED
 from planner.cli import completion
-from planner.errors import InputError, shown
 
 Command = Callable[..., None]
 LAYOUT = "The layout"

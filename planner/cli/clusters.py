@@ -23,10 +23,10 @@ def command(
     """
     from dataclasses import asdict
 
+    from planner.base.units import GBIT, GIB, TERA
     from planner.hardware import load_cluster, profile_names
     from planner.report.plain_table import plain_table
     from planner.report.sources import figure_sources
-    from planner.units import GBIT, GIB, TERA
 
     if name is not None:
         cluster = load_cluster(name, network=network)

@@ -32,7 +32,7 @@ def command(
     Of two plans, say what differs, second by second and byte by byte: planner compare plan-a.json plan-b.json
     """
     from planner.api.compared import compare_plans, compare_schedules
-    from planner.errors import InputError
+    from planner.base.errors import InputError
     from planner.question import load_setup
 
     if second is not None:

@@ -55,7 +55,7 @@ def exports(incomplete: str) -> list[str]:
 
 def papers(incomplete: str) -> list[str]:
     """Papers reproduced."""
-    from planner.plans.papers import PAPERS
+    from planner.reproductions import PAPERS
 
     return _begin(PAPERS, incomplete)
 

@@ -46,7 +46,7 @@ def command(
     """
     from planner.api.existing_run import review_deepspeed, review_megatron
     from planner.api.layout_estimate import estimate_one
-    from planner.errors import InputError
+    from planner.base.errors import InputError
     from planner.question import load_setup
 
     if megatron_args is not None or deepspeed is not None:
@@ -78,7 +78,7 @@ def command(
 
 def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any], save: Path | None) -> None:
     """Raises InputError if an option stands beside an existing run's configuration, which makes that choice itself."""
-    from planner.errors import InputError
+    from planner.base.errors import InputError
 
     if arguments is not None and file is not None:
         raise InputError("--megatron-args and --deepspeed are both given; allowed: one of them")
@@ -98,7 +98,7 @@ def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any
 
 def _text(arguments: str) -> str:
     """A launch script's text: the option's own, or that of @FILE."""
-    from planner.files import read_bytes, read_text
+    from planner.base.files import read_bytes, read_text
 
     if not arguments.startswith("@"):
         return arguments

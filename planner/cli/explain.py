@@ -31,8 +31,8 @@ def command(
     Example: planner explain gpt3-175b --cluster selene --gpus 1024 --global-batch 1536
     """
     from planner.api.training import explain
-    from planner.plans.goal import goal
     from planner.question import load_setup
+    from planner.training_time.goal import goal
 
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     aim = goal(setup.model, tokens=tokens, batch_law=critical_batch_law)

@@ -44,8 +44,8 @@ def command(
 
     Example: planner export plan.json --to megatron -o launch.sh
     """
+    from planner.base.files import check_writable
     from planner.export.plan_export import get_target
-    from planner.files import check_writable
     from planner.plan_file import read_plan
 
     target = get_target(to)
@@ -56,8 +56,8 @@ def command(
 
 def write(plan: Plan, target: Target, output: Path | None, base: str | None = None) -> None:
     """The file and its companions, on stdout without a path; what isn't expressed, on stderr."""
+    from planner.base.files import check_writable, write_text
     from planner.export.plan_export import export_plan
-    from planner.files import check_writable, write_text
 
     done = export_plan(plan, target, path=output, base=base)
     for path in done.companions:
@@ -84,9 +84,9 @@ def asked_for(exports: list[str]) -> list[tuple[Target, Path]]:
     """
     if not exports:
         return []
-    from planner.errors import InputError
+    from planner.base.errors import InputError
+    from planner.base.files import check_writable
     from planner.export.plan_export import get_target
-    from planner.files import check_writable
 
     out = []
     for text in exports:
@@ -105,7 +105,7 @@ def check_base(base: str | None, frameworks: list[str]) -> None:
         UnknownNameError: no such framework.
         InputError: none of them builds on one.
     """
-    from planner.errors import InputError
+    from planner.base.errors import InputError
     from planner.export.plan_export import get_target
 
     if base is not None and not any(get_target(name).takes_base for name in frameworks):

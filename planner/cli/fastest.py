@@ -57,8 +57,8 @@ def command(
     """
     from planner.api.training import fastest
     from planner.models import load_model, with_seq_len
-    from planner.plans.goal import goal
-    from planner.plans.joint import strategy
+    from planner.training_time.goal import goal
+    from planner.training_time.joint import strategy
 
     shape = load_model(model)
     if seq_len is not None:
@@ -80,7 +80,7 @@ def command(
 def clusters(names: list[str], networks: list[str], sizes: list[int]) -> list[Cluster]:
     """Every cluster over every network with every node size that is named."""
     from planner.hardware import load_cluster
-    from planner.plans.variants import with_node_size
+    from planner.training_time.variants import with_node_size
 
     over: list[str | None] = [*networks] or [None]
     out = [load_cluster(name, network=network) for name in names for network in over]

@@ -27,7 +27,7 @@ def command(
 
     Example: planner heatmap results.parquet --x accelerator.memory_gib --y network.bandwidth_gbit_per_s --png map.png
     """
-    from planner.errors import InputError
+    from planner.base.errors import InputError
     from planner.report.heatmap import draw_heatmap, heatmap_record
     from planner.report.pictures import write_picture
     from planner.sweep.grid import grid

@@ -133,7 +133,7 @@ def _python(code: str, *before: str) -> tuple[bool, str]:
 
 
 def _data() -> Finding:
-    from planner.files import shipped_folder
+    from planner.base.files import shipped_folder
     from planner.hardware import profile_names
     from planner.models import model_names
 
@@ -160,7 +160,7 @@ def _search() -> Finding:
 def _compiled() -> Finding:
     code = (
         "import time, numpy as np, numba; from planner.schedules import Pipeline, get_schedule; "
-        "from planner.simulation.timeline import run; t = time.perf_counter(); "
+        "from planner.step.timeline.timeline import run; t = time.perf_counter(); "
         "o = get_schedule('1f1b').order(Pipeline(p=2, m=4, v=1, k=1)); run(o, np.ones(len(o)), compiled=True); "
         "print(f'numba {numba.__version__}, ready in {time.perf_counter() - t:.1f} s')"
     )

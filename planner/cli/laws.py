@@ -22,11 +22,11 @@ def command(
 
     Example: planner laws gpt3-175b --tokens 300e9
     """
-    from planner.errors import InputError
+    from planner.base.errors import InputError
     from planner.models import load_model
-    from planner.plans.compare_laws import compare_laws
     from planner.report import laws as report
     from planner.scaling.laws import read_laws
+    from planner.training_time.compare_laws import compare_laws
 
     if model is None:
         if tokens is not None:

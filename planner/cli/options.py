@@ -65,7 +65,7 @@ def check_finite(**values: float) -> None:
     """
     import math
 
-    from planner.errors import InputError
+    from planner.base.errors import InputError
 
     for name, value in values.items():
         if not math.isfinite(value):
@@ -79,8 +79,8 @@ def check_files(files: Mapping[str, tuple[Path | None, str]]) -> None:
         InputError: A path ends otherwise.
         OutputError: Its folder does not exist, or can't be written.
     """
-    from planner.errors import InputError
-    from planner.files import check_writable
+    from planner.base.errors import InputError
+    from planner.base.files import check_writable
 
     for option, (path, suffix) in files.items():
         if path is not None:
@@ -108,7 +108,7 @@ def save_json(path: Path, record: dict[str, Any]) -> None:
     """A record in a file: the whole of it or nothing."""
     import json
 
-    from planner.files import write_text
+    from planner.base.files import write_text
 
     write_text(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
 

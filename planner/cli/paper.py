@@ -24,8 +24,8 @@ def command(
 
     Example: planner paper lamy-poirier-2021
     """
-    from planner.plans.papers import get_paper
     from planner.report.papers import paper_record, paper_view
+    from planner.reproductions import get_paper
 
     with o.working("computing the paper's claims"):
         paper = get_paper(name)

@@ -37,7 +37,7 @@ def check_aim(tokens: float | None, loss: float | None, *, used: bool) -> None:
     Raises:
         InputError: one is given for nothing.
     """
-    from planner.errors import InputError
+    from planner.base.errors import InputError
 
     for option, value in (("--tokens", tokens), ("--loss", loss)):
         if value is not None and not used:

@@ -39,7 +39,7 @@ def command(
 
     Example: planner schedule zb-h1 --pp 4 --micro-batches 8
     """
-    from planner.errors import InputError
+    from planner.base.errors import InputError
 
     if name is None:
         _list(json)
@@ -59,7 +59,7 @@ def command(
             raise InputError(f"{suffix.replace('.', '--')} is {path}; allowed: a path that ends in {suffix}")
     schedule, pipe, order = _order(name, pp, micro_batches, virtual_stages, slices, steps)
     parts = pipe.v * pipe.k
-    from planner.simulation.timeline import durations, run
+    from planner.step.timeline.timeline import durations, run
 
     lasting = durations(order, forward / parts, input_grad / parts, weight_grad / parts)
     timeline = run(order, lasting, transfer)
@@ -115,8 +115,8 @@ def _order(
     """The schedule (None for a user's file), its size, and its operations."""
     import numpy as np
 
-    from planner.errors import LayoutError
-    from planner.files import is_path
+    from planner.base.errors import LayoutError
+    from planner.base.files import is_path
     from planner.schedules import Pipeline, get_schedule
     from planner.schedules.csv_file import read_schedule
 
@@ -125,7 +125,7 @@ def _order(
         stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
         return None, Pipeline(p=order.ranks, m=m, v=max(stages // order.ranks, 1), k=k), order
     schedule = get_schedule(name)
-    from planner.simulation.timeline import check_size
+    from planner.step.timeline.timeline import check_size
 
     v = (2 if schedule.chunks is None else schedule.chunks) if virtual_stages is None else virtual_stages
     k = (2 if schedule.sliced else 1) if slices is None else slices
@@ -142,7 +142,7 @@ def _facts(
     schedule: Schedule | None, pipe: Pipeline, order: Order, timeline: Any, times: tuple[float, float, float], c: float
 ) -> dict[str, Any]:
     """What is said of the schedule beside its drawing; times in the unit of the durations."""
-    from planner.simulation.critical_path import critical_path
+    from planner.step.timeline.critical_path import critical_path
 
     span = schedule is not None and schedule.unsynchronised_end
     facts: dict[str, Any] = {

@@ -36,7 +36,7 @@ def command(
     Example: planner simulate llama-65b --cluster dgx-a100-80gb --tp 8 --pp 8 --global-batch 64 --trace step.json
     """
     from planner.api.simulated import Timing, simulate_one
-    from planner.errors import InputError
+    from planner.base.errors import InputError
     from planner.question import load_setup
 
     o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png"), "--trace": (trace, ".json")})

@@ -57,7 +57,7 @@ def command(
 
 
 def _scheduler(name: str, workers: int | None) -> Scheduler:
-    from planner.errors import InputError
+    from planner.base.errors import InputError
 
     if name == "local":
         from planner.sweep.local import Local

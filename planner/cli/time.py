@@ -48,8 +48,8 @@ def command(
     Example: planner time gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --tokens 300e9 --global-batch 1536
     """
     from planner.api.training import training_time
-    from planner.plans.goal import goal
     from planner.question import load_setup
+    from planner.training_time.goal import goal
 
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     aim = goal(

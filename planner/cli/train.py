@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from planner.base.errors import ExecutionError, InputError, PlannerError
+from planner.base.files import check_writable
 from planner.choices.enumerations import Recompute, names
 from planner.cli import completion as complete
 from planner.cli import options as o
@@ -16,8 +18,6 @@ from planner.cli.mpi_threads import share_processors, started_by_mpirun
 from planner.cli.train_outcome import After, finish
 from planner.cli.train_plan import Choices, make_training, read_plan
 from planner.cli.train_prediction import read_prices
-from planner.errors import ExecutionError, InputError, PlannerError
-from planner.files import check_writable
 
 if TYPE_CHECKING:
     from planner.trainer.communicator import Communicator

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import InputError, LayoutError
+from planner.base.errors import InputError, LayoutError
 
 if TYPE_CHECKING:
     from planner.models import Transformer
@@ -53,7 +53,7 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
         InputError, LayoutError: what the trainer can't run, or the user didn't allow.
     """
     from planner.schedules import get_schedule
-    from planner.simulation.timeline import check_size
+    from planner.step.timeline.timeline import check_size
     from planner.trainer.asynchronous import STALENESS
     from planner.trainer.loop import Training
     from planner.trainer.text import Samples, load_text

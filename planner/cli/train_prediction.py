@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import FileFormatError, shown
+from planner.base.errors import FileFormatError, shown
 
 if TYPE_CHECKING:
     from planner.trainer.loop import Training
@@ -21,7 +21,7 @@ def read_prices(path: Path) -> dict[str, list[float]]:
     Raises:
         FileFormatError: not a file of `planner calibrate`.
     """
-    from planner.files import read_toml
+    from planner.base.files import read_toml
     from planner.trainer.prices import FEATURES
 
     prices = read_toml(path).get("seconds")
@@ -64,7 +64,7 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
     import numpy as np
 
     from planner.schedules import Operation, Order
-    from planner.simulation.timeline import run
+    from planner.step.timeline.timeline import run
 
     task = training.task
     if engine == "serial":  # messages stay in one process

@@ -21,7 +21,7 @@ def write_measured_trace(path: Path, task: Task, measured: Measured) -> None:
     from planner.export.perfetto import write_trace
     from planner.schedules import Operation, Order
     from planner.schedules.dependencies import dependencies
-    from planner.simulation.timeline import Timeline
+    from planner.step.timeline.timeline import Timeline
 
     order = Order.of_rows([[Operation(*op) for op in row] for row in task.rows])  # type: ignore[misc]
     waits = dependencies(order)

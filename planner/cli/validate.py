@@ -38,7 +38,7 @@ def command(
 
     import numpy as np
 
-    from planner.errors import InputError
+    from planner.base.errors import InputError
     from planner.report.validation import publications_view, scores_view
     from planner.validation import predict, read_runs, scores, shipped_files
     from planner.validation.interval import held_out_mape
@@ -51,7 +51,7 @@ def command(
     if not runs:
         raise InputError(f"{', '.join(map(str, paths))}: no runs in the file")
     if predictions is not None:
-        from planner.files import check_writable
+        from planner.base.files import check_writable
 
         check_writable(predictions)
     cluster_of, framework_of = loaders(profiles)
@@ -67,7 +67,7 @@ def command(
         if reason
     ]
     if predictions is not None:
-        from planner.files import write_text
+        from planner.base.files import write_text
 
         write_text(predictions, predictions_csv(result))
     cited = publications_of(by_source)

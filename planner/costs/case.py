@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.kernels import Device
+from planner.costs.kernels.device import Device
 from planner.costs.shapes import padded_vocab
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from planner.costs.case import Case
-from planner.costs.distinct import Distinct, by_layer
-from planner.costs.ends import EndsCost, ends_cost
-from planner.costs.layer import Fusions, LayerCost, layer_cost
-from planner.costs.memory import Activations, activations
-from planner.costs.traffic import LayerTraffic, layer_traffic
+from planner.costs.deduplicate import Distinct, by_layer
+from planner.costs.layer.embedding_head import EndsCost, ends_cost
+from planner.costs.layer.layer_cost import Fusions, LayerCost, layer_cost
+from planner.costs.memory.rank import Activations, activations
+from planner.costs.network.traffic import LayerTraffic, layer_traffic
 from planner.layouts import Layouts
 from planner.models import mix
 from planner.setup import Setup

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.case import Case
-from planner.costs.gradients import gradient_bytes, moment_bytes
-from planner.costs.parameters import expert_replicas
+from planner.costs.memory.bytes_per_parameter import gradient_bytes, moment_bytes
+from planner.costs.memory.parameters import expert_replicas
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, mix
 

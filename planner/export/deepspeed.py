@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from planner.errors import one_line
+from planner.base.errors import one_line
 from planner.export.target import Job, Nearest, Target, allowed
 from planner.search import Fixed
 

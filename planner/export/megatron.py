@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Iterable
 from itertools import groupby
 
+from planner.base.errors import LayoutError
 from planner.costs.shapes import has_dropout
-from planner.errors import LayoutError
 from planner.export.megatron_model import model_arguments, model_notes
 from planner.export.recompute_modules import modules
 from planner.export.safe_text import comments

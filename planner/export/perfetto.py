@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.files import write_text
+from planner.base.files import write_text
 from planner.schedules.operations import KINDS
-from planner.simulation.timeline import Timeline
+from planner.step.timeline.timeline import Timeline
 
 Event = dict[str, Any]
 Ints = NDArray[np.int64]

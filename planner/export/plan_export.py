@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from planner.errors import InputError, UnknownNameError
-from planner.estimate import estimate
+from planner.base.errors import InputError, UnknownNameError
+from planner.base.units import GIB, format_seconds
 from planner.export.accelerate import Accelerate
 from planner.export.deepspeed import DeepSpeed
 from planner.export.megatron import Megatron
@@ -16,11 +16,11 @@ from planner.export.target import Job, Nearest, Target
 from planner.export.torchtitan import Torchtitan
 from planner.export.torchtitan_toml import TorchtitanToml
 from planner.layouts import Layouts
-from planner.legality import check_legal
 from planner.plan_file import Plan
 from planner.question import one_layout
 from planner.setup import Setup
-from planner.units import GIB, format_seconds
+from planner.step.estimate import estimate
+from planner.step.legality import check_legal
 
 TARGETS: Mapping[str, Target] = {
     t.name: t for t in (Megatron(), MegatronBridge(), DeepSpeed(), Torchtitan(), TorchtitanToml(), Accelerate())

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from planner.errors import one_line
+from planner.base.errors import one_line
 
 WIDTH = 110
 

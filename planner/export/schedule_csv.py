@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.errors import ScheduleError
-from planner.files import write_text
+from planner.base.errors import ScheduleError
+from planner.base.files import write_text
 from planner.schedules.base import Schedule
 from planner.schedules.operations import Operation, Order
-from planner.simulation.timeline import run
+from planner.step.timeline.timeline import run
 
 
 def schedule_csv(order: Order, schedule: Schedule | None = None) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from planner.base.units import GIB
 from planner.export.perfetto import COMPUTE, Counter, Span, write_trace
-from planner.simulation.step import StepSimulation
-from planner.simulation.step_streams import StreamStep
-from planner.simulation.streams import LANES
-from planner.units import GIB
+from planner.step.timeline.step import StepSimulation
+from planner.step.timeline.step_streams import StreamStep
+from planner.step.timeline.streams import LANES
 
 
 def write_step_trace(path: Path, step: StepSimulation, links: StreamStep | None = None) -> None:

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.costs.stages import virtual_stage_layers
-from planner.errors import LayoutError
-from planner.estimate import estimate
+from planner.base.errors import LayoutError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
-from planner.legality import first_broken
 from planner.models import Transformer
 from planner.question import one_layout
 from planner.schedules import SCHEDULES, get_schedule
 from planner.search import Fixed
 from planner.setup import Setup
-from planner.step_costs import step_costs
+from planner.step.estimate import estimate
+from planner.step.legality import first_broken
+from planner.step.splits import virtual_stage_layers
+from planner.step.step_costs import step_costs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from planner.errors import LayoutError, OutputError
+from planner.base.errors import LayoutError, OutputError
 from planner.export.safe_text import comments, identifier
 from planner.export.schedule_csv import schedule_csv
 from planner.export.target import Job, Nearest, Target, allowed, stage_layers

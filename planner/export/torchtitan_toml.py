@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
 from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest
 from planner.export.torchtitan import Torchtitan, check_precision, csv_path, local_batch, parallel_fields

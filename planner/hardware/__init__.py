@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from planner.errors import FileFormatError, UnknownNameError
-from planner.files import is_path
+from planner.base.errors import FileFormatError, UnknownNameError
+from planner.base.files import is_path
 from planner.hardware.changes import Changes, under
 from planner.hardware.framework import Framework, Unstated
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError
+from planner.base.errors import FileFormatError
 from planner.hardware.changes import source_table, used_sources
 
 

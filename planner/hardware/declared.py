@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
-from planner.units import GBIT, GIB, GIGA, MIB, MICRO, TERA
+from planner.base.units import GBIT, GIB, GIGA, MIB, MICRO, TERA
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 FLASH = ("flash1", "flash2", "flash3")

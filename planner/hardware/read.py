@@ -7,12 +7,12 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.errors import FileFormatError, UnknownNameError, shown
-from planner.files import is_path, read_toml, shipped_folder, validate
+from planner.base.errors import FileFormatError, UnknownNameError, shown
+from planner.base.files import is_path, read_toml, shipped_folder, validate
+from planner.base.lookup import same_name
 from planner.hardware.base import over_base
 from planner.hardware.changes import Changes, changed
 from planner.hardware.declared import Declared
-from planner.names import same_name
 
 if TYPE_CHECKING:
     from planner.hardware.schema import Sourced

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.base.errors import FileFormatError, LayoutError, one_line, shown
+from planner.base.files import read_json
 from planner.choices.choice import LARGEST
-from planner.errors import FileFormatError, LayoutError, one_line, shown
-from planner.files import read_json
 from planner.hardware import Framework
 from planner.imports.run import Run
-from planner.legality import check_legal
 from planner.question import one_layout
 from planner.setup import Setup
+from planner.step.legality import check_legal
 
 TOP = (
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16",

@@ -6,8 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from planner.costs.stages import has_short_last, shared_by_ends, virtual_stage_layers
-from planner.errors import InputError, LayoutError, one_line, shown
+from planner.base.errors import InputError, LayoutError, one_line, shown
 from planner.export.recompute_modules import FINE
 from planner.export.target import stage_layers
 from planner.hardware import Cluster, Framework
@@ -15,10 +14,11 @@ from planner.imports.megatron_model import MODEL_ARGUMENTS, NEWER_MODEL_ARGUMENT
 from planner.imports.run import Run
 from planner.imports.words import Arguments, read_arguments
 from planner.layouts import Layouts, Split
-from planner.legality import check_legal
 from planner.models import Transformer, load_model, with_seq_len
 from planner.question import one_layout
 from planner.setup import Setup
+from planner.step.legality import check_legal
+from planner.step.splits import has_short_last, shared_by_ends, virtual_stage_layers
 
 LAUNCHER = (
     "nnodes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from planner.errors import InputError, shown
+from planner.base.errors import InputError, shown
 from planner.imports.words import Arguments
 from planner.models import Transformer
 from planner.models.hybrid import from_pattern

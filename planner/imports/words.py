@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from planner.errors import InputError, shown
+from planner.base.errors import InputError, shown
 
 ASSIGNMENT = re.compile(
     r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;()'\"]*)\s*(?:;|#.*)?$", re.MULTILINE

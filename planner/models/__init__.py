@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError, InputError, UnknownNameError
-from planner.files import is_path, read_toml
+from planner.base.errors import FileFormatError, InputError, UnknownNameError
+from planner.base.files import is_path, read_toml
+from planner.base.lookup import same_name
 from planner.models import counts, flops, mix
 from planner.models.transformer import FAMILIES, Transformer, check, from_shape, stack, with_seq_len
-from planner.names import same_name
 
 __all__ = [
     "FAMILIES",

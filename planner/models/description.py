@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
-from planner.errors import FileFormatError, InputError, shown
-from planner.files import validate
+from planner.base.errors import FileFormatError, InputError, shown
+from planner.base.files import validate
 from planner.models.hybrid import from_pattern
 from planner.models.transformer import FAMILIES, FLAGS, LARGEST, Transformer, check
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import UnknownNameError
+from planner.base.errors import UnknownNameError
 from planner.models.counts import active_params, expert_params, mtp_params
 from planner.models.mix import expert_width, sparse_layers, sparse_modules, ssm_channels, window_share
 from planner.models.transformer import Transformer

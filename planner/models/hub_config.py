@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError, shown
+from planner.base.errors import FileFormatError, shown
 from planner.models.transformer import LARGEST
 
 ATTENTION = ("full_attention", "sliding_attention")

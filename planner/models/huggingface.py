@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from planner.files import read_json
+from planner.base.files import read_json
 from planner.models import hub_mixtures
 from planner.models.description import from_description
 from planner.models.hub_config import Config, bias_fields, common_fields, late_window_fields, window_fields

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.errors import InputError, shown
+from planner.base.errors import InputError, shown
 
 # Letters as Megatron-LM's --hybrid-override-pattern and Hugging Face's hybrid_override_pattern have them.
 STATE_SPACE, ATTENTION, MLP, EXPERTS = LETTERS = "M*-E"

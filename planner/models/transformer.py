@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import InputError, shown
+from planner.base.errors import InputError, shown
 from planner.models.hybrid import usual
 
 

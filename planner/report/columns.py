@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.base.units import GIB
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES
 from planner.schedules.operations import KINDS
-from planner.units import GIB
 
 if TYPE_CHECKING:
-    from planner.estimate import Estimate
-    from planner.simulation.timeline import Timeline
+    from planner.step.estimate import Estimate
+    from planner.step.timeline.timeline import Timeline
 
 
 def layout_columns(result: Estimate, rows: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from planner.schedules.operations import KINDS
 
 if TYPE_CHECKING:
-    from planner.simulation.timeline import Timeline
+    from planner.step.timeline.timeline import Timeline
 
 STYLES = {
     "F": "black on bright_cyan",

@@ -8,18 +8,18 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.base.units import DAY, KWH, format_seconds
 from planner.hardware import Cluster
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text
 from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
 from planner.schedules import get_schedule
-from planner.units import DAY, KWH, format_seconds
 
 if TYPE_CHECKING:
-    from planner.plans.assumptions import Assumptions
-    from planner.plans.fastest import Fastest
-    from planner.plans.goal import Goal
+    from planner.training_time.assumptions import Assumptions
+    from planner.training_time.fastest import Fastest
+    from planner.training_time.goal import Goal
 
 
 def _point(found: Fastest, i: int, cluster: Cluster) -> dict[str, Any]:

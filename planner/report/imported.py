@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.base.units import GIB
 from planner.hardware import Cluster
 from planner.models import Transformer
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import estimate_view, layout_text
-from planner.units import GIB
 
 if TYPE_CHECKING:
-    from planner.estimate import Estimate
+    from planner.step.estimate import Estimate
 
 MOST_SHOWN = 5
 

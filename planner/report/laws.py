@@ -11,8 +11,8 @@ from planner.report.plain_table import plain_table, stacked
 from planner.report.training import count_text
 
 if TYPE_CHECKING:
-    from planner.plans.compare_laws import Laws
     from planner.scaling.laws import LawFile
+    from planner.training_time.compare_laws import Laws
 
 
 def laws_record(laws: LawFile) -> dict[str, Any]:

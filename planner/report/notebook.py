@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from planner.base.units import format_seconds
 from planner.report.tables import PARTS, layout_text
-from planner.units import format_seconds
 
 # A part's colour, by what it is: work, communication, waiting. Each bar's parts carry their names as titles.
 WORK, COMMUNICATION, WAITING = "#3182bd", "#e6550d", "#bdbdbd"

@@ -13,7 +13,7 @@ from planner.report.plain_table import plain_table, stacked
 from planner.report.training import finite
 
 if TYPE_CHECKING:
-    from planner.plans.papers import Claim, Paper
+    from planner.reproductions import Claim, Paper
 
 
 def paper_record(paper: Paper) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.files import check_writable, write_bytes
+from planner.base.files import check_writable, write_bytes
 from planner.sweep.columns import UNITS
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from planner.hardware import Cluster, Framework
 from planner.models import Transformer
 
 if TYPE_CHECKING:
-    from planner.estimate import Estimate
-    from planner.plans.assumptions import Assumptions
-    from planner.plans.fastest import Fastest
-    from planner.plans.goal import Goal
     from planner.search import Recommendation
-    from planner.simulation.step import StepSimulation
+    from planner.step.estimate import Estimate
+    from planner.step.timeline.step import StepSimulation
+    from planner.training_time.assumptions import Assumptions
+    from planner.training_time.fastest import Fastest
+    from planner.training_time.goal import Goal
     from planner.validation import Accuracy
 
 MOST_TOP, MOST_FRONT = 10, 30

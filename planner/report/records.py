@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from planner.base.records import parts
+from planner.base.units import GIB
 from planner.hardware import Cluster
 from planner.models import Transformer, counts
-from planner.records import parts
 from planner.search.found import largest_part
-from planner.units import GIB
 
 if TYPE_CHECKING:
-    from planner.estimate import Estimate
     from planner.search import Recommendation
     from planner.setup import Setup
+    from planner.step.estimate import Estimate
 
 
 def model_record(model: Transformer) -> dict[str, Any]:

@@ -9,12 +9,12 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.base.units import format_seconds
 from planner.report.plain_table import plain_table, stacked
 from planner.report.training import finite
-from planner.units import format_seconds
 
 if TYPE_CHECKING:
-    from planner.plans.sensitivity import Sensitivity
+    from planner.training_time.sensitivity import Sensitivity
 
 
 def sensitivity_record(found: Sensitivity) -> dict[str, Any]:

@@ -8,18 +8,18 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.base.units import GIB, format_bytes, format_seconds
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.report.plain_table import plain_table, stacked
 from planner.report.tables import layout_text
-from planner.units import GIB, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from planner.search.compare import Compared
     from planner.search.stage_split import StageSplit
-    from planner.simulation.critical_path import CriticalPath
-    from planner.simulation.step import StepSimulation
-    from planner.simulation.step_streams import StreamStep
+    from planner.step.timeline.critical_path import CriticalPath
+    from planner.step.timeline.step import StepSimulation
+    from planner.step.timeline.step_streams import StreamStep
 
 MOST_RANKS = 16
 

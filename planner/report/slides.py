@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from planner import records
-from planner.files import write_bytes
+from planner.base import records
+from planner.base.files import write_bytes
+from planner.base.units import DAY, GIB, format_bytes, format_seconds
 from planner.report.mfu import mfu_text
 from planner.report.plan_report import PlanReport, shown_layouts
 from planner.report.tables import PARTS, layout_text
 from planner.report.timeline_plot import COLOURS, NAMES
 from planner.report.training import count_text
 from planner.schedules.operations import KINDS
-from planner.units import DAY, GIB, format_bytes, format_seconds
 
 MOST_DRAWN = 12_000  # operations of a timeline: more would be a grey band
 BLUE, RED, GREY = "#0a5fd0", "#b42318", "#94a0ae"

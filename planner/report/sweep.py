@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.errors import one_line
+from planner.base.errors import one_line
+from planner.base.units import format_seconds
 from planner.report.plain_table import plain_table, stacked
 from planner.sweep.columns import FAILED, FITS, NOT_LEGAL
-from planner.units import format_seconds
 
 if TYPE_CHECKING:
     import pyarrow as pa

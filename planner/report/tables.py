@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner import records
+from planner.base import records
+from planner.base.units import GIB, format_bytes, format_seconds
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework
@@ -17,12 +18,11 @@ from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
 from planner.schedules import get_schedule
 from planner.search.found import largest_part
-from planner.units import GIB, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from planner.estimate import Estimate
     from planner.search import Recommendation
     from planner.setup import Setup
+    from planner.step.estimate import Estimate
 
 PARTS = {
     "matmul": "matrix products",

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.files import check_writable, write_bytes
+from planner.base.files import check_writable, write_bytes
 from planner.schedules.operations import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from planner.simulation.timeline import Timeline
+    from planner.step.timeline.timeline import Timeline
 
 # Colours that differ in lightness too, so that they can be told apart in grey and by colour-blind readers.
 COLOURS = {"F": "#9ecae1", "B": "#31a354", "I": "#74c476", "W": "#fed976"}

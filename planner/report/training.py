@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds
 from planner.hardware import Cluster
 from planner.models import Transformer
 from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text
-from planner.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from planner.plans.assumptions import Assumptions
-    from planner.plans.goal import Goal
-    from planner.plans.time import TrainingPlan
+    from planner.training_time.assumptions import Assumptions
+    from planner.training_time.goal import Goal
+    from planner.training_time.time import TrainingPlan
 
 
 def count_text(value: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.models import Transformer, counts
 from planner.scaling.laws import ComputeOptimal, CriticalBatchLaw, LossLaw
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError
-from planner.units import GBIT, GIGA, TERA
+from planner.base.errors import InputError
+from planner.base.units import GBIT, GIGA, TERA
 
 Array = NDArray[np.float64]
 INFINIBAND = 50.0 * GIGA

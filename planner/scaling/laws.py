@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from planner.errors import FileFormatError, UnknownNameError
-from planner.files import is_path, read_toml, validate
+from planner.base.errors import FileFormatError, UnknownNameError
+from planner.base.files import is_path, read_toml, validate
 
 SHIPPED = Path(__file__).with_name("laws.toml")
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.scaling.laws import LossLaw, get_critical_batch_law
 
 Array = NDArray[np.float64]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import UnknownNameError
+from planner.base.errors import UnknownNameError
+from planner.base.units import HOUR
 from planner.scaling.batch import BATCH_RULES, samples_factor
 from planner.scaling.goodput import Reliability, checkpoint_interval_s, checkpoint_s, goodput
-from planner.units import HOUR
 
 Array = NDArray[np.float64]
 

@@ -1,7 +1,7 @@
 """Pipeline schedules by name: one file a family, its order of operations and its closed forms side by side."""
 
-from planner.errors import UnknownNameError
-from planner.names import same_name
+from planner.base.errors import UnknownNameError
+from planner.base.lookup import same_name
 from planner.schedules.asynchronous import PipeDream, SpecTrain, TwoBufferedWeights, XPipe
 from planner.schedules.base import Loads, Operation, Order, Pipeline, Rule, Schedule
 from planner.schedules.bitpipe import BitPipe

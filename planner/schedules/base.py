@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import records
+from planner.base import records
 from planner.schedules.operations import Operation, Order
 
 __all__ = ["Array", "Loads", "Operation", "Order", "Pipeline", "Rule", "Schedule"]

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from planner.errors import FileFormatError, ScheduleError
-from planner.files import read_csv
+from planner.base.errors import FileFormatError, ScheduleError
+from planner.base.files import read_csv
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import Operation, Order
 
@@ -30,7 +30,7 @@ Place = tuple[int, int]
 def read_schedule(path: Path) -> Order:
     """The schedule in a CSV file, complete: every stage runs every micro-batch forward and backward, once.
 
-    That no rank waits for ever is for `planner.simulation.timeline.run` to say: it names the circle.
+    That no rank waits for ever is for `planner.step.timeline.timeline.run` to say: it names the circle.
 
     Raises:
         FileFormatError: the file can't be read, or a cell is no operation; with path, row and cell.

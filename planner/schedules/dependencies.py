@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import ScheduleError
+from planner.base.errors import ScheduleError
 from planner.schedules.operations import KINDS, Order
 
 F, B, I, W = range(len(KINDS))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import ScheduleError
+from planner.base.errors import ScheduleError
 
 KINDS = "FBIW"
 """Forward, backward, input gradient, weight gradient; B = I + W. A kind's code is its place here."""

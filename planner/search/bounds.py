@@ -1,6 +1,6 @@
 """Bounds below what a row of a grid can do, whatever is chosen for it: cheap, and enough to discard many rows.
 
-Exact: a search discards a row only where every layout of it is known to be out of the answer (`planner.search.kept`).
+Exact: a search discards a row only where every layout of it is known to be out of the answer (`shortlist`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import records
-from planner.costs.memory import rank_memory
+from planner.base import records
+from planner.costs.memory.rank import rank_memory
 from planner.costs.one_layer import OneLayer
 from planner.layouts import Layouts, Split
-from planner.pipelines import by_schedule, pipeline
+from planner.step.pipelines import by_schedule, pipeline
 
 Array = NDArray[np.float64]
 ROUNDING = 1.0 - 1e-9  # sums in another order differ by less

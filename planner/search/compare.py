@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
 from planner.layouts import Layouts
-from planner.legality import first_broken
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule
 from planner.setup import Setup
-from planner.simulation.step import StepSimulation, simulate
+from planner.step.legality import first_broken
+from planner.step.timeline.step import StepSimulation, simulate
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
 from planner.hardware import Cluster
 from planner.layouts import Layouts
-from planner.legality import rules
 from planner.models import Transformer
 from planner.schedules import get_schedule
-from planner.search.asked import LEAST_TOKENS, Asked, Fixed, divisors
+from planner.search.request import LEAST_TOKENS, Fixed, Request, divisors
+from planner.step.legality import rules
 
 DEGREES = ("dp", "tp", "pp", "cp")
 AROUND = 256  # accelerators more or fewer that are near by
@@ -26,7 +26,7 @@ Legal = Callable[[Fixed, int], bool]
 """Whether so many accelerators have a legal layout within what is settled."""
 
 
-def no_layout(model: Transformer, cluster: Cluster, asked: Asked, legal: Legal) -> LayoutError:
+def no_layout(model: Transformer, cluster: Cluster, asked: Request, legal: Legal) -> LayoutError:
     """The error for a search without a legal layout."""
     settled = _conflicting(asked, legal)
     text = f"no legal layout of {model.name} on gpus {asked.gpus} with global_batch {asked.global_batch}"
@@ -41,7 +41,7 @@ def no_layout(model: Transformer, cluster: Cluster, asked: Asked, legal: Legal) 
     return LayoutError(f"{text}; {remedy if settled else 'give a batch with more divisors'}")
 
 
-def _conflicting(asked: Asked, legal: Legal) -> dict[str, tuple[Any, ...]]:
+def _conflicting(asked: Request, legal: Legal) -> dict[str, tuple[Any, ...]]:
     """Settled choices without a legal layout, none of which can be left out of them: with any other there is one."""
     fixed = asked.fixed
     settled = {f.name: v for f in fields(fixed) if isinstance(v := getattr(fixed, f.name), tuple)}
@@ -54,7 +54,7 @@ def _conflicting(asked: Asked, legal: Legal) -> dict[str, tuple[Any, ...]]:
     return settled
 
 
-def _nearby(asked: Asked, legal: Legal) -> int | None:
+def _nearby(asked: Request, legal: Legal) -> int | None:
     """The number of accelerators closest to the one asked for that has a legal layout with all that is settled."""
     for step in range(1, AROUND + 1):
         for n in (asked.gpus - step, asked.gpus + step):
@@ -63,7 +63,7 @@ def _nearby(asked: Asked, legal: Legal) -> int | None:
     return None
 
 
-def _rule(model: Transformer, cluster: Cluster, asked: Asked, settled: dict[str, tuple[Any, ...]]) -> str:
+def _rule(model: Transformer, cluster: Cluster, asked: Request, settled: dict[str, tuple[Any, ...]]) -> str:
     """The rule that every layout with these choices breaks, or nothing where none is broken by all."""
     sets = [dict(zip(settled, values, strict=True)) for values in islice(product(*settled.values()), MOST_VALUES)]
     rows = [row for wanted in sets for row in _rows(asked, wanted) if row["pp"] > asked.fixed.pipelined]
@@ -87,7 +87,7 @@ def _rule(model: Transformer, cluster: Cluster, asked: Asked, settled: dict[str,
     return ""
 
 
-def _rows(asked: Asked, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(asked: Request, wanted: dict[str, Any]) -> list[dict[str, Any]]:
     """Layouts with these choices, legal or not: every way to share out the accelerators that are left."""
     rest, uneven = divmod(asked.gpus, prod(wanted.get(key, 1) for key in DEGREES))
     free = [key for key in DEGREES if key not in wanted]

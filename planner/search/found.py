@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import records
-from planner.estimate import Estimate
-from planner.search.asked import Asked
+from planner.base import records
+from planner.search.request import Request
+from planner.step.estimate import Estimate
 
 Indices = NDArray[np.int64]
 
@@ -28,7 +28,7 @@ class Recommendation:
     simulated: those whose step time is of the exact timeline, not of the closed form.
     """
 
-    asked: Asked
+    asked: Request
     estimate: Estimate
     legal: int
     fitting: int

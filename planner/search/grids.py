@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import records
-from planner.costs.network import nodes_of
+from planner.base import records
+from planner.costs.network.collectives import nodes_of
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision
-from planner.legality import legal
 from planner.models import Transformer
+from planner.step.legality import legal
 
 Ints = NDArray[np.int64]
 CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate import Estimate, estimate, least_step_s
 from planner.layouts import Layouts
-from planner.legality import legal
 from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
 from planner.setup import Setup
-from planner.simulation.step import StepSimulation, simulate_all
+from planner.step.estimate import Estimate, estimate, least_step_s
+from planner.step.legality import legal
+from planner.step.timeline.step import StepSimulation, simulate_all
 
 MOST_OPERATIONS = 12_000  # of one layout: about 50 ms to simulate
 MOST_LAYOUTS = 2

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choices.table import CHOICES
-from planner.estimate import Estimate
 from planner.layouts import Layouts
-from planner.search.kept import NEAR
+from planner.search.shortlist import NEAR
+from planner.step.estimate import Estimate
 
 PLAIN = ("virtual_stages", "sequence_slices", "cp", "dp_replicate", "layer_split", "recompute", "offload_optimizer")
 """Choices that are one more thing to go wrong where they are not at their default."""

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import UnknownNameError
-from planner.estimate import Estimate, estimate
-from planner.front import pareto_front
+from planner.base.errors import UnknownNameError
+from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
+from planner.search.finalists import refine
 from planner.search.found import Indices, Recommendation
-from planner.search.kept import NEAR, Kept
 from planner.search.other_schedules import try_others
-from planner.search.passes import search
 from planner.search.pick import plainest_first
-from planner.search.refine import refine
-from planner.search.space import Asked, Fixed
+from planner.search.scan import search
+from planner.search.shortlist import NEAR, Kept
+from planner.search.space import Fixed, Request
 from planner.setup import Setup
+from planner.step.estimate import Estimate, estimate
 
 WORTH_IT = 0.02  # a gain below this is not worth more memory
 OBJECTIVES = ("time", "throughput", "cost", "memory")
@@ -82,7 +82,7 @@ def recommend(
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
     fixed = fixed or Fixed()
-    asked = Asked.of(
+    asked = Request.of(
         setup.framework, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed
     )
     kept = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals)

@@ -9,20 +9,20 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base.errors import InputError
 from planner.choices.table import CHOICES, SETTLED
-from planner.costs.stages import has_short_last, shared_by_ends
-from planner.errors import InputError
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule, get_schedule
-from planner.search.asked import LEAST_TOKENS, Asked, Fixed, divisors
 from planner.search.conflicts import no_layout
 from planner.search.grids import A_NODE_EACH, CHUNK, Axes, Degree, Family, Grid, Numerics, grids, sharding
+from planner.search.request import LEAST_TOKENS, Fixed, Request, divisors
+from planner.step.splits import has_short_last, shared_by_ends
 
 __all__ = [
-    "Asked",
     "Fixed",
+    "Request",
     "by_ends",
     "by_last",
     "divisors",
@@ -106,7 +106,7 @@ def by_last(model: Transformer, pp: int) -> list[int]:
     return [v for v in range(2, layers // pp + 1) if layers % pp and has_short_last(layers, pp * v)]
 
 
-def _modes(model: Transformer, asked: Asked) -> list[Recompute]:
+def _modes(model: Transformer, asked: Request) -> list[Recompute]:
     """Recomputation worth listing: flash kernels repeat the core by themselves, dense models have little to repeat."""
     if asked.fixed.recompute is not None:
         return sorted(set(asked.fixed.recompute))
@@ -127,7 +127,7 @@ def _shards(pp: int, schedule: Schedule, hybrid: bool, fixed: Fixed) -> list[int
 
 
 def _axes(
-    model: Transformer, modes: list[Recompute], pp: int, v: int, schedule: Schedule, sequence: list[int], asked: Asked
+    model: Transformer, modes: list[Recompute], pp: int, v: int, schedule: Schedule, sequence: list[int], asked: Request
 ) -> Axes:
     """What combines with every row of a schedule and so many stages and virtual stages."""
     fixed = asked.fixed
@@ -154,7 +154,7 @@ def sequence_choices(tp: int, etp: int, fixed: Fixed) -> tuple[int, ...]:
 
 
 def runs_of(
-    model: Transformer, asked: Asked, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
+    model: Transformer, asked: Request, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
 ) -> dict[Axes, NDArray[np.int64]]:
     """What a pipeline of so many stages may have: rows of schedule, virtual stages and slices, by what combines."""
     modes = _modes(model, asked)
@@ -179,7 +179,7 @@ def allows(fixed: Fixed, layouts: Layouts) -> NDArray[np.bool_]:
     return out
 
 
-def families(model: Transformer, asked: Asked, names: tuple[str, ...]) -> Iterator[Family]:
+def families(model: Transformer, asked: Request, names: tuple[str, ...]) -> Iterator[Family]:
     """Every set of degrees with what each schedule may have; the same cut of a layer in a row."""
     gpus, global_batch, fixed = asked.gpus, asked.global_batch, asked.fixed
 
@@ -198,7 +198,7 @@ def families(model: Transformer, asked: Asked, names: tuple[str, ...]) -> Iterat
                 yield Family(degree=degree, axes=axes, runs=rows, micro=micro(dp))
 
 
-def space(model: Transformer, cluster: Cluster, asked: Asked, chunk: int = CHUNK) -> Iterator[Grid]:
+def space(model: Transformer, cluster: Cluster, asked: Request, chunk: int = CHUNK) -> Iterator[Grid]:
     """Every legal layout, within what is fixed, in grids of about `chunk` layouts. Without a pipeline: 1f1b.
 
     Raises:
@@ -228,7 +228,7 @@ def space(model: Transformer, cluster: Cluster, asked: Asked, chunk: int = CHUNK
     raise no_layout(model, cluster, asked, legal)
 
 
-def _grids(model: Transformer, cluster: Cluster, asked: Asked, chunk: int) -> Iterator[Grid]:
+def _grids(model: Transformer, cluster: Cluster, asked: Request, chunk: int) -> Iterator[Grid]:
     fixed, global_batch = asked.fixed, asked.global_batch
     names = tuple(fixed.schedule or default_schedules(fixed.allow_async))
     shared = Numerics(
@@ -238,7 +238,7 @@ def _grids(model: Transformer, cluster: Cluster, asked: Asked, chunk: int) -> It
     return grids(model, cluster, some, shared, chunk)
 
 
-def whole_space(model: Transformer, cluster: Cluster, asked: Asked) -> Layouts:
+def whole_space(model: Transformer, cluster: Cluster, asked: Request) -> Layouts:
     """All of `space` as one table, in the order of `canonical`; raises the same."""
     layouts = Layouts.concatenate([grid.table() for grid in space(model, cluster, asked)])
     return layouts.take(canonical(layouts))
@@ -255,7 +255,7 @@ def enumerate_layouts(
     fixed: Fixed,
 ) -> Layouts:
     """Every legal layout as a table, within what is fixed; raises what `space` does."""
-    asked = Asked(gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed)
+    asked = Request(gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed)
     return whole_space(model, cluster, asked)
 
 

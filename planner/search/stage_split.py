@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.memory import embedding_bytes, rank_memory
-from planner.costs.partition import partition
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
+from planner.base.units import format_bytes
+from planner.costs.memory.rank import embedding_bytes, rank_memory
 from planner.layouts import Layouts
-from planner.legality import check_legal
-from planner.pipelines import layers_at_once, pipeline
 from planner.schedules import get_schedule
 from planner.setup import Setup
-from planner.step_costs import step_costs
-from planner.units import format_bytes
+from planner.step.legality import check_legal
+from planner.step.partition import partition
+from planner.step.pipelines import layers_at_once, pipeline
+from planner.step.step_costs import step_costs
 
 Array = NDArray[np.float64]
 

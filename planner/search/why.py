@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from planner import records
+from planner.base import records
+from planner.base.errors import InputError, LayoutError, UnknownNameError, shown
+from planner.base.units import GIB
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES, SETTLED
-from planner.errors import InputError, LayoutError, UnknownNameError, shown
-from planner.estimate import Estimate
 from planner.hardware import Cluster
 from planner.layouts import Layouts
-from planner.legality import legal, rules
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
 from planner.search.found import Recommendation
 from planner.search.numerics import attention_kernels
-from planner.search.passes import estimate_all
 from planner.search.ranking import recommend
+from planner.search.scan import estimate_all
 from planner.search.space import divisors
 from planner.setup import Setup
-from planner.units import GIB
+from planner.step.estimate import Estimate
+from planner.step.legality import legal, rules
 
 SHORT = {c.short: name for name, c in CHOICES.items() if c.short}
 DEGREES = ("dp", "tp", "pp", "cp")

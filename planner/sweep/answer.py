@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner import records
-from planner.errors import InputError, LayoutError
+from planner.base import records
+from planner.base.errors import InputError, LayoutError
+from planner.base.units import DAY, GIB, HOUR
 from planner.models import Transformer, counts
 from planner.scaling import training_time
 from planner.search import Recommendation, largest_part, recommend
 from planner.sweep.columns import FAILED, FITS, NOT_LEGAL, Column
 from planner.sweep.sweep import Ask, Search
 from planner.sweep.versions import check_versions
-from planner.units import DAY, GIB, HOUR
 
 BILLION = 1e9
 JOULES_PER_MWH = 3.6e9

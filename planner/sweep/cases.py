@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from planner.errors import FileFormatError
+from planner.base.errors import FileFormatError
 from planner.sweep.definition import SweepFile
 
 MOST_CASES = 10_000_000

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from planner.choices.table import CHOICES
-from planner.costs.memory import Memory
-from planner.estimate import StepTime
+from planner.costs.memory.rank import Memory
+from planner.step.estimate import StepTime
 from planner.sweep.cases import Axis, Cases
 
 __all__ = ["FAILED", "FITS", "NOT_LEGAL", "UNITS", "Column", "columns"]

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import ExecutionError, InputError, MissingPackageError
+from planner.base.errors import ExecutionError, InputError, MissingPackageError
 from planner.sweep.answer import Answer, Chunk, answer, asked
 from planner.sweep.versions import difference, versions
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, create_model, model_validator
 
+from planner.base.files import read_toml, validate
 from planner.choices.choice import LARGEST, Choice
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, SETTLED
-from planner.files import read_toml, validate
 from planner.sweep.values import Values, hardware_values, refuse, whole_numbers
 
 

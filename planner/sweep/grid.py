@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.sweep.results import LARGER_IS_BETTER, Results
 
 

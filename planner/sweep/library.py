@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from planner.files import is_path
+from planner.base.files import is_path
 from planner.hardware import Cluster, Framework, cluster_figures, framework_figures, load_cluster, load_framework
 from planner.models import Transformer, load_model, with_seq_len
 from planner.sweep.cases import OWN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.errors import FileFormatError, PlannerError
+from planner.base.errors import FileFormatError, PlannerError
 from planner.sweep.cases import cases
 from planner.sweep.definition import SweepFile, read_definition
 from planner.sweep.library import Library

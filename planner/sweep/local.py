@@ -15,7 +15,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from planner.errors import ExecutionError, InputError, PlannerError
+from planner.base.errors import ExecutionError, InputError, PlannerError
 from planner.sweep.answer import Answer, Chunk, answer, asked
 
 MOST_DEATHS = 3

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.sweep.results import LARGER_IS_BETTER, Results
 
 Array = NDArray[np.float64]

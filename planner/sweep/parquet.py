@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import FileFormatError, MissingPackageError, OutputError
+from planner.base.errors import FileFormatError, MissingPackageError, OutputError
 from planner.sweep.columns import Column
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InputError, OutputError
-from planner.files import write_text
+from planner.base.errors import InputError, OutputError
+from planner.base.files import write_text
 from planner.sweep.answer import Answer
 from planner.sweep.versions import difference
 

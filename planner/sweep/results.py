@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError, UnknownNameError
+from planner.base.errors import InputError, UnknownNameError
 from planner.sweep.columns import FITS
 from planner.sweep.parquet import read_results
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from planner.errors import InputError
-from planner.files import check_writable
+from planner.base.errors import InputError
+from planner.base.files import check_writable
 from planner.sweep.answer import Answer, Chunk
 from planner.sweep.columns import Column, columns
 from planner.sweep.parquet import need_pyarrow, pyarrow_version, read_about, write_results

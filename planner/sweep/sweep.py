@@ -8,16 +8,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError, InputError, PlannerError
+from planner.base.errors import FileFormatError, InputError, PlannerError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision, choice
-from planner.plans.assumptions import Assumptions, assume
 from planner.question import careful, numerics
 from planner.search import Fixed, default_attention
 from planner.setup import Setup
 from planner.sweep.cases import OWN, Cases
 from planner.sweep.definition import SweepFile
 from planner.sweep.library import Library, Settings
+from planner.training_time.assumptions import Assumptions, assume
 
 PRICE = "accelerator.price_usd_per_hour"
 

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from planner.errors import ExecutionError
+from planner.base.errors import ExecutionError
 
 PACKAGES = ("numpy", "numba")
 

@@ -6,7 +6,7 @@ import importlib
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 
 # An array of either library; shapes are in the names (legend at the top of each file), not in the type.
 Array = Any

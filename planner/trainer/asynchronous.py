@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.errors import LayoutError, ScheduleError
+from planner.base.errors import LayoutError, ScheduleError
 from planner.trainer.arrays import Array
 from planner.trainer.executor import Batch, Hooks, Operation
 from planner.trainer.optimizers import SGD, Adam

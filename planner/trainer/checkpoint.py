@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 
-from planner.errors import FileFormatError, InputError, OutputError
-from planner.files import read_json, replace_file
+from planner.base.errors import FileFormatError, InputError, OutputError
+from planner.base.files import read_json, replace_file
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.text import Samples
 from planner.trainer.worker import Worker

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
 from planner.trainer.arrays import Array, num_bytes
 from planner.trainer.attention import KeysValues
 from planner.trainer.communicator import Communicator

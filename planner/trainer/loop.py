@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import ExecutionError, InputError
+from planner.base.errors import ExecutionError, InputError
 from planner.trainer.asynchronous import Staleness, run_asynchronously
 from planner.trainer.checkpoint import load_checkpoint, save_checkpoint
 from planner.trainer.communicator import Communicator

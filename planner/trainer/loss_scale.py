@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.errors import ExecutionError
+from planner.base.errors import ExecutionError
 
 GROW_AFTER = 1000  # good steps in a row
 LEAST, MOST = 1.0, 2.0**24

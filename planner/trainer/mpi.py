@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.communicator import Communicator, Group
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.trainer.arrays import Array
 from planner.trainer.communicator import Group
 from planner.trainer.mpi import MPICommunicator

@@ -111,7 +111,7 @@ def make_optimizer(name: str, learning_rate: float, weight_decay: float) -> Opti
     Raises:
         UnknownNameError: none has that name.
     """
-    from planner.errors import UnknownNameError
+    from planner.base.errors import UnknownNameError
 
     if name == "sgd":
         return SGD(learning_rate=learning_rate)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.models import Transformer
 from planner.trainer.attention import BLOCK
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
-from planner.errors import UnknownNameError
+from planner.base.errors import UnknownNameError
 from planner.models import Transformer
 from planner.models.transformer import check
 from planner.trainer.text import VOCAB

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from planner.errors import ExecutionError
+from planner.base.errors import ExecutionError
 from planner.trainer.arrays import Array
 from planner.trainer.communicator import Communicator, Group
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
 from planner.trainer.arrays import Array
 from planner.trainer.block import Block
 from planner.trainer.ends import Embedding, Head

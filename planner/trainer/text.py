@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.trainer.executor import Batch
 
 VOCAB = 256

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import ExecutionError, InputError, LayoutError
+from planner.base.errors import ExecutionError, InputError, LayoutError
 from planner.layouts import Recompute
 from planner.models import Transformer, mix
 from planner.trainer.arrays import Array, on_host

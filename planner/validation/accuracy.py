@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.files import shipped_folder
+from planner.base.files import shipped_folder
+from planner.base.units import format_seconds
 from planner.hardware import Cluster, load_cluster
 from planner.models import Transformer
-from planner.units import format_seconds
 from planner.validation.interval import LEAST_RUNS, fits_of, known_errors
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import Run, read_runs

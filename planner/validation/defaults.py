@@ -30,11 +30,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from planner.costs.stages import has_short_last, shared_by_ends
 from planner.hardware import Cluster, Framework
 from planner.layouts import usual_etp
 from planner.models import Transformer, load_model, model_names
 from planner.schedules import get_schedule
+from planner.step.splits import has_short_last, shared_by_ends
 from planner.validation.runs import Run
 from planner.validation.software import said
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.estimate import Estimate
 from planner.hardware import Cluster
 from planner.models import Transformer
+from planner.step.estimate import Estimate
 from planner.validation.predict import Models
 from planner.validation.runs import Run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.errors import InputError
-from planner.files import is_path
+from planner.base.errors import InputError
+from planner.base.files import is_path
 from planner.hardware import load_cluster, load_framework
 from planner.validation.predict import LoadCluster, LoadFramework
 

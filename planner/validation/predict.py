@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base.errors import InputError
 from planner.choices.table import CHOICES
-from planner.errors import InputError
-from planner.estimate import estimate
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Layouts, Recompute
-from planner.legality import UNEVEN_CHUNKS, first_broken
 from planner.models import FAMILIES, Transformer, from_shape, load_model, stack, with_seq_len
 from planner.models.flops import step_flops
 from planner.schedules.interleaved import WHOLE_ROUNDS
 from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import UNEVEN_CHUNKS, first_broken
 from planner.validation.defaults import candidates, filled_cells, framework_name, same_preset
 from planner.validation.runs import Run
 from planner.validation.software import cluster_name, said

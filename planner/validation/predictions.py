@@ -7,7 +7,7 @@ import io
 
 import numpy as np
 
-from planner.units import GIB
+from planner.base.units import GIB
 from planner.validation.predict import Predictions
 
 HEADER = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from planner.files import read_toml, shipped_folder
+from planner.base.files import read_toml, shipped_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.errors import FileFormatError, shown
-from planner.files import read_text
+from planner.base.errors import FileFormatError, shown
+from planner.base.files import read_text
 
 TEXT = (
     "source", "run", "model", "family", "cluster", "precision", "schedule", "recompute", "attention",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from planner.files import read_toml, shipped_folder
+from planner.base.files import read_toml, shipped_folder
 from planner.validation.runs import Run
 
 

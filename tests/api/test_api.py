@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner import Cluster, LayoutError, Model, PlannerError, errors, estimate, recommend, simulate
+from planner import Cluster, LayoutError, Model, PlannerError, recommend, simulate
+from planner.base import errors
+from planner.step import estimate
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"gpus": 16, "batch": 64}
@@ -292,8 +294,12 @@ def test_every_stable_name_exists_is_an_error_or_documented():
 
 
 def test_estimate_is_the_function_whatever_was_imported_before():
-    for first in ("pass", "import planner.estimate", "from planner.estimate import Estimate", "import planner.cli"):
-        code = f"{first}; from planner import estimate; from planner.estimate import StepTime; print(estimate.__name__)"
+    for first in (
+        "pass",
+        "from planner.step.estimate import Estimate",
+        "import planner.cli",
+    ):
+        code = f"{first}; from planner import estimate; print(estimate.__name__)"
         assert python(code) == "estimate"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.base.errors import FileFormatError, InputError, MissingPackageError, UnknownNameError
 from planner.calibration.figures import Figure, figures_of, predict_with
 from planner.calibration.fit import fit_figures
 from planner.calibration.identified import LEAST_TOLD, calibrate, told
@@ -18,7 +19,6 @@ from planner.calibration.parameters import parameters_of
 from planner.calibration.profile_files import fitted_profiles, write_profiles
 from planner.calibration.profile_text import profile_text
 from planner.calibration.selection import folds, select
-from planner.errors import FileFormatError, InputError, MissingPackageError, UnknownNameError
 from planner.hardware import load_cluster, load_efficiency, load_framework, profile_names, profile_table
 from planner.validation import Run, predict, read_runs, scores, shipped_files
 from planner.validation.own_profiles import loaders

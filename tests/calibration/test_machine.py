@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from planner.base.errors import OutputError
 from planner.calibration.machine import FIGURES, MachineFit, TimedLayer, _device, fit_machine, write_profile
-from planner.costs.layer import layer_cost
-from planner.errors import OutputError
+from planner.costs.layer.layer_cost import layer_cost
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import from_shape

@@ -7,9 +7,9 @@ import pytest
 from typer.main import get_command
 
 import planner
+from planner.base.errors import InputError, UnknownNameError
 from planner.choices.table import CHOICES, SETTLED
 from planner.cli import app
-from planner.errors import InputError, UnknownNameError
 from planner.layouts import Layouts
 from planner.question import one_layout, what_is_fixed
 from planner.search import Fixed
@@ -22,7 +22,7 @@ def test_columns_of_layouts_are_the_choices_in_order():
     assert [f.name for f in fields(Layouts)] == ["schedule_names", *CHOICES]
 
 
-@pytest.mark.parametrize("function", [planner.estimate, planner.simulate])
+@pytest.mark.parametrize("function", [planner.step.estimate, planner.simulate])
 def test_functions_of_one_layout_take_every_choice_with_its_default(function):
     taken = inspect.signature(function).parameters
     assert set(CHOICES) - {"global_batch"} <= set(taken)

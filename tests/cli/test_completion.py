@@ -75,7 +75,7 @@ def test_offered_names_are_accepted():
     from planner.export.plan_export import get_target
     from planner.hardware import load_cluster, load_framework
     from planner.models import load_model
-    from planner.plans.papers import PAPERS
+    from planner.reproductions import PAPERS
     from planner.schedules import get_schedule
 
     for complete, load in (

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner import records
-from planner.costs.attention_memory import attention_core_bytes, score_gradient_bytes
-from planner.costs.memory import (
+from planner.base import records
+from planner.costs.memory.parameters import rank_parameters
+from planner.costs.memory.rank import (
     Activations,
     Memory,
     activations,
@@ -15,9 +15,9 @@ from planner.costs.memory import (
     rank_memory,
     weight_grad_share,
 )
+from planner.costs.memory.saved_activations import saved_bytes
+from planner.costs.memory.saved_attention import attention_core_bytes, score_gradient_bytes
 from planner.costs.optimizer import offloaded_bytes
-from planner.costs.parameters import rank_parameters
-from planner.costs.saved import saved_bytes
 from planner.layouts import Attention, Precision, Recompute
 from planner.models.counts import expert_params, total_params
 from planner.models.mix import sparse_layers

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.casts import casts_s
-from planner.costs.layer import Fusions, pointwise_s
-from planner.costs.permute import Routing
+from planner.costs.layer.expert_routing import Routing
+from planner.costs.layer.fp8_casts import casts_s
+from planner.costs.layer.layer_cost import Fusions, pointwise_s
 from planner.layouts import Precision
 from tests.costs.toy import BYTES, GPT, HYBRID, LAUNCHES, LLAMA, MLA, MOE, case, layout
 

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.costs.attention_memory import attention_core_bytes
-from planner.costs.kernels import Device, matmul_s, slowest_of
-from planner.costs.network import all_gather_s, all_reduce_s, all_to_all_s, groups
-from planner.costs.products import attention_products, expert_products, mlp_products
-from planner.costs.saved import saved_bytes
-from planner.costs.stages import balanced_load, split_layers, virtual_stage_layers
-from planner.estimate import estimate
+from planner.costs.kernels.device import Device, matmul_s, slowest_of
+from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
+from planner.costs.memory.saved_activations import saved_bytes
+from planner.costs.memory.saved_attention import attention_core_bytes
+from planner.costs.network.collectives import all_gather_s, all_reduce_s, all_to_all_s, groups
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import flops, load_model
 from planner.setup import Setup
-from planner.step_costs import step_costs
+from planner.step.estimate import estimate
+from planner.step.splits import balanced_load, split_layers, virtual_stage_layers
+from planner.step.step_costs import step_costs
 from tests.costs.toy import case, layer_bytes
 
 A100 = load_accelerator("a100-sxm-80gb")

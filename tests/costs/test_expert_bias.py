@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.expert_bias import expert_bias_s
-from planner.costs.layer import Fusions, pointwise_s
-from planner.costs.saved import saved_bytes
-from planner.errors import InputError
+from planner.base.errors import InputError
+from planner.costs.layer.expert_bias import expert_bias_s
+from planner.costs.layer.layer_cost import Fusions, pointwise_s
+from planner.costs.memory.saved_activations import saved_bytes
 from planner.layouts import Precision, Recompute
 from planner.models import counts, load_model
 from planner.models.transformer import check

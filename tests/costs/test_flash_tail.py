@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.attention import FLASH_BLOCK, attention_s, flash_blocks, idle_share
+from planner.costs.kernels.attention import FLASH_BLOCK, attention_s, flash_blocks, idle_share
 from planner.layouts import Attention
 from tests.costs.toy import LLAMA, accelerator, case, device, layout
 

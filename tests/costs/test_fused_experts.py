@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.kernels import matmul_s
-from planner.costs.layer import Fusions, layer_cost, matmuls_s, pointwise_s
+from planner.costs.kernels.device import matmul_s
+from planner.costs.layer.layer_cost import Fusions, layer_cost, matmuls_s, pointwise_s
 from planner.costs.one_layer import one_layer
-from planner.estimate import estimate
 from planner.hardware import load_framework
 from planner.layouts import Precision, Recompute
 from planner.setup import Setup
+from planner.step.estimate import estimate
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, LAUNCHES, LLAMA, MOE, accelerator, case, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token

@@ -7,19 +7,19 @@ Eight data ranks on two nodes of four: with two copies each node has one. Rings 
 import numpy as np
 import pytest
 
-from planner.costs.data_parallel import data_traffic, gather_pieces
-from planner.costs.gradients import accumulated_bytes
-from planner.costs.network import groups
+from planner.costs.memory.bytes_per_parameter import accumulated_bytes
+from planner.costs.memory.parameters import rank_parameters, state_parameters
+from planner.costs.network.collectives import groups
+from planner.costs.network.data_parallel import data_traffic, gather_pieces
+from planner.costs.network.traffic import layer_traffic, traffic
 from planner.costs.optimizer import offloaded_bytes
-from planner.costs.parameters import rank_parameters, state_parameters
-from planner.costs.traffic import layer_traffic, traffic
-from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
-from planner.legality import first_broken
 from planner.models import load_model
 from planner.models.counts import total_params
 from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import first_broken
 from tests.costs.toy import BYTES, CLUSTER, GPT, LLAMA, MOE, case, device, layout, own
 
 TWO = {"dp": 8, "dp_replicate": 2}

@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.casts import casts_s
-from planner.costs.layer import layer_cost
-from planner.costs.memory import weight_grad_share
-from planner.costs.parameters import rank_parameters
-from planner.costs.permute import Routing, permute_s
-from planner.costs.products import expert_products, mlp_products
-from planner.costs.saved import layer_tensors, saved_bytes
-from planner.costs.traffic import layer_traffic
-from planner.errors import InputError
+from planner.base.errors import InputError
+from planner.costs.layer.expert_routing import Routing, permute_s
+from planner.costs.layer.fp8_casts import casts_s
+from planner.costs.layer.layer_cost import layer_cost
+from planner.costs.layer.matmul_shapes import expert_products, mlp_products
+from planner.costs.memory.parameters import rank_parameters
+from planner.costs.memory.rank import weight_grad_share
+from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
+from planner.costs.network.traffic import layer_traffic
 from planner.layouts import Precision
 from planner.models import counts
 from planner.models.transformer import check

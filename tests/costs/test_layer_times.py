@@ -13,7 +13,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
 from planner.models import load_model
 from planner.setup import Setup
-from planner.step_costs import step_costs
+from planner.step.step_costs import step_costs
 
 ROWS = list(csv.DictReader((Path(__file__).parent / "korthikanti_2022_layer_times.csv").read_text().splitlines()))
 COLUMNS = ("fwd_ms", "bwd_ms", "combined_ms")

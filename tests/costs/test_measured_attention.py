@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from planner.costs.attention import attention_s
-from planner.costs.kernels import Device
+from planner.costs.kernels.attention import attention_s
+from planner.costs.kernels.device import Device
 from planner.hardware import load_accelerator
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer

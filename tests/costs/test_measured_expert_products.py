@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.costs.kernels import Device, group_s
+from planner.costs.kernels.device import Device, group_s
 from planner.hardware import load_accelerator
 from planner.layouts import Precision
 

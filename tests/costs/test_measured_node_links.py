@@ -7,8 +7,8 @@ bus bandwidth in GB/s over eight GPUs (nccl-tests and rccl-tests), TFLOP/s of pr
 import numpy as np
 import pytest
 
-from planner.costs.kernels import Device, matmul_s
-from planner.costs.network import all_reduce_s, place
+from planner.costs.kernels.device import Device, matmul_s
+from planner.costs.network.collectives import all_reduce_s, place
 from planner.hardware import load_accelerator, load_cluster
 from planner.layouts import Precision
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from planner.costs.case import Case
-from planner.costs.memory import activations
-from planner.costs.saved import layer_tensors
+from planner.costs.memory.rank import activations
+from planner.costs.memory.saved_activations import layer_tensors
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Recompute
 from planner.models import load_model

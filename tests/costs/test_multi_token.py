@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.ends import ends_cost, with_modules
-from planner.costs.memory import activations, rank_memory
+from planner.base.errors import InputError
+from planner.costs.layer.embedding_head import ends_cost, with_modules
+from planner.costs.memory.parameters import rank_parameters
+from planner.costs.memory.rank import activations, rank_memory
+from planner.costs.network.traffic import layer_traffic, traffic
 from planner.costs.optimizer import offloaded_bytes
-from planner.costs.parameters import rank_parameters
-from planner.costs.traffic import layer_traffic, traffic
-from planner.errors import InputError
 from planner.layouts import Split
 from planner.models import mix
 from planner.models.counts import expert_params, total_params
 from planner.models.transformer import check
 from planner.setup import Setup
-from planner.step_costs import step_costs
+from planner.step.step_costs import step_costs
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, HYBRID, LLAMA, MOE, case, device, layout
 
 ONE = replace(LLAMA, num_mtp_layers=1)

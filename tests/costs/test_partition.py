@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from planner.costs.partition import partition
-from planner.costs.slices import even_slices, slice_shares
-from planner.costs.stages import balanced_load
-from planner.errors import InputError, LayoutError
+from planner.base.errors import InputError, LayoutError
+from planner.costs.layer.slices import even_slices, slice_shares
 from planner.models import Transformer
+from planner.step.partition import partition
+from planner.step.splits import balanced_load
 
 
 def brute_force(cost: list[float], stages: int, size: list[float], caps: list[float]) -> float:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.layer import Fusions, pointwise_s
-from planner.costs.permute import Routing, permute_s, routing
+from planner.costs.layer.expert_routing import Routing, permute_s, routing
+from planner.costs.layer.layer_cost import Fusions, pointwise_s
 from planner.hardware import load_framework
 from planner.layouts import Precision
 from tests.costs.toy import BYTES, FRAMEWORK, LAUNCHES, LLAMA, MOE, case, device, layout

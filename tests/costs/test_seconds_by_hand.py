@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.accumulation import with_accumulation
-from planner.costs.attention import attention_s, score_elements
-from planner.costs.ends import ends_cost
-from planner.costs.kernels import Device, aligned_share, matmul_s, slowest_of, stream_s
-from planner.costs.layer import Fusions, layer_cost, matmuls_s, pointwise_s
+from planner.costs.gradient_accumulation import with_accumulation
+from planner.costs.kernels.attention import attention_s, score_elements
+from planner.costs.kernels.device import Device, aligned_share, matmul_s, slowest_of, stream_s
+from planner.costs.layer.embedding_head import ends_cost
+from planner.costs.layer.layer_cost import Fusions, layer_cost, matmuls_s, pointwise_s
+from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
+from planner.costs.layer.slices import even_slices, slice_shares
 from planner.costs.optimizer import optimizer_s
-from planner.costs.products import attention_products, expert_products, mlp_products
-from planner.costs.slices import even_slices, slice_shares
 from planner.hardware import load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
 from tests.costs.toy import (

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.data_parallel import data_traffic, gather_pieces
-from planner.costs.network import (
+from planner.costs.network.collectives import (
     all_gather_s,
     all_reduce_s,
     all_to_all_s,
@@ -21,10 +20,11 @@ from planner.costs.network import (
     place,
     send_s,
 )
-from planner.costs.traffic import layer_traffic, traffic
+from planner.costs.network.data_parallel import data_traffic, gather_pieces
+from planner.costs.network.traffic import layer_traffic, traffic
 from planner.layouts import Layouts, Precision, Recompute
 from planner.setup import Setup
-from planner.step_costs import step_costs
+from planner.step.step_costs import step_costs
 from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MLA, MOE, case, device, layout, own
 
 

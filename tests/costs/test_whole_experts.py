@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.memory import rank_memory
-from planner.costs.network import all_gather_s, groups
-from planner.costs.parameters import rank_parameters
-from planner.costs.products import expert_products
-from planner.costs.traffic import expert_s, layer_traffic
-from planner.estimate import estimate
+from planner.costs.layer.matmul_shapes import expert_products
+from planner.costs.memory.parameters import rank_parameters
+from planner.costs.memory.rank import rank_memory
+from planner.costs.network.collectives import all_gather_s, groups
+from planner.costs.network.traffic import expert_s, layer_traffic
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
-from planner.legality import first_broken
 from planner.models import load_model
 from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import first_broken
 from tests.costs.toy import BYTES, CLUSTER, MOE, case, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of experts alone

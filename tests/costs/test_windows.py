@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.attention import computed_share
-from planner.errors import InputError
-from planner.estimate import estimate
+from planner.base.errors import InputError
+from planner.costs.kernels.attention import computed_share
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts
 from planner.models import check, load_model
 from planner.models.flops import forward_flops
 from planner.setup import Setup
+from planner.step.estimate import estimate
 
 PLAIN = replace(load_model("llama3-8b"), seq_len=1024)
 

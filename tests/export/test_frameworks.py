@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import LayoutError, OutputError, UnknownNameError
+from planner.base.errors import LayoutError, OutputError, UnknownNameError
 from planner.export.megatron import pipeline_layout
 from planner.export.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Precision, Recompute, Split
-from planner.legality import legal
 from planner.models import load_model
 from planner.plan_file import Plan
 from planner.question import what_is_fixed
 from planner.setup import Setup
+from planner.step.legality import legal
 
 NAMES = {
     path.stem: tomllib.loads(path.read_text()) for path in (Path(__file__).parent / "framework_names").glob("*.toml")

@@ -8,7 +8,7 @@ import pytest
 from planner.export.schedule_csv import schedule_csv
 from planner.schedules import Pipeline, get_schedule
 from planner.schedules.csv_file import read_schedule
-from planner.simulation.timeline import run
+from planner.step.timeline.timeline import run
 
 FILES = sorted((Path(__file__).parent / "pytorch").glob("*.csv"))
 """p = 4, m = 8, two stages a rank; see dump_pytorch_orders.py."""

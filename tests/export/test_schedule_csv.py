@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from planner.errors import OutputError, ScheduleError
+from planner.base.errors import OutputError, ScheduleError
 from planner.export.schedule_csv import schedule_csv, write_schedule_csv
 from planner.schedules import SCHEDULES, Operation, Order, Pipeline, get_schedule
 from planner.schedules.csv_file import read_schedule
 from planner.schedules.one_f_one_b import OneFOneB
-from planner.simulation.timeline import run
+from planner.step.timeline.timeline import run
 from tests.schedules.cases import named_pipelines
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from planner.base.units import GIB
 from planner.export.step_trace import write_step_trace
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
 from planner.setup import Setup
-from planner.simulation.step import simulate
-from planner.units import GIB
+from planner.step.timeline.step import simulate
 from tests.export.test_perfetto import nanoseconds, tracks
 
 LAYOUT = {"tp": 8, "micro_batch": 1, "sequence_parallel": True}

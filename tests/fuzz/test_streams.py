@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from planner.errors import FileFormatError, OutputError, PlannerError
-from planner.files import check_writable, read_bytes, read_json, read_toml, write_bytes, write_text
+from planner.base.errors import FileFormatError, OutputError, PlannerError
+from planner.base.files import check_writable, read_bytes, read_json, read_toml, write_bytes, write_text
 from planner.plan_file import read_plan
 from tests.fuzz.corpus import MODEL, PLAN, PLAN_WITH_SHAPE
 from tests.fuzz.harness import run

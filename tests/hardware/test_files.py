@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner.errors import FileFormatError, PlannerError, UnknownNameError
+from planner.base.errors import FileFormatError, PlannerError, UnknownNameError
 from planner.hardware import Framework, load_accelerator, load_cluster, load_framework, load_link
 from planner.hardware.declared import declared
 

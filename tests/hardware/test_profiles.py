@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import planner.hardware as hardware
-from planner.errors import UnknownNameError
+from planner.base.errors import UnknownNameError
+from planner.base.units import GIB
 from planner.hardware import (
     Accelerator,
     accelerator_names,
@@ -23,7 +24,6 @@ from planner.hardware import (
     load_link,
     profile_names,
 )
-from planner.units import GIB
 
 LOADERS: dict[str, Callable[[str], Any]] = {
     "accelerators": load_accelerator,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from planner.errors import InputError, PlannerError
-from planner.estimate import estimate
+from planner.base.errors import InputError, PlannerError
 from planner.export.megatron import pipeline_layout
 from planner.export.plan_export import export_plan, get_target
 from planner.export.target import stage_layers
@@ -21,10 +20,11 @@ from planner.imports.megatron import ARGUMENTS, megatron_run
 from planner.imports.run import Run
 from planner.imports.words import read_arguments
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
-from planner.legality import legal
 from planner.models import Transformer, counts, load_model
 from planner.plan_file import Plan
 from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import legal
 from tests.export.test_frameworks import names
 
 BASE = (
@@ -458,7 +458,7 @@ def test_deepspeed_faults_name_the_field(tmp_path, config, said):
 def test_one_change_is_the_best_of_all_neighbours():
     """Against brute force: every legal layout that differs in one field, or in two degrees."""
     from planner.question import what_is_fixed
-    from planner.search.one_change import one_change
+    from planner.search.neighbours import one_change
     from planner.search.space import enumerate_layouts
 
     asked = question("llama3-8b")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import FileFormatError, InputError, UnknownNameError
+from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.models import load_model
 from planner.models import x_family as x
 

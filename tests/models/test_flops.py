@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.errors import UnknownNameError
+from planner.base.errors import UnknownNameError
 from planner.models import counts, from_shape, load_model, mix, model_names, with_seq_len
 from planner.models.flops import causal_share, forward_flops, step_flops
 

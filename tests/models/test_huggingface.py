@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import FileFormatError, UnknownNameError
+from planner.base.errors import FileFormatError, UnknownNameError
 from planner.models import counts, load_model
 from tests.models.configs import (
     BLOOM,

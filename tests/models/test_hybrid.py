@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import FileFormatError, InputError
-from planner.estimate import estimate
+from planner.base.errors import FileFormatError, InputError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
-from planner.legality import first_broken
 from planner.models import Transformer, counts, from_shape, load_model, mix
 from planner.models.flops import forward_flops
 from planner.models.hybrid import from_pattern, usual
 from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import first_broken
 
 CLUSTER, FRAMEWORK = load_cluster("dgx-h100"), load_framework("megatron-core")
 HYBRID = '[model]\nfamily = "hybrid"\npattern = "M-M*-"\nhidden = 512\nheads = 8\nvocab = 1000\nseq_len = 256\n'

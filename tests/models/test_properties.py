@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import PlannerError
+from planner.base.errors import PlannerError
 from planner.models import Transformer, counts, from_shape, load_model, model_names, stack
 from planner.models.flops import CONVENTIONS, forward_flops, step_flops
 from tests.models.configs import CONFIGS

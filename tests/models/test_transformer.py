@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner import models
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.models import from_shape, load_model
 from planner.models.transformer import check
 

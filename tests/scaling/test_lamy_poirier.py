@@ -2,7 +2,8 @@
 
 import pytest
 
-from planner.errors import InputError
+from planner.base.errors import InputError
+from planner.base.units import DAY, GIB
 from planner.scaling.lamy_poirier import (
     ETHERNET,
     STRATEGIES,
@@ -15,7 +16,6 @@ from planner.scaling.lamy_poirier import (
     memory_bytes,
     time_s,
 )
-from planner.units import DAY, GIB
 
 TASK, HARDWARE = Task(), Hardware()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import FileFormatError, InputError, UnknownNameError
+from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.scaling import (
     Target,
     batch_scale_tokens,

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import UnknownNameError
-from planner.front import pareto_front
+from planner.base.errors import UnknownNameError
+from planner.base.pareto import pareto_front
+from planner.base.units import DAY, HOUR
 from planner.scaling import (
     Prices,
     Reliability,
@@ -19,7 +20,6 @@ from planner.scaling import (
     tokens_at_batch,
     training_time,
 )
-from planner.units import DAY, HOUR
 
 NEVER = Reliability(mtbf_s=math.inf, restart_s=600.0)
 STORE = Storage(checkpoint_bytes=1e12, bandwidth_bytes_per_s=5e9, gpus_per_node=8)

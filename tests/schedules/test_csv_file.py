@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import FileFormatError, InputError, ScheduleError
+from planner.base.errors import FileFormatError, InputError, ScheduleError
 from planner.schedules.csv_file import read_schedule
 from planner.schedules.operations import Order
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.schedules import Pipeline, get_schedule
-from planner.simulation.timeline import Timeline, durations, run
+from planner.step.timeline.timeline import Timeline, durations, run
 
 DATA = Path(__file__).parent / "data"
 

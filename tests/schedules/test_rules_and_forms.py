@@ -5,7 +5,7 @@ import pytest
 
 from planner.schedules import SCHEDULES, Loads, Operation, Order, Pipeline, get_schedule
 from planner.schedules.dependencies import dependencies
-from planner.simulation.timeline import durations, run
+from planner.step.timeline.timeline import durations, run
 
 
 def broken(name: str, **size: object) -> dict[str, list[bool]]:

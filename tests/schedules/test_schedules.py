@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import ScheduleError, UnknownNameError
+from planner.base.errors import ScheduleError, UnknownNameError
 from planner.schedules import SCHEDULES, Loads, Operation, Order, Pipeline, get_schedule
 from planner.schedules.dependencies import dependencies
-from planner.simulation.timeline import durations, run
+from planner.step.timeline.timeline import durations, run
 from tests.schedules.cases import named_pipelines, pipelines
 
 

@@ -8,21 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.costs.one_layer import one_layer
-from planner.estimate import totals
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
 from planner.models import from_shape, load_model
-from planner.search import Fixed, passes
+from planner.search import Fixed
+from planner.search import scan as passes
 from planner.search.bounds import bounds
-from planner.search.passes import search
-from planner.search.space import Asked, space
+from planner.search.scan import search
+from planner.search.space import Request, space
 from planner.setup import Setup
+from planner.step.estimate import totals
 
 FRAMEWORK = load_framework("megatron-lm")
 DENSE = from_shape(family="gpt", layers=12, hidden=1024, ffn=4096, heads=16, kv_heads=16, vocab=51200, seq_len=2048)
 MODELS = (DENSE, load_model("mixtral-8x7b"), load_model("gpt2-xl"))
 ASKED = st.builds(
-    Asked,
+    Request,
     gpus=st.sampled_from([4, 8, 12, 16]),
     global_batch=st.sampled_from([8, 24, 64]),
     precision=st.just(Precision.BF16),
@@ -58,7 +59,9 @@ def test_no_layout_is_below_its_row_s_bounds_where_all_to_alls_hide():
     """Megatron-Bridge runs another micro-batch's passes beside a mixture's all-to-alls."""
     model, cluster, framework = load_model("mixtral-8x7b"), load_cluster("dgx-h100"), load_framework("megatron-bridge")
     assert framework.overlap_experts > 0
-    asked = Asked(gpus=16, global_batch=64, precision=Precision.BF16, attention=Attention.FLASH2, fixed=Fixed(cp=(1,)))
+    asked = Request(
+        gpus=16, global_batch=64, precision=Precision.BF16, attention=Attention.FLASH2, fixed=Fixed(cp=(1,))
+    )
     check_bounds(model, cluster, framework, asked)
 
 
@@ -86,7 +89,7 @@ def test_a_pruned_search_keeps_what_an_unpruned_one_keeps(model, cluster, asked,
 
 def test_bounds_discard_rows_where_there_is_much_to_discard():
     model, cluster = load_model("deepseek-v3"), load_cluster("dgx-h100")
-    asked = Asked(
+    asked = Request(
         gpus=512,
         global_batch=1920,
         precision=Precision.BF16,

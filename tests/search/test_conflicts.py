@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from planner.errors import InputError, LayoutError
+from planner.base.errors import InputError, LayoutError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
 from planner.models import load_model

@@ -5,22 +5,22 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from planner.costs.network import nodes_of
+from planner.costs.network.collectives import nodes_of
 from planner.costs.one_layer import one_layer
-from planner.estimate import estimate, totals
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
-from planner.legality import legal
 from planner.models import from_shape, load_model
 from planner.search import Fixed, recommend
 from planner.search.bounds import bounds
-from planner.search.passes import search
-from planner.search.space import Asked, space, whole_space
+from planner.search.scan import search
+from planner.search.space import Request, space, whole_space
 from planner.setup import Setup
+from planner.step.estimate import estimate, totals
+from planner.step.legality import legal
 
 CLUSTER, FSDP = load_cluster("aws-p4d"), load_framework("fsdp")
 SMALL = from_shape(family="llama", layers=8, hidden=1024, ffn=2816, heads=16, kv_heads=8, vocab=32000, seq_len=2048)
-ASKED = Asked(
+ASKED = Request(
     gpus=32, global_batch=32, precision=Precision.BF16, attention=Attention.FLASH2, hybrid_sharding=True,
     fixed=Fixed(schedule=("1f1b", "breadth-first", "modular")),
 )  # fmt: skip

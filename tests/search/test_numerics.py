@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.hardware import load_cluster
 from planner.layouts import Attention
 from planner.question import numerics

@@ -6,17 +6,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.errors import InputError, LayoutError
-from planner.estimate import estimate
-from planner.front import pareto_front
+from planner.base.errors import InputError, LayoutError
+from planner.base.pareto import pareto_front
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
-from planner.legality import legal
 from planner.models import from_shape, load_model
 from planner.search import Fixed, default_attention, enumerate_layouts, recommend
-from planner.search.passes import estimate_all, sample, search
-from planner.search.space import Asked, by_ends, by_last
+from planner.search.scan import estimate_all, sample, search
+from planner.search.space import Request, by_ends, by_last
 from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import legal
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")
@@ -115,7 +115,7 @@ def test_the_best_is_the_least_of_all_estimated_one_by_one():
     one_by_one = [estimate(Setup(SMALL, CLUSTER, MEGATRON), layouts.take(slice(i, i + 1))) for i in range(len(layouts))]
     times = np.array([e.step_time_s[0] for e in one_by_one])
     fits = np.array([e.fits[0] for e in one_by_one])
-    kept = search(Setup(SMALL, CLUSTER, MEGATRON), Asked(gpus=4, global_batch=8, fixed=Fixed(), **COMMON))
+    kept = search(Setup(SMALL, CLUSTER, MEGATRON), Request(gpus=4, global_batch=8, fixed=Fixed(), **COMMON))
     assert kept.fits.step_time_s[0] == times[fits].min()
     assert np.all(np.diff(found.estimate.step_time_s[found.best]) >= 0)
 
@@ -123,7 +123,7 @@ def test_the_best_is_the_least_of_all_estimated_one_by_one():
 def test_a_table_s_estimate_does_not_depend_on_the_chunk(monkeypatch):
     layouts = enumerate_layouts(SMALL, CLUSTER, gpus=8, global_batch=16, fixed=Fixed(), **COMMON)
     whole = estimate(Setup(SMALL, CLUSTER, MEGATRON), layouts)
-    monkeypatch.setattr("planner.search.passes.TABLE", 7)
+    monkeypatch.setattr("planner.search.scan.TABLE", 7)
     pieces = estimate_all(Setup(SMALL, CLUSTER, MEGATRON), layouts)
     assert np.array_equal(whole.step_time_s, pieces.step_time_s)
     assert np.array_equal(whole.memory_bytes, pieces.memory_bytes)
@@ -131,7 +131,7 @@ def test_a_table_s_estimate_does_not_depend_on_the_chunk(monkeypatch):
 
 @pytest.mark.parametrize("every", [1, 7])
 def test_a_sample_is_of_every_so_manyth_layout(every):
-    asked = Asked(gpus=8, global_batch=16, fixed=Fixed(), **COMMON)
+    asked = Request(gpus=8, global_batch=16, fixed=Fixed(), **COMMON)
     whole = sample(Setup(SMALL, CLUSTER, MEGATRON), asked, 1)
     some = sample(Setup(SMALL, CLUSTER, MEGATRON), asked, every)
     assert len(whole.layouts) == search(Setup(SMALL, CLUSTER, MEGATRON), asked).legal

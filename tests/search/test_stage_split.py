@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Split
 from planner.models import load_model
 from planner.search.stage_split import stage_split
 from planner.setup import Setup
-from planner.simulation.step import simulate
+from planner.step.timeline.step import simulate
 
 MODEL, CLUSTER = load_model("llama3-8b"), load_cluster("dgx-a100-80gb")
 FRAMEWORK = load_framework(CLUSTER.framework)

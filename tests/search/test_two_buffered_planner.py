@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
-from planner.legality import legal
 from planner.models import load_model
 from planner.search import Fixed, recommend
 from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import legal
 
 
 @pytest.mark.parametrize(("gpus", "batch"), [(8, 64), (16, 128), (32, 128)])

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import InputError, PlannerError, UnknownNameError
-from planner.estimate import estimate
+from planner.base.errors import InputError, PlannerError, UnknownNameError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
-from planner.legality import legal
 from planner.models import load_model
 from planner.question import what_is_fixed
 from planner.search import recommend
 from planner.search.why import Why, parse_wanted, why_not
 from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import legal
 
 CLUSTER = load_cluster("dgx-h100")
 FRAMEWORK = load_framework(CLUSTER.framework)

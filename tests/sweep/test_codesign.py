@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.estimate import StepTime
+from planner.base.units import GIB
 from planner.question import careful, load_setup
 from planner.search import default_attention, default_precision, recommend
+from planner.step.estimate import StepTime
 from planner.sweep.columns import columns
 from planner.sweep.load import load_sweep
 from planner.sweep.results import Results, load_results
 from planner.sweep.run import run_sweep
-from planner.units import GIB
 from tests.sweep.test_resume import Here
 
 BASE = """

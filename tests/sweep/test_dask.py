@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import ExecutionError, InputError
+from planner.base.errors import ExecutionError, InputError
 from planner.sweep import dask
 from planner.sweep.dask import Dask
 from planner.sweep.parts import parts_folder

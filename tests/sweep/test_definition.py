@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import FileFormatError
+from planner.base.errors import FileFormatError
 from planner.hardware import load_cluster
 from planner.sweep.load import load_sweep
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import FileFormatError, InputError, UnknownNameError
+from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.sweep.grid import grid
 from planner.sweep.load import load_sweep
 from planner.sweep.pareto import fronts, nondominated

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import ExecutionError, InputError
+from planner.base.errors import ExecutionError, InputError
 from planner.sweep.answer import Answer, Chunk, answer
 from planner.sweep.load import load_sweep
 from planner.sweep.local import Local

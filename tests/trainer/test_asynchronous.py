@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import LayoutError
+from planner.base.errors import LayoutError
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
 from planner.trainer.asynchronous import STALENESS, run_asynchronously

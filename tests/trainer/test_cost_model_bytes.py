@@ -11,7 +11,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Precision
 from planner.schedules.base import Pipeline
 from planner.setup import Setup
-from planner.step_costs import step_costs
+from planner.step.step_costs import step_costs
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
 from planner.trainer.worker import Task, Worker

@@ -8,7 +8,7 @@ import pytest
 from planner.layouts import Recompute
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
-from planner.simulation.timeline import durations, run
+from planner.step.timeline.timeline import durations, run
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
 from planner.trainer.worker import Task, Worker

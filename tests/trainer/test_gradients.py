@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.layouts import Recompute
 from planner.models import counts
 from planner.trainer.attention import attend, attend_gradient

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import ExecutionError
+from planner.base.errors import ExecutionError
 from planner.layouts import Recompute
 from planner.trainer.loss_scale import GROW_AFTER, LEAST, LossScale
 from planner.trainer.optimizers import Adam

@@ -9,7 +9,7 @@ sys.modules |= {"mpi4py": None, "mpi4py.MPI": None, "cupy": None}
 import planner.trainer
 for module in pkgutil.iter_modules(planner.trainer.__path__, "planner.trainer."):
     __import__(module.name)
-from planner.errors import InputError
+from planner.base.errors import InputError
 from planner.trainer.arrays import xp_for
 from planner.trainer.mpi import load_mpi
 for ask in (load_mpi, lambda: xp_for("gpu"), lambda: xp_for("tpu")):

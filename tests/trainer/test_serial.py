@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.errors import ExecutionError
+from planner.base.errors import ExecutionError
 from planner.trainer.communicator import Group
 from planner.trainer.serial import run_serial
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import ExecutionError, FileFormatError, InputError
+from planner.base.errors import ExecutionError, FileFormatError, InputError
 from planner.models import from_shape
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline

@@ -6,11 +6,11 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from planner.estimate import estimate
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
 from planner.setup import Setup
+from planner.step.estimate import estimate
 from planner.validation import (
     accuracy_of,
     accuracy_sentence,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from planner.errors import FileFormatError
+from planner.base.errors import FileFormatError
 from planner.hardware import framework_names, load_cluster, load_framework
 from planner.layouts import Attention, Precision, Recompute
 from planner.models import load_model

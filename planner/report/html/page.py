@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from planner.files import write_text
+from planner.base.files import write_text
 from planner.report.html.record import report_record
 from planner.report.plan_report import PlanReport
 from planner.report.tables import layout_text

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.base.units import DAY, GIB
 from planner.models import counts
 from planner.report.html.timelines import packed, timeline_record
 from planner.report.plan_report import Curve, PlanReport, shown_layouts
@@ -14,10 +15,9 @@ from planner.report.records import estimate_record
 from planner.report.sources import figure_sources
 from planner.report.tables import PARTS, layout_text, why_lines
 from planner.report.training import finite, goal_lines
-from planner.units import DAY, GIB
 
 if TYPE_CHECKING:
-    from planner.plans.fastest import Fastest
+    from planner.training_time.fastest import Fastest
 
 MOST_OPERATIONS = 6_000  # of the best layout's timeline
 FEW_OPERATIONS = 800  # of the others'

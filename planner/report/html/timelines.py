@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base.units import GIB
 from planner.schedules.operations import KINDS
-from planner.units import GIB
 
 if TYPE_CHECKING:
-    from planner.simulation.step import StepSimulation
+    from planner.step.timeline.step import StepSimulation
 
 TICKS = 40  # of an operation's average place on a rank: finer than a pixel
 MOST_RANKS = 32

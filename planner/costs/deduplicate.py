@@ -1,0 +1,69 @@
+"""What repeats is computed once: the layouts that differ in what a cost depends on, and the way back to all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base import records
+from planner.layouts import Layouts
+from planner.models import Transformer
+
+Record = TypeVar("Record")
+MOST = 2**62  # combinations of values that a number of 64 bits tells apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distinct:
+    """Layouts that differ in some columns, one of each; index: which of them each row of all layouts is."""
+
+    layouts: Layouts
+    index: NDArray[np.intp] | None
+
+    def spread(self, record: Record) -> Record:
+        """An array, or a record of arrays, over the distinct layouts: over all."""
+        return record if self.index is None else records.take(record, self.index, self.layouts.shape[-1])
+
+    def take(self, rows: Any) -> Distinct:
+        """Of all layouts, those rows; all the distinct ones stay."""
+        index = np.arange(self.layouts.shape[-1]) if self.index is None else self.index
+        return replace(self, index=index[rows])
+
+
+def by_layer(model: Transformer, layouts: Layouts) -> Distinct:
+    """Layouts that differ in what one layer, embedding or head costs one rank for one micro-batch.
+
+    That depends on how a layer is cut and run, not on the pipeline, the replicas or their sharding; and on the number
+    of accelerators, for the slowest of them sets the pace.
+    """
+    x = layouts
+    per_layout = any(isinstance(getattr(model, f.name), np.ndarray) for f in fields(model))
+    if per_layout:
+        return Distinct(layouts=layouts, index=None)
+    return _distinct(
+        layouts, x.gpus, x.tp, x.cp, x.ep, x.etp, x.micro_batch, x.sequence_slices, x.recompute, x.attention,
+        x.precision, x.sequence_parallel, x.fused_norm,
+    )  # fmt: skip
+
+
+def _distinct(layouts: Layouts, *columns: Any) -> Distinct:
+    """Layouts that differ in some columns; those that all rows share, and a grid's choices, are left as they are."""
+    rows = layouts.shape[-1]
+    key, size = None, 1
+    for column in columns:
+        if column.shape[-1] != rows or column.ndim != 1:
+            continue
+        least, most = int(column.min()), int(column.max())
+        if least == most:
+            continue
+        size *= most - least + 1
+        if size > MOST:
+            return Distinct(layouts=layouts, index=None)
+        key = column - least if key is None else key * (most - least + 1) + (column - least)
+    if key is None:
+        return Distinct(layouts=layouts.take(slice(0, 1)), index=np.zeros(rows, dtype=np.intp))
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    return Distinct(layouts=layouts.take(first), index=index)

@@ -1,0 +1,1 @@
+"""Seconds of one kernel: matrix products, passes over memory, attention, scans."""

@@ -1,0 +1,120 @@
+"""Seconds of the attention core (scores, softmax, values) by kernel. Array-first, shape (n,).
+
+Flash kernels compute causal attention, half of the score matrix plus the diagonal blocks (Dao et al. 2022,
+arXiv 2205.14135; Dao 2023, arXiv 2307.08691), and of sliding windows the band; the others compute all of it and move it
+through memory, each product at the slower of its arithmetic and its scores' traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.case import Case
+from planner.costs.kernels.device import aligned_share
+from planner.costs.shapes import has_dropout, is_latent
+from planner.layouts import Attention
+from planner.models import Transformer, mix
+
+Array = NDArray[np.float64]
+
+FLASH_BLOCK = 128  # rows of a flash attention block: the diagonal blocks are computed whole
+# Bytes per score element that kernels move between the products, forward and backward, in 16 bits. Megatron-LM's fused
+# causal softmax reads the kept half of each row and writes the whole; its backward reads halves of two.
+FUSED_BYTES = (3.0, 4.0)
+UNFUSED_BYTES = (29.0, 33.0)  # scale 4, mask 5, cast to fp32 6, softmax 8, cast back 6; backward 6, 12, 6, 5, 4
+DROPOUT_BYTES = (5.0, 5.0)
+PRODUCT_BYTES = 2.0  # the scores that a product writes or reads
+
+
+def score_elements(case: Case) -> Array:
+    """Elements of the score matrices b a s^2 / (t c) of one micro-batch on one rank, shape (n,)."""
+    model, layouts = case.model, case.layouts
+    scores: Any = layouts.micro_batch * model.num_heads / layouts.tp * model.seq_len * (model.seq_len / layouts.cp)
+    return np.asarray(scores, dtype=np.float64)
+
+
+def computed_share(model: Transformer, half_tokens: Any) -> Any:
+    """Share of the score matrix that flash kernels compute, in the average layer with attention, as time at full rate.
+
+    The causal half, or the band of a sliding window, and half a block at each of their edges; rows of few keys, those
+    of a window's second edge among them, are slower (`flash_half_tokens`).
+    """
+    s = np.asarray(model.seq_len, dtype=np.float64)
+    within = np.where(np.asarray(model.window) > 0, np.minimum(model.window, s), s)
+
+    def of(keys: Any, edges: Any) -> Any:
+        band = keys / s * (1.0 - keys / (2.0 * s)) + 0.5 * edges * FLASH_BLOCK / s
+        return band * (1.0 + half_tokens / (keys + (edges - 1.0) * FLASH_BLOCK))
+
+    whole = of(s, 1.0)
+    return whole + mix.window_share(model) * (np.minimum(of(within, np.where(within < s, 2.0, 1.0)), whole) - whole)
+
+
+def flash_blocks(case: Case) -> Any:
+    """Blocks of rows that a flash kernel deals to compute units: of all heads and sequences of a pass."""
+    layouts = case.layouts
+    rows = np.ceil(np.asarray(case.model.seq_len) / (layouts.cp * layouts.sequence_slices * FLASH_BLOCK))
+    return layouts.micro_batch * np.asarray(case.model.num_heads) / layouts.tp * rows
+
+
+def idle_share(case: Case, tail: Any) -> Any:
+    """What the end of a flash kernel takes longer, over its time with all compute units busy.
+
+    The last causal blocks are the longest ones of the last heads, `tail` waves (`flash_tail_waves`) until all are done;
+    of slices of a sequence the later ones have blocks of about one length, which lose half as much.
+    """
+    slices = case.layouts.sequence_slices
+    waves = flash_blocks(case) / case.device.accelerator.num_compute_units
+    return tail * (1.0 + 1.0 / slices) / 2.0 / waves
+
+
+def attention_s(case: Case, *, fp8: bool = False) -> tuple[Array, Array]:
+    """Forward and backward seconds of the attention core for one pass of a layer: slices on average, one by one.
+
+    fp8: it runs in fp8 where products do. Its backward pass computes a sliding window's rows whole then: in cuDNN 9.19
+    to 9.26 it takes as much longer on longer sequences as without one (NVIDIA/cudnn-frontend, benchmark/
+    attention_training, results of gpt_oss on GB200).
+    """
+    device, model = case.device, case.model
+    e = device.accelerator.efficiency
+    kernel = case.layouts.attention
+    flash = kernel >= Attention.FLASH1
+    names = [k.name.lower() for k in Attention]
+    scores = score_elements(case) / case.layouts.sequence_slices
+    heads = (model.head_dim, np.where(is_latent(model), model.v_head_dim, model.head_dim))
+    flop = 2.0 * scores * (heads[0] + heads[1])
+    flop_blocks = 2.0 * scores * sum(e.flash_head_step * np.ceil(np.asarray(d) / e.flash_head_step) for d in heads)
+    forward_rate = np.array([e.flash_forward.get(n, np.nan) for n in names])[kernel]
+    backward_rate = np.array([e.flash_backward.get(n, np.nan) for n in names])[kernel]
+    # The backward kernel recomputes the scores: five products to the forward pass's two.
+    half_tokens = np.array([e.flash_half_tokens.get(n, 0.0) for n in names])[kernel]
+    tail = np.array([e.flash_tail_waves.get(n, 0.0) for n in names])[kernel]
+    share = share_back = computed_share(model, half_tokens)
+    if fp8 and np.any(model.window):
+        whole = computed_share(replace(model, window=0, num_window_layers=0), half_tokens)
+        share_back = np.where(device.matrix_bytes < device.element_bytes, whole, share)
+    occupied = 1.0 + idle_share(case, tail)
+    flop_flash, flop_back = (flop_blocks * computed * occupied for computed in (share, share_back))
+    flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
+    flash_backward = 2.5 * flop_back / (backward_rate * device.attention_rate) + 3 * device.latency_s
+
+    dropout = has_dropout(model, case.layouts) * 1.0
+    wide = device.element_bytes / 2.0
+
+    def in_memory(pass_: int, products: float, kernels: float) -> Array:
+        fused = kernel == Attention.FUSED
+        passes = np.where(fused, FUSED_BYTES[pass_], UNFUSED_BYTES[pass_]) + dropout * DROPOUT_BYTES[pass_]
+        # Every product computes with d of a head and crosses the scores once: whichever takes longer.
+        rate = e.attention_matrix_fraction * device.attention_rate * aligned_share(device, device.element_bytes, *heads)
+        compute_s = flop / 2.0 / rate
+        product_s = products * np.maximum(compute_s, scores * wide * PRODUCT_BYTES / device.memory_rate)
+        launches = kernels + np.where(fused, 0.0, 4.0)
+        return np.asarray(product_s + scores * wide * passes / device.memory_rate + launches * device.latency_s)
+
+    forward = np.where(flash, flash_forward, in_memory(0, 2.0, 4.0))
+    backward = np.where(flash, flash_backward, in_memory(1, 4.0, 7.0))
+    return forward, backward

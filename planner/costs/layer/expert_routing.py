@@ -1,0 +1,98 @@
+"""The router's own kernels, and the copies of tokens sorted by expert and back. Array-first, shape (n,)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.case import Case
+from planner.costs.kernels.device import stream_s
+from planner.hardware import Framework
+from planner.models import mix
+
+Array = NDArray[np.float64]
+
+
+class Routing(IntEnum):
+    """How a framework brings tokens to their experts and back.
+
+    EAGER: operation by operation, copies in an all-to-all. FUSED: the same with a kernel or two for the router, its
+    loss and each permutation. NODES: a dispatch of its own sends a token once to a node, copies are made on arrival.
+    """
+
+    EAGER = 0
+    FUSED = 1
+    NODES = 2
+
+
+def routing(framework: Framework) -> Routing:
+    """The one that a framework's profile says."""
+    if framework.node_dispatch:
+        return Routing.NODES
+    return Routing.FUSED if framework.fused_routing else Routing.EAGER
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """What a pass through a layer with experts moves and launches: how often an element is read or written.
+
+    token: of the hidden state, or the latent that experts take; copy: of a token's copies on the rank that sends them;
+    sorted: of those that have arrived at experts, if a rank has several; arrived: of those in any case.
+    """
+
+    token: float = 0.0
+    copy: float = 0.0
+    sorted: float = 0.0
+    arrived: float = 0.0
+    kernels: float
+
+
+# Counted in Megatron-Core's router.py, moe_utils.py and token_dispatcher.py and Transformer Engine's permutation.py
+# (r: read, w: written).
+FORWARD = {
+    # Copies r w; those arrived sorted r w and back r w; weighed r w, added r r w to zeros w.
+    # Kernels: logits to a map of experts 15, the loss that balances them 17, counts of tokens 12, copies 9, back 11.
+    Routing.EAGER: Passes(token=1, copy=7, sorted=4, kernels=64),
+    # Copies r w; those arrived as above; weighed and added r, w. Kernels: 3, 4, 12, 4, 2.
+    Routing.FUSED: Passes(token=1, copy=3, sorted=4, kernels=25),
+    # Copies r w, added r w. Kernels: router and loss 7, handles of the dispatch 4, copies 4, back 2.
+    Routing.NODES: Passes(arrived=4, kernels=17),
+}
+BACKWARD = {
+    # Gradients of copies r w, of weighing's factors r w and r r w r; those at experts as forward; added r r w to zeros.
+    Routing.EAGER: Passes(token=1, copy=11, sorted=4, kernels=27),
+    # Gradients of copies r w and of weights r; as forward; added r, w.
+    Routing.FUSED: Passes(token=1, copy=4, sorted=4, kernels=15),
+    Routing.NODES: Passes(arrived=4, kernels=12),
+}
+
+
+# Transformer Engine's fp8 products take rows in multiples of 16 to 128: what arrived is padded, r w, and cut again,
+# r w, in either direction (Megatron-Core, experts.py: quantization_padding); a dispatch of its own pads as it copies.
+PADDED, PADDINGS = 4.0, 3.0
+
+
+def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
+    """Forward and backward seconds of the average layer's routing but the router's product, for one pass.
+
+    With sequence parallelism a tensor rank routes its part of the tokens, and copies for experts that are cut over the
+    tensor group are gathered there before they are sorted (Megatron-Core, MoEAlltoAllTokenDispatcher). No token is
+    dropped; how many meet an expert differs, so that fp8 products' rows are padded.
+    """
+    device, layouts = case.device, case.layouts
+    sparse = mix.shares(case.model).sparse
+    tokens = sparse * case.pass_tokens * mix.expert_width(case.model) / case.token_shares
+    copies = tokens * case.model.top_k
+    at_experts = copies * np.where(layouts.sequence_parallel, layouts.etp, 1)
+    several = case.local_experts > 1
+    padded = np.where((device.matrix_bytes < device.element_bytes) & (how != Routing.NODES), 1.0, 0.0)
+
+    def seconds(of: Passes) -> Array:
+        there = (of.sorted * several + of.arrived + PADDED * padded) * at_experts
+        elements = of.token * tokens + of.copy * copies + there
+        return stream_s(device, elements * device.element_bytes, sparse * (of.kernels + PADDINGS * padded))
+
+    return seconds(FORWARD[how]), seconds(BACKWARD[how])

@@ -1,0 +1,67 @@
+"""Seconds of moving the operands of one layer's products to fp8. Array-first, shape (n,).
+
+Counted from Transformer Engine's linear layers (layernorm_linear.py, linear.py and base.py of its pytorch/module). On
+Hopper both operands of an fp8 product lie along its depth: the weight's gradient takes transposes of the input and of
+the output's gradient. A norm before a product writes fp8 itself. With sequence parallelism a rank casts its part, which
+is gathered in fp8, and transposes the whole. Weights are cast once a step, which is not counted. Experts' inputs and
+gradients are cast one by one (csrc/extensions/cast.cpp: only delayed scaling has a kernel for several).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.case import Case
+from planner.costs.kernels.device import stream_s
+from planner.costs.layer.matmul_shapes import common_products
+from planner.costs.shapes import inner_width, is_latent, routed_width
+from planner.models import mix
+
+Array = NDArray[np.float64]
+
+# Bytes an element.
+CAST = 3.0  # r 16 bits, w 8
+TRANSPOSE = 2.0  # r 8, w 8
+BOTH = 4.0  # in one kernel: r 16, w 8 and 8
+NARROWER = -1.0  # a norm's output in 8 bits instead of 16
+
+
+def casts_s(case: Case, in_epilogue: bool) -> tuple[Array, Array]:
+    """Forward and backward seconds of a pass of the average layer, were its products in fp8.
+
+    in_epilogue: experts' kernels cast their inner activations, and the gradients of these, themselves.
+    """
+    model = case.model
+    part, t, h = mix.shares(model), case.layouts.tp, model.hidden
+    gathered = case.layouts.sequence_parallel & (t > 1)
+    # Elements a token on a rank: norms' outputs that products take, and the mixers' and MLPs' inner ones, which lie
+    # across the tensor group.
+    normed = (part.attention + part.ssm + part.dense) * h
+    of_experts = routed_width(model) / t
+    epilogue = of_experts if in_epilogue else 0.0
+    v_dim = np.where(is_latent(model), model.v_head_dim, model.head_dim)
+    attended, scanned = part.attention * model.num_heads * v_dim, part.ssm * mix.ssm_channels(model)[0]
+    inner = (attended + scanned + inner_width(model)) / t - epilogue
+    # Inputs in 16 bits: the experts' copies, the shared experts' input, latents, and those of experts' latents.
+    copies = part.sparse * np.asarray(model.top_k) * case.layouts.etp / t * mix.expert_width(model)
+    shared = part.sparse * (np.asarray(model.num_shared_experts) > 0) * h
+    latents = part.attention * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
+    of_latents = mix.latent_share(model) / np.where(gathered, t, 1)
+    latents = latents + of_latents * (h + model.moe_latent)
+    forward = NARROWER * normed / np.where(gathered, t, 1) + BOTH * (copies + shared + latents)
+    forward = forward + np.where(gathered, CAST, BOTH) * inner
+    # Outputs: of all products that every token meets but the router, in 16 bits; those back to the hidden state.
+    back = normed + shared
+    up = np.where(model.gated, 2.0, 1.0)
+    columns = sum(rows * c * k for rows, c, _, k in common_products(case))
+    columns = columns - back - part.sparse * np.maximum(model.num_experts, 1) + up * (of_experts - epilogue)
+    backward = TRANSPOSE * (normed + np.where(gathered, inner, 0.0)) + BOTH * (columns + copies)
+    backward = backward + np.where(gathered, CAST / t + TRANSPOSE, BOTH) * back
+    tokens, into = case.pass_tokens, part.blocks
+    # Of both products of each expert beside the first.
+    more = 0.0 if in_epilogue else 2.0 * part.sparse * (case.local_experts - 1.0)
+    return (
+        stream_s(case.device, tokens * forward, into + more),
+        stream_s(case.device, tokens * backward, into * np.where(gathered, 5.0, 3.0) + more),
+    )

@@ -1,0 +1,1 @@
+"""Bytes that one GPU holds: parameters, gradients, optimizer state, activations, buffers."""

@@ -1,0 +1,218 @@
+"""Bytes on one accelerator: parameters, gradients, optimizer state, activations, buffers. Array-first, shape (n,).
+
+Activations follow Korthikanti et al. 2022 (arXiv 2205.05198, section 4), written per saved tensor so that other
+shapes, kernels and norms count too; a GPT layer in 16 bits gives their s b h (10 + 24/t + 5 a s / (h t)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.case import Case
+from planner.costs.layer.matmul_shapes import common_products, expert_products
+from planner.costs.memory.bytes_per_parameter import (
+    fp8_copy_bytes,
+    gradient_bytes,
+    kept_bytes,
+    layer_parameter_bytes,
+    moment_bytes,
+    parameter_bytes,
+    reduced_bytes,
+)
+from planner.costs.memory.framework_buffers import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
+from planner.costs.memory.parameters import rank_parameters, state_parameters
+from planner.costs.memory.saved_activations import saved_bytes
+from planner.costs.memory.saved_attention import score_gradient_bytes
+from planner.costs.shapes import has_dropout, is_latent
+from planner.layouts import Recompute
+from planner.models import mix
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Peak bytes of a rank by what they hold, arrays of shape (n,)."""
+
+    parameters_bytes: Array
+    gradients_bytes: Array
+    optimizer_bytes: Array
+    activations_bytes: Array
+    logits_bytes: Array
+    buffers_bytes: Array
+    reserved_bytes: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        """Sum of the parts."""
+        return np.asarray(sum(getattr(self, f.name) for f in fields(self)))
+
+
+def embedding_bytes(case: Case) -> Array:
+    """Bytes that the embedding saves for one micro-batch: its output, and the mask of its dropout."""
+    hidden = case.local_tokens * case.model.hidden * case.device.element_bytes
+    return np.asarray(hidden / case.token_shares * (1.0 + has_dropout(case.model, case.layouts) * 0.5))
+
+
+def weight_grad_share(case: Case) -> Array:
+    """What a split backward keeps from input to weight gradient, over what a forward saved, shape (n,).
+
+    Inputs and output gradients of all linear products: for GPT 32 s b h bytes a layer (Qi et al. 2023,
+    arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards; the products up
+    from the latents have none, those to and from experts' latents have the shard alone.
+    """
+    model = case.model
+    common, routed = common_products(case), expert_products(case)
+    per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in common + routed)
+    shared = case.token_shares
+    from_latent = mix.shares(model).attention * is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
+    from_latent = from_latent + 2.0 * mix.latent_share(model) / shared
+    of_hidden = (sum(rows * n for rows, _, _, n in common) - from_latent) * model.hidden
+    of_hidden = of_hidden + sum(rows * n for rows, _, _, n in routed) * mix.expert_width(model)
+    per_token = per_token - of_hidden * (1.0 - 1.0 / shared)
+    kept = case.local_tokens * per_token * case.device.matrix_bytes
+    return np.asarray(kept / saved_bytes(case)[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activations:
+    """Bytes that one micro-batch makes a rank hold, arrays of shape (n,), before the allocator's fragmentation.
+
+    layer: of each layer until its backward pass; embedding: of the embedding; logits: of the head and of those of
+    multi-token prediction; modules: of its layers and what they project; working: while one layer runs; keys_values:
+    of each layer, where slices of a sequence add up the gradients of its keys and values.
+    weight_grad_share: what a split backward keeps until the weight gradient, over `layer`.
+    """
+
+    layer: Array
+    embedding: Array
+    logits: Array
+    modules: Array
+    working: Array
+    keys_values: Array
+    weight_grad_share: Array
+
+
+def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
+    """What a framework keeps of the average layer until its backward pass, and the extra while one layer recomputes."""
+    kept, again = saved_bytes(case)
+    full = case.layouts.recompute == Recompute.FULL
+    if case.framework.gathered_inputs > 0:
+        kept = kept + np.where(full, 0.0, gathered_inputs_bytes(case))
+    if case.framework.gate_tensors < 4:
+        less = fused_gate_bytes(case)
+        kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / case.layouts.sequence_slices, 0.0)
+    return kept, again
+
+
+def activations(case: Case) -> Activations:
+    """What one micro-batch makes a rank hold."""
+    device, model, layouts = case.device, case.model, case.layouts
+    kept, again = kept_bytes_of_layer(case)
+    at_once = case.pass_tokens
+    # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one. Of several heads, one after
+    # another, those before the last keep the copies alone: no product needs its own output.
+    columns = case.padded_vocab / (1 if case.framework.gathered_logits else layouts.tp)
+    copies = model.output_heads * 4.0 * case.framework.logit_copies
+    logits = at_once * columns * (device.element_bytes + copies)
+    # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
+    inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
+    hidden = at_once * model.hidden * device.element_bytes
+    gradients = 2.0 * at_once * inner / layouts.tp * device.element_bytes
+    working = again + np.maximum(gradients, score_gradient_bytes(case)) + 2.0 * hidden
+    # The gathered input of sequence parallelism's products.
+    working = working + np.where(layouts.sequence_parallel & (layouts.tp > 1), hidden, 0.0)
+    # Of a multi-token prediction module: the embedding and the last hidden state, before their norms and behind them.
+    shared = case.token_shares
+    module = kept
+    if np.any(mix.has_own_module(model)):
+        module, _ = kept_bytes_of_layer(case.with_model(mix.module_layer(model)))
+    joined = 4.0 * case.local_tokens * model.hidden * device.element_bytes / shared
+    kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
+    keys_values = (layouts.sequence_slices > 1) * 2.0 * case.local_tokens * kv * device.element_bytes
+    return Activations(
+        layer=kept,
+        embedding=embedding_bytes(case),
+        logits=logits,
+        modules=np.asarray(model.num_mtp_layers) * (module + joined),
+        working=working,
+        keys_values=keys_values,
+        weight_grad_share=weight_grad_share(case),
+    )
+
+
+def rank_memory(
+    case: Case,
+    *,
+    layers: Any,
+    in_flight: Any,
+    first: Any,
+    last: Any,
+    copies: Any = 1,
+    versions: Any = 1,
+    at_once: Any = 1.0,
+    held: Activations | None = None,
+) -> Memory:
+    """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
+
+    first, last: shares of the embedding and of the head that the rank holds. copies: of all states, where
+    micro-batches enter the pipeline from both ends; versions: of the parameters alone, for asynchronous schedules.
+    at_once: layers that ZeRO-3 gathers, and ZeRO-2 and 3 scatter the gradients of, together.
+    held: `activations` of these layouts, where they are known.
+
+    Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
+    (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context. In fp8 a
+    layer's parameter and its copies for products count as the framework keeps them.
+    """
+    framework, layouts = case.framework, case.layouts
+    held = held or activations(case)
+    own = rank_parameters(case.model, layouts, layers, first, last)
+    mixed = case.device.element_bytes < 4.0
+    fp8_copy = fp8_copy_bytes(case)
+    kept_gradient = gradient_bytes(case)
+    if framework.bucket_bytes > 0:
+        kept_gradient = kept_gradient + (layouts.zero == 0) * framework.bucket_bytes
+    gradient = np.where(mixed, kept_gradient, 4.0)
+    moments = moment_bytes(layouts) + np.where(mixed, framework.update_bytes, 0.0)
+
+    def state(bytes_per_param: Any, from_stage: int) -> Array:
+        return np.asarray(state_parameters(own, layouts, from_stage) * bytes_per_param * copies)
+
+    parameters = state_parameters(kept_bytes(own, case), layouts, 3) * copies * versions
+    # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
+    parameters = parameters + np.where(layouts.zero < 3, fp8_copy, 0.0) * (own.layers + own.experts) * copies
+
+    kept = in_flight * (held.layer * layers + first * held.embedding + last * held.modules)
+    slack = 1.0 + framework.fragmentation
+    buffers = (held.working + layers * held.keys_values) * slack
+    # ZeRO-2 and 3 hold the whole gradient of what is at work as they send it: so many layers', or the ends'. ZeRO-3
+    # holds two gathered layers, one at work and the next fetched, or all that the next micro-batch needs too, and the
+    # ends between the passes.
+    if np.any(layouts.zero >= 2):
+        layer = (own.layers + own.experts) / np.maximum(layers + last * case.model.num_mtp_modules, 1)
+        at_work = np.minimum(at_once, layers)
+        unscattered = np.maximum(at_work * layer, own.ends) * reduced_bytes(case)
+        gathered = np.minimum(np.maximum(at_once, 2.0), layers) * layer
+        gathered = gathered * (layer_parameter_bytes(case) + fp8_copy)
+        gathered = gathered + own.ends * parameter_bytes(layouts)
+        buffers = buffers + np.where(layouts.zero >= 2, unscattered, 0.0) + np.where(layouts.zero == 3, gathered, 0.0)
+    # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
+    if framework.pass_gradient_bytes > 0:
+        grown = np.where(mixed, framework.pass_gradient_bytes, 0.0) * own.total
+        freed = held.layer * layers + first * held.embedding + last * held.logits
+        buffers = buffers + np.maximum(grown - freed, 0.0)
+    if framework.gather_copy_bytes > 0:
+        buffers = buffers + gather_copy_bytes(case, own.total, last)
+    return Memory(
+        parameters_bytes=np.asarray(parameters),
+        gradients_bytes=state(gradient, 2),
+        optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, state(moments, 1)),
+        activations_bytes=np.asarray(kept * slack),
+        logits_bytes=np.asarray(last * held.logits * slack),
+        buffers_bytes=np.asarray(buffers),
+        reserved_bytes=np.broadcast_to(np.float64(framework.reserved_bytes), layouts.shape),
+    )

@@ -1,0 +1,120 @@
+"""Bytes that one layer keeps of a micro-batch for its backward pass, tensor by tensor. Array-first, shape (n,)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.case import Case
+from planner.costs.kernels.state_space import ssm_bytes
+from planner.costs.memory.saved_attention import attention_core_bytes
+from planner.costs.shapes import has_dropout, inner_width, is_latent
+from planner.layouts import Attention, Recompute
+from planner.models import mix
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTensors:
+    """Bytes of the average layer's tensors on one rank when nothing is recomputed, but for attention's scores.
+
+    norm_inputs: with masks of dropout; product_inputs: of the hidden state; latents: attention's and those back from
+    experts; from_latents: queries, keys and values of latent attention; heads: those of others; attended: attention's
+    output; inner: of MLPs and experts up to their down products' inputs, which are routed_inputs for the experts that a
+    token is routed to and other_inputs; clamped: both halves of a gate again, once clamped; expert_inputs,
+    expert_outputs: of the tokens' copies; scans: of state-spaces.
+    """
+
+    norm_inputs: Array
+    product_inputs: Array
+    latents: Array
+    from_latents: Array
+    heads: Array
+    attended: Array
+    inner: Array
+    routed_inputs: Array
+    other_inputs: Array
+    clamped: Array
+    expert_inputs: Array
+    expert_outputs: Array
+    scans: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        """Sum of the tensors."""
+        return np.asarray(sum(getattr(self, f.name) for f in fields(self)))
+
+    @property
+    def fine_bytes(self) -> Array:
+        """What fine recomputation drops: outputs of norms and of the experts' activation, all up from the latents."""
+        return np.asarray(self.product_inputs + self.from_latents + self.routed_inputs + self.clamped)
+
+
+def layer_tensors(case: Case) -> LayerTensors:
+    """What a layer's forward pass makes and its backward pass needs (Korthikanti et al. 2022, section 4.1, for GPT).
+
+    An fp8 product keeps its input in fp8 (Transformer Engine, github.com/NVIDIA/TransformerEngine issue 1764); what
+    others keep too, such as attention's output, is kept twice then.
+    """
+    model, layouts = case.model, case.layouts
+    tokens = case.local_tokens
+    e, m, t = case.device.element_bytes, case.device.matrix_bytes, layouts.tp
+    held = tokens / case.token_shares
+    hidden = held * model.hidden
+    dropout = has_dropout(model, layouts) * 1.0
+    eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
+    part, mla = mix.shares(model), is_latent(model)
+    # A norm's and a product's input a block; an eager RMSNorm keeps its fp32 input and product as well. The router's
+    # input stays in 16 bits; latent attention has two products on one input.
+    cast = np.where(mla, 0.0, part.attention) + part.ssm + part.dense
+    v_dim = np.where(mla, model.v_head_dim, model.head_dim)
+    kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
+    out = model.num_heads * v_dim
+    heads = part.attention * tokens / t * e * ((model.num_heads + kv_heads) * model.head_dim + kv_heads * v_dim)
+    # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product); the last is
+    # the next product's input.
+    width, routed = inner_width(model), part.sparse * np.asarray(model.top_k)
+    to_experts = routed * model.moe_ffn
+    copies = held * mix.expert_width(model) * routed
+    combined = held * part.sparse * np.asarray(model.moe_latent) * m
+    scans = ssm_bytes(case) if np.any(model.num_ssm_layers) else np.asarray(0.0)
+    return LayerTensors(
+        norm_inputs=hidden * part.blocks * (e + np.where(eager, 8.0, 0.0) + dropout),
+        product_inputs=hidden * (part.blocks * e - (e - m) * cast),
+        latents=combined + part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank),
+        from_latents=np.where(mla, heads, 0.0),
+        heads=np.where(mla, 0.0, heads),
+        attended=part.attention * tokens / t * out * (e + np.where(m < e, m, 0.0)),
+        inner=tokens / t * np.where(model.gated, 3.0, 1.0) * e * width,
+        routed_inputs=tokens / t * m * to_experts,
+        other_inputs=tokens / t * m * (width - to_experts),
+        clamped=tokens / t * 2.0 * e * width * np.asarray(model.clamped),
+        expert_inputs=copies * m,
+        expert_outputs=copies * e,
+        scans=scans,
+    )
+
+
+def saved_bytes(case: Case) -> tuple[Array, Array]:
+    """Bytes that one layer keeps until its backward pass, and the transient extra while one layer recomputes.
+
+    Experts' outputs stay only where a framework weighs them by the router's probabilities (NVIDIA 2026, arXiv
+    2603.07685, section 4.1.2: memory-efficient permutation weighs their inner activation).
+    """
+    layouts = case.layouts
+    core = mix.shares(case.model).attention * attention_core_bytes(case)
+    tensors = layer_tensors(case)
+    if case.framework.fused_experts:  # one kernel clamps as it goes
+        tensors = replace(tensors, clamped=np.zeros_like(tensors.clamped))
+    layer = tensors.total_bytes - (0.0 if case.framework.kept_expert_outputs else tensors.expert_outputs)
+    shared = case.token_shares
+    boundary = case.local_tokens * case.model.hidden * case.device.element_bytes / shared
+    mode, flash = layouts.recompute, layouts.attention >= Attention.FLASH1
+    kept = layer + np.where((mode == Recompute.SELECTIVE) & ~flash, 0.0, core)
+    kept = np.where(mode == Recompute.FULL, boundary, kept - np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0))
+    again = np.where(mode == Recompute.FULL, layer + core, np.where(mode == Recompute.SELECTIVE, core, 0.0))
+    again = again + np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0)
+    return np.asarray(kept), np.asarray(again / layouts.sequence_slices)

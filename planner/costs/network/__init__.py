@@ -1,0 +1,1 @@
+"""Seconds of collectives and sends, and which of them a layout needs."""

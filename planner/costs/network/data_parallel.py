@@ -1,0 +1,144 @@
+"""What data parallelism sends: gradients summed, parameters gathered, by ZeRO stage and copies. Array-first, (n,)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.case import Case
+from planner.costs.memory.bytes_per_parameter import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
+from planner.costs.memory.parameters import RankParameters, expert_shards
+from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, with_startup
+from planner.layouts import Layouts
+from planner.models import mix
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataCollectives:
+    """The data-parallel groups' collectives: dense parameters over all replicas, experts over those of one expert.
+
+    by: groups; param_bytes: of a layer's parameter; pace: of the bandwidth, what the sharded collectives get.
+    """
+
+    by: dict[str, Group]
+    layouts: Layouts
+    expert_share: Array
+    param_bytes: Array
+    grad_bytes: Array
+    pace: Array
+
+    @staticmethod
+    def of(case: Case, expert_share: Array) -> DataCollectives:
+        """Those of layouts' ranks."""
+        # Seen in measured runs of one trainer's ZeRO-1 on 4 to 32 nodes and of DeepSpeed's ZeRO-3 on 48 to 280, not in
+        # DeepSpeed's ZeRO-1 or plain all-reduces: the more nodes a job has, the less bandwidth the sharded collectives
+        # get, however few a group spans. Cause not established. Never below one NIC of a node at a send's rate.
+        cluster, layouts = case.cluster, case.layouts
+        nodes = np.ceil(layouts.gpus / cluster.gpus_per_node)
+        network = cluster.network
+        floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
+        slowed = np.clip(case.framework.sharded_nodes / nodes, floor, 1.0)
+        return DataCollectives(
+            by=groups(with_startup(cluster, case.framework.network_startup_s), layouts),
+            layouts=layouts,
+            expert_share=expert_share,
+            param_bytes=layer_parameter_bytes(case),
+            grad_bytes=reduced_bytes(case),
+            pace=np.where(layouts.zero >= case.framework.sharded_stage, slowed, 1.0),
+        )
+
+    def on_links(self) -> DataCollectives:
+        """The same, as far as a node's links and the start between nodes bound it."""
+        by = {}
+        for name, group in self.by.items():
+            quick, none = np.full_like(group.ranks, np.inf), np.zeros_like(group.ranks)
+            by[name] = replace(group, network_bandwidth_bytes_per_s=quick, latency_s=none)
+        return replace(self, by=by, pace=np.ones(1))
+
+    def sharded_s(self, collective: Any, params: Any, bytes_per_param: Any) -> Array:
+        """Seconds of a collective over a rank's parameters, by the ranks over which a state is sharded."""
+        dense, experts = params * (1.0 - self.expert_share), params * self.expert_share
+        return self.moved_s(collective, dense * bytes_per_param, experts * bytes_per_param)
+
+    def moved_s(self, collective: Any, dense_bytes: Any, expert_bytes: Any) -> Array:
+        """The same of so many bytes of dense parameters and of experts."""
+        return np.asarray(self._both(collective, dense_bytes, expert_bytes, "data", "expert_data") / self.pace)
+
+    def reduced_s(self, collective: Any, params: Any) -> Array:
+        """Seconds in which a collective sums the gradients: by those ranks, then each part over its copies.
+
+        All parts each time, as FSDP does (fully_shard's set_requires_all_reduce, on unless it is told).
+        """
+        seconds = self.sharded_s(collective, params, self.grad_bytes)
+        if not np.any(self.layouts.dp_replicate > 1):
+            return seconds
+        dense = params * (1.0 - self.expert_share) / self.layouts.shards
+        experts = params * self.expert_share / expert_shards(self.layouts)
+        sizes = (dense * self.grad_bytes, experts * self.grad_bytes)
+        return seconds + self._both(all_reduce_s, *sizes, "replica", "expert_replica")
+
+    def _both(self, collective: Any, dense_bytes: Any, expert_bytes: Any, dense: str, experts: str) -> Array:
+        """Seconds of a collective over dense parameters, and over experts in groups of their own."""
+        seconds = collective(self.by[dense], dense_bytes)
+        if np.any(self.expert_share > 0):
+            sparse = collective(self.by[experts], expert_bytes)
+            seconds = seconds + np.where(self.expert_share > 0, sparse, 0.0)
+        return np.asarray(seconds)
+
+
+def by_layer(case: Case) -> NDArray[np.bool_]:
+    """Where parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
+    return np.asarray((case.layouts.zero == 3) | ((case.layouts.zero == 2) & case.framework.zero2_by_layer))
+
+
+def gathered_twice(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where the backward pass gathers a layer anew; what ZeRO-2 has gathered stays until then."""
+    return np.asarray(layouts.zero == 3)
+
+
+def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Array, Array, Array]:
+    """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
+
+    And what the gather's bytes take of a node's links. own: of the rank with most, before sharding; copies: that it
+    holds of them. All are 0 where layers have them (`by_layer`).
+    """
+    data = DataCollectives.of(case, own.expert_share)
+    stage_params = copies * own.total
+    zero = case.layouts.zero
+    whole = (zero == 0) | ((zero == 1) & case.framework.whole_reduces)
+    # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
+    reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
+    if case.framework.reduce_bucket_bytes > 0:
+        reduce = reduce + np.where(zero == 0, bucket_starts_s(case, data.by["data"], stage_params), 0.0)
+    in_layers = by_layer(case)
+    updated = ((zero == 1) | (zero == 2)) & ~in_layers
+    kept = kept_bytes(own, case)
+    gather, link = (
+        np.where(updated, x.moved_s(all_gather_s, copies * kept.dense, copies * kept.experts), 0.0)
+        for x in (data, data.on_links())
+    )
+    return np.where(in_layers, 0.0, reduce), gather, link
+
+
+def bucket_starts_s(case: Case, group: Group, params: Any) -> Array:
+    """Seconds in which the buckets of so many parameters' gradients, but the first, start their all-reduces, (n,)."""
+    buckets = np.ceil(params * parameter_bytes(case.layouts) / case.framework.reduce_bucket_bytes)
+    return np.asarray((buckets - 1.0) * all_reduce_s(group, 0.0))
+
+
+def gather_pieces(case: Case, layers: Any) -> Array:
+    """Pieces of a rank's parameter tensors, one a replica, where ZeRO 1 or 2 gathers them; shape (n,).
+
+    A layer has two norms, two products of attention and two of the MLP or of each expert (a hybrid's the half of it);
+    embedding, head and last norm are three more at most.
+    """
+    layouts = case.layouts
+    local = np.where(np.asarray(case.model.num_experts) > 0, np.maximum(case.model.num_experts, 1) / layouts.ep, 1.0)
+    tensors = layers * mix.shares(case.model).blocks / 2.0 * (4.0 + 2.0 * local) + 3.0
+    ranks = layouts.shards
+    return np.asarray(np.where((ranks > 1) & ((layouts.zero == 1) | (layouts.zero == 2)), tensors * ranks, 0.0))

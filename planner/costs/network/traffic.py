@@ -1,0 +1,195 @@
+"""Communication of one step by kind of parallelism, in seconds. Array-first, shape (n,)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.case import Case
+from planner.costs.memory.bytes_per_parameter import parameter_bytes
+from planner.costs.network.collectives import (
+    Group,
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    dispatch_s,
+    groups,
+    rank_send_s,
+    send_s,
+    with_startup,
+)
+from planner.costs.network.data_parallel import DataCollectives, by_layer
+from planner.costs.network.experts_reached import reached
+from planner.costs.shapes import is_latent
+from planner.layouts import Recompute
+from planner.models import mix
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTraffic:
+    """Seconds on the wire of one micro-batch, before any overlap, arrays of shape (n,).
+
+    layer_forward_s, layer_backward_s: tensor-parallel collectives of one layer. ends_s: of embedding, head and loss;
+    logits_s: gathering the head's logits, where a framework does.
+    context_*: keys and values around the context ring; expert_*: all-to-alls, and gathers of copies for cut experts.
+    """
+
+    layer_forward_s: Array
+    layer_backward_s: Array
+    context_forward_s: Array
+    context_backward_s: Array
+    expert_forward_s: Array
+    expert_backward_s: Array
+    ends_s: Array
+    logits_s: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic(LayerTraffic):
+    """All communication but the step's data-parallel collectives (`data_parallel` beside it), arrays of shape (n,).
+
+    send_s: one micro-batch's activations to the next stage.
+    layer_gather_s, layer_reduce_s: one layer's parameters gathered, gradients scattered, where layers do so;
+    layer_gather_link_s, layer_reduce_link_s: what the same takes of a node's links and of a ring's steps between nodes.
+    ends_sharding_s: both, once, of embedding and head together, whose parameters stay gathered between the passes.
+    tied_s: the gradient of an embedding that first and last stage hold, between them.
+    """
+
+    send_s: Array
+    layer_gather_s: Array
+    layer_reduce_s: Array
+    layer_gather_link_s: Array
+    layer_reduce_link_s: Array
+    ends_sharding_s: Array
+    tied_s: Array
+
+
+def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
+    """An all-reduce for each mixer and MLP of a layer and direction (Megatron-LM), or gather and scatter pairs of it.
+
+    With sequence parallelism fp8 products gather fp8 operands (Transformer Engine, layernorm_linear.py: cast first).
+    Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
+    gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
+    Without it, a gate and an up of their own may sum the gradient of the input that they share one by one. With it
+    experts move their own copies (`expert_s`); without it whole ones sum nothing over the tensor group.
+    """
+    model, layouts = case.model, case.layouts
+    size = case.pass_tokens * model.hidden * case.device.element_bytes
+    operand = np.where(layouts.sequence_parallel, case.device.matrix_bytes / case.device.element_bytes, 1.0)
+    one = layouts.sequence_slices * (all_gather_s(group, size) + all_gather_s(group, operand * size))
+    part = mix.shares(model)
+    routed = np.where(layouts.sequence_parallel | (layouts.etp < layouts.tp), 0.0, 1.0)
+    blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
+    again = np.where(layouts.recompute == Recompute.FULL, blocks, 0.0)
+    if case.framework.gate_reduces > 0:
+        gates = np.asarray(model.gated) * (part.dense + part.sparse)
+        again = again + case.framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, gates)
+    return blocks * one, (blocks + again) * one
+
+
+def context_s(case: Case, group: Group) -> tuple[Array, Array]:
+    """Ring attention: keys and values forward; keys, values and their gradients backward, of the average layer.
+
+    Attention that is recomputed, alone or with its layer, passes keys and values round once more.
+    """
+    model, layouts = case.model, case.layouts
+    latent = is_latent(model)
+    heads = np.where(latent, model.num_heads, np.maximum(model.num_kv_heads, layouts.tp))
+    channels = model.head_dim + np.where(latent, model.v_head_dim, model.head_dim)
+    size = layouts.micro_batch * model.seq_len * heads * channels / layouts.tp * case.device.element_bytes
+    once = mix.shares(model).attention * all_gather_s(group, size)
+    attends = (layouts.recompute == Recompute.SELECTIVE) | (layouts.recompute == Recompute.FULL)
+    return once, np.where(attends, 3.0, 2.0) * once
+
+
+def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
+    """Dispatch and combine, each a token's hidden state, or latent, to top_k experts, averaged over all layers.
+
+    With sequence parallelism experts that are cut over the tensor group gather every copy there before their products
+    and scatter it after, in 16 bits and beside no product (Megatron-Core, token_dispatcher.py; Liu et al. 2025, arXiv
+    2504.14960). Full recomputation repeats all.
+    """
+    model, layouts = case.model, case.layouts
+    tokens = case.pass_tokens * mix.expert_width(model) / layouts.tp * case.device.element_bytes
+    if case.framework.node_dispatch:
+        one = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes))
+    else:
+        one = all_to_all_s(group, tokens * model.top_k)
+    cut = layouts.sequence_parallel & (layouts.etp == layouts.tp)
+    one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * model.top_k), 0.0)
+    once = 2.0 * mix.shares(model).sparse * layouts.sequence_slices * one
+    return once, np.where(layouts.recompute == Recompute.FULL, 2.0, 1.0) * once
+
+
+def layer_traffic(case: Case) -> LayerTraffic:
+    """The collectives of one layer, embedding and head for one micro-batch."""
+    by = groups(with_startup(case.cluster, case.framework.network_startup_s), case.layouts)
+    tokens, k = case.pass_tokens, case.layouts.sequence_slices
+    forward, backward = tensor_s(case, by["tensor"])
+    context, context_back = context_s(case, by["context"])
+    expert, expert_back = expert_s(case, by["expert"], by["tensor"])
+    hidden_bytes = tokens * case.model.hidden * case.device.element_bytes
+    # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
+    # Once more for every further token predicted.
+    heads = case.model.output_heads
+    ends = heads * (2.0 * all_reduce_s(by["tensor"], hidden_bytes) + 3.0 * all_reduce_s(by["tensor"], tokens * 4.0))
+    logits = np.zeros_like(ends)
+    if case.framework.gathered_logits:
+        logits = heads * all_gather_s(by["tensor"], tokens * case.padded_vocab * case.device.element_bytes)
+    return LayerTraffic(
+        layer_forward_s=forward,
+        layer_backward_s=backward,
+        context_forward_s=context,
+        context_backward_s=context_back,
+        expert_forward_s=expert,
+        expert_backward_s=expert_back,
+        ends_s=k * ends,
+        logits_s=k * logits,
+    )
+
+
+def traffic(
+    case: Case,
+    layer: LayerTraffic,
+    layer_params: Array,
+    expert_share: Array,
+) -> Traffic:
+    """All communication but the step's data-parallel collectives (`planner.costs.network.data_parallel`).
+
+    layer_params: of one layer on one rank, before ZeRO's sharding; expert_share: fraction that are experts'.
+    """
+    cluster, model, layouts = case.cluster, case.model, case.layouts
+    data = DataCollectives.of(case, expert_share)
+    cluster = with_startup(cluster, case.framework.network_startup_s)
+    hidden_bytes = case.pass_tokens * model.hidden * case.device.element_bytes
+    whole = by_layer(case)
+    gather = reduce = gather_link = reduce_link = sharded_ends = np.zeros_like(layer_params)
+    table = case.padded_vocab / layouts.tp * model.hidden
+    if np.any(whole):
+        gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
+        reduce = np.where(whole, data.reduced_s(all_gather_s, layer_params), 0.0)
+        link = data.on_links()
+        gather_link = np.where(whole, link.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
+        reduce_link = np.where(whole, link.reduced_s(all_gather_s, layer_params), 0.0)
+        ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
+        dense = replace(data, expert_share=np.zeros(1))
+        both = dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts)) + dense.reduced_s(all_gather_s, ends)
+        sharded_ends = np.where(whole, both, 0.0)
+    sent = send_s(cluster, layouts, hidden_bytes, whole=case.framework.whole_sends)
+    tied = 2.0 * rank_send_s(cluster, layouts, table * data.grad_bytes)
+    return Traffic(
+        **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
+        send_s=case.framework.send_turns * layouts.sequence_slices * sent,
+        layer_gather_s=gather,
+        layer_reduce_s=reduce,
+        layer_gather_link_s=gather_link,
+        layer_reduce_link_s=reduce_link,
+        ends_sharding_s=sharded_ends,
+        tied_s=np.where(
+            (np.asarray(model.tied) | (np.asarray(model.num_mtp_layers) > 0)) & (layouts.pp > 1), tied, 0.0
+        ),
+    )

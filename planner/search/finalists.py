@@ -1,0 +1,67 @@
+"""The finalists again, on the exact timeline: for the closed form only bounds uneven stages."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.layouts import Layouts
+from planner.search.shortlist import ALTERED
+from planner.setup import Setup
+from planner.step.estimate import Estimate
+from planner.step.pipelines import exact_uneven
+from planner.step.timeline.step import simulate_all
+
+MOST_LAYOUTS = 32
+TOGETHER = 12  # simulated side by side where one is due that the others are likely to follow
+MOST_OPERATIONS = 250_000  # in all: about half a second of Python
+
+
+def refine(setup: Setup, result: Estimate, order: Any, top: int) -> tuple[Estimate, NDArray[np.int64]]:
+    """The estimate with the step times of likely winners simulated, and which were.
+
+    order: fitting layouts, best first. Pipelines among the first `top` are run, until all of these are; then those
+    that might belong there: by their step without any bubble, where the closed form does not follow uneven ranks.
+    Best first; at most `ALTERED` of the first kind, `MOST_LAYOUTS` with the second, `MOST_OPERATIONS` in all.
+    """
+    layouts, step, fits = result.layouts, result.step_time_s.copy(), result.fits.copy()
+    least = np.where(exact_uneven(layouts), step, step - result.time.bubble_s)
+    size = 3 * layouts.pp * layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
+    waiting = [int(i) for i in order if layouts.pp[i] > 1]
+    ran: list[int] = []
+    known: dict[int, tuple[float, float]] = {}
+    left = MOST_OPERATIONS
+    while len(ran) < ALTERED:
+        ranked = order[np.argsort(np.where(fits[order], step[order], np.inf), kind="stable")][:top]
+        shown = set(ranked.tolist())
+        worst = float(step[ranked[-1]]) if len(ranked) else 0.0
+        due = [i for i in waiting if i in shown]
+        if not due and len(ran) < MOST_LAYOUTS:
+            due = list(islice((i for i in waiting if least[i] <= worst), TOGETHER))
+        if not due or (left < size[due[0]] and ran):
+            break
+        if due[0] not in known:
+            known |= _simulated(setup, layouts, _within(due, size, left))
+        first = due[0]
+        step[first], peak = known[first]
+        fits[first] = peak <= setup.cluster.accelerator.usable_bytes
+        left -= int(size[first])
+        waiting.remove(first)
+        ran.append(first)
+    simulated = np.array(ran, dtype=np.int64)
+    peaks = np.array([known[row][1] for row in ran])
+    return result.with_simulated(simulated, step[simulated], peaks), simulated
+
+
+def _within(due: list[int], size: NDArray[np.int64], left: int) -> list[int]:
+    """The first layout, and as many of the next as their operations allow: they are likely to be due then."""
+    return due[: max(int(np.searchsorted(np.cumsum(size[due]), left, side="right")), 1)]
+
+
+def _simulated(setup: Setup, layouts: Layouts, rows: list[int]) -> dict[int, tuple[float, float]]:
+    """Seconds of the step and bytes of the fullest rank, by row."""
+    steps = simulate_all(setup, layouts.take(rows))
+    return {i: (x.step_time_s, float(x.peak_bytes.max())) for i, x in zip(rows, steps, strict=True)}

@@ -1,0 +1,109 @@
+"""What one change of a layout would bring: every neighbour that differs in a single decision, estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.hardware import Framework
+from planner.layouts import Layouts
+from planner.models import Transformer
+from planner.schedules import get_schedule
+from planner.search.scan import estimate_all
+from planner.search.space import Fixed, allows, by_ends, by_last, divisors
+from planner.setup import Setup
+from planner.step.estimate import Estimate
+from planner.step.legality import legal
+
+DEGREES = ("dp", "tp", "pp", "cp")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Changed:
+    """Neighbours of a layout, fastest first, those that don't fit last; changes[i]: the fields of row i that differ."""
+
+    estimate: Estimate
+    changes: list[dict[str, Any]]
+
+
+def one_change(setup: Setup, layouts: Layouts, runnable: Fixed, attention: str) -> Changed | None:
+    """The layouts that one decision away is legal and runnable; None where there are none.
+
+    A decision: the kernel (`attention` is the fastest that there is), recomputation, sharding, sequence parallelism,
+    micro-batch, virtual stages, schedule, the split of layers, offload, experts' parallelism, or a prime factor moved
+    from one degree of parallelism to another, on the same number of accelerators.
+    """
+    row = layouts.row(0)
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for change in _neighbours(setup.model, setup.framework, row, attention):
+        new = row | change
+        if new != row:
+            seen.setdefault(tuple(new.values()), {k: v for k, v in new.items() if v != row[k]})
+    rows = [row | change for change in seen.values()]
+    changes = list(seen.values())
+    if not rows:
+        return None
+    table = Layouts.of_rows(rows)
+    kept = np.flatnonzero(legal(setup.model, setup.cluster, table) & allows(runnable, table))
+    if not len(kept):
+        return None
+    result = estimate_all(setup, table.take(kept))
+    order = np.lexsort((result.step_time_s, ~result.fits))
+    ordered = estimate_all(setup, table.take(kept[order]))
+    return Changed(estimate=ordered, changes=[changes[kept[i]] for i in order])
+
+
+def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], attention: str) -> list[dict[str, Any]]:
+    """Fields that each decision sets."""
+    out: list[dict[str, Any]] = [{"attention": attention}]
+    out += [{"recompute": mode} for mode in ("none", "selective", "full")]
+    out += [{"recompute": "fine"}] if framework.fine_recompute else []
+    out += [{"zero": stage, "dp_replicate": 1} for stage in range(4)]
+    out += [{"zero": 3, "dp_replicate": n} for n in divisors(row["dp"])] if framework.hybrid_sharding else []
+    out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
+    if framework.layer_split == "even":  # else its user has no say
+        out += [{"layer_split": split} for split in ("even", "balanced", "ends", "last")]
+    out += [{"offload_optimizer": flag} for flag in (False, True)]
+    if row["tp"] > 1:
+        out.append({"sequence_parallel": not row["sequence_parallel"]})
+    if model.num_experts:
+        ranks = row["tp"] * row["dp"] * row["cp"]
+        out += [{"ep": n, "etp": cut} for cut in {row["tp"], 1} for n in divisors(ranks // cut)]
+    if row["pp"] > 1:
+        out += [{"virtual_stages": 1, "schedule": name, "sequence_slices": 1} for name in ("1f1b", "zb-h1")]
+        name = row["schedule"] if get_schedule(row["schedule"]).chunks is None else "interleaved"
+        for split, choices in (
+            ("even", divisors(int(model.num_layers) // row["pp"])[1:]),
+            ("ends", by_ends(model, row["pp"])),
+            ("last", by_last(model, row["pp"])),
+        ):
+            out += [{"virtual_stages": v, "schedule": name, "layer_split": split} for v in choices]
+    moves = [(a, b, f) for a in DEGREES for b in DEGREES if a != b for f in _primes(row[a])]
+    return out + [_moved(row, *move, whole) for move in moves for whole in _whole_experts(model, row)]
+
+
+def _whole_experts(model: Transformer, row: dict[str, Any]) -> list[bool]:
+    """Whether experts may stay whole where tensor parallelism changes: as they are, either where there was none."""
+    if row["tp"] == 1:
+        return [False, True] if model.num_experts else [False]
+    return [row["etp"] == 1]
+
+
+def _moved(row: dict[str, Any], source: str, target: str, factor: int, whole: bool) -> dict[str, Any]:
+    """A factor moved from one degree to another; what has no meaning without its degree goes with it."""
+    change: dict[str, Any] = {source: row[source] // factor, target: row[target] * factor}
+    new = row | change
+    change["etp"] = 1 if whole else new["tp"]
+    if new["tp"] == 1 or row["tp"] == 1:
+        change["sequence_parallel"] = new["tp"] > 1  # as it is used with tensor parallelism
+    if new["dp"] % row["dp_replicate"]:
+        change["dp_replicate"] = 1
+    if new["pp"] == 1:
+        change |= {"virtual_stages": 1, "schedule": "1f1b", "layer_split": "even", "sequence_slices": 1}
+    return change
+
+
+def _primes(n: int) -> list[int]:
+    return [p for p in divisors(n)[1:] if all(p % q for q in range(2, int(p**0.5) + 1))]

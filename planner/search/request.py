@@ -1,0 +1,70 @@
+"""What a search is asked besides model and cluster: accelerators, batch, numerics, and what the user has settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from planner.hardware import Framework
+from planner.layouts import Attention, Precision, Recompute, Split, choice
+
+LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """What the user has settled: each a tuple of allowed values, or None for every legal one.
+
+    pipelined: two stages or more, for a schedule was named. offload, allow_async: the optimizer's state in host memory,
+    and asynchronous schedules, may be searched too.
+    """
+
+    tp: tuple[int, ...] | None = None
+    pp: tuple[int, ...] | None = None
+    dp: tuple[int, ...] | None = None
+    cp: tuple[int, ...] | None = None
+    ep: tuple[int, ...] | None = None
+    etp: tuple[int, ...] | None = None
+    micro_batch: tuple[int, ...] | None = None
+    virtual_stages: tuple[int, ...] | None = None
+    zero: tuple[int, ...] | None = None
+    dp_replicate: tuple[int, ...] | None = None
+    recompute: tuple[Recompute, ...] | None = None
+    schedule: tuple[str, ...] | None = None
+    sequence_parallel: tuple[bool, ...] | None = None
+    layer_split: tuple[Split, ...] | None = None
+    pipelined: bool = False
+    offload: bool = False
+    allow_async: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a search is asked besides model and cluster: accelerators, sequences a step, numerics, what is settled.
+
+    fine_recompute, hybrid_sharding: the framework has it. own_split: how it alone splits layers over stages, where its
+    user has no say.
+    """
+
+    gpus: int
+    global_batch: int
+    precision: Precision
+    attention: Attention
+    fixed: Fixed
+    fine_recompute: bool = False
+    hybrid_sharding: bool = False
+    own_split: Split | None = None
+
+    @staticmethod
+    def of(framework: Framework, **question: Any) -> Request:
+        """The question under a framework, which brings what it has; question: the other fields."""
+        return Request(
+            **question, fine_recompute=framework.fine_recompute, hybrid_sharding=framework.hybrid_sharding,
+            own_split=None if framework.layer_split == "even" else choice(Split, framework.layer_split),
+        )  # fmt: skip
+
+
+def divisors(n: int) -> list[int]:
+    """The divisors of n, ascending."""
+    small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
+    return sorted({*small, *(n // i for i in small)})

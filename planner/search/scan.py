@@ -1,0 +1,110 @@
+"""A pass over a space's layouts by the closed form: what is kept of it for an answer, or a table of some or all."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.one_layer import OneLayer, one_layer
+from planner.layouts import Layouts
+from planner.search.bounds import bounds
+from planner.search.grids import CHUNK, Grid
+from planner.search.shortlist import Kept
+from planner.search.space import Request, space, whole_space
+from planner.setup import Setup
+from planner.step.estimate import Estimate, estimate, peak_bytes, totals
+
+WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
+PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
+TABLE = 16_384  # layouts of a table estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
+
+
+def search(
+    setup: Setup,
+    asked: Request,
+    *,
+    top: int = 1,
+    by_memory: bool = False,
+    rivals: int = 0,
+    chunk: int = CHUNK,
+    prune: bool = True,
+) -> Kept:
+    """What may matter of all legal layouts by the closed form, and how many there are; raises what `space` does.
+
+    top: how many layouts will be shown; by_memory: the least memory is best, not the least time.
+    rivals: how many of the fastest to keep besides, of those that fit and of those that would in twice the memory.
+    chunk: layouts estimated at once; prune: leave out rows whose bounds say that they can't matter. Nothing depends on
+    either but memory and speed.
+    """
+    kept = Kept(setup.cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals)
+    unpruned = patience = PATIENCE
+    for whole in space(setup.model, setup.cluster, asked, chunk):
+        grid, one = whole, one_layer(setup, whole.layouts)
+        if prune and unpruned <= 0:
+            grid, one = _pruned(setup, kept, whole, one)
+            patience = 2 * patience if len(grid.serial) == len(whole.serial) else PATIENCE
+            unpruned = patience if patience > PATIENCE else 0
+        unpruned -= 1
+        if len(grid.serial):
+            kept.add(grid, totals(setup, grid.layouts, one))
+    kept.sift()
+    return kept
+
+
+def _pruned(setup: Setup, kept: Kept, grid: Grid, one: OneLayer) -> tuple[Grid, OneLayer]:
+    """The rows that may matter; the others are counted: none of them fits, or their memory says how many do."""
+    bound = bounds(grid.layouts, one)
+    out = kept.out(bound)
+    if np.count_nonzero(out) <= WORTH_PRUNING * len(out):
+        return grid, one
+    over = bound.memory_bytes > setup.cluster.accelerator.usable_bytes
+    kept.count(grid.take(out & over))
+    slow = np.flatnonzero(out & ~over)
+    if len(slow):
+        some = grid.take(slow)
+        kept.count(some, peak_bytes(setup, some.layouts, one.take(slow)))
+    rest = np.flatnonzero(~out)
+    return grid.take(rest), one.take(rest)
+
+
+def estimate_all(setup: Setup, layouts: Layouts) -> Estimate:
+    """`estimate` in chunks that stay in cache; the result does not depend on the chunk."""
+    n = len(layouts)
+    parts = [estimate(setup, layouts.take(slice(i, i + TABLE))) for i in range(0, n, TABLE)]
+    return parts[0] if len(parts) == 1 else Estimate.concatenate(parts)
+
+
+def sample(setup: Setup, asked: Request, every: int) -> Estimate:
+    """The estimate of each `every`-th legal layout, evenly through the space; raises what `space` does."""
+    some, seen = [], 0
+    for grid in space(setup.model, setup.cluster, asked):
+        at = np.flatnonzero(grid.legal)
+        some.append(grid.layouts.at(np.unravel_index(at[-seen % every :: every], grid.legal.shape)))
+        seen += len(at)
+    return estimate_all(setup, Layouts.concatenate(some))
+
+
+def every_estimate(setup: Setup, asked: Request, simulated: Estimate) -> Estimate:
+    """The estimate of every legal layout, those that were simulated last, as they are given."""
+    layouts = whole_space(setup.model, setup.cluster, asked)
+    ran = simulated.layouts
+    if not len(ran):
+        return estimate_all(setup, layouts)
+    names = tuple(dict.fromkeys((*layouts.schedule_names, *ran.schedule_names)))
+    rest = layouts.take(~_among(layouts.renumbered(names), ran.renumbered(names)))
+    return Estimate.concatenate([estimate_all(setup, rest), simulated])
+
+
+def _among(layouts: Layouts, some: Layouts) -> NDArray[np.bool_]:
+    """Where a layout is one of some others."""
+    columns = [f.name for f in fields(Layouts) if f.name != "schedule_names"]
+    rows = {tuple(int(getattr(some, name)[i]) for name in columns) for i in range(len(some))}
+    out = np.zeros(len(layouts), dtype=bool)
+    for row in rows:
+        same = np.ones(len(layouts), dtype=bool)
+        for name, value in zip(columns, row, strict=True):
+            same &= getattr(layouts, name) == value
+        out |= same
+    return out

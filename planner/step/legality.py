@@ -1,0 +1,157 @@
+"""Which layouts are legal: a table of rules, each with its text and where it is broken. Array-first."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base.errors import LayoutError
+from planner.costs.memory.parameters import expert_replicas
+from planner.costs.optimizer import offloaded_bytes
+from planner.hardware import Cluster
+from planner.layouts import Attention, Layouts, Precision, Recompute, Split
+from planner.models import Transformer
+from planner.schedules import Pipeline, Rule, get_schedule
+from planner.step.pipelines import weight_copies
+from planner.step.splits import has_short_last, shared_by_ends
+
+HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
+SHOWN = ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch", "zero", "dp_replicate")
+UNEVEN_CHUNKS = (
+    "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends, or a short last "
+    "one with layer_split last"
+)
+
+
+def _schedule_rules(layouts: Layouts) -> list[Rule]:
+    out = []
+    micro_batches = np.maximum(layouts.micro_batches, 1)
+    for i, name in enumerate(layouts.schedule_names):
+        rows = np.flatnonzero(layouts.schedule == i)
+        if not len(rows):
+            continue
+        pipe = Pipeline(
+            p=layouts.pp[rows], m=micro_batches[rows], v=layouts.virtual_stages[rows], k=layouts.sequence_slices[rows]
+        )
+        for rule in get_schedule(name).rules(pipe):
+            broken = np.zeros(layouts.shape[-1], dtype=bool)
+            broken[rows] = rule.broken
+            out.append(Rule(text=rule.text, broken=broken))
+    return out
+
+
+def _trait(layouts: Layouts, name: str) -> NDArray[np.bool_]:
+    """A boolean of each layout's schedule."""
+    values = np.array([getattr(get_schedule(s), name) for s in layouts.schedule_names], dtype=bool)
+    return np.asarray(values[layouts.schedule])
+
+
+def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
+    """Every rule with where it is broken, boolean of shape (n,), or of a grid as far as it depends on its choices."""
+    x = layouts
+    heads, kv = np.asarray(model.num_heads), np.asarray(model.num_kv_heads)
+    layers, sequence = np.asarray(model.num_layers), np.asarray(model.seq_len)
+    experts, state_space = np.asarray(model.num_experts), np.asarray(model.num_ssm_layers)
+    heads_out = np.asarray(model.output_heads)
+    lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
+    split, ends, last = x.dp * x.micro_batch, x.layer_split == Split.ENDS, x.layer_split == Split.LAST
+    chunks = np.maximum(x.pp * x.virtual_stages, 1)
+    table = [
+        ("degrees, micro-batch, global batch, virtual stages and sequence slices are at least 1",
+         reduce(np.minimum, [x.dp, x.tp, x.pp, x.cp, x.ep, x.etp, x.micro_batch, x.global_batch,
+                             x.virtual_stages, x.sequence_slices]) < 1),
+        ("global_batch must be divisible by dp * micro_batch", x.global_batch % np.maximum(split, 1) != 0),
+        ("tp must divide the attention heads", heads % np.maximum(x.tp, 1) != 0),
+        ("tp must divide the key-value heads or be a multiple of them",
+         (kv % np.maximum(x.tp, 1) != 0) & (x.tp % np.maximum(kv, 1) != 0)),
+        ("pp * virtual_stages must not exceed the layers (with layer_split ends layers, embedding and heads)",
+         x.pp * x.virtual_stages > layers + ends * (1 + heads_out)),
+        (UNEVEN_CHUNKS,
+         (x.virtual_stages > 1) & (layers % chunks != 0) & ~ends & ~last),
+        ("virtual stages exclude a split by cost, parameters or products",
+         (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends & ~last),
+        ("layer_split ends needs a pipeline of layers + 2 (and one a module of multi-token prediction) divisible by "
+         "pp * virtual_stages, with embedding and head on its first and last rank",
+         ends & ((x.pp == 1) | ~shared_by_ends(layers, chunks, heads_out) | ~_trait(x, "has_ends"))),
+        ("layer_split last needs a pipeline that can't share the layers evenly and leaves some to its last virtual "
+         "stage, with embedding and head on its first and last rank",
+         last & ((x.pp == 1) | ~has_short_last(layers, chunks) | ~_trait(x, "has_ends"))),
+        ("cp must divide half the sequence (causal balance takes two chunks a rank)",
+         (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
+        ("sequence slices exclude context parallelism", (x.sequence_slices > 1) & (x.cp > 1)),
+        ("sequence slices must divide the sequence, in multiples of tp with sequence parallelism",
+         (x.sequence_slices > 1)
+         & (sequence % np.maximum(x.sequence_slices * np.where(x.sequence_parallel, x.tp, 1), 1) != 0)),
+        ("cp above 1 needs a flash attention kernel", (x.cp > 1) & (x.attention < Attention.FLASH1)),
+        ("sequence parallelism needs a sequence divisible by tp * cp",
+         x.sequence_parallel & (sequence % np.maximum(x.tp * x.cp, 1) != 0)),
+        ("ep must divide the experts (1 for a dense model)",
+         np.where(experts > 0, experts % np.maximum(x.ep, 1) != 0, x.ep != 1)),
+        ("tp must divide the heads and the groups of state-space layers",
+         (state_space > 0) & ((np.asarray(model.ssm_heads) % np.maximum(x.tp, 1) != 0)
+                              | (np.asarray(model.ssm_groups) % np.maximum(x.tp, 1) != 0))),
+        ("context parallelism and sequence slices need attention in every layer that mixes tokens",
+         (state_space > 0) & ((x.cp > 1) | (x.sequence_slices > 1))),
+        ("etp must be tp, or 1 with experts and sequence parallelism",
+         (x.etp != x.tp) & ((x.etp != 1) | ~x.sequence_parallel | (experts == 0))),
+        ("ep * etp must divide tp * dp * cp", (x.tp * x.dp * x.cp) % np.maximum(x.ep * x.etp, 1) != 0),
+        ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
+        ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches) but where all micro-batches pass a "
+         "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~_trait(x, "layer_at_a_time")),
+        ("dp_replicate must be 1 without ZeRO, else divide dp, and the replicas of an expert",
+         (x.dp_replicate < 1) | (x.dp % np.maximum(x.dp_replicate, 1) != 0) | ((x.zero == 0) & (x.dp_replicate > 1))
+         | ((experts > 0) & (expert_replicas(x) % np.maximum(x.dp_replicate, 1) != 0))),
+        ("fine recomputation needs experts or latent attention",
+         (x.recompute == Recompute.FINE) & ~model.has_experts_or_latents),
+        ("a split backward (I and W) excludes full recomputation: what W keeps is more than it saves",
+         _trait(x, "splits_backward") & (x.recompute == Recompute.FULL)),
+        ("layered and modular have one layer a virtual stage", _trait(x, "one_layer_chunks")
+         & (x.virtual_stages * x.pp != layers)),
+        ("the accelerator has no arithmetic of that precision", lacks[x.precision]),
+        ("more accelerators than the cluster has", x.gpus > (cluster.max_gpus or np.inf)),
+    ]  # fmt: skip
+    if cluster.host_memory_bytes is not None and np.any(x.offload_optimizer):
+        nodes = np.ceil(x.gpus / cluster.gpus_per_node)
+        table.append((HOST_MEMORY, offloaded_bytes(model, x, weight_copies(x)) > nodes * cluster.host_memory_bytes))
+    return [Rule(text=text, broken=np.asarray(broken)) for text, broken in table] + _schedule_rules(layouts)
+
+
+def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> NDArray[np.bool_]:
+    """Where a layout breaks no rule: boolean of shape (n,), or of the grid's."""
+    broken: dict[tuple[int, ...], Any] = {}
+    # In a grid most rules depend on few axes: those of a shape first, then all together.
+    for rule in rules(model, cluster, layouts):
+        shape = rule.broken.shape
+        broken[shape] = broken[shape] | rule.broken if shape in broken else rule.broken
+    return ~np.broadcast_to(reduce(np.logical_or, broken.values()), layouts.shape)
+
+
+def first_broken(model: Transformer, cluster: Cluster, layouts: Layouts, but: tuple[str, ...] = ()) -> list[str]:
+    """For each layout the first rule that it breaks, or an empty text; `but`: texts of rules that don't count."""
+    out = [""] * len(layouts)
+    for rule in reversed([r for r in rules(model, cluster, layouts) if r.text not in but]):
+        for i in np.flatnonzero(rule.broken):
+            out[i] = rule.text
+    return out
+
+
+def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> None:
+    """Nothing, if every layout is legal.
+
+    Raises:
+        LayoutError: the first layout that is not, with the rule that it breaks and its degrees.
+    """
+    for i, text in enumerate(first_broken(model, cluster, layouts)):
+        if text:
+            row = layouts.row(i)
+            shown = ", ".join(f"{key} {row[key]}" for key in SHOWN)
+            sequence = (
+                f"sequence_slices {row['sequence_slices']}, "
+                f"sequence_parallel {'on' if row['sequence_parallel'] else 'off'}, seq_len {model.seq_len}"
+            )
+            raise LayoutError(
+                f"illegal layout: {text}; got {shown}, virtual_stages {row['virtual_stages']}, {sequence}"
+            )

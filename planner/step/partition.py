@@ -1,0 +1,57 @@
+"""Contiguous layers to pipeline stages: the split whose slowest stage is fastest, exactly, by dynamic programming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base.errors import LayoutError
+
+Array = NDArray[np.float64]
+
+
+def partition(
+    seconds: Any,
+    stages: int,
+    *,
+    size_bytes: Callable[[int], Any] | None = None,
+    cap_bytes: Callable[[int], float] | None = None,
+) -> NDArray[np.int64]:
+    """Items per stage, int64 of shape (stages,), each at least 1, whose largest sum of seconds is least.
+
+    seconds: cost of each item (embedding, layers, head), shape (n,). size_bytes: what each item holds on a stage, by
+    the stage's number (with more micro-batches in flight it is more), shape (n,); cap_bytes: what the stage may hold.
+    T[s, i] = min over j of max(T[s - 1, j], seconds[j:i]); O(stages n^2). Of equal splits the one with fewest items
+    on the last stages.
+
+    Raises:
+        LayoutError: more stages than items, or no split keeps the caps.
+    """
+    cost = np.asarray(seconds, dtype=np.float64)
+    n = len(cost)
+    if not 1 <= stages <= n:
+        raise LayoutError(f"{n} items can't make {stages} stages; allowed: 1 to {n}")
+    before = np.concatenate([[0.0], np.cumsum(cost)])
+    load = before[None, :] - before[:, None]  # [j, i]: items j..i-1
+    load = np.where(np.arange(n + 1)[:, None] < np.arange(n + 1)[None, :], load, np.inf)
+    best = np.full(n + 1, np.inf)
+    best[0] = 0.0
+    cut = np.zeros((stages, n + 1), dtype=np.int64)
+    for s in range(stages):
+        step = load
+        if size_bytes is not None and cap_bytes is not None:
+            total = np.concatenate([[0.0], np.cumsum(np.asarray(size_bytes(s), dtype=np.float64))])
+            step = np.where(total[None, :] - total[:, None] <= cap_bytes(s), load, np.inf)
+        reach = np.maximum(best[:, None], step)
+        cut[s] = np.argmin(reach, axis=0)
+        best = np.min(reach, axis=0)
+    if not np.isfinite(best[n]):
+        raise LayoutError(f"no split of {n} items over {stages} stages keeps every stage's memory")
+    sizes, end = np.zeros(stages, dtype=np.int64), n
+    for s in reversed(range(stages)):
+        begin = int(cut[s, end])
+        sizes[s], end = end - begin, begin
+    return sizes

@@ -1,0 +1,107 @@
+"""What a table of layouts says of its pipelines: schedules and their traits, ends, ranks that may be fullest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.layouts import Layouts
+from planner.schedules import Pipeline, Schedule, get_schedule
+from planner.step.splits import Stages
+
+Array = NDArray[np.float64]
+
+
+def by_schedule(layouts: Layouts) -> Iterator[tuple[Schedule, Any]]:
+    """Every schedule of the layouts with its rows: a slice where they lie together, else their indices."""
+    for i, name in enumerate(layouts.schedule_names):
+        rows = np.flatnonzero(layouts.schedule == i)
+        if len(rows):
+            start, end = int(rows[0]), int(rows[-1]) + 1
+            yield get_schedule(name), slice(start, end) if end - start == len(rows) else rows
+
+
+def pipeline(layouts: Layouts, rows: Any = slice(None)) -> Pipeline:
+    """The sizes of some layouts' pipelines as their schedules take them."""
+    return Pipeline(
+        p=layouts.pp[rows],
+        m=layouts.micro_batches[rows],
+        v=layouts.virtual_stages[rows],
+        k=layouts.sequence_slices[rows],
+    )
+
+
+def layer_at_a_time(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where all micro-batches pass a chunk before the next one."""
+    trait = np.array([get_schedule(name).layer_at_a_time for name in layouts.schedule_names])
+    return np.asarray(trait[layouts.schedule])
+
+
+def weight_copies(layouts: Layouts) -> NDArray[np.int64]:
+    """Copies of the weights that a rank holds."""
+    copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])
+    return np.asarray(copies[layouts.schedule])
+
+
+def layers_at_once(layouts: Layouts, layers: Any) -> Array:
+    """Of so many layers a rank, those whose sharded states are gathered and reduced together: one, or a chunk."""
+    return np.asarray(np.where(layer_at_a_time(layouts), layers / layouts.virtual_stages, 1.0))
+
+
+def exact_uneven(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where the closed form of the schedule follows uneven ranks closely."""
+    trait = np.array([get_schedule(name).exact_uneven for name in layouts.schedule_names])
+    return np.asarray(trait[layouts.schedule])
+
+
+def end_shares(layouts: Layouts) -> Array:
+    """Shares of the embedding and of the head on the first rank, and of both on the last, shape (4, n)."""
+    by_schedule = np.array([np.ravel(get_schedule(name).end_shares()) for name in layouts.schedule_names])
+    return np.asarray(np.where(layouts.pp == 1, 1.0, by_schedule[layouts.schedule].T))
+
+
+def ends_apart(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where embedding and head lie on different ranks, so that a tied table's gradients are summed between them."""
+    embedding, head, _, _ = end_shares(layouts)
+    return np.asarray(embedding != head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """A rank that may be the fullest: its number, layers, and shares of the embedding and the head; (n,).
+
+    With copies of the weights, layers and shares are those of one copy.
+    """
+
+    number: Any
+    layers: Array
+    first: Any
+    last: Any
+
+
+def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
+    """The first rank, of the ranks between the ends those that may be the fullest, and the last.
+
+    That is the second one, and where later ones have more layers the first of these; where micro-batches enter from
+    both ends, the one in the middle.
+    """
+    shares, between = end_shares(layouts), layouts.pp - 2
+    both_ends = weight_copies(layouts) > 1
+    second = np.where(both_ends, layouts.pp // 2 - 1, np.minimum(1, layouts.pp - 1))
+    heavier = (stages.num_early < between) & (stages.late > stages.early)
+    layers = np.where((stages.num_early == 0) | (heavier & both_ends), stages.late, stages.early) * (between > 0)
+    last = np.where(layouts.pp == 1, stages.first, stages.last)
+    ranks = [
+        Rank(number=0, layers=stages.first, first=shares[0], last=shares[1]),
+        Rank(number=second, layers=layers, first=0.0, last=0.0),
+        Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3]),
+    ]
+    later = heavier & ~both_ends & (stages.num_early > 0)
+    if np.any(later):
+        number = np.where(later, 1 + stages.num_early, second).astype(np.int64)
+        ranks.insert(2, Rank(number=number, layers=np.where(later, stages.late, layers), first=0.0, last=0.0))
+    return ranks

@@ -1,0 +1,266 @@
+"""`simulate(setup, layout)`: the exact timeline of one layout's step.
+
+Every rank has lanes, each strictly in order: compute (the schedule's operations, then the update) and network (the
+parameter gather, the gradient reduction). Stages carry their own layers, embedding and head. What the closed form
+charges to a pass (exposed tensor collectives, sends, ZeRO-3 gathers) lasts here in that pass too, so for equal
+stages both give the same step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base.errors import LayoutError, ScheduleError
+from planner.costs.layer import slices
+from planner.costs.memory.parameters import rank_parameters
+from planner.costs.memory.rank import rank_memory
+from planner.layouts import Layouts
+from planner.schedules import Order, Pipeline, Schedule, get_schedule
+from planner.setup import Setup
+from planner.step.legality import check_legal
+from planner.step.pipelines import layers_at_once
+from planner.step.step_costs import DataComm, StepCosts, data_comm, step_costs
+from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
+from planner.step.timeline.timeline import Run, Timeline, check_size, durations, run_all
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepSimulation:
+    """A simulated step: the schedule's timeline and what surrounds it, by rank, seconds of shape (p,).
+
+    steps: how many the timeline shows, more than one where the pipeline is never drained.
+    gather_end_s: when a rank's first forward may start; reduce_s, tied_s: its gradients' reduction and
+    the tied embedding's; reduce_start_s, reduce_end_s: when they run;
+    update_end_s: its update. held_bytes: activations after each operation's start, (n,); static_bytes: the rest, (p,).
+    """
+
+    schedule: Schedule
+    pipe: Pipeline
+    steps: int
+    loads: StageLoads
+    timeline: Timeline
+    gather_s: Array
+    gather_hidden_s: Array
+    reduce_s: Array
+    tied_s: Array
+    reduce_start_s: Array
+    reduce_end_s: Array
+    update_start_s: Array
+    update_end_s: Array
+    held_bytes: Array
+    static_bytes: Array
+    step_time_s: float
+
+    @property
+    def peak_bytes(self) -> Array:
+        """The most that each rank holds, shape (p,)."""
+        return np.maximum.reduceat(self.held_bytes, self.timeline.order.start[:-1]) + self.static_bytes
+
+    @property
+    def exposed_comm_s(self) -> Array:
+        """Seconds that each rank waits for its own data-parallel collectives, shape (p,)."""
+        after = self.reduce_end_s - self.timeline.end_s[self.timeline.order.start[1:] - 1]
+        return self.gather_s - self.gather_hidden_s + np.maximum(after, 0.0)
+
+    @property
+    def idle_s(self) -> Array:
+        """Seconds of the step in which a rank neither computes nor waits for a collective, shape (p,)."""
+        update = self.update_end_s - self.update_start_s
+        return self.step_time_s - self.timeline.busy_s / self.steps - self.exposed_comm_s - update
+
+    @property
+    def bubble(self) -> float:
+        """Idle share of all ranks' step."""
+        return float(np.mean(np.maximum(self.idle_s, 0.0)) / self.step_time_s)
+
+    @property
+    def weight_versions(self) -> float:
+        """The most versions of its weights that a rank holds."""
+        return float(np.max(self.schedule.weight_versions(self.pipe, np.arange(self.pipe.p))))
+
+
+def simulate(
+    setup: Setup,
+    layouts: Layouts,
+    *,
+    order: Order | None = None,
+    even_slices: bool = False,
+) -> StepSimulation:
+    """The timeline of one layout; `order` replaces the schedule's own (a user's schedule).
+
+    even_slices: slices of the same number of tokens, of which later ones take longer, instead of equal work.
+
+    Raises:
+        LayoutError: more than one layout, or an illegal one.
+        ScheduleError: an order that is incomplete or deadlocks.
+    """
+    model = setup.model
+    if len(layouts) != 1:
+        raise LayoutError(f"simulate takes one layout, got {len(layouts)}")
+    check_legal(model, setup.cluster, layouts)
+    schedule, pipe = _schedule(layouts)
+    if order is not None:
+        _check_fits(order, pipe, int(model.num_layers))
+    costs = step_costs(setup, layouts)
+    if schedule.steady and order is None:
+        return _steady(costs, schedule, pipe)
+    chosen = order or schedule.order(pipe)
+    prepared = _prepare(costs, schedule, pipe, chosen, even_slices=even_slices)
+    return _finish(prepared, run_all([prepared.run])[0])
+
+
+def simulate_all(setup: Setup, layouts: Layouts) -> list[StepSimulation]:
+    """`simulate` of every layout of a table, side by side, which is faster than one after the other.
+
+    Raises:
+        LayoutError: an illegal layout.
+    """
+    model = setup.model
+    check_legal(model, setup.cluster, layouts)
+    costs = step_costs(setup, layouts)
+    steps: dict[int, StepSimulation] = {}
+    prepared: dict[int, _Prepared] = {}
+    for i in range(len(layouts)):
+        one, own = layouts.take([i]), costs.take([i])
+        schedule, pipe = _schedule(one)
+        if schedule.steady:
+            steps[i] = _steady(own, schedule, pipe)
+        else:
+            prepared[i] = _prepare(own, schedule, pipe, schedule.order(pipe))
+    if prepared:
+        timelines = run_all([x.run for x in prepared.values()])
+        for (i, x), timeline in zip(prepared.items(), timelines, strict=True):
+            steps[i] = _finish(x, timeline)
+    return [steps[i] for i in range(len(layouts))]
+
+
+def _schedule(layouts: Layouts) -> tuple[Schedule, Pipeline]:
+    """The schedule of one layout, and the size of its pipeline.
+
+    Raises:
+        ScheduleError: more operations than a timeline takes.
+    """
+    sizes = (layouts.pp, layouts.micro_batches, layouts.virtual_stages, layouts.sequence_slices)
+    p, m, v, k = (int(x[0]) for x in sizes)
+    pipe = Pipeline(p=p, m=m, v=v, k=k)
+    check_size(pipe)
+    return get_schedule(layouts.schedule_names[int(layouts.schedule[0])]), pipe
+
+
+def _check_fits(order: Order, pipe: Pipeline, num_layers: int) -> None:
+    """Nothing, if a user's schedule has the layout's ranks, micro-batches and slices, and stages that share the layers.
+
+    Raises:
+        ScheduleError: it has not.
+    """
+    stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
+    for name, has, asked in (
+        ("ranks", order.ranks, pipe.p),
+        ("micro-batches", m, pipe.m),
+        ("sequence slices", k, pipe.k),
+    ):
+        if has != asked:
+            raise ScheduleError(f"the schedule has {has} {name}; the layout has {asked}")
+    if stages != pipe.p and num_layers % stages:
+        raise ScheduleError(f"the schedule has {stages} stages, which don't divide the model's {num_layers} layers")
+
+
+def _steady(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSimulation:
+    """A schedule that is never drained: the period that one more step adds, on the timeline of several.
+
+    A slow rank with slack to the others sets the pace only once that is used up: more steps, until the period is no
+    less than the work of any rank.
+    """
+    steps = 2 + -(-pipe.p // pipe.m)
+    while True:
+        both = [_prepare(costs, schedule, pipe, schedule.steps_order(pipe, n), steps=n) for n in (steps, steps + 1)]
+        timelines = run_all([x.run for x in both])
+        shorter, longer = (_finish(x, timeline) for x, timeline in zip(both, timelines, strict=True))
+        ends = [x.timeline.end_s[x.timeline.order.start[1:] - 1] for x in (shorter, longer)]
+        period = float((ends[1] - ends[0]).max())
+        if period >= float(longer.timeline.busy_s.max()) / longer.steps * (1.0 - 1e-9):
+            break
+        steps *= 2
+    collectives = float((longer.exposed_comm_s + longer.update_end_s - longer.update_start_s).max())
+    return replace(longer, step_time_s=period + collectives)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Prepared:
+    """A layout and an order of so many of its steps, with all that its timeline needs."""
+
+    costs: StepCosts
+    schedule: Schedule
+    pipe: Pipeline
+    steps: int
+    loads: StageLoads
+    ranks: RankLoads
+    share: Array
+    data: DataComm
+    run: Run
+
+
+def _prepare(
+    costs: StepCosts,
+    schedule: Schedule,
+    pipe: Pipeline,
+    order: Order,
+    *,
+    steps: int = 1,
+    even_slices: bool = False,
+) -> _Prepared:
+    """What an order of so many steps lasts, operation by operation. share: of the busiest rank's parameters."""
+    model, k = costs.case.model, pipe.k
+    loads = stage_loads(costs, int(order.stage.max()) + 1)
+    ranks = rank_loads(order, loads, schedule.copies)
+    params = rank_parameters(model, costs.case.layouts, ranks.layers, ranks.first, ranks.last).total
+    share = params / costs.busiest_params
+    forward, backward = ranks.layers * costs.layer.forward_s, ranks.layers * costs.layer.backward_s
+    data = data_comm(costs, forward, backward)
+    lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
+    if even_slices:
+        tokens = slices.even_slices(int(model.seq_len), k)
+        lasting = lasting * (k * slices.slice_shares(model, tokens))[order.slice]
+    shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
+    return _Prepared(
+        costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks,
+        share=share, data=data, run=Run(order=order, duration_s=lasting, release_s=shown),
+    )  # fmt: skip
+
+
+def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
+    """The step around a timeline: gathers before it, reductions and the update after it, what the ranks hold."""
+    costs, ranks, order, schedule, shown = x.costs, x.ranks, x.run.order, x.schedule, x.run.release_s
+    done = timeline.end_s[order.start[1:] - 1]
+    reduce = x.share * x.data.reduce_s
+    reduce_start = done - np.minimum(x.data.reduce_hidden_s, reduce)
+    tied = np.where(ranks.first != ranks.last, costs.traffic.tied_s, 0.0)
+    reduce_end = reduce_start + reduce + tied
+    # The norm of all gradients joins the ranks before the update, unless they validate afterwards.
+    ready = reduce_end if schedule.unsynchronised_end else np.full(x.pipe.p, reduce_end.max())
+    finish = ready + x.share * costs.update_s
+    begin = timeline.start_s[order.start[:-1]] - shown
+    held = costs.activations
+    slack = (1.0 + costs.case.framework.fragmentation) / x.pipe.k
+    stage_bytes = x.loads.layers * held.layer[0] * slack
+    stage_bytes[0] += held.embedding[0] * slack
+    static = rank_memory(
+        costs.case, layers=ranks.layers, in_flight=0.0, first=ranks.first,
+        last=ranks.last, copies=schedule.copies, versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
+        at_once=layers_at_once(costs.case.layouts, ranks.layers), held=held,
+    ).total_bytes  # fmt: skip
+    gather = x.share * x.data.gather_s
+    return StepSimulation(
+        schedule=schedule, pipe=x.pipe, steps=x.steps, loads=x.loads, timeline=timeline, gather_s=gather,
+        gather_hidden_s=gather - shown,
+        reduce_s=reduce, tied_s=tied, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
+        update_start_s=ready, update_end_s=finish,
+        held_bytes=timeline.held(lambda stage: stage_bytes[stage], float(held.weight_grad_share[0])),
+        static_bytes=static,
+        step_time_s=float((finish - begin).max()) if schedule.unsynchronised_end else float(finish.max()),
+    )  # fmt: skip

@@ -1,0 +1,199 @@
+"""The timeline of a schedule: when each operation runs for given durations, what ranks hold, what was waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base.errors import ScheduleError
+from planner.schedules.base import Pipeline
+from planner.schedules.dependencies import dependencies
+from planner.schedules.operations import KINDS, Order
+from planner.step.timeline.engine import run_lanes
+
+MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
+
+Array = NDArray[np.float64]
+F, B, I, W = range(len(KINDS))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Timeline:
+    """Start and end in seconds of every operation of an order, shape (n,)."""
+
+    order: Order
+    waits: NDArray[np.int64]
+    lag_s: Array
+    start_s: Array
+    end_s: Array
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first operation's start to the last one's end."""
+        return float(self.end_s.max() - self.start_s.min())
+
+    @property
+    def span_s(self) -> float:
+        """The longest of any rank's first start to last end: the step where ranks need not wait for one another."""
+        begin, finish = self.start_s[self.order.start[:-1]], self.end_s[self.order.start[1:] - 1]
+        return float((finish - begin).max())
+
+    @property
+    def busy_s(self) -> Array:
+        """Seconds that each rank works, shape (p,)."""
+        lasts = np.where(np.roll(self.order.fused, 1), 0.0, self.end_s - self.start_s)
+        return np.add.reduceat(lasts, self.order.start[:-1])
+
+    def bubble_fraction(self, span: bool = False) -> float:
+        """Idle share of all ranks' time over the makespan, or over the span."""
+        whole = self.span_s if span else self.makespan_s
+        return float(1.0 - self.busy_s.mean() / whole)
+
+    def held(self, bytes_of: Callable[[NDArray[np.int64]], Any] | None = None, kept: float = 0.0) -> Array:
+        """Activations that each rank holds after each of its operations starts, shape (n,).
+
+        bytes_of: size of one forward's activations by stage (default 1). kept: the share that an input gradient
+        leaves for the weight gradient. F adds; B, I and W free when they end, so their own is still held.
+        """
+        size = np.ones(len(self.order)) if bytes_of is None else np.asarray(bytes_of(self.order.stage), dtype=float)
+        share = np.array([1.0, -1.0, -(1.0 - kept), -kept])
+        change = share[self.order.kind] * size
+        after = np.cumsum(change)
+        before_rank = np.concatenate([[0.0], after])[self.order.start[:-1]]
+        after -= np.repeat(before_rank, np.diff(self.order.start))
+        return np.where(change < 0, after - change, after)
+
+    def peak(self, bytes_of: Callable[[NDArray[np.int64]], Any] | None = None, kept: float = 0.0) -> Array:
+        """The most that each rank holds, shape (p,)."""
+        return np.maximum.reduceat(self.held(bytes_of, kept), self.order.start[:-1])
+
+
+def check_size(pipe: Pipeline, steps: int = 1) -> None:
+    """Nothing, if a pipeline's operations fit a timeline.
+
+    Raises:
+        ScheduleError: they are more than `MOST_OPERATIONS`.
+    """
+    operations = 2 * pipe.p * pipe.m * pipe.v * pipe.k * steps
+    if operations > MOST_OPERATIONS:
+        raise ScheduleError(
+            f"{pipe.p} ranks, {pipe.m} micro-batches, {pipe.v} virtual stages and {pipe.k} slices make {operations:,} "
+            f"operations; allowed: up to {MOST_OPERATIONS:,}"
+        )
+
+
+def durations(order: Order, forward_s: Any, input_grad_s: Any, weight_grad_s: Any) -> Array:
+    """Seconds of every operation, shape (n,), from seconds by stage (or one figure): B takes I + W."""
+    stages = int(order.stage.max()) + 1
+    f, i, w = (np.broadcast_to(np.asarray(x, dtype=float), stages) for x in (forward_s, input_grad_s, weight_grad_s))
+    table = np.stack([f, i + w, i, w])
+    return np.asarray(table[order.kind, order.stage])
+
+
+def run(
+    order: Order, duration_s: Array, transfer_s: float = 0.0, release_s: Any = None, *, compiled: bool | None = None
+) -> Timeline:
+    """The timeline of an order.
+
+    transfer_s: passes between stages on different ranks, beside the compute. release_s: before which a rank starts
+    nothing, shape (p,).
+
+    Raises:
+        ScheduleError: an operation is missing or doubled, or ranks wait for one another in a circle.
+    """
+    return run_all([Run(order=order, duration_s=duration_s, release_s=release_s)], transfer_s, compiled=compiled)[0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """An order with its operations' durations, and before what each rank starts nothing: what `run` takes."""
+
+    order: Order
+    duration_s: Array
+    release_s: Any = None
+
+
+def run_all(runs: list[Run], transfer_s: float = 0.0, *, compiled: bool | None = None) -> list[Timeline]:
+    """The timelines of several orders, side by side; raises what `run` does."""
+    made = [_lanes(one, transfer_s) for one in runs]
+    counts = np.array([len(x.duration) for x in made])
+    offset = np.cumsum(counts) - counts
+    start, end, stopped = run_lanes(
+        np.concatenate([[0], *(x.start[1:] + at for x, at in zip(made, offset, strict=True))]).astype(np.int64),
+        np.concatenate([np.where(x.waits >= 0, x.waits + at, -1) for x, at in zip(made, offset, strict=True)]),
+        np.concatenate([x.lag for x in made]),
+        np.concatenate([x.duration for x in made]),
+        np.concatenate([x.fused for x in made]),
+        compiled=compiled,
+    )
+    out, lane = [], 0
+    for one, x, at in zip(runs, made, offset, strict=True):
+        order, n = one.order, len(one.order)
+        begin, finish = start[at : at + n], end[at : at + n]
+        waits = x.waits[:n, :3]
+        if (finish < 0).any():
+            stops = stopped[lane : lane + order.ranks] - at
+            raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, finish, stops)}")
+        out.append(Timeline(order=order, waits=waits, lag_s=x.lag[:n, :3], start_s=begin, end_s=finish))
+        lane += len(x.start) - 1
+    return out
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Lanes:
+    """What the engine takes."""
+
+    start: NDArray[np.int64]
+    waits: NDArray[np.int64]
+    lag: Array
+    duration: Array
+    fused: NDArray[np.bool_]
+
+
+def _lanes(one: Run, transfer_s: float) -> _Lanes:
+    """A lane for each rank, and one more of operations that last nothing and release the ranks.
+
+    A rank's first operation comes so long after its own of those.
+    """
+    order = one.order
+    waits = dependencies(order)
+    rank, n, p = order.rank, len(order), order.ranks
+    elsewhere = (waits >= 0) & (rank[waits] != rank[:, None])
+    lag = np.where(elsewhere, transfer_s, 0.0)
+    if one.release_s is None:
+        return _Lanes(start=order.start, waits=waits, lag=lag, duration=one.duration_s, fused=order.fused)
+    all_waits = np.full((n + p, 4), -1, dtype=np.int64)
+    all_waits[:n, :3] = waits
+    all_waits[order.start[:-1], 3] = n + np.arange(p)
+    all_lags = np.zeros((n + p, 4))
+    all_lags[:n, :3] = lag
+    all_lags[order.start[:-1], 3] = one.release_s
+    return _Lanes(
+        start=np.concatenate([order.start, [n + p]]),
+        waits=all_waits,
+        lag=all_lags,
+        duration=np.concatenate([one.duration_s, np.zeros(p)]),
+        fused=np.concatenate([order.fused, np.zeros(p, dtype=bool)]),
+    )
+
+
+def _cycle(order: Order, waits: NDArray[np.int64], end: Array, stopped: NDArray[np.int64]) -> str:
+    """The circle of waiting ranks, in words."""
+    rank = order.rank
+    at = next(r for r in range(order.ranks) if stopped[r] < order.start[r + 1])
+    seen: list[int] = []
+    steps: list[str] = []
+    while at not in seen:
+        seen.append(at)
+        head = int(stopped[at])
+        group = [head]
+        while order.fused[group[-1]]:
+            group.append(group[-1] + 1)
+        before = next(int(b) for g in group for b in waits[g] if b >= 0 and end[b] < 0)
+        steps.append(f"rank {at} at {order.operation(head)} waits for {order.operation(before)} of rank {rank[before]}")
+        at = int(rank[before])
+    return "; ".join(steps[seen.index(at) :])

@@ -1,0 +1,103 @@
+"""What a training time assumes besides the step: data with sources, each overridable, all printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from planner.base.errors import InputError
+from planner.base.files import read_toml
+from planner.base.units import GIGA, HOUR, MINUTE
+from planner.hardware import Cluster
+from planner.models import Transformer, counts
+from planner.scaling import Prices, Reliability, Storage
+
+SHIPPED = Path(__file__).with_name("assumptions.toml")
+
+
+class AssumptionFile(BaseModel):
+    """A table of `assumptions.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    option: Annotated[str, Field(pattern="^--[a-z-]+$")]
+    unit: str
+    low: float
+    high: float
+    value: float | None = None
+    source: Annotated[str, Field(min_length=3)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumption:
+    """A figure, its unit, where it comes from, and the option that overrides it; value None where nobody knows."""
+
+    value: float | None
+    unit: str
+    source: str
+    option: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumptions:
+    """All figures by name, and what the scaling layer makes of them."""
+
+    figures: Mapping[str, Assumption]
+    gpus_per_node: int
+
+    def __getitem__(self, name: str) -> float:
+        value = self.figures[name].value
+        assert value is not None, name
+        return value
+
+    @property
+    def reliability(self) -> Reliability:
+        """Failures and restarts, seconds."""
+        return Reliability(mtbf_s=self["mtbf_hours"] * HOUR, restart_s=self["restart_minutes"] * MINUTE)
+
+    @property
+    def prices(self) -> Prices:
+        """Money and power."""
+        price = self.figures["price_usd_per_hour"].value
+        return Prices(price_per_hour=price, power_w=self["power_w"], site_factor=self["site_factor"])
+
+    def storage(self, model: Transformer) -> Storage:
+        """A checkpoint of the model and where it goes."""
+        size = self["checkpoint_bytes_per_parameter"] * float(counts.total_params(model))
+        bandwidth = self["storage_gbyte_per_s"] * GIGA
+        return Storage(checkpoint_bytes=size, bandwidth_bytes_per_s=bandwidth, gpus_per_node=self.gpus_per_node)
+
+
+@cache
+def _shipped() -> dict[str, AssumptionFile]:
+    return TypeAdapter(dict[str, AssumptionFile]).validate_python(read_toml(SHIPPED))
+
+
+def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) -> Assumptions:
+    """The assumptions for a cluster, overridden by what is given (None: not given).
+
+    Raises:
+        InputError: a figure out of its range; names the option, the value and what is allowed.
+    """
+    given = given or {}
+    profile = {
+        "storage_gbyte_per_s": cluster.storage_bandwidth_bytes_per_s / GIGA,
+        "price_usd_per_hour": cluster.accelerator.price_per_hour,
+        "power_w": cluster.accelerator.power_w,
+    }
+    figures = {}
+    for name, entry in _shipped().items():
+        own = given.get(name)
+        if own is not None and not entry.low <= own <= entry.high:
+            raise InputError(f"{entry.option} is {own:g}; allowed: {entry.low:g} to {entry.high:g} {entry.unit}")
+        value = own if own is not None else profile.get(name, entry.value)
+        source = "given" if own is not None else entry.source
+        if value is None:
+            source = f"not in the profile: give {entry.option}"
+        figures[name] = Assumption(value=value, unit=entry.unit, source=source, option=entry.option)
+    return Assumptions(figures=figures, gpus_per_node=cluster.gpus_per_node)

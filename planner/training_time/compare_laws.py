@@ -1,0 +1,71 @@
+"""What every scaling law says of one training: losses, optimal tokens, critical batches, compute-optimal fronts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.models import Transformer
+from planner.scaling import (
+    compute_optimal,
+    compute_optimal_names,
+    compute_optimal_tokens,
+    critical_batch_names,
+    get_compute_optimal,
+    get_loss_law,
+    least_loss,
+    loss_names,
+)
+from planner.training_time.goal import Goal, goal
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSays:
+    """Loss after the tokens, what unlimited data would reach, and the tokens that make the best of the compute.
+
+    In nats a token; optimal_tokens None for a law without an optimum.
+    """
+
+    goal: Goal
+    least: float
+    optimal_tokens: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontSays:
+    """The best use of 6 N D FLOP by a compute-optimal front: parameters, batch in tokens, steps at that batch."""
+
+    name: str
+    compute_flop: float
+    parameters: float
+    batch_tokens: float
+    steps: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laws:
+    """All laws on one training; each of `batches` carries its own critical batch."""
+
+    losses: tuple[LossSays, ...]
+    batches: tuple[Goal, ...]
+    fronts: tuple[FrontSays, ...]
+
+
+def compare_laws(model: Transformer, tokens: float | None = None) -> Laws:
+    """What each law says of a model trained on so many tokens, or on the compute-optimal ones.
+
+    Raises:
+        InputError: tokens out of range.
+    """
+    losses = []
+    for name in loss_names():
+        law, aim = get_loss_law(name), goal(model, tokens=tokens, loss_law=name)
+        size = aim.target.size(law)
+        optimal = float(compute_optimal_tokens(law, size)) if law.form == "sum-of-powers" else None
+        losses.append(LossSays(goal=aim, least=float(least_loss(law, size)), optimal_tokens=optimal))
+    batches = tuple(goal(model, tokens=tokens, batch_law=name) for name in critical_batch_names())
+    fronts = []
+    for name in compute_optimal_names():
+        flop = batches[0].target.compute_flop
+        best = compute_optimal(get_compute_optimal(name), flop)
+        fronts.append(FrontSays(name=name, compute_flop=flop, **{k: float(v) for k, v in best.items()}))
+    return Laws(losses=tuple(losses), batches=batches, fronts=tuple(fronts))

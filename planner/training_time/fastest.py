@@ -1,0 +1,247 @@
+"""The shortest time: wall time minimised over accelerators, batch and layout together; fronts, knee, what binds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base.errors import InputError, LayoutError
+from planner.base.pareto import pareto_front
+from planner.layouts import Attention, Layouts, Precision
+from planner.models import Transformer
+from planner.scaling import TrainingTime, knee
+from planner.search.request import Fixed, Request
+from planner.search.scan import estimate_all, search
+from planner.setup import Setup
+from planner.step.estimate import Estimate
+from planner.training_time.assumptions import Assumptions
+from planner.training_time.goal import Goal
+from planner.training_time.joint import Sizes, Strategy, coarse, families, fine
+from planner.training_time.training import Training
+from planner.training_time.variants import UNLIMITED, with_node_size
+
+Array = NDArray[np.float64]
+NEAR = 300  # candidates that compete for a point of a front once a constraint is relaxed
+DEGREES_OF = 4  # best candidates on some accelerators with some batch, whose degrees are searched there
+BEST_OF_OCTAVE = 24  # coarse candidates of half an octave of accelerators that are refined
+WORTH_SAYING = 0.02  # a constraint whose relaxation gains less does not bind
+MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What shortens the time of a point most when it is relaxed twofold, and by which share; "compute" where none."""
+
+    name: str
+    gain: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fastest:
+    """The outcome of a search. Indices point into `estimate` and `run`, which hold all candidates that were kept.
+
+    best: the shortest time; by_gpus, by_cost: fronts from the least to the most of it (GPU-hours where there is no
+    price); knee_gpus, knee_cost: positions in those fronts; binding: for each point of by_gpus.
+    """
+
+    strategy: str
+    estimate: Estimate
+    run: TrainingTime
+    searched: int
+    best: int
+    by_gpus: NDArray[np.int64]
+    by_cost: NDArray[np.int64]
+    knee_gpus: int
+    knee_cost: int
+    binding: tuple[Binding, ...]
+
+
+def _price(run: TrainingTime) -> Array:
+    """Dollars, or GPU-hours where there is no price."""
+    return run.gpu_hours if np.isnan(run.cost_usd).all() else run.cost_usd
+
+
+def _relaxed(q: Training, result: Estimate) -> dict[str, Array]:
+    """Wall times of a table of candidates, each constraint relaxed twofold."""
+    c, x = q.setup.cluster, result.layouts
+    step, fits = result.step_time_s, result.fits
+    network = replace(c, network=replace(c.network, bandwidth_bytes_per_s=2 * c.network.bandwidth_bytes_per_s))
+    link = replace(c, node_link=replace(c.node_link, bandwidth_bytes_per_s=2 * c.node_link.bandwidth_bytes_per_s))
+    room = result.memory_bytes <= 2 * c.accelerator.usable_bytes
+    out = {
+        "critical batch": q.wall_s(step, fits, x, relaxed=2.0),
+        "memory": q.wall_s(step, room, x),
+        "failures": q.with_assumption("mtbf_hours", 2.0).wall_s(step, fits, x),
+        "bubble": q.wall_s(step - 0.5 * (result.time.bubble_s + result.time.imbalance_s), fits, x),
+    }
+    for name, other in (
+        ("network", network),
+        ("node link", link),
+        ("node size", with_node_size(c, min(2 * c.gpus_per_node, UNLIMITED))),
+    ):
+        out[name] = q.wall_s(estimate_all(replace(q.setup, cluster=other), x).step_time_s, fits, x)
+    return out
+
+
+def _bindings(q: Training, result: Estimate, wall: Array, points: NDArray[np.int64]) -> tuple[Binding, ...]:
+    """What binds at each point of a front, among the candidates near it with no more accelerators."""
+    hopeful = q.wall_s(result.step_time_s, True, result.layouts, relaxed=2.0)
+    near = []
+    for i in points:
+        rows = np.flatnonzero(result.layouts.gpus <= result.layouts.gpus[i])
+        near.append(rows[np.argsort(hopeful[rows], kind="stable")[:NEAR]])
+    every = np.unique(np.concatenate([*near, points]))
+    relaxed = _relaxed(q, result.take(every))
+    out = []
+    for i, rows in zip(points, near, strict=True):
+        here = np.searchsorted(every, np.r_[rows, i])
+        gains = {name: 1.0 - float(times[here].min()) / float(wall[i]) for name, times in relaxed.items()}
+        name = max(gains, key=lambda k: gains[k])
+        worth = gains[name] >= WORTH_SAYING
+        out.append(Binding(name=name if worth else "compute", gain=max(gains[name], 0.0)))
+    return tuple(out)
+
+
+def _sizes(model: Transformer, goal: Goal, max_gpus: int) -> Sizes:
+    """Batches from a 256th of the critical one to where samples are five times the least, or twice the cap."""
+    if goal.rule == "cap" and goal.critical < model.seq_len:
+        raise InputError(
+            f"the critical batch is {goal.critical:,.0f} tokens; allowed with the batch rule cap: at least a sequence, "
+            f"{model.seq_len:,}"
+        )
+    most = 2.0 * goal.critical if goal.rule == "cap" else MOST_BATCH * goal.scale
+    critical = goal.critical / model.seq_len
+    return Sizes(max_gpus=max_gpus, least_batch=max(critical / 256, 1.0), most_batch=max(most / model.seq_len, 1.0))
+
+
+def plan_fastest(
+    setup: Setup,
+    goal: Goal,
+    assumptions: Assumptions,
+    plan: Strategy,
+    *,
+    max_gpus: int,
+    max_cost: float | None = None,
+    precision: Precision,
+    attention: Attention,
+    fixed: Fixed | None = None,
+    points: int = 12,
+) -> Fastest:
+    """Search accelerators up to `max_gpus`, batches and layouts of a strategy for the shortest wall time.
+
+    Few of each choice find the accelerators and batches of the fronts; there, every choice is searched, as by
+    `planner.search.recommend` but for its simulation. fixed: what the user has settled of the layout.
+
+    Raises:
+        InputError: numbers out of range, a cost without a price, a choice that the strategy settles too.
+        LayoutError: nothing fits in memory, or under the cost.
+    """
+    model, cluster = setup.model, setup.cluster
+    if not 1 <= max_gpus <= 10_000_000:
+        raise InputError(f"max-gpus is {max_gpus}; allowed: a whole number from 1 to 10000000")
+    if cluster.max_gpus is not None and max_gpus > cluster.max_gpus:
+        raise InputError(f"max-gpus is {max_gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
+    if max_cost is not None and assumptions.prices.price_per_hour is None:
+        raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
+    if max_cost is not None and not max_cost > 0:
+        raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
+    q = Training(setup=setup, goal=goal, assumptions=assumptions)
+    asked = Request.of(
+        setup.framework,
+        gpus=1,
+        global_batch=1,
+        precision=precision,
+        attention=attention,
+        fixed=plan.within(fixed or Fixed()),
+    )
+    sizes = _sizes(model, goal, max_gpus)
+    first = coarse(model, cluster, families(model, cluster, asked, sizes), asked, sizes)
+    if not len(first):
+        raise _nothing(q, plan, max_gpus, None)
+    rough = estimate_all(setup, first)
+    promising = _promising(q, rough)
+    if not len(promising):
+        raise _nothing(q, plan, max_gpus, None)
+    second = fine(model, cluster, first.take(promising), asked, sizes, (goal.critical / model.seq_len,))
+    tried = estimate_all(setup, Layouts.concatenate([first.take(promising), second]))
+    wall = _wall_s(q, tried, max_cost)
+    if not np.isfinite(wall).any():
+        raise _nothing(q, plan, max_gpus, max_cost)
+    gpus, price = _along(q, tried)
+    fronts = [_thinned(pareto_front(x, wall), x, n) for x, n in ((gpus, points), (price, points // 2))]
+    chosen = np.unique(np.concatenate(fronts))
+    whole, more = _every_choice(q, asked, tried, chosen)
+    result = Estimate.concatenate([whole, tried])
+    wall, run = _wall_s(q, result, max_cost), q.runs(result.step_time_s, result.layouts)
+    searched = np.where(np.arange(len(wall)) < len(whole.step_time_s), wall, np.inf)
+    price = _price(run)
+    by_gpus, by_cost = (pareto_front(along, searched) for along in _along(q, result))
+    return Fastest(
+        strategy=plan.name, estimate=result, run=run, searched=len(first) + len(second) + more,
+        best=int(by_gpus[-1]), by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee(wall[by_gpus], price[by_gpus]),
+        knee_cost=knee(wall[by_cost], price[by_cost]), binding=_bindings(q, result, wall, by_gpus),
+    )  # fmt: skip
+
+
+def _nothing(q: Training, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
+    """What to say where no candidate is left."""
+    model, cluster = q.setup.model, q.setup.cluster
+    money = "" if max_cost is None else f" for {max_cost:,.0f} USD"
+    return LayoutError(
+        f"nothing trains {model.name} on at most {max_gpus} GPUs of {cluster.name} by {plan.name}{money}: what is "
+        f"legal does not fit{' or costs more' if money else ''}; give more GPUs{' or money' if money else ''}"
+    )
+
+
+def _promising(q: Training, rough: Estimate) -> NDArray[np.int64]:
+    """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave."""
+    wall = q.wall_s(rough.step_time_s, rough.fits, rough.layouts)
+    run = q.runs(rough.step_time_s, rough.layouts)
+    keep = [pareto_front(_price(run), wall)]
+    octave = np.floor(2.0 * np.log2(rough.layouts.gpus)).astype(np.int64)
+    for o in np.unique(octave):
+        rows = np.flatnonzero((octave == o) & np.isfinite(wall))
+        keep.append(rows[np.argsort(wall[rows], kind="stable")[:BEST_OF_OCTAVE]])
+    return np.unique(np.concatenate(keep))
+
+
+def _wall_s(q: Training, result: Estimate, max_cost: float | None) -> Array:
+    """Wall seconds of candidates, endless where one doesn't fit or costs more."""
+    wall = q.wall_s(result.step_time_s, result.fits, result.layouts)
+    if max_cost is None:
+        return wall
+    return np.where(_price(q.runs(result.step_time_s, result.layouts)) <= max_cost, wall, np.inf)
+
+
+def _along(q: Training, result: Estimate) -> tuple[Any, Array]:
+    """What the fronts run along: accelerators and price."""
+    return result.layouts.gpus, _price(q.runs(result.step_time_s, result.layouts))
+
+
+def _thinned(front: NDArray[np.int64], along: Any, points: int) -> NDArray[np.int64]:
+    """About so many points of a front, evenly in the logarithm of `along`, with both ends."""
+    x = np.log(np.asarray(along, dtype=np.float64)[front])
+    aims = np.linspace(x[0], x[-1], points)
+    return np.asarray(front[np.unique(np.abs(x[None, :] - aims[:, None]).argmin(axis=1))])
+
+
+def _every_choice(q: Training, asked: Request, tried: Estimate, chosen: NDArray[np.int64]) -> tuple[Estimate, int]:
+    """The best of every choice at the accelerators and batches of some candidates, and how many were searched.
+
+    Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch.
+    """
+    layouts, best, searched = tried.layouts, [], 0
+    sizes = np.stack([layouts.gpus, layouts.global_batch], axis=1)
+    for gpus, batch in np.unique(sizes[chosen], axis=0):
+        here = np.flatnonzero((sizes == (gpus, batch)).all(axis=1) & tried.fits)
+        near = layouts.take(here[np.argsort(tried.step_time_s[here], kind="stable")[:DEGREES_OF]])
+        degrees: dict[str, Any] = {name: tuple(np.unique(getattr(near, name)).tolist()) for name in ("tp", "pp", "cp")}
+        here_asked = replace(asked, gpus=int(gpus), global_batch=int(batch), fixed=replace(asked.fixed, **degrees))
+        kept = search(q.setup, here_asked)
+        assert kept.fits is not None, "a candidate that fits is among the layouts searched"
+        best.append(kept.fits.layouts.take([0]))
+        searched += kept.legal
+    return estimate_all(q.setup, Layouts.concatenate(best)), searched

@@ -1,0 +1,108 @@
+"""What is to be trained: tokens or loss, the laws that join them, and the critical batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from planner.base.errors import InputError, UnknownNameError
+from planner.models import Transformer
+from planner.scaling import (
+    BATCH_RULES,
+    CriticalBatchLaw,
+    LossLaw,
+    Target,
+    batch_scale_tokens,
+    compute_optimal_tokens,
+    critical_batch_tokens,
+    extrapolations,
+    get_critical_batch_law,
+    get_loss_law,
+    loss_at,
+    sizes,
+    tokens_for_loss,
+)
+
+OPTIMAL_TOKENS = "besiroglu-2024"
+"""The loss law whose compute-optimal tokens are trained on where neither tokens nor a loss is given."""
+MOST_TOKENS = 1e18
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """A target with its laws.
+
+    target: the fewest tokens, at small batches, and the loss they reach; critical: the batch that the law calls
+    critical, tokens; scale: McCandlish et al.'s B_c, tokens; rule: overhead or cap.
+    origin: where the tokens come from, for a person; warnings: what is extrapolated.
+    """
+
+    target: Target
+    critical: float
+    scale: float
+    rule: str
+    loss_law: LossLaw
+    batch_law: CriticalBatchLaw
+    origin: str
+    warnings: tuple[str, ...]
+
+
+def _number(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not (math.isfinite(value) and low <= value <= high):
+        raise InputError(f"{name} is {value:g}; allowed: {low:g} to {high:g}")
+
+
+def goal(
+    model: Transformer,
+    *,
+    tokens: float | None = None,
+    loss: float | None = None,
+    loss_law: str = "besiroglu-2024",
+    batch_law: str = "zhang-2024",
+    rule: str = "overhead",
+    critical_batch: float | None = None,
+) -> Goal:
+    """The goal of a training: tokens, or a loss in nats a token, or the tokens that make the best of the compute.
+
+    tokens are those that batches far under the critical one need. critical_batch: tokens, instead of the law's, taken
+    as McCandlish et al.'s B_c.
+
+    Raises:
+        InputError: both or out of range, or a loss that no data reaches.
+        UnknownNameError: no such law or rule.
+    """
+    if rule not in BATCH_RULES:
+        raise UnknownNameError("batch rule", rule, BATCH_RULES)
+    losses, batches = get_loss_law(loss_law), get_critical_batch_law(batch_law)
+    if tokens is not None and loss is not None:
+        raise InputError("tokens and loss are both given; allowed: one of them")
+    _number("tokens", tokens, 1.0, MOST_TOKENS)
+    _number("loss", loss, 1e-3, 100.0)
+    _number("critical batch", critical_batch, 1.0, MOST_TOKENS)
+    everything, inner = sizes(model)
+    size = everything if losses.parameters == "all" else inner
+    if loss is not None:
+        tokens, origin = float(tokens_for_loss(losses, size, loss)), f"a loss of {loss:g} nats a token by {losses.name}"
+        _number(f"what a loss of {loss:g} needs, tokens,", tokens, 1.0, MOST_TOKENS)
+    elif tokens is not None:
+        origin = "given"
+    else:
+        tokens = float(compute_optimal_tokens(get_loss_law(OPTIMAL_TOKENS), everything))
+        origin = f"compute-optimal by {OPTIMAL_TOKENS}"
+    reached = float(loss_at(losses, size, tokens))
+    target = Target(parameters=everything, non_embedding=inner, tokens=tokens, loss=reached)
+    x = target.variable(batches)
+    given = critical_batch is not None
+    warnings = [s for s in extrapolations(target, losses, batches) if not (given and batches.name in s)]
+    if model.num_experts:
+        warnings.append("the laws were fitted to dense models; here N is what one token meets of the experts")
+    return Goal(
+        target=target,
+        critical=critical_batch if critical_batch is not None else float(critical_batch_tokens(batches, x)),
+        scale=critical_batch if critical_batch is not None else float(batch_scale_tokens(batches, x)),
+        rule=rule,
+        loss_law=losses,
+        batch_law=batches,
+        origin=origin,
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,269 @@
+"""What would help, and by how much: elasticities of step and training time, each network operation against its link.
+
+An elasticity is d ln(time) / d ln(quantity), by a central difference of one per cent on either side: -0.6 says that one
+per cent more of the quantity shortens the step by 0.6 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.costs.network.collectives import groups, hop
+from planner.costs.network.data_parallel import gathered_twice
+from planner.hardware import Accelerator, Cluster, Link
+from planner.layouts import Layouts, Precision
+from planner.models.flops import forward_flops
+from planner.search import Recommendation
+from planner.search.scan import estimate_all
+from planner.setup import Setup
+from planner.step.legality import legal
+from planner.step.pipelines import layer_at_a_time
+from planner.step.step_costs import step_costs
+from planner.training_time.assumptions import Assumptions
+from planner.training_time.goal import Goal
+from planner.training_time.training import Training
+from planner.training_time.variants import UNLIMITED, with_node_size
+
+STEP = 0.01
+RIVALS = 400  # layouts that may overtake the best once a quantity changes
+
+
+def _accelerator(change: Callable[[Accelerator, float], Accelerator]) -> Callable[[Cluster, float], Cluster]:
+    return lambda c, f: replace(c, accelerator=change(c.accelerator, f))
+
+
+def _peaks(a: Accelerator, f: float) -> Accelerator:
+    return replace(a, peak_flops={name: value * f for name, value in a.peak_flops.items()})
+
+
+def _kernels(a: Accelerator, f: float) -> Accelerator:
+    return replace(a, efficiency=replace(a.efficiency, kernel_latency_s=a.efficiency.kernel_latency_s * f))
+
+
+def _faster(link: Link, f: float) -> Link:
+    return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * f)
+
+
+def _later(link: Link, f: float) -> Link:
+    small = None if link.small_latency_s is None else link.small_latency_s * f
+    return replace(link, latency_s=link.latency_s * f, ring_step_s=link.ring_step_s * f, small_latency_s=small)
+
+
+QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {
+    "matrix peak": _accelerator(_peaks),
+    "memory bandwidth": _accelerator(
+        lambda a, f: replace(a, memory_bandwidth_bytes_per_s=a.memory_bandwidth_bytes_per_s * f)
+    ),
+    "memory size": _accelerator(
+        lambda a, f: replace(a, memory_bytes=a.memory_bytes * f, room_bytes=a.usable_bytes * f)
+    ),
+    "kernel latency": _accelerator(_kernels),
+    "node link bandwidth": lambda c, f: replace(c, node_link=_faster(c.node_link, f)),
+    "node link latency": lambda c, f: replace(c, node_link=_later(c.node_link, f)),
+    "network bandwidth": lambda c, f: replace(c, network=_faster(c.network, f)),
+    "network latency": lambda c, f: replace(c, network=_later(c.network, f)),
+    "host link bandwidth": lambda c, f: replace(c, host_link=_faster(c.host_link, f)),
+}
+"""Hardware quantities by name, each with the cluster in which it is multiplied."""
+FAILURES: Mapping[str, str] = {
+    "time between failures": "mtbf_hours",
+    "restart time": "restart_minutes",
+    "storage bandwidth": "storage_gbyte_per_s",
+}
+"""Quantities that bear on the training and not on its step, each with its assumption."""
+COSTS = {"kernel latency", "node link latency", "network latency", "restart time"}
+"""Quantities of which less is better: twofold help is half of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What a quantity does to the time.
+
+    elasticity: of the layout's step time, training: of the training's, failures and checkpoints counted; both NaN for
+    quantities that only change in whole steps. twofold: the share by which twice as much (half of a latency or restart)
+    shortens the training, the layout as it is; replanned: the same with the best layout among the search's rivals.
+    Training counts steps, too: a larger batch takes fewer, and more samples.
+    """
+
+    name: str
+    elasticity: float
+    training: float
+    twofold: float
+    replanned: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """A kind of traffic of a layout: intensity, in FLOP of the work that it can hide under for each byte that a GPU
+    sends, against the FLOP for each byte of its link at peak. Latency left out.
+
+    exposed_s: seconds a step that show in our models, after the framework's overlap.
+    """
+
+    name: str
+    link: str
+    intensity: float
+    threshold: float
+    exposed_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity:
+    """Effects of hardware and layout quantities on one layout, and its network operations."""
+
+    effects: tuple[Effect, ...]
+    operations: tuple[Operation, ...]
+
+
+def _rivals(found: Recommendation, cluster: Cluster) -> Layouts:
+    """The best layout first, then the fastest that fit, and of those that would in twice the memory."""
+    result = found.estimate
+    order = np.argsort(result.step_time_s, kind="stable")
+    fits = result.fits[order]
+    soon = ~fits & (result.memory_bytes[order] <= 2.0 * cluster.accelerator.usable_bytes)
+    return result.layouts.take(np.r_[found.best[:1], order[fits][:RIVALS], order[soon][:RIVALS]])
+
+
+def _slope(up: float, down: float) -> float:
+    """The central difference of the logarithm of a time whose quantity is a step more, and less."""
+    return float((np.log(up) - np.log(down)) / (2.0 * np.log1p(STEP))) + 0.0
+
+
+def _hardware(q: Training, found: Recommendation) -> list[Effect]:
+    """Elasticities and twofold changes of every hardware quantity, and of the node's size."""
+    rivals = _rivals(found, q.setup.cluster)
+    one = rivals.take(slice(0, 1))
+
+    def step(c: Cluster, layouts: Layouts) -> Any:
+        return estimate_all(replace(q.setup, cluster=c), layouts)
+
+    def wall(step_time_s: Any, layouts: Layouts) -> Any:
+        return q.runs(step_time_s, layouts).wall_s
+
+    base = float(wall(step(q.setup.cluster, one).step_time_s, one)[0])
+    changes = dict(QUANTITIES) | {
+        "node size": lambda c, f: with_node_size(c, min(round(c.gpus_per_node * f), UNLIMITED))
+    }
+    out = []
+    for name, change in changes.items():
+        up, down = (step(change(q.setup.cluster, f), one).step_time_s for f in (1 + STEP, 1 / (1 + STEP)))
+        whole = name == "node size"
+        result = step(change(q.setup.cluster, 0.5 if name in COSTS else 2.0), rivals)
+        times = wall(result.step_time_s, rivals)
+        best = float(times[result.fits].min()) if result.fits.any() else np.inf
+        out.append(
+            Effect(
+                name=name,
+                elasticity=np.nan if whole else _slope(float(up[0]), float(down[0])),
+                training=np.nan if whole else _slope(float(wall(up, one)[0]), float(wall(down, one)[0])),
+                twofold=1.0 - float(times[0]) / base,
+                replanned=1.0 - best / base,
+            )
+        )
+    return out
+
+
+def _failures(q: Training, found: Recommendation) -> list[Effect]:
+    """What failures, restarts and checkpoints do to the training."""
+    best = found.estimate.layouts.take(found.best[:1])
+    step = found.estimate.step_time_s[found.best[:1]]
+
+    def wall(name: str, factor: float) -> float:
+        return float(q.with_assumption(name, factor).runs(step, best).wall_s[0])
+
+    out = []
+    for name, figure in FAILURES.items():
+        twice = wall(figure, 0.5 if name in COSTS else 2.0)
+        slope = _slope(wall(figure, 1 + STEP), wall(figure, 1 / (1 + STEP)))
+        saved = 1.0 - twice / wall(figure, 1.0)
+        out.append(Effect(name=name, elasticity=0.0, training=slope, twofold=saved, replanned=None))
+    return out
+
+
+def _layout(q: Training, found: Recommendation) -> list[Effect]:
+    """Twice the batch and twice the replicas, the rest of the layout as it is; NaN where that is not legal."""
+    best = found.estimate.layouts.take(found.best[:1])
+    base = float(q.runs(found.estimate.step_time_s[found.best[:1]], best).wall_s[0])
+    double = 2 * best.global_batch
+    out = []
+    for name, layouts in (
+        ("batch", replace(best, global_batch=double)),
+        ("GPUs, by replicas", replace(best, dp=2 * best.dp)),
+        ("GPUs and batch, by replicas", replace(best, dp=2 * best.dp, global_batch=double)),
+    ):
+        ratio = np.nan
+        if legal(q.setup.model, q.setup.cluster, layouts)[0]:
+            result = estimate_all(q.setup, layouts)
+            ratio = float(q.runs(result.step_time_s, layouts).wall_s[0]) / base
+            ratio = ratio if result.fits[0] else np.nan
+        out.append(Effect(name=name, elasticity=np.nan, training=np.nan, twofold=1.0 - ratio, replanned=None))
+    return out
+
+
+def network_operations(setup: Setup, layouts: Layouts) -> tuple[Operation, ...]:
+    """The traffic of a table of one layout, most exposed to its link first.
+
+    Transfers are those of the cost models without latency; intensity over threshold is the ratio of the time of the
+    work beside a transfer, at peak, to the transfer's. Work beside: tensor, a layer's passes of a micro-batch;
+    pipeline, a rank's; context, a layer's attention; data, the backward (of parameters, the forward) of one
+    micro-batch, or of all where they pass a layer together; ZeRO-3's parameters and gradients, a layer's passes.
+    """
+    cluster = setup.cluster
+    quiet = replace(cluster, node_link=_later(cluster.node_link, 0.0), network=_later(cluster.network, 0.0))
+    costs = step_costs(replace(setup, cluster=quiet), layouts)
+    t, by, x = costs.traffic, groups(cluster, layouts), layouts
+    flop = {k: float(v) for k, v in forward_flops(setup.model, causal=True).items() if k != "head"}
+    share = 3.0 * float(x.micro_batch[0]) / float(x.tp[0] * x.cp[0]) / float(setup.model.num_layers)
+    layer = share * sum(flop.values())
+    core = share * (flop["attention_scores"] + flop["attention_values"])
+    rank = layer * float(setup.model.num_layers) / float(x.pp[0])
+    together = float(x.micro_batches[0]) if layer_at_a_time(x)[0] else 1.0
+    v = float(x.virtual_stages[0])
+    peak = cluster.accelerator.peak_flops[Precision(int(x.precision[0])).name.lower()]
+    time = estimate_all(setup, layouts).time
+    between = hop(cluster, layouts)
+    link = {name: (g.ranks > g.local, float(g.bandwidth_bytes_per_s[0])) for name, g in by.items()}
+    if x.dp_replicate[0] > 1:  # of what goes inside a copy and then over all, the latter takes the slower link
+        link["data"] = link["replica"]
+    link["pipeline"] = (between.crosses, float(between.bandwidth_bytes_per_s[0]))
+    rows = (
+        ("tensor-parallel collectives", "tensor", t.layer_forward_s + t.layer_backward_s, layer, time.tensor_comm_s),
+        ("context-parallel ring", "context", t.context_forward_s + t.context_backward_s, core, time.context_comm_s),
+        ("expert all-to-all", "expert", t.expert_forward_s + t.expert_backward_s, layer, time.expert_comm_s),
+        ("sends between stages", "pipeline", 2.0 * v * t.send_s, rank, time.pipeline_comm_s),
+        ("gradient reduction", "data", costs.reduce_s, 2 / 3 * rank * together, time.data_comm_s),
+        ("parameter gather", "data", costs.gather_s, 1 / 3 * rank * together, time.data_comm_s),
+        ("parameters and gradients by layer", "data", t.layer_gather_s * (1 + gathered_twice(x)) + t.layer_reduce_s,
+         layer * together, time.sharding_comm_s),
+    )  # fmt: skip
+    out = []
+    for name, group, seconds, work, shown in rows:
+        s = float(seconds[0])
+        if s <= 0.0:
+            continue
+        outside, bandwidth = link[group]
+        used = cluster.network.name if bool(np.ravel(outside)[0]) else cluster.node_link.name
+        out.append(
+            Operation(
+                name=name, link=used, intensity=work / (s * bandwidth), threshold=peak / bandwidth,
+                exposed_s=float(shown[0]),
+            )
+        )  # fmt: skip
+    return tuple(sorted(out, key=lambda o: o.intensity / o.threshold))
+
+
+def sensitivity(
+    setup: Setup,
+    found: Recommendation,
+    goal: Goal,
+    assumptions: Assumptions,
+) -> Sensitivity:
+    """Effects and network operations of a search's best layout, which must exist; of a search with `RIVALS` rivals."""
+    best = found.estimate.layouts.take(found.best[:1])
+    q = Training(setup=setup, goal=goal, assumptions=assumptions)
+    hardware = sorted([*_hardware(q, found), *_failures(q, found)], key=lambda e: -e.twofold)
+    return Sensitivity(effects=(*hardware, *_layout(q, found)), operations=network_operations(setup, best))

@@ -1,0 +1,107 @@
+"""How long a training takes on a number of accelerators: the best layout's step, times the steps, with failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.base.errors import InputError, LayoutError
+from planner.layouts import Attention, Precision
+from planner.scaling import TrainingTime, loss_at, samples_factor, training_time
+from planner.search import Fixed, Recommendation, recommend
+from planner.setup import Setup
+from planner.training_time.assumptions import Assumptions
+from planner.training_time.goal import Goal
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """A training on a number of accelerators.
+
+    run: one-element arrays; best: row of the layout in `found`'s table; overhead: samples over those that small
+    batches would need for the same loss, as a share; loss: in nats a token, what the tokens reach at this batch;
+    batch_origin: where the batch comes from, for a person.
+    """
+
+    goal: Goal
+    batch: int
+    batch_origin: str
+    found: Recommendation
+    best: int
+    run: TrainingTime
+    overhead: float
+    loss: float
+
+
+def default_batch(critical: float, gpus: int) -> int:
+    """A batch near under the critical one that divides well, sequences: 2^a or 3 x 2^a for each accelerator.
+
+    With more accelerators than the critical batch has sequences: the largest divisor of their number under it.
+    """
+    if critical >= gpus:
+        each = int(critical / gpus)
+        return gpus * max(k << a for k in (1, 3) for a in range(each.bit_length()) if k << a <= each)
+    return max(d for d in range(1, gpus + 1) if gpus % d == 0 and d <= max(critical, 1.0))
+
+
+def plan_time(
+    setup: Setup,
+    goal: Goal,
+    assumptions: Assumptions,
+    *,
+    gpus: int,
+    batch: int | None,
+    exact_tokens: bool,
+    precision: Precision,
+    attention: Attention,
+    fixed: Fixed | None = None,
+) -> TrainingPlan:
+    """Training time with the fastest layout that fits.
+
+    batch: sequences, or None for one near the critical batch; exact_tokens: the goal's tokens are processed as they
+    are, whatever the batch, rather than as many more as its overhead asks for.
+
+    Raises:
+        InputError, LayoutError: numbers out of range, nothing legal, or nothing that fits in memory.
+    """
+    model = setup.model
+    if not 1 <= gpus <= 10_000_000:
+        raise InputError(f"gpus is {gpus}; allowed: a whole number from 1 to 10000000")
+    if batch is not None and not 1 <= batch <= 10_000_000:
+        raise InputError(f"batch is {batch}; allowed: a whole number from 1 to 10000000")
+    origin = "given"
+    if batch is None:
+        batch = default_batch(goal.critical / model.seq_len, gpus)
+        origin = f"near under the critical batch of {goal.critical / model.seq_len:,.0f} sequences"
+    size = float(batch * model.seq_len)
+    if goal.rule == "cap" and size > max(goal.critical, model.seq_len):
+        most = goal.critical / model.seq_len
+        raise InputError(f"batch is {batch}; allowed with the batch rule cap: up to the critical {most:,.0f} sequences")
+    found = recommend(
+        setup, gpus=gpus, global_batch=batch, precision=precision, attention=attention,
+        fixed=fixed, top=1, plainest=True,
+    )  # fmt: skip
+    if not len(found.best):
+        over = found.estimate.memory_bytes.min() / setup.cluster.accelerator.usable_bytes
+        raise LayoutError(
+            f"no layout of {model.name} on gpus {gpus} fits in memory: the least needs {over:.3g} times what "
+            f"{setup.cluster.accelerator.name} has; give more GPUs"
+        )
+    best = int(found.best[0])
+    over = float(samples_factor(size, goal.scale))
+    tokens = goal.target.tokens * (1.0 if exact_tokens or goal.rule == "cap" else over)
+    run = training_time(
+        found.estimate.step_time_s[best], gpus, size, tokens,
+        reliability=assumptions.reliability, storage=assumptions.storage(model), prices=assumptions.prices,
+    )  # fmt: skip
+    worth = tokens / (1.0 if goal.rule == "cap" else over)
+    loss = float(loss_at(goal.loss_law, goal.target.size(goal.loss_law), worth))
+    return TrainingPlan(
+        goal=goal,
+        batch=batch,
+        batch_origin=origin,
+        found=found,
+        best=best,
+        run=run,
+        overhead=over - 1.0,
+        loss=loss,
+    )

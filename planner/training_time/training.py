@@ -1,0 +1,49 @@
+"""A training on a cluster: what stays the same while layouts, or one quantity at a time, change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.layouts import Layouts
+from planner.scaling import TrainingTime, tokens_at_batch, training_time
+from planner.setup import Setup
+from planner.training_time.assumptions import Assumptions
+from planner.training_time.goal import Goal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How long a setup trains to its goal, under assumptions on failures, storage and prices."""
+
+    setup: Setup
+    goal: Goal
+    assumptions: Assumptions
+
+    def runs(self, step_time_s: Any, layouts: Layouts, relaxed: float = 1.0) -> TrainingTime:
+        """Trainings of layouts whose steps take so long; `relaxed` multiplies the scale of the critical batch."""
+        batch = layouts.global_batch * float(self.setup.model.seq_len)
+        tokens = tokens_at_batch(self.goal.target.tokens, batch, self.goal.scale * relaxed, self.goal.rule)
+        a = self.assumptions
+        return training_time(
+            step_time_s, layouts.gpus, batch, tokens,
+            reliability=a.reliability, storage=a.storage(self.setup.model), prices=a.prices,
+        )  # fmt: skip
+
+    def wall_s(self, step_time_s: Any, fits: Any, layouts: Layouts, relaxed: float = 1.0) -> NDArray[np.float64]:
+        """Wall seconds, endless where a layout does not fit or its batch is over the critical one that is a cap."""
+        run = self.runs(step_time_s, layouts, relaxed)
+        ok = fits
+        if self.goal.rule == "cap":
+            ok = ok & (run.batch_tokens <= self.goal.critical * relaxed)
+        return np.asarray(np.where(ok, run.wall_s, np.inf))
+
+    def with_assumption(self, name: str, factor: float) -> Training:
+        """The same with one assumption multiplied, which must have a value."""
+        figure = self.assumptions.figures[name]
+        assert figure.value is not None, name
+        figures = {**self.assumptions.figures, name: replace(figure, value=figure.value * factor)}
+        return replace(self, assumptions=replace(self.assumptions, figures=figures))

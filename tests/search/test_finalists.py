@@ -1,0 +1,100 @@
+"""The search against brute force: every fitting layout of a small space on the exact timeline."""
+
+import numpy as np
+import pytest
+
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Attention, Precision
+from planner.models import load_model
+from planner.report.tables import layout_text
+from planner.schedules import get_schedule
+from planner.search import Fixed, recommend
+from planner.search.compare import compare
+from planner.search.other_schedules import WORTH_IT
+from planner.search.space import default_schedules, enumerate_layouts
+from planner.setup import Setup
+from planner.step.timeline.step import simulate
+
+ASKED = {"gpus": 4, "global_batch": 8, "precision": Precision.BF16, "attention": Attention.FLASH2}
+
+
+@pytest.mark.parametrize("name", ["gpt2-xl", "llama2-7b"])
+def test_the_best_is_what_brute_force_with_the_simulator_finds(name):
+    model, cluster = load_model(name), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    fixed = Fixed(pp=(2, 4), recompute=(0,), zero=(0, 1), schedule=default_schedules())
+    found = recommend(Setup(model, cluster, framework), fixed=fixed, top=1, **ASKED)
+    layouts = enumerate_layouts(model, cluster, fixed=fixed, **ASKED)
+    best = np.inf
+    for i in range(len(layouts)):
+        step = simulate(Setup(model, cluster, framework), layouts.take([i]))
+        if step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
+            best = min(best, step.step_time_s)
+    assert found.estimate.step_time_s[found.best[0]] == pytest.approx(best, rel=1e-6)
+
+
+def test_finalists_under_inexact_schedules_are_simulated_and_their_parts_add_up():
+    model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    fixed = Fixed(schedule=("zb-h1", "zb-v"), pp=(4,))
+    found = recommend(Setup(model, cluster, framework), fixed=fixed, top=3, **ASKED | {"gpus": 16, "global_batch": 64})
+    assert set(found.best) <= set(found.simulated)
+    for i in found.best:
+        exact = simulate(Setup(model, cluster, framework), found.estimate.layouts.take([i]))
+        assert found.estimate.step_time_s[i] == pytest.approx(exact.step_time_s, rel=1e-12)
+        assert found.estimate.time.total_s[i] == pytest.approx(exact.step_time_s, rel=1e-9)
+
+
+def test_asynchronous_schedules_only_where_allowed():
+    assert not any(not get_schedule(n).synchronous for n in default_schedules())
+    assert "2bw" in default_schedules(allow_async=True)
+    model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    for allowed in (False, True):
+        found = recommend(
+            Setup(model, cluster, framework),
+            fixed=Fixed(pp=(4,), allow_async=allowed),
+            **ASKED | {"gpus": 16, "global_batch": 64},
+        )
+        layouts = found.estimate.layouts
+        names = {layouts.schedule_names[i] for i in np.unique(layouts.schedule)}
+        assert ("2bw" in names) == allowed
+        marked = [layout_text(layouts.row(int(i))).endswith("(asynchronous)") for i in found.best]
+        assert any(marked) == allowed
+
+
+def test_schedules_without_a_quick_closed_form_are_tried_on_the_best_pipelines():
+    model, cluster = load_model("llama-65b"), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    asked = ASKED | {"gpus": 64, "global_batch": 64}
+    found = recommend(Setup(model, cluster, framework), fixed=Fixed(tp=(4,), pp=(8,)), **asked)
+    best = float(found.estimate.step_time_s[found.best[0]])
+    chosen = found.estimate.layouts.take([int(found.best[0])])
+    rows, _ = compare(Setup(model, cluster, framework), chosen)
+    for row in rows:
+        if row.step.schedule.synchronous and row.step.peak_bytes.max() <= cluster.accelerator.memory_bytes:
+            assert best <= row.step.step_time_s * (1.0 + 2 * WORTH_IT), row.step.schedule.name
+    assert found.estimate.time.total_s[found.best[0]] == pytest.approx(best, rel=1e-9)
+    searched = enumerate_layouts(model, cluster, fixed=Fixed(tp=(4,), pp=(8,)), **asked)
+    assert found.legal == len(searched) + (not get_schedule(chosen.row(0)["schedule"]).quick)
+
+
+def test_what_the_timeline_finds_too_large_says_by_how_much(monkeypatch):
+    from planner.search import finalists as refine
+
+    exact = refine._simulated
+    over = 81 * 2.0**30
+
+    def fuller(*asked):
+        return {i: (step, over) for i, (step, _) in exact(*asked).items()}
+
+    monkeypatch.setattr(refine, "_simulated", fuller)
+    model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
+    framework = load_framework(cluster.framework)
+    fixed = Fixed(schedule=("zb-h1",), pp=(4,), tp=(2,))
+    found = recommend(Setup(model, cluster, framework), fixed=fixed, top=3, **ASKED | {"gpus": 16, "global_batch": 64})
+    x = found.estimate
+    assert not x.fits[found.simulated].any()
+    assert x.memory_bytes[found.simulated] == pytest.approx(over)
+    assert x.memory.total_bytes == pytest.approx(x.memory_bytes)
+    assert x.memory_bytes[found.nearest_miss] > cluster.accelerator.memory_bytes

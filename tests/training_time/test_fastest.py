@@ -1,0 +1,176 @@
+"""The shortest time: monotone, optimal against the plain search, bounded, quick."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.base.errors import InputError, LayoutError, UnknownNameError
+from planner.base.units import DAY
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Recompute
+from planner.models import load_model
+from planner.scaling.lamy_poirier import critical_batch
+from planner.search import Fixed, default_attention, default_precision, recommend
+from planner.search.space import allows
+from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import legal
+from planner.training_time.fastest import plan_fastest
+from planner.training_time.joint import octaves, strategy
+from planner.training_time.variants import with_node_size
+from tests.training_time.conftest import NEVER_FAILS
+
+CLUSTER = "dgx-a100-80gb"
+SMALL = {"tokens": 1e11, "max_gpus": 512}
+
+
+@pytest.fixture(scope="module")
+def small(fastest):
+    return fastest("llama-7b", CLUSTER, **SMALL)
+
+
+def test_fronts_descend_and_the_best_is_their_end(small):
+    run = small.run
+    for front, price in ((small.by_gpus, run.gpus), (small.by_cost, run.gpu_hours)):
+        assert np.all(np.diff(price[front]) > 0)
+        assert np.all(np.diff(run.wall_s[front]) < 0)
+    assert small.best == small.by_gpus[-1]
+    assert len(small.binding) == len(small.by_gpus)
+    assert all(b.gain >= 0 for b in small.binding)
+
+
+def test_every_point_is_legal_fits_and_estimates_alike(small):
+    model, cluster = load_model("llama-7b"), load_cluster(CLUSTER)
+    layouts = small.estimate.layouts.take(small.by_gpus)
+    assert legal(model, cluster, layouts).all()
+    again = estimate(Setup(model, cluster, load_framework(cluster.framework)), layouts)
+    assert again.fits.all()
+    np.testing.assert_allclose(again.step_time_s, small.estimate.step_time_s[small.by_gpus])
+
+
+def test_as_good_as_the_search_of_every_layout(small):
+    """At a point's GPUs and batch, `recommend` finds nothing 2 % faster: the simulation and other degrees are left."""
+    model, cluster = load_model("llama-7b"), load_cluster(CLUSTER)
+    for i in small.by_gpus[[len(small.by_gpus) // 2, -1]]:
+        layouts = small.estimate.layouts
+        found = recommend(
+            Setup(model, cluster, load_framework(cluster.framework)), gpus=int(layouts.gpus[i]),
+            global_batch=int(layouts.global_batch[i]), precision=default_precision(cluster),
+            attention=default_attention(cluster), top=1,
+        )  # fmt: skip
+        assert small.estimate.step_time_s[i] <= 1.02 * found.estimate.step_time_s[found.best[0]]
+
+
+@given(st.integers(8, 2048), st.floats(1.1, 4))
+@settings(max_examples=6, deadline=None)
+def test_more_gpus_are_never_slower_at_the_optimum(fastest, gpus, more):
+    """Exactly along a search's own curve; between two searches within the grain of the grid, a few per cent."""
+    few = fastest("llama-7b", CLUSTER, gpus, tokens=1e11, given=NEVER_FAILS)
+    many = fastest("llama-7b", CLUSTER, int(gpus * more), tokens=1e11, given=NEVER_FAILS)
+    for found in (few, many):
+        assert np.all(np.diff(found.run.gpus[found.by_gpus]) > 0)
+        assert np.all(np.diff(found.run.wall_s[found.by_gpus]) < 0)
+        assert (
+            found.run.wall_s[found.best]
+            == found.run.wall_s[np.isfinite(found.run.wall_s)][found.estimate.fits[np.isfinite(found.run.wall_s)]].min()
+        )
+    assert many.run.wall_s[many.best] <= 1.05 * few.run.wall_s[few.best]
+
+
+def test_a_cost_bounds_and_a_strategy_restricts(fastest, small):
+    priced = {"price_usd_per_hour": 2.0}
+    free = fastest("llama-7b", CLUSTER, **SMALL, given=priced)
+    middle = float(np.median(free.run.cost_usd[free.by_cost]))
+    bounded = fastest("llama-7b", CLUSTER, **SMALL, given=priced, max_cost=middle)
+    assert (bounded.run.cost_usd[bounded.by_cost] <= middle).all()
+    assert bounded.run.wall_s[bounded.best] >= free.run.wall_s[free.best]
+    data = fastest("llama-7b", CLUSTER, **SMALL, plan="data")
+    layouts = data.estimate.layouts.take(data.by_gpus)
+    assert (layouts.tp == 1).all()
+    assert (layouts.pp == 1).all()
+    assert data.run.wall_s[data.best] >= 0.999 * small.run.wall_s[small.best]
+
+
+def test_what_the_user_settles_holds_at_every_point(fastest):
+    fixed = Fixed(tp=(2,), micro_batch=(2,), recompute=(Recompute.SELECTIVE,), sequence_parallel=(True,))
+    found = fastest("llama-7b", CLUSTER, 64, tokens=1e11, fixed=fixed)
+    layouts = found.estimate.layouts
+    assert allows(fixed, layouts).all()
+    with pytest.raises(InputError, match="tp is given, and settled by strategy data"):
+        fastest("llama-7b", CLUSTER, 64, plan="data", tokens=1e11, fixed=fixed)
+
+
+def test_a_cap_keeps_batches_under_the_critical(fastest):
+    found = fastest("llama-7b", CLUSTER, 512, tokens=1e11, rule="cap", critical_batch=1e6)
+    assert (found.run.batch_tokens[found.by_gpus] <= 1e6).all()
+    assert found.run.tokens[found.best] == pytest.approx(1e11, rel=1e-3)
+
+
+@pytest.mark.parametrize("plan", ["3d:modular", "3d:breadth-first", "3d:zb-h1", "3d:seq1f1b", "3d:2bw"])
+def test_schedules_by_name(fastest, plan):
+    found = fastest("llama-65b", CLUSTER, 256, plan=plan, tokens=1e11)  # 13B is fastest without a pipeline
+    used = {found.estimate.layouts.row(int(i))["schedule"] for i in found.by_gpus}
+    assert used <= {"1f1b", "layered", plan.split(":")[1]}
+    assert plan.split(":")[1] in used
+
+
+def test_x_160_up_to_100_000_gpus_in_under_ten_seconds(fastest):
+    began = time.process_time()
+    found = fastest("x-160", CLUSTER, 100_000)
+    assert time.process_time() - began < 10.0
+    assert found.run.gpus[found.best] > 50_000
+
+
+def test_the_improved_schedule_wins_with_our_models_too():
+    model = load_model("x-160")
+    cluster = with_node_size(load_cluster(CLUSTER), 16)
+    from planner.training_time.assumptions import assume
+    from planner.training_time.goal import goal
+
+    aim = goal(model, tokens=1e5 * float(critical_batch(160)) * 2560, batch_law="lamy-poirier-2021", rule="cap")
+    days = {}
+    for plan, gpus in (("3d:1f1b", 35_840), ("3d:modular", 38_640)):
+        found = plan_fastest(
+            Setup(model, cluster, load_framework("megatron-core")), aim, assume(cluster, NEVER_FAILS), strategy(plan),
+            max_gpus=gpus, precision=default_precision(cluster), attention=default_attention(cluster),
+        )  # fmt: skip
+        days[plan] = float(found.run.wall_s[found.best]) / DAY
+    assert days["3d:1f1b"] == pytest.approx(13.4, rel=0.1)
+    assert 1.4 < days["3d:1f1b"] / days["3d:modular"] < 2.1
+
+
+def test_nodes_of_another_size_keep_their_share_of_network_and_storage():
+    cluster = load_cluster("dgx-a100-80gb")
+    for size in (1, 3, 16, 72, 0):
+        other = with_node_size(cluster, size)
+        share = other.network.bandwidth_bytes_per_s * other.nics_per_node / other.gpus_per_node
+        assert share == pytest.approx(cluster.network.bandwidth_bytes_per_s)
+        assert other.storage_bandwidth_bytes_per_s / other.gpus_per_node == pytest.approx(5e9 / 8)
+        assert other.host_memory_bytes / other.gpus_per_node == pytest.approx(2**41 / 8)
+    with pytest.raises(InputError, match="node-size is -1"):
+        with_node_size(cluster, -1)
+
+
+def test_octaves():
+    assert octaves(1, 8, 1).tolist() == [1, 2, 4, 8]
+    assert octaves(5, 40, 1).tolist() == [8, 16, 32]
+    assert octaves(9, 8, 1).tolist() == []
+
+
+def test_refusals(fastest):
+    with pytest.raises(InputError, match="max-gpus is 0"):
+        fastest("llama-7b", CLUSTER, 0)
+    with pytest.raises(LayoutError, match="more GPUs"):
+        fastest("x-160", CLUSTER, 64)
+    with pytest.raises(InputError, match="give --price"):
+        fastest("llama-7b", CLUSTER, 64, max_cost=10.0)
+    with pytest.raises(LayoutError, match="or money"):
+        fastest("llama-7b", CLUSTER, 64, given={"price_usd_per_hour": 2.0}, max_cost=1.0)
+    with pytest.raises(InputError, match="up to the"):
+        fastest("llama-7b", "selene", 100_000)
+    for bad in ("4d", "3d:gpip", ""):
+        with pytest.raises(UnknownNameError):
+            strategy(bad)
