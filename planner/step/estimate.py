@@ -7,7 +7,7 @@ rank adds to it, `bubble_s` the filling and draining of the pipeline; the parts 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -16,48 +16,16 @@ from numpy.typing import NDArray
 
 from planner.base import records
 from planner.costs.memory.fit_chance import fit_chance
-from planner.costs.memory.rank import Memory, rank_memory
+from planner.costs.memory.rank import Memory
 from planner.costs.one_layer import OneLayer
 from planner.layouts import Layouts, Precision
 from planner.models.flops import step_flops
-from planner.schedules import Loads
 from planner.setup import Setup
-from planner.step.pipelines import by_schedule, end_shares, key_ranks, layers_at_once, pipeline
-from planner.step.step_costs import StepCosts, data_comm, step_costs
+from planner.step.rank_memory import rank_memories
+from planner.step.step_costs import StepCosts, step_costs
+from planner.step.step_time import StepTime, step_time
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepTime:
-    """Seconds of one optimizer step by cause, arrays of shape (n,); the total is their sum."""
-
-    matmul_s: Array
-    attention_s: Array
-    scan_s: Array
-    pointwise_s: Array
-    recompute_s: Array
-    embedding_head_s: Array
-    host_s: Array
-    tensor_comm_s: Array
-    context_comm_s: Array
-    expert_comm_s: Array
-    sharding_comm_s: Array
-    pipeline_comm_s: Array
-    imbalance_s: Array
-    bubble_s: Array
-    data_comm_s: Array
-    optimizer_s: Array
-
-    @property
-    def but_bubble_s(self) -> Array:
-        """Seconds of the step without its bubble."""
-        return np.asarray(sum(getattr(self, f.name) for f in fields(self) if f.name != "bubble_s"))
-
-    @property
-    def total_s(self) -> Array:
-        """Seconds of the step."""
-        return np.asarray(self.but_bubble_s + self.bubble_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,108 +111,6 @@ class Estimate:
         )
 
 
-def _rank_memories(costs: StepCosts) -> list[Memory]:
-    """Of the ranks that may be fullest: the first, one between the ends, and the last with its logits."""
-    layouts = costs.case.layouts
-    share, n = costs.activations.weight_grad_share, layouts.shape[-1]
-    ranks = []
-    for rank in key_ranks(layouts, costs.stages):
-        number = np.broadcast_to(rank.number, (*np.shape(rank.number)[:-1], n))
-        flight, copies = np.zeros(np.broadcast_shapes(share.shape, number.shape)), np.ones(n)
-        versions = np.ones(number.shape)
-        for schedule, rows in by_schedule(layouts):
-            pipe, at = pipeline(layouts, rows), number[..., rows]
-            flight[..., rows] = schedule.in_flight(pipe, at, share[..., rows])
-            copies[rows], versions[..., rows] = schedule.copies, schedule.weight_versions(pipe, at)
-        ranks.append(
-            rank_memory(
-                costs.case,
-                layers=rank.layers,
-                in_flight=flight,
-                first=rank.first,
-                last=rank.last,
-                copies=copies,
-                versions=versions,
-                at_once=layers_at_once(layouts, rank.layers),
-                held=costs.activations,
-            )
-        )
-    return ranks
-
-
-def passes(costs: StepCosts, layers: Any, first: Any, last: Any, stages: Any) -> tuple[Array, Array, Array]:
-    """F, I, W of one micro-batch through so many layers and stages, and shares of embedding and head.
-
-    With their collectives and the exposed transfers; the first stage's forward and the last one's backward receive
-    nothing.
-    """
-    layer, ends, send = costs.layer, costs.ends, costs.send_s
-    # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
-    quarter = (costs.traffic.ends_s + costs.traffic.ends_sharding_s) / 4.0
-    forward = layers * layer.forward_s + (stages - first) * send + (first + last) * quarter
-    backward = layers * layer.backward_s + (stages - last) * send + (first + last) * quarter
-    forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
-    backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
-    # The head's gradient is two equal products, one of them the weight's.
-    weights = layers * costs.cost.weight_grad_s + last * ends.head_backward_s / 2.0
-    return forward, backward - weights, weights
-
-
-def _loads(costs: StepCosts) -> Loads:
-    """What every kind of rank does."""
-    layouts, stages = costs.case.layouts, costs.stages
-    shares, v = end_shares(layouts), layouts.virtual_stages
-    return Loads(
-        first=passes(costs, stages.first, shares[0], shares[1], v),
-        early=passes(costs, stages.early, 0.0, 0.0, v),
-        num_early=stages.num_early,
-        late=passes(costs, stages.late, 0.0, 0.0, v),
-        last=passes(costs, stages.last, shares[2], shares[3], v),
-    )
-
-
-def _makespan(layouts: Layouts, loads: Loads) -> Array:
-    """Seconds of each layout's schedule."""
-    out = np.empty(np.broadcast_shapes(*(x.shape for x in (*loads.first, *loads.last))))
-    for schedule, rows in by_schedule(layouts):
-        out[..., rows] = schedule.makespan(pipeline(layouts, rows), loads.take(rows))
-    return out
-
-
-def _step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
-    """The step from its parts; where it is not asked for, without its bubble."""
-    cost, layer, ends, t = costs.cost, costs.layer, costs.ends, costs.traffic
-    layouts = costs.case.layouts
-    m, p = layouts.micro_batches, layouts.pp
-    ends_s = ends.embedding_forward_s + ends.embedding_backward_s
-    ends_s = ends_s + ends.head_forward_s + ends.head_backward_s
-    loads = _loads(costs)
-    forward, input_grad, weight_grad = loads.slowest(p)
-    slowest = forward + input_grad + weight_grad
-    span = _makespan(layouts, loads) if bubble else m * slowest
-    mean = sum(loads.total(p)) / p
-    work = m * costs.case.model.num_layers / p
-    data = data_comm(costs, forward, input_grad + weight_grad)
-    return StepTime(
-        matmul_s=work * (cost.forward_matmul_s + cost.backward_matmul_s - cost.launch_s),
-        attention_s=work * (cost.forward_attention_s + cost.backward_attention_s),
-        scan_s=work * (cost.forward_scan_s + cost.backward_scan_s),
-        pointwise_s=work * (cost.forward_pointwise_s + cost.backward_pointwise_s),
-        recompute_s=work * cost.recompute_s,
-        embedding_head_s=m * ends_s / p,
-        host_s=work * (layer.host_s + cost.launch_s),
-        tensor_comm_s=work * layer.tensor_s + m * t.ends_s / p,
-        context_comm_s=work * layer.context_s,
-        expert_comm_s=work * layer.expert_s,
-        sharding_comm_s=work * layer.sharding_s + m * t.ends_sharding_s / p,
-        pipeline_comm_s=m * 2.0 * (layouts.virtual_stages - 1.0 / p) * costs.send_s,
-        imbalance_s=m * (slowest - mean),
-        bubble_s=span - m * slowest,
-        data_comm_s=data.reduce_s - data.reduce_hidden_s + data.gather_s - data.gather_hidden_s + t.tied_s,
-        optimizer_s=costs.update_s,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Totals:
     """What a search compares: step and peak memory, arrays of the layouts' shape, and what of the step is bubble."""
@@ -260,7 +126,7 @@ def totals(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Total
     one: their `one_layer`, where it is known.
     """
     costs = step_costs(setup, layouts, one)
-    time = _step_time(costs)
+    time = step_time(costs)
     return Totals(
         step_time_s=np.broadcast_to(time.total_s, layouts.shape),
         bubble_s=time.bubble_s,
@@ -274,21 +140,21 @@ def peak_bytes(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> A
 
 
 def _peak_bytes(costs: StepCosts) -> Array:
-    memory = [rank.total_bytes for rank in _rank_memories(costs)]
+    memory = [rank.total_bytes for rank in rank_memories(costs)]
     return np.broadcast_to(reduce(np.maximum, memory), costs.case.layouts.shape)
 
 
 def least_step_s(setup: Setup, layouts: Layouts) -> Array:
     """Seconds of every layout's step without any bubble, shape (n,): what no order of its operations can go below."""
-    return _step_time(step_costs(setup, layouts), bubble=False).total_s
+    return step_time(step_costs(setup, layouts), bubble=False).total_s
 
 
 def estimate(setup: Setup, layouts: Layouts) -> Estimate:
     """Step time and peak memory of every layout, which must be legal (`planner.step.legality`)."""
     model = setup.model
     costs = step_costs(setup, layouts)
-    time = _step_time(costs)
-    ranks = _rank_memories(costs)
+    time = step_time(costs)
+    ranks = rank_memories(costs)
     peak = np.array([setup.cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
     return Estimate(
         layouts=layouts,

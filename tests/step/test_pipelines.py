@@ -3,7 +3,8 @@
 import numpy as np
 
 from planner.layouts import Layouts
-from planner.step.pipelines import by_schedule, end_shares, ends_apart, key_ranks, layers_at_once, pipeline
+from planner.step.pipelines import by_schedule, end_shares, ends_apart, layers_at_once, pipeline
+from planner.step.ranks import key_ranks
 from planner.step.splits import Stages, split_layers
 
 

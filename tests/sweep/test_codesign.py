@@ -12,7 +12,7 @@ import pytest
 from planner.base.units import GIB
 from planner.question import careful, load_setup
 from planner.search import default_attention, default_precision, recommend
-from planner.step.estimate import StepTime
+from planner.step.step_time import StepTime
 from planner.sweep.columns import columns
 from planner.sweep.load import load_sweep
 from planner.sweep.results import Results, load_results

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from planner.layouts import Split
 from planner.schedules import Order
-from planner.step.estimate import passes
 from planner.step.splits import virtual_stage_layers
 from planner.step.step_costs import StepCosts
+from planner.step.step_time import passes
 
 Array = NDArray[np.float64]
 

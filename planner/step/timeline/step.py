@@ -20,9 +20,10 @@ from planner.costs.memory.rank import rank_memory
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.setup import Setup
+from planner.step.data_comm import DataComm, data_comm
 from planner.step.legality import check_legal
 from planner.step.pipelines import layers_at_once
-from planner.step.step_costs import DataComm, StepCosts, data_comm, step_costs
+from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
 from planner.step.timeline.timeline import Run, Timeline, check_size, durations, run_all
 

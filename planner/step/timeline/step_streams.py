@@ -12,8 +12,9 @@ from planner.costs.network.collectives import groups, hop
 from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.setup import Setup
+from planner.step.layer_time import shown_s
 from planner.step.pipelines import layer_at_a_time
-from planner.step.step_costs import StepCosts, shown_s, step_costs
+from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.loads import stage_loads
 from planner.step.timeline.step import StepSimulation, simulate
 from planner.step.timeline.streams import LANES, Collectives, StreamTimeline, run_streams

@@ -1,0 +1,122 @@
+"""Seconds of one layer and micro-batch as a step shows them: its passes, what they wait for, what hides under them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.case import Case
+from planner.costs.gradient_accumulation import with_accumulation
+from planner.costs.layer.layer_cost import LayerCost
+from planner.costs.memory.parameters import rank_parameters
+from planner.costs.network.data_parallel import gathered_twice
+from planner.costs.network.traffic import Traffic, traffic
+from planner.costs.one_layer import OneLayer
+from planner.hardware import Framework
+from planner.layouts import Recompute
+from planner.models import mix
+from planner.step.pipelines import layer_at_a_time
+
+Array = NDArray[np.float64]
+
+COLUMN_PARALLEL = 7.0 / 12.0
+"""Of a GPT layer's 12 h^2 weights, those of its column-parallel products: QKV 3 h^2, the MLP's first 4 h^2.
+
+Their weights' gradients are what runs beside the backward all-reduce (Korthikanti et al. 2022, arXiv 2205.05198,
+section 4.2.2)."""
+HALF_WAITS = 0.5
+"""With sequence parallelism one of the two backward collectives, the gather of the output's gradient, is waited for."""
+RING_SHOWS = 0.1
+"""The least share of a context ring's transfers that shows. Assumed: no source states it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTime:
+    """One layer and micro-batch with its collectives as they show: seconds, shape (n,)."""
+
+    forward_s: Array
+    backward_s: Array
+    tensor_s: Array
+    context_s: Array
+    expert_s: Array
+    sharding_s: Array
+    host_s: Array
+
+    @property
+    def total_s(self) -> Array:
+        """Forward and backward."""
+        return self.forward_s + self.backward_s
+
+
+def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
+    """A layer's passes with exposed communication, and the host's launches where they take longer.
+
+    The context ring hides under the attention it feeds, ZeRO-3's gathers and scatters under the passes (`shown_s`).
+    Where all micro-batches pass a layer before the next it is gathered and reduced once for all of them (Lamy-Poirier
+    2021, arXiv 2106.02679): here, the m-th part of that falls to each.
+    """
+    framework, layouts = case.framework, case.layouts
+    repeats = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
+    gather_s, reduce_s = t.layer_gather_s / repeats, t.layer_reduce_s / repeats
+    shown = 1.0 - framework.overlap_tensor
+    # The column-parallel products' weight gradients hide what the backward pass proper reduces.
+    on_wire_f, on_wire_b = (framework.tensor_slowdown * x for x in (t.layer_forward_s, t.layer_backward_s))
+    beside = framework.overlap_tensor_backward * np.where(layouts.sequence_parallel, HALF_WAITS, 1.0)
+    hidden_b = np.minimum(beside * on_wire_f, COLUMN_PARALLEL * cost.weight_grad_s)
+    tensor_f, tensor_b = shown * on_wire_f, shown * (on_wire_b - hidden_b)
+    context_f = np.maximum(t.context_forward_s - cost.forward_attention_s, RING_SHOWS * t.context_forward_s)
+    context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, RING_SHOWS * t.context_backward_s)
+    forward, backward = cost.forward_s + tensor_f + context_f, cost.backward_s + tensor_b + context_b
+    # Another micro-batch's passes run beside the experts' all-to-alls, where the framework interleaves two.
+    two = framework.overlap_experts
+    expert_f = np.maximum(t.expert_forward_s - two * forward, (1.0 - two) * t.expert_forward_s)
+    expert_b = np.maximum(t.expert_backward_s - two * backward, (1.0 - two) * t.expert_backward_s)
+    forward, backward = forward + expert_f, backward + expert_b
+    # Launches of a layer of two blocks; a hybrid's has one.
+    halves = layouts.sequence_slices * (mix.shares(case.model).blocks / 2.0)
+    host_f, host_b = framework.host_layer_forward_s * halves, framework.host_layer_backward_s * halves
+    again = np.where(layouts.recompute == Recompute.FULL, host_f, 0.0)
+    # A host that waits for every kernel never runs ahead of the accelerator.
+    ahead = 0.0 if framework.blocking_launches else 1.0
+    wait_f = np.maximum(host_f - ahead * forward, 0.0)
+    wait_b = np.maximum(host_b + again - ahead * backward, 0.0)
+    forward, backward = forward + wait_f, backward + wait_b
+    gather_link, reduce_link = t.layer_gather_link_s / repeats, t.layer_reduce_link_s / repeats
+    gather_f = shown_s(framework, gather_s, gather_link, forward)
+    twice = gathered_twice(layouts)
+    gather_b = shown_s(framework, twice * gather_s + reduce_s, twice * gather_link + reduce_link, backward)
+    return LayerTime(
+        forward_s=forward + gather_f,
+        backward_s=backward + gather_b,
+        tensor_s=tensor_f + tensor_b,
+        context_s=context_f + context_b,
+        expert_s=expert_f + expert_b,
+        sharding_s=gather_f + gather_b,
+        host_s=wait_f + wait_b,
+    )
+
+
+def shown_s(framework: Framework, collective_s: Any, link_s: Any, pass_s: Any) -> Array:
+    """Seconds that sharded collectives add to a pass that they run beside: what outlasts it, or what they cost it.
+
+    They take memory bandwidth and compute units by the byte, however slow the network, and hold the units through a
+    ring's steps: 1 - `overlap_param_gather` of the time that a node's links and those steps would need. A framework
+    whose overlap is 0 waits for them.
+    """
+    if framework.overlap_param_gather == 0.0:
+        return np.asarray(collective_s)
+    return np.asarray(np.maximum(collective_s - pass_s, (1.0 - framework.overlap_param_gather) * link_s))
+
+
+def module_time(case: Case, one: OneLayer) -> LayerTime:
+    """As `layer_time`, of a multi-token prediction module's layer that is another than the average one."""
+    assert one.module is not None
+    own, spread = case.with_model(mix.module_layer(case.model)), one.distinct.spread
+    cost, wire = spread(one.module[0]), spread(one.module[1])
+    params = rank_parameters(own.model, own.layouts, 1.0, False, False)
+    cost, _ = with_accumulation(own, params.total, cost, spread(one.ends), False)
+    t = traffic(own, wire, params.total, params.expert_share)
+    return layer_time(own, cost, t)

@@ -1,0 +1,52 @@
+"""The ranks of a pipeline that may be the fullest: each one's layers, and its shares of the embedding and the head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.layouts import Layouts
+from planner.step.pipelines import end_shares, weight_copies
+from planner.step.splits import Stages
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """A rank that may be the fullest: its number, layers, and shares of the embedding and the head; (n,).
+
+    With copies of the weights, layers and shares are those of one copy.
+    """
+
+    number: Any
+    layers: Array
+    first: Any
+    last: Any
+
+
+def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
+    """The first rank, of the ranks between the ends those that may be the fullest, and the last.
+
+    That is the second one, and where later ones have more layers the first of these; where micro-batches enter from
+    both ends, the one in the middle.
+    """
+    shares, between = end_shares(layouts), layouts.pp - 2
+    both_ends = weight_copies(layouts) > 1
+    second = np.where(both_ends, layouts.pp // 2 - 1, np.minimum(1, layouts.pp - 1))
+    heavier = (stages.num_early < between) & (stages.late > stages.early)
+    layers = np.where((stages.num_early == 0) | (heavier & both_ends), stages.late, stages.early) * (between > 0)
+    last = np.where(layouts.pp == 1, stages.first, stages.last)
+    ranks = [
+        Rank(number=0, layers=stages.first, first=shares[0], last=shares[1]),
+        Rank(number=second, layers=layers, first=0.0, last=0.0),
+        Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3]),
+    ]
+    later = heavier & ~both_ends & (stages.num_early > 0)
+    if np.any(later):
+        number = np.where(later, 1 + stages.num_early, second).astype(np.int64)
+        ranks.insert(2, Rank(number=number, layers=np.where(later, stages.late, layers), first=0.0, last=0.0))
+    return ranks
