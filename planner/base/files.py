@@ -28,7 +28,7 @@ def is_path(name: str, suffixes: tuple[str, ...] = (".toml",)) -> bool:
 
 def shipped_folder(name: str) -> Path:
     """Where a folder of data that ships with the package lies: in the installed wheel, or atop the source tree."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     installed = package / name
     return installed if installed.is_dir() else package.parent / name
 
