@@ -5,7 +5,7 @@ The command line and the Python API both come through here, so that a name or a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule, usual_schedule
 from planner.search import Fixed, attention_kernels, default_attention, default_precision
+from planner.search.exclusion import without
 from planner.setup import Setup
 
 __all__ = ["careful", "load_setup", "numerics", "one_layout", "what_is_fixed", "whole", "word"]
@@ -116,12 +117,14 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
 
 def careful(
     setup: Setup, *, fit_chance: float | None = None, headroom_gib: float | None = None,
-    max_memory_gib: float | None = None, any_framework: bool = False, **choices: Any,
+    max_memory_gib: float | None = None, any_framework: bool = False, exclude: Sequence[str] | None = None,
+    **choices: Any,
 ) -> tuple[Setup, Fixed]:  # fmt: skip
     """The question with the memory that a layout may be predicted to take, and what a search may choose from.
 
     fit_chance: how likely a layout must fit; 0.95 where nothing is said of memory. headroom_gib: memory to leave free;
     max_memory_gib: most to take. any_framework: also schedules, and context parallelism, that the framework lacks.
+    exclude: what must not be chosen: "schedule=zb-*", "recompute=full", "tp=8"; "cp": any of it but its default.
     choices: as of `what_is_fixed`; what a user settles holds, whether the framework has it or not. A schedule other
     than 1f1b and those of one stage means a pipeline.
 
@@ -145,6 +148,8 @@ def careful(
         fixed = replace(fixed, pipelined=True)
     if not flag("any_framework", any_framework):
         fixed = replace(fixed, **_runs_only(setup.framework, fixed))
+    for text in exclude or ():
+        fixed = without(fixed, text)
     return replace(setup, cluster=replace(setup.cluster, accelerator=accelerator)), fixed
 
 

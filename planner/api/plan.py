@@ -264,6 +264,7 @@ def recommend(
     allow_offload: bool = False,
     allow_async: bool = False,
     any_framework: bool = False,
+    exclude: Sequence[str] | None = None,
     fit_chance: float | None = None,
     headroom_gib: float | None = None,
     max_memory_gib: float | None = None,
@@ -279,7 +280,8 @@ def recommend(
 
     batch: sequences per optimizer step. tp to sequence_parallel: allow only this value, or these; None allows all.
     allow_offload: also optimizer state in host memory. allow_async: also schedules that change the training.
-    any_framework: also what the framework does not have. fit_chance: how likely a layout must fit in memory: 0.95,
+    any_framework: also what the framework does not have. exclude: what must not be chosen, such as "schedule=zb-*",
+    "tp=8", or "cp" for any but its default. fit_chance: how likely a layout must fit in memory: 0.95,
     unless headroom_gib, the memory to leave free, or max_memory_gib, the most to take, says otherwise.
     framework, precision, attention: None is what is usual on the cluster. runs_on: only what this framework can run,
     of those that `LayoutEstimate.export` writes for; base: torchtitan's own recipe, for a model that it doesn't have.
@@ -295,8 +297,8 @@ def recommend(
     return search_plan(
         asked(model, cluster, framework), gpus=gpus, global_batch=whole("batch", batch), top=top,
         objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async,
-        any_framework=any_framework, fit_chance=fit_chance, headroom_gib=headroom_gib, max_memory_gib=max_memory_gib,
-        **given,
+        any_framework=any_framework, exclude=exclude, fit_chance=fit_chance, headroom_gib=headroom_gib,
+        max_memory_gib=max_memory_gib, **given,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from planner.cli import completion
 
 Command = Callable[..., None]
 LAYOUT = "The layout"
-SEARCHED = "What may be chosen: all that is legal, unless given; give an option several times for several values"
+SEARCHED = "What may be chosen: all that is legal, unless given; 2,4 means 2 or 4"
 ADVISED = "What may be advised"
 NUMERICS = ("precision", "attention")
 """Choices that a search has from its question, one value each."""
@@ -44,7 +44,7 @@ def _care() -> list[inspect.Parameter]:
     """The options that say what may be advised: how much memory, and whose schedules."""
 
     def option(field: str, name: str, kind: Any, default: Any, says: str, **more: Any) -> inspect.Parameter:
-        kind = Annotated[kind, typer.Option(name, help=says, rich_help_panel=ADVISED, **more)]
+        kind = Annotated[kind, typer.Option(*name.split(), help=says, rich_help_panel=ADVISED, **more)]
         return inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
     size: dict[str, Any] = {"parser": gib, "metavar": "<GiB>"}
@@ -54,6 +54,8 @@ def _care() -> list[inspect.Parameter]:
         option("headroom_gib", "--headroom", float | None, None, "Memory to leave free, such as 8GiB.", **size),
         option("max_memory_gib", "--max-memory", float | None, None, "Memory to take at most, such as 70GiB.", **size),
         option("any_framework", "--any-framework", bool, False, "Also schedules that the framework does not have."),
+        option("exclude", "--exclude --not", list[str] | None, None,
+               "What must not be chosen: schedule=zb-*, tp=8, cp (any but its default)."),
     ]  # fmt: skip
 
 
@@ -90,10 +92,28 @@ def _one(choice: Choice, panel: str = LAYOUT) -> inspect.Parameter:
 def _several(choice: Choice) -> inspect.Parameter:
     """The option for the values of a choice that a search may take."""
     kind: Any = bool if choice.kind is bool else list[choice.plain_kind]  # type: ignore[name-defined]
-    return _parameter(choice, kind | None, None, choice.says, SEARCHED, choice.kind is bool)
+    listed = {} if choice.kind is bool else {"parser": several(choice), "callback": joined, "metavar": "<value,...>"}
+    return _parameter(choice, kind | None, None, choice.says, SEARCHED, choice.kind is bool, **listed)
 
 
-def _parameter(choice: Choice, kind: Any, default: Any, says: str, panel: str, both: bool) -> inspect.Parameter:
+def several(choice: Choice) -> Callable[[str], tuple[Any, ...]]:
+    """How the values of a choice are read: 4, or 2,4."""
+
+    def read(text: str) -> tuple[Any, ...]:
+        words = [part.strip() for part in text.split(",")]
+        return tuple(int(one) if choice.kind is int and one.isdecimal() else one for one in words)
+
+    return read
+
+
+def joined(given: list[tuple[Any, ...]] | None) -> list[Any] | None:
+    """The values of an option that was given several times, each time with several."""
+    return [value for values in given for value in values] if given else None
+
+
+def _parameter(
+    choice: Choice, kind: Any, default: Any, says: str, panel: str, both: bool, **more: Any
+) -> inspect.Parameter:
     """An option as typer reads it; both: a flag can be set and unset."""
     option = f"--{choice.name.replace('_', '-')}"
     name = f"{option}/--no-{option[2:]}" if choice.kind is bool and both else option
@@ -102,7 +122,7 @@ def _parameter(choice: Choice, kind: Any, default: Any, says: str, panel: str, b
         complete = completion.one_of(names(choice.enumeration))
     elif choice.kind is str:
         complete = completion.schedules
-    declared = typer.Option(name, help=says, rich_help_panel=panel, autocompletion=complete)
+    declared = typer.Option(name, help=says, rich_help_panel=panel, autocompletion=complete, **more)
     return inspect.Parameter(
         choice.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
     )

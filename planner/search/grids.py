@@ -80,12 +80,13 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Numerics:
-    """What all layouts of a search share."""
+    """What all layouts of a search share. excluded: choices, each with a value that none of them has."""
 
     schedule_names: tuple[str, ...]
     global_batch: int
     precision: Precision
     attention: Attention
+    excluded: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass
@@ -128,6 +129,8 @@ def _advance(
         waiting.families, waiting.size = [], 0
         grid = _grid(cluster, table, axes, shared)
         ok = legal(model, cluster, grid) & _distinct(grid, axes)
+        for name, value in shared.excluded:
+            ok = ok & (getattr(grid, name) != value)
         some = np.flatnonzero(ok.any(axis=tuple(range(ok.ndim - 1))))
         waiting.rows.append((table[:, some], ok[..., some]))
         waiting.legal += len(some)

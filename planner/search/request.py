@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.hardware import Framework
 from planner.layouts import Attention, Precision, Recompute, Split, choice
 
+Value = TypeVar("Value", bound=int)
 LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
 
 
@@ -15,7 +17,8 @@ LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is
 class Fixed:
     """What the user has settled: each a tuple of allowed values, or None for every legal one.
 
-    pipelined: two stages or more, for a schedule was named. offload, allow_async: the optimizer's state in host memory,
+    excluded: choices, each with a value that it may not have. pipelined: two stages or more, for a schedule
+    was named. offload, allow_async: the optimizer's state in host memory,
     and asynchronous schedules, may be searched too.
     """
 
@@ -33,9 +36,15 @@ class Fixed:
     schedule: tuple[str, ...] | None = None
     sequence_parallel: tuple[bool, ...] | None = None
     layer_split: tuple[Split, ...] | None = None
+    excluded: tuple[tuple[str, int], ...] = ()
     pipelined: bool = False
     offload: bool = False
     allow_async: bool = False
+
+    def among(self, name: str, values: Iterable[Value]) -> list[Value]:
+        """Of a choice's values, those that are settled; all where none is."""
+        settled = getattr(self, name)
+        return list(values) if settled is None else [v for v in values if v in settled]
 
 
 @dataclass(frozen=True, kw_only=True)

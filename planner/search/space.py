@@ -37,30 +37,26 @@ LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to
 FEW = 1024  # layouts of a chunk where one legal layout is enough
 
 
-def _allowed(values: list[int], fixed: tuple[int, ...] | None) -> list[int]:
-    return values if fixed is None else [v for v in values if v in fixed]
-
-
 def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> list[Degree]:
     """Every (dp, tp, pp, cp, ep, etp) of so many accelerators that divides what it must."""
     out = []
     ways = divisors(gpus)
     longest = model.seq_len // LEAST_TOKENS
-    for tp in _allowed([d for d in ways if model.num_heads % d == 0], fixed.tp):
-        for pp in _allowed(
-            [d for d in ways if fixed.pipelined < d <= model.num_layers and gpus % (tp * d) == 0], fixed.pp
+    for tp in fixed.among("tp", [d for d in ways if model.num_heads % d == 0]):
+        for pp in fixed.among(
+            "pp", [d for d in ways if fixed.pipelined < d <= model.num_layers and gpus % (tp * d) == 0]
         ):
             rest = gpus // (tp * pp)
-            for cp in _allowed([d for d in divisors(rest) if d == 1 or d <= longest], fixed.cp):
+            for cp in fixed.among("cp", [d for d in divisors(rest) if d == 1 or d <= longest]):
                 dp = rest // cp
-                if global_batch % dp or (fixed.dp is not None and dp not in fixed.dp):
+                if global_batch % dp or not fixed.among("dp", [dp]):
                     continue
                 if cp > 1 and model.seq_len % (2 * cp):
                     continue
-                for etp in _allowed([tp, 1] if model.num_experts and tp > 1 else [tp], fixed.etp):
+                for etp in fixed.among("etp", [tp, 1] if model.num_experts and tp > 1 else [tp]):
                     ranks = tp * dp * cp // etp
                     experts = [e for e in divisors(ranks) if model.num_experts % e == 0] if model.num_experts else [1]
-                    out += [(dp, tp, pp, cp, ep, etp) for ep in _allowed(experts, fixed.ep)]
+                    out += [(dp, tp, pp, cp, ep, etp) for ep in fixed.among("ep", experts)]
     return out
 
 
@@ -89,7 +85,7 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
         slices = [1]
         if schedule.sliced:
             slices = [k for k in (2, 4, 8, 16) if model.seq_len % k == 0 and model.seq_len // k >= LEAST_SLICE]
-        out += [(i, v, k) for v in _allowed(chunks, fixed.virtual_stages) for k in slices]
+        out += [(i, v, k) for v in fixed.among("virtual_stages", chunks) for k in slices]
     return out
 
 
@@ -120,7 +116,7 @@ def _shards(pp: int, schedule: Schedule, hybrid: bool, fixed: Fixed) -> list[int
 
     With stage 1 or 2 copies save no traffic between nodes that a step doesn't have: they are tried where asked for.
     """
-    zero = _allowed([0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1], fixed.zero)
+    zero = fixed.among("zero", [0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1])
     if fixed.dp_replicate is not None:
         return [sharding(z, copies) for z in zero for copies in fixed.dp_replicate if z or copies == 1]
     return [sharding(z, 1) for z in zero] + [sharding(3, A_NODE_EACH)] * (hybrid and 3 in zero)
@@ -173,6 +169,8 @@ def allows(fixed: Fixed, layouts: Layouts) -> NDArray[np.bool_]:
         values = getattr(fixed, name)
         if values is not None and name != "schedule":
             out &= np.isin(getattr(layouts, name), values)
+    for name, value in fixed.excluded:
+        out &= getattr(layouts, name) != value
     if fixed.schedule is not None:
         named = np.array([name in fixed.schedule for name in layouts.schedule_names])
         out &= named[layouts.schedule] | (layouts.pp == 1)
@@ -189,7 +187,7 @@ def families(model: Transformer, asked: Request, names: tuple[str, ...]) -> Iter
 
     @cache
     def micro(dp: int) -> NDArray[np.int64]:
-        return np.array(_allowed(divisors(global_batch // dp), fixed.micro_batch), dtype=np.int64)
+        return np.array(fixed.among("micro_batch", divisors(global_batch // dp)), dtype=np.int64)
 
     for degree in sorted(degrees(model, gpus, global_batch, fixed), key=lambda d: (d[1], d[3], d[4], d[5], d[2])):
         dp, tp, pp, _, _, etp = degree
@@ -232,7 +230,11 @@ def _grids(model: Transformer, cluster: Cluster, asked: Request, chunk: int) -> 
     fixed, global_batch = asked.fixed, asked.global_batch
     names = tuple(fixed.schedule or default_schedules(fixed.allow_async))
     shared = Numerics(
-        schedule_names=names, global_batch=global_batch, precision=asked.precision, attention=asked.attention
+        schedule_names=names,
+        global_batch=global_batch,
+        precision=asked.precision,
+        attention=asked.attention,
+        excluded=fixed.excluded,
     )
     some = families(model, asked, names)
     return grids(model, cluster, some, shared, chunk)

@@ -95,6 +95,7 @@ SETTLED_FIELDS: dict[str, Any] = {name: (_allowed(CHOICES[name]), None) for name
 SearchTable = create_model(
     "SearchTable", __base__=Strict, __doc__="`[search]`: what is settled in every search.", **SETTLED_FIELDS,
     allow_offload=(StrictBool, False), allow_async=(StrictBool, False), any_framework=(StrictBool, False),
+    exclude=(tuple[str, ...], ()),
     fit_chance=(float | None, None), headroom_gib=(float | None, None), max_memory_gib=(float | None, None),
 )  # fmt: skip
 

@@ -22,7 +22,7 @@ def test_columns_of_layouts_are_the_choices_in_order():
     assert [f.name for f in fields(Layouts)] == ["schedule_names", *CHOICES]
 
 
-@pytest.mark.parametrize("function", [planner.step.estimate, planner.simulate])
+@pytest.mark.parametrize("function", [planner.estimate, planner.simulate])
 def test_functions_of_one_layout_take_every_choice_with_its_default(function):
     taken = inspect.signature(function).parameters
     assert set(CHOICES) - {"global_batch"} <= set(taken)
@@ -31,13 +31,13 @@ def test_functions_of_one_layout_take_every_choice_with_its_default(function):
         assert taken[name].default == (None if choice.derived else choice.plain(choice.default)), name
 
 
-ADVISED = {"fit_chance", "headroom_gib", "max_memory_gib", "any_framework"}
+ADVISED = {"fit_chance", "headroom_gib", "max_memory_gib", "any_framework", "exclude"}
 
 
 def test_recommend_takes_every_choice_that_a_search_can_be_held_to():
     taken = set(inspect.signature(planner.recommend).parameters)
     assert set(SETTLED) | OF_THE_QUESTION <= taken
-    assert set(SETTLED) == {f.name for f in fields(Fixed)} - {"pipelined", "offload", "allow_async"}
+    assert set(SETTLED) == {f.name for f in fields(Fixed)} - {"excluded", "pipelined", "offload", "allow_async"}
     assert set(SETTLED) == set(SearchTable.model_fields) - ADVISED - {"allow_offload", "allow_async"}
 
 

@@ -1,0 +1,60 @@
+"""What a search must leave out, as a user writes it: "schedule=zb-*", "recompute=full", "tp=8", "cp"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from planner.base.errors import InputError, shown
+from planner.choices.choice import Choice
+from planner.choices.table import CHOICES, SETTLED
+from planner.search.request import Fixed
+from planner.search.space import default_schedules
+
+
+def without(fixed: Fixed, text: str) -> Fixed:
+    """What may be searched, less what a text names: one value of a choice, or all but the choice's default.
+
+    Schedules may be named with wildcards.
+
+    Raises:
+        InputError: There is no such choice or value, or nothing is left to choose.
+        UnknownNameError: The enumeration has no such member.
+    """
+    name, _, value = (part.strip() for part in text.partition("="))
+    name = name.replace("-", "_")
+    if name not in SETTLED:
+        raise InputError(f"exclude is {shown(text)}; allowed: {', '.join(SETTLED)}, each alone or with =value")
+    choice = CHOICES[name]
+    if not value:
+        return _with(fixed, text, name, _only_default(fixed, choice, text))
+    if choice.kind is not str:
+        return replace(fixed, excluded=(*fixed.excluded, (name, int(_coded(choice, value)))))
+    known = fixed.schedule or default_schedules(fixed.allow_async)
+    left = [schedule for schedule in known if not fnmatchcase(schedule, value)]
+    if len(left) == len(known):
+        raise InputError(f"exclude is {shown(text)}; the schedules searched are {', '.join(known)}")
+    return _with(fixed, text, name, left)
+
+
+def _only_default(fixed: Fixed, choice: Choice, text: str) -> list[Any]:
+    if choice.kind is str:
+        raise InputError(f"exclude is {shown(text)}; allowed: {choice.name}=name, such as {choice.name}=zb-*")
+    return fixed.among(choice.name, [choice.default])
+
+
+def _coded(choice: Choice, value: str) -> Any:
+    """A value as a layout's array holds it."""
+    if choice.kind is bool:
+        return choice.coded({"true": True, "false": False}.get(value, value))
+    return choice.coded(int(value) if choice.kind is int and value.isdecimal() else value)
+
+
+def _with(fixed: Fixed, text: str, name: str, left: Sequence[Any]) -> Fixed:
+    """What may be searched, with these values of a choice."""
+    if not left:
+        raise InputError(f"exclude is {shown(text)}; it leaves no {name} to choose")
+    settled: dict[str, Any] = {name: tuple(left)}
+    return replace(fixed, **settled)

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+
+from planner.base.errors import InputError, UnknownNameError
+from planner.hardware import load_cluster
+from planner.layouts import Attention, Precision, Recompute, Split
+from planner.models import load_model
+from planner.search.exclusion import without
+from planner.search.request import Fixed, Request
+from planner.search.space import allows, default_schedules, whole_space
+
+MODEL, CLUSTER = load_model("gpt2-xl"), load_cluster("dgx-a100-80gb")
+
+
+def listed(fixed):
+    asked = Request(gpus=16, global_batch=32, precision=Precision.BF16, attention=Attention.FLASH2, fixed=fixed)
+    return whole_space(MODEL, CLUSTER, asked)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("dp=8", lambda x: x.dp != 8),
+        ("micro_batch=2", lambda x: x.micro_batch != 2),
+        ("cp", lambda x: x.cp == 1),
+        ("zero=3", lambda x: x.zero != 3),
+        ("layer_split=balanced", lambda x: x.layer_split != Split.BALANCED),
+        ("recompute=full", lambda x: x.recompute != Recompute.FULL),
+        ("virtual-stages", lambda x: x.virtual_stages == 1),
+        ("schedule=zb-*", lambda x: ~np.char.startswith(np.array(x.schedule_names)[x.schedule], "zb-")),
+    ],
+)
+def test_what_is_left_is_the_space_without_it(text, kept):
+    whole, left = listed(Fixed()), listed(without(Fixed(), text))
+    assert 0 < len(left) < len(whole)
+    assert len(left) == int(np.sum(kept(whole)))
+    assert np.all(kept(left))
+    assert np.all(allows(without(Fixed(), text), left))
+    assert int(np.sum(allows(without(Fixed(), text), whole))) == len(left)
+
+
+def test_several_texts_add_up():
+    fixed = without(without(Fixed(), "pp=4"), "pp=2")
+    assert not {2, 4} & set(listed(fixed).pp.tolist())
+    assert without(Fixed(schedule=("zb-h1", "1f1b")), "schedule=zb-*").schedule == ("1f1b",)
+    assert "zb-h1" not in without(Fixed(), "schedule=zb-h1").schedule
+    assert set(without(Fixed(), "schedule=zb-h1").schedule) == {n for n in default_schedules() if n != "zb-h1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "fixed", "says"),
+    [
+        ("foo=1", Fixed(), "exclude is 'foo=1'; allowed: schedule, dp"),
+        ("schedule", Fixed(), "exclude is 'schedule'; allowed: schedule=name"),
+        ("schedule=abc", Fixed(), "exclude is 'schedule=abc'; the schedules searched are"),
+        ("schedule=*", Fixed(), "exclude is 'schedule=\\*'; it leaves no schedule to choose"),
+        ("cp", Fixed(cp=(2,)), "exclude is 'cp'; it leaves no cp to choose"),
+        ("tp=x", Fixed(), "tp is 'x'; allowed: a whole number"),
+        ("sequence_parallel=yes", Fixed(), "sequence_parallel is 'yes'; allowed"),
+    ],
+)
+def test_a_text_that_excludes_nothing_or_all_is_refused(text, fixed, says):
+    with pytest.raises(InputError, match=says):
+        without(fixed, text)
+
+
+def test_an_unknown_member_is_named():
+    with pytest.raises(UnknownNameError, match="recompute"):
+        without(Fixed(), "recompute=bad")
