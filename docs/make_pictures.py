@@ -20,9 +20,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from planner import recommend, simulate
+from planner import estimate, recommend, simulate
 from planner.cli import app
-from planner.step import estimate
 
 HERE = Path(__file__).parent
 BLUE, ORANGE, GREY, GREEN = "#3182bd", "#e6550d", "#969696", "#31a354"

@@ -28,6 +28,16 @@ def parse_count(text: str) -> float:
     return float(number) * unit
 
 
+def parse_length(text: str) -> int:
+    """Tokens of a sequence as people write them: ``parse_length("128k") == 131072``, for a thousand is 1,024 there.
+
+    Raises:
+        ValueError: The text is no whole number.
+    """
+    word = text.strip()
+    return int(word[:-1]) * 1024 if word[-1:].lower() == "k" else int(word)
+
+
 def format_bytes(size_bytes: float) -> str:
     """Bytes as GiB, MiB below a tenth of one, KiB below a tenth of that: ``format_bytes(2**30) == "1.00 GiB"``."""
     if 0.0 < abs(size_bytes) < 0.1 * MIB:

@@ -22,7 +22,8 @@ def command(
     model: Annotated[
         str | None, typer.Argument(help="A preset, a config.json or its folder, or a TOML file.", show_default=False)
     ] = None,
-    global_batch: Annotated[int | None, o.asks("--global-batch", "Sequences per optimizer step.")] = None,
+    global_batch: o.GlobalBatch = None,
+    batch_tokens: o.BatchTokens = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
@@ -50,7 +51,12 @@ def command(
     from planner.question import load_setup
 
     if megatron_args is not None or deepspeed is not None:
-        _check_beside(megatron_args, deepspeed, choices | {"global_batch": global_batch, "seq_len": seq_len}, save)
+        _check_beside(
+            megatron_args,
+            deepspeed,
+            choices | {"global_batch": global_batch, "batch_tokens": batch_tokens, "seq_len": seq_len},
+            save,
+        )
         named: dict[str, Any] = {"model": model, "network": network, "framework": framework, "gpus": gpus}
         with o.working("searching what else it could run"):
             if deepspeed is not None:
@@ -64,13 +70,14 @@ def command(
     for name, value in (("--gpus", gpus), ("--vocab", vocab)):
         if value is not None:
             raise InputError(f"{name} is for an existing run, with --megatron-args or --deepspeed")
-    if model is None or global_batch is None:
+    if model is None or (global_batch is None and batch_tokens is None):
         missing = "MODEL" if model is None else "--global-batch"
         raise InputError(f"{missing} is missing; give it, or an existing run with --megatron-args or --deepspeed")
     if save is not None:
         o.check_files({"--save": (save, save.suffix)})
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    one = estimate_one(setup, global_batch=global_batch, **choices)
+    batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
+    one = estimate_one(setup, global_batch=batch, **choices)
     if save is not None:
         o.save_json(save, one.to_dict())
     o.show(one, json)

@@ -15,7 +15,8 @@ def command(
     model: o.Model,
     cluster: o.ClusterName,
     gpus: o.Gpus,
-    global_batch: o.GlobalBatch,
+    global_batch: o.GlobalBatch = None,
+    batch_tokens: o.BatchTokens = None,
     tokens: a.Tokens = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
@@ -36,6 +37,7 @@ def command(
 
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     aim = goal(setup.model, tokens=tokens, batch_law=critical_batch_law)
+    batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     with o.working("searching every legal layout"):
-        answer = explain(setup, aim, given, gpus=gpus, batch=global_batch, **choices)
+        answer = explain(setup, aim, given, gpus=gpus, batch=batch, **choices)
     o.show(answer, json)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from planner.base.units import parse_count, parse_length
+from planner.choices.choice import LARGEST
 from planner.cli import completion as complete
 
 if TYPE_CHECKING:
@@ -41,7 +43,15 @@ ClusterName = Annotated[
     str, asks("--cluster", "A cluster (planner clusters) or a TOML file.", autocompletion=complete.clusters)
 ]
 Gpus = Annotated[int, asks("--gpus", "GPUs to use.")]
-GlobalBatch = Annotated[int, asks("--global-batch", "Sequences per optimizer step.")]
+GlobalBatch = Annotated[int | None, asks("--global-batch", "Sequences per optimizer step.")]
+BatchTokens = Annotated[
+    float | None,
+    asks(
+        "--batch-tokens", "Or tokens per optimizer step, such as 4M: the nearest 2^a or 3 x 2^a sequences.",
+        parser=lambda text: _number("--batch-tokens", text, parse_count, "a number of tokens, such as 4M"),
+        metavar="<tokens>",
+    ),
+]  # fmt: skip
 Network = Annotated[
     str | None, asks("--network", "Another network, such as ethernet-25g.", autocompletion=complete.links)
 ]
@@ -49,12 +59,55 @@ FrameworkName = Annotated[
     str | None,
     asks("--framework", "megatron-lm, megatron-core, nemo, fsdp or a TOML file.", autocompletion=complete.frameworks),
 ]
-SeqLen = Annotated[int | None, asks("--seq-len", "Tokens per sequence, instead of the model's.")]
+SeqLen = Annotated[
+    int | None,
+    asks(
+        "--seq-len", "Tokens per sequence, instead of the model's, such as 4096 or 128k.",
+        parser=lambda text: _number("--seq-len", text, parse_length, "a whole number of tokens, such as 4096 or 128k"),
+        metavar="<tokens>",
+    ),
+]  # fmt: skip
 PrecisionName = Annotated[str | None, asks("--precision", "fp32, tf32, fp16, bf16 or fp8.")]
 AttentionName = Annotated[str | None, asks("--attention", "unfused, fused, flash1, flash2 or flash3.")]
 Svg = Annotated[Path | None, writes("--svg", says="Write a picture as SVG.")]
 Png = Annotated[Path | None, writes("--png", says="Write a picture as PNG.")]
 Json = Annotated[bool, writes("--json", says="Print JSON (docs/json.md) and nothing else.")]
+
+
+def _number(option: str, text: str, parse: Callable[[str], Any], allowed: str) -> Any:
+    """A number as people write it.
+
+    Raises:
+        InputError: The text is none; the message names the option.
+    """
+    from planner.base.errors import InputError, shown
+
+    try:
+        return parse(str(text))
+    except ValueError:
+        raise InputError(f"{option} is {shown(text)}; allowed: {allowed}") from None
+
+
+def batch(global_batch: int | None, batch_tokens: float | None, seq_len: Any) -> int:
+    """Sequences per optimizer step, from one of the two options: of tokens the nearest number that divides well.
+
+    Raises:
+        InputError: Neither or both are given, or the tokens are less than one sequence.
+    """
+    from planner.base.errors import InputError
+
+    if (global_batch is None) == (batch_tokens is None):
+        raise InputError("give --global-batch or --batch-tokens: one of the two")
+    if global_batch is not None:
+        return global_batch
+    check_finite(batch_tokens=float(batch_tokens or 0.0))
+    sequences = float(batch_tokens or 0.0) / float(seq_len)
+    if not 1.0 <= sequences <= LARGEST:
+        raise InputError(f"--batch-tokens is {batch_tokens:g}; allowed: from one sequence of {seq_len} to {LARGEST:,}")
+    if sequences.is_integer():
+        return int(sequences)
+    well = [k << a for k in (1, 3) for a in range(24)]
+    return min(well, key=lambda n: max(n / sequences, sequences / n))
 
 
 def check_finite(**values: float) -> None:

@@ -12,7 +12,8 @@ from planner.cli.choices import takes_layout
 def command(
     model: o.Model,
     cluster: o.ClusterName,
-    global_batch: o.GlobalBatch,
+    global_batch: o.GlobalBatch = None,
+    batch_tokens: o.BatchTokens = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
@@ -27,4 +28,5 @@ def command(
     from planner.question import load_setup
 
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    o.show(partition(setup, global_batch=global_batch, **choices), json)
+    batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
+    o.show(partition(setup, global_batch=batch, **choices), json)

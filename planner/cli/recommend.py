@@ -21,7 +21,8 @@ def command(
     model: o.Model,
     cluster: o.ClusterName,
     gpus: o.Gpus,
-    global_batch: o.GlobalBatch,
+    global_batch: o.GlobalBatch = None,
+    batch_tokens: o.BatchTokens = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
@@ -77,9 +78,10 @@ def command(
     for wanted in why or []:
         parse_wanted(wanted)
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     with o.working("searching every legal layout"):
         plan = search_plan(
-            setup, gpus=gpus, global_batch=global_batch, top=top, objective=objective, runs_on=runs_on, base=base,
+            setup, gpus=gpus, global_batch=batch, top=top, objective=objective, runs_on=runs_on, base=base,
             allow_async=allow_async, allow_offload=allow_offload, **choices,
         )  # fmt: skip
         answers = [plan.why(wanted) for wanted in why or []]

@@ -15,7 +15,8 @@ from planner.cli.choices import takes_layout
 def command(
     model: o.Model,
     cluster: o.ClusterName,
-    global_batch: o.GlobalBatch,
+    global_batch: o.GlobalBatch = None,
+    batch_tokens: o.BatchTokens = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
@@ -44,7 +45,8 @@ def command(
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     how = Timing(schedule_file=schedule_file, even_slices=even_slices, links=links, slow_down=slow_down)
-    step = simulate_one(setup, how, global_batch=global_batch, **choices)
+    batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
+    step = simulate_one(setup, how, global_batch=batch, **choices)
     for path in (trace, svg, png):
         if path is not None:
             step.save(path)

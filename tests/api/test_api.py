@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner import Cluster, LayoutError, Model, PlannerError, recommend, simulate
+from planner import Cluster, LayoutError, Model, PlannerError, estimate, recommend, simulate
 from planner.base import errors
-from planner.step import estimate
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"gpus": 16, "batch": 64}

@@ -6,8 +6,7 @@ counted, the issue's own seconds of the kernels of another model of 1.4B agree w
 
 import pytest
 
-from planner import Cluster, Model
-from planner.step import estimate
+from planner import Cluster, Model, estimate
 
 TOKENS = 4 * 4096
 

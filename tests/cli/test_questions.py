@@ -1,0 +1,48 @@
+"""Numbers as people write them: tokens per step, lengths of sequences, lists of values, what must not be chosen."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.base.units import parse_count, parse_length
+from planner.cli import app
+from planner.cli.options import batch
+
+ASKED = ["recommend", "gpt2-xl", "--cluster", "dgx-a100-80gb", "--gpus", "16", "--json"]
+
+
+def answer(*options):
+    result = CliRunner().invoke(app, [*ASKED, *options])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sequences"),
+    [("32768", 32), ("40k", 32), ("0.1M", 96), ("131072", 128), ("50176", 49)],
+)
+def test_tokens_per_step_are_the_nearest_sequences_that_divide_well(tokens, sequences):
+    assert batch(None, parse_count(tokens), 1024) == sequences
+
+
+def test_a_length_in_thousands_is_of_1024():
+    assert [parse_length(text) for text in ("4096", "8k", "128K", " 32k ")] == [4096, 8192, 131072, 32768]
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_length("1.5k")
+
+
+def test_a_batch_is_given_once():
+    assert answer("--batch-tokens", "32768")["global_batch"] == 32
+    for options in ([], ["--global-batch", "8", "--batch-tokens", "4M"]):
+        result = CliRunner().invoke(app, [*ASKED, *options])
+        assert (result.exit_code, str(result.exception)) == (1, "give --global-batch or --batch-tokens: one of the two")
+
+
+def test_lists_and_what_is_left_out():
+    listed = answer("--global-batch", "32", "--dp", "4,8", "--pp", "2", "--pp", "4", "--top", "50")
+    assert {one["layout"]["dp"] for one in listed["best"]} <= {4, 8}
+    assert {one["layout"]["pp"] for one in listed["best"]} <= {2, 4}
+    left = answer("--global-batch", "32", "--not", "dp=16", "--exclude", "cp", "--top", "50")
+    assert {one["layout"]["dp"] for one in left["best"]}.isdisjoint({16})
+    assert {one["layout"]["cp"] for one in left["best"]} == {1}
