@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.api.answer import Shown
+from planner.api.assumed import assumed
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.choices.table import CHOICES
@@ -112,6 +113,11 @@ class LayoutEstimate(Shown):
         return None if cost is None else float(cost)
 
     @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the estimate takes for granted, a phrase each."""
+        return assumed(self.setup, self._one)
+
+    @property
     def step_time_interval_s(self) -> tuple[float, float] | None:
         """Between which seconds the measured step lies in 80 % of such cases; None where no runs are like it."""
         return step_interval_s(self.setup.model, self.setup.cluster, self.table, self.row)
@@ -152,7 +158,7 @@ class LayoutEstimate(Shown):
     def to_dict(self) -> dict[str, Any]:
         """What `planner estimate --json` prints; docs/json.md has the keys."""
         asked = records.question_record(self.setup, self.gpus, self.layout["global_batch"])
-        return asked | self._record | {"step_time_interval_s": self.step_time_interval_s}
+        return asked | self._record | {"step_time_interval_s": self.step_time_interval_s, "assumed": list(self.assumed)}
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row: choices, seconds, GiB, and the parts of both. Raises MissingPackageError without pandas."""
@@ -166,7 +172,9 @@ class LayoutEstimate(Shown):
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner estimate` prints."""
         setup = self.setup
-        shown = tables.estimate_view(self.table, self.row, setup.model, setup.cluster, self.step_time_interval_s)
+        shown = tables.estimate_view(
+            self.table, self.row, setup.model, setup.cluster, self.step_time_interval_s, self.assumed
+        )
         return self._title, "", shown
 
     def _repr_html_(self) -> str:

@@ -110,6 +110,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         return accuracy_sentence(architecture, self.step_time_interval_s, model=self.setup.model)
 
     @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the best layout's estimate takes for granted, a phrase each."""
+        return self[0].assumed if len(self) else ()
+
+    @property
     def step_time_interval_s(self) -> tuple[float, float] | None:
         """Between which seconds the best layout's measured step lies in 80 % of such cases."""
         return self[0].step_time_interval_s if len(self) else None
@@ -132,7 +137,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     def to_dict(self) -> dict[str, Any]:
         """What `planner recommend --json` prints; docs/json.md has the keys."""
         given = records.question_record(self.setup, self.gpus, self.batch)
-        trust = {"step_time_interval_s": self.step_time_interval_s, "accuracy": self.accuracy}
+        trust = {
+            "step_time_interval_s": self.step_time_interval_s,
+            "assumed": list(self.assumed),
+            "accuracy": self.accuracy,
+        }
         other = {"faster_with_any_framework": None if self.elsewhere is None else self.elsewhere.to_dict()}
         return given | records.recommendation_record(self.found, self.setup.cluster) | other | trust
 
@@ -230,6 +239,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
                 setup.framework,
                 self.accuracy,
                 None if self.elsewhere is None else self.elsewhere.to_dict(),
+                self.assumed,
             ),
         )
 

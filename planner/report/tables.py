@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -101,11 +102,12 @@ def chance_text(chance: float) -> str:
 
 
 def recommendation_view(
-    found: Recommendation, model: Transformer, framework: Framework, accuracy: str, elsewhere: Any = None
-) -> RenderableType:
+    found: Recommendation, model: Transformer, framework: Framework, accuracy: str, elsewhere: Any = None,
+    assumed: Sequence[str] = (),
+) -> RenderableType:  # fmt: skip
     """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is.
 
-    elsewhere: the record of a faster layout that the framework does not run.
+    elsewhere: the record of a faster layout that the framework does not run. assumed: what the best takes for granted.
     """
     result = found.estimate
     lines: list[RenderableType] = []
@@ -130,6 +132,7 @@ def recommendation_view(
         gain = 1.0 - elsewhere["step_time_s"] / float(result.step_time_s[found.best[0]])
         other = layout_text(elsewhere["layout"])
         lines.append(f"  {framework.name} does not run {other}, {gain:.1%} faster (--any-framework).")
+    lines += _assumed(assumed)
     lines += ["", Text("How accurate: " + accuracy)]
     return stacked(*lines)
 
@@ -174,9 +177,10 @@ def why_lines(found: Recommendation) -> list[str]:
 
 
 def estimate_view(
-    result: Estimate, i: int, model: Transformer, cluster: Cluster, interval_s: tuple[float, float] | None = None
-) -> RenderableType:
-    """One layout in full: its line, between which times such steps lie, then seconds and bytes by part."""
+    result: Estimate, i: int, model: Transformer, cluster: Cluster, interval_s: tuple[float, float] | None = None,
+    assumed: Sequence[str] = (),
+) -> RenderableType:  # fmt: skip
+    """One layout in full: its line, between which times such steps lie, seconds and bytes by part, what is assumed."""
     step = float(result.step_time_s[i])
     time = plain_table("where the time goes", "s", "share", numbers=(1, 2))
     for name, seconds in records.parts(result.time, i, "_s").items():
@@ -201,4 +205,9 @@ def estimate_view(
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)
         trust = [f"  in 80 % of cases like this the step takes {low} to {high}"]
-    return stacked(head, line, *trust, "", time, "", memory)
+    return stacked(head, line, *trust, "", time, "", memory, *_assumed(assumed))
+
+
+def _assumed(phrases: Sequence[str]) -> list[RenderableType]:
+    """The line that says what an answer takes for granted."""
+    return ["", Text("Assumed: " + "; ".join(phrases) + ".")] if phrases else []

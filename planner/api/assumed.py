@@ -1,0 +1,38 @@
+"""What an answer took for granted, said with it: so that a reader sees at once what would change it."""
+
+from __future__ import annotations
+
+from planner.base.units import GBIT
+from planner.costs.case import Case
+from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
+from planner.layouts import Layouts
+from planner.setup import Setup
+
+LONG = 32_768
+"""Tokens of a sequence beyond which few trainings begin; a config.json's `max_position_embeddings` is often more."""
+FORMATS = {4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}
+
+
+def _format(size_bytes: float) -> str:
+    return FORMATS.get(size_bytes, f"{size_bytes:g} bytes")
+
+
+def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
+    """What one layout's estimate assumes of lengths, gradients, optimizer, network and experts; a phrase each.
+
+    layouts: a table of one layout.
+    """
+    model, cluster, case = setup.model, setup.cluster, Case.of(setup, layouts)
+    length = f"{int(model.seq_len):,} tokens per sequence"
+    if int(model.seq_len) > LONG:
+        length += " (the model's longest? --seq-len sets the training's)"
+    whole = float(case.device.element_bytes[0]) >= 4.0
+    kept, sent = 4.0 if whole else float(gradient_bytes(case)[0]), float(reduced_bytes(case)[0])
+    gradients = f"gradients kept in {_format(kept)}, reduced in {_format(sent)}"
+    speed = cluster.network.bandwidth_bytes_per_s / GBIT
+    said = [length, f"{gradients} ({setup.framework.name})", "Adam with fp32 moments"]
+    if int(layouts.gpus[0]) > cluster.gpus_per_node:
+        said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
+    if int(model.num_experts):
+        said.append("experts evenly loaded")
+    return tuple(said)

@@ -1,0 +1,27 @@
+"""What an answer takes for granted is said with it."""
+
+import planner
+
+
+def test_gradients_optimizer_length_and_network_are_said():
+    one = planner.estimate("llama3-8b", "dgx-h100", batch=64, dp=16)
+    assert one.assumed == (
+        "8,192 tokens per sequence", "gradients kept in 16 bits, reduced in 16 bits (megatron-core)",
+        "Adam with fp32 moments", "8 x 400 Gb/s per node",
+    )  # fmt: skip
+    assert one.to_dict()["assumed"] == list(one.assumed)
+
+
+def test_fp32_gradients_one_node_and_experts():
+    kept = planner.estimate("llama3-8b", "dgx-a100-80gb", batch=64, dp=8, framework="megatron-lm")
+    assert "gradients kept in fp32, reduced in fp32 (megatron-lm)" in kept.assumed
+    assert not any("per node" in phrase for phrase in kept.assumed)
+    full = planner.estimate("gpt2", "dgx-a100-80gb", batch=64, dp=8, precision="fp32", framework="fsdp")
+    assert "gradients kept in fp32, reduced in fp32 (fsdp)" in full.assumed
+    assert "experts evenly loaded" in planner.estimate("mixtral-8x7b", "dgx-h100", batch=64, dp=8, ep=8).assumed
+
+
+def test_a_long_sequence_is_asked_about():
+    plan = planner.recommend(planner.Model("llama3-8b", seq_len=131072), "dgx-h100", gpus=64, batch=16)
+    assert plan.assumed[0].startswith("131,072 tokens per sequence (the model's longest?")
+    assert plan.to_dict()["assumed"] == list(plan.assumed)
