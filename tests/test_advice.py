@@ -113,3 +113,17 @@ def test_profiles_name_schedules_that_there_are():
         runs = load_framework(name).runs
         assert runs.schedule, name
         assert set(runs.schedule) <= set(SCHEDULES), name
+
+
+def test_the_table_shows_answers_that_differ(plan):
+    keys = [tuple(one.layout[name] for name in ("tp", "pp", "cp", "ep", "schedule")) for one in plan]
+    assert len(set(keys)) == len(keys) > 1
+
+
+def test_the_roomiest_is_near_the_fastest_and_needs_least(plan):
+    found, result = plan.found, plan.found.estimate
+    step = result.step_time_s[found.front]
+    near = found.front[step <= 1.05 * step.min()]
+    assert found.roomiest in near
+    assert result.memory_bytes[found.roomiest] == result.memory_bytes[near].min()
+    assert plan.to_dict()["roomiest"]["memory_gib"] <= plan.to_dict()["best"][0]["memory_gib"]

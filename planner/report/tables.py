@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from planner.setup import Setup
     from planner.step.estimate import Estimate
 
+LESS = 0.9  # of the memory of the layout to run: a roomier one that takes more is not worth a line
 PARTS = {
     "matmul": "matrix products",
     "attention": "attention core",
@@ -122,6 +123,8 @@ def recommendation_view(
         )
         if (j := found.fastest) is not None and j != i:
             lines.append(f"  {_fastest_line(result, i, j)}")
+        if (j := found.roomiest) is not None and result.memory_bytes[j] < LESS * result.memory_bytes[i]:
+            lines.append(f"  {_roomiest_line(result, i, j)}")
         lines += ["", _table(result, found.best), ""]
         lines.append(Text("Fastest for each amount of memory", style="bold"))
         front = found.front if len(found.front) <= 6 else found.front[[0, 1, 2, len(found.front) // 2, -2, -1]]
@@ -143,6 +146,13 @@ def _fastest_line(result: Estimate, i: int, fastest: int) -> str:
     memory, chance = format_bytes(float(result.memory_bytes[fastest])), chance_text(float(result.fit_chance[fastest]))
     text = layout_text(result.layouts.row(fastest))
     return f"Fastest by {gain:.1%}, too little to tell: {text}, {memory} (fits in {chance})"
+
+
+def _roomiest_line(result: Estimate, i: int, roomiest: int) -> str:
+    """What the roomiest of the fast layouts saves over the one to run, and what that costs."""
+    loss = float(result.step_time_s[roomiest] / result.step_time_s[i]) - 1.0
+    memory = format_bytes(float(result.memory_bytes[roomiest]))
+    return f"Roomiest, {loss:.1%} slower: {layout_text(result.layouts.row(roomiest))}, {memory}"
 
 
 def why_lines(found: Recommendation) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import LayoutError
+from planner.choices.table import CHOICES
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.models import Transformer
@@ -44,9 +45,9 @@ def no_layout(model: Transformer, cluster: Cluster, asked: Request, legal: Legal
 def _conflicting(asked: Request, legal: Legal) -> dict[str, tuple[Any, ...]]:
     """Settled choices without a legal layout, none of which can be left out of them: with any other there is one."""
     fixed = asked.fixed
-    settled = {f.name: v for f in fields(fixed) if isinstance(v := getattr(fixed, f.name), tuple)}
+    settled = {f.name: v for f in fields(fixed) if isinstance(v := getattr(fixed, f.name), tuple) and v}
     for name in tuple(settled):
-        left_out: dict[str, Any] = {name: None}
+        left_out: dict[str, Any] = {name: () if name == "excluded" else None}
         freer = replace(fixed, **left_out)
         if not legal(freer, asked.gpus):
             fixed = freer
@@ -65,6 +66,8 @@ def _nearby(asked: Request, legal: Legal) -> int | None:
 
 def _rule(model: Transformer, cluster: Cluster, asked: Request, settled: dict[str, tuple[Any, ...]]) -> str:
     """The rule that every layout with these choices breaks, or nothing where none is broken by all."""
+    if "excluded" in settled:
+        return ""
     sets = [dict(zip(settled, values, strict=True)) for values in islice(product(*settled.values()), MOST_VALUES)]
     rows = [row for wanted in sets for row in _rows(asked, wanted) if row["pp"] > asked.fixed.pipelined]
     if not rows:
@@ -110,5 +113,11 @@ def _rows(asked: Request, wanted: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _words(values: tuple[Any, ...]) -> str:
     """Allowed values as a user wrote them."""
-    shown = ["on" if v is True else "off" if v is False else getattr(v, "name", str(v)).lower() for v in values]
-    return " or ".join(shown)
+    return " or ".join(_word(value) for value in values)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, tuple):
+        name, code = value
+        return f"{name}={CHOICES[name].plain(code)}"
+    return "on" if value is True else "off" if value is False else getattr(value, "name", str(value)).lower()

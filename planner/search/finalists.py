@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layouts import Layouts
+from planner.search.pick import first_of_each
 from planner.search.shortlist import ALTERED
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -20,10 +21,13 @@ TOGETHER = 12  # simulated side by side where one is due that the others are lik
 MOST_OPERATIONS = 250_000  # in all: about half a second of Python
 
 
-def refine(setup: Setup, result: Estimate, order: Any, top: int) -> tuple[Estimate, NDArray[np.int64]]:
+def refine(
+    setup: Setup, result: Estimate, order: Any, top: int, kind: NDArray[np.int64] | None = None
+) -> tuple[Estimate, NDArray[np.int64]]:
     """The estimate with the step times of likely winners simulated, and which were.
 
-    order: fitting layouts, best first. Pipelines among the first `top` are run, until all of these are; then those
+    order: fitting layouts, best first. kind: a number for each layout; of those that share it the first alone counts
+    (`planner.search.pick.kinds`). Pipelines among the first `top` are run, until all of these are; then those
     that might belong there: by their step without any bubble, where the closed form does not follow uneven ranks.
     Best first; at most `ALTERED` of the first kind, `MOST_LAYOUTS` with the second, `MOST_OPERATIONS` in all.
     """
@@ -35,7 +39,8 @@ def refine(setup: Setup, result: Estimate, order: Any, top: int) -> tuple[Estima
     known: dict[int, tuple[float, float]] = {}
     left = MOST_OPERATIONS
     while len(ran) < ALTERED:
-        ranked = order[np.argsort(np.where(fits[order], step[order], np.inf), kind="stable")][:top]
+        ranked = order[np.argsort(np.where(fits[order], step[order], np.inf), kind="stable")]
+        ranked = (ranked if kind is None else first_of_each(ranked, kind))[:top]
         shown = set(ranked.tolist())
         worst = float(step[ranked[-1]]) if len(ranked) else 0.0
         due = [i for i in waiting if i in shown]

@@ -12,6 +12,7 @@ from planner.search.request import Request
 from planner.step.estimate import Estimate
 
 Indices = NDArray[np.int64]
+ROOMY = 0.05  # of the fastest step, what a user may give for room in memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,13 @@ class Recommendation:
     faster_over_memory: int | None
     ties: int
     simulated: Indices
+
+    @property
+    def roomiest(self) -> int | None:
+        """Of the layouts at most 5 % slower than the fastest the one that needs least memory; None if nothing fits."""
+        step, memory = self.estimate.step_time_s[self.front], self.estimate.memory_bytes[self.front]
+        near = np.flatnonzero(step <= (1.0 + ROOMY) * step.min(initial=np.inf))
+        return int(self.front[near[np.argmin(memory[near])]]) if len(near) else None
 
 
 def largest_part(result: Estimate, i: int) -> tuple[str, float]:

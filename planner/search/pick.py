@@ -1,4 +1,4 @@
-"""Of layouts that can't be told apart the one to run: the plainest, and of those the one likeliest to fit."""
+"""Of layouts that can't be told apart the one to run: the plainest, likeliest to fit. And answers that differ."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from planner.step.estimate import Estimate
 
 PLAIN = ("virtual_stages", "sequence_slices", "cp", "dp_replicate", "layer_split", "recompute", "offload_optimizer")
 """Choices that are one more thing to go wrong where they are not at their default."""
+KIND = ("tp", "pp", "cp", "ep", "schedule")
+"""Choices by which answers differ: layouts that share all of them are twins, of which a table shows the best."""
 USUAL_SCHEDULES = ("1f1b", "interleaved")
 
 
@@ -24,6 +26,18 @@ def unusual(layouts: Layouts) -> NDArray[np.int64]:
     for name in PLAIN:
         count += getattr(layouts, name) != CHOICES[name].default
     return np.asarray(count)
+
+
+def kinds(layouts: Layouts) -> NDArray[np.int64]:
+    """A number for each layout, the same where all of `KIND` is, shape (n,)."""
+    columns = np.stack([getattr(layouts, name) for name in KIND])
+    return np.asarray(np.unique(columns, axis=1, return_inverse=True)[1].ravel())
+
+
+def first_of_each(order: Any, kind: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of indices in order, the first of each kind."""
+    _, first = np.unique(kind[order], return_index=True)
+    return np.asarray(order[np.sort(first)])
 
 
 def plainest_first(result: Estimate, order: Any, simulated: Any) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.search.finalists import refine
 from planner.search.found import Indices, Recommendation
 from planner.search.other_schedules import try_others
-from planner.search.pick import plainest_first
+from planner.search.pick import first_of_each, kinds, plainest_first
 from planner.search.scan import search
 from planner.search.shortlist import NEAR, Kept
 from planner.search.space import Fixed, Request
@@ -72,8 +72,8 @@ def recommend(
 
     objective: memory, or time, throughput, cost, which give the same order on a given number of accelerators.
     rivals: how many of the fastest layouts the estimate should hold at least, of those that fit and of those that
-    would in twice the memory. plainest: of those that can't be told apart from the fastest the plainest is best
-    (`planner.search.pick`).
+    would in twice the memory. plainest: of those that can't be told apart from the fastest the plainest is best, and
+    of those that share tp, pp, cp, ep and schedule the best alone is listed (`planner.search.pick`).
 
     Raises:
         LayoutError, InputError: nothing legal, numbers out of range.
@@ -89,7 +89,7 @@ def recommend(
     closed = _finalists(setup, kept)
     order, simulated, result = _ranked(closed, objective), np.zeros(0, dtype=np.int64), closed
     if objective != "memory":
-        result, simulated = refine(setup, result, order, top)
+        result, simulated = refine(setup, result, order, top, kinds(result.layouts) if plainest else None)
         order = order[np.argsort(result.step_time_s[order], kind="stable")]
         order = order[result.fits[order]]
     legal, fitting = kept.legal, kept.fitting - int(closed.fits.sum()) + int(result.fits.sum())
@@ -101,6 +101,9 @@ def recommend(
             order, simulated = np.concatenate([last, order]), np.concatenate([simulated, last])
             legal, fitting = legal + 1, fitting + 1
     step, memory, fits = result.step_time_s, result.memory_bytes, result.fits
+    best = order
+    if plainest and objective != "memory":
+        best = first_of_each(plainest_first(result, order, simulated), kinds(result.layouts))
     over = np.flatnonzero(~fits)
     miss = int(over[np.argmin(memory[over])]) if len(over) else None
     faster = None
@@ -112,7 +115,7 @@ def recommend(
         estimate=result,
         legal=legal,
         fitting=fitting,
-        best=(plainest_first(result, order, simulated) if plainest and objective != "memory" else order)[:top],
+        best=best[:top],
         fastest=int(order[0]) if len(order) else None,
         front=order[pareto_front(step[order], memory[order])],
         nearest_miss=miss,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from planner.base.errors import InputError, UnknownNameError
+from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.hardware import load_cluster
 from planner.layouts import Attention, Precision, Recompute, Split
 from planner.models import load_model
@@ -67,3 +67,8 @@ def test_a_text_that_excludes_nothing_or_all_is_refused(text, fixed, says):
 def test_an_unknown_member_is_named():
     with pytest.raises(UnknownNameError, match="recompute"):
         without(Fixed(), "recompute=bad")
+
+
+def test_what_is_left_out_is_named_where_nothing_is_left():
+    with pytest.raises(LayoutError, match="and pp 1, excluded pp=1; leave out one of pp, excluded"):
+        listed(without(Fixed(pp=(1,)), "pp=1"))
