@@ -28,7 +28,7 @@ from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.identified import calibrate
 from planner.calibration.parameters import PARAMETERS
 from planner.calibration.selection import Fold, architecture_of, folds, origin_of, select
-from planner.validation import Predictions, Run, predict, read_runs, scores, shipped_files, unseen_files
+from planner.validation import MeasuredRun, Predictions, predict, read_runs, scores, shipped_files, unseen_files
 from planner.validation.interval import ALONE, COLUMNS, likeness_of_runs
 from planner.validation.predict import Models
 
@@ -37,13 +37,13 @@ PARTS = 5
 PROFILES = Profiles()  # shipped ones, each loaded once
 
 
-def at_random(runs: list[Run]) -> list[str]:
+def at_random(runs: list[MeasuredRun]) -> list[str]:
     """One of five parts for each run."""
     part = np.random.default_rng(0).permutation(len(runs)) % PARTS
     return [f"part {k + 1} of {PARTS}" for k in part]
 
 
-def by_model(runs: list[Run]) -> list[str]:
+def by_model(runs: list[MeasuredRun]) -> list[str]:
     """The model of each run."""
     return [str(run["model"]) for run in runs]
 
@@ -51,7 +51,7 @@ def by_model(runs: list[Run]) -> list[str]:
 PARTS_OF = {"vtrain-single-h1024": at_random, "megatron-bridge-gb300": by_model}
 
 
-def with_parts(runs: list[Run], key: Callable[[Run], str]) -> list[Fold]:
+def with_parts(runs: list[MeasuredRun], key: Callable[[MeasuredRun], str]) -> list[Fold]:
     """What is left out together, without the sets that stand alone, and the parts of those."""
     out = []
     common = [r for r in runs if r["source"] not in ALONE]

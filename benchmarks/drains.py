@@ -15,13 +15,13 @@ import numpy as np
 from hagemann import estimate_of, timed_runs
 from numpy.typing import NDArray
 
-from planner.validation import Run, rank_correlation
+from planner.validation import MeasuredRun, rank_correlation
 
 Array = NDArray[np.float64]
 PARTS = (1, 2, 4, 8, 16)
 
 
-def step_s(runs: list[Run], parts: int) -> Array:
+def step_s(runs: list[MeasuredRun], parts: int) -> Array:
     """Seconds of each run's step in so many parts; NaN where a part has no whole micro-batch."""
     whole = [r["global_batch"] % (parts * r["dp"] * r["micro_batch"]) == 0 for r in runs]
     kept = [r for r, w in zip(runs, whole, strict=True) if w]

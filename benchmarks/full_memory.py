@@ -15,14 +15,14 @@ from hagemann import estimate_of, timed_runs
 from numpy.typing import NDArray
 
 from planner.hardware import load_cluster
-from planner.validation import Run, rank_correlation
+from planner.validation import MeasuredRun, rank_correlation
 
 Array = NDArray[np.float64]
 SHARE = 0.78
 SECONDS = (0.0, 0.1, 0.2, 0.3)  # a billion parameters
 
 
-def predicted(runs: list[Run]) -> tuple[Array, Array]:
+def predicted(runs: list[MeasuredRun]) -> tuple[Array, Array]:
     """Seconds of each run's step, and billions of parameters of its rank where memory is nearly full, else 0."""
     e, cluster = estimate_of(runs), load_cluster(runs[0]["cluster"])
     full = e.memory.total_bytes > SHARE * cluster.accelerator.memory_bytes

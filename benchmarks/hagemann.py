@@ -9,7 +9,7 @@ from planner.layouts import Layouts
 from planner.models import stack
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
-from planner.validation import Run, read_runs, shipped_files
+from planner.validation import MeasuredRun, read_runs, shipped_files
 from planner.validation.defaults import candidates
 from planner.validation.predict import Models
 from planner.validation.software import said
@@ -17,13 +17,13 @@ from planner.validation.software import said
 SOURCE = "hagemann"
 
 
-def timed_runs() -> list[Run]:
+def timed_runs() -> list[MeasuredRun]:
     """Those that ran and say how long a step took."""
     runs = [r for path in shipped_files() for r in read_runs(path) if r["source"].startswith(SOURCE)]
     return [r for r in runs if r["outcome"] == "ok" and r["step_time_s"]]
 
 
-def estimate_of(runs: list[Run], parts: int = 1) -> Estimate:
+def estimate_of(runs: list[MeasuredRun], parts: int = 1) -> Estimate:
     """The estimate of each run's layout with its global batch, or with one of so many equal parts of it."""
     framework = load_framework(said(runs[0], "framework"))
     made = Models()

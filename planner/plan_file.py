@@ -30,7 +30,7 @@ KINDS = {int: "a whole number", bool: "true or false", str: "a text"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
+class SavedPlan:
     """A question and the layout chosen for it.
 
     layouts: a table of one, legal. record: the layout's own record in the file: its figures, where it has some.
@@ -59,7 +59,7 @@ class Plan:
 
 def read_plan(
     path: Path, *, number: int = 1, cluster: str | None = None, network: str | None = None, framework: str | None = None
-) -> Plan:
+) -> SavedPlan:
     """The plan in a file.
 
     number: which of the best layouts, counted from 1. cluster, network, framework: instead of those in the plan.
@@ -84,7 +84,7 @@ def read_plan(
     check_legal(model, hardware, layouts)
     check_figures(chosen, model, row, path)
     setup = Setup(model, hardware, stack)
-    return Plan(setup=setup, layouts=layouts, record=chosen)
+    return SavedPlan(setup=setup, layouts=layouts, record=chosen)
 
 
 def read_choices(path: Path) -> tuple[Transformer, dict[str, Any]]:

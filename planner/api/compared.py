@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.api.answer import Answer
-from planner.plan_file import Plan as PlanFile
-from planner.plan_file import read_plan
+from planner.plan_file import SavedPlan, read_plan
 from planner.question import one_layout
 from planner.report.difference import difference_record, plans_view
 from planner.report.records import estimate_record
@@ -60,7 +59,7 @@ def compare_plans(
     return Answer("", record, plans_view((str(first), str(second)), (titles[0], titles[1]), a, b))
 
 
-def _figures(plan: PlanFile) -> dict[str, Any]:
+def _figures(plan: SavedPlan) -> dict[str, Any]:
     """The layout's record as the file has it, or its estimate where the file has no figures."""
     setup = plan.setup
     record = estimate_record(estimate(setup, plan.layouts), 0, setup.cluster)

@@ -13,7 +13,7 @@ from planner.export.target import Target
 from planner.hardware import load_cluster, load_framework
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
-from planner.imports.run import Run
+from planner.imports.run import ExistingRun
 from planner.layouts import Precision
 from planner.question import load_setup, what_is_fixed
 from planner.report import records, tables
@@ -58,14 +58,14 @@ def review_deepspeed(
     return _answer(deepspeed_run(path, asked, gpus=gpus, **python), get_target("deepspeed"))
 
 
-def _answer(run: Run, target: Target) -> Answer:
+def _answer(run: ExistingRun, target: Target) -> Answer:
     review = _review(run, target)
     setup, gpus, batch = run.setup, int(run.layouts.gpus[0]), int(run.layouts.global_batch[0])
     asked, title = records.question_record(setup, gpus, batch), tables.question_title(setup, gpus, batch)
     return Answer(title, asked | review_record(review, setup.cluster), review_view(review, setup.model, setup.cluster))
 
 
-def _review(run: Run, target: Target) -> Review:
+def _review(run: ExistingRun, target: Target) -> Review:
     """The run, the best that the framework can run, and every single change that helps."""
     setup = run.setup
     own = estimate(setup, run.layouts)
@@ -94,7 +94,7 @@ def _review(run: Run, target: Target) -> Review:
     )
 
 
-def _suggestions(run: Run, runnable: Any) -> list[Suggestion]:
+def _suggestions(run: ExistingRun, runnable: Any) -> list[Suggestion]:
     """Single changes of the layout, and of what the run has turned off."""
     setup = run.setup
     row = run.layouts.row(0)

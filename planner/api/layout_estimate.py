@@ -14,7 +14,7 @@ from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.choices.table import CHOICES
 from planner.layouts import Layouts
-from planner.plan_file import Plan
+from planner.plan_file import SavedPlan
 from planner.question import one_layout, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
@@ -128,9 +128,9 @@ class LayoutEstimate(Shown):
 
         return simulate_layouts(self.setup, self._one)
 
-    def as_plan(self) -> Plan:
+    def as_plan(self) -> SavedPlan:
         """This layout as a plan, which an exporter takes."""
-        return Plan(setup=self.setup, layouts=self._one, record=self._record)
+        return SavedPlan(setup=self.setup, layouts=self._one, record=self._record)
 
     def export(self, to: str, path: str | os.PathLike[str] | None = None, *, base: str | None = None) -> Export:
         """This layout as a framework's own file: its `text`, `notes` on what the framework can't express, a `warning`.

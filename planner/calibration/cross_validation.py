@@ -8,10 +8,10 @@ import numpy as np
 
 from planner.calibration.fit import Fit, Problem, fit_figures
 from planner.calibration.selection import folds
-from planner.validation import Predictions, Run
+from planner.validation import MeasuredRun, Predictions
 
 
-def cross_validated(runs: list[Run], fit: Fit, max_evaluations: int = 20) -> Predictions:
+def cross_validated(runs: list[MeasuredRun], fit: Fit, max_evaluations: int = 20) -> Predictions:
     """Predictions of all runs, each fold's by the figures of `fit` fitted anew to the other folds' runs.
 
     A figure that only the runs left out tell stays free: leaving it at the profile's value would give them away.

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.base.units import MICRO
-from planner.calibration.parameters import Parameter
+from planner.calibration.parameters import FittedParameter
 from planner.hardware import Cluster, Efficiency, Framework, Link, load_cluster, load_framework
-from planner.validation import Predictions, Run, predict
+from planner.validation import MeasuredRun, Predictions, predict
 
 Array = NDArray[np.float64]
 T = TypeVar("T", Efficiency, Link, Framework)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class FittedFigure:
     """One number that a fit may move, in SI units.
 
     folder: of the profiles (efficiency, links, frameworks); names: those that share the figure; field, keys: where it
@@ -82,13 +82,13 @@ class Profiles:
 
 
 def figures_of(
-    parameters: Iterable[Parameter], clusters: Sequence[Cluster], frameworks: Sequence[Framework]
-) -> list[Figure]:
+    parameters: Iterable[FittedParameter], clusters: Sequence[Cluster], frameworks: Sequence[Framework]
+) -> list[FittedFigure]:
     """The parameters' figures in these profiles: links one by one, frameworks that are there, keys that are there."""
     efficiencies = _by_name(c.accelerator.efficiency for c in clusters)
     node_links, networks = _by_name(c.node_link for c in clusters), _by_name(c.network for c in clusters)
     used = _by_name(frameworks)
-    out: list[Figure] = []
+    out: list[FittedFigure] = []
     for p in parameters:
         kind, _, place = p.path.partition(":")
         if kind == "efficiency":
@@ -111,7 +111,7 @@ def _by_name(profiles: Iterable[Any]) -> dict[str, Any]:
     return {p.name: p for p in profiles}
 
 
-def _figure(p: Parameter, folder: str, profiles: Mapping[str, Any], place: str) -> Figure | None:
+def _figure(p: FittedParameter, folder: str, profiles: Mapping[str, Any], place: str) -> FittedFigure | None:
     """The figure in profiles that share it, the first one's its value; None where its table lacks it."""
     name, _, keys = place.partition(".")
     values = [getattr(profile, name) for profile in profiles.values()]
@@ -119,13 +119,15 @@ def _figure(p: Parameter, folder: str, profiles: Mapping[str, Any], place: str) 
     if keys and not present:
         return None
     now = float(values[0][present[0]] if keys else values[0])
-    return Figure(
+    return FittedFigure(
         folder=folder, names=tuple(profiles), field=name, keys=present, low=p.low, high=p.high, profile=now,
         start=now if p.start is None else p.start,
     )  # fmt: skip
 
 
-def predict_with(figures: Sequence[Figure], values: Array, runs: list[Run], base: Profiles) -> Predictions:
+def predict_with(
+    figures: Sequence[FittedFigure], values: Array, runs: list[MeasuredRun], base: Profiles
+) -> Predictions:
     """Predictions of runs by profiles with other figures; values: SI, shape (figures,)."""
     pairs = list(zip(figures, map(float, values), strict=True))
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.base.errors import MissingPackageError
-from planner.calibration.figures import Figure, Profiles, predict_with
-from planner.validation import Predictions, Run
+from planner.calibration.figures import FittedFigure, Profiles, predict_with
+from planner.validation import MeasuredRun, Predictions
 
 Array = NDArray[np.float64]
 ROBUST = 0.02
@@ -35,7 +35,7 @@ class Fit:
     residual. converged: not stopped by the number of evaluations.
     """
 
-    figures: tuple[Figure, ...]
+    figures: tuple[FittedFigure, ...]
     value: Array
     error: Array
     jacobian: Array
@@ -45,7 +45,7 @@ class Fit:
     converged: bool
     base: Profiles
 
-    def predict(self, runs: list[Run]) -> Predictions:
+    def predict(self, runs: list[MeasuredRun]) -> Predictions:
         """Predictions of runs by the fitted profiles."""
         return predict_with(self.figures, self.value, runs, self.base)
 
@@ -59,7 +59,7 @@ class Fit:
 class Problem:
     """Runs to fit to: their measured times and weights."""
 
-    def __init__(self, runs: list[Run], base: Profiles) -> None:
+    def __init__(self, runs: list[MeasuredRun], base: Profiles) -> None:
         """Predicts the runs once, to know which can be and what was measured."""
         self.runs, self.base = runs, base
         shipped = predict_with((), np.zeros(0), runs, base)
@@ -70,12 +70,12 @@ class Problem:
         self.weight = np.array([float(n) ** -0.5 for n in size])[at]
         self.sources = len(names)
 
-    def errors(self, figures: Sequence[Figure], unit: Array) -> Array:
+    def errors(self, figures: Sequence[FittedFigure], unit: Array) -> Array:
         """Logarithm of predicted over measured, shape (timed runs,), at places of the unit interval."""
         p = predict_with(figures, in_si(figures, unit), self.runs, self.base)
         return np.asarray(np.log(p.step_time_s[self.timed] / self.measured_s))
 
-    def residuals(self, figures: Sequence[Figure], unit: Array) -> Array:
+    def residuals(self, figures: Sequence[FittedFigure], unit: Array) -> Array:
         """Soft absolute errors, all on one scale, then weighted by source.
 
         The least-squares routine's own loss would come after the weight, and forgive a run of a small source what it
@@ -85,18 +85,18 @@ class Problem:
         return np.asarray(self.weight * (ROBUST * np.sqrt(2.0 * (np.sqrt(1.0 + u**2) - 1.0))))
 
 
-def in_si(figures: Sequence[Figure], unit: Array) -> Array:
+def in_si(figures: Sequence[FittedFigure], unit: Array) -> Array:
     """Places in the unit interval as values."""
     low = np.array([f.low for f in figures])
     return np.asarray(low + unit * (np.array([f.high for f in figures]) - low))
 
 
-def start_of(figures: Sequence[Figure]) -> Array:
+def start_of(figures: Sequence[FittedFigure]) -> Array:
     """Where the figures start, as places in the unit interval, a little inside the bounds."""
     return np.array([np.clip((f.start - f.low) / (f.high - f.low), 0.02, 0.98) for f in figures])
 
 
-def jacobian_at_start(problem: Problem, figures: Sequence[Figure]) -> Array:
+def jacobian_at_start(problem: Problem, figures: Sequence[FittedFigure]) -> Array:
     """Of the weighted errors at the figures' starts; shape (timed runs, figures)."""
     return slopes(lambda unit: problem.weight * problem.errors(figures, unit), start_of(figures))
 
@@ -113,7 +113,7 @@ def slopes(function: Callable[[Array], Array], unit: Array) -> Array:
     return out
 
 
-def fit_figures(problem: Problem, figures: Sequence[Figure], max_evaluations: int = 20) -> Fit:
+def fit_figures(problem: Problem, figures: Sequence[FittedFigure], max_evaluations: int = 20) -> Fit:
     """Robust least squares from the figures' starts.
 
     Raises:

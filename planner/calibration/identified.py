@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.base.errors import InputError
-from planner.calibration.figures import Figure
+from planner.calibration.figures import FittedFigure
 from planner.calibration.fit import ROBUST, Fit, Problem, fit_figures, jacobian_at_start
 
 Array = NDArray[np.float64]
@@ -29,7 +29,7 @@ RUNS_A_FIGURE = 3
 class Left:
     """A figure that is not fitted, and why."""
 
-    figure: Figure
+    figure: FittedFigure
     reason: str
 
 
@@ -51,7 +51,7 @@ def told(jacobian: Array, variance: float) -> Array:
     return np.asarray(1.0 - GUESS * np.diag(np.linalg.inv(information)))
 
 
-def calibrate(problem: Problem, figures: Sequence[Figure], max_evaluations: int = 20) -> Calibration:
+def calibrate(problem: Problem, figures: Sequence[FittedFigure], max_evaluations: int = 20) -> Calibration:
     """Fit the figures that the runs tell; the others stay as they are.
 
     Raises:
@@ -73,7 +73,7 @@ def calibrate(problem: Problem, figures: Sequence[Figure], max_evaluations: int 
     raise InputError(f"{runs} none of the figures that may be fitted; allowed: more runs, more different")
 
 
-def _pruned(figures: list[Figure], jacobian: Array, variance: float, left: list[Left]) -> list[Figure]:
+def _pruned(figures: list[FittedFigure], jacobian: Array, variance: float, left: list[Left]) -> list[FittedFigure]:
     """Without what is told too little, the least told first: of two that only their sum is told one stays."""
     kept = list(range(len(figures)))
     while kept:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Parameter:
+class FittedParameter:
     """A figure under calibration: `kind:field[.key,key]`, its bounds in SI units, and where a fit starts.
 
     kind: efficiency; node_link or network, for each such link of the runs' clusters; networks, which share the figure;
@@ -26,50 +26,50 @@ class Parameter:
 
 # Frameworks of DeepSpeed's years share tensor_slowdown; all of Megatron's kind the host's time.
 AMPERE = (
-    Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.75),
-    Parameter("efficiency:kernel_latency_s", 1e-6, 15e-6, 5e-6),
-    Parameter("efficiency:memory_fraction", 0.4, 0.95, 0.8),
-    Parameter("efficiency:attention_matrix_fraction", 0.1, 0.8, 0.3),
-    Parameter("networks:fraction", 0.1, 0.95, 0.6),
-    Parameter("megatron-lm,megatron-deepspeed,aa-scaling:host_layer_backward_s", 0.0, 3e-3, 1e-3),
-    Parameter("megatron-deepspeed,aa-scaling:tensor_slowdown", 1.0, 5.0, 2.0),
-    Parameter("megatron-deepspeed:sharded_nodes", 1.0, 40.0, 16.0),
-    Parameter("aa-scaling:sharded_nodes", 1.0, 40.0, 16.0),
+    FittedParameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.75),
+    FittedParameter("efficiency:kernel_latency_s", 1e-6, 15e-6, 5e-6),
+    FittedParameter("efficiency:memory_fraction", 0.4, 0.95, 0.8),
+    FittedParameter("efficiency:attention_matrix_fraction", 0.1, 0.8, 0.3),
+    FittedParameter("networks:fraction", 0.1, 0.95, 0.6),
+    FittedParameter("megatron-lm,megatron-deepspeed,aa-scaling:host_layer_backward_s", 0.0, 3e-3, 1e-3),
+    FittedParameter("megatron-deepspeed,aa-scaling:tensor_slowdown", 1.0, 5.0, 2.0),
+    FittedParameter("megatron-deepspeed:sharded_nodes", 1.0, 40.0, 16.0),
+    FittedParameter("aa-scaling:sharded_nodes", 1.0, 40.0, 16.0),
 )
 HOPPER = (
-    Parameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.7),
-    Parameter("efficiency:matrix_fraction.fp8", 0.2, 0.9, 0.55),
+    FittedParameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.7),
+    FittedParameter("efficiency:matrix_fraction.fp8", 0.2, 0.9, 0.55),
     # Start: what Ampere's kernel gives on these compute units and clocks.
-    Parameter("efficiency:flash_backward.flash1", 0.05, 0.5, 0.15),
-    Parameter("megatron-core,nanotron:overlap_tensor", 0.0, 0.95, 0.5),
-    Parameter("nemo:overlap_tensor", 0.0, 0.95, 0.5),
-    Parameter("nanotron:overlap_grad_reduce", 0.0, 0.95, 0.5),
-    Parameter("fsdp,megatron-core,nemo:overlap_param_gather", 0.0, 1.0, 0.8),
+    FittedParameter("efficiency:flash_backward.flash1", 0.05, 0.5, 0.15),
+    FittedParameter("megatron-core,nanotron:overlap_tensor", 0.0, 0.95, 0.5),
+    FittedParameter("nemo:overlap_tensor", 0.0, 0.95, 0.5),
+    FittedParameter("nanotron:overlap_grad_reduce", 0.0, 0.95, 0.5),
+    FittedParameter("fsdp,megatron-core,nemo:overlap_param_gather", 0.0, 1.0, 0.8),
 )
 ANY = (
-    Parameter("efficiency:matrix_fraction.fp16,bf16", 0.2, 0.95),
-    Parameter("efficiency:matrix_fraction.fp8", 0.1, 0.9),
-    Parameter("efficiency:matrix_fraction.fp32", 0.2, 0.95),
-    Parameter("efficiency:matrix_fraction.tf32", 0.2, 0.95),
-    Parameter("efficiency:kernel_latency_s", 1e-6, 15e-6),
-    Parameter("efficiency:memory_fraction", 0.3, 0.95),
+    FittedParameter("efficiency:matrix_fraction.fp16,bf16", 0.2, 0.95),
+    FittedParameter("efficiency:matrix_fraction.fp8", 0.1, 0.9),
+    FittedParameter("efficiency:matrix_fraction.fp32", 0.2, 0.95),
+    FittedParameter("efficiency:matrix_fraction.tf32", 0.2, 0.95),
+    FittedParameter("efficiency:kernel_latency_s", 1e-6, 15e-6),
+    FittedParameter("efficiency:memory_fraction", 0.3, 0.95),
     *(
-        Parameter(f"efficiency:{direction}.{kernel}", 0.05, 0.8)
+        FittedParameter(f"efficiency:{direction}.{kernel}", 0.05, 0.8)
         for kernel in ("flash1", "flash2", "flash3")
         for direction in ("flash_forward", "flash_backward")
     ),
-    Parameter("efficiency:attention_matrix_fraction", 0.1, 0.8),
-    Parameter("efficiency:rate_spread", 0.0, 0.08),
-    Parameter("node_link:fraction", 0.2, 0.95),
-    Parameter("node_link:latency_s", 1e-6, 300e-6),
-    Parameter("network:fraction", 0.1, 0.95),
+    FittedParameter("efficiency:attention_matrix_fraction", 0.1, 0.8),
+    FittedParameter("efficiency:rate_spread", 0.0, 0.08),
+    FittedParameter("node_link:fraction", 0.2, 0.95),
+    FittedParameter("node_link:latency_s", 1e-6, 300e-6),
+    FittedParameter("network:fraction", 0.1, 0.95),
 )
 """For an architecture without a list of its own, and what `everything` adds to the others."""
 
 PARAMETERS = {"ampere": AMPERE, "hopper": HOPPER}
 
 
-def parameters_of(architecture: str, everything: bool = False) -> tuple[Parameter, ...]:
+def parameters_of(architecture: str, everything: bool = False) -> tuple[FittedParameter, ...]:
     """What may be fitted to runs on GPUs of an architecture; `everything`: also what its own list leaves alone."""
     own = PARAMETERS.get(architecture, ANY)
     known = {p.path for p in own}

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.base.errors import InputError, UnknownNameError
-from planner.calibration.figures import Figure, Profiles, figures_of, predict_with
+from planner.calibration.figures import FittedFigure, Profiles, figures_of, predict_with
 from planner.calibration.fit import Problem
 from planner.calibration.parameters import parameters_of
-from planner.validation import Run
+from planner.validation import MeasuredRun
 from planner.validation.defaults import framework_name
 from planner.validation.publications import publication_of
 from planner.validation.software import cluster_name
@@ -25,8 +25,8 @@ class Selection:
     """
 
     architecture: str
-    runs: list[Run]
-    held: list[Run]
+    runs: list[MeasuredRun]
+    held: list[MeasuredRun]
     untimed: int
     left: dict[str, int]
     base: Profiles
@@ -38,7 +38,7 @@ class Selection:
         frameworks = dict.fromkeys(framework_name(run, self.base.cluster(cluster_name(run))) for run in runs)
         return list(clusters), list(frameworks)
 
-    def problem(self, all_figures: bool = False) -> tuple[Problem, list[Figure]]:
+    def problem(self, all_figures: bool = False) -> tuple[Problem, list[FittedFigure]]:
         """The fit of these runs, and the figures that it may move."""
         clusters, frameworks = self.named()
         figures = figures_of(
@@ -49,7 +49,7 @@ class Selection:
         return Problem(self.runs, self.base), figures
 
 
-def select(runs: Sequence[Run], architecture: str | None = None, hold_out: Sequence[str] = ()) -> Selection:
+def select(runs: Sequence[MeasuredRun], architecture: str | None = None, hold_out: Sequence[str] = ()) -> Selection:
     """Of some runs those for a fit.
 
     architecture: by default the one of most timed runs. hold_out: sources, or how their names begin.
@@ -87,7 +87,7 @@ def select(runs: Sequence[Run], architecture: str | None = None, hold_out: Seque
     )  # fmt: skip
 
 
-def architecture_of(run: Run, base: Profiles) -> str:
+def architecture_of(run: MeasuredRun, base: Profiles) -> str:
     """The architecture of the accelerators that a run was measured on."""
     return base.cluster(cluster_name(run)).accelerator.efficiency.name
 
@@ -97,17 +97,17 @@ class Fold:
     """Runs that are left out together, and the others."""
 
     name: str
-    rest: list[Run]
-    held: list[Run]
+    rest: list[MeasuredRun]
+    held: list[MeasuredRun]
 
 
-def origin_of(run: Run) -> str:
+def origin_of(run: MeasuredRun) -> str:
     """The publication of a shipped run, which stands for all its sources; the source of one's own."""
     publication = publication_of(run["source"])
     return publication.sets if publication else str(run["source"])
 
 
-def folds(runs: Sequence[Run], key: Callable[[Run], str] = origin_of) -> list[Fold]:
+def folds(runs: Sequence[MeasuredRun], key: Callable[[MeasuredRun], str] = origin_of) -> list[Fold]:
     """One for each value of a key: for each origin, or what else is left out together.
 
     Raises:

@@ -11,7 +11,7 @@ from planner.cli import completion as complete
 
 if TYPE_CHECKING:
     from planner.export.target import Target
-    from planner.plan_file import Plan
+    from planner.plan_file import SavedPlan
 
 Base = Annotated[str | None, typer.Option("--base", help="torchtitan: your recipe, package.module:function.")]
 
@@ -54,7 +54,7 @@ def command(
     write(read_plan(plan, number=number, cluster=cluster, network=network, framework=framework), target, output, base)
 
 
-def write(plan: Plan, target: Target, output: Path | None, base: str | None = None) -> None:
+def write(plan: SavedPlan, target: Target, output: Path | None, base: str | None = None) -> None:
     """The file and its companions, on stdout without a path; what isn't expressed, on stderr."""
     from planner.base.files import check_writable, write_text
     from planner.export.plan_export import export_plan

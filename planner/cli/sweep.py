@@ -13,7 +13,7 @@ import typer
 from planner.cli import options as o
 
 if TYPE_CHECKING:
-    from planner.sweep.run import Progress, Scheduler
+    from planner.sweep.run import Scheduler, SweepProgress
 
 LINE_EVERY_S = 60.0  # where stderr is no terminal
 
@@ -71,7 +71,7 @@ def _scheduler(name: str, workers: int | None) -> Scheduler:
 
 
 @contextmanager
-def _shown() -> Iterator[Callable[[Progress], None]]:
+def _shown() -> Iterator[Callable[[SweepProgress], None]]:
     """Progress on stderr: a bar on a terminal, a line a minute elsewhere."""
     from rich.console import Console
 
@@ -90,7 +90,7 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("sweep", total=None, layouts="")
         begun = time.monotonic()
 
-        def update(p: Progress) -> None:
+        def update(p: SweepProgress) -> None:
             rate = (p.layouts - p.kept_layouts) / max(time.monotonic() - begun, 1e-9)
             text = f"{p.layouts:,} layouts, {rate:,.0f}/s" if p.done > p.kept_cases else f"{p.layouts:,} layouts"
             bar.update(task, total=p.cases, completed=p.done, layouts=text)
@@ -98,10 +98,10 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
         yield update
 
 
-def _lines(write: Callable[[str], None]) -> Callable[[Progress], None]:
+def _lines(write: Callable[[str], None]) -> Callable[[SweepProgress], None]:
     last = time.monotonic()
 
-    def update(p: Progress) -> None:
+    def update(p: SweepProgress) -> None:
         nonlocal last
         if time.monotonic() - last >= LINE_EVERY_S:
             last = time.monotonic()

@@ -154,7 +154,7 @@ def _prepared(communicator: Communicator, prepare: Any) -> Training:
     Raises:
         typer.Exit: some rank could not.
     """
-    from planner.trainer.communicator import Group
+    from planner.trainer.communicator import RankGroup
 
     training, failure = None, ""
     try:
@@ -163,7 +163,7 @@ def _prepared(communicator: Communicator, prepare: Any) -> Training:
             failure = f"the plan needs {training.task.num_ranks} ranks; {communicator.size} were started"
     except PlannerError as error:
         failure = str(error)
-    world = Group("world", tuple(range(communicator.size)))
+    world = RankGroup("world", tuple(range(communicator.size)))
     failed = communicator.xp.asarray([float(communicator.size - communicator.rank) if failure else 0.0])
     first = communicator.size - int(communicator.all_reduce(failed, world, "max")[0])
     if first == communicator.rank:

@@ -104,13 +104,13 @@ def _pass_s(task: Task, training: Training, prices: dict[str, list[float]], op: 
     import numpy as np
 
     from planner.layouts import Recompute
-    from planner.trainer.prices import Sizes, features, price_s
+    from planner.trainer.prices import PriceSizes, features, price_s
     from planner.trainer.stage import split_evenly
 
     m, family = task.model, "swiglu" if task.model.gated else "gelu"
     start, stop = task.bounds[op.slice], task.bounds[op.slice + 1]
     b = training.samples.micro_batch
-    x = Sizes(model=m, b=b, tokens=stop - start, start=start, tp=task.tp, sequence_parallel=task.sequence_parallel)
+    x = PriceSizes(model=m, b=b, tokens=stop - start, start=start, tp=task.tp, sequence_parallel=task.sequence_parallel)
     layers = (task.layers_per_stage or split_evenly(m.num_layers, task.num_stages))[op.stage]
     row = features("layer", x)
     each = price_s(prices, f"{family} layer {op.kind}", row)
@@ -143,7 +143,7 @@ def _update_s(task: Task, prices: dict[str, list[float]], p: int) -> float:
     import numpy as np
 
     from planner.trainer.block import block_unit
-    from planner.trainer.prices import Sizes, features, price_s
+    from planner.trainer.prices import PriceSizes, features, price_s
     from planner.trainer.stage import split_evenly
 
     m = task.model
@@ -154,7 +154,7 @@ def _update_s(task: Task, prices: dict[str, list[float]], p: int) -> float:
     count = blocks * block_unit(m, 0).num_elements(task.tp) + ends * m.vocab * m.hidden / task.tp
     shards = task.dp // task.dp_replicate if task.zero else 1
     owned = count / shards
-    seconds = price_s(prices, "update", features("update", Sizes(model=m, b=1, tokens=1), owned))
+    seconds = price_s(prices, "update", features("update", PriceSizes(model=m, b=1, tokens=1), owned))
     if task.dp > 1:
         size, units = count * np.dtype(task.dtype).itemsize, blocks + 2 * ends
         for name in ("all_reduce",) if not task.zero else ("reduce_scatter", "all_gather"):

@@ -16,7 +16,7 @@ from planner.export.target import Job, Nearest, Target
 from planner.export.torchtitan import Torchtitan
 from planner.export.torchtitan_toml import TorchtitanToml
 from planner.layouts import Layouts
-from planner.plan_file import Plan
+from planner.plan_file import SavedPlan
 from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -55,7 +55,7 @@ def get_target(name: str) -> Target:
     return TARGETS[name]
 
 
-def export_plan(plan: Plan, target: Target, *, path: Path | None = None, base: str | None = None) -> Export:
+def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, base: str | None = None) -> Export:
     """The file of a framework for a plan.
 
     path: where the file will be, for its companions. base: the user's own recipe, where the framework builds on one.
@@ -103,7 +103,7 @@ def export_plan(plan: Plan, target: Target, *, path: Path | None = None, base: s
     )
 
 
-def _predicted(plan: Plan, layouts: Layouts, own: bool) -> tuple[str, bool]:
+def _predicted(plan: SavedPlan, layouts: Layouts, own: bool) -> tuple[str, bool]:
     """Step, MFU and memory of a layout in words, and whether it fits: the plan's own figures, else an estimate."""
     cluster = plan.setup.cluster
     capacity = cluster.accelerator.memory_bytes

@@ -10,7 +10,7 @@ from planner.base.errors import FileFormatError, LayoutError, one_line, shown
 from planner.base.files import read_json
 from planner.choices.choice import LARGEST
 from planner.hardware import Framework
-from planner.imports.run import Run
+from planner.imports.run import ExistingRun
 from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
@@ -26,7 +26,7 @@ NO_MATTER = (
 )  # fmt: skip
 
 
-def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> Run:
+def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> ExistingRun:
     """The run that a DeepSpeed configuration describes.
 
     python: the layout's choices that the JSON can't say: pp, ep, recompute, attention.
@@ -62,7 +62,7 @@ def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> Run:
     check_legal(asked.model, asked.cluster, layouts)
     actual, switches = _turned_off(zero, stage, dp, asked.framework)
     unknown = tuple(one_line(key) for key in config if key not in (*TOP, *NO_MATTER))
-    return Run(
+    return ExistingRun(
         title="DeepSpeed",
         setup=replace(asked, framework=actual),
         layouts=layouts,

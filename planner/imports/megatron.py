@@ -11,7 +11,7 @@ from planner.export.recompute_modules import FINE
 from planner.export.target import stage_layers
 from planner.hardware import Cluster, Framework
 from planner.imports.megatron_model import MODEL_ARGUMENTS, NEWER_MODEL_ARGUMENTS, model_of
-from planner.imports.run import Run
+from planner.imports.run import ExistingRun
 from planner.imports.words import Arguments, read_arguments
 from planner.layouts import Layouts, Split
 from planner.models import Transformer, load_model, with_seq_len
@@ -69,7 +69,7 @@ SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3
 def megatron_run(
     text: str, cluster: Cluster, framework: Framework, *, gpus: int | None, model: str | None, vocab: int | None,
     attention: str | None = None,
-) -> Run:  # fmt: skip
+) -> ExistingRun:  # fmt: skip
     """The run that Megatron-LM's arguments describe.
 
     gpus: of the job; None where the text names torchrun's nodes and processes. model: instead of the model's arguments.
@@ -99,7 +99,7 @@ def megatron_run(
     known = {*ARGUMENTS, *LAUNCHER, *NEWER}
     other = [name for name in a.words if name not in known]
     unknown = tuple(one_line(f"--{name}") for name in other if not name.startswith(NO_MATTER))
-    return Run(
+    return ExistingRun(
         title="Megatron-LM",
         setup=replace(profile, framework=actual),
         layouts=layouts,

@@ -9,7 +9,7 @@ from planner.setup import Setup
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Run:
+class ExistingRun:
     """A run that exists, as planner sees it.
 
     question: the model, the cluster, and the framework's profile with what the run has turned off.

@@ -11,7 +11,7 @@ from planner.report.plain_table import plain_table, stacked
 from planner.report.validation import percent, rank_text
 
 if TYPE_CHECKING:
-    from planner.calibration.figures import Figure
+    from planner.calibration.figures import FittedFigure
     from planner.calibration.identified import Calibration
     from planner.calibration.selection import Selection
 
@@ -36,7 +36,7 @@ def selection_lines(chosen: Selection) -> list[str]:
     return lines
 
 
-def shown(figure: Figure, value: float) -> str:
+def shown(figure: FittedFigure, value: float) -> str:
     """A value in the profile's unit."""
     return f"{value / figure.profile_unit:.4g}"
 
@@ -91,7 +91,7 @@ def calibration_record(chosen: Selection, found: Calibration) -> dict[str, Any]:
     """The fit for JSON, values in the profile's units."""
     fit = found.fit
 
-    def figure(f: Figure) -> dict[str, Any]:
+    def figure(f: FittedFigure) -> dict[str, Any]:
         return {
             "figure": f.label, "folder": f.folder, "profiles": list(f.names), "low": f.low / f.profile_unit,
             "high": f.high / f.profile_unit, "profile": f.profile / f.profile_unit, "start": f.start / f.profile_unit,

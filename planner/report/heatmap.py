@@ -11,7 +11,7 @@ from planner.report.pictures import label, said
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from planner.sweep.grid import Grid
+    from planner.sweep.grid import CaseGrid
     from planner.sweep.results import Results
 
 MOST_LABELLED = 15  # columns or rows with a number in each cell
@@ -20,7 +20,7 @@ LOG_FROM = 30.0  # largest over smallest value
 NONE = "#d9d9d9"
 
 
-def heatmap_record(grid: Grid, results: Results) -> dict[str, Any]:
+def heatmap_record(grid: CaseGrid, results: Results) -> dict[str, Any]:
     """The grid as plain values (docs/sweep.md)."""
     cases = results.values("case")
     return {
@@ -37,7 +37,7 @@ def heatmap_record(grid: Grid, results: Results) -> dict[str, Any]:
     }
 
 
-def draw_heatmap(grid: Grid, results: Results) -> Figure:
+def draw_heatmap(grid: CaseGrid, results: Results) -> Figure:
     """Colour and number a cell; grey where no layout fits."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -65,14 +65,14 @@ def draw_heatmap(grid: Grid, results: Results) -> Figure:
     return figure
 
 
-def _title(grid: Grid, results: Results) -> str:
+def _title(grid: CaseGrid, results: Results) -> str:
     models, lengths = (dict.fromkeys(results.values(name)) for name in ("model", "seq_len"))
     what = f"{next(iter(models))}, {next(iter(lengths)):,} tokens a sequence" if len(models) == 1 else "all models"
     over = f"\nbest by {label(grid.by, '')} over {', '.join(label(n, '') for n in grid.over)}" if grid.over else ""
     return f"{what}: {label(grid.value, '')}{over}"
 
 
-def _numbers(figure: Any, axes: Any, grid: Grid, unit: str) -> list[Any]:
+def _numbers(figure: Any, axes: Any, grid: CaseGrid, unit: str) -> list[Any]:
     from matplotlib.colors import LogNorm, Normalize
 
     cells = np.array([[np.nan if v is None else v for v in line] for line in grid.cells], dtype=np.float64)
@@ -96,7 +96,7 @@ def _numbers(figure: Any, axes: Any, grid: Grid, unit: str) -> list[Any]:
     return []
 
 
-def _categories(axes: Any, grid: Grid) -> list[Any]:
+def _categories(axes: Any, grid: CaseGrid) -> list[Any]:
     """A colour for each text, most frequent first."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap

@@ -16,12 +16,12 @@ from planner.sweep.columns import FAILED, FITS, NOT_LEGAL
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from planner.sweep.run import Progress
+    from planner.sweep.run import SweepProgress
 
 MOST_MODELS = 20
 
 
-def sweep_record(path: Path, done: Progress, table: pa.Table, seconds: float) -> dict[str, Any]:
+def sweep_record(path: Path, done: SweepProgress, table: pa.Table, seconds: float) -> dict[str, Any]:
     """Counts, and for each model the case of the highest throughput and the cheapest (docs/sweep.md)."""
     best = _best(table)
     return {
@@ -37,7 +37,7 @@ def sweep_record(path: Path, done: Progress, table: pa.Table, seconds: float) ->
     }
 
 
-def sweep_view(path: Path, done: Progress, table: pa.Table, seconds: float) -> RenderableType:
+def sweep_view(path: Path, done: SweepProgress, table: pa.Table, seconds: float) -> RenderableType:
     """Counts, the best by model, and where the rows are."""
     made = done.layouts - done.kept_layouts
     rate = "" if done.already else f", {made:,} in {format_seconds(seconds)} ({made / seconds:,.0f}/s)"

@@ -32,7 +32,7 @@ FASTEST: tuple[tuple[str, float, int, Mark], ...] = (
 
 def _under_the_papers_assumptions() -> list[Claim]:
     """What the search of the paper's own model finds."""
-    task, hardware = lp.Task(), lp.Hardware()
+    task, hardware = lp.PaperTask(), lp.Hardware()
     claims, days = [], {}
     for name, theirs, gpus, mark in FASTEST:
         s = lp.STRATEGIES[name]
@@ -64,7 +64,7 @@ def _under_the_papers_assumptions() -> list[Claim]:
     return claims + _intensities(task, hardware)
 
 
-def _intensities(task: lp.Task, hardware: lp.Hardware) -> list[Claim]:
+def _intensities(task: lp.PaperTask, hardware: lp.Hardware) -> list[Claim]:
     """Memory and arithmetic intensities of the fastest configuration, and Ethernet."""
     s = lp.STRATEGIES["3d, improved"]
     c = lp.fastest(task, s, hardware)
@@ -104,7 +104,7 @@ def _search(framework: str, plan: str, max_gpus: int) -> Fastest:
     """Our search on the paper's hardware: A100s in nodes of 16, 200 Gb/s a GPU, no failures, batch at most critical."""
     model = load_model("x-160")
     cluster = with_node_size(load_cluster("dgx-a100-80gb", network="infiniband-hdr"), 16)
-    task = lp.Task()
+    task = lp.PaperTask()
     tokens = task.steps * float(lp.critical_batch(task.x)) * task.sequence
     aim = goal(model, tokens=tokens, batch_law="lamy-poirier-2021", rule="cap")
     return plan_fastest(

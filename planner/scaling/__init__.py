@@ -2,7 +2,7 @@
 
 from planner.scaling.batch import (
     BATCH_RULES,
-    Target,
+    TrainingTarget,
     batch_scale_tokens,
     compute_optimal,
     critical_batch_tokens,
@@ -35,7 +35,7 @@ __all__ = [
     "Prices",
     "Reliability",
     "Storage",
-    "Target",
+    "TrainingTarget",
     "TrainingTime",
     "batch_scale_tokens",
     "checkpoint_interval_s",

@@ -23,7 +23,7 @@ BATCH_RULES = ("overhead", "cap")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class TrainingTarget:
     """What is trained: a model's size, the fewest tokens for its loss, and that loss in nats a token. Floats."""
 
     parameters: float
@@ -94,7 +94,7 @@ def compute_optimal(law: ComputeOptimal, compute_flop: Any) -> dict[str, Array]:
     }
 
 
-def extrapolations(target: Target, loss_law: LossLaw, batch_law: CriticalBatchLaw) -> list[str]:
+def extrapolations(target: TrainingTarget, loss_law: LossLaw, batch_law: CriticalBatchLaw) -> list[str]:
     """A sentence for each quantity that lies outside the runs a law was fitted to."""
     checks = [
         (loss_law.name, "parameters", target.size(loss_law), loss_law.fitted_parameters),

@@ -46,7 +46,7 @@ class Hardware:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class PaperTask:
     """X_x: layers d_l = x, width d_m = x^2, heads x / 2, sequence s = 16 x, p = 12 x^5; steps at the critical batch."""
 
     x: int = 160
@@ -75,7 +75,7 @@ def critical_batch(x: Any) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strategy:
+class PaperStrategy:
     """What is combined, and whether in the paper's improved way: layered accumulation, modular pipeline, partition.
 
     partitioned: parameters, gradients and optimizer state are split over the replicas; only layered accumulation can
@@ -93,17 +93,17 @@ class Strategy:
         return self.improved
 
 
-STRATEGIES: dict[str, Strategy] = {
+STRATEGIES: dict[str, PaperStrategy] = {
     s.name: s
     for s in (
-        Strategy(name="data, baseline", pipeline=False, tensor=False, improved=False),
-        Strategy(name="data, improved", pipeline=False, tensor=False, improved=True),
-        Strategy(name="data + pipeline, baseline", pipeline=True, tensor=False, improved=False),
-        Strategy(name="data + pipeline, improved", pipeline=True, tensor=False, improved=True),
-        Strategy(name="data + tensor, baseline", pipeline=False, tensor=True, improved=False),
-        Strategy(name="data + tensor, improved", pipeline=False, tensor=True, improved=True),
-        Strategy(name="3d, baseline", pipeline=True, tensor=True, improved=False),
-        Strategy(name="3d, improved", pipeline=True, tensor=True, improved=True),
+        PaperStrategy(name="data, baseline", pipeline=False, tensor=False, improved=False),
+        PaperStrategy(name="data, improved", pipeline=False, tensor=False, improved=True),
+        PaperStrategy(name="data + pipeline, baseline", pipeline=True, tensor=False, improved=False),
+        PaperStrategy(name="data + pipeline, improved", pipeline=True, tensor=False, improved=True),
+        PaperStrategy(name="data + tensor, baseline", pipeline=False, tensor=True, improved=False),
+        PaperStrategy(name="data + tensor, improved", pipeline=False, tensor=True, improved=True),
+        PaperStrategy(name="3d, baseline", pipeline=True, tensor=True, improved=False),
+        PaperStrategy(name="3d, improved", pipeline=True, tensor=True, improved=True),
     )
 }
 
@@ -143,7 +143,7 @@ class Intensities:
     tensor: Array
 
 
-def intensities(task: Task, strategy: Strategy, c: Configuration, *, all_reduces: int = 6) -> Intensities:
+def intensities(task: PaperTask, strategy: PaperStrategy, c: Configuration, *, all_reduces: int = 6) -> Intensities:
     """Arithmetic intensities of a configuration's traffic.
 
     data, replicated: 8 bytes a parameter against the backward's 6 FLOP a token and parameter: 3/4 of the tokens of
@@ -167,7 +167,7 @@ def intensities(task: Task, strategy: Strategy, c: Configuration, *, all_reduces
 
 
 def overheads(
-    task: Task, strategy: Strategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6
+    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6
 ) -> dict[str, Array]:
     """Time beyond the compute, each over the compute.
 
@@ -187,19 +187,23 @@ def overheads(
     }
 
 
-def efficiency(task: Task, strategy: Strategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6) -> Array:
+def efficiency(
+    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6
+) -> Array:
     """Compute over compute plus overheads."""
     return np.asarray(1.0 / (1.0 + sum(overheads(task, strategy, hardware, c, all_reduces=all_reduces).values())))
 
 
-def time_s(task: Task, strategy: Strategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6) -> Array:
+def time_s(
+    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6
+) -> Array:
     """Seconds of training: 8 FLOP a parameter and token of `steps` critical batches, on all GPUs at the efficiency."""
     flop = 8.0 * task.parameters * task.sequence * float(critical_batch(task.x)) * task.steps
     share = efficiency(task, strategy, hardware, c, all_reduces=all_reduces)
     return np.asarray(flop / (hardware.flops * np.asarray(c.gpus, dtype=np.float64) * share))
 
 
-def memory_bytes(task: Task, strategy: Strategy, c: Configuration) -> dict[str, Array]:
+def memory_bytes(task: PaperTask, strategy: PaperStrategy, c: Configuration) -> dict[str, Array]:
     """Bytes a GPU: state, 12 a parameter over n_l n_a GPUs (all, if partitioned); checkpoints 2 b s d_m d_l over all;
     buffers of a layer, 6 bytes a parameter over n_a.
     """
@@ -213,7 +217,7 @@ def memory_bytes(task: Task, strategy: Strategy, c: Configuration) -> dict[str, 
     }
 
 
-def _space(task: Task, strategy: Strategy, hardware: Hardware) -> Configuration:
+def _space(task: PaperTask, strategy: PaperStrategy, hardware: Hardware) -> Configuration:
     """Every (n_l, n_a, b_mu, n_mu) of the strategy, n_b the most replicas whose batch is at most critical.
 
     Stages divide the layers; tensor ranks divide the heads and fit a node.
@@ -229,7 +233,7 @@ def _space(task: Task, strategy: Strategy, hardware: Hardware) -> Configuration:
 
 
 def allowed(
-    task: Task, strategy: Strategy, hardware: Hardware, c: Configuration, *, least_efficiency: float
+    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, least_efficiency: float
 ) -> NDArray[np.bool_]:
     """Where the paper's rules hold: data and pipeline traffic hide, and at least half of the time is compute.
 
@@ -247,7 +251,9 @@ def allowed(
     return ok
 
 
-def fastest(task: Task, strategy: Strategy, hardware: Hardware, *, least_efficiency: float = 0.5) -> Configuration:
+def fastest(
+    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, *, least_efficiency: float = 0.5
+) -> Configuration:
     """The configuration of the strategy that trains in the least time under the paper's rules; fewest GPUs on a tie.
 
     Raises:

@@ -36,7 +36,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ChunkAnswer:
     """A chunk's rows, each a list of plain values in the order of the columns; layouts: how many were evaluated."""
 
     chunk: int
@@ -44,7 +44,7 @@ class Answer:
     layouts: int
 
 
-def answer(chunk: Chunk) -> Answer:
+def answer(chunk: Chunk) -> ChunkAnswer:
     """Every row of a chunk: the same whoever computes it.
 
     Raises:
@@ -63,7 +63,7 @@ def answer(chunk: Chunk) -> Answer:
             record |= _none(result) if isinstance(result, str) else _row(result, search, ask, chunk.tokens)
             rows.append([_plain(record.get(column.name)) for column in chunk.columns])
         layouts += sum(r.legal for r in found.values() if not isinstance(r, str))
-    return Answer(chunk=chunk.number, rows=rows, layouts=layouts)
+    return ChunkAnswer(chunk=chunk.number, rows=rows, layouts=layouts)
 
 
 def asked(chunk: Chunk) -> str:

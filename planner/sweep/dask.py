@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import ExecutionError, InputError, MissingPackageError
-from planner.sweep.answer import Answer, Chunk, answer, asked
+from planner.sweep.answer import Chunk, ChunkAnswer, answer, asked
 from planner.sweep.versions import difference, versions
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Dask:
         except ImportError:
             raise MissingPackageError(f"{where} needs Dask; pip install distributed") from None
 
-    def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+    def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
         """Every chunk's answer, as they come.
 
         Raises:
@@ -91,12 +91,12 @@ def _silence() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _result(future: Any, result: Any, chunk: Chunk, where: str) -> Answer:
+def _result(future: Any, result: Any, chunk: Chunk, where: str) -> ChunkAnswer:
     """A task's answer; its error as ours."""
     from distributed.scheduler import KilledWorker
 
     if future.status == "finished":
-        assert isinstance(result, Answer), result
+        assert isinstance(result, ChunkAnswer), result
         return result
     if future.status == "cancelled":
         raise ExecutionError(f"{where}: the Dask scheduler is gone, or dropped the sweep; {KEPT}")

@@ -69,13 +69,13 @@ Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 OBJECTIVE = Literal["time", "throughput", "cost", "memory"]
 
 
-class Strict(BaseModel):
+class StrictTable(BaseModel):
     """A table in which no unknown field passes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DesignTable(Strict):
+class DesignTable(StrictTable):
     """One of `[[designs]]`: fields of the hardware that change together, under a name."""
 
     name: Name
@@ -93,14 +93,14 @@ def _allowed(choice: Choice) -> Any:
 
 SETTLED_FIELDS: dict[str, Any] = {name: (_allowed(CHOICES[name]), None) for name in SETTLED}
 SearchTable = create_model(
-    "SearchTable", __base__=Strict, __doc__="`[search]`: what is settled in every search.", **SETTLED_FIELDS,
+    "SearchTable", __base__=StrictTable, __doc__="`[search]`: what is settled in every search.", **SETTLED_FIELDS,
     allow_offload=(StrictBool, False), allow_async=(StrictBool, False), any_framework=(StrictBool, False),
     exclude=(tuple[str, ...], ()),
     fit_chance=(float | None, None), headroom_gib=(float | None, None), max_memory_gib=(float | None, None),
 )  # fmt: skip
 
 
-class SweepFile(Strict):
+class SweepFile(StrictTable):
     """A sweep: the lists are axes, and every combination of their values is a case."""
 
     models: Names

@@ -13,7 +13,7 @@ from planner.sweep.results import LARGER_IS_BETTER, Results
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class CaseGrid:
     """A value by y and x, cells of shape (len(ys), len(xs)).
 
     cells: the value of each cell's best case, None where no case has a layout that fits; rows: which row of the results
@@ -31,7 +31,7 @@ class Grid:
     over: list[str]
 
 
-def grid(results: Results, x: str, y: str, value: str, by: str | None = None) -> Grid:
+def grid(results: Results, x: str, y: str, value: str, by: str | None = None) -> CaseGrid:
     """The grid of all values of x and y that the rows have, sorted.
 
     by: a short name or a column of numbers; None: the value itself, or time where that is text.
@@ -66,7 +66,7 @@ def grid(results: Results, x: str, y: str, value: str, by: str | None = None) ->
     for i in reversed(np.argsort(score, kind="stable")[: np.isfinite(score).sum()].tolist()):
         rows[ys.index(y_of[i]), xs.index(x_of[i])] = i
     values = results.values(value)
-    return Grid(
+    return CaseGrid(
         x=x, y=y, value=value, by=best_by, xs=xs, ys=ys, rows=rows, over=[n for n in varied if n not in (x, y)],
         cells=[[None if i < 0 else values[i] for i in line] for line in rows.tolist()],
     )  # fmt: skip

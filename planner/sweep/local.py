@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from planner.base.errors import ExecutionError, InputError, PlannerError
-from planner.sweep.answer import Answer, Chunk, answer, asked
+from planner.sweep.answer import Chunk, ChunkAnswer, answer, asked
 
 MOST_DEATHS = 3
 """Workers that one chunk may end before it is given up."""
@@ -47,7 +47,7 @@ class Local:
         if not 1 <= self.workers <= 1024:
             raise InputError(f"--workers is {self.workers}; allowed: 1 to 1024")
 
-    def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+    def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
         """Every chunk's answer, as they come.
 
         Raises:
@@ -129,7 +129,7 @@ def _give(worker: _Worker, chunk: Chunk) -> None:
         worker.pipe.send(chunk)
 
 
-def _received(worker: _Worker) -> Answer | None:
+def _received(worker: _Worker) -> ChunkAnswer | None:
     """A worker's answer, None if it died."""
     try:
         found = worker.pipe.recv()
@@ -140,7 +140,7 @@ def _received(worker: _Worker) -> Answer | None:
         raise found
     if isinstance(found, str):
         raise RuntimeError(f"in a worker:\n{found}")
-    assert isinstance(found, Answer)
+    assert isinstance(found, ChunkAnswer)
     return found
 
 
@@ -153,7 +153,7 @@ def _work(pipe: Connection) -> None:
             chunk = pipe.recv()
         except EOFError:
             return
-        found: Answer | ExecutionError | str
+        found: ChunkAnswer | ExecutionError | str
         try:
             found = answer(chunk)
         except ExecutionError as error:

@@ -16,7 +16,7 @@ from typing import Any
 
 from planner.base.errors import InputError, OutputError
 from planner.base.files import write_text
-from planner.sweep.answer import Answer
+from planner.sweep.answer import ChunkAnswer
 from planner.sweep.versions import difference
 
 MANIFEST = "manifest.json"
@@ -52,13 +52,13 @@ class Parts:
             except (ValueError, KeyError, TypeError):
                 path.unlink()
 
-    def save(self, answer: Answer) -> None:
+    def save(self, answer: ChunkAnswer) -> None:
         """Keep a chunk's rows; the same chunk twice is the same file."""
         part = {"chunk": answer.chunk, "layouts": answer.layouts, "rows": answer.rows}
         write_text(self._path(answer.chunk), json.dumps(part, allow_nan=False))
         self.layouts[answer.chunk] = answer.layouts
 
-    def read(self, chunk: int) -> Answer:
+    def read(self, chunk: int) -> ChunkAnswer:
         """A chunk's rows.
 
         Raises:
@@ -67,9 +67,9 @@ class Parts:
         part = json.loads(self._path(chunk).read_bytes())
         if part["chunk"] != chunk or len(part["rows"]) != self._rows[chunk]:
             raise ValueError(f"{self._path(chunk)} is not part {chunk}")
-        return Answer(chunk=chunk, rows=part["rows"], layouts=int(part["layouts"]))
+        return ChunkAnswer(chunk=chunk, rows=part["rows"], layouts=int(part["layouts"]))
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[ChunkAnswer]:
         """Every chunk that is done, in order."""
         return (self.read(chunk) for chunk in sorted(self.layouts))
 

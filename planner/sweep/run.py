@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from planner.base.errors import InputError
 from planner.base.files import check_writable
-from planner.sweep.answer import Answer, Chunk
+from planner.sweep.answer import Chunk, ChunkAnswer
 from planner.sweep.columns import Column, columns
 from planner.sweep.parquet import need_pyarrow, pyarrow_version, read_about, write_results
 from planner.sweep.parts import opened, parts_folder
@@ -24,7 +24,7 @@ MOST_CHUNKS = 10_000
 class Scheduler(Protocol):
     """Who answers chunks."""
 
-    def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+    def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
         """Every chunk's answer, in any order; chunks are taken as there is room for them. Closed, it ends its workers.
 
         Raises:
@@ -34,7 +34,7 @@ class Scheduler(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class SweepProgress:
     """How far a sweep is: cases in all and done, layouts evaluated for these; `kept_*`: by runs before this one.
 
     already: the results were there, complete.
@@ -54,8 +54,8 @@ def run_sweep(
     scheduler: Scheduler,
     *,
     restart: bool = False,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-) -> Progress:
+    on_progress: Callable[[SweepProgress], None] = lambda _: None,
+) -> SweepProgress:
     """Answer every case and write the results; go on where a run of the same sweep was ended, however that was.
 
     restart: forget what an unfinished run kept, and replace results of a sweep that are there.
@@ -76,7 +76,7 @@ def run_sweep(
     shown = columns(sweep.cases, sweep.file.tokens)
     with opened(parts_folder(output), mine, rows, restart) as parts:
         done, layouts = sum(rows[n] for n in parts.layouts), sum(parts.layouts.values())
-        so_far = Progress(
+        so_far = SweepProgress(
             cases=len(sweep.cases), done=done, layouts=layouts, kept_cases=done, kept_layouts=layouts, already=False
         )
         waiting = (_chunk(sweep, n, ranges[n], shown) for n in rows if n not in parts.layouts)
@@ -118,7 +118,7 @@ def _chunk(sweep: Sweep, number: int, searches: Iterable[int], shown: tuple[Colu
     )
 
 
-def _finished(output: Path, mine: dict[str, Any], restart: bool) -> Progress | None:
+def _finished(output: Path, mine: dict[str, Any], restart: bool) -> SweepProgress | None:
     """What the results say that are there already, of this very sweep; None where they are to be replaced.
 
     Raises:
@@ -138,4 +138,4 @@ def _finished(output: Path, mine: dict[str, Any], restart: bool) -> Progress | N
     if left.is_dir():  # killed between the results and the end
         with opened(left, mine, {}, False) as parts:
             parts.remove()
-    return Progress(cases=cases, done=cases, layouts=layouts, kept_cases=cases, kept_layouts=layouts, already=True)
+    return SweepProgress(cases=cases, done=cases, layouts=layouts, kept_cases=cases, kept_layouts=layouts, already=True)

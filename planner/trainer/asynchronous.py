@@ -21,7 +21,7 @@ from typing import Any
 
 from planner.base.errors import LayoutError, ScheduleError
 from planner.trainer.arrays import Array
-from planner.trainer.executor import Batch, Hooks, Operation
+from planner.trainer.executor import Batch, Hooks, RankOperation
 from planner.trainer.optimizers import SGD, Adam
 from planner.trainer.worker import Worker
 
@@ -59,11 +59,11 @@ class _Versions(Hooks):
         self.most_kept = 1
         self._done: Counter[int] = Counter()
 
-    def before(self, here: Operation) -> None:
+    def before(self, here: RankOperation) -> None:
         """The weights that the operation runs on."""
         self.worker.store.use(self._weights(here))
 
-    def after(self, here: Operation) -> None:
+    def after(self, here: RankOperation) -> None:
         """An update where the mini-batch is complete."""
         if here.kind not in "BW" or here.slice:
             return
@@ -73,7 +73,7 @@ class _Versions(Hooks):
             self._update()
             self.predictions.pop(mini_batch, None)
 
-    def _weights(self, here: Operation) -> Weights:
+    def _weights(self, here: RankOperation) -> Weights:
         i = here.micro_batch
         if here.kind == "W" or (here.kind != "F" and self.rule.backward_newest):
             return self.kept[self.newest]

@@ -14,7 +14,7 @@ from planner.trainer.arrays import Array
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """Ranks that act together, in order; the name says what for (`tp`, `dp`...) and is the kind in byte counts."""
 
     name: str
@@ -25,7 +25,7 @@ class Group:
 
 
 @dataclass
-class Traffic:
+class SentTraffic:
     """Bytes of messages of one rank, and how many, by (group, operation).
 
     A message is the whole array that a collective works on: what is reduced, what a gather yields, what a scatter
@@ -56,23 +56,23 @@ class Communicator(ABC):
         self.xp = xp
         self.rank = rank
         self.size = size
-        self.traffic = Traffic()
+        self.traffic = SentTraffic()
 
-    def all_reduce(self, x: Array, group: Group, operation: str = "sum") -> Array:
+    def all_reduce(self, x: Array, group: RankGroup, operation: str = "sum") -> Array:
         """The sum (or `max`) over the group, same shape, on every rank of it."""
         if len(group) == 1:
             return x
         self.traffic.add(group.name, "all_reduce", x.nbytes, len(group))
         return self._all_reduce(x, group, operation)
 
-    def all_gather(self, x: Array, group: Group, axis: int = 0) -> Array:
+    def all_gather(self, x: Array, group: RankGroup, axis: int = 0) -> Array:
         """The group's arrays side by side along an axis, in the group's order."""
         if len(group) == 1:
             return x
         self.traffic.add(group.name, "all_gather", x.nbytes * len(group), len(group))
         return self._all_gather(x, group, axis)
 
-    def reduce_scatter(self, x: Array, group: Group, axis: int = 0) -> Array:
+    def reduce_scatter(self, x: Array, group: RankGroup, axis: int = 0) -> Array:
         """This rank's equal part along an axis of the group's sum."""
         if len(group) == 1:
             return x
@@ -97,13 +97,13 @@ class Communicator(ABC):
         """Wait until everything sent has left."""
 
     @abstractmethod
-    def _all_reduce(self, x: Array, group: Group, operation: str) -> Array: ...
+    def _all_reduce(self, x: Array, group: RankGroup, operation: str) -> Array: ...
 
     @abstractmethod
-    def _all_gather(self, x: Array, group: Group, axis: int) -> Array: ...
+    def _all_gather(self, x: Array, group: RankGroup, axis: int) -> Array: ...
 
     @abstractmethod
-    def _reduce_scatter(self, x: Array, group: Group, axis: int) -> Array: ...
+    def _reduce_scatter(self, x: Array, group: RankGroup, axis: int) -> Array: ...
 
     @abstractmethod
     def _send(self, x: Array, to: int, tag: int) -> None: ...

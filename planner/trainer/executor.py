@@ -25,7 +25,7 @@ from planner.trainer.stage import Stage, add_gradients
 from planner.trainer.store import Store
 
 
-class Operation(Protocol):
+class RankOperation(Protocol):
     """One operation of a schedule: kind F forward, B backward, I input gradient, W weight gradient."""
 
     @property
@@ -109,10 +109,10 @@ class _State:
 class Hooks:
     """What happens around operations besides running them: by default nothing."""
 
-    def before(self, here: Operation) -> None:
+    def before(self, here: RankOperation) -> None:
         """Called before an operation starts, its input at hand."""
 
-    def after(self, here: Operation) -> None:
+    def after(self, here: RankOperation) -> None:
         """Called when it has ended."""
 
 
@@ -132,7 +132,7 @@ class Executor:
         setting: Setting,
         stages: Sequence[Stage],
         store: Store,
-        rows: Sequence[Sequence[Operation]],
+        rows: Sequence[Sequence[RankOperation]],
         bounds: Sequence[int],
         layer_at_a_time: bool = False,
     ) -> None:
@@ -178,7 +178,7 @@ class Executor:
         self.communicator.flush()
         return dict(state.losses)
 
-    def _forward(self, here: Operation, x: Array, batch: Batch, state: _State, keep: bool) -> None:
+    def _forward(self, here: RankOperation, x: Array, batch: Batch, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
         start, stop = self.bounds[here.slice], self.bounds[here.slice + 1]
         part = SliceOf(
@@ -201,7 +201,7 @@ class Executor:
         else:
             self._output(here, here.stage + 1, y, state)
 
-    def _backward(self, here: Operation, dy: Array, state: _State, keep: bool) -> None:
+    def _backward(self, here: RankOperation, dy: Array, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
         part, saved = state.saved.pop(key)
         stage = self.stages[here.stage]
@@ -218,20 +218,20 @@ class Executor:
         if dx is not None:
             self._output(here, here.stage - 1, dx, state)
 
-    def _weight_gradient(self, here: Operation, state: _State, keep: bool) -> None:
+    def _weight_gradient(self, here: RankOperation, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
         for layer, gradients in state.waiting.pop(key):
             add_gradients(self.store, layer, gradients, keep)
         self.live.change(0, -1, -state.bytes_of.pop(key))
 
-    def _tag(self, here: Operation, receiver: int) -> int:
+    def _tag(self, here: RankOperation, receiver: int) -> int:
         """A number of its own for every message of a step."""
         forward = here.kind == "F"
         from_stage = receiver - 1 if forward else receiver + 1
         num_slices = len(self.bounds) - 1
         return ((here.micro_batch * num_slices + here.slice) * len(self.stages) + from_stage) * 2 + forward
 
-    def _input(self, here: Operation, batch: Batch, state: _State) -> Array:
+    def _input(self, here: RankOperation, batch: Batch, state: _State) -> Array:
         """What the operation works on: the last stage's activations, the next stage's gradient; None at the ends."""
         source = here.stage + (-1 if here.kind == "F" else 1)
         if here.kind == "W" or not 0 <= source < len(self.stages):
@@ -245,7 +245,7 @@ class Executor:
         shape = (batch.tokens.shape[1], mine.stop - mine.start, self.setting.model.hidden)
         return self.communicator.recv(self.mesh.at(p=p), tag, shape, self.setting.xp.dtype(self.setting.dtype))
 
-    def _output(self, here: Operation, receiver: int, x: Array, state: _State) -> None:
+    def _output(self, here: RankOperation, receiver: int, x: Array, state: _State) -> None:
         """Hand a result to the stage that needs it, on this rank or another."""
         tag = self._tag(here, receiver)
         p = self.where[receiver, here.micro_batch]
@@ -255,7 +255,7 @@ class Executor:
             self.communicator.send(x, self.mesh.at(p=p), tag)
 
 
-def rank_of_passes(rows: Sequence[Sequence[Operation]]) -> Mapping[tuple[int, int], int]:
+def rank_of_passes(rows: Sequence[Sequence[RankOperation]]) -> Mapping[tuple[int, int], int]:
     """The pipeline rank that runs each (stage, micro-batch).
 
     Raises:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.trainer.communicator import Group
+from planner.trainer.communicator import RankGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,31 +56,31 @@ class Mesh:
         return t + self.tp * (d + self.dp * p)
 
     @property
-    def tensor(self) -> Group:
+    def tensor(self) -> RankGroup:
         """Ranks that share each layer."""
-        return Group("tp", tuple(self.at(t=t) for t in range(self.tp)))
+        return RankGroup("tp", tuple(self.at(t=t) for t in range(self.tp)))
 
     @property
-    def data(self) -> Group:
+    def data(self) -> RankGroup:
         """Ranks that hold the same parameters and see other data."""
-        return Group("dp", tuple(self.at(d=d) for d in range(self.dp)))
+        return RankGroup("dp", tuple(self.at(d=d) for d in range(self.dp)))
 
     @property
-    def shard(self) -> Group:
+    def shard(self) -> RankGroup:
         """Of the data ranks those that hold the other parts of this rank's copy."""
         first = self.d - self.d % self.num_shards
-        return Group("dp", tuple(self.at(d=first + i) for i in range(self.num_shards)))
+        return RankGroup("dp", tuple(self.at(d=first + i) for i in range(self.num_shards)))
 
     @property
-    def copies(self) -> Group:
+    def copies(self) -> RankGroup:
         """Of the data ranks those that hold this rank's part of the other copies."""
-        return Group("dp", tuple(self.at(d=d) for d in range(self.d % self.num_shards, self.dp, self.num_shards)))
+        return RankGroup("dp", tuple(self.at(d=d) for d in range(self.d % self.num_shards, self.dp, self.num_shards)))
 
     @property
-    def world(self) -> Group:
+    def world(self) -> RankGroup:
         """All ranks."""
-        return Group("world", tuple(range(self.num_ranks)))
+        return RankGroup("world", tuple(range(self.num_ranks)))
 
-    def holders(self, pipeline_ranks: tuple[int, ...]) -> Group:
+    def holders(self, pipeline_ranks: tuple[int, ...]) -> RankGroup:
         """Pipeline ranks that hold the same parameters: a tied embedding's, or a second model replica's."""
-        return Group("replica", tuple(self.at(p=p) for p in pipeline_ranks))
+        return RankGroup("replica", tuple(self.at(p=p) for p in pipeline_ranks))

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.models import Transformer, from_shape
-from planner.trainer.communicator import Communicator, Group
+from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.executor import Batch
 from planner.trainer.optimizers import Adam
-from planner.trainer.prices import Sizes, features
+from planner.trainer.prices import PriceSizes, features
 from planner.trainer.serial import run_serial
 from planner.trainer.stopwatch import Stopwatch, usual_s
 from planner.trainer.worker import Task, Worker
@@ -112,7 +112,7 @@ def passes(xp: Any, model: Transformer, b: int, seconds: float, wait: Callable[[
 
 
 def _sample(model: Transformer, b: int, part: str, kind: str, time_s: float, count: int) -> Sample:
-    row = features(part, Sizes(model=model, b=b, tokens=model.seq_len), count)
+    row = features(part, PriceSizes(model=model, b=b, tokens=model.seq_len), count)
     time_s = time_s / LAYERS if part == "layer" else time_s
     return Sample(f"{'swiglu' if model.gated else 'gelu'} {part} {kind}" if part != "update" else "update", row, time_s)
 
@@ -132,7 +132,7 @@ def copy_rate(xp: Any, size_bytes: int = 2**26, repeats: int = 15) -> float:
 
 def collectives(communicator: Communicator, repeats: int = 20) -> list[Sample]:
     """Time each collective over all ranks, and a message to the next rank and back, by size in bytes."""
-    xp, group, samples = communicator.xp, Group("all", tuple(range(communicator.size))), []
+    xp, group, samples = communicator.xp, RankGroup("all", tuple(range(communicator.size))), []
     peer = communicator.rank ^ 1
 
     def there_and_back(x: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.base.errors import InputError
 from planner.trainer.arrays import Array, on_host
-from planner.trainer.communicator import Communicator, Group
+from planner.trainer.communicator import Communicator, RankGroup
 
 
 def load_mpi() -> Any:
@@ -63,25 +63,25 @@ class MPICommunicator(Communicator):
         x = self._out(x)
         self._leaving.append((self.world.Isend(x, dest=to, tag=tag), x))
 
-    def _all_reduce(self, x: Array, group: Group, operation: str) -> Array:
+    def _all_reduce(self, x: Array, group: RankGroup, operation: str) -> Array:
         x = self._out(x)
         total = np.empty_like(x)
         self._of(group).Allreduce(x, total, op=self.mpi.MAX if operation == "max" else self.mpi.SUM)
         return self._back(total)
 
-    def _all_gather(self, x: Array, group: Group, axis: int) -> Array:
+    def _all_gather(self, x: Array, group: RankGroup, axis: int) -> Array:
         x = self._out(x)
         parts = np.empty((len(group), *x.shape), dtype=x.dtype)
         self._of(group).Allgather(x, parts)
         return self._back(np.concatenate(list(parts), axis=axis) if axis else parts.reshape(-1, *x.shape[1:]))
 
-    def _reduce_scatter(self, x: Array, group: Group, axis: int) -> Array:
+    def _reduce_scatter(self, x: Array, group: RankGroup, axis: int) -> Array:
         parts = np.stack(np.split(self._out(x), len(group), axis=axis))
         mine = np.empty_like(parts[0])
         self._of(group).Reduce_scatter_block(parts, mine, op=self.mpi.SUM)
         return self._back(mine)
 
-    def _of(self, group: Group) -> Any:
+    def _of(self, group: RankGroup) -> Any:
         if group.ranks not in self._groups:
             members = self.world.Get_group().Incl(list(group.ranks))
             self._groups[group.ranks] = self.world.Create_group(members, tag=group.ranks[0])

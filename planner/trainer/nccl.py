@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.base.errors import InputError
 from planner.trainer.arrays import Array
-from planner.trainer.communicator import Group
+from planner.trainer.communicator import RankGroup
 from planner.trainer.mpi import MPICommunicator
 
 TYPES = {"float16": "NCCL_FLOAT16", "float32": "NCCL_FLOAT32", "float64": "NCCL_FLOAT64", "int64": "NCCL_INT64"}
@@ -46,7 +46,7 @@ class NCCLCommunicator(MPICommunicator):
         xp.cuda.Device(self.rank % int(xp.cuda.runtime.getDeviceCount())).use()
         self._rings: dict[tuple[int, ...], Any] = {}
 
-    def _ring(self, group: Group) -> Any:
+    def _ring(self, group: RankGroup) -> Any:
         """The group's NCCL communicator; its first rank makes the identifier."""
         if group.ranks not in self._rings:
             peers = self._of(group)
@@ -60,7 +60,7 @@ class NCCLCommunicator(MPICommunicator):
     def _stream(self) -> int:
         return int(self.xp.cuda.get_current_stream().ptr)
 
-    def _all_reduce(self, x: Array, group: Group, operation: str) -> Array:
+    def _all_reduce(self, x: Array, group: RankGroup, operation: str) -> Array:
         x = self.xp.ascontiguousarray(x)
         total = self.xp.empty_like(x)
         how = self.nccl.NCCL_MAX if operation == "max" else self.nccl.NCCL_SUM
@@ -68,13 +68,13 @@ class NCCLCommunicator(MPICommunicator):
         ring.allReduce(x.data.ptr, total.data.ptr, x.size, self._kind(x), how, self._stream())
         return total
 
-    def _all_gather(self, x: Array, group: Group, axis: int) -> Array:
+    def _all_gather(self, x: Array, group: RankGroup, axis: int) -> Array:
         x = self.xp.ascontiguousarray(x)
         parts = self.xp.empty((len(group), *x.shape), dtype=x.dtype)
         self._ring(group).allGather(x.data.ptr, parts.data.ptr, x.size, self._kind(x), self._stream())
         return self.xp.concatenate(list(parts), axis=axis)
 
-    def _reduce_scatter(self, x: Array, group: Group, axis: int) -> Array:
+    def _reduce_scatter(self, x: Array, group: RankGroup, axis: int) -> Array:
         parts = self.xp.stack(self.xp.split(x, len(group), axis=axis))
         mine = self.xp.empty_like(parts[0])
         ring = self._ring(group)

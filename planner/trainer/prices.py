@@ -28,7 +28,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class PriceSizes:
     """What a pass works on: sequences b of so many tokens from position `start`, tensor parallelism t."""
 
     model: Transformer
@@ -39,14 +39,14 @@ class Sizes:
     sequence_parallel: bool = False
 
 
-def score_elements(x: Sizes) -> float:
+def score_elements(x: PriceSizes) -> float:
     """Scores that blocked causal attention computes: each block of queries against all keys up to its end."""
     stops = [*range(BLOCK, x.tokens, BLOCK), x.tokens]
     rows = np.diff([0, *stops])
     return float(x.b * x.model.num_heads / x.tp * (rows * (x.start + np.array(stops))).sum())
 
 
-def features(part: str, x: Sizes, num_parameters: float = 0.0) -> list[float]:
+def features(part: str, x: PriceSizes, num_parameters: float = 0.0) -> list[float]:
     """The sizes that a part's seconds are linear in, in the order of `FEATURES`.
 
     Attention's products go with its scores: d is one of a few sizes, and exponentials weigh more.
@@ -68,7 +68,7 @@ def features(part: str, x: Sizes, num_parameters: float = 0.0) -> list[float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class PriceFit:
     """Seconds per unit of each feature, none negative; the relative error over the measured passes."""
 
     seconds: tuple[float, ...]
@@ -77,7 +77,7 @@ class Fit:
     measured: int
 
 
-def fit(rows: Sequence[Sequence[float]], measured_s: Sequence[float]) -> Fit:
+def fit(rows: Sequence[Sequence[float]], measured_s: Sequence[float]) -> PriceFit:
     """Coefficients that aren't negative, of least relative errors.
 
     Errors count by their size beyond a few percent, not its square (iteratively reweighted least squares), so that one
@@ -89,7 +89,7 @@ def fit(rows: Sequence[Sequence[float]], measured_s: Sequence[float]) -> Fit:
         seconds = _non_negative(a * weight[:, None], weight)
         error = np.abs(a @ seconds - 1.0)
         weight = 1.0 / np.sqrt(np.maximum(error, 0.03))
-    return Fit(
+    return PriceFit(
         seconds=tuple(float(s) for s in seconds),
         median_error=float(np.median(error)),
         worst_error=float(error.max()),

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from planner.base.errors import ExecutionError
 from planner.trainer.arrays import Array
-from planner.trainer.communicator import Communicator, Group
+from planner.trainer.communicator import Communicator, RankGroup
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ class SerialCommunicator(Communicator):
     def barrier(self) -> None:
         """See `Communicator.barrier`."""
         if self.size > 1:
-            self._meet(self.xp.zeros(1), Group("all", tuple(range(self.size))), "barrier", lambda xs: xs)
+            self._meet(self.xp.zeros(1), RankGroup("all", tuple(range(self.size))), "barrier", lambda xs: xs)
 
     def flush(self) -> None:
         """Nothing to wait for: a message leaves at once."""
@@ -159,20 +159,20 @@ class SerialCommunicator(Communicator):
     def _send(self, x: Array, to: int, tag: int) -> None:
         self._world.mail.setdefault((self.rank, to, tag), deque()).append(x.copy())
 
-    def _all_reduce(self, x: Array, group: Group, operation: str) -> Array:
+    def _all_reduce(self, x: Array, group: RankGroup, operation: str) -> Array:
         def reduce(xs: list[Array]) -> list[Array]:
             total = self._total(xs, operation)
             return [total] + [total.copy() for _ in xs[1:]]
 
         return self._meet(x, group, f"all_reduce {operation}", reduce)
 
-    def _all_gather(self, x: Array, group: Group, axis: int) -> Array:
+    def _all_gather(self, x: Array, group: RankGroup, axis: int) -> Array:
         def gather(xs: list[Array]) -> list[Array]:
             return [self.xp.concatenate(xs, axis=axis) for _ in xs]
 
         return self._meet(x, group, "all_gather", gather)
 
-    def _reduce_scatter(self, x: Array, group: Group, axis: int) -> Array:
+    def _reduce_scatter(self, x: Array, group: RankGroup, axis: int) -> Array:
         def scatter(xs: list[Array]) -> list[Array]:
             return [part.copy() for part in self.xp.split(self._total(xs, "sum"), len(xs), axis=axis)]
 
@@ -184,7 +184,7 @@ class SerialCommunicator(Communicator):
             total = self.xp.maximum(total, x) if operation == "max" else self.xp.add(total, x, out=total)
         return total
 
-    def _meet(self, x: Array, group: Group, what: str, finish: Callable[[list[Array]], list[Array]]) -> Array:
+    def _meet(self, x: Array, group: RankGroup, what: str, finish: Callable[[list[Array]], list[Array]]) -> Array:
         """Bring an array, wait for the group, take the answer; the last to come works it out for all."""
         count = self._met.get(group.ranks, 0)
         self._met[group.ranks] = count + 1

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from planner.trainer.arrays import Array
-from planner.trainer.communicator import Communicator, Group
+from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.mesh import Mesh
 from planner.trainer.parameters import Unit, Views
 
@@ -44,7 +44,7 @@ class Store:
         communicator: Communicator,
         mesh: Mesh,
         units: Iterable[Unit],
-        holders: Mapping[str, Group],
+        holders: Mapping[str, RankGroup],
         zero: int,
         dtype: Any,
         compute: Any = None,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.trainer.arrays import Array
-from planner.trainer.communicator import Communicator, Group
+from planner.trainer.communicator import Communicator, RankGroup
 
 TOKENS = 1  # axis
 
@@ -23,7 +23,7 @@ class Region:
     """A rank's share of the tensor-parallel regions."""
 
     communicator: Communicator
-    group: Group
+    group: RankGroup
     index: int
     sequence_parallel: bool
 

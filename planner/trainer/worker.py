@@ -16,8 +16,8 @@ from planner.base.errors import ExecutionError, InputError, LayoutError
 from planner.layouts import Recompute
 from planner.models import Transformer, mix
 from planner.trainer.arrays import Array, on_host
-from planner.trainer.communicator import Communicator, Group
-from planner.trainer.executor import Batch, Executor, Operation
+from planner.trainer.communicator import Communicator, RankGroup
+from planner.trainer.executor import Batch, Executor, RankOperation
 from planner.trainer.layer import Setting
 from planner.trainer.loss_scale import LossScale
 from planner.trainer.mesh import Mesh
@@ -40,7 +40,7 @@ class Task:
     """
 
     model: Transformer
-    rows: Sequence[Sequence[Operation]]
+    rows: Sequence[Sequence[RankOperation]]
     micro_batches: int
     dp: int = 1
     tp: int = 1
@@ -111,7 +111,7 @@ def check_task(task: Task) -> None:
         raise LayoutError(f"dp_replicate is {copies}; allowed: a divisor of dp {task.dp}, and 1 where zero is 0")
 
 
-def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[str, Unit], dict[str, Group]]:
+def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[str, Unit], dict[str, RankGroup]]:
     """Parameters of the stages in this rank's row, and for each the pipeline ranks that hold it too.
 
     Several do where embedding and head are tied, and where two replicas of the model meet on the pipeline.
@@ -182,7 +182,7 @@ class Worker:
 
     def over_replicas(self, values: Any) -> Any:
         """Numbers that stages of all replicas hold parts of, summed, on every rank and on the host."""
-        column = Group("loss", tuple(r for r in range(self.mesh.num_ranks) if r % self.mesh.tp == self.mesh.t))
+        column = RankGroup("loss", tuple(r for r in range(self.mesh.num_ranks) if r % self.mesh.tp == self.mesh.t))
         return on_host(self.communicator.all_reduce(self.communicator.xp.asarray(values, dtype="float64"), column))
 
     def gradient_norm(self) -> float:

@@ -19,8 +19,8 @@ from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal
-from planner.training_time.joint import Sizes, Strategy, coarse, families, fine
-from planner.training_time.training import Training
+from planner.training_time.joint import JobSizes, Strategy, coarse, families, fine
+from planner.training_time.training import TrainingCase
 from planner.training_time.variants import UNLIMITED, with_node_size
 
 Array = NDArray[np.float64]
@@ -64,7 +64,7 @@ def _price(run: TrainingTime) -> Array:
     return run.gpu_hours if np.isnan(run.cost_usd).all() else run.cost_usd
 
 
-def _relaxed(q: Training, result: Estimate) -> dict[str, Array]:
+def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
     """Wall times of a table of candidates, each constraint relaxed twofold."""
     c, x = q.setup.cluster, result.layouts
     step, fits = result.step_time_s, result.fits
@@ -86,7 +86,7 @@ def _relaxed(q: Training, result: Estimate) -> dict[str, Array]:
     return out
 
 
-def _bindings(q: Training, result: Estimate, wall: Array, points: NDArray[np.int64]) -> tuple[Binding, ...]:
+def _bindings(q: TrainingCase, result: Estimate, wall: Array, points: NDArray[np.int64]) -> tuple[Binding, ...]:
     """What binds at each point of a front, among the candidates near it with no more accelerators."""
     hopeful = q.wall_s(result.step_time_s, True, result.layouts, relaxed=2.0)
     near = []
@@ -105,7 +105,7 @@ def _bindings(q: Training, result: Estimate, wall: Array, points: NDArray[np.int
     return tuple(out)
 
 
-def _sizes(model: Transformer, goal: Goal, max_gpus: int) -> Sizes:
+def _sizes(model: Transformer, goal: Goal, max_gpus: int) -> JobSizes:
     """Batches from a 256th of the critical one to where samples are five times the least, or twice the cap."""
     if goal.rule == "cap" and goal.critical < model.seq_len:
         raise InputError(
@@ -114,7 +114,7 @@ def _sizes(model: Transformer, goal: Goal, max_gpus: int) -> Sizes:
         )
     most = 2.0 * goal.critical if goal.rule == "cap" else MOST_BATCH * goal.scale
     critical = goal.critical / model.seq_len
-    return Sizes(max_gpus=max_gpus, least_batch=max(critical / 256, 1.0), most_batch=max(most / model.seq_len, 1.0))
+    return JobSizes(max_gpus=max_gpus, least_batch=max(critical / 256, 1.0), most_batch=max(most / model.seq_len, 1.0))
 
 
 def plan_fastest(
@@ -148,7 +148,7 @@ def plan_fastest(
         raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
     if max_cost is not None and not max_cost > 0:
         raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
-    q = Training(setup=setup, goal=goal, assumptions=assumptions)
+    q = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
     asked = Request.of(
         setup.framework,
         gpus=1,
@@ -186,7 +186,7 @@ def plan_fastest(
     )  # fmt: skip
 
 
-def _nothing(q: Training, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
+def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
     """What to say where no candidate is left."""
     model, cluster = q.setup.model, q.setup.cluster
     money = "" if max_cost is None else f" for {max_cost:,.0f} USD"
@@ -196,7 +196,7 @@ def _nothing(q: Training, plan: Strategy, max_gpus: int, max_cost: float | None)
     )
 
 
-def _promising(q: Training, rough: Estimate) -> NDArray[np.int64]:
+def _promising(q: TrainingCase, rough: Estimate) -> NDArray[np.int64]:
     """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave."""
     wall = q.wall_s(rough.step_time_s, rough.fits, rough.layouts)
     run = q.runs(rough.step_time_s, rough.layouts)
@@ -208,7 +208,7 @@ def _promising(q: Training, rough: Estimate) -> NDArray[np.int64]:
     return np.unique(np.concatenate(keep))
 
 
-def _wall_s(q: Training, result: Estimate, max_cost: float | None) -> Array:
+def _wall_s(q: TrainingCase, result: Estimate, max_cost: float | None) -> Array:
     """Wall seconds of candidates, endless where one doesn't fit or costs more."""
     wall = q.wall_s(result.step_time_s, result.fits, result.layouts)
     if max_cost is None:
@@ -216,7 +216,7 @@ def _wall_s(q: Training, result: Estimate, max_cost: float | None) -> Array:
     return np.where(_price(q.runs(result.step_time_s, result.layouts)) <= max_cost, wall, np.inf)
 
 
-def _along(q: Training, result: Estimate) -> tuple[Any, Array]:
+def _along(q: TrainingCase, result: Estimate) -> tuple[Any, Array]:
     """What the fronts run along: accelerators and price."""
     return result.layouts.gpus, _price(q.runs(result.step_time_s, result.layouts))
 
@@ -228,7 +228,7 @@ def _thinned(front: NDArray[np.int64], along: Any, points: int) -> NDArray[np.in
     return np.asarray(front[np.unique(np.abs(x[None, :] - aims[:, None]).argmin(axis=1))])
 
 
-def _every_choice(q: Training, asked: Request, tried: Estimate, chosen: NDArray[np.int64]) -> tuple[Estimate, int]:
+def _every_choice(q: TrainingCase, asked: Request, tried: Estimate, chosen: NDArray[np.int64]) -> tuple[Estimate, int]:
     """The best of every choice at the accelerators and batches of some candidates, and how many were searched.
 
     Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch.

@@ -11,7 +11,7 @@ from planner.scaling import (
     BATCH_RULES,
     CriticalBatchLaw,
     LossLaw,
-    Target,
+    TrainingTarget,
     batch_scale_tokens,
     compute_optimal_tokens,
     critical_batch_tokens,
@@ -37,7 +37,7 @@ class Goal:
     origin: where the tokens come from, for a person; warnings: what is extrapolated.
     """
 
-    target: Target
+    target: TrainingTarget
     critical: float
     scale: float
     rule: str
@@ -90,7 +90,7 @@ def goal(
         tokens = float(compute_optimal_tokens(get_loss_law(OPTIMAL_TOKENS), everything))
         origin = f"compute-optimal by {OPTIMAL_TOKENS}"
     reached = float(loss_at(losses, size, tokens))
-    target = Target(parameters=everything, non_embedding=inner, tokens=tokens, loss=reached)
+    target = TrainingTarget(parameters=everything, non_embedding=inner, tokens=tokens, loss=reached)
     x = target.variable(batches)
     given = critical_batch is not None
     warnings = [s for s in extrapolations(target, losses, batches) if not (given and batches.name in s)]

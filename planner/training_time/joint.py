@@ -81,7 +81,7 @@ def strategy(text: str) -> Strategy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class JobSizes:
     """The bounds of a search: most accelerators, least and most sequences a batch."""
 
     max_gpus: int
@@ -145,7 +145,7 @@ def _degrees(
             yield from ((tp, pp, cp, ep, etp) for ep, etp in product(fixed.ep or experts, fixed.etp or cuts))
 
 
-def families(model: Transformer, cluster: Cluster, asked: Request, sizes: Sizes) -> Families:
+def families(model: Transformer, cluster: Cluster, asked: Request, sizes: JobSizes) -> Families:
     """Families within what is settled whose 16-bit weights and gradients can fit: 4 bytes a parameter, replicated.
 
     asked: its accelerators and batch don't matter.
@@ -193,7 +193,7 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Request) -> L
     return Layouts(schedule_names=fam.schedule_names, **columns)
 
 
-def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, asked: Request, sizes: Sizes) -> Layouts:
+def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, asked: Request, sizes: JobSizes) -> Layouts:
     """Those within the bounds and what is settled, legal, and on whole nodes."""
     node = cluster.gpus_per_node
     gpus, batch = layouts.gpus, layouts.global_batch
@@ -222,7 +222,7 @@ def _whole_nodes(dp: Ints, size: Any, node: int) -> Ints:
     return np.asarray(np.where(dp * size < node, dp, aligned))
 
 
-def coarse(model: Transformer, cluster: Cluster, fam: Families, asked: Request, sizes: Sizes) -> Layouts:
+def coarse(model: Transformer, cluster: Cluster, fam: Families, asked: Request, sizes: JobSizes) -> Layouts:
     """Every family along replicas and micro-batches, powers of two; micro-batches in units of the stages."""
     replicas = octaves(1, sizes.max_gpus, 1)
     units = np.array([0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024])
@@ -244,7 +244,7 @@ def coarse(model: Transformer, cluster: Cluster, fam: Families, asked: Request, 
     return _legal(model, cluster, _layouts(fam, triples[0], triples[1], triples[2], asked), asked, sizes)
 
 
-def _around(cluster: Cluster, layouts: Layouts, sizes: Sizes, batches: Any) -> Ints:
+def _around(cluster: Cluster, layouts: Layouts, sizes: JobSizes, batches: Any) -> Ints:
     """Rows of (layout's index, replicas, micro-batches) within an octave of each layout's, shape (3, n)."""
     node, pp = cluster.gpus_per_node, layouts.pp[:, None]
     size = (layouts.tp * layouts.pp * layouts.cp)[:, None]
@@ -264,7 +264,7 @@ def _around(cluster: Cluster, layouts: Layouts, sizes: Sizes, batches: Any) -> I
 
 
 def fine(
-    model: Transformer, cluster: Cluster, layouts: Layouts, asked: Request, sizes: Sizes, batches: Any = ()
+    model: Transformer, cluster: Cluster, layouts: Layouts, asked: Request, sizes: JobSizes, batches: Any = ()
 ) -> Layouts:
     """Layouts around given ones: other replicas and micro-batches.
 

@@ -25,7 +25,7 @@ from planner.step.pipelines import layer_at_a_time
 from planner.step.step_costs import step_costs
 from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal
-from planner.training_time.training import Training
+from planner.training_time.training import TrainingCase
 from planner.training_time.variants import UNLIMITED, with_node_size
 
 STEP = 0.01
@@ -97,7 +97,7 @@ class Effect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation:
+class NetworkOperation:
     """A kind of traffic of a layout: intensity, in FLOP of the work that it can hide under for each byte that a GPU
     sends, against the FLOP for each byte of its link at peak. Latency left out.
 
@@ -116,7 +116,7 @@ class Sensitivity:
     """Effects of hardware and layout quantities on one layout, and its network operations."""
 
     effects: tuple[Effect, ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[NetworkOperation, ...]
 
 
 def _rivals(found: Recommendation, cluster: Cluster) -> Layouts:
@@ -133,7 +133,7 @@ def _slope(up: float, down: float) -> float:
     return float((np.log(up) - np.log(down)) / (2.0 * np.log1p(STEP))) + 0.0
 
 
-def _hardware(q: Training, found: Recommendation) -> list[Effect]:
+def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
     """Elasticities and twofold changes of every hardware quantity, and of the node's size."""
     rivals = _rivals(found, q.setup.cluster)
     one = rivals.take(slice(0, 1))
@@ -167,7 +167,7 @@ def _hardware(q: Training, found: Recommendation) -> list[Effect]:
     return out
 
 
-def _failures(q: Training, found: Recommendation) -> list[Effect]:
+def _failures(q: TrainingCase, found: Recommendation) -> list[Effect]:
     """What failures, restarts and checkpoints do to the training."""
     best = found.estimate.layouts.take(found.best[:1])
     step = found.estimate.step_time_s[found.best[:1]]
@@ -184,7 +184,7 @@ def _failures(q: Training, found: Recommendation) -> list[Effect]:
     return out
 
 
-def _layout(q: Training, found: Recommendation) -> list[Effect]:
+def _layout(q: TrainingCase, found: Recommendation) -> list[Effect]:
     """Twice the batch and twice the replicas, the rest of the layout as it is; NaN where that is not legal."""
     best = found.estimate.layouts.take(found.best[:1])
     base = float(q.runs(found.estimate.step_time_s[found.best[:1]], best).wall_s[0])
@@ -204,7 +204,7 @@ def _layout(q: Training, found: Recommendation) -> list[Effect]:
     return out
 
 
-def network_operations(setup: Setup, layouts: Layouts) -> tuple[Operation, ...]:
+def network_operations(setup: Setup, layouts: Layouts) -> tuple[NetworkOperation, ...]:
     """The traffic of a table of one layout, most exposed to its link first.
 
     Transfers are those of the cost models without latency; intensity over threshold is the ratio of the time of the
@@ -248,7 +248,7 @@ def network_operations(setup: Setup, layouts: Layouts) -> tuple[Operation, ...]:
         outside, bandwidth = link[group]
         used = cluster.network.name if bool(np.ravel(outside)[0]) else cluster.node_link.name
         out.append(
-            Operation(
+            NetworkOperation(
                 name=name, link=used, intensity=work / (s * bandwidth), threshold=peak / bandwidth,
                 exposed_s=float(shown[0]),
             )
@@ -264,6 +264,6 @@ def sensitivity(
 ) -> Sensitivity:
     """Effects and network operations of a search's best layout, which must exist; of a search with `RIVALS` rivals."""
     best = found.estimate.layouts.take(found.best[:1])
-    q = Training(setup=setup, goal=goal, assumptions=assumptions)
+    q = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
     hardware = sorted([*_hardware(q, found), *_failures(q, found)], key=lambda e: -e.twofold)
     return Sensitivity(effects=(*hardware, *_layout(q, found)), operations=network_operations(setup, best))

@@ -16,7 +16,7 @@ from planner.training_time.goal import Goal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingCase:
     """How long a setup trains to its goal, under assumptions on failures, storage and prices."""
 
     setup: Setup
@@ -41,7 +41,7 @@ class Training:
             ok = ok & (run.batch_tokens <= self.goal.critical * relaxed)
         return np.asarray(np.where(ok, run.wall_s, np.inf))
 
-    def with_assumption(self, name: str, factor: float) -> Training:
+    def with_assumption(self, name: str, factor: float) -> TrainingCase:
         """The same with one assumption multiplied, which must have a value."""
         figure = self.assumptions.figures[name]
         assert figure.value is not None, name

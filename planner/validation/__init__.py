@@ -3,13 +3,13 @@
 from planner.validation.accuracy import Accuracy, accuracy_of, accuracy_sentence, scores, shipped_files, unseen_files
 from planner.validation.interval import step_interval_s
 from planner.validation.predict import Predictions, predict
-from planner.validation.runs import Run, read_runs
+from planner.validation.runs import MeasuredRun, read_runs
 from planner.validation.score import rank_correlation, score
 
 __all__ = [
     "Accuracy",
+    "MeasuredRun",
     "Predictions",
-    "Run",
     "accuracy_of",
     "accuracy_sentence",
     "predict",

@@ -17,7 +17,7 @@ from planner.hardware import Cluster, load_cluster
 from planner.models import Transformer
 from planner.validation.interval import LEAST_RUNS, fits_of, known_errors
 from planner.validation.predict import Predictions, predict
-from planner.validation.runs import Run, read_runs
+from planner.validation.runs import MeasuredRun, read_runs
 from planner.validation.score import score
 from planner.validation.software import cluster_name
 
@@ -88,7 +88,7 @@ def accuracy_of(architecture: str) -> Accuracy:
     )  # fmt: skip
 
 
-def _runs_on(architecture: str, paths: list[Path], cluster_of: Callable[[str], Cluster]) -> list[Run]:
+def _runs_on(architecture: str, paths: list[Path], cluster_of: Callable[[str], Cluster]) -> list[MeasuredRun]:
     """The measured runs on GPUs of an architecture."""
     runs = [run for path in paths for run in read_runs(path)]
     return [run for run in runs if cluster_of(cluster_name(run)).accelerator.efficiency.name == architecture]

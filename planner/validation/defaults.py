@@ -35,7 +35,7 @@ from planner.layouts import usual_etp
 from planner.models import Transformer, load_model, model_names
 from planner.schedules import get_schedule
 from planner.step.splits import has_short_last, shared_by_ends
-from planner.validation.runs import Run
+from planner.validation.runs import MeasuredRun
 from planner.validation.software import said
 
 FILLED = (
@@ -45,7 +45,7 @@ FILLED = (
 MICRO_BATCHES = (1, 2, 4, 8)
 
 
-def framework_name(run: Run, cluster: Cluster) -> str:
+def framework_name(run: MeasuredRun, cluster: Cluster) -> str:
     """The framework profile of a run: what its file or its source says, else what the run's cells mean.
 
     In Megatron-LM's years before Megatron-Core ZeRO was DeepSpeed's; FSDP and flash attention both came in 2022.
@@ -63,7 +63,7 @@ def framework_name(run: Run, cluster: Cluster) -> str:
     return cluster.framework
 
 
-def same_preset(run: Run) -> Transformer | None:
+def same_preset(run: MeasuredRun) -> Transformer | None:
     """The preset of a hybrid or a mixture that has all the sizes that a run states of it, or None.
 
     A table of runs has no columns for state-spaces, shared experts, dense layers or latent attention.
@@ -80,7 +80,7 @@ def same_preset(run: Run) -> Transformer | None:
     return None
 
 
-def filled_cells(run: Run) -> int:
+def filled_cells(run: MeasuredRun) -> int:
     """How many cells of a run a default fills."""
     return sum(run[c] is None for c in FILLED)
 
@@ -95,7 +95,7 @@ def usual_split(model: Transformer, pp: int, v: int) -> str:
     return "last" if v > 1 and has_short_last(layers, stages) else "even"
 
 
-def candidates(run: Run, model: Transformer, framework: Framework) -> list[dict[str, Any]]:
+def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> list[dict[str, Any]]:
     """The layouts that a run may have had: one where every cell is said."""
     tp, pp, cp = run["tp"], run["pp"], run["cp"] or 1
     ep = run["ep"] or 1

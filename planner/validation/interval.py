@@ -23,7 +23,7 @@ from planner.hardware import Cluster
 from planner.models import Transformer
 from planner.step.estimate import Estimate
 from planner.validation.predict import Models
-from planner.validation.runs import Run
+from planner.validation.runs import MeasuredRun
 
 Array = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def likeness(model: Transformer, *, gpus: Any, global_batch: Any, tp: Any, pp: A
     return np.stack(np.broadcast_arrays(*(np.asarray(c, dtype=np.float64) for c in columns)), axis=-1)
 
 
-def likeness_of_runs(runs: list[Run]) -> Array:
+def likeness_of_runs(runs: list[MeasuredRun]) -> Array:
     """`likeness` of measured runs, shape (runs, 7); a micro-batch that isn't said is taken as 1."""
     models = Models()
     rows = []

@@ -21,7 +21,7 @@ from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import UNEVEN_CHUNKS, first_broken
 from planner.validation.defaults import candidates, filled_cells, framework_name, same_preset
-from planner.validation.runs import Run
+from planner.validation.runs import MeasuredRun
 from planner.validation.software import cluster_name, said
 
 Array = NDArray[np.float64]
@@ -34,7 +34,7 @@ class Predictions:
     measured_s: the measured step time, or where a source gives only TFLOP/s or MFU the time that it means.
     """
 
-    runs: list[Run]
+    runs: list[MeasuredRun]
     step_time_s: Array
     memory_bytes: Array
     fits: NDArray[np.bool_]
@@ -63,7 +63,7 @@ class Models:
         self.models: list[Transformer] = []
         self.index: dict[tuple[Any, ...], int] = {}
 
-    def of(self, run: Run) -> int:
+    def of(self, run: MeasuredRun) -> int:
         """The index of a run's model: from its shape cells, or the preset or file that it names."""
         shape = tuple(run[c] for c in SHAPE)
         made = (*shape, said(run, "tied_below_ffn"))
@@ -73,7 +73,7 @@ class Models:
             self.index[key] = len(self.models) - 1
         return self.index[key]
 
-    def _make(self, run: Run) -> Transformer:
+    def _make(self, run: MeasuredRun) -> Transformer:
         if run["layers"] is None:
             name = run["model"]
             beside = run.path.parent / name
@@ -104,7 +104,7 @@ class Models:
         return model if tied_below is None else replace(model, tied=bool(model.ffn < tied_below))
 
 
-def _check_row(run: Run, layout: dict[str, Any]) -> None:
+def _check_row(run: MeasuredRun, layout: dict[str, Any]) -> None:
     """A row's names and its product of degrees; raises InputError with the reason why it can't be predicted."""
     for name, value in layout.items():
         CHOICES[name].coded(value)
@@ -113,7 +113,7 @@ def _check_row(run: Run, layout: dict[str, Any]) -> None:
         raise InputError(f"dp tp pp cp make {gpus} accelerators, n_gpus is {run['n_gpus']}")
 
 
-def _measured_s(run: Run, model: Transformer, cluster: Cluster) -> float:
+def _measured_s(run: MeasuredRun, model: Transformer, cluster: Cluster) -> float:
     """The measured step time, or the one that the source's TFLOP/s or MFU means; NaN where there is none."""
     if run["step_time_s"] is not None:
         return float(run["step_time_s"])
@@ -127,7 +127,7 @@ def _measured_s(run: Run, model: Transformer, cluster: Cluster) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class RunGroup:
     """The candidates of all runs on one cluster with one framework."""
 
     cluster: Cluster
@@ -159,7 +159,7 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
 
 
 def predict(
-    runs: list[Run], cluster_of: LoadCluster = load_cluster, framework_of: LoadFramework = load_framework
+    runs: list[MeasuredRun], cluster_of: LoadCluster = load_cluster, framework_of: LoadFramework = load_framework
 ) -> Predictions:
     """Predict every run; a run that can't be predicted keeps NaN and its reason.
 
@@ -167,7 +167,7 @@ def predict(
     """
     n = len(runs)
     models = Models()
-    groups: dict[tuple[str, Software], Group] = {}
+    groups: dict[tuple[str, Software], RunGroup] = {}
     reasons, measured = [""] * n, np.full(n, np.nan)
     clusters: dict[str, Cluster] = {}
     frameworks: dict[Software, Framework] = {}
@@ -191,7 +191,7 @@ def predict(
         measured[i] = _measured_s(run, models.models[k], cluster)
         key = (where, software)
         if key not in groups:
-            groups[key] = Group(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
+            groups[key] = RunGroup(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])
         group = groups[key]
         group.rows.extend([i] * len(options))
         group.models.extend([k] * len(options))
@@ -212,7 +212,13 @@ def predict(
 
 
 def _predict_group(
-    group: Group, models: list[Transformer], runs: list[Run], step: Array, memory: Array, fits: Any, reasons: list[str]
+    group: RunGroup,
+    models: list[Transformer],
+    runs: list[MeasuredRun],
+    step: Array,
+    memory: Array,
+    fits: Any,
+    reasons: list[str],
 ) -> None:
     """Fill in a group's rows: of a row's legal candidates one without recomputation, the least sharded, the fastest.
 

@@ -32,7 +32,7 @@ CHOICES = {"outcome": ("ok", "oom"), "step_time_kind": ("", "measured", "derived
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class MeasuredRun:
     """One measured run: its cells by column (None where empty), and where it stands."""
 
     path: Path
@@ -83,7 +83,7 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
         ) from None
 
 
-def read_runs(path: Path) -> list[Run]:
+def read_runs(path: Path) -> list[MeasuredRun]:
     """The runs of a CSV file in the format of `planner validate --help`.
 
     Raises:
@@ -96,7 +96,7 @@ def read_runs(path: Path) -> list[Run]:
         raise FileFormatError(f"{path}: line {reader.line_num}: not valid CSV: {error}") from None
 
 
-def _runs(path: Path, reader: Any) -> list[Run]:
+def _runs(path: Path, reader: Any) -> list[MeasuredRun]:
     header = [name.strip() for name in next(reader, [])]
     missing = [c for c in COLUMNS if c not in header]
     if missing:
@@ -117,5 +117,5 @@ def _runs(path: Path, reader: Any) -> list[Run]:
             if pair not in known:
                 known[pair] = _cell(path, line, *pair)
             cells[pair[0]] = known[pair]
-        runs.append(Run(path=path, line=line, cells=cells))
+        runs.append(MeasuredRun(path=path, line=line, cells=cells))
     return runs

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from planner.base.errors import FileFormatError, InputError, MissingPackageError, UnknownNameError
-from planner.calibration.figures import Figure, figures_of, predict_with
+from planner.calibration.figures import FittedFigure, figures_of, predict_with
 from planner.calibration.fit import fit_figures
 from planner.calibration.identified import LEAST_TOLD, calibrate, told
 from planner.calibration.parameters import parameters_of
@@ -20,7 +20,7 @@ from planner.calibration.profile_files import fitted_profiles, write_profiles
 from planner.calibration.profile_text import profile_text
 from planner.calibration.selection import folds, select
 from planner.hardware import load_cluster, load_efficiency, load_framework, profile_names, profile_table
-from planner.validation import Run, predict, read_runs, scores, shipped_files
+from planner.validation import MeasuredRun, predict, read_runs, scores, shipped_files
 from planner.validation.own_profiles import loaders
 from tests.cli.test_cli import planner
 
@@ -28,17 +28,17 @@ NOISE = 0.01
 SHARE = 0.2  # of the span between its bounds: how far each figure is moved from where a fit starts
 
 
-def shipped_runs(*beginnings: str) -> list[Run]:
+def shipped_runs(*beginnings: str) -> list[MeasuredRun]:
     return [r for f in shipped_files() for r in read_runs(f) if r["source"].startswith(beginnings)]
 
 
-def true_value(f: Figure) -> float:
+def true_value(f: FittedFigure) -> float:
     """Moved towards the bound that is further off."""
     up = f.high - f.start > f.start - f.low
     return f.start + (SHARE if up else -SHARE) * (f.high - f.low)
 
 
-def made_with(seed: int, runs: list[Run]) -> tuple[list[str], list[Run]]:
+def made_with(seed: int, runs: list[MeasuredRun]) -> tuple[list[str], list[MeasuredRun]]:
     """What the runs tell, by label, and the runs as measured where these figures are moved, but for a little noise."""
     chosen = select(runs)
     moved = calibrate(*chosen.problem()).fit.figures
@@ -48,7 +48,7 @@ def made_with(seed: int, runs: list[Run]) -> tuple[list[str], list[Run]]:
     return [f.label for f in moved], made
 
 
-def as_csv(path: Path, runs: list[Run]) -> Path:
+def as_csv(path: Path, runs: list[MeasuredRun]) -> Path:
     with path.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, runs[0].cells.keys())
         writer.writeheader()
@@ -59,12 +59,12 @@ def as_csv(path: Path, runs: list[Run]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def moved_and_made() -> tuple[list[str], list[Run]]:
+def moved_and_made() -> tuple[list[str], list[MeasuredRun]]:
     return made_with(1, shipped_runs("mosaic-h100", "megatron-core", "dgxc"))
 
 
 @pytest.fixture(scope="module")
-def made(moved_and_made) -> list[Run]:
+def made(moved_and_made) -> list[MeasuredRun]:
     return moved_and_made[1]
 
 

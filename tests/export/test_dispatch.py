@@ -6,7 +6,7 @@ from planner.export.plan_export import export_plan, get_target
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
-from planner.plan_file import Plan
+from planner.plan_file import SavedPlan
 from planner.setup import Setup
 
 
@@ -15,7 +15,7 @@ def exported(target, framework, ep=8):
         model=load_model("mixtral-8x7b"), cluster=load_cluster("dgx-h100"), framework=load_framework(framework)
     )
     layouts = Layouts.of(global_batch=64, dp=8, ep=ep, zero=1)
-    done = export_plan(Plan(setup=setup, layouts=layouts, record={}), get_target(target))
+    done = export_plan(SavedPlan(setup=setup, layouts=layouts, record={}), get_target(target))
     return done.text
 
 

@@ -20,7 +20,7 @@ from planner.export.plan_export import ALIASES, TARGETS, Export, export_plan, ge
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Precision, Recompute, Split
 from planner.models import load_model
-from planner.plan_file import Plan
+from planner.plan_file import SavedPlan
 from planner.question import what_is_fixed
 from planner.setup import Setup
 from planner.step.legality import legal
@@ -35,15 +35,15 @@ def names(framework: str, table: str) -> set[str]:
     return set(NAMES[framework][table]["names"])
 
 
-def plan(model: str = "llama3-8b", cluster: str = "dgx-h100", **layout: Any) -> Plan:
+def plan(model: str = "llama3-8b", cluster: str = "dgx-h100", **layout: Any) -> SavedPlan:
     hardware, shape = load_cluster(cluster), load_model(model) if isinstance(model, str) else model
     stack = load_framework(hardware.framework)
     table = Layouts.of(**({"global_batch": 64} | layout))
     assert legal(shape, hardware, table).all()
-    return Plan(setup=Setup(shape, hardware, stack), layouts=table, record={})
+    return SavedPlan(setup=Setup(shape, hardware, stack), layouts=table, record={})
 
 
-def export(to: str, a_plan: Plan, **how: Any) -> Export:
+def export(to: str, a_plan: SavedPlan, **how: Any) -> Export:
     return export_plan(a_plan, get_target(to), **how)
 
 
@@ -67,7 +67,7 @@ PLANS = {
 
 
 @pytest.fixture(params=PLANS)
-def any_plan(request) -> Plan:
+def any_plan(request) -> SavedPlan:
     return PLANS[request.param]()
 
 

@@ -17,11 +17,11 @@ from planner.export.target import stage_layers
 from planner.hardware import load_cluster, load_framework
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import ARGUMENTS, megatron_run
-from planner.imports.run import Run
+from planner.imports.run import ExistingRun
 from planner.imports.words import read_arguments
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import Transformer, counts, load_model
-from planner.plan_file import Plan
+from planner.plan_file import SavedPlan
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import legal
@@ -39,7 +39,7 @@ def question(model: str | Transformer = "llama3-8b", cluster: str = "dgx-h100", 
     return Setup(model=shape, cluster=hardware, framework=load_framework(framework or hardware.framework))
 
 
-def megatron(text: str, gpus: int | None = 16, cluster: str = "dgx-h100", **how: Any) -> Run:
+def megatron(text: str, gpus: int | None = 16, cluster: str = "dgx-h100", **how: Any) -> ExistingRun:
     hardware = load_cluster(cluster)
     how = {"model": None, "vocab": None} | how
     return megatron_run(text, hardware, load_framework(hardware.framework), gpus=gpus, **how)
@@ -49,7 +49,7 @@ def row(text: str, **how: Any) -> dict[str, Any]:
     return megatron(BASE + text, **how).layouts.row(0)
 
 
-def same(one: Setup, layouts: Layouts, run: Run) -> None:
+def same(one: Setup, layouts: Layouts, run: ExistingRun) -> None:
     """The run is estimated as the plan is, second by second and byte by byte."""
     ours = estimate(one, layouts)
     theirs = estimate(run.setup, run.layouts)
@@ -69,7 +69,7 @@ def test_models_go_through_megatron_arguments(name):
     model = load_model(name)
     asked = question(model)
     layouts = Layouts.of(global_batch=8, dp=1)
-    plan = Plan(setup=asked, layouts=layouts, record={})
+    plan = SavedPlan(setup=asked, layouts=layouts, record={})
     run = megatron(export_plan(plan, get_target("megatron")).text, gpus=1)
     read = replace(run.setup.model, name=model.name, family=model.family)
     assert read == replace(model, embedding_norm=False)
@@ -107,7 +107,7 @@ def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices
         return
     if choices["precision"] == Precision.FP16 and choices["ep"] > 1:
         return
-    done = export_plan(Plan(setup=asked, layouts=layouts, record={}), get_target("megatron"))
+    done = export_plan(SavedPlan(setup=asked, layouts=layouts, record={}), get_target("megatron"))
     run = megatron_run(
         done.text, asked.cluster, asked.framework, gpus=int(layouts.gpus[0]), model=None, vocab=None
     )  # fmt: skip
@@ -131,7 +131,7 @@ def test_legal_layouts_go_through_deepspeed(tmp_path_factory, **choices):
     layouts = Layouts.of(global_batch=64, **choices)
     if not legal(asked.model, asked.cluster, layouts)[0]:
         return
-    done = export_plan(Plan(setup=asked, layouts=layouts, record={}), get_target("deepspeed"))
+    done = export_plan(SavedPlan(setup=asked, layouts=layouts, record={}), get_target("deepspeed"))
     path = tmp_path_factory.mktemp("ds") / "ds.json"
     path.write_text(done.text)
     was = done.layouts.row(0)
@@ -392,7 +392,7 @@ def test_what_the_run_leaves_off_is_off_and_can_be_turned_on():
     assert on.switches == {}
     assert on.setup.framework == on.profile.framework
 
-    def step(run: Run) -> float:
+    def step(run: ExistingRun) -> float:
         q = run.setup
         return float(estimate(q, run.layouts).step_time_s[0])
 
@@ -409,7 +409,7 @@ def test_parameters_are_gathered_in_fp8_where_the_run_says_so():
     assert (nemo.setup.framework.fp8_parameter_bytes, nemo.setup.framework.fp8_copy_bytes) == (2.0, 2.0)
 
 
-def deepspeed(folder: Path, config: Any, gpus: int = 16, **python: Any) -> Run:
+def deepspeed(folder: Path, config: Any, gpus: int = 16, **python: Any) -> ExistingRun:
     path = folder / "ds.json"
     path.write_text(json.dumps(config))
     python = {"pp": 1, "ep": 1, "recompute": "none", "attention": None} | python

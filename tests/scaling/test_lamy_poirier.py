@@ -9,7 +9,7 @@ from planner.scaling.lamy_poirier import (
     STRATEGIES,
     Configuration,
     Hardware,
-    Task,
+    PaperTask,
     efficiency,
     fastest,
     intensities,
@@ -17,7 +17,7 @@ from planner.scaling.lamy_poirier import (
     time_s,
 )
 
-TASK, HARDWARE = Task(), Hardware()
+TASK, HARDWARE = PaperTask(), Hardware()
 
 
 def days(name, c, **options):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.scaling import (
-    Target,
+    TrainingTarget,
     batch_scale_tokens,
     compute_optimal,
     compute_optimal_tokens,
@@ -116,9 +116,9 @@ def test_noise_scale_from_two_batches():
 
 def test_extrapolation_is_said():
     loss, batch = get_loss_law("besiroglu-2024"), get_critical_batch_law("zhang-2024")
-    inside = Target(parameters=1e9, non_embedding=0.9e9, tokens=20e9, loss=2.5)
+    inside = TrainingTarget(parameters=1e9, non_embedding=0.9e9, tokens=20e9, loss=2.5)
     assert extrapolations(inside, loss, batch) == []
-    outside = Target(parameters=1e12, non_embedding=1e12, tokens=20e12, loss=1.8)
+    outside = TrainingTarget(parameters=1e12, non_embedding=1e12, tokens=20e12, loss=1.8)
     said = extrapolations(outside, loss, batch)
     assert len(said) == 3
     assert all("extrapolation" in s for s in said)

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from planner.base.errors import ExecutionError, InputError
-from planner.sweep.answer import Answer, Chunk, answer
+from planner.sweep.answer import Chunk, ChunkAnswer, answer
 from planner.sweep.load import load_sweep
 from planner.sweep.local import Local
 from planner.sweep.parquet import read_results
 from planner.sweep.parts import parts_folder
-from planner.sweep.run import Progress, run_sweep
+from planner.sweep.run import SweepProgress, run_sweep
 from tests.sweep.conftest import ROOT
 
 
@@ -31,7 +31,7 @@ class Here:
     def __init__(self, seed: int | None = None, most: int | None = None) -> None:
         self.seed, self.most = seed, most
 
-    def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+    def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
         waiting = list(chunks)
         if self.seed is not None:
             random.Random(self.seed).shuffle(waiting)
@@ -41,7 +41,7 @@ class Here:
             yield answer(chunk)
 
 
-def run(definition: Path, output: Path, scheduler: Here | None = None, **options: bool) -> Progress:
+def run(definition: Path, output: Path, scheduler: Here | None = None, **options: bool) -> SweepProgress:
     return run_sweep(load_sweep(definition), output, scheduler or Here(), **options)
 
 
@@ -132,7 +132,7 @@ def test_two_runs_at_once_are_refused(small, tmp_path):
     out = tmp_path / "out.parquet"
 
     class Nested(Here):
-        def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+        def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
             with pytest.raises(InputError, match="another planner sweep works in it"):
                 run(small, out)
             yield from super().answers(chunks)
@@ -230,7 +230,7 @@ def test_a_workers_death_costs_only_its_chunk(small, tmp_path):
     seen: list[int] = []
 
     class Killing(Local):
-        def answers(self, chunks: Iterator[Chunk]) -> Generator[Answer]:
+        def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
             for found in super().answers(chunks):
                 seen.append(found.chunk)
                 if len(seen) in (3, 8):

@@ -10,7 +10,7 @@ import pytest
 
 from planner.trainer.attention import BLOCK
 from planner.trainer.microbenchmarks import grid, passes
-from planner.trainer.prices import FEATURES, Sizes, features, fit, score_elements
+from planner.trainer.prices import FEATURES, PriceSizes, features, fit, score_elements
 from planner.trainer.stopwatch import undisturbed, usual_s
 from tests.cli.test_train import TINY, planner
 from tests.trainer.helpers import llama
@@ -30,16 +30,16 @@ def test_coefficients_are_recovered_though_one_measurement_is_disturbed():
 
 def test_scores_are_those_that_attention_computes():
     model = llama()
-    whole = Sizes(model=model, b=2, tokens=BLOCK + 32)
+    whole = PriceSizes(model=model, b=2, tokens=BLOCK + 32)
     rows = [(BLOCK, BLOCK), (32, BLOCK + 32)]
     assert score_elements(whole) == 2 * 4 * sum(q * k for q, k in rows)
-    parts = [Sizes(model=model, b=2, tokens=BLOCK), Sizes(model=model, b=2, tokens=32, start=BLOCK)]
+    parts = [PriceSizes(model=model, b=2, tokens=BLOCK), PriceSizes(model=model, b=2, tokens=32, start=BLOCK)]
     assert sum(map(score_elements, parts)) == score_elements(whole)
 
 
 def test_a_layers_products_are_its_weights():
     model = llama()
-    row = dict(zip(FEATURES["layer"], features("layer", Sizes(model=model, b=1, tokens=1)), strict=True))
+    row = dict(zip(FEATURES["layer"], features("layer", PriceSizes(model=model, b=1, tokens=1)), strict=True))
     weights = 16 * (4 + 2 * 2) * 4 + 16 * 16 + 3 * 16 * 24
     assert row["product_gflop"] * 1e9 == pytest.approx(2 * weights)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from planner.base.errors import ExecutionError
-from planner.trainer.communicator import Group
+from planner.trainer.communicator import RankGroup
 from planner.trainer.serial import run_serial
 
-EVERYONE = Group("tp", (0, 1, 2))
+EVERYONE = RankGroup("tp", (0, 1, 2))
 
 
 def test_collectives():
@@ -41,7 +41,7 @@ def test_messages_go_by_tag_and_bytes_are_counted():
             assert first.sum() == 2
             assert second.sum() == 0
         c.barrier()
-        c.all_reduce(np.zeros(10), Group("dp", (0, 1)))
+        c.all_reduce(np.zeros(10), RankGroup("dp", (0, 1)))
         return dict(c.traffic.wire_bytes)
 
     sent = run_serial(np, 2, program)

@@ -25,7 +25,7 @@ from planner.step.legality import check_legal
 from planner.step.pipelines import layers_at_once
 from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
-from planner.step.timeline.timeline import Run, Timeline, check_size, durations, run_all
+from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, durations, run_all
 
 Array = NDArray[np.float64]
 
@@ -203,7 +203,7 @@ class _Prepared:
     ranks: RankLoads
     share: Array
     data: DataComm
-    run: Run
+    run: TimedOrder
 
 
 def _prepare(
@@ -230,7 +230,7 @@ def _prepare(
     shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
     return _Prepared(
         costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks,
-        share=share, data=data, run=Run(order=order, duration_s=lasting, release_s=shown),
+        share=share, data=data, run=TimedOrder(order=order, duration_s=lasting, release_s=shown),
     )  # fmt: skip
 
 

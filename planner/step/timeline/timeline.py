@@ -105,11 +105,13 @@ def run(
     Raises:
         ScheduleError: an operation is missing or doubled, or ranks wait for one another in a circle.
     """
-    return run_all([Run(order=order, duration_s=duration_s, release_s=release_s)], transfer_s, compiled=compiled)[0]
+    return run_all(
+        [TimedOrder(order=order, duration_s=duration_s, release_s=release_s)], transfer_s, compiled=compiled
+    )[0]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Run:
+class TimedOrder:
     """An order with its operations' durations, and before what each rank starts nothing: what `run` takes."""
 
     order: Order
@@ -117,7 +119,7 @@ class Run:
     release_s: Any = None
 
 
-def run_all(runs: list[Run], transfer_s: float = 0.0, *, compiled: bool | None = None) -> list[Timeline]:
+def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool | None = None) -> list[Timeline]:
     """The timelines of several orders, side by side; raises what `run` does."""
     made = [_lanes(one, transfer_s) for one in runs]
     counts = np.array([len(x.duration) for x in made])
@@ -154,7 +156,7 @@ class _Lanes:
     fused: NDArray[np.bool_]
 
 
-def _lanes(one: Run, transfer_s: float) -> _Lanes:
+def _lanes(one: TimedOrder, transfer_s: float) -> _Lanes:
     """A lane for each rank, and one more of operations that last nothing and release the ranks.
 
     A rank's first operation comes so long after its own of those.
