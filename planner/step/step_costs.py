@@ -18,7 +18,7 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EndsCost, with_gathered_logits, with_modules
 from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
-from planner.costs.memory.parameters import rank_parameters, state_parameters
+from planner.costs.memory.parameters import RankParameters, rank_parameters, state_parameters
 from planner.costs.memory.rank import Activations
 from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
@@ -70,10 +70,9 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
 
     layouts must be legal (`planner.step.legality`). one: their `one_layer`, where it is known.
     """
-    model, cluster, framework = setup.model, setup.cluster, setup.framework
     one = one or one_layer(setup, layouts)
     case, spread = one.case_of(layouts), one.distinct.spread
-    cost, ends = spread(one.cost), spread(one.ends)
+    model, cost, ends = case.model, spread(one.cost), spread(one.ends)
     params = rank_parameters(model, layouts, 1.0, False, False)
     apart = ends_apart(layouts)
     cost, ends = with_accumulation(case, params.total, cost, ends, apart)
@@ -87,32 +86,12 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
     ends = with_gathered_logits(case, ends, t.logits_s)
     module = layer if one.module is None else module_time(case, one)
     ends = with_modules(model, ends, module.forward_s, module.backward_s)
-    e = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
-    g = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
-    shares = end_shares(layouts)
-    table = case.padded_vocab / layouts.tp * model.hidden / params.total
-    on_first, on_last = (share[0] * e + share[1] * g for share in (shares[:2], shares[2:]))
-    sizes = (table, table + model.num_mtp_modules)
-    stages = split_layers(
-        layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model)
-    )
+    stages = _stages(case, layer, ends, params.total)
     ranks = key_ranks(layouts, stages)
     own = records.largest(
         [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks], lambda rank: rank.total
     )
-    copies = weight_copies(layouts)
-    busiest = own.total
-    reduce_s, gather_s, gather_link_s = data_traffic(case, own, copies)
-    if framework.reduce_pass_bytes > 0:
-        several = layouts.dp * layouts.cp > 1
-        reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * busiest / case.device.memory_rate, 0.0)
-    if framework.gather_piece_s > 0:
-        most = reduce(np.maximum, [np.asarray(r.layers) for r in ranks])
-        gather_s = gather_s + framework.gather_piece_s * gather_pieces(case, most)
-    # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
-    if np.any(copies > 1):
-        between = 2.0 * rank_send_s(cluster, layouts, copies * busiest * reduced_bytes(case) / 2.0)
-        reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
+    reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])
     gradients, updated = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
     return StepCosts(
         case=case,
@@ -125,7 +104,40 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
         reduce_s=reduce_s,
         gather_s=gather_s,
         gather_link_s=gather_link_s,
-        send_s=t.send_s * (1.0 - framework.overlap_pipeline),
-        update_s=copies * optimizer_s(case, gradients, updated),
-        busiest_params=busiest,
+        send_s=t.send_s * (1.0 - case.framework.overlap_pipeline),
+        update_s=weight_copies(layouts) * optimizer_s(case, gradients, updated),
+        busiest_params=own.total,
     )
+
+
+def _stages(case: Case, layer: LayerTime, ends: EndsCost, layer_params: Array) -> Stages:
+    """The split of the layers over the stages; the embedding and the head count as so many layers each."""
+    model, layouts, shares = case.model, case.layouts, end_shares(case.layouts)
+    embedding = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
+    head = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
+    table = case.padded_vocab / layouts.tp * model.hidden / layer_params
+    on_first, on_last = (share[0] * embedding + share[1] * head for share in (shares[:2], shares[2:]))
+    sizes = (table, table + model.num_mtp_modules)
+    return split_layers(
+        layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model)
+    )
+
+
+def _data_collectives(case: Case, own: RankParameters, layers: list[Any]) -> tuple[Array, Array, Array]:
+    """Seconds of the gradient reduction and the parameter gather, and what the gather takes of a node's links.
+
+    own: parameters of the rank with most. layers: of each rank that may be the fullest.
+    """
+    framework, layouts, copies = case.framework, case.layouts, weight_copies(case.layouts)
+    reduce_s, gather_s, gather_link_s = data_traffic(case, own, copies)
+    if framework.reduce_pass_bytes > 0:
+        several = layouts.dp * layouts.cp > 1
+        reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * own.total / case.device.memory_rate, 0.0)
+    if framework.gather_piece_s > 0:
+        most = reduce(np.maximum, [np.asarray(n) for n in layers])
+        gather_s = gather_s + framework.gather_piece_s * gather_pieces(case, most)
+    # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
+    if np.any(copies > 1):
+        between = 2.0 * rank_send_s(case.cluster, layouts, copies * own.total * reduced_bytes(case) / 2.0)
+        reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
+    return reduce_s, gather_s, gather_link_s

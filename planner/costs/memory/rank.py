@@ -24,7 +24,7 @@ from planner.costs.memory.bytes_per_parameter import (
     reduced_bytes,
 )
 from planner.costs.memory.framework_buffers import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
-from planner.costs.memory.parameters import rank_parameters, state_parameters
+from planner.costs.memory.parameters import RankParameters, rank_parameters, state_parameters
 from planner.costs.memory.saved_activations import saved_bytes
 from planner.costs.memory.saved_attention import score_gradient_bytes
 from planner.costs.shapes import has_dropout, is_latent
@@ -145,6 +145,19 @@ def activations(case: Case) -> Activations:
     )
 
 
+def _whole_bytes(case: Case, own: RankParameters, layers: Any, last: Any, at_once: Any) -> tuple[Array, Array]:
+    """Bytes of what sharding leaves whole for a while: gradients with ZeRO-2 and 3, parameters with ZeRO-3.
+
+    Gradients are of what is at work as it is sent: so many layers', or the ends'. Parameters are of two layers, one at
+    work and the next fetched, or of all that the next micro-batch needs too, and of the ends between the passes.
+    """
+    layer = (own.layers + own.experts) / np.maximum(layers + last * case.model.num_mtp_modules, 1)
+    unscattered = np.maximum(np.minimum(at_once, layers) * layer, own.ends) * reduced_bytes(case)
+    gathered = np.minimum(np.maximum(at_once, 2.0), layers) * layer
+    gathered = gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case))
+    return unscattered, gathered + own.ends * parameter_bytes(case.layouts)
+
+
 def rank_memory(
     case: Case,
     *,
@@ -189,16 +202,8 @@ def rank_memory(
     kept = in_flight * (held.layer * layers + first * held.embedding + last * held.modules)
     slack = 1.0 + framework.fragmentation
     buffers = (held.working + layers * held.keys_values) * slack
-    # ZeRO-2 and 3 hold the whole gradient of what is at work as they send it: so many layers', or the ends'. ZeRO-3
-    # holds two gathered layers, one at work and the next fetched, or all that the next micro-batch needs too, and the
-    # ends between the passes.
     if np.any(layouts.zero >= 2):
-        layer = (own.layers + own.experts) / np.maximum(layers + last * case.model.num_mtp_modules, 1)
-        at_work = np.minimum(at_once, layers)
-        unscattered = np.maximum(at_work * layer, own.ends) * reduced_bytes(case)
-        gathered = np.minimum(np.maximum(at_once, 2.0), layers) * layer
-        gathered = gathered * (layer_parameter_bytes(case) + fp8_copy)
-        gathered = gathered + own.ends * parameter_bytes(layouts)
+        unscattered, gathered = _whole_bytes(case, own, layers, last, at_once)
         buffers = buffers + np.where(layouts.zero >= 2, unscattered, 0.0) + np.where(layouts.zero == 3, gathered, 0.0)
     # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
     if framework.pass_gradient_bytes > 0:
