@@ -12,6 +12,7 @@ from planner.search.request import Request
 from planner.step.estimate import Estimate
 
 Indices = NDArray[np.int64]
+WORTH_IT = 0.02  # a gain below this is not worth more memory
 ROOMY = 0.05  # of the fastest step, what a user may give for room in memory
 
 
@@ -23,8 +24,6 @@ class Recommendation:
     legal: layouts searched; fitting: those within memory; best: the first k by the objective, the one to run first.
     fastest: the best by the objective alone, None where nothing fits.
     front: fastest layout for each amount of memory, ascending in time.
-    nearest_miss: the layout over memory that exceeds it least, None where all fit.
-    faster_over_memory: of those over memory and at least 2 % faster the one that needs least, or None.
     ties: how many more fitting layouts are within 1 % of the best by the objective (up to 65,536).
     simulated: those whose step time is of the exact timeline, not of the closed form.
     """
@@ -36,17 +35,30 @@ class Recommendation:
     best: Indices
     fastest: int | None
     front: Indices
-    nearest_miss: int | None
-    faster_over_memory: int | None
     ties: int
     simulated: Indices
 
     @property
+    def nearest_miss(self) -> int | None:
+        """The layout over memory that exceeds it least; None if all fit."""
+        return self._least_memory(np.flatnonzero(~self.estimate.fits))
+
+    @property
+    def faster_over_memory(self) -> int | None:
+        """Of the layouts over memory that are at least 2 % faster than the fastest the one that needs least memory."""
+        if self.fastest is None:
+            return None
+        step = self.estimate.step_time_s
+        return self._least_memory(np.flatnonzero(~self.estimate.fits & (step < (1.0 - WORTH_IT) * step[self.fastest])))
+
+    def _least_memory(self, rows: Indices) -> int | None:
+        return int(rows[np.argmin(self.estimate.memory_bytes[rows])]) if len(rows) else None
+
+    @property
     def roomiest(self) -> int | None:
         """Of the layouts at most 5 % slower than the fastest the one that needs least memory; None if nothing fits."""
-        step, memory = self.estimate.step_time_s[self.front], self.estimate.memory_bytes[self.front]
-        near = np.flatnonzero(step <= (1.0 + ROOMY) * step.min(initial=np.inf))
-        return int(self.front[near[np.argmin(memory[near])]]) if len(near) else None
+        step = self.estimate.step_time_s[self.front]
+        return self._least_memory(self.front[step <= (1.0 + ROOMY) * step.min(initial=np.inf)])
 
 
 def largest_part(result: Estimate, i: int) -> tuple[str, float]:

@@ -19,7 +19,6 @@ from planner.search.space import Fixed, Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 
-WORTH_IT = 0.02  # a gain below this is not worth more memory
 OBJECTIVES = ("time", "throughput", "cost", "memory")
 
 
@@ -100,16 +99,9 @@ def recommend(
             result = Estimate.concatenate([result, more])
             order, simulated = np.concatenate([last, order]), np.concatenate([simulated, last])
             legal, fitting = legal + 1, fitting + 1
-    step, memory, fits = result.step_time_s, result.memory_bytes, result.fits
     best = order
     if plainest and objective != "memory":
         best = first_of_each(plainest_first(result, order, simulated), kinds(result.layouts))
-    over = np.flatnonzero(~fits)
-    miss = int(over[np.argmin(memory[over])]) if len(over) else None
-    faster = None
-    if len(over) and len(order):
-        better = over[step[over] < (1.0 - WORTH_IT) * step[order[0]]]
-        faster = int(better[np.argmin(memory[better])]) if len(better) else None
     return Recommendation(
         asked=asked,
         estimate=result,
@@ -117,9 +109,7 @@ def recommend(
         fitting=fitting,
         best=best[:top],
         fastest=int(order[0]) if len(order) else None,
-        front=order[pareto_front(step[order], memory[order])],
-        nearest_miss=miss,
-        faster_over_memory=faster,
+        front=order[pareto_front(result.step_time_s[order], result.memory_bytes[order])],
         ties=_ties(kept, closed, result, order, simulated) if len(order) else 0,
         simulated=simulated,
     )
