@@ -127,3 +127,19 @@ def test_the_roomiest_is_near_the_fastest_and_needs_least(plan):
     assert found.roomiest in near
     assert result.memory_bytes[found.roomiest] == result.memory_bytes[near].min()
     assert plan.to_dict()["roomiest"]["memory_gib"] <= plan.to_dict()["best"][0]["memory_gib"]
+
+
+def test_where_nothing_fits_the_answer_names_how_many_gpus_do():
+    import planner
+
+    few = planner.recommend("llama3-70b", "dgx-a100-80gb", gpus=8, batch=64)
+    assert len(few) == 0
+    assert few.fewest_gpus == few.to_dict()["fewest_gpus"]
+    assert len(planner.recommend("llama3-70b", "dgx-a100-80gb", gpus=few.fewest_gpus, batch=64)) > 0
+    assert len(planner.recommend("llama3-70b", "dgx-a100-80gb", gpus=few.fewest_gpus // 2, batch=64)) == 0
+    with pytest.raises(LayoutError, match=f"use {few.fewest_gpus} GPUs"):
+        _ = few.best
+
+
+def test_where_something_fits_no_other_number_is_named(plan):
+    assert plan.fewest_gpus is None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-
+from planner.api.alternatives import faster_elsewhere, fewest_gpus
 from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 RUNS = ("schedule", "cp")
 """Choices of which a framework may run some alone."""
-WORTH_SAYING = 0.995  # of the best step: what is slower than that is not worth another framework
 Working = Callable[[str], AbstractContextManager[Any]]
 
 
@@ -80,7 +78,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         raise LayoutError(
             f"no layout of {self.setup.model.name} on gpus {self.gpus} fits in "
             f"{self.setup.cluster.accelerator.usable_bytes / GIB:.4g} GiB; the nearest miss needs "
-            f"{miss.memory_gib:.4g}: use more GPUs, allow_offload=True, or more memory"
+            f"{miss.memory_gib:.4g}: use {self.fewest_gpus or 'more'} GPUs, allow_offload=True, or more memory"
         )
 
     @property
@@ -92,6 +90,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     def nearest_miss(self) -> LayoutEstimate | None:
         """The layout over memory that exceeds it least, None where all fit."""
         return None if self.found.nearest_miss is None else self._at(self.found.nearest_miss)
+
+    @cached_property
+    def fewest_gpus(self) -> int | None:
+        """Where nothing fits: of 2, 4, 8, ... times the GPUs the fewest on which something does."""
+        return None if len(self) else fewest_gpus(self.setup, self.found.asked)
 
     @property
     def searched(self) -> int:
@@ -142,7 +145,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             "assumed": list(self.assumed),
             "accuracy": self.accuracy,
         }
-        other = {"faster_with_any_framework": None if self.elsewhere is None else self.elsewhere.to_dict()}
+        faster = None if self.elsewhere is None else self.elsewhere.to_dict()
+        other = {"faster_with_any_framework": faster, "fewest_gpus": self.fewest_gpus}
         return given | records.recommendation_record(self.found, self.setup.cluster) | other | trust
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -240,6 +244,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
                 self.accuracy,
                 None if self.elsewhere is None else self.elsewhere.to_dict(),
                 self.assumed,
+                self.fewest_gpus,
             ),
         )
 
@@ -336,24 +341,5 @@ def search_plan(
     )  # fmt: skip
     elsewhere = None
     if objective != "memory" and not choices.get("any_framework"):
-        elsewhere = _elsewhere(setup, found, [name for name in RUNS if choices.get(name) is None])
+        elsewhere = faster_elsewhere(setup, found, [name for name in RUNS if choices.get(name) is None])
     return Plan(setup, gpus, global_batch, found, elsewhere)
-
-
-def _elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -> LayoutEstimate | None:
-    """The best layout that the framework does not run, with tensor ranks as the best have; None where it gains little.
-
-    free: the choices that the user has not settled.
-    """
-    lacks = {name: None for name in free if getattr(setup.framework.runs, name)}
-    if not lacks or not len(found.best):
-        return None
-    asked, tp = found.asked, found.estimate.layouts.tp[found.best]
-    only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(tp).tolist())}
-    wider = search(
-        setup, gpus=asked.gpus, global_batch=asked.global_batch, precision=asked.precision,
-        attention=asked.attention, fixed=replace(asked.fixed, **only), top=1, plainest=True,
-    )  # fmt: skip
-    best = LayoutEstimate(setup, wider.estimate, int(wider.best[0])) if len(wider.best) else None
-    worth = WORTH_SAYING * float(found.estimate.step_time_s[found.best[0]])
-    return best if best is not None and best.step_time_s < worth else None

@@ -104,11 +104,12 @@ def chance_text(chance: float) -> str:
 
 def recommendation_view(
     found: Recommendation, model: Transformer, framework: Framework, accuracy: str, elsewhere: Any = None,
-    assumed: Sequence[str] = (),
+    assumed: Sequence[str] = (), fewest_gpus: int | None = None,
 ) -> RenderableType:  # fmt: skip
     """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is.
 
     elsewhere: the record of a faster layout that the framework does not run. assumed: what the best takes for granted.
+    fewest_gpus: on which something fits, where nothing does.
     """
     result = found.estimate
     lines: list[RenderableType] = []
@@ -131,6 +132,8 @@ def recommendation_view(
         lines += [_table(result, front), ""]
     lines.append(Text("Why the rest lost", style="bold"))
     lines += [f"  {line}" for line in why_lines(found)]
+    if fewest_gpus is not None:
+        lines.append(f"  On {fewest_gpus} GPUs something fits.")
     if elsewhere is not None:
         gain = 1.0 - elsewhere["step_time_s"] / float(result.step_time_s[found.best[0]])
         other = layout_text(elsewhere["layout"])
