@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from planner.base.errors import InputError
+from planner.base.errors import InputError, shown
 from planner.choices.enumerations import choice, names
 
 LARGEST = 10_000_000
@@ -72,6 +72,11 @@ class Choice:
         return self.enumeration(code).name.lower() if self.enumeration else code
 
 
+def number(text: str) -> int | str:
+    """A whole number that a user wrote; what is none, or far out of any range, stays text for `whole` to refuse."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST)) + 1 else text
+
+
 def whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:
     """A whole number in range.
 
@@ -79,7 +84,7 @@ def whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:
         InputError: The value is none; the message names the field.
     """
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
-        raise InputError(f"{name} is {value!r}; allowed: a whole number from {least} to {most}")
+        raise InputError(f"{name} is {shown(value)}; allowed: a whole number from {least} to {most}")
     return int(value)
 
 
@@ -90,7 +95,7 @@ def word(name: str, value: Any) -> str:
         InputError: The value is something else; the message names the field.
     """
     if not isinstance(value, str):
-        raise InputError(f"{name} is {value!r}; allowed: a name in quotes")
+        raise InputError(f"{name} is {shown(value)}; allowed: a name in quotes")
     return value
 
 
@@ -101,5 +106,5 @@ def flag(name: str, value: Any) -> bool:
         InputError: The value is something else; the message names the field.
     """
     if not isinstance(value, bool):
-        raise InputError(f"{name} is {value!r}; allowed: True or False")
+        raise InputError(f"{name} is {shown(value)}; allowed: True or False")
     return value

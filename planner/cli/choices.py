@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.base.errors import InputError, shown
-from planner.choices.choice import Choice
+from planner.choices.choice import Choice, number
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, SETTLED
 from planner.cli import completion
@@ -101,7 +101,7 @@ def several(choice: Choice) -> Callable[[str], tuple[Any, ...]]:
 
     def read(text: str) -> tuple[Any, ...]:
         words = [part.strip() for part in text.split(",")]
-        return tuple(int(one) if choice.kind is int and one.isdecimal() else one for one in words)
+        return tuple(number(one) if choice.kind is int else one for one in words)
 
     return read
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from planner.base.errors import InputError, shown
-from planner.choices.choice import Choice
+from planner.choices.choice import Choice, number
 from planner.choices.table import CHOICES, SETTLED
 from planner.search.request import Fixed
 from planner.search.space import default_schedules
@@ -23,12 +23,12 @@ def without(fixed: Fixed, text: str) -> Fixed:
         InputError: There is no such choice or value, or nothing is left to choose.
         UnknownNameError: The enumeration has no such member.
     """
-    name, _, value = (part.strip() for part in text.partition("="))
+    name, said, value = (part.strip() for part in text.partition("="))
     name = name.replace("-", "_")
     if name not in SETTLED:
         raise InputError(f"exclude is {shown(text)}; allowed: {', '.join(SETTLED)}, each alone or with =value")
     choice = CHOICES[name]
-    if not value:
+    if not said:
         return _with(fixed, text, name, _only_default(fixed, choice, text))
     if choice.kind is not str:
         return replace(fixed, excluded=(*fixed.excluded, (name, int(_coded(choice, value)))))
@@ -49,7 +49,7 @@ def _coded(choice: Choice, value: str) -> Any:
     """A value as a layout's array holds it."""
     if choice.kind is bool:
         return choice.coded({"true": True, "false": False}.get(value, value))
-    return choice.coded(int(value) if choice.kind is int and value.isdecimal() else value)
+    return choice.coded(number(value) if choice.kind is int else value)
 
 
 def _with(fixed: Fixed, text: str, name: str, left: Sequence[Any]) -> Fixed:

@@ -55,6 +55,8 @@ def test_several_texts_add_up():
         ("schedule=abc", Fixed(), "exclude is 'schedule=abc'; the schedules searched are"),
         ("schedule=*", Fixed(), "exclude is 'schedule=\\*'; it leaves no schedule to choose"),
         ("cp", Fixed(cp=(2,)), "exclude is 'cp'; it leaves no cp to choose"),
+        ("tp=" + "9" * 5000, Fixed(), "tp is '999"),
+        ("tp=", Fixed(), "tp is ''; allowed: a whole number"),
         ("tp=x", Fixed(), "tp is 'x'; allowed: a whole number"),
         ("sequence_parallel=yes", Fixed(), "sequence_parallel is 'yes'; allowed"),
     ],
