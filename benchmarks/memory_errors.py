@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.costs.memory.rank import fit_chance as chance
+from planner.costs.memory import fit_chance as chance
 from planner.hardware import load_cluster
 from planner.validation.accuracy import shipped_files, unseen_files
 from planner.validation.predict import predict
