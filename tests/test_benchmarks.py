@@ -1,4 +1,4 @@
-"""Benchmarks and the scripts of the documentation import what the package has: nothing else runs them on each change."""
+"""Scripts of benchmarks and documentation import what the package has: nothing else runs them on each change."""
 
 import ast
 from importlib import import_module
