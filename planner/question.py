@@ -12,7 +12,7 @@ from typing import Any
 from planner.base.errors import InputError
 from planner.base.units import GIB
 from planner.choices.choice import flag, whole, word
-from planner.choices.table import CHOICES, SETTLED
+from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.memory.fit_chance import safe_share
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Split, choice
@@ -99,20 +99,25 @@ def one_layout(cluster: Cluster, *, own_split: str = "even", **choices: Any) -> 
 def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **choices: Any) -> Fixed:
     """What a search may choose from: each choice a value or several, None (or nothing) for every legal one.
 
-    choices: by the names of `SETTLED`.
+    choices: by the names of `SETTLED`; and by those of `SHARED` one value, None (or nothing) for the default.
 
     Raises:
         InputError: A value is of the wrong kind or out of range.
         UnknownNameError: There is no such schedule, recompute mode or split.
     """
-    _check_names(choices, SETTLED)
+    _check_names(choices, (*SETTLED, *SHARED))
     settled: dict[str, Any] = {}
+    given = {name: choices.pop(name) for name in SHARED if name in choices}
+    shared = tuple((name, int(CHOICES[name].coded(value))) for name, value in given.items() if value is not None)
     for name, values in choices.items():
         coded = [CHOICES[name].coded(value) for value in _several(values)]
         if name == "schedule":
             coded = [get_schedule(schedule).name for schedule in coded]
         settled[name] = tuple(dict.fromkeys(coded)) or None
-    return Fixed(**settled, offload=flag("allow_offload", allow_offload), allow_async=flag("allow_async", allow_async))
+    return Fixed(
+        **settled, shared=shared, offload=flag("allow_offload", allow_offload),
+        allow_async=flag("allow_async", allow_async),
+    )  # fmt: skip
 
 
 def careful(

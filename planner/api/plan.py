@@ -18,7 +18,7 @@ from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB
-from planner.choices.table import SETTLED
+from planner.choices.table import SETTLED, SHARED
 from planner.question import careful, numerics, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
@@ -286,6 +286,9 @@ def recommend(
     framework: str | None = None,
     precision: str | None = None,
     attention: str | None = None,
+    grad_dtype: str | None = None,
+    grad_reduce_dtype: str | None = None,
+    optimizer: str = "adam",
     runs_on: str | None = None,
     base: str | None = None,
     top: int = 5,
@@ -308,7 +311,7 @@ def recommend(
         FileFormatError: a file that can't be read, parsed or validated.
         LayoutError: no layout is legal, or `runs_on` can run none of the model; says why.
     """
-    given = {name: value for name, value in locals().items() if name in (*SETTLED, "precision", "attention")}
+    given = {name: value for name, value in locals().items() if name in (*SETTLED, *SHARED, "precision", "attention")}
     return search_plan(
         asked(model, cluster, framework), gpus=gpus, global_batch=whole("batch", batch), top=top,
         objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async,

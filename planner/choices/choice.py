@@ -21,7 +21,8 @@ class Choice:
     in words, where that depends on the model, the cluster or the other choices; empty where it is the default.
     least, most: the range of a whole number. says: the sentence that `--help` shows.
     short: how a line of text writes it: "mb" for "mb 2"; empty where it writes nothing, or the value alone.
-    settled: a user can hold a search to some values of it. tie: its rank among the columns that tell equally good
+    settled: a user can hold a search to some values of it. shared: all layouts of a search have one value of it, which
+    the user may give. tie: its rank among the columns that tell equally good
     layouts apart, from 1; 0 for those that don't.
     """
 
@@ -32,6 +33,7 @@ class Choice:
     short: str = ""
     tie: int = 0
     settled: bool = True
+    shared: bool = False
     derived: str = ""
     least: int = 1
     most: int = LARGEST
@@ -62,7 +64,7 @@ class Choice:
             UnknownNameError: The enumeration has no such member.
         """
         if self.enumeration:
-            return choice(self.enumeration, word(self.name, value))
+            return choice(self.enumeration, word(self.name, value), self.name)
         if self.kind is int:
             return whole(self.name, value, least=self.least, most=self.most)
         return flag(self.name, value) if self.kind is bool else word(self.name, value)

@@ -1,4 +1,4 @@
-"""The enumerations among a layout's choices: recomputation, attention kernel, precision, split of the layers."""
+"""The enumerations among a layout's choices: recomputation, kernels, number formats, optimizer, split of the layers."""
 
 from __future__ import annotations
 
@@ -59,19 +59,43 @@ class Split(IntEnum):
     PRODUCTS = 5
 
 
+class GradDtype(IntEnum):
+    """Number format of gradients: what the framework does unless told, or one of two."""
+
+    FRAMEWORK = 0
+    FP32 = 1
+    BF16 = 2
+
+
+class Optimizer(IntEnum):
+    """The optimizer: Adam by the format of its two moments, Muon, or SGD with momentum.
+
+    ADAM_BF16: both in bf16 (Megatron-Core's precision-aware optimizer). ADAM_8BIT: both in blocks of 8 bits
+    (bitsandbytes, torchao). MUON: momentum alone for the layers' matrices, Adam for all else (Jordan 2024).
+    """
+
+    ADAM = 0
+    ADAM_BF16 = 1
+    ADAM_8BIT = 2
+    MUON = 3
+    SGD = 4
+
+
 E = TypeVar("E", bound=IntEnum)
 
 
-def choice(kind: type[E], name: str) -> E:
-    """The member of an enumeration by its lower-case name.
+def choice(kind: type[E], name: str, field: str = "") -> E:
+    """The member of an enumeration by its lower-case name; a dash stands for an underscore.
+
+    field: what the message calls it; empty for the enumeration's own name.
 
     Raises:
         UnknownNameError: no member has that name.
     """
     try:
-        return kind[name.upper()]
+        return kind[name.upper().replace("-", "_")]
     except KeyError:
-        raise UnknownNameError(kind.__name__.lower(), name, [m.name.lower() for m in kind]) from None
+        raise UnknownNameError(field or kind.__name__.lower(), name, [m.name.lower() for m in kind]) from None
 
 
 def names(kind: type[IntEnum]) -> list[str]:

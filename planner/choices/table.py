@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.choices.choice import Choice
-from planner.choices.enumerations import Attention, Precision, Recompute, Split
+from planner.choices.enumerations import Attention, GradDtype, Optimizer, Precision, Recompute, Split
 
 CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("schedule", str, "1f1b", "The pipeline schedule (planner schedule lists them).", tie=6,
@@ -41,8 +41,17 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            derived="the framework's own"),
     Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False),
     Choice("offload_optimizer", bool, False, "Optimizer state in host memory.", "offload", tie=15, settled=False),
+    Choice("grad_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that micro-batches add up in: fp32 or bf16.",
+           settled=False, shared=True, derived="the framework's own"),
+    Choice("grad_reduce_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that replicas sum: fp32 or bf16.",
+           settled=False, shared=True, derived="as --grad-dtype, else the framework's own"),
+    Choice("optimizer", Optimizer, Optimizer.ADAM, "The optimizer: adam (fp32 moments), adam_bf16, adam_8bit, muon or "
+           "sgd (with momentum).", settled=False, shared=True),
 )}  # fmt: skip
 """By name, in the order of records, files and lines of text."""
 
 SETTLED: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.settled)
 """The choices that a user can hold a search to; a search sets the others itself, or has them from the question."""
+
+SHARED: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.shared)
+"""The choices of which all layouts of a search have one value, the user's or the default."""

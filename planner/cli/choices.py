@@ -14,7 +14,7 @@ import typer
 from planner.base.errors import InputError, shown
 from planner.choices.choice import Choice, number
 from planner.choices.enumerations import names
-from planner.choices.table import CHOICES, SETTLED
+from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.cli import completion
 
 Command = Callable[..., None]
@@ -36,7 +36,9 @@ def takes_layout(*without: str) -> Callable[[Command], Command]:
 
 def searches(command: Command) -> Command:
     """Gives a command an option for every choice that a search can be held to, and those of the numerics."""
-    options = [_one(CHOICES[name], LAYOUT) for name in NUMERICS] + [_several(CHOICES[name]) for name in SETTLED]
+    options = [_one(CHOICES[name], LAYOUT) for name in (*NUMERICS, *SHARED)] + [
+        _several(CHOICES[name]) for name in SETTLED
+    ]
     return _with_options(command, [*_care(), *options])
 
 

@@ -1,4 +1,4 @@
-"""Seconds of the optimizer step: Adam by the bytes it moves, gradient clipping, offload over the host link."""
+"""Seconds of the optimizer step: by the bytes it moves, Muon's products, clipping, offload over the host link."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.case import Case
-from planner.costs.memory.bytes_per_parameter import gradient_bytes, moment_bytes
-from planner.costs.memory.parameters import expert_replicas
-from planner.layouts import Layouts
+from planner.costs.memory.bytes_per_parameter import gradient_bytes, main_bytes, moment_bytes, updated_bytes
+from planner.costs.memory.parameters import RankParameters, expert_replicas, state_parameters
+from planner.costs.muon import muon_s
+from planner.layouts import Layouts, Optimizer
 from planner.models import Transformer, counts, mix
 
 Array = NDArray[np.float64]
 
-# Adam reads fp32 parameter, two moments and gradient and writes three of them and the 16-bit parameter (30 bytes);
-# casting the gradient to fp32, scaling and clipping by the global norm pass over it four times more (16 bytes).
-ADAM_BYTES = 30.0
-CLIP_BYTES = 16.0
+CLIP_BYTES = 16.0  # casting the gradient to fp32, scaling and clipping by the global norm pass over it four times
 
 
-def optimizer_s(case: Case, gradients: Any, local: Any) -> Array:
+def optimizer_s(case: Case, own: RankParameters) -> Array:
     """Seconds of the update, shape (n,).
 
-    gradients, local: parameters whose gradient, and whose optimizer state, the busiest rank holds.
+    own: parameters of the busiest rank before ZeRO's sharding.
     Zeroing and averaging the gradient buffer passes over all that it holds. An offloaded state sends gradients to the
     host and gets parameters back over the host link; the host's own arithmetic is taken to keep up.
     """
-    update = local * (ADAM_BYTES + CLIP_BYTES) / case.device.memory_rate
+    layouts = case.layouts
+    gradients, local = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
+    moved = state_parameters(updated_bytes(own, layouts), layouts, 1) + local * CLIP_BYTES
+    update = moved / case.device.memory_rate
+    muon = layouts.optimizer == Optimizer.MUON
+    if np.any(muon):
+        update = update + np.where(muon, muon_s(case, own), 0.0)
     buffer = 3.0 * gradients * gradient_bytes(case) / case.device.memory_rate
     host = case.cluster.host_link.bandwidth_bytes_per_s * case.cluster.host_link.fraction
     offloaded = local * (gradient_bytes(case) + 2.0) / host
-    return np.asarray(np.where(case.layouts.offload_optimizer, offloaded, update) + buffer + case.framework.host_step_s)
+    return np.asarray(np.where(layouts.offload_optimizer, offloaded, update) + buffer + case.framework.host_step_s)
 
 
 def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
@@ -46,4 +50,6 @@ def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     once = counts.total_params(model)
     whole = (once - experts) * layouts.dp * layouts.cp + experts * expert_replicas(layouts)
     held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)
-    return np.asarray(np.where(layouts.offload_optimizer, held * moment_bytes(layouts), 0.0), dtype=np.float64)
+    return np.asarray(
+        np.where(layouts.offload_optimizer, held * (main_bytes(layouts) + moment_bytes(layouts)), 0.0), dtype=np.float64
+    )

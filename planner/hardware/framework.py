@@ -78,6 +78,9 @@ class Framework:
     update_bytes: float = field(metadata=figure(
         0, 16, "Bytes per parameter that its update takes besides the optimizer's state: a gradient cast to fp32.",
         default=0.0, because=NONE_KNOWN))
+    param_remainders: bool = field(metadata=yes(
+        "With moments in bf16 its optimizer keeps of a fp32 parameter only the 16 bits that the bf16 one lacks.",
+        because="the whole fp32 parameter is kept"))
 
     # What hides under compute, as a share of the traffic's time.
     overlap_grad_reduce: float = field(metadata=figure(

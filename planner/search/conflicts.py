@@ -46,6 +46,7 @@ def _conflicting(asked: Request, legal: Legal) -> dict[str, tuple[Any, ...]]:
     """Settled choices without a legal layout, none of which can be left out of them: with any other there is one."""
     fixed = asked.fixed
     settled = {f.name: v for f in fields(fixed) if isinstance(v := getattr(fixed, f.name), tuple) and v}
+    settled.pop("shared", None)
     for name in tuple(settled):
         left_out: dict[str, Any] = {name: () if name == "excluded" else None}
         freer = replace(fixed, **left_out)
@@ -76,8 +77,9 @@ def _rule(model: Transformer, cluster: Cluster, asked: Request, settled: dict[st
         return f"{' * '.join(given)} must {whole} gpus"
     columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
     layouts = Layouts.of(
-        **columns, global_batch=asked.global_batch, attention=asked.attention, precision=asked.precision
-    )
+        **columns, global_batch=asked.global_batch, attention=asked.attention, precision=asked.precision,
+        **dict(asked.fixed.shared),
+    )  # fmt: skip
     for rule in rules(model, cluster, layouts):
         # Rules of a schedule begin with its name, and count where it was asked for.
         own = rule.text.split(" ", 1)[0] in layouts.schedule_names and "schedule" not in settled

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.base import records
+from planner.choices.table import CHOICES, SHARED
 from planner.costs.network.collectives import nodes_of
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision
@@ -80,13 +81,22 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Numerics:
-    """What all layouts of a search share. excluded: choices, each with a value that none of them has."""
+    """What all layouts of a search share. excluded: choices, each with a value that none of them has.
+
+    given: choices beyond those named here, each with its value; others have their default.
+    """
 
     schedule_names: tuple[str, ...]
     global_batch: int
     precision: Precision
     attention: Attention
     excluded: tuple[tuple[str, int], ...] = ()
+    given: tuple[tuple[str, int], ...] = ()
+
+    def columns(self) -> dict[str, Any]:
+        """A column of length one for each choice of `SHARED`."""
+        given = dict(self.given)
+        return {name: np.array([int(given.get(name, CHOICES[name].default))]) for name in SHARED}
 
 
 @dataclass
@@ -199,4 +209,5 @@ def _grid(cluster: Cluster, table: Ints, axes: Axes, shared: Numerics) -> Layout
         dp_replicate=copies, recompute=recompute,
         attention=np.array([int(shared.attention)]), precision=np.array([int(shared.precision)]), layer_split=split,
         sequence_parallel=sequence.astype(bool), fused_norm=np.array([True]), offload_optimizer=offload.astype(bool),
+        **shared.columns(),
     )  # fmt: skip

@@ -17,7 +17,8 @@ LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is
 class Fixed:
     """What the user has settled: each a tuple of allowed values, or None for every legal one.
 
-    excluded: choices, each with a value that it may not have. pipelined: two stages or more, for a schedule
+    excluded: choices, each with a value that it may not have. shared: choices, each with the value that all layouts
+    have. pipelined: two stages or more, for a schedule
     was named. offload, allow_async: the optimizer's state in host memory,
     and asynchronous schedules, may be searched too.
     """
@@ -37,6 +38,7 @@ class Fixed:
     sequence_parallel: tuple[bool, ...] | None = None
     layer_split: tuple[Split, ...] | None = None
     excluded: tuple[tuple[str, int], ...] = ()
+    shared: tuple[tuple[str, Any], ...] = ()
     pipelined: bool = False
     offload: bool = False
     allow_async: bool = False

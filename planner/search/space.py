@@ -235,6 +235,7 @@ def _grids(model: Transformer, cluster: Cluster, asked: Request, chunk: int) -> 
         precision=asked.precision,
         attention=asked.attention,
         excluded=fixed.excluded,
+        given=fixed.shared,
     )
     some = families(model, asked, names)
     return grids(model, cluster, some, shared, chunk)

@@ -12,7 +12,7 @@ from planner.base import records
 from planner.base.errors import InputError, LayoutError, UnknownNameError, shown
 from planner.base.units import GIB
 from planner.choices.choice import Choice
-from planner.choices.table import CHOICES, SETTLED
+from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
@@ -146,11 +146,12 @@ def _best_of_kind(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -
         names = asked.fixed.schedule or tuple(s.name for s in SCHEDULES.values() if s.quick and s.synchronous)
         only["schedule"] = tuple(n for n in names if get_schedule(n).sliced == (k > 1)) or names
     numbers = {key: _coded(key, wanted[key]) if key in wanted else getattr(asked, key) for key in NUMERICS}
-    late = any(key not in (*SETTLED, *NUMERICS) for key in wanted)
+    shared = dict(asked.fixed.shared) | {key: int(_coded(key, wanted[key])) for key in SHARED if key in wanted}
+    late = any(key not in (*SETTLED, *NUMERICS, *SHARED) for key in wanted)
     try:
         again = recommend(
             setup, gpus=asked.gpus, global_batch=asked.global_batch, top=FINALISTS,
-            fixed=replace(asked.fixed, **only), **numbers,
+            fixed=replace(asked.fixed, **only, shared=tuple(shared.items())), **numbers,
         )  # fmt: skip
     except LayoutError:
         return _outside_the_search(setup, found, wanted)
@@ -214,9 +215,11 @@ def _outside_the_search(
 def _rows(found: Recommendation, wanted: dict[str, Any], rest: int) -> list[dict[str, Any]]:
     """Layouts as wanted, legal or not: every way to share the remaining accelerators out."""
     free = [key for key in DEGREES if key not in wanted]
+    asked = found.asked
     base = Layouts.of(
-        global_batch=found.asked.global_batch, precision=found.asked.precision, attention=found.asked.attention
-    ).row(0)
+        global_batch=asked.global_batch, precision=asked.precision, attention=asked.attention,
+        **dict(asked.fixed.shared),
+    ).row(0)  # fmt: skip
     v, k = wanted.get("virtual_stages", 1), wanted.get("sequence_slices", 1)
     if "schedule" not in wanted:
         base["schedule"] = usual_schedule(v, k)

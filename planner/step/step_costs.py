@@ -18,7 +18,7 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EndsCost, with_gathered_logits, with_modules
 from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
-from planner.costs.memory.parameters import RankParameters, rank_parameters, state_parameters
+from planner.costs.memory.parameters import RankParameters, rank_parameters
 from planner.costs.memory.rank import Activations
 from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
@@ -92,7 +92,6 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
         [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks], lambda rank: rank.total
     )
     reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])
-    gradients, updated = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
     return StepCosts(
         case=case,
         cost=cost,
@@ -105,7 +104,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
         gather_s=gather_s,
         gather_link_s=gather_link_s,
         send_s=t.send_s * (1.0 - case.framework.overlap_pipeline),
-        update_s=weight_copies(layouts) * optimizer_s(case, gradients, updated),
+        update_s=weight_copies(layouts) * optimizer_s(case, own),
         busiest_params=own.total,
     )
 

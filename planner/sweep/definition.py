@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 from planner.base.files import read_toml, validate
 from planner.choices.choice import LARGEST, Choice
 from planner.choices.enumerations import names
-from planner.choices.table import CHOICES, SETTLED
+from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.sweep.values import Values, hardware_values, refuse, whole_numbers
 
 
@@ -92,8 +92,12 @@ def _allowed(choice: Choice) -> Any:
 
 
 SETTLED_FIELDS: dict[str, Any] = {name: (_allowed(CHOICES[name]), None) for name in SETTLED}
+SHARED_FIELDS: dict[str, Any] = {
+    name: (Literal[tuple(names(kind))] | None, None) for name in SHARED if (kind := CHOICES[name].enumeration)
+}
 SearchTable = create_model(
     "SearchTable", __base__=StrictTable, __doc__="`[search]`: what is settled in every search.", **SETTLED_FIELDS,
+    **SHARED_FIELDS,
     allow_offload=(StrictBool, False), allow_async=(StrictBool, False), any_framework=(StrictBool, False),
     exclude=(tuple[str, ...], ()),
     fit_chance=(float | None, None), headroom_gib=(float | None, None), max_memory_gib=(float | None, None),

@@ -183,7 +183,7 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Request) -> L
     rows = fam.table[index]
     given = {name: rows[:, i] for i, name in enumerate(COLUMNS)}
     given |= {"dp": dp, "global_batch": dp * m * given["micro_batch"]}
-    same = {"attention": asked.attention, "precision": asked.precision}
+    same = {"attention": asked.attention, "precision": asked.precision} | dict(asked.fixed.shared)
     columns = {
         name: given[name].astype(bool if choice.kind is bool else np.int64)
         if name in given

@@ -8,14 +8,14 @@ from typer.main import get_command
 
 import planner
 from planner.base.errors import InputError, UnknownNameError
-from planner.choices.table import CHOICES, SETTLED
+from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.cli import app
 from planner.layouts import Layouts
 from planner.question import one_layout, what_is_fixed
 from planner.search import Fixed
 from planner.sweep.definition import SearchTable
 
-OF_THE_QUESTION = {"attention", "precision"}
+OF_THE_QUESTION = {"attention", "precision", *SHARED}
 
 
 def test_columns_of_layouts_are_the_choices_in_order():
@@ -37,8 +37,14 @@ ADVISED = {"fit_chance", "headroom_gib", "max_memory_gib", "any_framework", "exc
 def test_recommend_takes_every_choice_that_a_search_can_be_held_to():
     taken = set(inspect.signature(planner.recommend).parameters)
     assert set(SETTLED) | OF_THE_QUESTION <= taken
-    assert set(SETTLED) == {f.name for f in fields(Fixed)} - {"excluded", "pipelined", "offload", "allow_async"}
-    assert set(SETTLED) == set(SearchTable.model_fields) - ADVISED - {"allow_offload", "allow_async"}
+    assert set(SETTLED) == {f.name for f in fields(Fixed)} - {
+        "excluded",
+        "shared",
+        "pipelined",
+        "offload",
+        "allow_async",
+    }
+    assert set(SETTLED) == set(SearchTable.model_fields) - ADVISED - set(SHARED) - {"allow_offload", "allow_async"}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from planner.costs.layer.embedding_head import ends_cost
 from planner.costs.layer.layer_cost import Fusions, layer_cost, matmuls_s, pointwise_s
 from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
 from planner.costs.layer.slices import even_slices, slice_shares
+from planner.costs.memory.parameters import RankParameters
 from planner.costs.optimizer import optimizer_s
 from planner.hardware import load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
@@ -333,10 +334,11 @@ def test_the_head_stays_in_16_bits():
 def test_the_optimizer_by_its_bytes():
     """25 of 100 parameters are updated here, at 46 bytes; 100 gradients of 4 bytes are passed over three times."""
     slow = replace(FRAMEWORK, host_step_s=7.0)
+    own = RankParameters(layers=np.array([100.0]), experts=np.zeros(1), ends=np.zeros(1))
 
     def seconds(**choices):
-        chosen = layout(**choices)
-        return float(optimizer_s(case(of=BYTES, layouts=chosen, framework=slow), 100.0, 25.0)[0])
+        chosen = layout(dp=4, zero=1, **choices)
+        return float(optimizer_s(case(of=BYTES, layouts=chosen, framework=slow), own)[0])
 
     assert seconds() == 25 * 46 + 3 * 100 * 4 + 7
     assert seconds(precision=Precision.FP16) == 25 * 46 + 3 * 100 * 2 + 7

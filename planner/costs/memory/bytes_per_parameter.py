@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from planner.costs.case import Case
 from planner.costs.memory.parameters import RankParameters
-from planner.layouts import Layouts, Precision
+from planner.layouts import GradDtype, Layouts, Optimizer, Precision
 
 Array = NDArray[np.float64]
 
@@ -53,20 +53,64 @@ def kept_bytes(own: RankParameters, case: Case) -> RankParameters:
     )
 
 
+def _as_stated(dtype: Any, own: Any, fp32: float = 4.0, bf16: float = 2.0) -> Array:
+    """A framework's own bytes, where the user states a number format at least those of fp32 or at most those of bf16.
+
+    What a framework keeps in fp32 anyway stays as it is: DeepSpeed's 6 bytes are a 16-bit gradient beside the sum.
+    """
+    stated = np.where(dtype == GradDtype.FP32, np.maximum(own, fp32), np.minimum(own, bf16))
+    return np.asarray(np.where(dtype == GradDtype.FRAMEWORK, own, stated))
+
+
 def gradient_bytes(case: Case) -> Array:
-    """Of the gradient that micro-batches add up in, mixed precision: bf16 and fp8 may add up in fp32."""
-    return _from_bf16(case.layouts, case.framework.gradient_bytes, case.framework.bf16_gradient_bytes)
+    """Of the gradient that micro-batches add up in, mixed precision: as the user states, else the framework's own."""
+    own = _from_bf16(case.layouts, case.framework.gradient_bytes, case.framework.bf16_gradient_bytes)
+    return _as_stated(case.layouts.grad_dtype, own)
 
 
 def reduced_bytes(case: Case) -> Any:
-    """Of the gradient that data-parallel ranks sum."""
-    mixed = _from_bf16(case.layouts, case.framework.grad_reduce_bytes, case.framework.bf16_grad_reduce_bytes)
+    """Of the gradient that data-parallel ranks sum: as the user states, of it or of the sum, else the framework's."""
+    layouts = case.layouts
+    own = _from_bf16(layouts, case.framework.grad_reduce_bytes, case.framework.bf16_grad_reduce_bytes)
+    stated = np.where(layouts.grad_reduce_dtype == GradDtype.FRAMEWORK, layouts.grad_dtype, layouts.grad_reduce_dtype)
+    mixed = _as_stated(stated, own)
     return np.where(case.layouts.precision <= Precision.TF32, 4.0, mixed)
 
 
-def moment_bytes(layouts: Layouts) -> Any:
-    """Of the optimizer's fp32 parameter and Adam's two moments; without mixed precision the parameter is not twice."""
-    return np.where(layouts.precision <= Precision.TF32, 8.0, 12.0)
+# Bytes of the moments by optimizer: two in fp32, two in bf16, two of 8 bits with a fp32 scale for each block of 256
+# (bitsandbytes, torchao), Muon's and SGD's one momentum in fp32.
+MOMENTS = np.array([8.0, 4.0, 2.0 + 2.0 * 4.0 / 256.0, 4.0, 4.0])
+
+
+def moment_bytes(layouts: Layouts, of_ends: bool = False) -> Array:
+    """Of the optimizer's moments. of_ends: of embedding and head, for which Muon leaves the update to Adam."""
+    adam = of_ends & (layouts.optimizer == Optimizer.MUON)
+    return np.asarray(np.where(adam, MOMENTS[Optimizer.ADAM], MOMENTS[layouts.optimizer]))
+
+
+def main_bytes(layouts: Layouts) -> Array:
+    """Of the optimizer's fp32 parameter in mixed precision; without it the parameter is not twice."""
+    return np.asarray(np.where(layouts.precision <= Precision.TF32, 0.0, 4.0))
+
+
+def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
+    """Of a rank's optimizer states in all, before ZeRO's sharding: fp32 parameter, moments, what an update takes."""
+    layouts, framework = case.layouts, case.framework
+    mixed = layouts.precision > Precision.TF32
+    remainders = framework.param_remainders & (layouts.precision == Precision.BF16)
+    main = main_bytes(layouts) - 2.0 * (remainders & (layouts.optimizer == Optimizer.ADAM_BF16))
+    each = main + np.where(mixed, framework.update_bytes, 0.0)
+    matrices, ends = (each + moment_bytes(layouts, of_ends) for of_ends in (False, True))
+    return RankParameters(layers=own.layers * matrices, experts=own.experts * matrices, ends=own.ends * ends)
+
+
+def updated_bytes(own: RankParameters, layouts: Layouts) -> RankParameters:
+    """That the update moves through memory: it reads and writes fp32 parameter and moments, reads a fp32 gradient and
+    writes a 16-bit parameter; Muon besides writes the 16-bit matrix that it orthogonalises, and reads the result."""
+    muon = np.where(layouts.optimizer == Optimizer.MUON, 4.0, 0.0)
+    matrices, ends = (14.0 + 2.0 * moment_bytes(layouts, of_ends) for of_ends in (False, True))
+    matrices = matrices + muon
+    return RankParameters(layers=own.layers * matrices, experts=own.experts * matrices, ends=own.ends * ends)
 
 
 def accumulated_bytes(case: Case) -> Array:
@@ -74,7 +118,8 @@ def accumulated_bytes(case: Case) -> Array:
 
     A sharded gradient (ZeRO-2 and 3) is a replica's part. The first micro-batch of a step has nothing to add to.
     """
-    layouts = case.layouts
-    moved = _from_bf16(layouts, case.framework.accumulate_bytes, case.framework.bf16_accumulate_bytes)
+    layouts, of_16_bits, of_bf16 = case.layouts, case.framework.accumulate_bytes, case.framework.bf16_accumulate_bytes
+    own, both = _from_bf16(layouts, of_16_bits, of_bf16), (of_16_bits, of_bf16)
+    moved = _as_stated(layouts.grad_dtype, own, max(both), min(both))
     shards = np.where(layouts.zero >= 2, layouts.shards, 1)
     return np.asarray(moved / shards * (1.0 - 1.0 / layouts.micro_batches))

@@ -19,7 +19,7 @@ from planner.costs.memory.bytes_per_parameter import (
     gradient_bytes,
     kept_bytes,
     layer_parameter_bytes,
-    moment_bytes,
+    optimizer_bytes,
     parameter_bytes,
     reduced_bytes,
 )
@@ -177,9 +177,9 @@ def rank_memory(
     at_once: layers that ZeRO-3 gathers, and ZeRO-2 and 3 scatter the gradients of, together.
     held: `activations` of these layouts, where they are known.
 
-    Mixed precision keeps a 16-bit parameter, a gradient buffer, and 12 bytes of fp32 parameter and Adam moments
-    (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x context. In fp8 a
-    layer's parameter and its copies for products count as the framework keeps them.
+    Mixed precision keeps a 16-bit parameter, a gradient buffer, and a fp32 parameter and the optimizer's moments: 12
+    bytes with Adam (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x
+    context. In fp8 a layer's parameter and its copies for products count as the framework keeps them.
     """
     framework, layouts = case.framework, case.layouts
     held = held or activations(case)
@@ -190,11 +190,8 @@ def rank_memory(
     if framework.bucket_bytes > 0:
         kept_gradient = kept_gradient + (layouts.zero == 0) * framework.bucket_bytes
     gradient = np.where(mixed, kept_gradient, 4.0)
-    moments = moment_bytes(layouts) + np.where(mixed, framework.update_bytes, 0.0)
-
-    def state(bytes_per_param: Any, from_stage: int) -> Array:
-        return np.asarray(state_parameters(own, layouts, from_stage) * bytes_per_param * copies)
-
+    gradients = state_parameters(own, layouts, 2) * gradient * copies
+    states = state_parameters(optimizer_bytes(own, case), layouts, 1) * copies
     parameters = state_parameters(kept_bytes(own, case), layouts, 3) * copies * versions
     # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
     parameters = parameters + np.where(layouts.zero < 3, fp8_copy, 0.0) * (own.layers + own.experts) * copies
@@ -214,8 +211,8 @@ def rank_memory(
         buffers = buffers + gather_copy_bytes(case, own.total, last)
     return Memory(
         parameters_bytes=np.asarray(parameters),
-        gradients_bytes=state(gradient, 2),
-        optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, state(moments, 1)),
+        gradients_bytes=np.asarray(gradients),
+        optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, states),
         activations_bytes=np.asarray(kept * slack),
         logits_bytes=np.asarray(last * held.logits * slack),
         buffers_bytes=np.asarray(buffers),

@@ -1,0 +1,145 @@
+"""Bytes and seconds of gradients and optimizers, worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.costs.memory.bytes_per_parameter import (
+    accumulated_bytes,
+    gradient_bytes,
+    optimizer_bytes,
+    reduced_bytes,
+    updated_bytes,
+)
+from planner.costs.memory.parameters import RankParameters
+from planner.costs.muon import muon_s, orthogonal_s
+from planner.costs.network.data_parallel import data_traffic
+from planner.costs.optimizer import optimizer_s
+from planner.layouts import GradDtype, Optimizer, Precision
+from planner.step.legality import first_broken
+from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, MOE, case, device, layout
+
+OWN, BF16, FP32 = GradDtype.FRAMEWORK, GradDtype.BF16, GradDtype.FP32
+RANK = RankParameters(layers=np.array([100.0]), experts=np.array([20.0]), ends=np.array([30.0]))
+
+
+def one(array):
+    return float(np.ravel(array)[0])
+
+
+@pytest.mark.parametrize(
+    ("kept", "sent", "figures", "precision", "expected"),
+    [
+        # The framework keeps and sends 4 bytes in bf16, 2 in fp16.
+        (OWN, OWN, (4.0, 4.0), Precision.BF16, (4, 4)), (FP32, OWN, (4.0, 4.0), Precision.BF16, (4, 4)),
+        (BF16, OWN, (4.0, 4.0), Precision.BF16, (2, 2)), (BF16, FP32, (4.0, 4.0), Precision.BF16, (2, 4)),
+        (OWN, BF16, (4.0, 4.0), Precision.BF16, (4, 2)), (FP32, BF16, (4.0, 4.0), Precision.FP8, (4, 2)),
+        (OWN, OWN, (4.0, 4.0), Precision.FP16, (2, 2)), (FP32, OWN, (4.0, 4.0), Precision.FP16, (4, 4)),
+        # One that keeps a 16-bit gradient beside its fp32 sum, and sends 2 bytes.
+        (OWN, OWN, (6.0, 2.0), Precision.BF16, (6, 2)), (FP32, OWN, (6.0, 2.0), Precision.BF16, (6, 4)),
+        (BF16, OWN, (6.0, 2.0), Precision.BF16, (2, 2)),
+    ],
+)  # fmt: skip
+def test_gradients_are_kept_and_summed_as_stated_else_as_the_framework_does(kept, sent, figures, precision, expected):
+    own = replace(FRAMEWORK, bf16_gradient_bytes=figures[0], bf16_grad_reduce_bytes=figures[1])
+    chosen = layout(grad_dtype=kept, grad_reduce_dtype=sent, precision=precision)
+    of = case(BYTES, GPT, chosen, framework=own)
+    assert (one(gradient_bytes(of)), one(reduced_bytes(of))) == expected
+
+
+def test_adding_up_moves_what_its_format_moves():
+    """Of two micro-batches one is added: half of 18 bytes in fp32, half of 6 in 16 bits."""
+    own = replace(FRAMEWORK, accumulate_bytes=6.0, bf16_accumulate_bytes=18.0)
+    moved = [one(accumulated_bytes(case(BYTES, GPT, layout(grad_dtype=d), framework=own))) for d in (OWN, FP32, BF16)]
+    assert moved == [9.0, 9.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "mixed", "whole", "moved"),
+    [
+        # 150 parameters: of 4 + 8 bytes; of 4 + 4; of 4 + 2 (1 + 4/256); 120 of 4 + 4 and 30 of 4 + 8; of 4 + 4.
+        (Optimizer.ADAM, 1800.0, 1200.0, 4500.0), (Optimizer.ADAM_BF16, 1200.0, 600.0, 3300.0),
+        (Optimizer.ADAM_8BIT, 904.6875, 304.6875, 2709.375), (Optimizer.MUON, 1320.0, 720.0, 4020.0),
+        (Optimizer.SGD, 1200.0, 600.0, 3300.0),
+    ],
+)  # fmt: skip
+def test_states_of_each_optimizer(optimizer, mixed, whole, moved):
+    bf16, fp32 = (layout(optimizer=optimizer, precision=p) for p in (Precision.BF16, Precision.FP32))
+    plain = replace(FRAMEWORK, update_bytes=0.0, param_remainders=False)
+    states = [one(optimizer_bytes(RANK, case(BYTES, GPT, x, framework=plain)).total) for x in (bf16, fp32)]
+    assert states == [mixed, whole]
+    assert one(updated_bytes(RANK, bf16).total) == moved
+
+
+def test_remainders_of_parameters_save_two_bytes_beside_bf16_moments():
+    """Megatron-Core's store_param_remainders: 2 + 2 + 2 bytes; in fp8 the whole fp32 parameter stays."""
+    framework = replace(FRAMEWORK, update_bytes=0.0, param_remainders=True)
+
+    def states(**choices):
+        return one(optimizer_bytes(RANK, case(BYTES, GPT, layout(**choices), framework=framework)).total)
+
+    assert states(optimizer=Optimizer.ADAM_BF16) == 150 * 6
+    assert states(optimizer=Optimizer.ADAM_BF16, precision=Precision.FP8) == 150 * 8
+    assert states() == 150 * 12
+
+
+def test_newton_schulz_of_one_matrix():
+    """4 x 6 in either direction at 1 FLOP/s, five times: 4 x 6 x 4, 4 x 4 x 4 and 4 x 4 x 6 multiply-adds."""
+    of = device(FLOP, layout())
+    assert one(orthogonal_s(of, 4.0, 6.0)) == one(orthogonal_s(of, 6.0, 4.0)) == 5 * 2 * (96 + 64 + 96)
+
+
+def test_muon_shares_whole_matrices():
+    """A layer has 24 x 8, 8 x 8, 32 x 8 and 8 x 32: 35,840, 15,360 and twice 46,080 FLOP."""
+    own = RankParameters(layers=np.array([2 * 768.0]), experts=np.zeros(1), ends=np.zeros(1))
+
+    def seconds(**choices):
+        return one(muon_s(case(FLOP, GPT, layout(optimizer=Optimizer.MUON, **choices)), own))
+
+    assert seconds() == seconds(dp=2, zero=0) == pytest.approx(286_720)
+    assert seconds(dp=2, zero=1) == pytest.approx(143_360)
+    assert seconds(dp=64, zero=1) == 46_080
+
+
+def test_muon_takes_experts_one_by_one():
+    """An expert has 32 x 8 and 8 x 16: 46,080 and 5 (4 x 64 x 16 + 2 x 512) = 25,600 FLOP; a rank has two of four."""
+    experts = RankParameters(layers=np.zeros(1), experts=np.array([2 * 384.0]), ends=np.zeros(1))
+    chosen = layout(optimizer=Optimizer.MUON, dp=2, ep=2, zero=1)
+    assert one(muon_s(case(FLOP, MOE, chosen), experts)) == pytest.approx(2 * (46_080 + 25_600))
+
+
+def test_muon_adds_its_products_to_the_update():
+    own = RankParameters(layers=np.array([2 * 768.0]), experts=np.zeros(1), ends=np.array([10.0]))
+    framework = replace(FRAMEWORK, host_step_s=0.0)
+    muon, adam = (
+        one(optimizer_s(case(FLOP, GPT, layout(optimizer=o), framework=framework), own))
+        for o in (Optimizer.MUON, Optimizer.ADAM)
+    )
+    assert muon - adam == pytest.approx(286_720, rel=1e-6)
+
+
+def test_muons_replicas_sum_whole_gradients():
+    own = RankParameters(layers=np.array([768.0]), experts=np.zeros(1), ends=np.zeros(1))
+    muon, adam = (layout(dp=4, zero=1, optimizer=o) for o in (Optimizer.MUON, Optimizer.ADAM))
+    whole, scattered = (replace(FRAMEWORK, whole_reduces=flag) for flag in (True, False))
+    as_muon = data_traffic(case(BYTES, GPT, muon, framework=scattered), own)
+    as_whole = data_traffic(case(BYTES, GPT, adam, framework=whole), own)
+    assert one(as_muon[0]) == one(as_whole[0]) > one(data_traffic(case(BYTES, GPT, adam, framework=scattered), own)[0])
+    assert one(as_muon[1]) == one(as_whole[1])
+
+
+@pytest.mark.parametrize(
+    ("choices", "rule"),
+    [
+        ({"optimizer": Optimizer.MUON, "zero": 2, "dp": 2}, "muon updates whole matrices"),
+        ({"optimizer": Optimizer.MUON, "zero": 1, "dp": 2, "offload_optimizer": True}, "muon updates whole matrices"),
+        ({"grad_dtype": BF16, "precision": Precision.FP16}, "bf16 gradients"),
+        ({"grad_reduce_dtype": BF16, "precision": Precision.FP32}, "bf16 gradients"),
+        ({"optimizer": Optimizer.MUON, "zero": 1, "dp": 2}, ""),
+        ({"grad_dtype": FP32, "precision": Precision.FP16}, ""),
+    ],
+)
+def test_what_has_no_meaning_is_illegal(choices, rule):
+    assert first_broken(GPT, CLUSTER, layout(**choices))[0].startswith(rule)
+    assert bool(first_broken(GPT, CLUSTER, layout(**choices))[0]) == bool(rule)
