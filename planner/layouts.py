@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from planner.base import records
 from planner.base.errors import InputError
-from planner.choices.enumerations import Attention, GradDtype, Optimizer, Precision, Recompute, Split, choice
+from planner.choices.enumerations import Attention, GradDtype, OptimizerKind, Precision, Recompute, Split, choice
 from planner.choices.table import CHOICES
 
-__all__ = ["Attention", "GradDtype", "Layouts", "Optimizer", "Precision", "Recompute", "Split", "choice"]
+__all__ = ["Attention", "GradDtype", "Layouts", "OptimizerKind", "Precision", "Recompute", "Split", "choice"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from planner.base.units import GBIT
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
-from planner.layouts import Layouts, Optimizer
+from planner.layouts import Layouts, OptimizerKind
 from planner.setup import Setup
 
 LONG = 32_768
 """Tokens of a sequence beyond which few trainings begin; a config.json's `max_position_embeddings` is often more."""
 OPTIMIZERS = {
-    Optimizer.ADAM: "Adam with fp32 moments", Optimizer.ADAM_BF16: "Adam with bf16 moments",
-    Optimizer.ADAM_8BIT: "Adam with 8-bit moments", Optimizer.MUON: "Muon, Adam for embeddings, head and vectors",
-    Optimizer.SGD: "SGD with momentum",
+    OptimizerKind.ADAM: "Adam with fp32 moments", OptimizerKind.ADAM_BF16: "Adam with bf16 moments",
+    OptimizerKind.ADAM_8BIT: "Adam with 8-bit moments", OptimizerKind.MUON: "Muon, Adam for embeddings, head and vectors",
+    OptimizerKind.SGD: "SGD with momentum",
 }  # fmt: skip
 FORMATS = {4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}
 
@@ -36,7 +36,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     gradients = f"gradients kept in {_format(kept)}, reduced in {_format(sent)}"
     speed = cluster.network.bandwidth_bytes_per_s / GBIT
     whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
-    said = [length, f"{gradients} ({whose})", OPTIMIZERS[Optimizer(int(layouts.optimizer[0]))]]
+    said = [length, f"{gradients} ({whose})", OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))]]
     if int(layouts.gpus[0]) > cluster.gpus_per_node:
         said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
     if int(model.num_experts):

@@ -67,7 +67,7 @@ class GradDtype(IntEnum):
     BF16 = 2
 
 
-class Optimizer(IntEnum):
+class OptimizerKind(IntEnum):
     """The optimizer: Adam by the format of its two moments, Muon, or SGD with momentum.
 
     ADAM_BF16: both in bf16 (Megatron-Core's precision-aware optimizer). ADAM_8BIT: both in blocks of 8 bits

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.choices.choice import Choice
-from planner.choices.enumerations import Attention, GradDtype, Optimizer, Precision, Recompute, Split
+from planner.choices.enumerations import Attention, GradDtype, OptimizerKind, Precision, Recompute, Split
 
 CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("schedule", str, "1f1b", "The pipeline schedule (planner schedule lists them).", tie=6,
@@ -40,12 +40,12 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "ends: embedding and head are a layer each; last: short last stage.", tie=14,
            derived="the framework's own"),
     Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False),
-    Choice("offload_optimizer", bool, False, "Optimizer state in host memory.", "offload", tie=15, settled=False),
+    Choice("offload_optimizer", bool, False, "OptimizerKind state in host memory.", "offload", tie=15, settled=False),
     Choice("grad_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that micro-batches add up in: fp32 or bf16.",
            settled=False, shared=True, derived="the framework's own"),
     Choice("grad_reduce_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that replicas sum: fp32 or bf16.",
            settled=False, shared=True, derived="as --grad-dtype, else the framework's own"),
-    Choice("optimizer", Optimizer, Optimizer.ADAM, "The optimizer: adam (fp32 moments), adam_bf16, adam_8bit, muon or "
+    Choice("optimizer", OptimizerKind, OptimizerKind.ADAM, "The optimizer: adam (fp32 moments), adam_bf16, adam_8bit, muon or "
            "sgd (with momentum).", settled=False, shared=True),
 )}  # fmt: skip
 """By name, in the order of records, files and lines of text."""

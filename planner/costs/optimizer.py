@@ -11,7 +11,7 @@ from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, main_bytes, moment_bytes, updated_bytes
 from planner.costs.memory.parameters import RankParameters, expert_replicas, state_parameters
 from planner.costs.muon import muon_s
-from planner.layouts import Layouts, Optimizer
+from planner.layouts import Layouts, OptimizerKind
 from planner.models import Transformer, counts, mix
 
 Array = NDArray[np.float64]
@@ -30,7 +30,7 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
     gradients, local = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
     moved = state_parameters(updated_bytes(own, layouts), layouts, 1) + local * CLIP_BYTES
     update = moved / case.device.memory_rate
-    muon = layouts.optimizer == Optimizer.MUON
+    muon = layouts.optimizer == OptimizerKind.MUON
     if np.any(muon):
         update = update + np.where(muon, muon_s(case, own), 0.0)
     buffer = 3.0 * gradients * gradient_bytes(case) / case.device.memory_rate

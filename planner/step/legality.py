@@ -12,7 +12,7 @@ from planner.base.errors import LayoutError
 from planner.costs.memory.parameters import expert_replicas
 from planner.costs.optimizer import offloaded_bytes
 from planner.hardware import Cluster
-from planner.layouts import Attention, GradDtype, Layouts, Optimizer, Precision, Recompute, Split
+from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import Pipeline, Rule, get_schedule
 from planner.step.pipelines import weight_copies
@@ -112,7 +112,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
          & (x.virtual_stages * x.pp != layers)),
         ("the accelerator has no arithmetic of that precision", lacks[x.precision]),
         ("muon updates whole matrices on the accelerator: zero 0 or 1, without offload_optimizer",
-         (x.optimizer == Optimizer.MUON) & ((x.zero > 1) | x.offload_optimizer)),
+         (x.optimizer == OptimizerKind.MUON) & ((x.zero > 1) | x.offload_optimizer)),
         ("bf16 gradients (grad_dtype, grad_reduce_dtype) need precision bf16 or fp8",
          ((x.grad_dtype == GradDtype.BF16) | (x.grad_reduce_dtype == GradDtype.BF16)) & (x.precision < Precision.BF16)),
         ("more accelerators than the cluster has", x.gpus > (cluster.max_gpus or np.inf)),

@@ -16,7 +16,7 @@ from planner.costs.memory.parameters import RankParameters
 from planner.costs.muon import muon_s, orthogonal_s
 from planner.costs.network.data_parallel import data_traffic
 from planner.costs.optimizer import optimizer_s
-from planner.layouts import GradDtype, Optimizer, Precision
+from planner.layouts import GradDtype, OptimizerKind, Precision
 from planner.step.legality import first_broken
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, MOE, case, device, layout
 
@@ -59,9 +59,9 @@ def test_adding_up_moves_what_its_format_moves():
     ("optimizer", "mixed", "whole", "moved"),
     [
         # 150 parameters: of 4 + 8 bytes; of 4 + 4; of 4 + 2 (1 + 4/256); 120 of 4 + 4 and 30 of 4 + 8; of 4 + 4.
-        (Optimizer.ADAM, 1800.0, 1200.0, 4500.0), (Optimizer.ADAM_BF16, 1200.0, 600.0, 3300.0),
-        (Optimizer.ADAM_8BIT, 904.6875, 304.6875, 2709.375), (Optimizer.MUON, 1320.0, 720.0, 4020.0),
-        (Optimizer.SGD, 1200.0, 600.0, 3300.0),
+        (OptimizerKind.ADAM, 1800.0, 1200.0, 4500.0), (OptimizerKind.ADAM_BF16, 1200.0, 600.0, 3300.0),
+        (OptimizerKind.ADAM_8BIT, 904.6875, 304.6875, 2709.375), (OptimizerKind.MUON, 1320.0, 720.0, 4020.0),
+        (OptimizerKind.SGD, 1200.0, 600.0, 3300.0),
     ],
 )  # fmt: skip
 def test_states_of_each_optimizer(optimizer, mixed, whole, moved):
@@ -79,8 +79,8 @@ def test_remainders_of_parameters_save_two_bytes_beside_bf16_moments():
     def states(**choices):
         return one(optimizer_bytes(RANK, case(BYTES, GPT, layout(**choices), framework=framework)).total)
 
-    assert states(optimizer=Optimizer.ADAM_BF16) == 150 * 6
-    assert states(optimizer=Optimizer.ADAM_BF16, precision=Precision.FP8) == 150 * 8
+    assert states(optimizer=OptimizerKind.ADAM_BF16) == 150 * 6
+    assert states(optimizer=OptimizerKind.ADAM_BF16, precision=Precision.FP8) == 150 * 8
     assert states() == 150 * 12
 
 
@@ -95,7 +95,7 @@ def test_muon_shares_whole_matrices():
     own = RankParameters(layers=np.array([2 * 768.0]), experts=np.zeros(1), ends=np.zeros(1))
 
     def seconds(**choices):
-        return one(muon_s(case(FLOP, GPT, layout(optimizer=Optimizer.MUON, **choices)), own))
+        return one(muon_s(case(FLOP, GPT, layout(optimizer=OptimizerKind.MUON, **choices)), own))
 
     assert seconds() == seconds(dp=2, zero=0) == pytest.approx(286_720)
     assert seconds(dp=2, zero=1) == pytest.approx(143_360)
@@ -105,7 +105,7 @@ def test_muon_shares_whole_matrices():
 def test_muon_takes_experts_one_by_one():
     """An expert has 32 x 8 and 8 x 16: 46,080 and 5 (4 x 64 x 16 + 2 x 512) = 25,600 FLOP; a rank has two of four."""
     experts = RankParameters(layers=np.zeros(1), experts=np.array([2 * 384.0]), ends=np.zeros(1))
-    chosen = layout(optimizer=Optimizer.MUON, dp=2, ep=2, zero=1)
+    chosen = layout(optimizer=OptimizerKind.MUON, dp=2, ep=2, zero=1)
     assert one(muon_s(case(FLOP, MOE, chosen), experts)) == pytest.approx(2 * (46_080 + 25_600))
 
 
@@ -114,14 +114,14 @@ def test_muon_adds_its_products_to_the_update():
     framework = replace(FRAMEWORK, host_step_s=0.0)
     muon, adam = (
         one(optimizer_s(case(FLOP, GPT, layout(optimizer=o), framework=framework), own))
-        for o in (Optimizer.MUON, Optimizer.ADAM)
+        for o in (OptimizerKind.MUON, OptimizerKind.ADAM)
     )
     assert muon - adam == pytest.approx(286_720, rel=1e-6)
 
 
 def test_muons_replicas_sum_whole_gradients():
     own = RankParameters(layers=np.array([768.0]), experts=np.zeros(1), ends=np.zeros(1))
-    muon, adam = (layout(dp=4, zero=1, optimizer=o) for o in (Optimizer.MUON, Optimizer.ADAM))
+    muon, adam = (layout(dp=4, zero=1, optimizer=o) for o in (OptimizerKind.MUON, OptimizerKind.ADAM))
     whole, scattered = (replace(FRAMEWORK, whole_reduces=flag) for flag in (True, False))
     as_muon = data_traffic(case(BYTES, GPT, muon, framework=scattered), own)
     as_whole = data_traffic(case(BYTES, GPT, adam, framework=whole), own)
@@ -132,11 +132,14 @@ def test_muons_replicas_sum_whole_gradients():
 @pytest.mark.parametrize(
     ("choices", "rule"),
     [
-        ({"optimizer": Optimizer.MUON, "zero": 2, "dp": 2}, "muon updates whole matrices"),
-        ({"optimizer": Optimizer.MUON, "zero": 1, "dp": 2, "offload_optimizer": True}, "muon updates whole matrices"),
+        ({"optimizer": OptimizerKind.MUON, "zero": 2, "dp": 2}, "muon updates whole matrices"),
+        (
+            {"optimizer": OptimizerKind.MUON, "zero": 1, "dp": 2, "offload_optimizer": True},
+            "muon updates whole matrices",
+        ),
         ({"grad_dtype": BF16, "precision": Precision.FP16}, "bf16 gradients"),
         ({"grad_reduce_dtype": BF16, "precision": Precision.FP32}, "bf16 gradients"),
-        ({"optimizer": Optimizer.MUON, "zero": 1, "dp": 2}, ""),
+        ({"optimizer": OptimizerKind.MUON, "zero": 1, "dp": 2}, ""),
         ({"grad_dtype": FP32, "precision": Precision.FP16}, ""),
     ],
 )

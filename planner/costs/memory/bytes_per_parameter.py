@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from planner.costs.case import Case
 from planner.costs.memory.parameters import RankParameters
-from planner.layouts import GradDtype, Layouts, Optimizer, Precision
+from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
 
 Array = NDArray[np.float64]
 
@@ -84,8 +84,8 @@ MOMENTS = np.array([8.0, 4.0, 2.0 + 2.0 * 4.0 / 256.0, 4.0, 4.0])
 
 def moment_bytes(layouts: Layouts, of_ends: bool = False) -> Array:
     """Of the optimizer's moments. of_ends: of embedding and head, for which Muon leaves the update to Adam."""
-    adam = of_ends & (layouts.optimizer == Optimizer.MUON)
-    return np.asarray(np.where(adam, MOMENTS[Optimizer.ADAM], MOMENTS[layouts.optimizer]))
+    adam = of_ends & (layouts.optimizer == OptimizerKind.MUON)
+    return np.asarray(np.where(adam, MOMENTS[OptimizerKind.ADAM], MOMENTS[layouts.optimizer]))
 
 
 def main_bytes(layouts: Layouts) -> Array:
@@ -98,7 +98,7 @@ def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
     layouts, framework = case.layouts, case.framework
     mixed = layouts.precision > Precision.TF32
     remainders = framework.param_remainders & (layouts.precision == Precision.BF16)
-    main = main_bytes(layouts) - 2.0 * (remainders & (layouts.optimizer == Optimizer.ADAM_BF16))
+    main = main_bytes(layouts) - 2.0 * (remainders & (layouts.optimizer == OptimizerKind.ADAM_BF16))
     each = main + np.where(mixed, framework.update_bytes, 0.0)
     matrices, ends = (each + moment_bytes(layouts, of_ends) for of_ends in (False, True))
     return RankParameters(layers=own.layers * matrices, experts=own.experts * matrices, ends=own.ends * ends)
@@ -107,7 +107,7 @@ def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
 def updated_bytes(own: RankParameters, layouts: Layouts) -> RankParameters:
     """That the update moves through memory: it reads and writes fp32 parameter and moments, reads a fp32 gradient and
     writes a 16-bit parameter; Muon besides writes the 16-bit matrix that it orthogonalises, and reads the result."""
-    muon = np.where(layouts.optimizer == Optimizer.MUON, 4.0, 0.0)
+    muon = np.where(layouts.optimizer == OptimizerKind.MUON, 4.0, 0.0)
     matrices, ends = (14.0 + 2.0 * moment_bytes(layouts, of_ends) for of_ends in (False, True))
     matrices = matrices + muon
     return RankParameters(layers=own.layers * matrices, experts=own.experts * matrices, ends=own.ends * ends)

@@ -12,7 +12,7 @@ from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
 from planner.costs.memory.parameters import RankParameters, expert_shards
 from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, with_startup
-from planner.layouts import Layouts, Optimizer
+from planner.layouts import Layouts, OptimizerKind
 from planner.models import mix
 
 Array = NDArray[np.float64]
@@ -111,7 +111,7 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
     stage_params = copies * own.total
     zero = case.layouts.zero
     # Muon's replicas sum whole gradients: each then updates whole matrices (Megatron-Core, layer_wise_optimizer.py).
-    muon = case.layouts.optimizer == Optimizer.MUON
+    muon = case.layouts.optimizer == OptimizerKind.MUON
     whole = (zero == 0) | ((zero == 1) & (case.framework.whole_reduces | muon))
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
     reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
