@@ -42,6 +42,7 @@ def command(
     ] = None,
     dp: Override = None,
     tp: Override = None,
+    cp: Override = None,
     pp: Override = None,
     virtual_stages: Override = None,
     slices: Override = None,
@@ -81,7 +82,7 @@ def command(
     keep_freed_memory()
     engine = engine or ("mpi" if started_by_mpirun() else "serial")
     overrides = {
-        "schedule": schedule, "dp": dp, "tp": tp, "pp": pp, "virtual_stages": virtual_stages,
+        "schedule": schedule, "dp": dp, "tp": tp, "cp": cp, "pp": pp, "virtual_stages": virtual_stages,
         "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero, "dp_replicate": dp_replicate,
         "recompute": recompute,
     }  # fmt: skip

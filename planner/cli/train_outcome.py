@@ -89,7 +89,7 @@ def _of_pipeline(training: Training, by_rank: Any) -> list[Any]:
     from planner.trainer.mesh import Mesh
 
     task = training.task
-    mesh = Mesh(dp=task.dp, tp=task.tp, pp=task.pp, rank=0)
+    mesh = Mesh(dp=task.dp * task.cp, tp=task.tp, pp=task.pp, rank=0)
     return [by_rank[mesh.at(t=0, d=0, p=p)] for p in range(task.pp)]
 
 

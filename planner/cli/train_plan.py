@@ -64,9 +64,10 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
             f"schedule {schedule.name} is asynchronous: gradients are taken at older weights; "
             "allow it with --allow-async"
         )
-    if (ranks := row["dp"] * row["tp"] * row["pp"]) > MOST_RANKS:
+    if (ranks := row["dp"] * row["tp"] * row["pp"] * row["cp"]) > MOST_RANKS:
         raise LayoutError(
-            f"dp {row['dp']}, tp {row['tp']} and pp {row['pp']} make {ranks} ranks; allowed: {MOST_RANKS}"
+            f"dp {row['dp']}, tp {row['tp']}, pp {row['pp']} and cp {row['cp']} make {ranks} ranks; "
+            f"allowed: {MOST_RANKS}"
         )
     pipe = _pipeline(schedule, row, choices.micro_batches)
     check_size(pipe, 1 if schedule.synchronous else choices.steps)
@@ -99,15 +100,15 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
 
     if choices.precision not in PRECISIONS:
         raise InputError(f"precision is {choices.precision!r}; allowed: {', '.join(PRECISIONS)}")
-    if row["cp"] > 1 or row["ep"] > 1:
-        raise LayoutError(f"cp is {row['cp']}, ep is {row['ep']}; the trainer runs plans with both 1: set them in it")
+    if row["ep"] > 1:
+        raise LayoutError(f"ep is {row['ep']}; the trainer runs plans with ep 1: set it in it")
     order = schedule.order(pipe) if schedule.synchronous else schedule.steps_order(pipe, choices.steps)
-    shape = _shape(model, choices.scale, row["tp"], int(order.stage.max()) + 1, pipe.k)
+    shape = _shape(model, choices.scale, row["tp"], int(order.stage.max()) + 1, pipe.k * 2 * row["cp"])
     if not schedule.synchronous:
         shape = replace(shape, tied=False)  # ranks update on their own: they can't share the embedding
     return Task(
-        model=shape, rows=order.rows(), micro_batches=pipe.m, dp=row["dp"], tp=row["tp"], zero=row["zero"],
-        dp_replicate=row["dp_replicate"], recompute=choice(Recompute, row["recompute"]),
+        model=shape, rows=order.rows(), micro_batches=pipe.m, dp=row["dp"], tp=row["tp"], cp=row["cp"],
+        zero=row["zero"], dp_replicate=row["dp_replicate"], recompute=choice(Recompute, row["recompute"]),
         sequence_parallel=row["sequence_parallel"],
         bounds=tuple(shape.seq_len * i // pipe.k for i in range(pipe.k + 1)),
         dtype=np.dtype(PRECISIONS[choices.precision]), seed=choices.seed, clip=choices.clip,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.base.errors import FileFormatError, shown
+from planner.base.errors import FileFormatError, LayoutError, shown
 
 if TYPE_CHECKING:
     from planner.trainer.loop import Training
@@ -60,6 +60,7 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
 
     Raises:
         FileFormatError: the prices lack what the layout communicates.
+        LayoutError: tokens of a sequence lie on several ranks, of which the prices have no passes.
     """
     import numpy as np
 
@@ -67,6 +68,10 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
     from planner.step.timeline.timeline import run
 
     task = training.task
+    if task.cp > 1:
+        raise LayoutError(
+            f"cp is {task.cp}; prices are of passes with all tokens of a sequence: train without --prices"
+        )
     if engine == "serial":  # messages stay in one process
         prices = prices | {name: [0.0, 0.0] for name in ("all_reduce", "all_gather", "reduce_scatter", "send")}
     order = Order.of_rows([[Operation(*op) for op in row] for row in task.rows])  # type: ignore[misc]

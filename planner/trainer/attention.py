@@ -16,30 +16,37 @@ from planner.trainer.arrays import Array, wide
 BLOCK = 128
 
 
-def _blocks(s: int, t: int, block: int) -> Iterator[tuple[slice, int]]:
+def _blocks(s: int, t: int, block: int, causal: bool) -> Iterator[tuple[slice, int]]:
     """Query ranges and how many keys each sees: a later key is never multiplied at all."""
     for start in range(0, s, block):
         stop = min(start + block, s)
-        yield slice(start, stop), t - s + stop
+        yield slice(start, stop), t - s + stop if causal else t
 
 
-def _scores(xp: Any, q_bgrqd: Array, k_bgtd: Array) -> Array:
-    """Scaled scores with later keys masked, shape (b, g, r, q, t); queries are the last of the t positions."""
+def _scores(xp: Any, q_bgrqd: Array, k_bgtd: Array, causal: bool) -> Array:
+    """Scaled scores, shape (b, g, r, q, t); causal: queries are the last of the t positions, later keys are masked."""
     q, t = q_bgrqd.shape[-2], k_bgtd.shape[-2]
     scores = wide((q_bgrqd / math.sqrt(q_bgrqd.shape[-1])) @ k_bgtd[:, :, None].swapaxes(-1, -2))
+    if not causal:
+        return scores
     later = xp.arange(q)[:, None] < xp.arange(q)[None, :]
     tail = scores[..., t - q :]
     tail[...] = xp.where(later, -xp.inf, tail)
     return scores
 
 
-def attend(xp: Any, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array, block: int = BLOCK) -> tuple[Array, Array]:
-    """softmax(q k^T / sqrt(d)) v, and the logarithm of each row's sum, shapes (b, g, r, s, d) and (b, g, r, s, 1)."""
+def attend(
+    xp: Any, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array, block: int = BLOCK, causal: bool = True
+) -> tuple[Array, Array]:
+    """softmax(q k^T / sqrt(d)) v, and the logarithm of each row's sum, shapes (b, g, r, s, d) and (b, g, r, s, 1).
+
+    causal: the queries are the last s of the t positions; otherwise they see all keys.
+    """
     s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
     out_bgrsd = xp.empty_like(q_bgrsd)
     log_bgrs1 = wide(xp.empty((*q_bgrsd.shape[:-1], 1), dtype=q_bgrsd.dtype))
-    for rows, keys in _blocks(s, t, block):
-        p = _scores(xp, q_bgrsd[..., rows, :], k_bgtd[..., :keys, :])
+    for rows, keys in _blocks(s, t, block, causal):
+        p = _scores(xp, q_bgrsd[..., rows, :], k_bgtd[..., :keys, :], causal)
         top = p.max(axis=-1, keepdims=True)
         p -= top
         xp.exp(p, out=p)
@@ -60,6 +67,7 @@ def attend_gradient(
     dk_bgtd: Array,
     dv_bgtd: Array,
     block: int = BLOCK,
+    causal: bool = True,
 ) -> Array:
     """The gradient by q; those by k and v are added to dk and dv.
 
@@ -69,9 +77,9 @@ def attend_gradient(
     scale = 1.0 / math.sqrt(q_bgrsd.shape[-1])
     dq_bgrsd = xp.empty_like(q_bgrsd)
     half, delta_bgrs1 = q_bgrsd.dtype, (wide(dout_bgrsd) * wide(out_bgrsd)).sum(axis=-1, keepdims=True)
-    for rows, keys in _blocks(s, t, block):
+    for rows, keys in _blocks(s, t, block, causal):
         q, dout = q_bgrsd[..., rows, :], dout_bgrsd[..., rows, :]
-        p = _scores(xp, q, k_bgtd[..., :keys, :])
+        p = _scores(xp, q, k_bgtd[..., :keys, :], causal)
         p -= log_bgrs1[..., rows, :]
         xp.exp(p, out=p)
         dv_bgtd[..., :keys, :] += (p.astype(half, copy=False).swapaxes(-1, -2) @ dout).sum(axis=2)

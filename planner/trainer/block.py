@@ -13,7 +13,7 @@ from typing import Any
 from planner.layouts import Recompute
 from planner.models import Transformer
 from planner.trainer.arrays import Array
-from planner.trainer.attention import KeysValues, attend, attend_gradient
+from planner.trainer.attention import KeysValues
 from planner.trainer.functions import (
     gelu,
     gelu_gradient,
@@ -71,15 +71,17 @@ def block_unit(model: Transformer, index: int) -> Unit:
 
 @dataclass(frozen=True)
 class _Saved:
-    """What a pass keeps for its backward pass; `attended` is dropped under selective recomputation.
+    """What a pass keeps for its backward pass; `attended` and `out` are dropped under selective recomputation.
 
-    unit, scale: of both norms; queries: (b, g, r, S, d); up: the MLP's first product (b, S, f).
+    unit, scale: of both norms; queries: (b, g, r, S, d); up: the MLP's first product (b, S, f). out: attention's output
+    of this rank's own tokens (b, S, g r d), kept only where ranks exchange heads for tokens.
     """
 
     unit1_bsh: Array
     scale1_bs1: Array
     queries: Array
     attended: tuple[Array, Array] | None
+    out: Array | None
     unit2_bsh: Array
     scale2_bs1: Array
     up: Array
@@ -105,17 +107,19 @@ class Block(Layer):
     def _forward(
         self, parameters: Views, x_bsh: Array, part: SliceOf, with_output: bool = True
     ) -> tuple[Array, _Saved]:
-        xp, model, region = self.setting.xp, self.setting.model, self.setting.region
+        xp, model, region, context = self.setting.xp, self.setting.model, self.setting.region, self.setting.context
         p = parameters
         unit1, scale1 = norm(xp, x_bsh, model.rms_norm, EPS)
         q, k, v = self._queries_keys_values(p, region.enter(self._normalized(p, "norm1", unit1)), part)
-        attended = attend(xp, q, k, v)
-        x_bsh = x_bsh + self._bias(p, "out", region.leave(product(self._tokens(attended[0]), self._matrix(p, "out"))))
+        attended = context.attend(q, k, v)
+        out_bSo = self._tokens(context.restore(attended[0]))
+        x_bsh = x_bsh + self._bias(p, "out", region.leave(product(out_bSo, self._matrix(p, "out"))))
         unit2, scale2 = norm(xp, x_bsh, model.rms_norm, EPS)
         up = product(region.enter(self._normalized(p, "norm2", unit2)), self._matrix(p, "up"))
         up = self._bias(p, "up", up)
-        keep = attended if self.setting.recompute != Recompute.SELECTIVE else None
-        saved = _Saved(unit1, scale1, q, keep, unit2, scale2, up)
+        keeps = self.setting.recompute != Recompute.SELECTIVE
+        own = out_bSo if keeps and len(context.neighbours) > 1 else None
+        saved = _Saved(unit1, scale1, q, attended if keeps else None, own, unit2, scale2, up)
         if with_output:
             x_bsh += self._bias(p, "down", region.leave(product(self._activated(up), p["down"])))
         return x_bsh, saved
@@ -164,27 +168,28 @@ class Block(Layer):
 
     def _attended_gradient(self, dout_bSo: Array, saved: _Saved, part: SliceOf) -> tuple[Array, Array]:
         """Attention's output, and the gradient by its product's output, both as rows of tokens."""
-        xp = self.setting.xp
+        xp, context = self.setting.xp, self.setting.context
         kept = part.keys_values[self.index]
-        k, v = kept.until(part.stop)
-        dk, dv = kept.gradients_until(xp, part.stop)
+        start, stop = self._exchanged(part)
+        k, v = kept.until(stop)
+        dk, dv = kept.gradients_until(xp, stop)
         q = saved.queries
-        out, log = saved.attended or attend(xp, q, k, v)
-        b, g, r, s, d = q.shape
-        dout = xp.ascontiguousarray(dout_bSo.reshape(b, s, g, r, d).transpose(0, 2, 3, 1, 4))
-        dq = attend_gradient(xp, dout, q, k, v, out, log, dk, dv)
-        mine = slice(part.start, part.stop)
-        dk, dv = dk[:, :, mine], dv[:, :, mine]
+        out, log = saved.attended or context.attend(q, k, v)
+        b, _, r, _, d = q.shape
+        dout = xp.ascontiguousarray(dout_bSo.reshape(b, dout_bSo.shape[1], -1, r, d).transpose(0, 2, 3, 1, 4))
+        dq = context.attend_gradient(context.exchange(dout), q, k, v, out, log, dk, dv)
+        dq, dk, dv = (context.restore(x) for x in (dq, dk[:, :, start:stop], dv[:, :, start:stop]))
         if self.setting.model.rotary:
             table = self._table(part)
             dq, dk = rotate(xp, dq, table, inverse=True), rotate(xp, dk, table, inverse=True)
         dqkv = xp.concatenate([dq, dk[:, :, None], dv[:, :, None]], axis=2)
         if part.start == 0:
             part.keys_values.pop(self.index)
-        return self._tokens(out), self._tokens(dqkv)
+        out_bSo = self._tokens(context.restore(out)) if saved.out is None else saved.out
+        return out_bSo, self._tokens(dqkv)
 
     def _queries_keys_values(self, p: Views, x_bSh: Array, part: SliceOf) -> tuple[Array, Array, Array]:
-        """Queries of the slice (b, g, r, S, d), keys and values of all positions so far (b, g, t, d)."""
+        """Queries of the slice (b, g, r, S, d), keys and values so far (b, g, t, d), after the exchange of heads."""
         xp, model = self.setting.xp, self.setting.model
         b, s, _ = x_bSh.shape
         d = model.head_dim
@@ -196,12 +201,20 @@ class Block(Layer):
             q, k = rotate(xp, q, table), rotate(xp, k, table)
         else:
             q = xp.ascontiguousarray(q)
-        kept = part.keys_values.setdefault(self.index, KeysValues(num_tokens=part.num_tokens))
-        k, v = kept.write(xp, k, v, part.start)
+        q, k, v = (self.setting.context.exchange(x) for x in (q, k, v))
+        start, _ = self._exchanged(part)
+        num_tokens = part.num_tokens * len(self.setting.context.neighbours)
+        kept = part.keys_values.setdefault(self.index, KeysValues(num_tokens=num_tokens))
+        k, v = kept.write(xp, k, v, start)
         return q, k, v
 
+    def _exchanged(self, part: SliceOf) -> tuple[int, int]:
+        """The slice's first token and the one after its last, with those of all neighbours that exchange heads."""
+        n = len(self.setting.context.neighbours)
+        return part.start * n, part.stop * n
+
     def _table(self, part: SliceOf) -> tuple[Array, Array]:
-        return rotary_table(self.setting.xp, part.start, part.stop, self.setting.model.head_dim, self.setting.dtype)
+        return rotary_table(self.setting.xp, part.positions_s, self.setting.model.head_dim, self.setting.dtype)
 
     def _tokens(self, x_bgrSd: Array) -> Array:
         """Heads back beside each other, shape (b, S, g r d)."""

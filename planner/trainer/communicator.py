@@ -37,8 +37,8 @@ class SentTraffic:
     messages: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, group: str, operation: str, size_bytes: int, num_ranks: int) -> None:
-        """Count one operation. On a ring of n: all-reduce sends 2(n-1)/n of the array, gather and scatter (n-1)/n."""
-        rounds = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}.get(operation, 0)
+        """Count one operation. Of n ranks an all-reduce sends 2(n-1)/n of the array, the other collectives (n-1)/n."""
+        rounds = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}.get(operation, 0)
         wire = size_bytes * rounds * (num_ranks - 1) // num_ranks if rounds else size_bytes
         self.message_bytes[group, operation] += size_bytes
         self.wire_bytes[group, operation] += wire
@@ -79,6 +79,13 @@ class Communicator(ABC):
         self.traffic.add(group.name, "reduce_scatter", x.nbytes, len(group))
         return self._reduce_scatter(x, group, axis)
 
+    def all_to_all(self, x: Array, group: RankGroup, split_axis: int, join_axis: int) -> Array:
+        """Equal parts along one axis, one to each rank of the group; what arrives side by side along another."""
+        if len(group) == 1:
+            return x
+        self.traffic.add(group.name, "all_to_all", x.nbytes, len(group))
+        return self._all_to_all(x, group, split_axis, join_axis)
+
     def send(self, x: Array, to: int, tag: int, kind: str = "pp") -> None:
         """Hand an array to another rank without waiting for it to be received."""
         self.traffic.add(kind, "send", x.nbytes, 2)
@@ -104,6 +111,9 @@ class Communicator(ABC):
 
     @abstractmethod
     def _reduce_scatter(self, x: Array, group: RankGroup, axis: int) -> Array: ...
+
+    @abstractmethod
+    def _all_to_all(self, x: Array, group: RankGroup, split_axis: int, join_axis: int) -> Array: ...
 
     @abstractmethod
     def _send(self, x: Array, to: int, tag: int) -> None: ...

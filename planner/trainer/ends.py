@@ -63,9 +63,8 @@ class Embedding(Layer):
             y_bsh += parameters["positions"][self._positions(part)]
         return y_bsh, ()
 
-    def _positions(self, part: SliceOf) -> slice:
-        mine = self.setting.region.my_tokens(part.stop - part.start)
-        return slice(part.start + mine.start, part.start + mine.stop)
+    def _positions(self, part: SliceOf) -> Array:
+        return part.positions_s[self.setting.region.my_tokens(part.stop - part.start)]
 
     def input_gradient(self, parameters: Views, dy_bsh: Array, saved: Any, part: SliceOf) -> tuple[Array, list[Any]]:
         """See `Layer`; there is no input, so no gradient by it."""
@@ -74,8 +73,7 @@ class Embedding(Layer):
         local_bs, mine_bs = self._local(part.tokens_bs, num_rows)
         waiting: list[Any] = [_Rows("tokens", local_bs[mine_bs], dy_bSh[mine_bs], xp)]
         if "positions" in parameters:
-            at = self._positions(part)
-            waiting.append(_Rows("positions", xp.arange(at.start, at.stop), dy_bsh.sum(axis=0), xp))
+            waiting.append(_Rows("positions", self._positions(part), dy_bsh.sum(axis=0), xp))
         return None, waiting
 
 

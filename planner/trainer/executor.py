@@ -147,7 +147,7 @@ class Executor:
 
     def _check_slices(self) -> None:
         region = self.setting.region
-        parts = [b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        parts = [(b - a) // self.setting.context.size for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
         if region.split_tokens and any(n % region.size for n in parts):
             raise LayoutError(
                 f"sequence parallelism splits every slice over tp {region.size}; slices of {parts} tokens don't split"
@@ -181,13 +181,16 @@ class Executor:
     def _forward(self, here: RankOperation, x: Array, batch: Batch, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
         start, stop = self.bounds[here.slice], self.bounds[here.slice + 1]
+        context = self.setting.context
+        positions = context.positions(start, stop)
         part = SliceOf(
-            start=start,
-            stop=stop,
-            num_tokens=self.bounds[-1],
+            start=start // context.size,
+            stop=stop // context.size,
+            num_tokens=self.bounds[-1] // context.size,
+            positions_s=positions,
             keys_values=state.keys_values.setdefault(key[:2], {}),
-            tokens_bs=batch.tokens[here.micro_batch, :, start:stop],
-            targets_bs=batch.targets[here.micro_batch, :, start:stop],
+            tokens_bs=batch.tokens[here.micro_batch][:, positions],
+            targets_bs=batch.targets[here.micro_batch][:, positions],
             loss_weight=1.0 / batch.num_tokens,
             loss_scale=self.loss_scale,
         )
@@ -240,7 +243,7 @@ class Executor:
         p = self.where[source, here.micro_batch]
         if p == self.mesh.p:
             return state.local.pop(tag)
-        S = self.bounds[here.slice + 1] - self.bounds[here.slice]
+        S = (self.bounds[here.slice + 1] - self.bounds[here.slice]) // self.setting.context.size
         mine = self.setting.region.my_tokens(S)
         shape = (batch.tokens.shape[1], mine.stop - mine.start, self.setting.model.hidden)
         return self.communicator.recv(self.mesh.at(p=p), tag, shape, self.setting.xp.dtype(self.setting.dtype))

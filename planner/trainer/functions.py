@@ -106,10 +106,10 @@ def swiglu_gradient(xp: Any, dy_bsf: Array, gate_bsf: Array, up_bsf: Array) -> t
     return dy_bsf * up_bsf * (sigma + silu * (1.0 - sigma)), dy_bsf * silu
 
 
-def rotary_table(xp: Any, start: int, stop: int, d: int, dtype: Any) -> tuple[Array, Array]:
-    """Cosines and sines of positions start to stop - 1, each of shape (s, d/2) (Su et al. 2021, base 10000)."""
+def rotary_table(xp: Any, positions_s: Array, d: int, dtype: Any) -> tuple[Array, Array]:
+    """Cosines and sines of the positions, each of shape (s, d/2) (Su et al. 2021, base 10000)."""
     power = xp.arange(d // 2, dtype=xp.float64) / (d // 2)
-    angle = xp.arange(start, stop, dtype=xp.float64)[:, None] * (10000.0**-power)
+    angle = positions_s.astype(xp.float64)[:, None] * (10000.0**-power)
     return xp.cos(angle).astype(dtype), xp.sin(angle).astype(dtype)
 
 

@@ -13,6 +13,7 @@ from planner.layouts import Recompute
 from planner.models import Transformer
 from planner.trainer.arrays import Array
 from planner.trainer.attention import KeysValues
+from planner.trainer.context_parallel import Context
 from planner.trainer.functions import add_product, norm_weight_gradient
 from planner.trainer.parameters import Unit, Views
 from planner.trainer.tensor_parallel import Region
@@ -20,19 +21,21 @@ from planner.trainer.tensor_parallel import Region
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What every layer of one rank shares: array library, number format, model, its share, what is recomputed."""
+    """What every layer of one rank shares: array library, number format, model, its shares, what is recomputed."""
 
     xp: Any
     dtype: Any
     model: Transformer
     region: Region
+    context: Context
     recompute: Recompute = Recompute.NONE
 
 
 @dataclass(kw_only=True)
 class SliceOf:
-    """The tokens of one pass: positions start to stop - 1 of one micro-batch.
+    """The tokens of one pass: those from start to stop - 1 of the num_tokens that this context rank has of a sequence.
 
+    positions_s: where they lie in the whole sequence.
     keys_values: by layer, kept from slice to slice; is_only: whether the slice is the whole sequence.
     tokens_bs, targets_bs: where the first and the last stage need them, all of the slice's tokens.
     loss_weight: what a token's loss counts in the step's mean; loss_scale: what gradients are multiplied by on top.
@@ -41,6 +44,7 @@ class SliceOf:
     start: int
     stop: int
     num_tokens: int
+    positions_s: Array
     keys_values: dict[int, KeysValues]
     tokens_bs: Array = None
     targets_bs: Array = None

@@ -99,7 +99,7 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
         optimizer.learning_rate = training.learning_rate * min(1.0, (worker.steps + 1) / training.warmup_steps)
         if training.noise_every and worker.steps % training.noise_every == 0:
             _measure_noise(worker, training.samples, noise)
-        batch = training.samples.batch(communicator.xp, worker.steps, worker.mesh.d)
+        batch = training.samples.batch(communicator.xp, worker.steps, worker.mesh.replica)
         worker.executor.events.clear()
         before, watch = communicator.traffic.wire_bytes.copy(), Stopwatch()
         with np.errstate(all="ignore"):  # the step itself says when a number is none
@@ -133,7 +133,7 @@ def _train_asynchronously(
         raise InputError("a pipeline that is never drained has no checkpoints: no moment when all ranks agree")
     optimizer = make_optimizer(training.optimizer, training.learning_rate, training.weight_decay)
     worker = Worker(communicator, training.task, optimizer)
-    steps = [training.samples.batch(communicator.xp, t, worker.mesh.d) for t in range(training.steps)]
+    steps = [training.samples.batch(communicator.xp, t, worker.mesh.replica) for t in range(training.steps)]
     per_update = steps[0].num_tokens // (1 if staleness.mini_batch else training.task.micro_batches)
     xp = communicator.xp
     tokens, targets = xp.concatenate([b.tokens for b in steps]), xp.concatenate([b.targets for b in steps])
@@ -158,7 +158,7 @@ def _measure_noise(worker: Worker, samples: Samples, noise: NoiseScale) -> None:
     sizes = []
     for batches in (replace(samples, micro_batch=1), big):
         # Data of their own: as many steps beyond the run's as no run has.
-        worker.gradients(batches.batch(worker.communicator.xp, worker.steps + 2**31, worker.mesh.d))
+        worker.gradients(batches.batch(worker.communicator.xp, worker.steps + 2**31, worker.mesh.replica))
         sizes += [batches.sequences, worker.gradient_norm()]
     noise.add(int(sizes[0]), sizes[1], int(sizes[2]), sizes[3])
 

@@ -1,6 +1,7 @@
 """Where a rank lies: its coordinates along the tensor, data and pipeline axes, and the groups it belongs to.
 
-Tensor ranks are innermost, then data, then pipeline: rank = t + tp (d + dp p), Megatron-LM's order.
+Tensor ranks are innermost, then data, then pipeline: rank = t + tp (d + dp p), Megatron-LM's order. Context ranks are
+data ranks beside each other that have parts of the same sequences; gradients and sharded states know no difference.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from planner.trainer.communicator import RankGroup
 class Mesh:
     """Degrees of parallelism, and one rank's coordinates in them.
 
+    dp: data ranks, context ranks among them: replicas times cp. ulysses: context ranks that exchange heads for tokens.
     dp_replicate: copies of what is sharded over data ranks, each on neighbours (hybrid sharding).
     """
 
@@ -21,6 +23,8 @@ class Mesh:
     tp: int
     pp: int
     rank: int
+    cp: int = 1
+    ulysses: int = 1
     dp_replicate: int = 1
 
     @property
@@ -35,8 +39,18 @@ class Mesh:
 
     @property
     def d(self) -> int:
-        """Coordinate along the data axis: which replica of the model."""
+        """Coordinate along the data axis."""
         return self.rank // self.tp % self.dp
+
+    @property
+    def c(self) -> int:
+        """Coordinate among the context ranks."""
+        return self.d % self.cp
+
+    @property
+    def replica(self) -> int:
+        """Which sequences this rank sees."""
+        return self.d // self.cp
 
     @property
     def num_shards(self) -> int:
@@ -75,6 +89,18 @@ class Mesh:
     def copies(self) -> RankGroup:
         """Of the data ranks those that hold this rank's part of the other copies."""
         return RankGroup("dp", tuple(self.at(d=d) for d in range(self.d % self.num_shards, self.dp, self.num_shards)))
+
+    @property
+    def neighbours(self) -> RankGroup:
+        """The context ranks that exchange heads for tokens with this one."""
+        first = self.d - self.c % self.ulysses
+        return RankGroup("cp", tuple(self.at(d=first + i) for i in range(self.ulysses)))
+
+    @property
+    def ring(self) -> RankGroup:
+        """The context ranks that keys and values travel across, one of each group of neighbours."""
+        first = self.d - self.c + self.c % self.ulysses
+        return RankGroup("cp", tuple(self.at(d=first + i) for i in range(0, self.cp, self.ulysses)))
 
     @property
     def world(self) -> RankGroup:

@@ -81,6 +81,12 @@ class MPICommunicator(Communicator):
         self._of(group).Reduce_scatter_block(parts, mine, op=self.mpi.SUM)
         return self._back(mine)
 
+    def _all_to_all(self, x: Array, group: RankGroup, split_axis: int, join_axis: int) -> Array:
+        parts = np.stack(np.split(self._out(x), len(group), axis=split_axis))
+        came = np.empty_like(parts)
+        self._of(group).Alltoall(parts, came)
+        return self._back(np.concatenate(list(came), axis=join_axis))
+
     def _of(self, group: RankGroup) -> Any:
         if group.ranks not in self._groups:
             members = self.world.Get_group().Incl(list(group.ranks))

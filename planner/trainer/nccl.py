@@ -37,7 +37,7 @@ class NCCLCommunicator(MPICommunicator):
     """MPI's ranks and groups, NCCL's collectives on the current stream.
 
     Messages between stages stay with MPI: they have tags and may be received in another order than they were sent,
-    which NCCL's sends can't say.
+    which NCCL's sends can't say. So does the all-to-all, which NCCL has only as sends.
     """
 
     def __init__(self, xp: Any) -> None:

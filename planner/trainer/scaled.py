@@ -14,10 +14,13 @@ from planner.trainer.text import VOCAB
 SCALES = {"tiny": (32, 2, 32), "small": (128, 2, 128), "medium": (256, 4, 256), "large": (512, 8, 512)}
 
 
-def scaled_model(model: Transformer, scale: str, tp: int, stages: int, slices: int) -> Transformer:
+def scaled_model(
+    model: Transformer, scale: str, tp: int, stages: int, slices: int, heads_split: int = 1
+) -> Transformer:
     """A small model of the same kind on bytes: same norms, positions, biases, gating, tying and ratios of sizes.
 
-    Layers are a multiple of the stages, heads and inner size of tp, the sequence of slices and tp.
+    Layers are a multiple of the stages, the inner size of tp, the sequence of slices and tp. Key-value heads are a
+    multiple of tp times the context ranks that exchange heads.
 
     Raises:
         UnknownNameError: no scale has that name.
@@ -26,7 +29,8 @@ def scaled_model(model: Transformer, scale: str, tp: int, stages: int, slices: i
         raise UnknownNameError("scale", scale, SCALES)
     hidden, layers, seq_len = SCALES[scale]
     ratio = max(model.num_heads // model.num_kv_heads, 1)
-    kv_heads = tp * max(1, 4 // (tp * ratio))
+    least = tp * heads_split
+    kv_heads = least * max(1, 4 // (least * ratio))
     heads = kv_heads * ratio
     head_dim = max(8, hidden // heads // 2 * 2)
     inner = max(model.ffn, 1) / model.hidden

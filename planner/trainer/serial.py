@@ -178,6 +178,13 @@ class SerialCommunicator(Communicator):
 
         return self._meet(x, group, "reduce_scatter", scatter)
 
+    def _all_to_all(self, x: Array, group: RankGroup, split_axis: int, join_axis: int) -> Array:
+        def exchange(xs: list[Array]) -> list[Array]:
+            parts = [self.xp.split(x, len(xs), axis=split_axis) for x in xs]
+            return [self.xp.concatenate(mine, axis=join_axis) for mine in zip(*parts, strict=True)]
+
+        return self._meet(x, group, f"all_to_all {split_axis} {join_axis}", exchange)
+
     def _total(self, xs: list[Array], operation: str) -> Array:
         total = xs[0].copy()
         for x in xs[1:]:

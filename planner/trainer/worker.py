@@ -17,6 +17,7 @@ from planner.layouts import Recompute
 from planner.models import Transformer, mix
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.communicator import Communicator, RankGroup
+from planner.trainer.context_parallel import Context
 from planner.trainer.executor import Batch, Executor, RankOperation
 from planner.trainer.layer import Setting
 from planner.trainer.loss_scale import LossScale
@@ -34,7 +35,8 @@ class Task:
 
     rows: the schedule, one row of operations a pipeline rank; layers_per_stage: by default an even split.
     bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.
-    dp_replicate: copies of what `zero` shards over the data ranks.
+    dp_replicate: copies of what `zero` shards over the data ranks. cp, ulysses, gathered_keys, zigzag: how tokens of a
+    sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`).
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
     """
@@ -44,6 +46,10 @@ class Task:
     micro_batches: int
     dp: int = 1
     tp: int = 1
+    cp: int = 1
+    ulysses: int = 1
+    gathered_keys: bool = False
+    zigzag: bool = True
     zero: int = 0
     dp_replicate: int = 1
     recompute: Recompute = Recompute.NONE
@@ -63,7 +69,7 @@ class Task:
     @property
     def num_ranks(self) -> int:
         """All ranks."""
-        return self.dp * self.tp * self.pp
+        return self.dp * self.cp * self.tp * self.pp
 
     @property
     def num_stages(self) -> int:
@@ -109,6 +115,22 @@ def check_task(task: Task) -> None:
     copies = task.dp_replicate
     if copies < 1 or task.dp % copies or (copies > 1 and task.zero == 0):
         raise LayoutError(f"dp_replicate is {copies}; allowed: a divisor of dp {task.dp}, and 1 where zero is 0")
+    _check_context(task)
+
+
+def _check_context(task: Task) -> None:
+    cp, ulysses, seq_len = task.cp, task.ulysses, task.model.seq_len
+    if cp < 1 or seq_len % (2 * cp if task.zigzag and cp > 1 else cp):
+        raise LayoutError(
+            f"cp is {cp}; the trainer needs one of which twice divides the {seq_len} tokens of a sequence"
+        )
+    if cp > 1 and len(task.bounds) > 2:
+        raise LayoutError(f"cp is {cp} with {len(task.bounds) - 1} sequence slices; allowed: one of the two")
+    heads = task.model.num_kv_heads // task.tp
+    if ulysses < 1 or cp % ulysses or heads % ulysses:
+        raise LayoutError(
+            f"ulysses is {ulysses}; allowed: a divisor of cp {cp} and of the {heads} key-value heads of a tensor rank"
+        )
 
 
 def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[str, Unit], dict[str, RankGroup]]:
@@ -129,7 +151,10 @@ class Worker:
         if communicator.size != task.num_ranks:
             raise LayoutError(f"the plan needs {task.num_ranks} ranks; {communicator.size} were started")
         self.communicator, self.task, self.optimizer = communicator, task, optimizer
-        self.mesh = Mesh(dp=task.dp, tp=task.tp, pp=task.pp, rank=communicator.rank, dp_replicate=task.dp_replicate)
+        self.mesh = Mesh(
+            dp=task.dp * task.cp, tp=task.tp, pp=task.pp, rank=communicator.rank, cp=task.cp, ulysses=task.ulysses,
+            dp_replicate=task.dp_replicate,
+        )  # fmt: skip
         region = Region(
             communicator=communicator,
             group=self.mesh.tensor,
@@ -137,8 +162,13 @@ class Worker:
             sequence_parallel=task.sequence_parallel,
         )
         self.setting = Setting(
-            xp=communicator.xp, dtype=task.dtype, model=task.model, region=region, recompute=task.recompute
-        )
+            xp=communicator.xp, dtype=task.dtype, model=task.model, region=region, recompute=task.recompute,
+            context=Context(
+                xp=communicator.xp, communicator=communicator, neighbours=self.mesh.neighbours, ring=self.mesh.ring,
+                member=self.mesh.c % task.ulysses, place=self.mesh.c // task.ulysses, gathered=task.gathered_keys,
+                zigzag=task.zigzag,
+            ),
+        )  # fmt: skip
         stages = make_stages(
             self.setting, task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages)
         )

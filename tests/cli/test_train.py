@@ -104,7 +104,7 @@ def test_faults_are_one_line(here, arguments, said):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cp": 2}, "cp is 2, ep is 1; the trainer runs plans with both 1"),
+        ({"ep": 2}, "ep is 2; the trainer runs plans with ep 1"),
         ({"dp": "two"}, "layout.dp is 'two'; allowed: a whole number"),
         ({"tensor": 2}, "layout has unknown field tensor"),
         ({"virtual_stages": 1}, "interleaved needs at least 2 virtual stages"),

@@ -73,7 +73,7 @@ def run(task: Task, tokens: Any, steps: int = 0) -> Outcome:
 
     def program(communicator: Any) -> Any:
         worker = loud(Worker(communicator, task, SGD(learning_rate=0.1)))
-        batch = batch_of(task, worker.mesh.d, tokens)
+        batch = batch_of(task, worker.mesh.replica, tokens)
         for _ in range(steps):
             loss = worker.step(batch)
         if not steps:

@@ -25,6 +25,9 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "zero": 3}),
         ("1f1b", Pipeline(p=1, m=2), {"tp": 2, "sequence_parallel": True}),
         ("1f1b", Pipeline(p=1, m=2), {"tp": 2, "recompute": Recompute.FULL}),
+        ("1f1b", Pipeline(p=1, m=2), {"cp": 2}),
+        ("1f1b", Pipeline(p=1, m=2), {"cp": 2, "ulysses": 2, "zero": 3}),
+        ("1f1b", Pipeline(p=1, m=2), {"cp": 2, "gathered_keys": True}),
         ("1f1b", Pipeline(p=2, m=4), {}),
         ("gpipe", Pipeline(p=2, m=4), {}),
         ("interleaved", Pipeline(p=2, m=4, v=2), {}),
@@ -39,6 +42,9 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("1f1b", Pipeline(p=1, m=2), {"dp": 4, "zero": 3, "dp_replicate": 2}),
         ("interleaved", Pipeline(p=2, m=4, v=2), {"dp": 2, "zero": 3}),
         ("zb-h1", Pipeline(p=2, m=4), {"tp": 2, "sequence_parallel": True, "recompute": Recompute.SELECTIVE}),
+        ("1f1b", Pipeline(p=1, m=2), {"cp": 4, "ulysses": 2}),
+        ("zb-h1", Pipeline(p=2, m=4), {"cp": 2, "zero": 1}),
+        ("1f1b", Pipeline(p=1, m=2), {"cp": 2, "tp": 2, "sequence_parallel": True}),
         ("1f1b", Pipeline(p=4, m=4), {}),
         ("zb-v", Pipeline(p=4, m=8, v=2), {}),
     ],
@@ -54,7 +60,7 @@ def main() -> None:
         rows = SCHEDULES[name].order(pipe).rows()
         task = Task(model=MODEL, rows=rows, micro_batches=pipe.m, bounds=bounds, dtype=np.float64, clip=1.0, **choices)
         worker = loud(Worker(communicator, task, SGD()))
-        loss = worker.gradients(batch_of(task, worker.mesh.d, tokens))
+        loss = worker.gradients(batch_of(task, worker.mesh.replica, tokens))
         worst = abs(loss - expected.loss) / expected.loss
         for key, value in worker.whole().items():
             exact = expected.gradients[key]

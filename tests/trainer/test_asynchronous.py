@@ -86,7 +86,7 @@ def asynchronous(name: str, p: int, optimizer: str, **choices) -> tuple[dict, li
 
     def program(communicator):
         worker = loud(Worker(communicator, task, OPTIMIZERS[optimizer]()))
-        batch = micro_batches(STEPS * M, task.dp, worker.mesh.d, M if rule.mini_batch else 1)
+        batch = micro_batches(STEPS * M, task.dp, worker.mesh.replica, M if rule.mini_batch else 1)
         losses, versions = run_asynchronously(
             worker, batch, rule, lambda r, i: int(schedule.updates_behind(pipe, r, i))
         )

@@ -34,7 +34,7 @@ def charged(model, **layout):
 def sent(task: Task) -> list:
     def program(communicator):
         worker = Worker(communicator, task, SGD())
-        worker.gradients(batch_of(task, worker.mesh.d, data(task.model)))
+        worker.gradients(batch_of(task, worker.mesh.replica, data(task.model)))
         return communicator.traffic
 
     return run_serial(np, task.num_ranks, program)

@@ -21,7 +21,7 @@ MODEL = llama(8)
 def executed(task: Task) -> list[Worker]:
     def program(communicator):
         worker = Worker(communicator, task, SGD())
-        worker.gradients(batch_of(task, worker.mesh.d, data(MODEL)))
+        worker.gradients(batch_of(task, worker.mesh.replica, data(MODEL)))
         return worker
 
     return run_serial(np, task.num_ranks, program)

@@ -30,7 +30,7 @@ def losses(model, dtype, scale=None, steps=STEPS, **layout):
         worker = Worker(communicator, task, Adam(learning_rate=1e-2))
         if scale is not None:
             worker.scale = replace(worker.scale, value=scale)
-        batch = batch_of(task, worker.mesh.d, tokens)
+        batch = batch_of(task, worker.mesh.replica, tokens)
         found = []
         for _ in range(steps):
             with np.errstate(over="ignore", invalid="ignore"):

@@ -1,0 +1,128 @@
+"""Attention over several ranks' tokens gives plain training's gradients and sends the papers' bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.base.errors import LayoutError
+from planner.layouts import Recompute
+from planner.schedules import SCHEDULES
+from planner.schedules.base import Pipeline
+from planner.trainer.worker import Task, check_task
+from tests.trainer.helpers import SEQUENCES, assert_same, data, gpt, llama, plain_rows, run
+
+TOKENS = 32
+MODELS = {
+    "llama": replace(llama(2, kv_heads=4), seq_len=TOKENS),
+    "gpt": replace(gpt(2), seq_len=TOKENS, max_positions=TOKENS),
+}
+WAYS = [
+    {"cp": 2},
+    {"cp": 4},
+    {"cp": 4, "zigzag": False},
+    {"cp": 3, "zigzag": False, "model": "odd"},
+    {"cp": 2, "ulysses": 2},
+    {"cp": 4, "ulysses": 2},
+    {"cp": 4, "ulysses": 4},
+    {"cp": 4, "ulysses": 2, "zigzag": False},
+    {"cp": 4, "gathered_keys": True},
+    {"cp": 4, "ulysses": 2, "gathered_keys": True},
+]
+
+
+def model_of(name: str):
+    return replace(MODELS["llama"], seq_len=24) if name == "odd" else MODELS[name]
+
+
+@cache
+def plain(name: str):
+    model = model_of(name)
+    return run(Task(model=model, rows=plain_rows(), micro_batches=1, dtype=np.float64), data(model))
+
+
+def task_of(name: str, schedule: str, pipe: Pipeline, **choices) -> Task:
+    rows = SCHEDULES[schedule].order(pipe).rows()
+    return Task(model=model_of(name), rows=rows, micro_batches=pipe.m, dtype=np.float64, **choices)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_those_of_plain_training(name, way):
+    name = way.get("model", name)
+    choices = {k: v for k, v in way.items() if k != "model"}
+    assert_same(run(task_of(name, "1f1b", Pipeline(p=1, m=2), **choices), data(model_of(name))), plain(name))
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawn=st.data())
+def test_with_every_other_choice(drawn):
+    way = drawn.draw(st.sampled_from([w for w in WAYS if "model" not in w]))
+    tp = 2 if way.get("ulysses", 1) < 4 and drawn.draw(st.booleans()) else 1
+    schedule, p, v = drawn.draw(st.sampled_from([("1f1b", 1, 1), ("1f1b", 2, 1), ("zb-h1", 2, 1), ("layered", 1, 2)]))
+    allowed = list(Recompute)[:3] if schedule != "zb-h1" else [Recompute.NONE, Recompute.SELECTIVE]
+    zero = drawn.draw(st.sampled_from([0, 1, 2, 3]))
+    choices = {
+        "dp": drawn.draw(st.sampled_from([1, 2])),
+        "tp": tp,
+        "zero": zero,
+        "sequence_parallel": tp > 1 and drawn.draw(st.booleans()),
+        "recompute": drawn.draw(st.sampled_from(allowed)),
+        "layer_at_a_time": SCHEDULES[schedule].layer_at_a_time,
+    }
+    name = drawn.draw(st.sampled_from(sorted(MODELS)))
+    task = task_of(name, schedule, Pipeline(p=p, m=4, v=v), **way, **choices)
+    assert_same(run(task, data(MODELS[name])), plain(name))
+
+
+def sent(way: dict, recompute: Recompute = Recompute.NONE) -> list[int]:
+    task = task_of("llama", "1f1b", Pipeline(p=1, m=2), recompute=recompute, **way)
+    outcome = run(task, data(MODELS["llama"]))
+    return [sum(size for (group, _), size in traffic.items() if group == "cp") for traffic in outcome.traffic]
+
+
+TENSOR = SEQUENCES * TOKENS * 16 * 8  # all sequences' keys, or values, or queries, of a layer: 16 channels of 8 bytes
+LAYERS = 2
+
+
+@pytest.mark.parametrize("c", [2, 4])
+def test_a_ring_passes_keys_and_values_once_forward_and_twice_backward(c):
+    # c - 1 hops of a c-th of keys and values; backward of them again and of their gradients (Liu et al. 2023).
+    one_pass = LAYERS * 2 * TENSOR * (c - 1) // c
+    for gathered in (False, True):
+        assert set(sent({"cp": c, "gathered_keys": gathered})) == {3 * one_pass}
+    assert set(sent({"cp": c}, Recompute.SELECTIVE)) == {4 * one_pass}
+    assert set(sent({"cp": c}, Recompute.FULL)) == {4 * one_pass}
+
+
+@pytest.mark.parametrize("c", [2, 4])
+def test_ulysses_exchanges_queries_keys_values_and_output_both_ways(c):
+    # Four all-to-alls each way of a c-th of a tensor, of which (c - 1)/c leaves the rank (Jacobs et al. 2023).
+    one_way = LAYERS * 4 * (TENSOR // c) * (c - 1) // c
+    assert set(sent({"cp": c, "ulysses": c})) == {2 * one_way}
+
+
+def test_usp_adds_both():
+    exchange = LAYERS * 8 * (TENSOR // 4) // 2
+    ring = LAYERS * 3 * 2 * (TENSOR // 2) // 2  # half of the heads, across two places
+    assert set(sent({"cp": 4, "ulysses": 2})) == {exchange + ring}
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"cp": 3}, "cp is 3"),
+        ({"cp": 4, "bounds": (0, 16, 32)}, "cp is 4 with 2 sequence slices"),
+        ({"cp": 4, "ulysses": 3}, "ulysses is 3; allowed: a divisor of cp 4"),
+        ({"cp": 4, "ulysses": 4, "tp": 2}, "ulysses is 4; allowed: a divisor of cp 4 and of the 2 key-value heads"),
+    ],
+    ids=str,
+)
+def test_what_does_not_divide_is_refused(choices, message):
+    with pytest.raises(LayoutError, match=message):
+        check_task(task_of("llama", "1f1b", Pipeline(p=1, m=2), **choices))
