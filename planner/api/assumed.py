@@ -12,7 +12,8 @@ LONG = 32_768
 """Tokens of a sequence beyond which few trainings begin; a config.json's `max_position_embeddings` is often more."""
 OPTIMIZERS = {
     OptimizerKind.ADAM: "Adam with fp32 moments", OptimizerKind.ADAM_BF16: "Adam with bf16 moments",
-    OptimizerKind.ADAM_8BIT: "Adam with 8-bit moments", OptimizerKind.MUON: "Muon, Adam for embeddings, head and vectors",
+    OptimizerKind.ADAM_8BIT: "Adam with 8-bit moments",
+    OptimizerKind.MUON: "Muon, Adam for embeddings, head and vectors",
     OptimizerKind.SGD: "SGD with momentum",
 }  # fmt: skip
 FORMATS = {4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}

@@ -45,8 +45,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            settled=False, shared=True, derived="the framework's own"),
     Choice("grad_reduce_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that replicas sum: fp32 or bf16.",
            settled=False, shared=True, derived="as --grad-dtype, else the framework's own"),
-    Choice("optimizer", OptimizerKind, OptimizerKind.ADAM, "The optimizer: adam (fp32 moments), adam_bf16, adam_8bit, muon or "
-           "sgd (with momentum).", settled=False, shared=True),
+    Choice("optimizer", OptimizerKind, OptimizerKind.ADAM, "The optimizer: adam (fp32 moments), adam_bf16, adam_8bit, "
+           "muon or sgd (with momentum).", settled=False, shared=True),
 )}  # fmt: skip
 """By name, in the order of records, files and lines of text."""
 
