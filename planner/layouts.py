@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from planner.base import records
 from planner.base.errors import InputError
 from planner.choices.enumerations import Attention, GradDtype, OptimizerKind, Precision, Recompute, Split, choice
-from planner.choices.table import CHOICES
+from planner.choices.table import CHOICES, TEXTS
 
 __all__ = ["Attention", "GradDtype", "Layouts", "OptimizerKind", "Precision", "Recompute", "Split", "choice"]
 
@@ -34,7 +34,7 @@ def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class Layouts:
-    """A table of layouts, every field but `schedule_names` an array of shape (n,); or a grid (see the module).
+    """A table of layouts, every field but names an array of shape (n,); or a grid (see the module).
 
     The columns are those of `CHOICES`, in its order.
     dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert parallelism; a layout uses
@@ -42,13 +42,15 @@ class Layouts:
     etp: tensor ranks over which an expert is cut: tp, and ep within dp*cp; or 1, whole experts on a rank, and ep may
     take tensor ranks in (parallel folding, Liu et al. 2025, arXiv 2504.14960). tp in a dense model.
     micro_batch: sequences per micro-batch and replica; global_batch: sequences per optimizer step.
-    schedule: index into `schedule_names`. sequence_slices: parts of a sequence that pass the pipeline one by one.
+    schedule, pipeline_layout: index into their names; pipeline_layout "" leaves the stages to `layer_split`.
+    sequence_slices: parts of a sequence that pass the pipeline one by one.
     zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too. dp_replicate: copies of what ZeRO shards:
     1 spreads a state over all dp * cp ranks, n over dp * cp / n neighbours each (hybrid sharding: PyTorch's HSDP,
     Megatron-Core's distributed-optimizer instances, MiCS).
     """
 
     schedule_names: tuple[str, ...]
+    pipeline_layout_names: tuple[str, ...] = ("",)
     schedule: Ints
     dp: Ints
     tp: Ints
@@ -67,6 +69,7 @@ class Layouts:
     attention: Ints
     precision: Ints
     layer_split: Ints
+    pipeline_layout: Ints
     fused_norm: Bools
     offload_optimizer: Bools
     grad_dtype: Ints
@@ -107,45 +110,60 @@ class Layouts:
     def row(self, i: int) -> dict[str, Any]:
         """One layout as plain values with names for the enumerations: what JSON and tables show."""
         plain = {name: choice.plain(getattr(self, name)[i].item()) for name, choice in CHOICES.items()}
-        return plain | {"schedule": self.schedule_names[plain["schedule"]]}
+        return plain | {name: getattr(self, f"{name}_names")[plain[name]] for name in TEXTS}
 
     @staticmethod
     def concatenate(tables: Sequence[Layouts]) -> Layouts:
-        """Tables one after the other, of the schedules of all of them.
+        """Tables one after the other, of the schedules and pipeline layouts of all of them.
 
         Raises:
             InputError: There is no table.
         """
         if not tables:
             raise InputError("there must be a table of layouts to join")
-        names = tuple(dict.fromkeys(name for table in tables for name in table.schedule_names))
-        return records.concatenate([table.renumbered(names) for table in tables])
-
-    def renumbered(self, names: tuple[str, ...]) -> Layouts:
-        """The same layouts with other `schedule_names`, which hold all of the layouts' own."""
-        if names == self.schedule_names:
-            return self
-        number = np.array([names.index(name) for name in self.schedule_names], dtype=np.int64)
-        return replace(self, schedule_names=names, schedule=number[self.schedule])
+        return records.concatenate(Layouts.alike(tables))
 
     @staticmethod
-    def of(*, schedule: str | Sequence[str] = "1f1b", global_batch: Any, etp: Any = None, **choices: Any) -> Layouts:
-        """A table from scalars and arrays, broadcast together; `schedule` is a name or one name per layout.
+    def alike(tables: Sequence[Layouts]) -> list[Layouts]:
+        """The tables with the same names, those of all of them."""
+        out = list(tables)
+        for text in TEXTS:
+            names = tuple(dict.fromkeys(name for table in tables for name in getattr(table, f"{text}_names")))
+            out = [table._renumbered(text, names) for table in out]
+        return out
 
-        choices: other columns; those that aren't given have their defaults.
+    def _renumbered(self, text: str, names: tuple[str, ...]) -> Layouts:
+        """The same layouts with other names of a choice, which hold all of the layouts' own."""
+        own: tuple[str, ...] = getattr(self, f"{text}_names")
+        if names == own:
+            return self
+        number = np.array([names.index(name) for name in own], dtype=np.int64)
+        changed: dict[str, Any] = {f"{text}_names": names, text: number[getattr(self, text)]}
+        return replace(self, **changed)
+
+    @staticmethod
+    def of(*, global_batch: Any, etp: Any = None, **choices: Any) -> Layouts:
+        """A table from scalars and arrays, broadcast together.
+
+        choices: other columns; those that aren't given have their defaults. schedule and pipeline_layout are a text or
+        one per layout.
         etp: None is tp where ep divides dp * cp, else 1 (see `usual_etp`).
         """
-        per_layout = [schedule] if isinstance(schedule, str) else list(schedule)
-        names = tuple(dict.fromkeys(per_layout))
         columns = {name: choice.default for name, choice in CHOICES.items()}
         if unknown := sorted(set(choices) - set(columns)):
             raise TypeError(f"{unknown[0]} is no choice of a layout; there are {', '.join(columns)}")
-        columns |= choices | {"schedule": [names.index(s) for s in per_layout], "global_batch": global_batch}
+        columns |= choices | {"global_batch": global_batch}
+        names: dict[str, Any] = {}
+        for text in TEXTS:
+            per_layout = [columns[text]] if isinstance(columns[text], str) else list(columns[text])
+            known = names[f"{text}_names"] = tuple(dict.fromkeys(per_layout))
+            columns[text] = [known.index(name) for name in per_layout]
         usual = usual_etp(columns["dp"], columns["tp"], columns["cp"], columns["ep"])
         columns["etp"] = usual if etp is None else etp
         arrays = [np.asarray(x, dtype=bool if CHOICES[name].kind is bool else np.int64) for name, x in columns.items()]
         out = [np.atleast_1d(a) for a in np.broadcast_arrays(*arrays)]
-        return Layouts(schedule_names=names, **dict(zip(columns, out, strict=True)))
+        names |= dict(zip(columns, out, strict=True))
+        return Layouts(**names)
 
     @staticmethod
     def of_rows(rows: Sequence[Mapping[str, Any]]) -> Layouts:

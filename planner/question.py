@@ -12,6 +12,7 @@ from typing import Any
 from planner.base.errors import InputError
 from planner.base.units import GIB
 from planner.choices.choice import flag, whole, word
+from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.memory.fit_chance import safe_share
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
@@ -77,7 +78,7 @@ def one_layout(cluster: Cluster, *, own_split: str = "even", **choices: Any) -> 
 
     choices: by the names of `CHOICES`; None, or nothing, is the default. The schedule's is 1f1b, interleaved with
     virtual stages, seq1f1b with sequence slices; etp's is `planner.layouts.usual_etp`; layer_split's is own_split, the
-    framework's, over stages that are whole, else even.
+    framework's, over stages that are whole, else even. A pipeline_layout says how many virtual stages there are.
 
     Raises:
         InputError: A value is out of range or of another kind.
@@ -85,13 +86,16 @@ def one_layout(cluster: Cluster, *, own_split: str = "even", **choices: Any) -> 
     """
     _check_names(choices)
     precision, attention = numerics(cluster, choices.get("precision"), choices.get("attention"))
-    given = {name: value for name, value in choices.items() if value is not None}
-    row = {name: CHOICES[name].coded(value) for name, value in given.items()} | {
+    said = {name: value for name, value in choices.items() if value is not None}
+    row = {name: CHOICES[name].coded(value) for name, value in said.items()} | {
         "precision": precision, "attention": attention
     }  # fmt: skip
+    given = row.get("pipeline_layout", "")
+    if given and row.get("virtual_stages", 1) == 1:
+        row["virtual_stages"] = max(len(parse_pipeline_layout(given).layers) // row.get("pp", 1), 1)
     chunks, slices = row.get("virtual_stages", 1), row.get("sequence_slices", 1)
     row["schedule"] = get_schedule(row.get("schedule", usual_schedule(chunks, slices))).name
-    whole_stages = row.get("pp", 1) > 1 and chunks == 1
+    whole_stages = row.get("pp", 1) > 1 and chunks == 1 and not given
     row.setdefault("layer_split", choice(Split, own_split if whole_stages else "even"))
     return Layouts.of(**row)
 

@@ -200,6 +200,7 @@ def estimate(
     dp_replicate: int = 1,
     recompute: str = "none",
     layer_split: str | None = None,
+    pipeline_layout: str = "",
     sequence_parallel: bool = False,
     fused_norm: bool = True,
     offload_optimizer: bool = False,
@@ -218,6 +219,7 @@ def estimate(
     schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with slices. zero: ZeRO stage, 0 to 3.
     recompute: none, selective, fine or full. layer_split: even, balanced (by cost), parameters,
     products, ends (embedding and head count as a layer each) or last (a short last stage); None is the framework's own.
+    pipeline_layout: the stages layer by layer instead, as Megatron-LM writes them: "Et*3|(tt|)*29m|L".
     framework, precision, attention: None is what is usual on the cluster.
 
     Raises:

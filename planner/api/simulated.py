@@ -193,6 +193,7 @@ def simulate(
     dp_replicate: int = 1,
     recompute: str = "none",
     layer_split: str | None = None,
+    pipeline_layout: str = "",
     sequence_parallel: bool = False,
     fused_norm: bool = True,
     offload_optimizer: bool = False,

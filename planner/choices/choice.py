@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.base.errors import InputError, shown
 from planner.choices.enumerations import choice, names
+from planner.choices.pipeline_layout import parse_pipeline_layout
 
 LARGEST = 10_000_000
 
@@ -16,7 +17,7 @@ LARGEST = 10_000_000
 class Choice:
     """One choice of a layout: a row of `planner.choices.table.CHOICES`.
 
-    kind: int (a whole number), bool (a flag), str (a schedule's name), or an enumeration.
+    kind: int (a whole number), bool (a flag), str (a schedule's name, a pipeline's layout), or an enumeration.
     default: what a layout has where nothing is said. derived: what it has instead in a command that takes a layout,
     in words, where that depends on the model, the cluster or the other choices; empty where it is the default.
     least, most: the range of a whole number. says: the sentence that `--help` shows.
@@ -53,20 +54,22 @@ class Choice:
         """What a value may be, in words."""
         if self.enumeration:
             return ", ".join(names(self.enumeration))
-        words = {bool: "true or false", str: "a name", int: f"a whole number from {self.least} to {self.most}"}
+        words = {bool: "true or false", str: "a text", int: f"a whole number from {self.least} to {self.most}"}
         return words[self.kind]
 
     def coded(self, value: Any) -> Any:
-        """A user's value as a layout's array holds it; the name of a schedule stays one.
+        """A user's value as a layout's array holds it; a text stays one.
 
         Raises:
-            InputError: The value is of another kind or out of range.
+            InputError: The value is of another kind, out of range, or no layout of a pipeline.
             UnknownNameError: The enumeration has no such member.
         """
         if self.enumeration:
             return choice(self.enumeration, word(self.name, value), self.name)
         if self.kind is int:
             return whole(self.name, value, least=self.least, most=self.most)
+        if self.name == "pipeline_layout" and value:
+            parse_pipeline_layout(word(self.name, value))
         return flag(self.name, value) if self.kind is bool else word(self.name, value)
 
     def plain(self, code: Any) -> Any:

@@ -39,6 +39,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("layer_split", Split, Split.EVEN, "Layers of the stages: even, balanced (by cost), parameters, products; "
            "ends: embedding and head are a layer each; last: short last stage.", tie=14,
            derived="the framework's own"),
+    Choice("pipeline_layout", str, "", "The stages layer by layer, as Megatron-LM writes them: Et*3|(tt|)*29m|L.",
+           "layout", settled=False),
     Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False),
     Choice("offload_optimizer", bool, False, "OptimizerKind state in host memory.", "offload", tie=15, settled=False),
     Choice("grad_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that micro-batches add up in: fp32 or bf16.",
@@ -49,6 +51,9 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "muon or sgd (with momentum).", settled=False, shared=True),
 )}  # fmt: skip
 """By name, in the order of records, files and lines of text."""
+
+TEXTS: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.kind is str)
+"""The choices that are texts: a table of layouts has their names once, and in the column which of them."""
 
 SETTLED: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.settled)
 """The choices that a user can hold a search to; a search sets the others itself, or has them from the question."""

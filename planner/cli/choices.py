@@ -122,7 +122,7 @@ def _parameter(
     complete = None
     if choice.enumeration:
         complete = completion.one_of(names(choice.enumeration))
-    elif choice.kind is str:
+    elif choice.name == "schedule":
         complete = completion.schedules
     declared = typer.Option(name, help=says, rich_help_panel=panel, autocompletion=complete, **more)
     return inspect.Parameter(

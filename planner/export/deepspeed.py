@@ -43,6 +43,7 @@ class DeepSpeed(Target):
             nearest.note("precision tf32: no key for it; exported as fp32, PyTorch's setting decides")
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "offload_optimizer needs ZeRO")
+        nearest.change("pipeline_layout", "", "PipelineModule splits the layers itself")
         if row["pp"] > 1:
             method = "uniform" if row["layer_split"] == "even" else "parameters"
             nearest.note(

@@ -6,10 +6,9 @@ Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
-from itertools import groupby
 
 from planner.base.errors import LayoutError
+from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.shapes import has_dropout
 from planner.export.megatron_model import model_arguments, model_notes
 from planner.export.recompute_modules import modules
@@ -144,23 +143,17 @@ def _pipeline(job: Job) -> list[tuple[str, ...]]:
     row, stages = job.row, stage_layers(job.setup, job.layouts)
     if row["pp"] == 1:
         return []
-    if len(set(stages)) > 1:
-        return [("--pipeline-model-parallel-layout", pipeline_layout(stages, job.model.num_mtp_layers))]
+    if layout := uneven_layout(job):
+        return [("--pipeline-model-parallel-layout", layout)]
     return [("--num-layers-per-virtual-pipeline-stage", str(stages[0]))] if row["virtual_stages"] > 1 else []
 
 
-def pipeline_layout(stages: Iterable[int], further: int = 0) -> str:
-    """Layers of each stage as Megatron-LM writes them: E embedding, t layer, L loss, stages parted by |.
-
-    Equal stages on end are (stage|)*n. Two stages or more. further: modules of multi-token prediction, m, before the
-    loss.
-    """
-    first, *middle, last = [f"t*{n}" if n > 1 else "t" * n for n in stages]
-    out = f"E{first}|"
-    for text, same in groupby(middle):
-        n = len(list(same))
-        out += f"({text}|)*{n}" if n > 2 else f"{text}|" * n
-    return f"{out}{last}{'m' * further}L"
+def uneven_layout(job: Job) -> str:
+    """The stages as Megatron-LM writes them, as they were given or where they are uneven; else nothing."""
+    stages = stage_layers(job.setup, job.layouts)
+    if len(set(stages)) == 1 or job.row["pipeline_layout"]:
+        return str(job.row["pipeline_layout"])
+    return pipeline_layout_text(stages, [0] * (len(stages) - 1) + [job.model.num_mtp_layers])
 
 
 def training_arguments(job: Job) -> list[tuple[str, ...]]:

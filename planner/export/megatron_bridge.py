@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.export.megatron import SCHEDULES, SHARDING, check_rules, pipeline_layout
+from planner.export.megatron import SCHEDULES, SHARDING, check_rules, uneven_layout
 from planner.export.recompute_modules import modules
 from planner.export.safe_text import comments, quoted
-from planner.export.target import Job, Nearest, Target, allowed, stage_layers
+from planner.export.target import Job, Nearest, Target, allowed
 from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 
@@ -113,8 +113,7 @@ def _overlaps_tensor(job: Job) -> bool:
 def _overrides(job: Job) -> list[tuple[str, Any]]:
     """Fields of the container, each with its value as Python writes it."""
     row, f, model = job.row, job.framework, job.model
-    stages = stage_layers(job.setup, job.layouts)
-    uneven = row["pp"] > 1 and len(set(stages)) > 1
+    layout = uneven_layout(job) if row["pp"] > 1 else ""
     dtype = {"fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}.get(
         row["precision"], "torch.bfloat16"
     )
@@ -126,10 +125,7 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         ("model.pipeline_model_parallel_size", row["pp"]),
         ("model.pipeline_dtype", dtype if row["pp"] > 1 else None),
         ("model.virtual_pipeline_model_parallel_size", row["virtual_stages"] if row["virtual_stages"] > 1 else None),
-        (
-            "model.pipeline_model_parallel_layout",
-            quoted(pipeline_layout(stages, model.num_mtp_layers)) if uneven else None,
-        ),
+        ("model.pipeline_model_parallel_layout", quoted(layout) if layout else None),
         ("model.context_parallel_size", row["cp"]),
         ("model.sequence_parallel", row["sequence_parallel"] and row["tp"] > 1),
         ("model.seq_length", model.seq_len),

@@ -17,8 +17,8 @@ from planner.schedules import SCHEDULES, get_schedule
 from planner.search import Fixed
 from planner.setup import Setup
 from planner.step.estimate import estimate
+from planner.step.given_stages import chunks_of
 from planner.step.legality import first_broken
-from planner.step.splits import virtual_stage_layers
 from planner.step.step_costs import step_costs
 
 
@@ -124,6 +124,10 @@ class Nearest:
             if v is None or other.sliced or (other.chunks is None and v < 2):
                 continue
             changes = {"schedule": name, "virtual_stages": v, "sequence_slices": 1}
+            if v != row["virtual_stages"]:
+                changes["pipeline_layout"] = ""
+            if not schedule.looped_placement and v > 1 and row["layer_split"] == "balanced":
+                changes["layer_split"] = "even"
             if row["zero"] > 1 and not other.layer_at_a_time:
                 changes["zero"] = 1
             layouts = one_layout(self.setup.cluster, **(row | changes))
@@ -194,14 +198,9 @@ class Target(ABC):
 
 def stage_layers(setup: Setup, layouts: Layouts) -> list[int]:
     """Layers of every stage in the order of the model, as the plan splits them."""
-    layers, p, v = int(setup.model.num_layers), int(layouts.pp[0]), int(layouts.virtual_stages[0])
-    if p == 1:
-        return [layers]
-    if v > 1:
-        split, heads = int(layouts.layer_split[0]), int(setup.model.output_heads)
-        return [int(n) for n in virtual_stage_layers(layers, p * v, split, heads)]
     stages = step_costs(setup, layouts).stages
-    return [int(n) for n in stages.layers(0, p)]
+    chunks = chunks_of(layouts, stages, setup.model, int(layouts.pp[0] * layouts.virtual_stages[0]))
+    return [int(n) for n in chunks.layers]
 
 
 def launch_shape(cluster: Cluster, gpus: int) -> tuple[int, int]:

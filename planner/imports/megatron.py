@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
-from planner.base.errors import InputError, LayoutError, one_line, shown
+from planner.base.errors import InputError, LayoutError, one_line
+from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout, pipeline_layout_text
 from planner.export.recompute_modules import FINE
 from planner.export.target import stage_layers
 from planner.hardware import Cluster, Framework
@@ -14,11 +14,11 @@ from planner.imports.megatron_model import MODEL_ARGUMENTS, NEWER_MODEL_ARGUMENT
 from planner.imports.run import ExistingRun
 from planner.imports.words import Arguments, read_arguments
 from planner.layouts import Layouts, Split
-from planner.models import Transformer, load_model, with_seq_len
+from planner.models import load_model, with_seq_len
 from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
-from planner.step.splits import has_short_last, shared_by_ends, virtual_stage_layers
+from planner.step.splits import has_short_last, shared_by_ends
 
 LAUNCHER = (
     "nnodes",
@@ -62,7 +62,7 @@ NO_MATTER = (
     "profile", "rampup-batch-size", "sgd-", "start-weight", "end-weight", "use-checkpoint", "tiktoken", "ddp-",
 )  # fmt: skip
 HALF_BYTES, FP32_BYTES = 2.0, 4.0
-MOST_LETTERS = 1_000_000  # of a pipeline layout: far over any real one
+LAYOUT = "pipeline-model-parallel-layout"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -93,7 +93,7 @@ def megatron_run(
     row = _choices(a, profile, gpus, notes)
     if attention is not None:
         row["attention"] = attention
-    layouts = _split(a, profile, one_layout(cluster, **row), notes)
+    layouts = _split(a, profile, one_layout(cluster, **row))
     check_legal(shape, cluster, layouts)
     actual, switches = _turned_off(a, framework, layouts.row(0))
     known = {*ARGUMENTS, *LAUNCHER, *NEWER}
@@ -135,16 +135,17 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
         "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a, notes),
+        "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
     }  # fmt: skip
 
 
 def _virtual_stages(a: Arguments, layers: int, pp: int) -> int:
-    layout = a.text("pipeline-model-parallel-layout")
+    layout = a.text(LAYOUT)
     if layout is not None:
-        stages = len(_stages(layout))
+        stages = len(_given(layout).layers)
         if stages % pp:
-            raise LayoutError(f"--pipeline-model-parallel-layout has {stages} stages; allowed: a multiple of pp {pp}")
+            raise LayoutError(f"--{LAYOUT} has {stages} stages; allowed: a multiple of pp {pp}")
         return stages // pp
     v, each = a.number("num-virtual-stages-per-pipeline-rank"), a.number("num-layers-per-virtual-pipeline-stage")
     if v is None and each is not None:
@@ -201,76 +202,61 @@ def _precision(a: Arguments, notes: list[str]) -> str:
     return "bf16" if "bf16" in a else "fp16"
 
 
-def _stages(layout: str) -> list[int]:
-    """Layers of each stage of `--pipeline-model-parallel-layout`."""
-    text = layout.replace(",", "")
-    for pattern in (r"\(([^)]+)\)\*([0-9]{1,5})", r"(.)\*([0-9]{1,5})"):
-        if sum(len(part) * int(times) for part, times in re.findall(pattern, text)) > MOST_LETTERS:
-            break
-        text = re.sub(pattern, lambda m: m.group(1) * int(m.group(2)), text)
-    if set(text) - set("EtLm|"):
-        raise InputError(f"--pipeline-model-parallel-layout is {shown(layout)}; allowed: letters E t m L, | and *")
-    return [stage.count("t") for stage in text.split("|")]
+def _given(layout: str) -> PipelineLayout:
+    """The stages of `--pipeline-model-parallel-layout`."""
+    try:
+        return parse_pipeline_layout(layout)
+    except InputError as error:
+        raise InputError(str(error).replace("pipeline_layout", f"--{LAYOUT}", 1)) from None
 
 
-def _split(a: Arguments, asked: Setup, layouts: Layouts, notes: list[str]) -> Layouts:
-    """The layout with the split of layers that is like the run's."""
-    pp, layers = int(layouts.pp[0]), int(asked.model.num_layers)
-    stages = _run_stages(a, layers, pp)
-    if pp == 1 or stages is None:
+def _split(a: Arguments, asked: Setup, layouts: Layouts) -> Layouts:
+    """The layout with the run's split of layers, where it says one by numbers: ours of that name, or stage by stage."""
+    pp, layers, v = int(layouts.pp[0]), int(asked.model.num_layers), int(layouts.virtual_stages[0])
+    stages = _run_stages(a, layers, pp, v)
+    if stages is None:
         return layouts
-    if (v := int(layouts.virtual_stages[0])) > 1:
-        return _virtual_split(layouts, asked.model, pp * v, stages, notes)
-    if sum(stages) != layers:
-        raise LayoutError(f"the pipeline's stages have {sum(stages)} layers in all; allowed: the model's {layers}")
-    possible = [split for split in Split if split != Split.LAST or has_short_last(layers, pp)]
-    kinds = [replace(layouts, layer_split=layouts.layer_split * 0 + split) for split in possible]
-    for kind in kinds:
+    heads = int(asked.model.output_heads)
+    possible = [Split.EVEN, Split.ENDS, Split.LAST] if v > 1 else list(Split)
+    if layers % (pp * v) and v > 1:
+        possible.remove(Split.EVEN)
+    if not has_short_last(layers, pp * v):
+        possible.remove(Split.LAST)
+    if v > 1 and not shared_by_ends(layers, pp * v, heads):
+        possible.remove(Split.ENDS)
+    for split in possible:
+        kind = replace(layouts, layer_split=layouts.layer_split * 0 + split)
         if stage_layers(asked, kind) == stages:
             return kind
-    off = [sum(abs(x - y) for x, y in zip(stage_layers(asked, kind), stages, strict=True)) for kind in kinds]
-    best = kinds[off.index(min(off))]
-    name = best.row(0)["layer_split"]
-    notes.append(f"stages of {_short(stages)} layers: counted as {_short(stage_layers(asked, best))}, {name}")
-    return best
+    modules = [0] * (len(stages) - 1) + [int(asked.model.num_mtp_layers)]
+    row = layouts.row(0) | {"layer_split": "even", "pipeline_layout": pipeline_layout_text(stages, modules)}
+    return Layouts.of_rows([row])
 
 
-def _virtual_split(layouts: Layouts, model: Transformer, chunks: int, stages: list[int], notes: list[str]) -> Layouts:
-    """The layout with virtual stages split by ends or last, if the run's are; stages: of its chunks, or its ranks."""
-    layers, heads = int(model.num_layers), int(model.output_heads)
-    possible = {Split.ENDS: shared_by_ends(layers, chunks, heads), Split.LAST: has_short_last(layers, chunks)}
-    for split in (split for split in possible if possible[split] and layers % chunks):
-        like = virtual_stage_layers(layers, chunks, split, heads).reshape(-1, len(stages)).sum(axis=0).tolist()
-        if stages == like:
-            return replace(layouts, layer_split=layouts.layer_split * 0 + split)
-    if len(set(stages)) > 1:
-        notes.append("uneven virtual stages: counted as equal ones")
-    return layouts
-
-
-def _run_stages(a: Arguments, layers: int, pp: int) -> list[int] | None:
-    """Layers of each rank, where the arguments say something else than equal stages."""
-    layout = a.text("pipeline-model-parallel-layout")
-    if layout is not None:
-        return _stages(layout)
+def _run_stages(a: Arguments, layers: int, pp: int, v: int) -> list[int] | None:
+    """Layers of each virtual stage, where the arguments say in numbers something else than equal stages."""
     first, last = a.number("decoder-first-pipeline-num-layers"), a.number("decoder-last-pipeline-num-layers")
     embedding, loss = ("account-for-embedding-in-pipeline-split" in a), ("account-for-loss-in-pipeline-split" in a)
-    if pp == 1 or not (first or last or embedding or loss):
+    if pp == 1 or LAYOUT in a or not (first or last or embedding or loss):
         return None
     if embedding or loss:
-        each = (layers + embedding + loss) // pp
-        first, last = each - embedding, each - loss
-    middle = pp - (first is not None) - (last is not None)
-    rest = layers - (first or 0) - (last or 0)
-    if rest < 0 or (middle == 0 and rest) or (middle and rest % middle):
-        raise LayoutError(f"{rest} layers between the first and the last stage aren't a multiple of {middle} stages")
-    stages = [rest // middle] * middle if middle else []
-    return [*([first] if first is not None else []), *stages, *([last] if last is not None else [])]
-
-
-def _short(stages: list[int]) -> str:
-    text = " ".join(map(str, stages))
-    return text if len(text) <= 40 else f"{text[:37]}..."
+        each = (layers + embedding + loss) // (pp * v)
+        stages = [each - embedding, *[each] * (pp * v - 2), each - loss]
+    else:
+        middle = pp - (first is not None) - (last is not None)
+        rest = layers - (first or 0) - (last or 0)
+        if rest < 0 or (middle == 0 and rest) or (middle and rest % middle):
+            raise LayoutError(
+                f"{rest} layers between the first and the last stage aren't a multiple of {middle} stages"
+            )
+        between = [rest // middle] * middle if middle else []
+        ranks = [*([] if first is None else [first]), *between, *([] if last is None else [last])]
+        if odd := [n for n in ranks if n % v]:
+            raise LayoutError(f"a rank has {odd[0]} layers; allowed: a multiple of its {v} virtual stages")
+        stages = [n // v for n in ranks] * v
+    if sum(stages) != layers:
+        raise LayoutError(f"the pipeline's stages have {sum(stages)} layers in all; allowed: the model's {layers}")
+    return stages
 
 
 def _stated_gradients(a: Arguments, f: Framework, precision: str) -> dict[str, Any]:

@@ -35,6 +35,25 @@ def has_own_module(m: Transformer) -> Any:
     return (np.asarray(m.num_mtp_layers) > 0) & is_hybrid(m)
 
 
+def all_dense(m: Transformer) -> Transformer:
+    """A model whose every layer with an MLP has a dense one."""
+    return replace(m, num_dense_layers=m.num_layers - np.asarray(m.num_mixer_only_layers))
+
+
+def all_sparse(m: Transformer) -> Transformer:
+    """A model whose every layer with an MLP has experts."""
+    return replace(m, num_dense_layers=0)
+
+
+def leading_dense(m: Transformer) -> Any:
+    """Dense layers before all that have experts, where a layer's place matters: DeepSeek's, Kimi's, GLM's first ones.
+
+    Where they are half of all or more they are taken to alternate (Llama 4 Maverick), and so in a hybrid: none leads.
+    """
+    dense = np.asarray(m.num_dense_layers)
+    return np.where((2 * dense < m.num_layers) & (sparse_layers(m) > 0) & ~is_hybrid(m), dense, 0)
+
+
 def module_layer(m: Transformer) -> Transformer:
     """A model whose average layer is that of a multi-token prediction module: of a hybrid attention and an MLP."""
     hybrid, sparse = is_hybrid(m), sparse_layers(m) > 0

@@ -23,12 +23,11 @@ def layout_columns(result: Estimate, rows: Any) -> dict[str, Any]:
     Names are those of `planner.report.records`, with the parts' unit at the end.
     """
     table = result.layouts.take(rows)
-    out: dict[str, Any] = {"schedule": np.asarray(table.schedule_names, dtype=object)[table.schedule]}
+    out: dict[str, Any] = {}
     for name, choice in CHOICES.items():
-        if choice.enumeration:
-            out[name] = np.array(names(choice.enumeration), dtype=object)[getattr(table, name)]
-        elif name != "schedule":
-            out[name] = getattr(table, name)
+        known = names(choice.enumeration) if choice.enumeration else getattr(table, f"{name}_names", None)
+        codes = getattr(table, name)
+        out[name] = codes if known is None else np.array(known, dtype=object)[codes]
     out |= {
         "gpus": table.gpus,
         "micro_batches": table.micro_batches,

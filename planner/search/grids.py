@@ -208,6 +208,7 @@ def _grid(cluster: Cluster, table: Ints, axes: Axes, shared: Numerics) -> Layout
         global_batch=np.array([shared.global_batch]), zero=shards % STAGES,
         dp_replicate=copies, recompute=recompute,
         attention=np.array([int(shared.attention)]), precision=np.array([int(shared.precision)]), layer_split=split,
+        pipeline_layout=np.zeros(1, dtype=np.int64),
         sequence_parallel=sequence.astype(bool), fused_norm=np.array([True]), offload_optimizer=offload.astype(bool),
         **shared.columns(),
     )  # fmt: skip

@@ -38,6 +38,8 @@ def one_change(setup: Setup, layouts: Layouts, runnable: Fixed, attention: str) 
     row = layouts.row(0)
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for change in _neighbours(setup.model, setup.framework, row, attention):
+        if change.keys() & {"pp", "virtual_stages", "layer_split"}:
+            change["pipeline_layout"] = ""  # the given stages were of another pipeline
         new = row | change
         if new != row:
             seen.setdefault(tuple(new.values()), {k: v for k, v in new.items() if v != row[k]})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choices.table import CHOICES
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts
 from planner.search.bounds import bounds
@@ -92,14 +91,13 @@ def every_estimate(setup: Setup, asked: Request, simulated: Estimate) -> Estimat
     ran = simulated.layouts
     if not len(ran):
         return estimate_all(setup, layouts)
-    names = tuple(dict.fromkeys((*layouts.schedule_names, *ran.schedule_names)))
-    rest = layouts.take(~_among(layouts.renumbered(names), ran.renumbered(names)))
+    rest = layouts.take(~_among(*Layouts.alike([layouts, ran])))
     return Estimate.concatenate([estimate_all(setup, rest), simulated])
 
 
 def _among(layouts: Layouts, some: Layouts) -> NDArray[np.bool_]:
     """Where a layout is one of some others."""
-    columns = [f.name for f in fields(Layouts) if f.name != "schedule_names"]
+    columns = list(CHOICES)
     rows = {tuple(int(getattr(some, name)[i]) for name in columns) for i in range(len(some))}
     out = np.zeros(len(layouts), dtype=bool)
     for row in rows:

@@ -79,7 +79,8 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
         if schedule.one_layer_chunks:
             chunks = [layers] if layers * pp == model.num_layers else []
         elif schedule.chunks is not None:
-            chunks = [schedule.chunks] if layers % schedule.chunks == 0 else []
+            uneven = not schedule.looped_placement and _over_a_v(model, pp, schedule.chunks)
+            chunks = [schedule.chunks] if layers % schedule.chunks == 0 or uneven else []
         elif schedule.has_ends:
             chunks = sorted({*chunks, *by_ends(model, pp), *by_last(model, pp)})
         slices = [1]
@@ -87,6 +88,13 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
             slices = [k for k in (2, 4, 8, 16) if model.seq_len % k == 0 and model.seq_len // k >= LEAST_SLICE]
         out += [(i, v, k) for v in fixed.among("virtual_stages", chunks) for k in slices]
     return out
+
+
+def _over_a_v(model: Transformer, pp: int, chunks: int) -> list[Split]:
+    """How the layers may lie on the stages of a V."""
+    splits = [Split.EVEN, Split.BALANCED] if model.num_layers >= pp * chunks else []
+    by_both = shared_by_ends(model.num_layers, pp * chunks, model.output_heads)
+    return [*splits, Split.ENDS] if by_both else splits
 
 
 def by_ends(model: Transformer, pp: int) -> list[int]:
@@ -129,7 +137,9 @@ def _axes(
     fixed = asked.fixed
     shards = _shards(pp, schedule, asked.hybrid_sharding, fixed)
     splits = [Split.EVEN]
-    if v > 1 and model.num_layers % (pp * v):
+    if v > 1 and not schedule.looped_placement:
+        splits = _over_a_v(model, pp, v)
+    elif v > 1 and model.num_layers % (pp * v):
         uneven = ((Split.ENDS, by_ends(model, pp)), (Split.LAST, by_last(model, pp)))
         splits = [split for split, chunks in uneven if v in chunks]
     elif v == 1:

@@ -54,7 +54,7 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
     costs = step_costs(setup, layouts)
     ends, layer_s = costs.ends, float(costs.layer.total_s[0])
     embedding_s = float(ends.embedding_forward_s[0] + ends.embedding_backward_s[0])
-    head_s = float(ends.head_forward_s[0] + ends.head_backward_s[0])
+    head_s = float(ends.head_s[0])
     seconds = np.array([embedding_s, *[layer_s] * L, head_s])
 
     def size(layers: float, first: float, last: float) -> float:

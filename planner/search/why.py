@@ -73,8 +73,12 @@ def parse_wanted(text: str) -> dict[str, Any]:
 
 def _value(choice: Choice, value: str) -> Any:
     """A choice's value from its text."""
-    if choice.kind is str:
+    if choice.name == "schedule":
         return get_schedule(value).name
+    if choice.kind is str:
+        raise InputError(
+            f"--why has {choice.name}, which no search chooses; allowed: other choices, such as layer_split=ends"
+        )
     if choice.kind is bool:
         if value not in FLAGS:
             raise InputError(f"--why has {choice.name} {shown(value)}; allowed: on or off")

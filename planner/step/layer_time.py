@@ -13,11 +13,11 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.memory.parameters import rank_parameters
 from planner.costs.network.data_parallel import gathered_twice
-from planner.costs.network.traffic import Traffic, traffic
+from planner.costs.network.traffic import LayerTraffic, Traffic, traffic
 from planner.costs.one_layer import OneLayer
 from planner.hardware import Framework
 from planner.layouts import Recompute
-from planner.models import mix
+from planner.models import Transformer, mix
 from planner.step.pipelines import layer_at_a_time
 
 Array = NDArray[np.float64]
@@ -111,12 +111,15 @@ def shown_s(framework: Framework, collective_s: Any, link_s: Any, pass_s: Any) -
     return np.asarray(np.maximum(collective_s - pass_s, (1.0 - framework.overlap_param_gather) * link_s))
 
 
-def module_time(case: Case, one: OneLayer) -> LayerTime:
-    """As `layer_time`, of a multi-token prediction module's layer that is another than the average one."""
-    assert one.module is not None
-    own, spread = case.with_model(mix.module_layer(case.model)), one.distinct.spread
-    cost, wire = spread(one.module[0]), spread(one.module[1])
-    params = rank_parameters(own.model, own.layouts, 1.0, False, False)
-    cost, _ = with_accumulation(own, params.total, cost, spread(one.ends), False)
-    t = traffic(own, wire, params.total, params.expert_share)
-    return layer_time(own, cost, t)
+def other_layer(
+    case: Case, one: OneLayer, model: Transformer, parts: tuple[LayerCost, LayerTraffic]
+) -> tuple[LayerTime, LayerCost]:
+    """As `layer_time`, and the cost, of another layer than the average one: the average of a model of its own.
+
+    parts: its cost and traffic over the distinct layouts.
+    """
+    own, spread = case.with_model(model), one.distinct.spread
+    params = rank_parameters(model, own.layouts, 1.0, False, False)
+    cost, _ = with_accumulation(own, params.total, spread(parts[0]), spread(one.ends), False)
+    t = traffic(own, spread(parts[1]), params.total, params.expert_share)
+    return layer_time(own, cost, t), cost

@@ -9,20 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.base.errors import LayoutError
+from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
 from planner.costs.memory.parameters import expert_replicas
 from planner.costs.optimizer import offloaded_bytes
 from planner.hardware import Cluster
 from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import Pipeline, Rule, get_schedule
+from planner.step.given_stages import is_given
 from planner.step.pipelines import weight_copies
 from planner.step.splits import has_short_last, shared_by_ends
 
 HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
+EMPTY = PipelineLayout((0,), (0,))
 SHOWN = ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch", "zero", "dp_replicate")
 UNEVEN_CHUNKS = (
-    "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends, or a short last "
-    "one with layer_split last"
+    "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends, a short last "
+    "one with layer_split last, stages of a V with a layer each, or a pipeline_layout"
 )
 
 
@@ -49,6 +52,33 @@ def _trait(layouts: Layouts, name: str) -> NDArray[np.bool_]:
     return np.asarray(values[layouts.schedule])
 
 
+def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> list[tuple[str, Any]]:
+    """Those of stages that a layout gives (Megatron-Core, pipeline_parallel_layer_layout.py); none where none does."""
+    if not np.any(given):
+        return []
+    parsed = [parse_pipeline_layout(name) if name else EMPTY for name in x.pipeline_layout_names]
+    count, layers, modules, at = (
+        np.array(column)[x.pipeline_layout]
+        for column in (
+            [len(p.layers) for p in parsed],
+            [sum(p.layers) for p in parsed],
+            [sum(p.modules) for p in parsed],
+            [int(np.argmax(p.modules)) for p in parsed],
+        )
+    )
+    early = (modules > 0) & (at < x.pp * (x.virtual_stages - 1))
+    table = (
+        ("pipeline_layout needs a pipeline whose every rank has its weights once, and layer_split even",
+         (x.pp == 1) | (weight_copies(x) > 1) | (x.layer_split != Split.EVEN)),
+        ("pipeline_layout must have pp * virtual_stages stages", count != x.pp * x.virtual_stages),
+        ("pipeline_layout must have the model's layers, a t each", layers != np.asarray(model.num_layers)),
+        ("pipeline_layout must have the model's modules of multi-token prediction, an m each",
+         modules != np.asarray(model.num_mtp_layers)),
+        ("pipeline_layout must have its modules m on a rank's last virtual stage", looped & early),
+    )  # fmt: skip
+    return [(text, given & broken) for text, broken in table]
+
+
 def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     """Every rule with where it is broken, boolean of shape (n,), or of a grid as far as it depends on its choices."""
     x = layouts
@@ -58,7 +88,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     heads_out = np.asarray(model.output_heads)
     lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
     split, ends, last = x.dp * x.micro_batch, x.layer_split == Split.ENDS, x.layer_split == Split.LAST
-    chunks = np.maximum(x.pp * x.virtual_stages, 1)
+    chunks, given, looped = np.maximum(x.pp * x.virtual_stages, 1), is_given(x), _trait(x, "looped_placement")
     table = [
         ("degrees, micro-batch, global batch, virtual stages and sequence slices are at least 1",
          reduce(np.minimum, [x.dp, x.tp, x.pp, x.cp, x.ep, x.etp, x.micro_batch, x.global_batch,
@@ -68,17 +98,19 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("tp must divide the key-value heads or be a multiple of them",
          (kv % np.maximum(x.tp, 1) != 0) & (x.tp % np.maximum(kv, 1) != 0)),
         ("pp * virtual_stages must not exceed the layers (with layer_split ends layers, embedding and heads)",
-         x.pp * x.virtual_stages > layers + ends * (1 + heads_out)),
+         ~given & (x.pp * x.virtual_stages > layers + ends * (1 + heads_out))),
         (UNEVEN_CHUNKS,
-         (x.virtual_stages > 1) & (layers % chunks != 0) & ~ends & ~last),
-        ("virtual stages exclude a split by cost, parameters or products",
-         (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends & ~last),
+         (x.virtual_stages > 1) & (layers % chunks != 0) & ~ends & ~last & ~given & looped),
+        ("virtual stages exclude a split by parameters or products, and one by cost but in a V",
+         (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends & ~last
+         & (looped | (x.layer_split != Split.BALANCED))),
         ("layer_split ends needs a pipeline of layers + 2 (and one a module of multi-token prediction) divisible by "
-         "pp * virtual_stages, with embedding and head on its first and last rank",
-         ends & ((x.pp == 1) | ~shared_by_ends(layers, chunks, heads_out) | ~_trait(x, "has_ends"))),
+         "pp * virtual_stages, with embedding and head on its first and last stage",
+         ends & ((x.pp == 1) | ~shared_by_ends(layers, chunks, heads_out) | (weight_copies(x) > 1))),
         ("layer_split last needs a pipeline that can't share the layers evenly and leaves some to its last virtual "
          "stage, with embedding and head on its first and last rank",
          last & ((x.pp == 1) | ~has_short_last(layers, chunks) | ~_trait(x, "has_ends"))),
+        *_given_rules(model, x, given, looped),
         ("cp must divide half the sequence (causal balance takes two chunks a rank)",
          (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
         ("sequence slices exclude context parallelism", (x.sequence_slices > 1) & (x.cp > 1)),
@@ -156,6 +188,10 @@ def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> None:
                 f"sequence_slices {row['sequence_slices']}, "
                 f"sequence_parallel {'on' if row['sequence_parallel'] else 'off'}, seq_len {model.seq_len}"
             )
+            if given := row["pipeline_layout"]:
+                has = parse_pipeline_layout(given)
+                sequence += f", pipeline_layout of {len(has.layers)} stages, {sum(has.layers)} layers and "
+                sequence += f"{sum(has.modules)} modules"
             raise LayoutError(
                 f"illegal layout: {text}; got {shown}, virtual_stages {row['virtual_stages']}, {sequence}"
             )

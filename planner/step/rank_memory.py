@@ -33,6 +33,8 @@ def rank_memories(costs: StepCosts) -> list[Memory]:
                 in_flight=flight,
                 first=rank.first,
                 last=rank.last,
+                modules=rank.modules,
+                dense=rank.dense,
                 copies=copies,
                 versions=versions,
                 at_once=layers_at_once(layouts, rank.layers),

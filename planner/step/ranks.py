@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layouts import Layouts
+from planner.step.given_stages import is_given
 from planner.step.pipelines import end_shares, weight_copies
 from planner.step.splits import Stages
 
@@ -17,22 +18,25 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """A rank that may be the fullest: its number, layers, and shares of the embedding and the head; (n,).
+    """A rank that may be the fullest: its number, layers, and shares of embedding, head and modules; (n,).
 
-    With copies of the weights, layers and shares are those of one copy.
+    dense: how many more of its layers have a dense MLP than of as many average ones. With copies of the weights,
+    layers and shares are those of one copy.
     """
 
     number: Any
     layers: Array
     first: Any
     last: Any
+    modules: Any = 0.0
+    dense: Any = 0.0
 
 
 def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     """The first rank, of the ranks between the ends those that may be the fullest, and the last.
 
     That is the second one, and where later ones have more layers the first of these; where micro-batches enter from
-    both ends, the one in the middle.
+    both ends, the one in the middle; where stages are given, those that `with_given` names.
     """
     shares, between = end_shares(layouts), layouts.pp - 2
     both_ends = weight_copies(layouts) > 1
@@ -41,12 +45,20 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     layers = np.where((stages.num_early == 0) | (heavier & both_ends), stages.late, stages.early) * (between > 0)
     last = np.where(layouts.pp == 1, stages.first, stages.last)
     ranks = [
-        Rank(number=0, layers=stages.first, first=shares[0], last=shares[1]),
+        Rank(number=0, layers=stages.first, first=shares[0], last=shares[1],
+             modules=stages.modules[0], dense=stages.dense[0]),
         Rank(number=second, layers=layers, first=0.0, last=0.0),
-        Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3]),
-    ]
+        Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3],
+             modules=stages.modules[3], dense=stages.dense[3]),
+    ]  # fmt: skip
     later = heavier & ~both_ends & (stages.num_early > 0)
     if np.any(later):
         number = np.where(later, 1 + stages.num_early, second).astype(np.int64)
         ranks.insert(2, Rank(number=number, layers=np.where(later, stages.late, layers), first=0.0, last=0.0))
+    if stages.fullest is not None:
+        given = is_given(layouts) & (between > 0)
+        for k in range(stages.fullest.shape[1]):
+            number, layers, modules, dense = (np.where(given, x, 0.0) for x in stages.fullest[:, k])
+            number = np.where(given, number, second).astype(np.int64)
+            ranks.append(Rank(number=number, layers=layers, first=0.0, last=0.0, modules=modules, dense=dense))
     return ranks

@@ -15,16 +15,24 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Layers of ranks, (n,): the first, `num_early` ranks behind it with `early`, others with `late`, the last."""
+    """Layers of ranks, (n,): the first, `num_early` ranks behind it with `early`, others with `late`, the last.
+
+    modules, dense: of the first, early, late and last ranks, the share of multi-token prediction's modules, and how
+    many more of its layers have a dense MLP than of as many average ones. fullest: ranks between the ends that may
+    hold most, where stages are given layer by layer (else None): number, layers, modules and dense, (4, k, n).
+    """
 
     first: Array
     early: Array
     num_early: Array
     late: Array
     last: Array
+    modules: tuple[Any, Any, Any, Any] = (0.0, 0.0, 0.0, 1.0)
+    dense: tuple[Any, Any, Any, Any] = (0.0, 0.0, 0.0, 0.0)
+    fullest: Array | None = None
 
     def layers(self, index: int, p: int) -> NDArray[np.int64]:
-        """Layers of every rank of one layout, shape (p,)."""
+        """Layers of every rank of one layout that `layer_split` splits, shape (p,)."""
         middle = np.where(np.arange(p - 2) < self.num_early[index], self.early[index], self.late[index])
         return np.concatenate([self.first[[index]], middle, self.last[[index]]]).astype(np.int64)[:p]
 
@@ -49,7 +57,7 @@ def has_short_last(num_layers: Any, stages: Any) -> Any:
 
 
 def virtual_stage_layers(num_layers: int, stages: int, split: int, heads: int = 1) -> NDArray[np.int64]:
-    """Layers of every virtual stage of one layout, (stages,): alike but for the ends, of a split by ends or last."""
+    """Layers of every virtual stage of one layout, (stages,): alike, or split by ends or last."""
     if split == Split.LAST:
         return np.append(np.full(stages - 1, -(-num_layers // stages)), left_to_last(num_layers, stages))
     ends = int(split == Split.ENDS)

@@ -16,19 +16,20 @@ from planner.base import records
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EndsCost, with_gathered_logits, with_modules
-from planner.costs.layer.layer_cost import LayerCost
+from planner.costs.layer.layer_cost import Fusions, LayerCost, layer_cost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
 from planner.costs.memory.parameters import RankParameters, rank_parameters
 from planner.costs.memory.rank import Activations
 from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
-from planner.costs.network.traffic import Traffic, traffic
+from planner.costs.network.traffic import Traffic, layer_traffic, traffic
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
 from planner.layouts import Layouts
-from planner.models import counts
+from planner.models import counts, mix
 from planner.setup import Setup
-from planner.step.layer_time import LayerTime, layer_time, module_time
+from planner.step.given_stages import is_given, with_given
+from planner.step.layer_time import LayerTime, layer_time, other_layer
 from planner.step.pipelines import end_shares, ends_apart, layer_at_a_time, weight_copies
 from planner.step.ranks import key_ranks
 from planner.step.splits import Stages, split_layers
@@ -43,7 +44,8 @@ class StepCosts:
     reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap; gather_link_s:
     what the gather's bytes take of a node's links.
     send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage. update_s: the optimizer's.
-    busiest_params: parameters of the rank with most, before sharding.
+    busiest_params: parameters of the rank with most, before sharding. dense_s: forward, backward, and of that the
+    weight gradient, of a layer with a dense MLP, less those of one with experts; 0 where no layer's place is known.
     """
 
     case: Case
@@ -59,6 +61,7 @@ class StepCosts:
     send_s: Array
     update_s: Array
     busiest_params: Array
+    dense_s: tuple[Any, Any, Any] = (0.0, 0.0, 0.0)
 
     def take(self, index: Any) -> StepCosts:
         """Those of a table's layouts at an index array, mask or slice."""
@@ -84,12 +87,13 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
         t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
     layer = layer_time(case, cost, t)
     ends = with_gathered_logits(case, ends, t.logits_s)
-    module = layer if one.module is None else module_time(case, one)
+    module = layer if one.module is None else other_layer(case, one, mix.module_layer(model), one.module)[0]
     ends = with_modules(model, ends, module.forward_s, module.backward_s)
     stages = _stages(case, layer, ends, params.total)
     ranks = key_ranks(layouts, stages)
     own = records.largest(
-        [rank_parameters(model, layouts, r.layers, r.first, r.last) for r in ranks], lambda rank: rank.total
+        [rank_parameters(model, layouts, r.layers, r.first, r.last, r.modules, r.dense) for r in ranks],
+        lambda rank: rank.total,
     )
     reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])
     return StepCosts(
@@ -106,20 +110,40 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
         send_s=t.send_s * (1.0 - case.framework.overlap_pipeline),
         update_s=weight_copies(layouts) * optimizer_s(case, own),
         busiest_params=own.total,
+        dense_s=_dense_s(case, one, layer, cost),
     )
+
+
+def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tuple[Any, Any, Any]:
+    """What a layer with a dense MLP takes less than one with experts, where layers have a place and kinds differ."""
+    leading = mix.leading_dense(case.model)
+    if not np.any(leading) or not np.any(is_given(case.layouts)):
+        return 0.0, 0.0, 0.0
+    model = mix.all_dense(case.model)
+    own = one.case.with_model(model)
+    dense, dense_cost = other_layer(case, one, model, (layer_cost(own, Fusions.of(own.framework)), layer_traffic(own)))
+    sparse = 1.0 - leading / case.model.num_layers  # the average layer's share of them
+    pairs = (
+        (dense.forward_s, layer.forward_s),
+        (dense.backward_s, layer.backward_s),
+        (dense_cost.weight_grad_s, cost.weight_grad_s),
+    )
+    forward, backward, weights = ((x - average) / sparse for x, average in pairs)
+    return forward, backward, weights
 
 
 def _stages(case: Case, layer: LayerTime, ends: EndsCost, layer_params: Array) -> Stages:
     """The split of the layers over the stages; the embedding and the head count as so many layers each."""
     model, layouts, shares = case.model, case.layouts, end_shares(case.layouts)
     embedding = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
-    head = (ends.head_forward_s + ends.head_backward_s) / layer.total_s
+    head = ends.head_s / layer.total_s
     table = case.padded_vocab / layouts.tp * model.hidden / layer_params
     on_first, on_last = (share[0] * embedding + share[1] * head for share in (shares[:2], shares[2:]))
     sizes = (table, table + model.num_mtp_modules)
-    return split_layers(
+    stages = split_layers(
         layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model)
     )
+    return with_given(stages, layouts, model)
 
 
 def _data_collectives(case: Case, own: RankParameters, layers: list[Any]) -> tuple[Array, Array, Array]:

@@ -49,11 +49,13 @@ class StepTime:
         return np.asarray(self.but_bubble_s + self.bubble_s)
 
 
-def passes(costs: StepCosts, layers: Any, first: Any, last: Any, stages: Any) -> tuple[Array, Array, Array]:
-    """F, I, W of one micro-batch through so many layers and stages, and shares of embedding and head.
+def passes(
+    costs: StepCosts, layers: Any, first: Any, last: Any, stages: Any, modules: Any, dense: Any
+) -> tuple[Array, Array, Array]:
+    """F, I, W of one micro-batch through so many layers and stages, and shares of embedding, head and modules.
 
-    With their collectives and the exposed transfers; the first stage's forward and the last one's backward receive
-    nothing.
+    dense: how many more of the layers have a dense MLP than of as many average ones. With their
+    collectives and the exposed transfers; the first stage's forward and the last one's backward receive nothing.
     """
     layer, ends, send = costs.layer, costs.ends, costs.send_s
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
@@ -62,8 +64,11 @@ def passes(costs: StepCosts, layers: Any, first: Any, last: Any, stages: Any) ->
     backward = layers * layer.backward_s + (stages - last) * send + (first + last) * quarter
     forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
     backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
+    forward = forward + modules * ends.module_forward_s + dense * costs.dense_s[0]
+    backward = backward + modules * ends.module_backward_s + dense * costs.dense_s[1]
     # The head's gradient is two equal products, one of them the weight's.
     weights = layers * costs.cost.weight_grad_s + last * ends.head_backward_s / 2.0
+    weights = weights + modules * ends.module_backward_s / 2.0 + dense * costs.dense_s[2]
     return forward, backward - weights, weights
 
 
@@ -71,12 +76,13 @@ def _loads(costs: StepCosts) -> Loads:
     """What every kind of rank does."""
     layouts, stages = costs.case.layouts, costs.stages
     shares, v = end_shares(layouts), layouts.virtual_stages
+    more = list(zip(stages.modules, stages.dense, strict=True))
     return Loads(
-        first=passes(costs, stages.first, shares[0], shares[1], v),
-        early=passes(costs, stages.early, 0.0, 0.0, v),
+        first=passes(costs, stages.first, shares[0], shares[1], v, *more[0]),
+        early=passes(costs, stages.early, 0.0, 0.0, v, *more[1]),
         num_early=stages.num_early,
-        late=passes(costs, stages.late, 0.0, 0.0, v),
-        last=passes(costs, stages.last, shares[2], shares[3], v),
+        late=passes(costs, stages.late, 0.0, 0.0, v, *more[2]),
+        last=passes(costs, stages.last, shares[2], shares[3], v, *more[3]),
     )
 
 
@@ -94,7 +100,7 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
     layouts = costs.case.layouts
     m, p = layouts.micro_batches, layouts.pp
     ends_s = ends.embedding_forward_s + ends.embedding_backward_s
-    ends_s = ends_s + ends.head_forward_s + ends.head_backward_s
+    ends_s = ends_s + ends.head_s
     loads = _loads(costs)
     forward, input_grad, weight_grad = loads.slowest(p)
     slowest = forward + input_grad + weight_grad

@@ -184,10 +184,10 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Request) -> L
     given = {name: rows[:, i] for i, name in enumerate(COLUMNS)}
     given |= {"dp": dp, "global_batch": dp * m * given["micro_batch"]}
     same = {"attention": asked.attention, "precision": asked.precision} | dict(asked.fixed.shared)
-    columns = {
+    columns: dict[str, Any] = {
         name: given[name].astype(bool if choice.kind is bool else np.int64)
         if name in given
-        else np.full(len(rows), same.get(name, choice.default))
+        else np.full(len(rows), same.get(name, 0 if choice.kind is str else choice.default))
         for name, choice in CHOICES.items()
     }
     return Layouts(schedule_names=fam.schedule_names, **columns)

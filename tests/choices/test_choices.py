@@ -8,7 +8,7 @@ from typer.main import get_command
 
 import planner
 from planner.base.errors import InputError, UnknownNameError
-from planner.choices.table import CHOICES, SETTLED, SHARED
+from planner.choices.table import CHOICES, SETTLED, SHARED, TEXTS
 from planner.cli import app
 from planner.layouts import Layouts
 from planner.question import one_layout, what_is_fixed
@@ -19,7 +19,7 @@ OF_THE_QUESTION = {"attention", "precision", *SHARED}
 
 
 def test_columns_of_layouts_are_the_choices_in_order():
-    assert [f.name for f in fields(Layouts)] == ["schedule_names", *CHOICES]
+    assert [f.name for f in fields(Layouts)] == [*(f"{text}_names" for text in TEXTS), *CHOICES]
 
 
 @pytest.mark.parametrize("function", [planner.estimate, planner.simulate])

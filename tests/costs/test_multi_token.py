@@ -28,7 +28,8 @@ ONE = replace(LLAMA, num_mtp_layers=1)
 def head(of, model, **choices):
     chosen = layout(**choices)
     cost = ends_cost(case(of, model, chosen))
-    return float(cost.head_forward_s[0]), float(cost.head_backward_s[0])
+    forward, backward = cost.head_forward_s + cost.module_forward_s, cost.head_backward_s + cost.module_backward_s
+    return float(forward[0]), float(backward[0])
 
 
 def test_a_module_is_a_projection_and_a_head_more():
@@ -49,13 +50,13 @@ def test_its_layer_takes_what_a_layer_takes():
     chosen = layout()
     ends = ends_cost(case(FLOP, ONE, chosen))
     with_layer = with_modules(ONE, ends, np.array([5.0]), np.array([7.0]))
-    assert with_layer.head_forward_s - ends.head_forward_s == 5.0
-    assert with_layer.head_backward_s - ends.head_backward_s == 7.0
+    assert with_layer.module_forward_s - ends.module_forward_s == 5.0
+    assert with_layer.module_backward_s - ends.module_backward_s == 7.0
     assert with_modules(LLAMA, ends, np.array([5.0]), np.array([7.0])) is ends
     costs = step_costs(Setup(ONE, CLUSTER, FRAMEWORK), chosen)
     alone = ends_cost(case(costs.case.device, ONE, chosen))
-    assert costs.ends.head_forward_s - alone.head_forward_s == pytest.approx(costs.layer.forward_s)
-    assert costs.ends.head_backward_s - alone.head_backward_s == pytest.approx(costs.layer.backward_s)
+    assert costs.ends.module_forward_s - alone.module_forward_s == pytest.approx(costs.layer.forward_s)
+    assert costs.ends.module_backward_s - alone.module_backward_s == pytest.approx(costs.layer.backward_s)
 
 
 def parameters(model, layers, first, last, **choices):
@@ -127,7 +128,7 @@ def test_a_hybrid_s_module_is_attention_and_an_mlp():
         alone, of_whole = (
             ends_cost(case(c.case.device, m, chosen, framework=framework)) for c, m in ((got, further), (one, whole))
         )
-        for side in ("head_forward_s", "head_backward_s"):
+        for side in ("module_forward_s", "module_backward_s"):
             module = getattr(got.ends, side) - getattr(alone, side)
             assert module == pytest.approx(getattr(one.ends, side) - getattr(of_whole, side))
             assert module > 0

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.base.errors import LayoutError, OutputError, UnknownNameError
-from planner.export.megatron import pipeline_layout
+from planner.choices.pipeline_layout import parse_pipeline_layout, pipeline_layout_text
 from planner.export.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Precision, Recompute, Split
@@ -171,7 +171,9 @@ def stages_of(layout: str) -> list[str]:
 
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=70))
 def test_pipeline_layout_reads_back_as_the_stages(stages):
-    parts = stages_of(pipeline_layout(stages))
+    text = pipeline_layout_text(stages)
+    parts = stages_of(text)
+    assert list(parse_pipeline_layout(text).layers) == stages
     assert [part.count("t") for part in parts] == stages
     assert (parts[0][0], parts[-1][-1]) == ("E", "L")
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.base.errors import InputError, PlannerError
-from planner.export.megatron import pipeline_layout
+from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.export.plan_export import export_plan, get_target
 from planner.export.target import stage_layers
 from planner.hardware import load_cluster, load_framework
@@ -20,7 +20,7 @@ from planner.imports.megatron import ARGUMENTS, megatron_run
 from planner.imports.run import ExistingRun
 from planner.imports.words import read_arguments
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
-from planner.models import Transformer, counts, load_model
+from planner.models import Transformer, counts, load_model, mix
 from planner.plan_file import SavedPlan
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -113,10 +113,12 @@ def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices
     )  # fmt: skip
     was, now = done.layouts.row(0), run.layouts.row(0)
     if stage_layers(asked, done.layouts) == stage_layers(asked, run.layouts):
-        was["layer_split"] = now["layer_split"]  # a balanced split that is even
+        # A balanced split that is even; uneven stages, which the script gives one by one.
+        was |= {name: now[name] for name in ("layer_split", "pipeline_layout")}
     assert now == was
     assert not run.unknown
-    if was["layer_split"] == done.layouts.row(0)["layer_split"]:
+    given = bool(now["pipeline_layout"])  # then the dense layers before those with experts have their place
+    if not mix.leading_dense(asked.model) if given else now["layer_split"] == done.layouts.row(0)["layer_split"]:
         same(asked, done.layouts, run)
 
 
@@ -214,10 +216,15 @@ def test_uneven_stages_are_read():
     balanced = Layouts.of(global_batch=64, dp=1, pp=16, layer_split=Split.BALANCED)
     stages = stage_layers(asked, balanced)
     assert len(set(stages)) > 1
-    text = BASE + f"--pipeline-model-parallel-size 16 --pipeline-model-parallel-layout '{pipeline_layout(stages)}'"
-    assert megatron(text, model="llama3-70b").layouts.row(0)["layer_split"] == "balanced"
+    layout = pipeline_layout_text(stages)
+    text = BASE + f"--pipeline-model-parallel-size 16 --pipeline-model-parallel-layout '{layout}'"
+    run = megatron(text, model="llama3-70b")
+    assert run.layouts.row(0)["pipeline_layout"] == layout
+    assert stage_layers(run.setup, run.layouts) == stages
     ends = BASE + "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2"
-    assert any(note.startswith("stages of 2 10 10 10 layers: counted as") for note in megatron(ends).notes)
+    assert megatron(ends).layouts.row(0)["pipeline_layout"] == "Et*2|t*10|t*10|t*10L"
+    ends += " --num-virtual-stages-per-pipeline-rank 2"
+    assert megatron(ends).layouts.row(0)["pipeline_layout"] == "Et|(t*5|)*3t|t*5|t*5|t*5L"
     loss = BASE.replace("32 --hidden", "31 --hidden") + (
         "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split"
     )  # fmt: skip
@@ -234,11 +241,12 @@ def test_virtual_stages_with_embedding_and_head_counted_are_read():
         "--pipeline-model-parallel-layout 'Ettt|(tttt|)*6tttL'",
     ):
         run = megatron(thirty + said)
-        assert {k: run.layouts.row(0)[k] for k in ("virtual_stages", "layer_split", "schedule")} == {
-            "virtual_stages": 2, "layer_split": "ends", "schedule": "interleaved",
+        layout = "Ettt|(tttt|)*6tttL" if "tttt" in said else ""
+        assert {k: run.layouts.row(0)[k] for k in ("virtual_stages", "layer_split", "schedule", "pipeline_layout")} == {
+            "virtual_stages": 2, "layer_split": "even" if layout else "ends", "schedule": "interleaved",
+            "pipeline_layout": layout,
         }  # fmt: skip
-        assert not [note for note in run.notes if "uneven" in note]
-        assert pipeline_layout(stage_layers(run.setup, run.layouts)) == "Et*3|(t*4|)*6t*3L"
+        assert pipeline_layout_text(stage_layers(run.setup, run.layouts)) == "Et*3|(t*4|)*6t*3L"
 
 
 @pytest.mark.parametrize(
@@ -357,9 +365,11 @@ BAD = [
     (BASE + "--num-experts 8 --moe-layer-freq '[1]*99999999*99999999'", "--moe-layer-freq is"),
     (BASE + "--num-experts 8 --moe-layer-freq '" + "(" * 500 + "'", "--moe-layer-freq is"),
     (BASE + "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*32|L'", "has 2 stages"),
-    (BASE + "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*3|L'", "have 3 layers in all"),
-    (BASE + "--pipeline-model-parallel-layout '(t*99999|)*99999'", "allowed: letters E t m L"),
+    (BASE + "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*3|L'", "of 2 stages, 3 layers and"),
+    (BASE + "--pipeline-model-parallel-layout '(t*99999|)*99999'", "--pipeline-model-parallel-layout is"),
     (BASE + "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Ex|L'", "allowed: letters E t m L"),
+    (BASE + "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 3 "
+     "--decoder-first-pipeline-num-layers 2", "a rank has 2 layers; allowed: a multiple of its 3 virtual stages"),
 ]  # fmt: skip
 
 

@@ -1,10 +1,11 @@
 """Copies of sharded states, as the search lists them: one a node with ZeRO 3 where the framework can, or as asked."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from planner.choices.table import CHOICES
 from planner.costs.network.collectives import nodes_of
 from planner.costs.one_layer import one_layer
 from planner.hardware import load_cluster, load_framework
@@ -27,7 +28,7 @@ ASKED = Request(
 
 
 def rows(layouts):
-    columns = [f.name for f in fields(layouts) if f.name != "schedule_names"]
+    columns = list(CHOICES)
     return [tuple(int(getattr(layouts, name)[i]) for name in columns) for i in range(len(layouts))]
 
 

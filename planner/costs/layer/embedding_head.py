@@ -20,13 +20,20 @@ Array = NDArray[np.float64]
 class EndsCost:
     """Seconds for one micro-batch, arrays of shape (n,): embedding on the first stage, head on the last.
 
-    head: with the modules of multi-token prediction, each a head more.
+    head: with those of multi-token prediction. module: of all its modules, their layers, norms and projections.
     """
 
     embedding_forward_s: Array
     embedding_backward_s: Array
     head_forward_s: Array
     head_backward_s: Array
+    module_forward_s: Array
+    module_backward_s: Array
+
+    @property
+    def head_s(self) -> Array:
+        """Forward and backward of the heads and all modules."""
+        return self.head_forward_s + self.head_backward_s + self.module_forward_s + self.module_backward_s
 
 
 def ends_cost(case: Case) -> EndsCost:
@@ -54,6 +61,7 @@ def ends_cost(case: Case) -> EndsCost:
     if framework.recomputed_head:
         head_back = head_back + np.where(layouts.recompute == Recompute.FULL, product, 0.0)
     further = np.asarray(model.num_mtp_layers)
+    module, module_back = np.zeros_like(head), np.zeros_like(head)
     if np.any(further):
         # A module looks up the next tokens' embeddings, joins them, each behind a norm, with the last hidden state,
         # and projects both; its layer is added where a layer's time is known (`with_modules`).
@@ -63,13 +71,16 @@ def ends_cost(case: Case) -> EndsCost:
         project_back = matmul_s(device, rows, 2.0 * model.hidden, width) + matmul_s(
             device, width, 2.0 * model.hidden, rows
         )
-        head = head + further * (head + embed + joined + project)
-        head_back = head_back + further * (head_back + embed_back + 2.0 * joined + project_back)
+        head, head_back = (1 + further) * head, (1 + further) * head_back
+        module = further * (embed + joined + project)
+        module_back = further * (embed_back + 2.0 * joined + project_back)
     return EndsCost(
         embedding_forward_s=k * embed,
         embedding_backward_s=k * embed_back,
         head_forward_s=k * head,
         head_backward_s=k * head_back,
+        module_forward_s=k * module,
+        module_backward_s=k * module_back,
     )
 
 
@@ -80,8 +91,8 @@ def with_modules(model: Transformer, ends: EndsCost, forward_s: Array, backward_
         return ends
     return replace(
         ends,
-        head_forward_s=ends.head_forward_s + further * forward_s,
-        head_backward_s=ends.head_backward_s + further * backward_s,
+        module_forward_s=ends.module_forward_s + further * forward_s,
+        module_backward_s=ends.module_backward_s + further * backward_s,
     )
 
 

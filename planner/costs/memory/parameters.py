@@ -58,13 +58,17 @@ def tensor_rank(model: Transformer, layouts: Layouts) -> Transformer:
     )
 
 
-def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: Any, last: Any) -> RankParameters:
+def rank_parameters(
+    model: Transformer, layouts: Layouts, layers: Any, first: Any, last: Any, modules: Any = None, dense: Any = 0.0
+) -> RankParameters:
     """Parameters of a rank with `layers` layers, the embedding where `first`, norm and head where `last`.
+
+    modules: share of multi-token prediction's that it has; None: the head's. dense: how many more of its layers have a
+    dense MLP than of as many average ones.
 
     A tied head is a second copy of the embedding where first and last stage are different ranks. Tensor ranks hold
     norms, router, products down to latents and biases that are added to their sum whole, and a key and value head each
-    (Megatron-Core). Modules of multi-token prediction lie with the head, and with them a second copy of the embedding
-    where first and last stage are different ranks.
+    (Megatron-Core). Beside the modules lies a second copy of the embedding, where that is on another rank.
     """
     mine, sparse = tensor_rank(model, layouts), np.asarray(model.num_experts) * mix.shares(model).sparse
     average = counts.layers_params(mine) / model.num_layers - sparse * counts.expert_params(mine)
@@ -74,15 +78,22 @@ def rank_parameters(model: Transformer, layouts: Layouts, layers: Any, first: An
     ends = ends + last * (counts.final_norm_params(mine) + counts.head_params(head))
     expert = counts.expert_params(model) / (layouts.etp * layouts.ep)
     of_layers, of_experts = layers * average, layers * sparse * expert
+    if np.any(dense):
+        mlp = counts.layers_params(mix.all_dense(mine)) - counts.layers_params(mix.all_sparse(mine))
+        routed = np.asarray(model.num_experts)
+        of_layers = of_layers + dense * (mlp / model.num_layers + routed * counts.expert_params(mine))
+        of_experts = of_experts - dense * routed * expert
     further = np.asarray(model.num_mtp_layers)
     if np.any(further):
         routed = mix.sparse_modules(model) * model.num_experts
         # The projection's columns are cut over the tensor ranks.
         module = counts.mtp_params(mine) - (1.0 - 1.0 / layouts.tp) * counts.mtp_projection_params(model)
-        of_layers = of_layers + last * (module - routed * counts.expert_params(mine))
-        of_experts = of_experts + last * routed * expert
+        modules = last if modules is None else modules
+        of_layers = of_layers + modules * (module - routed * counts.expert_params(mine))
+        of_experts = of_experts + modules * routed * expert
         # The embedding again, where it is not the head's table.
-        ends = ends + np.where(apart & (further > 0) & ~np.asarray(model.tied), last * counts.head_params(mine), 0.0)
+        again = (np.asarray(first) < modules) & (further > 0) & ~(np.asarray(model.tied) & (np.asarray(last) > 0))
+        ends = ends + np.where(again, modules * counts.head_params(replace(mine, tied=False)), 0.0)
     return RankParameters(
         layers=np.asarray(of_layers, dtype=np.float64),
         experts=np.asarray(of_experts, dtype=np.float64),

@@ -145,13 +145,13 @@ def activations(case: Case) -> Activations:
     )
 
 
-def _whole_bytes(case: Case, own: RankParameters, layers: Any, last: Any, at_once: Any) -> tuple[Array, Array]:
+def _whole_bytes(case: Case, own: RankParameters, layers: Any, modules: Any, at_once: Any) -> tuple[Array, Array]:
     """Bytes of what sharding leaves whole for a while: gradients with ZeRO-2 and 3, parameters with ZeRO-3.
 
     Gradients are of what is at work as it is sent: so many layers', or the ends'. Parameters are of two layers, one at
     work and the next fetched, or of all that the next micro-batch needs too, and of the ends between the passes.
     """
-    layer = (own.layers + own.experts) / np.maximum(layers + last * case.model.num_mtp_modules, 1)
+    layer = (own.layers + own.experts) / np.maximum(layers + modules * case.model.num_mtp_modules, 1)
     unscattered = np.maximum(np.minimum(at_once, layers) * layer, own.ends) * reduced_bytes(case)
     gathered = np.minimum(np.maximum(at_once, 2.0), layers) * layer
     gathered = gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case))
@@ -165,6 +165,8 @@ def rank_memory(
     in_flight: Any,
     first: Any,
     last: Any,
+    modules: Any = None,
+    dense: Any = 0.0,
     copies: Any = 1,
     versions: Any = 1,
     at_once: Any = 1.0,
@@ -172,9 +174,9 @@ def rank_memory(
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
 
-    first, last: shares of the embedding and of the head that the rank holds. copies: of all states, where
-    micro-batches enter the pipeline from both ends; versions: of the parameters alone, for asynchronous schedules.
-    at_once: layers that ZeRO-3 gathers, and ZeRO-2 and 3 scatter the gradients of, together.
+    first, last, modules, dense: what else the rank holds (`planner.costs.memory.parameters.rank_parameters`).
+    copies: of all states, where micro-batches enter the pipeline from both ends; versions: of the parameters alone, for
+    asynchronous schedules. at_once: layers that ZeRO-3 gathers, and ZeRO-2 and 3 scatter the gradients of, together.
     held: `activations` of these layouts, where they are known.
 
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and a fp32 parameter and the optimizer's moments: 12
@@ -183,7 +185,8 @@ def rank_memory(
     """
     framework, layouts = case.framework, case.layouts
     held = held or activations(case)
-    own = rank_parameters(case.model, layouts, layers, first, last)
+    modules = last if modules is None else modules
+    own = rank_parameters(case.model, layouts, layers, first, last, modules, dense)
     mixed = case.device.element_bytes < 4.0
     fp8_copy = fp8_copy_bytes(case)
     kept_gradient = gradient_bytes(case)
@@ -196,11 +199,11 @@ def rank_memory(
     # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
     parameters = parameters + np.where(layouts.zero < 3, fp8_copy, 0.0) * (own.layers + own.experts) * copies
 
-    kept = in_flight * (held.layer * layers + first * held.embedding + last * held.modules)
+    kept = in_flight * (held.layer * layers + first * held.embedding + modules * held.modules)
     slack = 1.0 + framework.fragmentation
     buffers = (held.working + layers * held.keys_values) * slack
     if np.any(layouts.zero >= 2):
-        unscattered, gathered = _whole_bytes(case, own, layers, last, at_once)
+        unscattered, gathered = _whole_bytes(case, own, layers, modules, at_once)
         buffers = buffers + np.where(layouts.zero >= 2, unscattered, 0.0) + np.where(layouts.zero == 3, gathered, 0.0)
     # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
     if framework.pass_gradient_bytes > 0:

@@ -219,9 +219,12 @@ def _prepare(
     model, k = costs.case.model, pipe.k
     loads = stage_loads(costs, int(order.stage.max()) + 1)
     ranks = rank_loads(order, loads, schedule.copies)
-    params = rank_parameters(model, costs.case.layouts, ranks.layers, ranks.first, ranks.last).total
+    held = ranks.chunks
+    params = rank_parameters(
+        model, costs.case.layouts, held.layers, ranks.first, ranks.last, held.modules, held.dense
+    ).total
     share = params / costs.busiest_params
-    forward, backward = ranks.layers * costs.layer.forward_s, ranks.layers * costs.layer.backward_s
+    forward, backward = held.layers * costs.layer.forward_s, held.layers * costs.layer.backward_s
     data = data_comm(costs, forward, backward)
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
     if even_slices:
@@ -248,12 +251,13 @@ def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
     begin = timeline.start_s[order.start[:-1]] - shown
     held = costs.activations
     slack = (1.0 + costs.case.framework.fragmentation) / x.pipe.k
-    stage_bytes = x.loads.layers * held.layer[0] * slack
+    stage_bytes = (x.loads.chunks.layers * held.layer[0] + x.loads.chunks.modules * held.modules[0]) * slack
     stage_bytes[0] += held.embedding[0] * slack
     static = rank_memory(
-        costs.case, layers=ranks.layers, in_flight=0.0, first=ranks.first,
-        last=ranks.last, copies=schedule.copies, versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
-        at_once=layers_at_once(costs.case.layouts, ranks.layers), held=held,
+        costs.case, layers=ranks.chunks.layers, in_flight=0.0, first=ranks.first,
+        last=ranks.last, modules=ranks.chunks.modules, dense=ranks.chunks.dense,
+        copies=schedule.copies, versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
+        at_once=layers_at_once(costs.case.layouts, ranks.chunks.layers), held=held,
     ).total_bytes  # fmt: skip
     gather = x.share * x.data.gather_s
     return StepSimulation(

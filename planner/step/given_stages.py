@@ -1,0 +1,126 @@
+"""Stages that a layout gives layer by layer (`pipeline_layout`): what lies on each virtual stage, and on each rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choices.pipeline_layout import parse_pipeline_layout
+from planner.layouts import Layouts, Split
+from planner.models import Transformer, mix
+from planner.schedules import Pipeline, get_schedule
+from planner.step.pipelines import end_shares
+from planner.step.splits import Stages, virtual_stage_layers
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunks:
+    """What lies on every virtual stage of a layout, or on every rank, shape (stages,): layers, shares of the modules.
+
+    dense: how many more of the layers have a dense MLP than of as many average ones; 0 where no place is known.
+    """
+
+    layers: Array
+    modules: Array
+    dense: Array
+
+    def on(self, holds: Array) -> Chunks:
+        """The same by rank; holds: the copies of a stage that each rank holds, shape (ranks, stages)."""
+        return Chunks(layers=holds @ self.layers, modules=holds @ self.modules, dense=holds @ self.dense)
+
+
+def is_given(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where a layout gives its stages layer by layer."""
+    return np.array([bool(name) for name in layouts.pipeline_layout_names])[layouts.pipeline_layout]
+
+
+def given_chunks(text: str, model: Transformer) -> Chunks:
+    """The virtual stages that a pipeline layout gives; the dense layers come first (`mix.leading_dense`)."""
+    given = parse_pipeline_layout(text)
+    layers, modules = np.array(given.layers, dtype=np.float64), np.array(given.modules, dtype=np.float64)
+    leading, total = float(mix.leading_dense(model)), max(float(layers.sum()), 1.0)
+    before = np.cumsum(layers) - layers
+    dense = np.clip(leading - before, 0.0, layers) - layers * leading / total
+    return Chunks(layers=layers, modules=modules / max(modules.sum(), 1.0), dense=dense)
+
+
+def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) -> Chunks:
+    """The virtual stages of one layout (a table of length one), so many of them; a user's order may have others."""
+    row = layouts.row(0)
+    p, v = row["pp"], row["virtual_stages"]
+    if row["pipeline_layout"] and count == p * v:
+        return given_chunks(row["pipeline_layout"], model)
+    split = int(layouts.layer_split[0])
+    if count == p * v and (v == 1 or split not in (Split.ENDS, Split.LAST)):
+        layers: NDArray[np.int64] = _shared_out(stages.layers(0, p), row)
+    else:
+        split = split if count == p * v else Split.EVEN
+        layers = virtual_stage_layers(int(model.num_layers), count, split, int(model.output_heads))
+    modules = 1.0 * (np.arange(count) == count - 1)
+    return Chunks(layers=layers.astype(np.float64), modules=modules, dense=np.zeros(count))
+
+
+def _shared_out(ranks: NDArray[np.int64], row: dict[str, Any]) -> NDArray[np.int64]:
+    """Layers of the virtual stages of ranks with so many: alike, a remainder one each to a rank's first ones."""
+    p, v = row["pp"], row["virtual_stages"]
+    stage = np.arange(p * v)
+    held = ranks[get_schedule(row["schedule"]).rank_of(Pipeline(p=p, m=1, v=v), stage, 0)]
+    return np.asarray(held // v + (stage // p < held % v))
+
+
+def with_given(stages: Stages, layouts: Layouts, model: Transformer) -> Stages:
+    """The stages with those that layouts give, and where multi-token prediction's modules lie in all of them."""
+    shares = end_shares(layouts)
+    stages = replace(stages, modules=(shares[1], 0.0, 0.0, shares[3]))
+    rows = np.flatnonzero(np.broadcast_to(is_given(layouts), layouts.shape[-1:]))
+    if not len(rows):
+        return stages
+    n = layouts.shape[-1]
+    ends = [np.broadcast_to(x, n).astype(np.float64) for x in (stages.first, stages.early, stages.late, stages.last)]
+    table = np.zeros((3, 4, n))  # layers, modules, dense of the first, early, late and last ranks
+    table[0] = ends
+    table[1, 0], table[1, 3] = shares[1], shares[3]
+    num_early, fullest = np.broadcast_to(stages.num_early, n).astype(np.float64).copy(), np.zeros((4, 3, n))
+    for i in rows:
+        one = layouts.take([i])
+        ranks = _ranks(one, given_chunks(one.row(0)["pipeline_layout"], model))
+        table[..., i], num_early[i], fullest[..., i] = _blocks(ranks)
+    layers, modules, dense = table
+    return Stages(
+        first=layers[0], early=layers[1], num_early=num_early, late=layers[2], last=layers[3],
+        modules=tuple(modules), dense=tuple(dense), fullest=fullest,
+    )  # fmt: skip
+
+
+def _ranks(layouts: Layouts, chunks: Chunks) -> Array:
+    """Layers, modules and dense of the ranks of one layout, shape (3, p)."""
+    row = layouts.row(0)
+    count, p = len(chunks.layers), row["pp"]
+    pipe = Pipeline(p=p, m=1, v=row["virtual_stages"])
+    rank = get_schedule(row["schedule"]).rank_of(pipe, np.arange(count), 0)
+    holds = 1.0 * (rank == np.arange(p)[:, None])
+    of_ranks = chunks.on(holds)
+    return np.array([of_ranks.layers, of_ranks.modules, of_ranks.dense])
+
+
+def _blocks(ranks: Array) -> tuple[Array, float, Array]:
+    """Ranks as four blocks (3, 4), how many are early, and three that may be fullest between the ends (4, 3).
+
+    Late are those between the ends with most layers and modules, early the mean of the others. May be fullest: the
+    second, which keeps most micro-batches; the first of those with most; the first of those with modules, or the last.
+    """
+    between = ranks[:, 1:-1]
+    if not between.size:
+        return np.stack([ranks[:, 0], 0 * ranks[:, 0], 0 * ranks[:, 0], ranks[:, -1]], axis=1), 0.0, np.zeros((4, 3))
+    load = between[0] + between[1]
+    most = load == load.max()
+    late = between[:, most].mean(axis=1)
+    early = between[:, ~most].mean(axis=1) if not most.all() else late
+    at = np.array([0, int(np.argmax(most)), int(np.argmax(between[1])) or between.shape[1] - 1])
+    fullest = np.concatenate([[at + 1.0], between[:, at]])
+    return np.stack([ranks[:, 0], early, late, ranks[:, -1]], axis=1), float((~most).sum()), fullest
