@@ -34,7 +34,7 @@ def data_comm(costs: StepCosts, forward_s: Any, backward_s: Any) -> DataComm:
     framework, layouts = costs.case.framework, costs.case.layouts
     m, p, v = layouts.micro_batches, layouts.pp, layouts.virtual_stages
     by_layer = layer_at_a_time(layouts)
-    window = np.where(by_layer, m * (v - 1) / v, 1.0)
+    window = np.where(by_layer, np.maximum(m, p) * (v - 1) / v, 1.0)
     most = np.where(by_layer, (v - 1) / v, 1.0)
     overlap = np.where((p > 1) & ~by_layer, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
     times = np.where((layouts.zero == 2) & ~by_layer, m, 1)

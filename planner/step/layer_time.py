@@ -18,7 +18,7 @@ from planner.costs.one_layer import OneLayer
 from planner.hardware import Framework
 from planner.layouts import Recompute
 from planner.models import Transformer, mix
-from planner.step.pipelines import layer_at_a_time
+from planner.step.pipelines import by_chunk, layer_at_a_time
 
 Array = NDArray[np.float64]
 
@@ -56,11 +56,12 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
 
     The context ring hides under the attention it feeds, ZeRO-3's gathers and scatters under the passes (`shown_s`).
     Where all micro-batches pass a layer before the next it is gathered and reduced once for all of them (Lamy-Poirier
-    2021, arXiv 2106.02679): here, the m-th part of that falls to each.
+    2021, arXiv 2106.02679): here, the m-th part of that falls to each. In a pipeline it is the ranks that wait for them
+    (`planner.step.chunk_gathers`).
     """
     framework, layouts = case.framework, case.layouts
-    repeats = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
-    gather_s, reduce_s = t.layer_gather_s / repeats, t.layer_reduce_s / repeats
+    each = np.where(by_chunk(layouts), 0.0, 1.0 / np.where(layer_at_a_time(layouts), layouts.micro_batches, 1))
+    gather_s, reduce_s = t.layer_gather_s * each, t.layer_reduce_s * each
     shown = 1.0 - framework.overlap_tensor
     # The column-parallel products' weight gradients hide what the backward pass proper reduces.
     on_wire_f, on_wire_b = (framework.tensor_slowdown * x for x in (t.layer_forward_s, t.layer_backward_s))
@@ -84,7 +85,7 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     wait_f = np.maximum(host_f - ahead * forward, 0.0)
     wait_b = np.maximum(host_b + again - ahead * backward, 0.0)
     forward, backward = forward + wait_f, backward + wait_b
-    gather_link, reduce_link = t.layer_gather_link_s / repeats, t.layer_reduce_link_s / repeats
+    gather_link, reduce_link = t.layer_gather_link_s * each, t.layer_reduce_link_s * each
     gather_f = shown_s(framework, gather_s, gather_link, forward)
     twice = gathered_twice(layouts)
     gather_b = shown_s(framework, twice * gather_s + reduce_s, twice * gather_link + reduce_link, backward)

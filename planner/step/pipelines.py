@@ -39,6 +39,11 @@ def layer_at_a_time(layouts: Layouts) -> NDArray[np.bool_]:
     return np.asarray(trait[layouts.schedule])
 
 
+def by_chunk(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where the ranks of a pipeline take a chunk at a time, so that its sharded states are moved once a visit."""
+    return np.asarray(layer_at_a_time(layouts) & (layouts.pp > 1))
+
+
 def weight_copies(layouts: Layouts) -> NDArray[np.int64]:
     """Copies of the weights that a rank holds."""
     copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])

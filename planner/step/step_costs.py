@@ -30,7 +30,7 @@ from planner.models import counts, mix
 from planner.setup import Setup
 from planner.step.given_stages import is_given, with_given
 from planner.step.layer_time import LayerTime, layer_time, other_layer
-from planner.step.pipelines import end_shares, ends_apart, layer_at_a_time, weight_copies
+from planner.step.pipelines import by_chunk, end_shares, ends_apart, layer_at_a_time, weight_copies
 from planner.step.ranks import key_ranks
 from planner.step.splits import Stages, split_layers
 
@@ -81,9 +81,10 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
     cost, ends = with_accumulation(case, params.total, cost, ends, apart)
     t = traffic(case, spread(one.traffic), params.total, params.expert_share)
     t = replace(t, tied_s=np.where(apart, t.tied_s, 0.0))
-    # Where all micro-batches pass a layer before the next, the ends are gathered and reduced once for all of them.
+    # Where all micro-batches pass a layer before the next, the ends are gathered and reduced once for all of them; in a
+    # pipeline with a chunk (`chunk_gathers`).
     if np.any(t.ends_sharding_s):
-        once = np.where(layer_at_a_time(layouts), layouts.micro_batches, 1)
+        once = np.where(layer_at_a_time(layouts) & ~by_chunk(layouts), layouts.micro_batches, 1)
         t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
     layer = layer_time(case, cost, t)
     ends = with_gathered_logits(case, ends, t.logits_s)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from planner.layouts import Layouts
 from planner.schedules import Loads
+from planner.step.chunk_gathers import chunk_wait_s
 from planner.step.data_comm import data_comm
-from planner.step.pipelines import by_schedule, end_shares, pipeline
+from planner.step.pipelines import by_chunk, by_schedule, end_shares, pipeline
 from planner.step.step_costs import StepCosts
 
 Array = NDArray[np.float64]
@@ -59,7 +60,8 @@ def passes(
     """
     layer, ends, send = costs.layer, costs.ends, costs.send_s
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
-    quarter = (costs.traffic.ends_s + costs.traffic.ends_sharding_s) / 4.0
+    chunks = by_chunk(costs.case.layouts)
+    quarter = (costs.traffic.ends_s + np.where(chunks, 0.0, costs.traffic.ends_sharding_s)) / 4.0
     forward = layers * layer.forward_s + (stages - first) * send + (first + last) * quarter
     backward = layers * layer.backward_s + (stages - last) * send + (first + last) * quarter
     forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
@@ -108,6 +110,7 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
     mean = sum(loads.total(p)) / p
     work = m * costs.case.model.num_layers / p
     data = data_comm(costs, forward, input_grad + weight_grad)
+    sharded_ends = np.where(by_chunk(layouts), 0.0, m * t.ends_sharding_s / p)
     return StepTime(
         matmul_s=work * (cost.forward_matmul_s + cost.backward_matmul_s - cost.launch_s),
         attention_s=work * (cost.forward_attention_s + cost.backward_attention_s),
@@ -119,7 +122,7 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
         tensor_comm_s=work * layer.tensor_s + m * t.ends_s / p,
         context_comm_s=work * layer.context_s,
         expert_comm_s=work * layer.expert_s,
-        sharding_comm_s=work * layer.sharding_s + m * t.ends_sharding_s / p,
+        sharding_comm_s=work * layer.sharding_s + sharded_ends + chunk_wait_s(costs, forward, input_grad + weight_grad),
         pipeline_comm_s=m * 2.0 * (layouts.virtual_stages - 1.0 / p) * costs.send_s,
         imbalance_s=m * (slowest - mean),
         bubble_s=span - m * slowest,

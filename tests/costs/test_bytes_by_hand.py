@@ -241,7 +241,7 @@ def test_zero_shards_states_stage_by_stage(zero, shards):
 
 
 def test_what_is_whole_while_it_is_at_work():
-    """Layers of 872: ZeRO-2 and 3 hold the gradient of one, ZeRO-3 two gathered ones; or those of a chunk."""
+    """Layers of 872: ZeRO-2 and 3 hold the gradient of one, ZeRO-3 two gathered ones; or a chunk and the next."""
 
     def more(zero, at_once=1.0, model=GPT, layers=6.0, **choices):
         rank = {"model": model, "layers": layers, "first": False, "last": False, "dp": 2, **choices}
@@ -249,7 +249,7 @@ def test_what_is_whole_while_it_is_at_work():
         return float((sharded - whole)[0])
 
     assert [more(zero) for zero in (1, 2, 3)] == [0, 872 * 4, 872 * (4 + 2 * 2)]
-    assert [more(zero, at_once=3.0) for zero in (2, 3)] == [3 * 872 * 4, 3 * 872 * (4 + 2)]
+    assert [more(zero, at_once=3.0) for zero in (2, 3)] == [3 * 872 * 4, 3 * 872 * (4 + 2 * 2)]
     assert more(3, layers=1.0) == 872 * (4 + 2)  # there is no second layer
     half = replace(FRAMEWORK, bf16_grad_reduce_bytes=2.0)
     assert [more(zero, framework=half) for zero in (2, 3)] == [872 * 2, 872 * (2 + 2 * 2)]

@@ -148,12 +148,12 @@ def activations(case: Case) -> Activations:
 def _whole_bytes(case: Case, own: RankParameters, layers: Any, modules: Any, at_once: Any) -> tuple[Array, Array]:
     """Bytes of what sharding leaves whole for a while: gradients with ZeRO-2 and 3, parameters with ZeRO-3.
 
-    Gradients are of what is at work as it is sent: so many layers', or the ends'. Parameters are of two layers, one at
-    work and the next fetched, or of all that the next micro-batch needs too, and of the ends between the passes.
+    Gradients are of what is at work as it is sent: so many layers', or the ends'. Parameters are of twice as many,
+    those at work and the next, which are fetched beside them; and of the ends between the passes.
     """
     layer = (own.layers + own.experts) / np.maximum(layers + modules * case.model.num_mtp_modules, 1)
     unscattered = np.maximum(np.minimum(at_once, layers) * layer, own.ends) * reduced_bytes(case)
-    gathered = np.minimum(np.maximum(at_once, 2.0), layers) * layer
+    gathered = np.minimum(2.0 * at_once, layers) * layer
     gathered = gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case))
     return unscattered, gathered + own.ends * parameter_bytes(case.layouts)
 

@@ -20,10 +20,12 @@ from planner.costs.memory.rank import rank_memory
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.setup import Setup
+from planner.step.chunk_gathers import NAMES, chunk_seconds, has_chunks
 from planner.step.data_comm import DataComm, data_comm
 from planner.step.legality import check_legal
 from planner.step.pipelines import layers_at_once
 from planner.step.step_costs import StepCosts, step_costs
+from planner.step.timeline.chunk_links import ChunkLinks, chunk_links
 from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
 from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, durations, run_all
 
@@ -232,17 +234,35 @@ def _prepare(
         lasting = lasting * (k * slices.slice_shares(model, tokens))[order.slice]
     shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
     return _Prepared(
-        costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks,
-        share=share, data=data, run=TimedOrder(order=order, duration_s=lasting, release_s=shown),
+        costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks, share=share, data=data,
+        run=TimedOrder(order=order, duration_s=lasting, release_s=shown, links=_links(costs, order, loads, lasting)),
     )  # fmt: skip
+
+
+def _links(costs: StepCosts, order: Order, loads: StageLoads, duration_s: Array) -> ChunkLinks | None:
+    """What moves the sharded states of chunks, None where layers or the whole rank have their own collectives."""
+    if not has_chunks(costs)[0]:
+        return None
+    one, layers = chunk_seconds(costs), loads.layers.astype(np.float64)
+    gather, again, reduce, *taken = (layers * getattr(one, name)[0] for name in NAMES)
+    ends = np.zeros(len(layers))
+    ends[[0, -1]] = one.ends_s[0]
+    prefetch = costs.case.framework.overlap_param_gather > 0.0
+    return chunk_links(
+        order, duration_s, (gather + ends, again), reduce + ends, (taken[0], taken[1], taken[2]), prefetch
+    )
 
 
 def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
     """The step around a timeline: gathers before it, reductions and the update after it, what the ranks hold."""
     costs, ranks, order, schedule, shown = x.costs, x.ranks, x.run.order, x.schedule, x.run.release_s
     done = timeline.end_s[order.start[1:] - 1]
-    reduce = x.share * x.data.reduce_s
-    reduce_start = done - np.minimum(x.data.reduce_hidden_s, reduce)
+    if timeline.link_end_s is None:
+        reduce = x.share * x.data.reduce_s
+        reduce_start = done - np.minimum(x.data.reduce_hidden_s, reduce)
+    else:
+        reduce = np.maximum(timeline.link_end_s - done, 0.0)
+        reduce_start = done
     tied = np.where(ranks.first != ranks.last, costs.traffic.tied_s, 0.0)
     reduce_end = reduce_start + reduce + tied
     # The norm of all gradients joins the ranks before the update, unless they validate afterwards.

@@ -12,6 +12,7 @@ from planner.costs.network.collectives import groups, hop
 from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.setup import Setup
+from planner.step.chunk_gathers import has_chunks
 from planner.step.layer_time import shown_s
 from planner.step.pipelines import layer_at_a_time
 from planner.step.step_costs import StepCosts, step_costs
@@ -53,13 +54,19 @@ def simulate_streams(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> 
     pipeline have links of their own; what tensor, context and expert collectives take is part of their passes.
 
     Raises:
-        LayoutError: more than one layout, an illegal one, or a pipeline that is never drained.
+        LayoutError: more than one layout, an illegal one, a pipeline that is never drained, or one whose sharded
+            parameters are gathered chunk by chunk.
         InputError: slow_down below 0.
     """
     plain = simulate(setup, layouts)
     if plain.schedule.steady:
         raise LayoutError(f"links are not simulated for {plain.schedule.name}, whose pipeline is never drained")
     costs = step_costs(setup, layouts)
+    if has_chunks(costs)[0]:
+        raise LayoutError(
+            f"links are not simulated for {plain.schedule.name} with zero {layouts.zero[0]}, whose gathers of chunks "
+            "are on the timeline without --links too"
+        )
     order, k = plain.timeline.order, plain.pipe.k
     bare = replace(costs, send_s=np.zeros(1))
     loads = stage_loads(bare, len(plain.loads.layers))

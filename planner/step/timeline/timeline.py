@@ -13,6 +13,7 @@ from planner.base.errors import ScheduleError
 from planner.schedules.base import Pipeline
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import KINDS, Order
+from planner.step.timeline.chunk_links import ChunkLinks
 from planner.step.timeline.engine import run_lanes
 
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
@@ -23,13 +24,17 @@ F, B, I, W = range(len(KINDS))
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Timeline:
-    """Start and end in seconds of every operation of an order, shape (n,)."""
+    """Start and end in seconds of every operation of an order, shape (n,).
+
+    link_end_s: when the links of each rank have ended, shape (p,); None without.
+    """
 
     order: Order
     waits: NDArray[np.int64]
     lag_s: Array
     start_s: Array
     end_s: Array
+    link_end_s: Array | None = None
 
     @property
     def makespan_s(self) -> float:
@@ -112,22 +117,29 @@ def run(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TimedOrder:
-    """An order with its operations' durations, and before what each rank starts nothing: what `run` takes."""
+    """An order with its operations' durations, and before what each rank starts nothing: what `run` takes.
+
+    links: gathers and reductions of chunks beside it; a rank's operations then have no release.
+    """
 
     order: Order
     duration_s: Array
     release_s: Any = None
+    links: ChunkLinks | None = None
 
 
 def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool | None = None) -> list[Timeline]:
     """The timelines of several orders, side by side; raises what `run` does."""
     made = [_lanes(one, transfer_s) for one in runs]
+    width = max(x.waits.shape[1] for x in made)
     counts = np.array([len(x.duration) for x in made])
     offset = np.cumsum(counts) - counts
     start, end, stopped = run_lanes(
         np.concatenate([[0], *(x.start[1:] + at for x, at in zip(made, offset, strict=True))]).astype(np.int64),
-        np.concatenate([np.where(x.waits >= 0, x.waits + at, -1) for x, at in zip(made, offset, strict=True)]),
-        np.concatenate([x.lag for x in made]),
+        np.concatenate(
+            [_wider(np.where(x.waits >= 0, x.waits + at, -1), width, -1) for x, at in zip(made, offset, strict=True)]
+        ),
+        np.concatenate([_wider(x.lag, width, 0.0) for x in made]),
         np.concatenate([x.duration for x in made]),
         np.concatenate([x.fused for x in made]),
         compiled=compiled,
@@ -140,7 +152,10 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
         if (finish < 0).any():
             stops = stopped[lane : lane + order.ranks] - at
             raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, finish, stops)}")
-        out.append(Timeline(order=order, waits=waits, lag_s=x.lag[:n, :3], start_s=begin, end_s=finish))
+        links = None if one.links is None else end[at + x.start[order.ranks + 1 :] - 1]
+        out.append(
+            Timeline(order=order, waits=waits, lag_s=x.lag[:n, :3], start_s=begin, end_s=finish, link_end_s=links)
+        )
         lane += len(x.start) - 1
     return out
 
@@ -166,6 +181,8 @@ def _lanes(one: TimedOrder, transfer_s: float) -> _Lanes:
     rank, n, p = order.rank, len(order), order.ranks
     elsewhere = (waits >= 0) & (rank[waits] != rank[:, None])
     lag = np.where(elsewhere, transfer_s, 0.0)
+    if one.links is not None:
+        return _with_links(one, one.links, waits, lag)
     if one.release_s is None:
         return _Lanes(start=order.start, waits=waits, lag=lag, duration=one.duration_s, fused=order.fused)
     all_waits = np.full((n + p, 4), -1, dtype=np.int64)
@@ -180,6 +197,32 @@ def _lanes(one: TimedOrder, transfer_s: float) -> _Lanes:
         lag=all_lags,
         duration=np.concatenate([one.duration_s, np.zeros(p)]),
         fused=np.concatenate([order.fused, np.zeros(p, dtype=bool)]),
+    )
+
+
+def _wider(table: Any, width: int, fill: float) -> Any:
+    """A table with so many columns."""
+    return np.pad(table, ((0, 0), (0, width - table.shape[1])), constant_values=fill)
+
+
+def _with_links(one: TimedOrder, links: ChunkLinks, waits: NDArray[np.int64], lag: Array) -> _Lanes:
+    """A lane for each rank, and one for each rank's links behind them."""
+    order, n, many = one.order, len(one.order), len(links.rank)
+    by_lane = np.lexsort((links.place, links.rank))
+    index = np.empty(many, dtype=np.int64)
+    index[by_lane] = n + np.arange(many)
+    all_waits, all_lags = np.full((n + many, 5), -1, dtype=np.int64), np.zeros((n + many, 5))
+    all_waits[:n, :3], all_lags[:n, :3] = waits, lag
+    all_waits[links.first, 3], all_lags[links.first, 3] = index[: len(links.first)], links.first_lag_s
+    all_waits[links.first, 4], all_lags[links.first, 4] = links.before, links.held_s
+    all_waits[index, :4], all_lags[index, :4] = links.waits, links.lag_s
+    counts = np.bincount(links.rank, minlength=order.ranks)
+    return _Lanes(
+        start=np.concatenate([order.start, n + np.cumsum(counts)]),
+        waits=all_waits,
+        lag=all_lags,
+        duration=np.concatenate([one.duration_s, links.seconds[by_lane]]),
+        fused=np.concatenate([order.fused, np.zeros(many, dtype=bool)]),
     )
 
 

@@ -1,0 +1,169 @@
+"""What a step waits for where a chunk's sharded parameters are gathered once for all its micro-batches.
+
+Breadth-first and modular pipelines with ZeRO-3 (Lamy-Poirier 2022, arXiv 2211.05953). A rank visits its v chunks one
+after another: forward, then the last one's backward too, then the others backward. A visit has one gather, and one
+reduction if it goes backward. They queue on the rank's links and are independent of other ranks', so ranks wait for
+them at the same time. A gather begins when the visit before the last has ended, for a rank holds the chunk at work and
+the one that is fetched. The first micro-batch passes layer by layer as they arrive; a reduction runs beside the last
+one in the same way. A framework without prefetch gathers when the first micro-batch is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.network.data_parallel import by_layer, gathered_twice
+from planner.step.pipelines import by_chunk
+from planner.step.step_costs import StepCosts
+
+Array = NDArray[np.float64]
+NAMES = ("gather_s", "again_s", "reduce_s", "gather_cost_s", "again_cost_s", "reduce_cost_s")
+SETTLED = 3  # visits after which each further one takes as long as the one before
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkSeconds:
+    """Of one layer, seconds of shape (n,): its gather forward and backward, its reduction; what each costs its rank.
+
+    ends_s: of the embedding or the head, a gather or a reduction each.
+    """
+
+    gather_s: Array
+    again_s: Array
+    reduce_s: Array
+    gather_cost_s: Array
+    again_cost_s: Array
+    reduce_cost_s: Array
+    ends_s: Array
+
+
+def has_chunks(costs: StepCosts) -> NDArray[np.bool_]:
+    """Where a layout's sharded states are moved chunk by chunk, boolean."""
+    return np.asarray(by_chunk(costs.case.layouts) & by_layer(costs.case))
+
+
+def chunk_seconds(costs: StepCosts) -> ChunkSeconds:
+    """The collectives of every layout's chunks, 0 where layers or the whole rank have their own."""
+    layouts, t = costs.case.layouts, costs.traffic
+    mine = has_chunks(costs)
+    gather, reduce, gather_link, reduce_link = (
+        np.where(mine, x, 0.0)
+        for x in (t.layer_gather_s, t.layer_reduce_s, t.layer_gather_link_s, t.layer_reduce_link_s)
+    )
+    twice, cost = np.where(gathered_twice(layouts), 1.0, 0.0), 1.0 - costs.case.framework.overlap_param_gather
+    return ChunkSeconds(
+        gather_s=gather,
+        again_s=twice * gather,
+        reduce_s=reduce,
+        gather_cost_s=cost * gather_link,
+        again_cost_s=cost * twice * gather_link,
+        reduce_cost_s=cost * reduce_link,
+        ends_s=np.where(mine, t.ends_sharding_s / 4.0, 0.0),
+    )
+
+
+def chunk_wait_s(costs: StepCosts, forward_s: Any, backward_s: Any) -> Array:
+    """Seconds by which the collectives of chunks lengthen a step, of the layouts' shape.
+
+    forward_s, backward_s: the slowest rank's passes of one micro-batch. For equal ranks the timeline's figure or,
+    where ranks delay one another, up to 3 % of the step less (tested).
+    """
+    layouts, mine = costs.case.layouts, has_chunks(costs)
+    rows = np.flatnonzero(mine.any(axis=tuple(range(mine.ndim - 1))))
+    out = np.zeros(np.broadcast_shapes(layouts.shape, np.shape(forward_s)))
+    if not len(rows):
+        return out
+    one = chunk_seconds(costs)
+    p, m, v = (x[..., rows] for x in (layouts.pp, layouts.micro_batches, layouts.virtual_stages))
+    stages = costs.stages
+    layers = np.maximum(
+        np.maximum(stages.first, stages.last), np.where(stages.num_early > 0, stages.early, stages.late)
+    )
+    every = np.broadcast_arrays(layers, forward_s, backward_s, one.ends_s, *(getattr(one, name) for name in NAMES), out)
+    n, f, b, ends, *moved = (x[..., rows] for x in every[:-1])
+    x = Visits(p, m, v, f / v, b / v, ends, *(n / v * seconds for seconds in moved))
+    bare = (v * m + p - 1 + (v - 1) * np.maximum(p - m, 0)) * (x.f + x.b)
+    prefetch = costs.case.framework.overlap_param_gather > 0.0
+    out[..., rows] = np.where(mine[..., rows], (_prefetched(x) if prefetch else _blocking(x)) - bare, 0.0)
+    return out
+
+
+@dataclass(frozen=True)
+class Visits:
+    """A rank's visits: f and b seconds of a chunk's passes; g, again, d of its gathers and its reduction; what these
+    cost the rank; ends as in `ChunkSeconds`."""
+
+    p: Any
+    m: Any
+    v: Any
+    f: Any
+    b: Any
+    ends: Any
+    g: Any
+    again: Any
+    d: Any
+    g_cost: Any
+    again_cost: Any
+    d_cost: Any
+
+
+def _blocking(x: Visits) -> Array:
+    """Each visit's first micro-batch brings a gather, on every rank in turn; its last one a reduction."""
+
+    m, p, v, again = x.m, x.p, x.v, x.again
+    forward = (p - 1) * (x.f + x.g) + m * x.f + x.g + (v - 1) * np.maximum(m * x.f + x.g, p * (x.f + x.g))
+    own, around = m * x.b + again + x.d, p * (x.b + again)
+    # The ranks don't gather what they turn with.
+    backward = np.minimum(v - 1, 1) * np.maximum(own, p * x.b + again) + np.maximum(v - 2, 0) * np.maximum(own, around)
+    backward = backward + (p - 1) * (x.b + (v > 1) * again) + m * x.b + x.d
+    return np.asarray(forward + backward + 4.0 * x.ends)
+
+
+def _prefetched(x: Visits) -> Array:
+    """The later of the first rank, whose links go on while the pipeline fills and drains in the middle of the step,
+    and the last rank, whose links do so at its ends."""
+    q = x.p - 1
+    first = _rank(x, (x.ends, 0.0, 0.0, x.ends), (0.0, q * (x.f + x.b), 0.0))
+    last = _rank(x, (0.0, x.ends, x.ends, 0.0), (q * x.f, 0.0, q * x.b))
+    return np.maximum(first, last)
+
+
+def _rank(x: Visits, ends: tuple[Any, ...], idle: tuple[Any, ...]) -> Array:
+    """When a rank's last pass and reduction have ended.
+
+    ends: what the first gather, the last one forward, its chunk's reduction and the last one take besides. idle:
+    seconds before the rank's first pass, at its turn, and after its last pass.
+    """
+    m, v = x.m, x.v
+    forward = np.maximum(np.maximum(m, x.p) * x.f, m * x.f + x.g_cost)
+    backward = np.maximum(np.maximum(m, x.p) * x.b, m * x.b + x.again_cost + x.d_cost)
+    link = x.g + ends[0]
+    start = np.maximum(idle[0], link - x.f)
+    before = start + m * x.f
+    earlier = np.zeros_like(before)
+    for k in range(1, SETTLED):  # where there are fewer visits nothing changes
+        link_k = np.maximum(link, earlier) + x.g + np.where(k == v - 1, ends[1], 0.0)
+        start_k = np.maximum(start + forward, link_k - x.f)
+        new, old = (link_k, start_k, before, start_k + m * x.f), (link, start, earlier, before)
+        link, start, earlier, before = (np.where(k < v, a, b) for a, b in zip(new, old, strict=True))
+    more = np.maximum(v - SETTLED, 0) * np.maximum(forward, x.g) + np.where(v > SETTLED, ends[1], 0.0)
+    # The turn: the last chunk stays, while the one before it is gathered again.
+    link, earlier, start = link + more, earlier + more, before + more + idle[1]
+    link = np.where(v > 1, np.maximum(link, earlier) + x.again, link)
+    before = start + m * x.b
+    due = x.d + ends[2]
+    for k in range(1, SETTLED + 1):
+        start_k = np.maximum(start + backward, link - x.b)
+        reduced = np.maximum(link, before - np.minimum(x.b, due)) + due
+        link_k = np.where(k < v - 1, np.maximum(reduced, before) + x.again, reduced)
+        new, old = (link_k, start_k, start_k + m * x.b, x.d), (link, start, before, due)
+        link, start, before, due = (np.where(k < v, a, b) for a, b in zip(new, old, strict=True))
+    more = np.maximum(v - 1 - SETTLED, 0) * np.maximum(backward, x.again + x.d)
+    link, before = link + more - np.where(v - 1 > SETTLED, x.again, 0.0), before + more
+    due = due + ends[3]
+    end = np.maximum(link, before - np.minimum(x.b, due)) + due
+    return np.asarray(np.maximum(end, before + idle[2]))
