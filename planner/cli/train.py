@@ -43,6 +43,7 @@ def command(
     dp: Override = None,
     tp: Override = None,
     cp: Override = None,
+    ep: Override = None,
     pp: Override = None,
     virtual_stages: Override = None,
     slices: Override = None,
@@ -82,7 +83,7 @@ def command(
     keep_freed_memory()
     engine = engine or ("mpi" if started_by_mpirun() else "serial")
     overrides = {
-        "schedule": schedule, "dp": dp, "tp": tp, "cp": cp, "pp": pp, "virtual_stages": virtual_stages,
+        "schedule": schedule, "dp": dp, "tp": tp, "cp": cp, "ep": ep, "pp": pp, "virtual_stages": virtual_stages,
         "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero, "dp_replicate": dp_replicate,
         "recompute": recompute,
     }  # fmt: skip

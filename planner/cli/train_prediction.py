@@ -60,7 +60,7 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
 
     Raises:
         FileFormatError: the prices lack what the layout communicates.
-        LayoutError: tokens of a sequence lie on several ranks, of which the prices have no passes.
+        LayoutError: context parallelism or experts, of which the prices have no passes.
     """
     import numpy as np
 
@@ -68,9 +68,10 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
     from planner.step.timeline.timeline import run
 
     task = training.task
-    if task.cp > 1:
+    if task.cp > 1 or task.model.num_experts:
         raise LayoutError(
-            f"cp is {task.cp}; prices are of passes with all tokens of a sequence: train without --prices"
+            f"cp is {task.cp} and num_experts {task.model.num_experts}; prices are of dense layers and whole sequences: "
+            "train without --prices"
         )
     if engine == "serial":  # messages stay in one process
         prices = prices | {name: [0.0, 0.0] for name in ("all_reduce", "all_gather", "reduce_scatter", "send")}

@@ -43,7 +43,8 @@ def norm_parameters(name: str, model: Transformer) -> list[Parameter]:
 def block_unit(model: Transformer, index: int) -> Unit:
     """The parameters of layer `index`. Query, key and value weights of a key head lie together, so tp splits heads.
 
-    The products that end a residual branch start smaller by sqrt(2 L) (GPT-2).
+    The products that end a residual branch start smaller by sqrt(2 L) (GPT-2). A layer with experts has their router in
+    place of the MLP; they have a unit of their own.
     """
     m, small = model, 0.02 / math.sqrt(2 * model.num_layers)
     g, r, d, h, f = m.num_kv_heads, m.num_heads // m.num_kv_heads, m.head_dim, m.hidden, m.ffn
@@ -57,24 +58,27 @@ def block_unit(model: Transformer, index: int) -> Unit:
         Parameter(name="qkv", shape=(h, g, (r + 2) * d), tp_axis=1),
         Parameter(name="out", shape=(g, r * d, h), tp_axis=0, std=small),
         *norm_parameters("norm2", m),
-        Parameter(name="up", shape=(h, *up), tp_axis=len(up)),
-        Parameter(name="down", shape=(f, h), tp_axis=0, std=small),
     ]
+    if index >= m.num_dense_layers:
+        parameters.append(Parameter(name="router", shape=(h, m.num_experts)))
+    else:
+        parameters.append(Parameter(name="up", shape=(h, *up), tp_axis=len(up)))
+        parameters.append(Parameter(name="down", shape=(f, h), tp_axis=0, std=small))
     if m.qkv_bias:
         parameters.append(bias("qkv.bias", (g, (r + 2) * d), 0))
     if m.output_bias:
         parameters.append(bias("out.bias", (h,), None))
-    if m.mlp_bias:
+    if m.mlp_bias and index < m.num_dense_layers:
         parameters += [bias("up.bias", up, len(up) - 1), bias("down.bias", (h,), None)]
     return Unit(f"layer{index}", tuple(parameters))
 
 
 @dataclass(frozen=True)
-class _Saved:
+class Saved:
     """What a pass keeps for its backward pass; `attended` and `out` are dropped under selective recomputation.
 
-    unit, scale: of both norms; queries: (b, g, r, S, d); up: the MLP's first product (b, S, f). out: attention's output
-    of this rank's own tokens (b, S, g r d), kept only where ranks exchange heads for tokens.
+    unit, scale: of both norms; queries: (b, g, r, S, d); mlp: what the MLP kept, its first product (b, S, f).
+    out: attention's output of this rank's own tokens (b, S, g r d), kept only where ranks exchange heads for tokens.
     """
 
     unit1_bsh: Array
@@ -84,7 +88,7 @@ class _Saved:
     out: Array | None
     unit2_bsh: Array
     scale2_bs1: Array
-    up: Array
+    mlp: Any
 
 
 class Block(Layer):
@@ -104,9 +108,7 @@ class Block(Layer):
             part.keys_values.pop(self.index)
         return y_bsh, x_bsh
 
-    def _forward(
-        self, parameters: Views, x_bsh: Array, part: SliceOf, with_output: bool = True
-    ) -> tuple[Array, _Saved]:
+    def _forward(self, parameters: Views, x_bsh: Array, part: SliceOf, with_output: bool = True) -> tuple[Array, Saved]:
         xp, model, region, context = self.setting.xp, self.setting.model, self.setting.region, self.setting.context
         p = parameters
         unit1, scale1 = norm(xp, x_bsh, model.rms_norm, EPS)
@@ -115,14 +117,19 @@ class Block(Layer):
         out_bSo = self._tokens(context.restore(attended[0]))
         x_bsh = x_bsh + self._bias(p, "out", region.leave(product(out_bSo, self._matrix(p, "out"))))
         unit2, scale2 = norm(xp, x_bsh, model.rms_norm, EPS)
-        up = product(region.enter(self._normalized(p, "norm2", unit2)), self._matrix(p, "up"))
-        up = self._bias(p, "up", up)
+        y_bsh, mlp = self._mlp(p, self._normalized(p, "norm2", unit2), with_output)
         keeps = self.setting.recompute != Recompute.SELECTIVE
         own = out_bSo if keeps and len(context.neighbours) > 1 else None
-        saved = _Saved(unit1, scale1, q, attended if keeps else None, own, unit2, scale2, up)
-        if with_output:
-            x_bsh += self._bias(p, "down", region.leave(product(self._activated(up), p["down"])))
-        return x_bsh, saved
+        saved = Saved(unit1, scale1, q, attended if keeps else None, own, unit2, scale2, mlp)
+        return x_bsh + y_bsh if with_output else x_bsh, saved
+
+    def _mlp(self, p: Views, x_bsh: Array, with_output: bool) -> tuple[Array, Any]:
+        """The MLP of the normalized x, and what its backward pass needs besides x; without output the latter alone."""
+        region = self.setting.region
+        up = self._bias(p, "up", product(region.enter(x_bsh), self._matrix(p, "up")))
+        if not with_output:
+            return None, up
+        return self._bias(p, "down", region.leave(product(self._activated(up), p["down"]))), up
 
     def input_gradient(self, parameters: Views, dy_bsh: Array, saved: Any, part: SliceOf) -> tuple[Array, list[Any]]:
         """See `Layer`. The inputs of products are made again from the norms, and gathered again where tokens are split.
@@ -131,25 +138,31 @@ class Block(Layer):
         """
         if self.setting.recompute == Recompute.FULL:
             _, saved = self._forward(parameters, saved, part, with_output=False)
-        dx_bsh, waiting = self._mlp_gradient(parameters, dy_bsh, saved)
+        dx_bsh, waiting = self._mlp_gradient(parameters, dy_bsh, saved, part)
         dx_bsh, more = self._attention_gradient(parameters, dx_bsh, saved, part)
         return dx_bsh, waiting + more
 
-    def _mlp_gradient(self, p: Views, dy_bsh: Array, saved: _Saved) -> tuple[Array, list[Any]]:
-        model, region = self.setting.model, self.setting.region
-        dy_bSh = region.leave_gradient(dy_bsh)
-        waiting: list[Any] = [Product("down", self._activated(saved.up), dy_bSh)]
-        dup = self._activated_gradient(product_input_gradient(dy_bSh, p["down"]), saved.up)
-        x_bSh = region.enter(self._normalized(p, "norm2", saved.unit2_bsh))
-        waiting.append(Product("up", x_bSh, dup))
-        if model.mlp_bias:
-            waiting += [Bias("down.bias", dy_bsh), Bias("up.bias", dup)]
-        dn_bsh = region.enter_gradient(product_input_gradient(dup, self._matrix(p, "up")))
+    def _mlp_gradient(self, p: Views, dy_bsh: Array, saved: Saved, part: SliceOf) -> tuple[Array, list[Any]]:
+        x_bsh = self._normalized(p, "norm2", saved.unit2_bsh)
+        dn_bsh, waiting = self._mlp_input_gradient(p, x_bsh, dy_bsh, saved.mlp, part)
         waiting.append(NormWeights("norm2", dn_bsh, saved.unit2_bsh))
-        gain = p["norm2.gain"]
-        return dy_bsh + norm_input_gradient(dn_bsh, saved.unit2_bsh, saved.scale2_bs1, gain, model.rms_norm), waiting
+        gain, rms = p["norm2.gain"], self.setting.model.rms_norm
+        return dy_bsh + norm_input_gradient(dn_bsh, saved.unit2_bsh, saved.scale2_bs1, gain, rms), waiting
 
-    def _attention_gradient(self, p: Views, dy_bsh: Array, saved: _Saved, part: SliceOf) -> tuple[Array, list[Any]]:
+    def _mlp_input_gradient(
+        self, p: Views, x_bsh: Array, dy_bsh: Array, saved: Any, part: SliceOf
+    ) -> tuple[Array, list[Any]]:
+        """The gradient by the normalized x, and the weight gradients that wait."""
+        region = self.setting.region
+        dy_bSh = region.leave_gradient(dy_bsh)
+        waiting: list[Any] = [Product("down", self._activated(saved), dy_bSh)]
+        dup = self._activated_gradient(product_input_gradient(dy_bSh, p["down"]), saved)
+        waiting.append(Product("up", region.enter(x_bsh), dup))
+        if self.setting.model.mlp_bias:
+            waiting += [Bias("down.bias", dy_bsh), Bias("up.bias", dup)]
+        return region.enter_gradient(product_input_gradient(dup, self._matrix(p, "up"))), waiting
+
+    def _attention_gradient(self, p: Views, dy_bsh: Array, saved: Saved, part: SliceOf) -> tuple[Array, list[Any]]:
         model, region = self.setting.model, self.setting.region
         dy_bSh = region.leave_gradient(dy_bsh)
         dout = product_input_gradient(dy_bSh, self._matrix(p, "out"))
@@ -166,7 +179,7 @@ class Block(Layer):
         gain = p["norm1.gain"]
         return dy_bsh + norm_input_gradient(dn_bsh, saved.unit1_bsh, saved.scale1_bs1, gain, model.rms_norm), waiting
 
-    def _attended_gradient(self, dout_bSo: Array, saved: _Saved, part: SliceOf) -> tuple[Array, Array]:
+    def _attended_gradient(self, dout_bSo: Array, saved: Saved, part: SliceOf) -> tuple[Array, Array]:
         """Attention's output, and the gradient by its product's output, both as rows of tokens."""
         xp, context = self.setting.xp, self.setting.context
         kept = part.keys_values[self.index]

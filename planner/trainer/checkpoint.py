@@ -38,6 +38,7 @@ def fingerprint(worker: Worker, samples: Samples) -> dict[str, Any]:
         "model": asdict(task.model),
         "dp": task.dp,
         "tp": task.tp,
+        "ep": [task.ep, task.balance],
         "cp": [task.cp, task.ulysses, task.gathered_keys, task.zigzag],
         "pp": task.pp,
         "stages": task.num_stages,

@@ -28,6 +28,7 @@ class Setting:
     model: Transformer
     region: Region
     context: Context
+    experts: Any = None
     recompute: Recompute = Recompute.NONE
 
 

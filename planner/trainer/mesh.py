@@ -102,6 +102,20 @@ class Mesh:
         first = self.d - self.c + self.c % self.ulysses
         return RankGroup("cp", tuple(self.at(d=first + i) for i in range(0, self.cp, self.ulysses)))
 
+    def expert_mesh(self, ep: int) -> Mesh:
+        """The same ranks as experts see them: ep of them beside each other share a layer's experts.
+
+        They stand in for the tensor ranks; the data ranks are those that hold the same experts.
+        """
+        return Mesh(dp=self.dp * self.tp // ep, tp=ep, pp=self.pp, rank=self.rank, dp_replicate=self.dp_replicate)
+
+    @property
+    def sequence(self) -> RankGroup:
+        """The ranks whose tokens are of the same sequences, where tensor ranks split them."""
+        first = self.d - self.c
+        ranks = tuple(self.at(t=t, d=first + c) for c in range(self.cp) for t in range(self.tp))
+        return RankGroup("sequence", ranks)
+
     @property
     def world(self) -> RankGroup:
         """All ranks."""

@@ -46,10 +46,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Unit:
-    """Parameters that are used together, in one flat array; those that tensor ranks all hold whole come first."""
+    """Parameters that are used together, in one flat array; those that tensor ranks all hold whole come first.
+
+    experts: of ranks that share experts, which then stand in for the tensor ranks (`planner.trainer.mesh`).
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
+    experts: bool = False
 
     def __post_init__(self) -> None:
         ordered = sorted(self.parameters, key=lambda p: p.tp_axis is not None)

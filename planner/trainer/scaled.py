@@ -15,12 +15,13 @@ SCALES = {"tiny": (32, 2, 32), "small": (128, 2, 128), "medium": (256, 4, 256), 
 
 
 def scaled_model(
-    model: Transformer, scale: str, tp: int, stages: int, slices: int, heads_split: int = 1
+    model: Transformer, scale: str, tp: int, stages: int, slices: int, heads_split: int = 1, ep: int = 1
 ) -> Transformer:
     """A small model of the same kind on bytes: same norms, positions, biases, gating, tying and ratios of sizes.
 
     Layers are a multiple of the stages, the inner size of tp, the sequence of slices and tp. Key-value heads are a
-    multiple of tp times the context ranks that exchange heads.
+    multiple of tp times the context ranks that exchange heads. Of experts there are 8 at most, or ep; with dense layers
+    before them one of the layers is dense.
 
     Raises:
         UnknownNameError: no scale has that name.
@@ -40,12 +41,16 @@ def scaled_model(
     seq_len = -(-seq_len // grain) * grain
     layers = -(-layers // stages) * stages
     vocab = -(-VOCAB // tp) * tp
+    experts = -(-min(model.num_experts, 8) // ep) * ep if model.num_experts else 0
     return check(
         replace(
             model,
             name=f"{model.name} ({scale})",
             num_layers=layers,
-            num_dense_layers=layers,
+            num_dense_layers=layers if not model.num_experts else min(model.num_dense_layers, 1),
+            num_experts=experts,
+            top_k=min(model.top_k, experts),
+            moe_ffn=max(8, round(hidden * model.moe_ffn / model.hidden)) if experts else 0,
             hidden=hidden,
             ffn=ffn,
             num_heads=heads,

@@ -15,6 +15,7 @@ from planner.trainer.block import Block
 from planner.trainer.ends import Embedding, Head
 from planner.trainer.layer import Layer, Setting, SliceOf
 from planner.trainer.parameters import Unit, Views
+from planner.trainer.sparse_block import SparseBlock
 from planner.trainer.store import Store
 
 
@@ -84,6 +85,11 @@ def _parameters(store: Store, layer: Layer) -> Views:
     return views
 
 
+def _block(setting: Setting, index: int) -> Layer:
+    kind = SparseBlock if index >= setting.model.num_dense_layers else Block
+    return kind(setting, index)
+
+
 def make_stages(setting: Setting, layers_per_stage: Sequence[int]) -> list[Stage]:
     """The whole model as stages of so many layers each.
 
@@ -94,7 +100,7 @@ def make_stages(setting: Setting, layers_per_stage: Sequence[int]) -> list[Stage
     if sum(layers_per_stage) != L or min(layers_per_stage) < 0:
         raise LayoutError(f"layers per stage are {list(layers_per_stage)}; allowed: counts that add up to {L}")
     blocks = iter(range(L))
-    stages: list[list[Layer]] = [[Block(setting, next(blocks)) for _ in range(n)] for n in layers_per_stage]
+    stages: list[list[Layer]] = [[_block(setting, next(blocks)) for _ in range(n)] for n in layers_per_stage]
     stages[0].insert(0, Embedding(setting))
     stages[-1].append(Head(setting))
     return [Stage(tuple(layers)) for layers in stages]

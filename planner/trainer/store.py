@@ -50,8 +50,10 @@ class Store:
         compute: Any = None,
         seed: int = 0,
         sequence_parallel: bool = False,
+        ep: int = 1,
     ) -> None:
         self.communicator, self.mesh, self.zero, self.dtype = communicator, mesh, zero, dtype
+        self.expert_mesh = mesh.expert_mesh(ep)
         self.compute = dtype if compute is None else compute
         self.units = {unit.name: unit for unit in sorted(units, key=lambda u: u.name)}
         self.holders = holders
@@ -63,14 +65,20 @@ class Store:
         self._cast: dict[str, Array] = {}
         self._unscattered: dict[str, Array] = {}
         for name, unit in self.units.items():
-            start = self.padded(name, unit.initial(np, seed, mesh.tp, mesh.t))
+            here = self.mesh_of(name)
+            start = self.padded(name, unit.initial(np, seed, here.tp, here.t))
             start = self.xp.asarray(start.astype(dtype))
             self._parameters[name] = start[self.mine(name)].copy() if zero == 3 else start
         self.clear_gradients()
 
+    def mesh_of(self, name: str) -> Mesh:
+        """The ranks as a unit sees them."""
+        return self.expert_mesh if self.units[name].experts else self.mesh
+
     def num_elements(self, name: str) -> int:
         """Elements of a unit on this tensor rank, padded so that they split evenly over the shards."""
-        n, shards = self.units[name].num_elements(self.mesh.tp), self.mesh.num_shards
+        mesh = self.mesh_of(name)
+        n, shards = self.units[name].num_elements(mesh.tp), mesh.num_shards
         return -(-n // shards) * shards
 
     def padded(self, name: str, flat: Any) -> Any:
@@ -82,17 +90,18 @@ class Store:
         n = self.num_elements(name)
         if not self.zero:
             return slice(0, n)
-        k, mine = n // self.mesh.num_shards, self.mesh.d % self.mesh.num_shards
+        mesh = self.mesh_of(name)
+        k, mine = n // mesh.num_shards, mesh.d % mesh.num_shards
         return slice(mine * k, (mine + 1) * k)
 
     def parameters(self, unit: Unit) -> Views:
         """The unit's parameters, whole; gathered where they are sharded."""
-        flat = self._in_compute(unit.name)
+        flat, mesh = self._in_compute(unit.name), self.mesh_of(unit.name)
         if self.zero == 3:
             if unit.name not in self._gathered:
-                self._gathered[unit.name] = self.communicator.all_gather(flat, self.mesh.shard)
+                self._gathered[unit.name] = self.communicator.all_gather(flat, mesh.shard)
             flat = self._gathered[unit.name]
-        return unit.views(flat, self.mesh.tp)
+        return unit.views(flat, mesh.tp)
 
     def _in_compute(self, name: str) -> Array:
         """The unit's parameters in the number format of the layers, cast once a step."""
@@ -104,11 +113,12 @@ class Store:
 
     def gradients(self, unit: Unit) -> Views:
         """Where the unit's gradients add up, whole."""
+        tp = self.mesh_of(unit.name).tp
         if self.zero < 2:
-            return unit.views(self._gradients[unit.name], self.mesh.tp)
+            return unit.views(self._gradients[unit.name], tp)
         if unit.name not in self._unscattered:
             self._unscattered[unit.name] = self.xp.zeros(self.num_elements(unit.name), dtype=self.dtype)
-        return unit.views(self._unscattered[unit.name], self.mesh.tp)
+        return unit.views(self._unscattered[unit.name], tp)
 
     def release(self, units: Iterable[Unit]) -> None:
         """Forget gathered parameters."""
@@ -120,20 +130,21 @@ class Store:
         for unit in units:
             whole = self._unscattered.pop(unit.name, None)
             if whole is not None:
-                self._gradients[unit.name] += self._scattered(whole)
+                self._gradients[unit.name] += self._scattered(unit.name, whole)
 
-    def _scattered(self, whole: Array) -> Array:
+    def _scattered(self, name: str, whole: Array) -> Array:
         """This rank's shard of a gradient, summed over all data ranks."""
-        shard = self.communicator.reduce_scatter(whole, self.mesh.shard)
-        return self.communicator.all_reduce(shard, self.mesh.copies) if self.mesh.dp_replicate > 1 else shard
+        mesh = self.mesh_of(name)
+        shard = self.communicator.reduce_scatter(whole, mesh.shard)
+        return self.communicator.all_reduce(shard, mesh.copies) if mesh.dp_replicate > 1 else shard
 
     def reduce_gradients(self) -> None:
         """The step's gradients, complete: over data ranks, over all holders of a unit, over split tokens."""
         for name, gradient in self._gradients.items():
             if self.zero == 0:
-                self._gradients[name] = self.communicator.all_reduce(gradient, self.mesh.data)
+                self._gradients[name] = self.communicator.all_reduce(gradient, self.mesh_of(name).data)
             elif self.zero == 1:
-                self._gradients[name] = self._scattered(gradient)
+                self._gradients[name] = self._scattered(name, gradient)
         for name, gradient in self._gradients.items():
             self._gradients[name] = self.communicator.all_reduce(gradient, self.holders[name])
         if self.sequence_parallel:
@@ -142,7 +153,8 @@ class Store:
     def _reduce_split_tokens(self) -> None:
         """Weights outside of tensor-parallel regions saw only this rank's tokens: sum over the tensor group."""
         for name, unit in self.units.items():
-            k = min(max(unit.num_whole(self.mesh.tp) - self.mine(name).start, 0), len(self._gradients[name]))
+            whole = unit.num_whole(self.mesh_of(name).tp)
+            k = min(max(whole - self.mine(name).start, 0), len(self._gradients[name]))
             if k:
                 front = self._gradients[name][:k]
                 front[...] = self.communicator.all_reduce(front, self.mesh.tensor)
@@ -167,30 +179,30 @@ class Store:
         if self.zero in (1, 2):
             for name, whole in self._parameters.items():
                 part = whole[self.mine(name)].copy()
-                self._parameters[name] = self.communicator.all_gather(part, self.mesh.shard)
+                self._parameters[name] = self.communicator.all_gather(part, self.mesh_of(name).shard)
 
     def clear_gradients(self) -> None:
         """Zero, ready for the next step."""
         for name in self.units:
             n = self.num_elements(name)
-            k = n if self.zero < 2 else n // self.mesh.num_shards
+            k = n if self.zero < 2 else n // self.mesh_of(name).num_shards
             self._gradients[name] = self.xp.zeros(k, dtype=self.dtype)
 
     def weights(self, name: str) -> Array:
         """What each owned element counts in a sum over all ranks, shape (k,): one over the ranks that own it."""
-        unit, tp = self.units[name], self.mesh.tp
-        spread = unit.spread(np, lambda p: 1.0 if p.tp_axis is not None else 1.0 / tp, tp)
-        copies = len(self.holders[name]) * (self.mesh.dp_replicate if self.zero else self.mesh.dp)
+        unit, mesh = self.units[name], self.mesh_of(name)
+        spread = unit.spread(np, lambda p: 1.0 if p.tp_axis is not None else 1.0 / mesh.tp, mesh.tp)
+        copies = len(self.holders[name]) * (mesh.dp_replicate if self.zero else mesh.dp)
         return self.xp.asarray((self.padded(name, spread) / copies)[self.mine(name)].astype(self.dtype))
 
     def decays(self, name: str) -> Array:
         """1 where weight decay applies, else 0, shape (k,)."""
-        spread = self.units[name].spread(np, lambda p: p.decays, self.mesh.tp)
+        spread = self.units[name].spread(np, lambda p: p.decays, self.mesh_of(name).tp)
         return self.xp.asarray(self.padded(name, spread)[self.mine(name)].astype(self.dtype))
 
     def whole(self, name: str, owned_k: Array) -> dict[str, Array]:
         """An owned array as the model's own tensors, gathered over data and tensor ranks: parameters or gradients."""
-        unit, mesh = self.units[name], self.mesh
+        unit, mesh = self.units[name], self.mesh_of(name)
         flat = self.communicator.all_gather(owned_k, mesh.shard) if self.zero else owned_k
         ranks = self.communicator.all_gather(flat, mesh.tensor).reshape(mesh.tp, -1)
         parts = [unit.views(flat, mesh.tp) for flat in ranks]

@@ -14,11 +14,12 @@ import numpy as np
 
 from planner.base.errors import ExecutionError, InputError, LayoutError
 from planner.layouts import Recompute
-from planner.models import Transformer, mix
+from planner.models import Transformer
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.context_parallel import Context
 from planner.trainer.executor import Batch, Executor, RankOperation
+from planner.trainer.experts import ExpertRanks
 from planner.trainer.layer import Setting
 from planner.trainer.loss_scale import LossScale
 from planner.trainer.mesh import Mesh
@@ -36,7 +37,9 @@ class Task:
     rows: the schedule, one row of operations a pipeline rank; layers_per_stage: by default an even split.
     bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.
     dp_replicate: copies of what `zero` shards over the data ranks. cp, ulysses, gathered_keys, zigzag: how tokens of a
-    sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`).
+    sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`). ep: neighbours
+    among tensor and data ranks that share a layer's experts, each whole; balance: weight of the loss that balances
+    them.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
     """
@@ -49,6 +52,8 @@ class Task:
     cp: int = 1
     ulysses: int = 1
     gathered_keys: bool = False
+    ep: int = 1
+    balance: float = 0.01
     zigzag: bool = True
     zero: int = 0
     dp_replicate: int = 1
@@ -84,7 +89,11 @@ def check_model(m: Transformer) -> None:
         InputError: it needs a kind of layer that isn't written.
     """
     missing = {
-        "experts": bool(mix.sparse_layers(m)),
+        "shared experts": bool(m.num_shared_experts),
+        "experts on latents": bool(m.moe_latent),
+        "groups of experts": bool(m.expert_groups),
+        "experts with biases": bool(m.expert_bias),
+        "clamped gates": bool(m.clamped),
         "state-spaces": bool(m.num_ssm_layers),
         "attention or MLP alone": bool(m.num_mixer_only_layers or m.num_mlp_only_layers),
         "multi-head latent attention": bool(m.kv_lora_rank),
@@ -116,6 +125,7 @@ def check_task(task: Task) -> None:
     if copies < 1 or task.dp % copies or (copies > 1 and task.zero == 0):
         raise LayoutError(f"dp_replicate is {copies}; allowed: a divisor of dp {task.dp}, and 1 where zero is 0")
     _check_context(task)
+    _check_experts(task)
 
 
 def _check_context(task: Task) -> None:
@@ -143,6 +153,16 @@ def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[s
     return here, {name: mesh.holders(tuple(p for p, units in enumerate(held) if name in units)) for name in here}
 
 
+def _check_experts(task: Task) -> None:
+    experts, ranks = task.model.num_experts, task.tp * task.cp * task.dp
+    if task.ep < 1 or ranks % task.ep or max(experts, 1) % task.ep or ranks // task.ep % task.dp_replicate:
+        raise LayoutError(f"ep is {task.ep}; allowed: a divisor of the {experts} experts and of tp * cp * dp {ranks}")
+    if experts and task.tp > 1 and not task.sequence_parallel:
+        raise LayoutError(f"tp is {task.tp} with experts; the trainer then needs sequence parallelism")
+    if experts and len(task.bounds) > 2:
+        raise LayoutError(f"{len(task.bounds) - 1} sequence slices with experts; the trainer balances whole sequences")
+
+
 class Worker:
     """One rank, ready to step."""
 
@@ -168,6 +188,11 @@ class Worker:
                 member=self.mesh.c % task.ulysses, place=self.mesh.c // task.ulysses, gathered=task.gathered_keys,
                 zigzag=task.zigzag,
             ),
+            experts=ExpertRanks(
+                xp=communicator.xp, communicator=communicator,
+                group=RankGroup("ep", self.mesh.expert_mesh(task.ep).tensor.ranks),
+                sequence=self.mesh.sequence, balance=task.balance,
+            ),
         )  # fmt: skip
         stages = make_stages(
             self.setting, task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages)
@@ -183,6 +208,7 @@ class Worker:
             compute=task.dtype,
             seed=task.seed,
             sequence_parallel=region.split_tokens,
+            ep=task.ep,
         )
         self.executor = Executor(
             communicator=communicator,

@@ -104,7 +104,7 @@ def test_faults_are_one_line(here, arguments, said):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"ep": 2}, "ep is 2; the trainer runs plans with ep 1"),
+        ({"ep": 2}, "ep is 2; allowed: a divisor of the 0 experts"),
         ({"dp": "two"}, "layout.dp is 'two'; allowed: a whole number"),
         ({"tensor": 2}, "layout has unknown field tensor"),
         ({"virtual_stages": 1}, "interleaved needs at least 2 virtual stages"),

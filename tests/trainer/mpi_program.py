@@ -6,6 +6,7 @@ mpirun -n 4 python -m tests.trainer.mpi_program
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from planner.trainer.worker import Task, Worker
 from tests.trainer.helpers import batch_of, data, llama, loud, plain_rows, run
 
 MODEL = llama(8)
+MIXTURE = replace(llama(4), num_experts=4, top_k=2, moe_ffn=12, num_dense_layers=1)
 
 TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
     2: [
@@ -35,6 +37,7 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("seq1f1b", Pipeline(p=2, m=4, k=2), {}),
         ("zb-h1", Pipeline(p=2, m=4), {}),
         ("zb-v", Pipeline(p=2, m=4, v=2), {}),
+        ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "ep": 2, "model": MIXTURE}),
     ],
     4: [
         ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "tp": 2, "zero": 1, "sequence_parallel": True}),
@@ -47,6 +50,8 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("1f1b", Pipeline(p=1, m=2), {"cp": 2, "tp": 2, "sequence_parallel": True}),
         ("1f1b", Pipeline(p=4, m=4), {}),
         ("zb-v", Pipeline(p=4, m=8, v=2), {}),
+        ("1f1b", Pipeline(p=1, m=2), {"dp": 4, "ep": 2, "zero": 1, "model": MIXTURE}),
+        ("zb-h1", Pipeline(p=2, m=4), {"cp": 2, "ep": 2, "model": MIXTURE}),
     ],
 }
 
@@ -54,11 +59,16 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
 def main() -> None:
     communicator = MPICommunicator(np)
     tokens = data(MODEL)
-    expected = run(Task(model=MODEL, rows=plain_rows(), micro_batches=1, dtype=np.float64), tokens)
+    plain = {
+        model: run(Task(model=model, rows=plain_rows(), micro_batches=1, dtype=np.float64), tokens)
+        for model in (MODEL, MIXTURE)
+    }
     for name, pipe, choices in TASKS[communicator.size]:
         bounds = tuple(range(0, 9, 8 // pipe.k))
         rows = SCHEDULES[name].order(pipe).rows()
-        task = Task(model=MODEL, rows=rows, micro_batches=pipe.m, bounds=bounds, dtype=np.float64, clip=1.0, **choices)
+        choices = {"model": MODEL} | choices
+        expected = plain[choices["model"]]
+        task = Task(rows=rows, micro_batches=pipe.m, bounds=bounds, dtype=np.float64, clip=1.0, **choices)
         worker = loud(Worker(communicator, task, SGD()))
         loss = worker.gradients(batch_of(task, worker.mesh.replica, tokens))
         worst = abs(loss - expected.loss) / expected.loss

@@ -1,0 +1,224 @@
+"""A mixture of experts on one rank: routing, tokens to their experts and back, gradients. No token is dropped.
+
+A token goes to the top k experts by the router's softmax; their outputs are added with its probabilities, which are
+scaled to sum to 1 (Mixtral: Jiang et al. 2024, arXiv 2401.04088). A rank holds whole experts, E / ep of them. Copies of
+tokens are sorted by expert and go to the ranks that hold these, as many as there are: the parts differ in size.
+
+The balance loss is that of each sequence on its own, so it does not depend on how a batch is cut (DeepSeek-AI 2024,
+arXiv 2412.19437, equations 17 to 20). It adds to gradients, not to the loss that is reported.
+
+Shapes: n tokens of this rank, k experts a token, c = n k copies of tokens sorted by expert, E experts, h hidden,
+f inner size; lists have an array for each expert of this rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.models import Transformer
+from planner.trainer.arrays import Array, on_host, wide
+from planner.trainer.communicator import Communicator, RankGroup
+from planner.trainer.functions import gelu, gelu_gradient, swiglu, swiglu_gradient
+from planner.trainer.layer import Product, SliceOf
+from planner.trainer.parameters import Parameter, Unit, Views
+
+TOKEN_TAG = 4
+
+
+def experts_unit(model: Transformer, index: int, small: float) -> Unit:
+    """The experts of layer `index`; ranks that share experts split them along their first axis."""
+    E, h, f = model.num_experts, model.hidden, model.moe_ffn
+    up = (E, h, 2, f) if model.gated else (E, h, f)
+    parameters = (
+        Parameter(name="experts.up", shape=up, tp_axis=0),
+        Parameter(name="experts.down", shape=(E, f, h), tp_axis=0, std=small),
+    )
+    return Unit(f"experts{index}", parameters, experts=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertRanks:
+    """The ranks that share a layer's experts, in order, and those that share a sequence's tokens."""
+
+    xp: Any
+    communicator: Communicator
+    group: RankGroup
+    sequence: RankGroup
+    balance: float
+
+    def counts_from_all(self, counts_E: Array) -> Any:
+        """Copies of tokens that every rank has for each expert of this one, on the host, shape (ep, E / ep)."""
+        ranks = len(self.group)
+        came = self.communicator.all_to_all(self.xp.asarray(counts_E), self.group, 0, 0)
+        return on_host(came).reshape(ranks, -1)
+
+    def exchange(self, parts: list[Array], coming: Any) -> list[Array]:
+        """A part to every rank of the group; from each the rows that come, `coming` of them."""
+        me, ranks = self.communicator.rank, self.group.ranks
+        for rank, part in zip(ranks, parts, strict=True):
+            if rank != me:
+                self.communicator.send(part, rank, TOKEN_TAG, "ep")
+        width, dtype = parts[0].shape[1], parts[0].dtype
+        return [
+            part if rank == me else self.communicator.recv(rank, TOKEN_TAG, (int(n), width), dtype)
+            for rank, part, n in zip(ranks, parts, coming, strict=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routing:
+    """Where copies of tokens go.
+
+    sent: copies to each rank's experts, shape (ep, E / ep); came: from each rank to the experts here.
+    """
+
+    ranks: ExpertRanks
+    order_c: Array
+    sent: Any
+    came: Any
+
+    def to_experts(self, x_ch: Array) -> list[Array]:
+        """Sorted copies, to the experts of this rank."""
+        there = _cut(x_ch, self.sent.sum(axis=1))
+        here = self.ranks.exchange(there, self.came.sum(axis=1))
+        by_source = [_cut(x, counts) for x, counts in zip(here, self.came, strict=True)]
+        return [self.ranks.xp.concatenate(parts) for parts in zip(*by_source, strict=True)]
+
+    def from_experts(self, outputs: list[Array]) -> Array:
+        """What the experts made of them, back in the sorted order, shape (c, h)."""
+        by_expert = [_cut(x, counts) for x, counts in zip(outputs, self.came.T, strict=True)]
+        back = [self.ranks.xp.concatenate(parts) for parts in zip(*by_expert, strict=True)]
+        return self.ranks.xp.concatenate(self.ranks.exchange(back, self.sent.sum(axis=1)))
+
+
+def _cut(x: Array, counts: Any) -> list[Array]:
+    """Consecutive rows, so many each."""
+    ends = np.cumsum(counts)
+    return [x[int(end - n) : int(end)] for end, n in zip(ends, counts, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedExperts:
+    """What the pass through the experts keeps for its backward pass.
+
+    probabilities: the router's, shape (n, E); load: each expert's share of a sequence's tokens, 1 at balance, (b, E).
+    """
+
+    routing: Routing
+    chosen_nk: Array
+    probabilities: Array
+    gates_nk: Array
+    load: Array
+    inputs: list[Array]
+    ups: list[Array]
+    outputs_nkh: Array
+
+
+@dataclass(frozen=True)
+class ExpertProducts:
+    """Gradients of the weights of one product of each expert here."""
+
+    name: str
+    inputs: list[Array]
+    gradients: list[Array]
+
+    def add_to(self, gradients: Views) -> None:
+        """Add them."""
+        for weights, x, dy in zip(gradients[self.name], self.inputs, self.gradients, strict=True):
+            weights += (x.T @ dy).reshape(weights.shape)
+
+
+def experts_forward(ranks: ExpertRanks, m: Transformer, p: Views, x_bsh: Array) -> tuple[Array, SavedExperts]:
+    """The experts' weighted outputs, shape (b, s, h)."""
+    xp, k, E = ranks.xp, m.top_k, m.num_experts
+    b, s, h = x_bsh.shape
+    x_nh = x_bsh.reshape(-1, h)
+    logits = wide(x_nh @ p["router"])
+    probabilities = xp.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    chosen = xp.argsort(-probabilities, axis=-1)[:, :k]
+    gates = xp.take_along_axis(probabilities, chosen, axis=-1)
+    gates = gates / gates.sum(axis=-1, keepdims=True)
+    order = xp.argsort(chosen.ravel(), kind="stable")
+    counts_bE = (chosen.reshape(b, s * k, 1) == xp.arange(E)).sum(axis=1)
+    sent = on_host(counts_bE.sum(axis=0)).reshape(len(ranks.group), -1)
+    routing = Routing(ranks=ranks, order_c=order, sent=sent, came=ranks.counts_from_all(sent.ravel()))
+    inputs = routing.to_experts(x_nh[order // k])
+    ups = [x @ _matrix(w) for x, w in zip(inputs, p["experts.up"], strict=True)]
+    outputs = [_activated(xp, m, up) @ w for up, w in zip(ups, p["experts.down"], strict=True)]
+    outputs_nkh = _unsorted(xp, routing.from_experts(outputs), order).reshape(-1, k, h)
+    y_nh = (outputs_nkh * gates[..., None]).sum(axis=1).astype(x_bsh.dtype, copy=False)
+    whole = ranks.communicator.all_reduce(counts_bE.astype(gates.dtype), ranks.sequence)
+    saved = SavedExperts(
+        routing=routing, chosen_nk=chosen, probabilities=probabilities, gates_nk=gates,
+        load=whole * (E / whole.sum(axis=-1, keepdims=True)), inputs=inputs, ups=ups, outputs_nkh=outputs_nkh,
+    )  # fmt: skip
+    return y_nh.reshape(b, s, h), saved
+
+
+def experts_gradient(
+    ranks: ExpertRanks, m: Transformer, p: Views, x_bsh: Array, dy_bsh: Array, saved: SavedExperts, part: SliceOf
+) -> tuple[Array, list[Any]]:
+    """The gradient by the experts' input, shape (b, s, h), and the weight gradients that wait."""
+    xp, order, k = ranks.xp, saved.routing.order_c, m.top_k
+    b, s, h = x_bsh.shape
+    dy_nh = dy_bsh.reshape(-1, h)
+    gates_c1 = saved.gates_nk.reshape(-1, 1)[order]
+    douts = saved.routing.to_experts((dy_nh[order // k] * gates_c1).astype(dy_nh.dtype, copy=False))
+    dups = [
+        _activated_gradient(xp, m, dout @ w.T, up)
+        for dout, up, w in zip(douts, saved.ups, p["experts.down"], strict=True)
+    ]
+    dinputs = [dup @ _matrix(w).T for dup, w in zip(dups, p["experts.up"], strict=True)]
+    dx_nh = _unsorted(xp, saved.routing.from_experts(dinputs), order).reshape(-1, k, h).sum(axis=1)
+    dgates_nk = (wide(saved.outputs_nkh) * wide(dy_nh)[:, None]).sum(axis=-1)
+    dlogits = _router_gradient(ranks, saved, dgates_nk, part, (b, s)).astype(dy_nh.dtype, copy=False)
+    activated = [_activated(xp, m, up) for up in saved.ups]
+    waiting: list[Any] = [
+        ExpertProducts("experts.down", activated, douts),
+        ExpertProducts("experts.up", saved.inputs, dups),
+        Product("router", x_bsh, dlogits.reshape(b, s, -1)),
+    ]
+    return (dx_nh + dlogits @ p["router"].T).reshape(b, s, h), waiting
+
+
+def _router_gradient(
+    ranks: ExpertRanks, saved: SavedExperts, dgates_nk: Array, part: SliceOf, shape: tuple[int, int]
+) -> Array:
+    """The gradient by the router's logits, shape (n, E): through the gates, and of the balance loss."""
+    xp, p, gates, chosen = ranks.xp, saved.probabilities, saved.gates_nk, saved.chosen_nk
+    total = xp.take_along_axis(p, chosen, axis=-1).sum(axis=-1, keepdims=True)
+    dchosen = (dgates_nk - (dgates_nk * gates).sum(axis=-1, keepdims=True)) / total
+    dp = xp.zeros_like(p)
+    xp.put_along_axis(dp, chosen, dchosen, axis=-1)
+    balance = ranks.balance * part.loss_weight * part.loss_scale * saved.load
+    dp += xp.broadcast_to(balance[:, None], (*shape, p.shape[-1])).reshape(p.shape)
+    return p * (dp - (dp * p).sum(axis=-1, keepdims=True))
+
+
+def _unsorted(xp: Any, x_ch: Array, order_c: Array) -> Array:
+    out = xp.empty_like(x_ch)
+    out[order_c] = x_ch
+    return out
+
+
+def _matrix(weights: Array) -> Array:
+    """An expert's weights as a matrix from its input."""
+    return weights.reshape(weights.shape[0], -1)
+
+
+def _activated(xp: Any, m: Transformer, up_cf: Array) -> Array:
+    if not m.gated:
+        return gelu(xp, up_cf)
+    f = up_cf.shape[-1] // 2
+    return swiglu(xp, up_cf[:, :f], up_cf[:, f:])
+
+
+def _activated_gradient(xp: Any, m: Transformer, dy_cf: Array, up_cf: Array) -> Array:
+    if not m.gated:
+        return gelu_gradient(xp, dy_cf, up_cf)
+    f = up_cf.shape[-1] // 2
+    return xp.concatenate(swiglu_gradient(xp, dy_cf, up_cf[:, :f], up_cf[:, f:]), axis=-1)
