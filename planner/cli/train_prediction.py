@@ -70,8 +70,8 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
     task = training.task
     if task.cp > 1 or task.model.num_experts:
         raise LayoutError(
-            f"cp is {task.cp} and num_experts {task.model.num_experts}; prices are of dense layers and whole sequences: "
-            "train without --prices"
+            f"cp is {task.cp} and num_experts {task.model.num_experts}; prices are of dense layers and whole "
+            "sequences: train without --prices"
         )
     if engine == "serial":  # messages stay in one process
         prices = prices | {name: [0.0, 0.0] for name in ("all_reduce", "all_gather", "reduce_scatter", "send")}
