@@ -69,7 +69,7 @@ class ExpertRanks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Routing:
+class TokenRoutes:
     """Where copies of tokens go.
 
     sent: copies to each rank's experts, shape (ep, E / ep); came: from each rank to the experts here.
@@ -107,7 +107,7 @@ class SavedExperts:
     probabilities: the router's, shape (n, E); load: each expert's share of a sequence's tokens, 1 at balance, (b, E).
     """
 
-    routing: Routing
+    routing: TokenRoutes
     chosen_nk: Array
     probabilities: Array
     gates_nk: Array
@@ -145,7 +145,7 @@ def experts_forward(ranks: ExpertRanks, m: Transformer, p: Views, x_bsh: Array) 
     order = xp.argsort(chosen.ravel(), kind="stable")
     counts_bE = (chosen.reshape(b, s * k, 1) == xp.arange(E)).sum(axis=1)
     sent = on_host(counts_bE.sum(axis=0)).reshape(len(ranks.group), -1)
-    routing = Routing(ranks=ranks, order_c=order, sent=sent, came=ranks.counts_from_all(sent.ravel()))
+    routing = TokenRoutes(ranks=ranks, order_c=order, sent=sent, came=ranks.counts_from_all(sent.ravel()))
     inputs = routing.to_experts(x_nh[order // k])
     ups = [x @ _matrix(w) for x, w in zip(inputs, p["experts.up"], strict=True)]
     outputs = [_activated(xp, m, up) @ w for up, w in zip(ups, p["experts.down"], strict=True)]

@@ -86,7 +86,7 @@ def test_the_plan_that_recommend_prints_is_run(tmp_path):
         (["--engine", "smoke"], "engine is 'smoke'; allowed: serial, mpi, nccl"),
         (["--engine", "nccl"], "nccl needs --device gpu"),
         (["--optimizer", "lion"], "unknown optimizer 'lion'"),
-        (["--model", "deepseek-v3"], "has shared experts, groups of experts, multi-head latent attention, which the trainer"),
+        (["--model", "deepseek-v3"], "has shared experts, groups of experts, multi-head latent attention"),
         (["--schedule", "interleaved"], "interleaved needs at least 2"),
         (["--text", "/nowhere"], "/nowhere: can't be read"),
         (["--scale", "full", "--tp", "7", "--model", "gpt2"], "tp is 7; the trainer needs one that divides"),
