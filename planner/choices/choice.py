@@ -25,6 +25,8 @@ class Choice:
     settled: a user can hold a search to some values of it. shared: all layouts of a search have one value of it, which
     the user may give. tie: its rank among the columns that tell equally good
     layouts apart, from 1; 0 for those that don't.
+    tried: the values that a search combines with every layout, unless told otherwise. axis: on which axis of its
+    grids, from 1 (choices that share one are listed together); 0 for what a grid's rows or the question have.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Choice:
     settled: bool = True
     shared: bool = False
     derived: str = ""
+    axis: int = 0
+    tried: tuple[Any, ...] = ()
     least: int = 1
     most: int = LARGEST
 

@@ -25,24 +25,25 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("sequence_slices", int, 1, "Slices of a sequence, for seq1f1b and its kin.", "k", tie=8, settled=False),
     Choice("micro_batch", int, 1, "Sequences per micro-batch and replica.", "mb", tie=9),
     Choice("global_batch", int, 1, "Sequences per optimizer step.", settled=False),
-    Choice("zero", int, 1, "ZeRO stage, 0 to 3.", "zero", tie=11, least=0, most=3),
+    Choice("zero", int, 1, "ZeRO stage, 0 to 3.", "zero", tie=11, axis=2, tried=(0, 1, 2, 3), least=0, most=3),
     Choice("dp_replicate", int, 1, "Copies of what ZeRO shards, each on neighbours: hybrid sharding.", "replicate",
-           tie=12),
+           tie=12, axis=2, tried=(1,)),
     Choice("sequence_parallel", bool, False, "Sequence parallelism between the products of tensor ranks.", "sp",
-           tie=13),
+           tie=13, axis=3, tried=(False, True)),
     Choice("recompute", Recompute, Recompute.NONE, "Activations recomputed: none, selective, fine or full.",
-           "recompute", tie=10),
+           "recompute", tie=10, axis=1, tried=tuple(Recompute)),
     Choice("attention", Attention, Attention.FLASH2, "The kernel: unfused, fused, flash1, flash2 or flash3.",
            settled=False, derived="the accelerator's best"),
     Choice("precision", Precision, Precision.BF16, "The products' number format: fp32, tf32, fp16, bf16 or fp8.",
            settled=False, derived="the accelerator's usual one"),
     Choice("layer_split", Split, Split.EVEN, "Layers of the stages: even, balanced (by cost), parameters, products; "
-           "ends: embedding and head are a layer each; last: short last stage.", tie=14,
-           derived="the framework's own"),
+           "ends: embedding and head are a layer each; last: short last stage.", tie=14, axis=4,
+           tried=(Split.EVEN, Split.BALANCED), derived="the framework's own"),
     Choice("pipeline_layout", str, "", "The stages layer by layer, as Megatron-LM writes them: Et*3|(tt|)*29m|L.",
            "layout", settled=False),
     Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False),
-    Choice("offload_optimizer", bool, False, "OptimizerKind state in host memory.", "offload", tie=15, settled=False),
+    Choice("offload_optimizer", bool, False, "Optimizer state in host memory.", "offload", tie=15, axis=5,
+           tried=(False, True), settled=False),
     Choice("grad_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that micro-batches add up in: fp32 or bf16.",
            settled=False, shared=True, derived="the framework's own"),
     Choice("grad_reduce_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that replicas sum: fp32 or bf16.",
@@ -60,3 +61,15 @@ SETTLED: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.settle
 
 SHARED: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.shared)
 """The choices of which all layouts of a search have one value, the user's or the default."""
+
+AXES: tuple[tuple[str, ...], ...] = tuple(
+    tuple(name for name, c in CHOICES.items() if c.axis == axis)
+    for axis in sorted({c.axis for c in CHOICES.values()} - {0})
+)
+"""The axes of a search's grids, each the choices that stand on it: what combines with every row of a grid."""
+
+DEGREES = ("dp", "tp", "pp", "cp")
+"""The degrees of parallelism whose product is the number of GPUs."""
+
+NUMERICS = ("precision", "attention")
+"""What a search has from its question, one value each."""

@@ -14,15 +14,13 @@ import typer
 from planner.base.errors import InputError, shown
 from planner.choices.choice import Choice, number
 from planner.choices.enumerations import names
-from planner.choices.table import CHOICES, SETTLED, SHARED
+from planner.choices.table import CHOICES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
 
 Command = Callable[..., None]
 LAYOUT = "The layout"
 SEARCHED = "What may be chosen: all that is legal, unless given; 2,4 means 2 or 4"
 ADVISED = "What may be advised"
-NUMERICS = ("precision", "attention")
-"""Choices that a search has from its question, one value each."""
 
 
 def takes_layout(*without: str) -> Callable[[Command], Command]:

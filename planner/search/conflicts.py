@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import islice, product
 from math import prod
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import LayoutError
-from planner.choices.table import CHOICES
+from planner.choices.table import CHOICES, DEGREES
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.models import Transformer
@@ -19,7 +19,6 @@ from planner.schedules import get_schedule
 from planner.search.request import LEAST_TOKENS, Fixed, Request, divisors
 from planner.step.legality import rules
 
-DEGREES = ("dp", "tp", "pp", "cp")
 AROUND = 256  # accelerators more or fewer that are near by
 MOST_VALUES = 64  # of choices that conflict, each value with each
 
@@ -45,8 +44,7 @@ def no_layout(model: Transformer, cluster: Cluster, asked: Request, legal: Legal
 def _conflicting(asked: Request, legal: Legal) -> dict[str, tuple[Any, ...]]:
     """Settled choices without a legal layout, none of which can be left out of them: with any other there is one."""
     fixed = asked.fixed
-    settled = {f.name: v for f in fields(fixed) if isinstance(v := getattr(fixed, f.name), tuple) and v}
-    settled.pop("shared", None)
+    settled: dict[str, tuple[Any, ...]] = {**fixed.settled, **({"excluded": fixed.excluded} if fixed.excluded else {})}
     for name in tuple(settled):
         left_out: dict[str, Any] = {name: () if name == "excluded" else None}
         freer = replace(fixed, **left_out)

@@ -7,50 +7,69 @@ computed once. Rows of the same choices come in chunks of bounded size, whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.base import records
-from planner.choices.table import CHOICES, SHARED
+from planner.choices.table import CHOICES, DEGREES
 from planner.costs.network.collectives import nodes_of
 from planner.hardware import Cluster
-from planner.layouts import Attention, Layouts, Precision
+from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.step.legality import legal
 
 Ints = NDArray[np.int64]
 CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
-Degree = tuple[int, int, int, int, int, int]
-"""dp, tp, pp, cp, ep, etp."""
-
-Axes = tuple[tuple[int, ...], ...]
-"""Choices that combine with every row: recompute, `sharding`, sequence_parallel, layer_split, offload_optimizer."""
-
-A_NODE_EACH = 0  # copies of what is sharded: as many as a data-parallel group has nodes
-STAGES = 4
+A_NODE_EACH = 0  # dp_replicate of a grid: as many copies as a data-parallel group has nodes
 
 
-def sharding(zero: int, copies: int) -> int:
-    """A ZeRO stage and its copies, a number or A_NODE_EACH, as one choice."""
-    return zero + STAGES * copies
+class Degrees(NamedTuple):
+    """Degrees of parallelism, as in a layout."""
+
+    dp: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    etp: int
 
 
-def sharded(choice: int) -> tuple[int, int]:
-    """The ZeRO stage and the copies of a `sharding`."""
-    return choice % STAGES, choice // STAGES
+class Run(NamedTuple):
+    """What a schedule may have in a pipeline. schedule: its number among those that are searched."""
+
+    schedule: int
+    virtual_stages: int
+    sequence_slices: int
+
+
+@dataclass(frozen=True)
+class GridAxis:
+    """Choices that combine with every row: their names, and the values that they have together."""
+
+    names: tuple[str, ...]
+    values: tuple[tuple[int, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+Axes = tuple[GridAxis, ...]
+ROW = (*Degrees._fields, *Run._fields, "micro_batch")
+"""The choices that a row of a grid has of its own."""
+SCHEDULE = ROW.index("schedule")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Rows of the same degrees and axes: runs (schedule's number, virtual stages, slices) times micro-batches."""
+    """Rows of the same degrees and axes: runs (rows of a `Run` each) times micro-batches."""
 
-    degree: Degree
+    degrees: Degrees
     axes: Axes
     runs: Ints
     micro: Ints
@@ -80,23 +99,15 @@ class Grid:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numerics:
-    """What all layouts of a search share. excluded: choices, each with a value that none of them has.
+class Searched:
+    """What all layouts of a search share: the schedules' names, and the question's other choices by name.
 
-    given: choices beyond those named here, each with its value; others have their default.
+    excluded: choices, each with a value that none of them has.
     """
 
     schedule_names: tuple[str, ...]
-    global_batch: int
-    precision: Precision
-    attention: Attention
+    choices: Mapping[str, int]
     excluded: tuple[tuple[str, int], ...] = ()
-    given: tuple[tuple[str, int], ...] = ()
-
-    def columns(self) -> dict[str, Any]:
-        """A column of length one for each choice of `SHARED`."""
-        given = dict(self.given)
-        return {name: np.array([int(given.get(name, CHOICES[name].default))]) for name in SHARED}
 
 
 @dataclass
@@ -110,7 +121,7 @@ class _Pending:
 
 
 def grids(
-    model: Transformer, cluster: Cluster, families: Iterable[Family], shared: Numerics, chunk: int = CHUNK
+    model: Transformer, cluster: Cluster, families: Iterable[Family], shared: Searched, chunk: int = CHUNK
 ) -> Iterator[Grid]:
     """The legal layouts of the families, each once, in grids of about `chunk` layouts."""
     pending: dict[Axes, _Pending] = {}
@@ -127,11 +138,11 @@ def grids(
 
 
 def _size(axes: Axes) -> int:
-    return prod(len(choices) for choices in axes)
+    return prod(len(axis) for axis in axes)
 
 
 def _advance(
-    model: Transformer, cluster: Cluster, axes: Axes, waiting: _Pending, shared: Numerics, chunk: int, last: bool
+    model: Transformer, cluster: Cluster, axes: Axes, waiting: _Pending, shared: Searched, chunk: int, last: bool
 ) -> Iterator[Grid]:
     """Expand the waiting families into legal rows, and yield full chunks of them; all of them, where they are last."""
     if waiting.families:
@@ -151,7 +162,7 @@ def _advance(
     ok = np.concatenate([mask for _, mask in waiting.rows], axis=-1)
     start = 0
     while waiting.legal - start >= most or (last and start < waiting.legal):
-        order = start + np.argsort(table[6, start : start + most], kind="stable")
+        order = start + np.argsort(table[SCHEDULE, start : start + most], kind="stable")
         yield Grid(layouts=_grid(cluster, table[:, order], axes, shared), legal=ok[..., order], serial=table[-1, order])
         start += most
     start = min(start, waiting.legal)
@@ -159,7 +170,7 @@ def _advance(
 
 
 def _rows(waiting: list[tuple[int, Family]]) -> Ints:
-    """Columns of rows: six degrees, schedule, virtual stages, slices, micro-batch, serial; shape (11, rows)."""
+    """Columns of rows: those of `ROW` and the serial, shape (columns, rows)."""
     serial, families = np.array([n for n, _ in waiting]), [f for _, f in waiting]
     runs, micro = np.array([len(f.runs) for f in families]), np.array([len(f.micro) for f in families])
     counts = runs * micro
@@ -167,7 +178,7 @@ def _rows(waiting: list[tuple[int, Family]]) -> Ints:
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     run = (np.cumsum(runs) - runs)[family] + within // micro[family]
     size = (np.cumsum(micro) - micro)[family] + within % micro[family]
-    degrees = np.array([f.degree for f in families]).T[:, family]
+    degrees = np.array([f.degrees for f in families]).T[:, family]
     return np.concatenate([
         degrees, np.concatenate([f.runs for f in families]).T[:, run],
         np.concatenate([f.micro for f in families])[None, size], (serial[family] + within)[None],
@@ -179,36 +190,35 @@ def _distinct(layouts: Layouts, axes: Axes) -> Any:
 
     Nor is a copy in each node another choice than one over all ranks, where there is one node.
     """
-    x, (_, shards, _, _, _) = layouts, _axes(axes)
+    x = layouts
     sharded = (x.zero == 0) | (x.dp * x.cp > 1)
-    copied = (shards // STAGES != A_NODE_EACH) | (x.dp_replicate > 1)
+    copied = (_columns(axes)["dp_replicate"] != A_NODE_EACH) | (x.dp_replicate > 1)
     return sharded & copied & (~x.sequence_parallel | (x.tp > 1))
 
 
-def _axes(axes: Axes) -> list[Ints]:
-    """Each axis's choices along an axis of their own, the rows' last."""
-    return [
-        np.array(choices, dtype=np.int64).reshape([-1 if i == j else 1 for j in range(len(axes) + 1)])
-        for i, choices in enumerate(axes)
-    ]
+def _columns(axes: Axes) -> dict[str, Ints]:
+    """Each axis's choices along an axis of their own, the rows' last; a choice that its axis does not vary alone."""
+    out = {}
+    for i, axis in enumerate(axes):
+        shape = [-1 if i == j else 1 for j in range(len(axes) + 1)]
+        for name, *values in zip(axis.names, *axis.values, strict=True):
+            varied = len(axis.names) == 1 or len(set(values)) > 1
+            out[name] = np.array(values, dtype=np.int64).reshape(shape) if varied else np.array(values[:1])
+    return out
 
 
-def _grid(cluster: Cluster, table: Ints, axes: Axes, shared: Numerics) -> Layouts:
-    """Layouts from columns of rows and their axes."""
-    dp, tp, pp, cp, ep, etp, schedule, chunks, slices, micro, _ = table
-    recompute, shards, sequence, split, offload = _axes(axes)
-    copies = shards // STAGES
-    if np.all(copies == 1):
-        copies = np.ones(1, dtype=np.int64)
-    elif np.any(copies == A_NODE_EACH):
-        copies = np.where(copies == A_NODE_EACH, nodes_of(cluster, dp * cp, tp, dp * cp * tp * pp), copies)
-    return Layouts(
-        schedule_names=shared.schedule_names, schedule=schedule, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp,
-        virtual_stages=chunks, sequence_slices=slices, micro_batch=micro,
-        global_batch=np.array([shared.global_batch]), zero=shards % STAGES,
-        dp_replicate=copies, recompute=recompute,
-        attention=np.array([int(shared.attention)]), precision=np.array([int(shared.precision)]), layer_split=split,
-        pipeline_layout=np.zeros(1, dtype=np.int64),
-        sequence_parallel=sequence.astype(bool), fused_norm=np.array([True]), offload_optimizer=offload.astype(bool),
-        **shared.columns(),
-    )  # fmt: skip
+def _grid(cluster: Cluster, table: Ints, axes: Axes, shared: Searched) -> Layouts:
+    """Layouts from columns of rows and their axes; a choice that none of them has is at its default."""
+    columns = dict(zip(ROW, table, strict=False)) | _columns(axes)
+    dp, tp, pp, cp = (columns[name] for name in DEGREES)
+    copies = columns["dp_replicate"]
+    if np.any(copies == A_NODE_EACH):
+        columns["dp_replicate"] = np.where(
+            copies == A_NODE_EACH, nodes_of(cluster, dp * cp, tp, dp * cp * tp * pp), copies
+        )
+    for name, choice in CHOICES.items():
+        if name not in columns:
+            columns[name] = np.array([int(shared.choices.get(name, 0 if choice.kind is str else choice.default))])
+        if choice.kind is bool:
+            columns[name] = columns[name].astype(bool)
+    return Layouts(schedule_names=shared.schedule_names, **columns)

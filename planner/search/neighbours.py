@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.choices.table import CHOICES, DEGREES
 from planner.hardware import Framework
-from planner.layouts import Layouts
+from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 from planner.schedules import get_schedule
 from planner.search.scan import estimate_all
@@ -17,7 +18,8 @@ from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import legal
 
-DEGREES = ("dp", "tp", "pp", "cp")
+DEPENDENT = ("zero", "dp_replicate", "sequence_parallel", "layer_split")
+"""Choices of which other choices, or the framework, say what they may be."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,14 +62,15 @@ def one_change(setup: Setup, layouts: Layouts, runnable: Fixed, attention: str) 
 def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], attention: str) -> list[dict[str, Any]]:
     """Fields that each decision sets."""
     out: list[dict[str, Any]] = [{"attention": attention}]
-    out += [{"recompute": mode} for mode in ("none", "selective", "full")]
-    out += [{"recompute": "fine"}] if framework.fine_recompute else []
+    for choice in CHOICES.values():
+        if choice.axis and choice.name not in DEPENDENT:
+            tried = [value for value in choice.tried if value is not Recompute.FINE or framework.fine_recompute]
+            out += [{choice.name: choice.plain(value)} for value in tried]
     out += [{"zero": stage, "dp_replicate": 1} for stage in range(4)]
     out += [{"zero": 3, "dp_replicate": n} for n in divisors(row["dp"])] if framework.hybrid_sharding else []
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
     if framework.layer_split == "even":  # else its user has no say
         out += [{"layer_split": split} for split in ("even", "balanced", "ends", "last")]
-    out += [{"offload_optimizer": flag} for flag in (False, True)]
     if row["tp"] > 1:
         out.append({"sequence_parallel": not row["sequence_parallel"]})
     if model.num_experts:

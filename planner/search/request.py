@@ -2,50 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from planner.choices.table import SETTLED
 from planner.hardware import Framework
-from planner.layouts import Attention, Precision, Recompute, Split, choice
+from planner.layouts import Attention, Precision, Split, choice
 
 Value = TypeVar("Value", bound=int)
 LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False)
 class Fixed:
     """What the user has settled: each a tuple of allowed values, or None for every legal one.
 
+    settled: the tuples by name, a choice of `SETTLED` each; `Fixed(tp=(2, 4)).tp` is one of them.
     excluded: choices, each with a value that it may not have. shared: choices, each with the value that all layouts
-    have. pipelined: two stages or more, for a schedule
-    was named. offload, allow_async: the optimizer's state in host memory,
-    and asynchronous schedules, may be searched too.
+    have. pipelined: two stages or more, for a schedule was named. offload, allow_async: the optimizer's state in host
+    memory, and asynchronous schedules, may be searched too.
     """
 
-    tp: tuple[int, ...] | None = None
-    pp: tuple[int, ...] | None = None
-    dp: tuple[int, ...] | None = None
-    cp: tuple[int, ...] | None = None
-    ep: tuple[int, ...] | None = None
-    etp: tuple[int, ...] | None = None
-    micro_batch: tuple[int, ...] | None = None
-    virtual_stages: tuple[int, ...] | None = None
-    zero: tuple[int, ...] | None = None
-    dp_replicate: tuple[int, ...] | None = None
-    recompute: tuple[Recompute, ...] | None = None
-    schedule: tuple[str, ...] | None = None
-    sequence_parallel: tuple[bool, ...] | None = None
-    layer_split: tuple[Split, ...] | None = None
-    excluded: tuple[tuple[str, int], ...] = ()
-    shared: tuple[tuple[str, Any], ...] = ()
-    pipelined: bool = False
-    offload: bool = False
-    allow_async: bool = False
+    settled: Mapping[str, tuple[Any, ...]]
+    excluded: tuple[tuple[str, int], ...]
+    shared: tuple[tuple[str, Any], ...]
+    pipelined: bool
+    offload: bool
+    allow_async: bool
+
+    def __init__(
+        self, *, settled: Mapping[str, tuple[Any, ...]] | None = None, excluded: tuple[tuple[str, int], ...] = (),
+        shared: tuple[tuple[str, Any], ...] = (), pipelined: bool = False, offload: bool = False,
+        allow_async: bool = False, **choices: tuple[Any, ...] | None,
+    ) -> None:  # fmt: skip
+        """choices: by the names of `SETTLED`, in place of those that are `settled` already.
+
+        Raises:
+            TypeError: There is no such choice.
+        """
+        if unknown := [name for name in choices if name not in SETTLED]:
+            raise TypeError(f"{unknown[0]} is no choice that can be settled; there are {', '.join(SETTLED)}")
+        both = {**(settled or {}), **choices}
+        vars(self).update(
+            settled={name: both[name] for name in SETTLED if both.get(name) is not None},
+            excluded=excluded, shared=shared, pipelined=pipelined, offload=offload, allow_async=allow_async,
+        )  # fmt: skip
+
+    def __getattr__(self, name: str) -> Any:
+        if name in SETTLED:
+            return self.settled.get(name)
+        raise AttributeError(f"{type(self).__name__} has no {name}")
 
     def among(self, name: str, values: Iterable[Value]) -> list[Value]:
         """Of a choice's values, those that are settled; all where none is."""
-        settled = getattr(self, name)
+        settled = self.settled.get(name)
         return list(values) if settled is None else [v for v in values if v in settled]
 
 

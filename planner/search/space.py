@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import chain, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.base.errors import InputError
-from planner.choices.table import CHOICES, SETTLED
+from planner.choices.table import AXES, CHOICES, NUMERICS, SETTLED
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule, get_schedule
 from planner.search.conflicts import no_layout
-from planner.search.grids import A_NODE_EACH, CHUNK, Axes, Degree, Family, Grid, Numerics, grids, sharding
+from planner.search.grids import A_NODE_EACH, CHUNK, Axes, Degrees, Family, Grid, GridAxis, Run, Searched, grids
 from planner.search.request import LEAST_TOKENS, Fixed, Request, divisors
 from planner.step.splits import has_short_last, shared_by_ends
 
@@ -33,12 +34,13 @@ __all__ = [
 
 ORDER = sorted((name for name, choice in CHOICES.items() if choice.tie), key=lambda name: CHOICES[name].tie)
 """Columns by which layouts that are equally good are told apart, first the one that counts most."""
+SHARDING = ("zero", "dp_replicate")
 LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
 FEW = 1024  # layouts of a chunk where one legal layout is enough
 
 
-def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> list[Degree]:
-    """Every (dp, tp, pp, cp, ep, etp) of so many accelerators that divides what it must."""
+def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> list[Degrees]:
+    """Every set of degrees of so many accelerators that divides what it must."""
     out = []
     ways = divisors(gpus)
     longest = model.seq_len // LEAST_TOKENS
@@ -56,7 +58,7 @@ def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> l
                 for etp in fixed.among("etp", [tp, 1] if model.num_experts and tp > 1 else [tp]):
                     ranks = tp * dp * cp // etp
                     experts = [e for e in divisors(ranks) if model.num_experts % e == 0] if model.num_experts else [1]
-                    out += [(dp, tp, pp, cp, ep, etp) for ep in fixed.among("ep", experts)]
+                    out += [Degrees(dp, tp, pp, cp, ep, etp) for ep in fixed.among("ep", experts)]
     return out
 
 
@@ -65,8 +67,8 @@ def default_schedules(allow_async: bool = False) -> tuple[str, ...]:
     return tuple(name for name, s in SCHEDULES.items() if s.quick and (s.synchronous or allow_async))
 
 
-def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> list[tuple[int, int, int]]:
-    """(schedule's number, virtual stages, sequence slices) of a pipeline: what each schedule may have."""
+def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> list[Run]:
+    """What each schedule may have in a pipeline of so many stages."""
     number = list(range(len(names)))
     if pp == 1:
         # Without a pipeline only the order of layers and micro-batches is left to choose.
@@ -86,7 +88,7 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
         slices = [1]
         if schedule.sliced:
             slices = [k for k in (2, 4, 8, 16) if model.seq_len % k == 0 and model.seq_len // k >= LEAST_SLICE]
-        out += [(i, v, k) for v in fixed.among("virtual_stages", chunks) for k in slices]
+        out += [Run(i, v, k) for v in fixed.among("virtual_stages", chunks) for k in slices]
     return out
 
 
@@ -110,47 +112,62 @@ def by_last(model: Transformer, pp: int) -> list[int]:
     return [v for v in range(2, layers // pp + 1) if layers % pp and has_short_last(layers, pp * v)]
 
 
-def _modes(model: Transformer, asked: Request) -> list[Recompute]:
+def _modes(model: Transformer, schedule: Schedule, asked: Request) -> list[Recompute]:
     """Recomputation worth listing: flash kernels repeat the core by themselves, dense models have little to repeat."""
-    if asked.fixed.recompute is not None:
-        return sorted(set(asked.fixed.recompute))
-    fine = asked.fine_recompute and bool(model.has_experts_or_latents)
-    listed = {Recompute.SELECTIVE: asked.attention < Attention.FLASH1, Recompute.FINE: fine}
-    return [mode for mode in Recompute if listed.get(mode, True)]
+    modes = set(asked.fixed.recompute or ())
+    if not modes:
+        fine = asked.fine_recompute and bool(model.has_experts_or_latents)
+        worth = {Recompute.SELECTIVE: asked.attention < Attention.FLASH1, Recompute.FINE: fine}
+        modes = {mode for mode in Recompute if worth.get(mode, True)}
+    return sorted(mode for mode in modes if not (schedule.splits_backward and mode == Recompute.FULL))
 
 
-def _shards(pp: int, schedule: Schedule, hybrid: bool, fixed: Fixed) -> list[int]:
-    """ZeRO's stages and copies of what they shard: all over all ranks and, where the framework can, 3 over a node's.
+def _shards(zero: int, copies: int) -> bool:
+    """Whether copies of what a ZeRO stage shards are worth listing.
 
-    With stage 1 or 2 copies save no traffic between nodes that a step doesn't have: they are tried where asked for.
+    With stage 1 or 2 a copy in each node saves no traffic between nodes that a step doesn't have.
     """
-    zero = fixed.among("zero", [0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1])
-    if fixed.dp_replicate is not None:
-        return [sharding(z, copies) for z in zero for copies in fixed.dp_replicate if z or copies == 1]
-    return [sharding(z, 1) for z in zero] + [sharding(3, A_NODE_EACH)] * (hybrid and 3 in zero)
+    return copies == 1 or zero == 3 or (zero > 0 and copies != A_NODE_EACH)
 
 
-def _axes(
-    model: Transformer, modes: list[Recompute], pp: int, v: int, schedule: Schedule, sequence: list[int], asked: Request
-) -> Axes:
-    """What combines with every row of a schedule and so many stages and virtual stages."""
-    fixed = asked.fixed
-    shards = _shards(pp, schedule, asked.hybrid_sharding, fixed)
+def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, asked: Request) -> list[Split]:
+    """How the layers of so many stages and virtual stages may be split."""
+    settled = asked.fixed.layer_split
+    if pp == 1:
+        return [Split.EVEN]
+    if v == 1:
+        own = CHOICES["layer_split"].tried if asked.own_split is None else [asked.own_split]
+        return list(own if settled is None else sorted(set(settled)))
     splits = [Split.EVEN]
-    if v > 1 and not schedule.looped_placement:
+    if not schedule.looped_placement:
         splits = _over_a_v(model, pp, v)
-    elif v > 1 and model.num_layers % (pp * v):
+    elif model.num_layers % (pp * v):
         uneven = ((Split.ENDS, by_ends(model, pp)), (Split.LAST, by_last(model, pp)))
         splits = [split for split, chunks in uneven if v in chunks]
-    elif v == 1:
-        choices = [Split.EVEN, Split.BALANCED] if asked.own_split is None else [asked.own_split]
-        splits = [Split.EVEN] if pp == 1 else choices
-    if fixed.layer_split is not None:
-        every = splits if pp == 1 or v > 1 else list(Split)
-        splits = [s for s in every if s in fixed.layer_split or pp == 1]
-    kept = [mode for mode in modes if not (schedule.splits_backward and mode == Recompute.FULL)]
-    axes = (kept, shards, sequence, splits, [0, 1] if fixed.offload else [0])
-    return tuple(tuple(int(choice) for choice in choices) for choices in axes)
+    return asked.fixed.among("layer_split", splits)
+
+
+def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tuple[int, ...], asked: Request) -> Axes:
+    """What combines with every row of a schedule and so many stages and virtual stages."""
+    fixed = asked.fixed
+    listed: dict[str, Iterable[int]] = {
+        "recompute": _modes(model, schedule, asked),
+        "zero": fixed.among("zero", [0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1]),
+        "dp_replicate": fixed.dp_replicate or ([1, A_NODE_EACH] if asked.hybrid_sharding else [1]),
+        "sequence_parallel": sequence,
+        "layer_split": _splits(model, pp, v, schedule, asked),
+        "offload_optimizer": [0, 1] if fixed.offload else [0],
+    }
+
+    for name in chain(*AXES):
+        if name not in listed:
+            listed[name] = fixed.settled.get(name, CHOICES[name].tried)
+
+    def axis(names: tuple[str, ...]) -> GridAxis:
+        every = (tuple(map(int, values)) for values in product(*(listed[name] for name in names)))
+        return GridAxis(names, tuple(values for values in every if names != SHARDING or _shards(*values)))
+
+    return tuple(axis(names) for names in AXES)
 
 
 def sequence_choices(tp: int, etp: int, fixed: Fixed) -> tuple[int, ...]:
@@ -163,12 +180,11 @@ def runs_of(
     model: Transformer, asked: Request, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
 ) -> dict[Axes, NDArray[np.int64]]:
     """What a pipeline of so many stages may have: rows of schedule, virtual stages and slices, by what combines."""
-    modes = _modes(model, asked)
-    out: dict[Axes, list[tuple[int, int, int]]] = {}
-    for i, v, k in _runs(model, pp, names, asked.fixed):
-        axes = _axes(model, modes, pp, v, get_schedule(names[i]), list(sequence), asked)
+    out: dict[Axes, list[Run]] = {}
+    for run in _runs(model, pp, names, asked.fixed):
+        axes = _axes(model, pp, run.virtual_stages, get_schedule(names[run.schedule]), sequence, asked)
         if all(axes):
-            out.setdefault(axes, []).append((i, v, k))
+            out.setdefault(axes, []).append(run)
     return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}
 
 
@@ -199,11 +215,10 @@ def families(model: Transformer, asked: Request, names: tuple[str, ...]) -> Iter
     def micro(dp: int) -> NDArray[np.int64]:
         return np.array(fixed.among("micro_batch", divisors(global_batch // dp)), dtype=np.int64)
 
-    for degree in sorted(degrees(model, gpus, global_batch, fixed), key=lambda d: (d[1], d[3], d[4], d[5], d[2])):
-        dp, tp, pp, _, _, etp = degree
-        for axes, rows in runs(pp, sequence_choices(tp, etp, fixed)).items():
-            if len(micro(dp)):
-                yield Family(degree=degree, axes=axes, runs=rows, micro=micro(dp))
+    for degree in sorted(degrees(model, gpus, global_batch, fixed), key=lambda d: (d.tp, d.cp, d.ep, d.etp, d.pp)):
+        for axes, rows in runs(degree.pp, sequence_choices(degree.tp, degree.etp, fixed)).items():
+            if len(micro(degree.dp)):
+                yield Family(degrees=degree, axes=axes, runs=rows, micro=micro(degree.dp))
 
 
 def space(model: Transformer, cluster: Cluster, asked: Request, chunk: int = CHUNK) -> Iterator[Grid]:
@@ -237,16 +252,10 @@ def space(model: Transformer, cluster: Cluster, asked: Request, chunk: int = CHU
 
 
 def _grids(model: Transformer, cluster: Cluster, asked: Request, chunk: int) -> Iterator[Grid]:
-    fixed, global_batch = asked.fixed, asked.global_batch
+    fixed = asked.fixed
     names = tuple(fixed.schedule or default_schedules(fixed.allow_async))
-    shared = Numerics(
-        schedule_names=names,
-        global_batch=global_batch,
-        precision=asked.precision,
-        attention=asked.attention,
-        excluded=fixed.excluded,
-        given=fixed.shared,
-    )
+    given = {name: int(getattr(asked, name)) for name in (*NUMERICS, "global_batch")} | dict(fixed.shared)
+    shared = Searched(schedule_names=names, choices=given, excluded=fixed.excluded)
     some = families(model, asked, names)
     return grids(model, cluster, some, shared, chunk)
 

@@ -12,7 +12,7 @@ from planner.base import records
 from planner.base.errors import InputError, LayoutError, UnknownNameError, shown
 from planner.base.units import GIB
 from planner.choices.choice import Choice
-from planner.choices.table import CHOICES, SETTLED, SHARED
+from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
@@ -26,8 +26,6 @@ from planner.step.estimate import Estimate
 from planner.step.legality import legal, rules
 
 SHORT = {c.short: name for name, c in CHOICES.items() if c.short}
-DEGREES = ("dp", "tp", "pp", "cp")
-NUMERICS = ("precision", "attention")
 FINALISTS = 64
 TIE = 0.01
 FLAGS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}

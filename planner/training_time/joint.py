@@ -10,24 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
-from typing import Any
+from itertools import chain, product
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.base.errors import InputError, UnknownNameError
-from planner.choices.table import CHOICES
+from planner.choices.table import AXES, CHOICES, NUMERICS
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Recompute
 from planner.models import Transformer, counts
 from planner.schedules import get_schedule
-from planner.search.grids import Axes, sharded, sharding
+from planner.search.grids import ROW, Axes
 from planner.search.request import LEAST_TOKENS, Fixed, Request, divisors
 from planner.search.space import allows, runs_of, sequence_choices
 from planner.step.legality import legal
 
 Ints = NDArray[np.int64]
+Value = TypeVar("Value")
 KINDS: Mapping[str, tuple[bool, bool]] = {
     "data": (False, False),
     "data+tensor": (True, False),
@@ -37,12 +38,12 @@ KINDS: Mapping[str, tuple[bool, bool]] = {
 """What is combined with data parallelism: whether tensor ranks, whether pipeline stages."""
 TRIED_SCHEDULES = ("1f1b", "interleaved", "breadth-first")
 TRIED_MICRO_BATCHES = (1, 2, 4, 8)
-TRIED_MODES = (Recompute.NONE, Recompute.FULL)
-TRIED_SHARDS = (sharding(1, 1), sharding(3, 1))
-COLUMNS = (
-    "tp", "pp", "cp", "ep", "etp", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "recompute", "zero",
-    "dp_replicate", "sequence_parallel", "layer_split", "offload_optimizer",
-)  # fmt: skip
+TRIED: Mapping[tuple[str, ...], tuple[tuple[int, ...], ...]] = {
+    ("recompute",): ((Recompute.NONE,), (Recompute.FULL,)),
+    ("zero", "dp_replicate"): ((1, 1), (3, 1)),
+}
+"""Of some axes the values that are tried, where they may be."""
+COLUMNS = (*(name for name in ROW if name != "dp"), *chain(*AXES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,9 +111,9 @@ def octaves(low: float, high: float, per_octave: int) -> Ints:
     return values[(values >= low) & (values <= high)]
 
 
-def _few(values: Sequence[int], tried: Sequence[int]) -> list[int]:
+def _few(values: tuple[Value, ...], tried: Sequence[Value]) -> tuple[Value, ...]:
     """Those of the values that are tried; all, where none of them is."""
-    return [x for x in values if x in tried] or list(values)
+    return tuple(x for x in values if x in tried) or values
 
 
 def _few_runs(runs: Ints) -> Ints:
@@ -157,20 +158,19 @@ def families(model: Transformer, cluster: Cluster, asked: Request, sizes: JobSiz
     def runs(pp: int, sequence: tuple[int, ...]) -> list[tuple[Ints, Axes]]:
         out = []
         for axes, rows in runs_of(model, asked, names, pp, sequence).items():
-            modes, shards, _, splits, offload = axes
-            split = splits[:1] if layers % pp == 0 else splits[-1:]
-            few = tuple(map(tuple, (_few(modes, TRIED_MODES), _few(shards, TRIED_SHARDS), sequence, split, offload)))
-            out.append((_few_runs(rows), few))
+            few = [replace(axis, values=_few(axis.values, TRIED.get(axis.names, axis.values))) for axis in axes]
+            split = slice(1) if layers % pp == 0 else slice(-1, None)
+            even = [replace(a, values=a.values[split]) if a.names == ("layer_split",) else a for a in few]
+            out.append((_few_runs(rows), tuple(even)))
         return out
 
     rows = []
     for tp, pp, cp, ep, etp in _degrees(model, cluster, asked, sizes.max_gpus):
         allowed = sequence_choices(tp, etp, asked.fixed)
         sequence = tuple(s for s in allowed if not s or int(model.seq_len) % (tp * cp) == 0)[-1:]
-        for some, (modes, shards, _, splits, offloads) in runs(pp, sequence) if sequence else ():
-            for (i, v, k), mb, mode, shard, split, offload in product(some, micro, modes, shards, splits, offloads):
-                zero, copies = sharded(shard)
-                rows.append((tp, pp, cp, ep, etp, i, v, k, mb, mode, zero, copies, sequence[0], split, offload))
+        for some, axes in runs(pp, sequence) if sequence else ():
+            for run, mb, *values in product(some, micro, *(axis.values for axis in axes)):
+                rows.append((tp, pp, cp, ep, etp, *run, mb, *chain(*values)))
     table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))
     found = Families(schedule_names=names, table=table)
     share = found.column("tp") * found.column("pp") * found.column("ep")
@@ -183,7 +183,7 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Request) -> L
     rows = fam.table[index]
     given = {name: rows[:, i] for i, name in enumerate(COLUMNS)}
     given |= {"dp": dp, "global_batch": dp * m * given["micro_batch"]}
-    same = {"attention": asked.attention, "precision": asked.precision} | dict(asked.fixed.shared)
+    same = {name: getattr(asked, name) for name in NUMERICS} | dict(asked.fixed.shared)
     columns: dict[str, Any] = {
         name: given[name].astype(bool if choice.kind is bool else np.int64)
         if name in given

@@ -8,11 +8,12 @@ from typer.main import get_command
 
 import planner
 from planner.base.errors import InputError, UnknownNameError
-from planner.choices.table import CHOICES, SETTLED, SHARED, TEXTS
+from planner.choices.table import AXES, CHOICES, NUMERICS, SETTLED, SHARED, TEXTS
 from planner.cli import app
 from planner.layouts import Layouts
 from planner.question import one_layout, what_is_fixed
 from planner.search import Fixed
+from planner.search.grids import ROW
 from planner.sweep.definition import SearchTable
 
 OF_THE_QUESTION = {"attention", "precision", *SHARED}
@@ -37,13 +38,7 @@ ADVISED = {"fit_chance", "headroom_gib", "max_memory_gib", "any_framework", "exc
 def test_recommend_takes_every_choice_that_a_search_can_be_held_to():
     taken = set(inspect.signature(planner.recommend).parameters)
     assert set(SETTLED) | OF_THE_QUESTION <= taken
-    assert set(SETTLED) == {f.name for f in fields(Fixed)} - {
-        "excluded",
-        "shared",
-        "pipelined",
-        "offload",
-        "allow_async",
-    }
+    assert all(getattr(Fixed(**{name: (1,)}), name) == (1,) and getattr(Fixed(), name) is None for name in SETTLED)
     assert set(SETTLED) == set(SearchTable.model_fields) - ADVISED - set(SHARED) - {"allow_offload", "allow_async"}
 
 
@@ -61,6 +56,14 @@ def test_every_command_has_an_option_for_each_of_its_choices(command, choices):
 def test_ranks_in_ties_are_a_permutation():
     ranked = sorted((c for c in CHOICES.values() if c.tie), key=lambda c: c.tie)
     assert [c.tie for c in ranked] == list(range(1, len(ranked) + 1))
+
+
+def test_a_search_finds_every_choice_in_its_rows_on_an_axis_or_in_the_question():
+    on_axes = [name for axis in AXES for name in axis]
+    assert sorted([*ROW, *on_axes, *NUMERICS, *SHARED, "global_batch", "fused_norm", "pipeline_layout"]) == sorted(
+        CHOICES
+    )
+    assert all(CHOICES[name].tried and CHOICES[name].default in CHOICES[name].tried for name in on_axes)
 
 
 def test_a_value_is_coded_and_written_again():
@@ -89,5 +92,7 @@ def test_an_unknown_choice_is_a_mistake_of_the_caller():
         one_layout(cluster, global_batch=8, depth=2)
     with pytest.raises(TypeError, match="global_batch is no choice"):
         what_is_fixed(global_batch=8)
+    with pytest.raises(TypeError, match="depth is no choice"):
+        Fixed(depth=(2,))
     with pytest.raises(TypeError, match="depth is no choice"):
         Layouts.of(global_batch=8, depth=2)

@@ -27,7 +27,7 @@ def refused(model=LLAMA, gpus=64, batch=512, **settled) -> str:
 
 CONFLICTS = [
     ({"schedule": "zb-v", "pp": 1, "virtual_stages": 3}, "virtual_stages 3: virtual stages need layers divisible by"),
-    ({"schedule": "zb-v", "virtual_stages": 4}, "virtual_stages 4, schedule zb-v: zb-v has exactly 2 virtual stages"),
+    ({"schedule": "zb-v", "virtual_stages": 4}, "schedule zb-v, virtual_stages 4: zb-v has exactly 2 virtual stages"),
     ({"ep": 8}, "ep 8: ep must divide the experts (1 for a dense model); give another ep"),
     ({"cp": 5}, "cp 5: cp must divide gpus; give another cp"),
     ({"cp": 64}, "cp 64: ranks with less than 256 tokens of the 8192 of a sequence are not searched"),
@@ -35,7 +35,7 @@ CONFLICTS = [
     ({"tp": [3, 5], "zero": 1}, "tp 3 or 5: tp must divide gpus"),
     ({"tp": 16, "pp": 64}, "tp 16, pp 64: tp * pp must divide gpus; leave out one of tp, pp"),
     ({"micro_batch": 7}, "micro_batch 7: global_batch must be divisible by dp * micro_batch"),
-    ({"recompute": "full", "schedule": "zb-h1", "tp": 2}, "recompute full, schedule zb-h1: a split backward"),
+    ({"recompute": "full", "schedule": "zb-h1", "tp": 2}, "schedule zb-h1, recompute full: a split backward"),
 ]
 
 
