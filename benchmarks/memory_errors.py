@@ -4,50 +4,125 @@
 
 The logarithm of needed over predicted memory is taken as logistic, one distribution for all runs. A run that states its
 memory counts by the density there, one that ran out or fit by the probability of that; a run that fit with less than
-60 % of the memory predicted says nothing and is left out. A set of n runs counts as the root of n. The chances that are
-shown come from fits without the run's own publication.
+60 % of the memory predicted says nothing and is left out. A set of n runs counts as the root of n. For kinds (framework,
+GPU architecture, precision, experts) of which fewer than ten runs state memory or ran out, the scale is that of the
+errors of fits without the run's framework. The chances that are shown come from fits without the run's own publication.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.costs.memory import fit_chance as chance
-from planner.hardware import load_cluster
+from planner.hardware import load_cluster, load_framework
+from planner.setup import Setup
 from planner.validation.accuracy import shipped_files, unseen_files
-from planner.validation.predict import predict
-from planner.validation.runs import read_runs
+from planner.validation.defaults import framework_name
+from planner.validation.predict import Models, predict
+from planner.validation.runs import MeasuredRun, read_runs
 from planner.validation.software import cluster_name
 
 BANDS = (0.0, 0.05, 0.3, 0.7, 0.9, 0.95, 0.99, 1.0)
 TELLS = 0.6  # of the memory: a run that fit below it says nothing of the error
+LEAST = 10  # runs of a kind that state memory or ran out
+LOCATIONS, SCALES = np.linspace(-0.3, 0.3, 121), np.geomspace(0.008, 0.3, 73)
 
 
-def runs() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Source, logarithms of predicted memory over capacity and of measured over predicted (NaN), whether it fit."""
+@dataclass(frozen=True)
+class Known:
+    """Runs of which memory is predicted, arrays of shape (n,).
+
+    share: logarithm of predicted memory over capacity; ratio: of measured over predicted, NaN where it isn't stated.
+    """
+
+    runs: list[MeasuredRun]
+    kinds: list[tuple[str, ...]]
+    source: NDArray[np.str_]
+    publication: NDArray[np.str_]
+    framework: NDArray[np.str_]
+    share: NDArray[np.float64]
+    ratio: NDArray[np.float64]
+    ok: NDArray[np.bool_]
+
+    @property
+    def telling(self) -> NDArray[np.bool_]:
+        """Which say something of memory's error."""
+        return np.isfinite(self.ratio) | ~self.ok | (self.share > np.log(TELLS))
+
+    def measured(self, rows: NDArray[np.bool_]) -> set[str]:
+        """Kinds of which ten of some runs state their memory or ran out of it."""
+        known = np.flatnonzero(rows & (np.isfinite(self.ratio) | ~self.ok))
+        count = Counter(kind for i in known for kind in self.kinds[i])
+        return {kind for kind, n in count.items() if n >= LEAST}
+
+
+def known_runs() -> Known:
+    """All shipped and unseen runs, predicted."""
     every = [run for path in [*shipped_files(), *unseen_files()] for run in read_runs(path)]
-    p = predict(every)
-    room = np.array([load_cluster(cluster_name(run)).accelerator.memory_bytes for run in every])
-    share, ratio = np.log(p.memory_bytes / room), np.log(p.measured_memory_bytes / p.memory_bytes)
-    known = np.isfinite(share)
-    return np.array([run["source"] for run in every])[known], share[known], ratio[known], p.ok[known]
+    p, models = predict(every), Models()
+    rows = np.flatnonzero(np.isfinite(p.memory_bytes))
+    setups = []
+    for i in rows:
+        cluster = load_cluster(cluster_name(every[i]))
+        framework = load_framework(framework_name(every[i], cluster))
+        setups.append(Setup(models.models[models.of(every[i])], cluster, framework))
+    room = np.array([s.cluster.accelerator.memory_bytes for s in setups])
+    source = np.array([every[i]["source"] for i in rows])
+    return Known(
+        runs=[every[i] for i in rows],
+        kinds=[chance.kinds_of(s, every[i]["precision"]) for s, i in zip(setups, rows, strict=True)],
+        source=source, publication=np.array([name.split("-")[0] for name in source]),
+        framework=np.array([s.framework.name for s in setups]), share=np.log(p.memory_bytes[rows] / room),
+        ratio=np.log(p.measured_memory_bytes[rows] / p.memory_bytes[rows]), ok=p.ok[rows],
+    )  # fmt: skip
 
 
-def fit(source: np.ndarray, share: np.ndarray, ratio: np.ndarray, ok: np.ndarray) -> tuple[float, float]:
-    """Location and scale of greatest likelihood, on a grid."""
-    _, at, size = np.unique(source, return_inverse=True, return_counts=True)
-    weight, stated = size[at] ** -0.5, np.isfinite(ratio)
-    location, scale = np.linspace(-0.3, 0.3, 121)[:, None, None], np.geomspace(0.008, 0.3, 73)[None, :, None]
+def log_likelihood(known: Known, rows: NDArray[np.bool_], location: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Of some runs, summed along the last axis; location and scale broadcast with the runs."""
+    _, at, size = np.unique(known.source[rows], return_inverse=True, return_counts=True)
+    ratio, share, ok = known.ratio[rows], known.share[rows], known.ok[rows]
+    stated = np.isfinite(ratio)
     z = (np.where(stated, ratio, -share) - location) / scale
     density = -np.abs(z) - 2 * np.log1p(np.exp(-np.abs(z))) - np.log(scale)
     outcome = -np.logaddexp(0, np.where(ok, -z, z))
-    likelihood = (np.where(stated, density, outcome) * weight).sum(axis=-1)
-    i, j = np.unravel_index(likelihood.argmax(), likelihood.shape)
-    return float(location[i, 0, 0]), float(scale[0, j, 0])
+    return (np.where(stated, density, outcome) * size[at] ** -0.5).sum(axis=-1)
+
+
+def fit(known: Known, rows: NDArray[np.bool_], every: int = 1) -> tuple[float, float]:
+    """Location and scale of greatest likelihood, on a grid, of which only every so manyth point may be tried."""
+    locations, scales = LOCATIONS[::every], SCALES[::every]
+    likelihood = np.stack([log_likelihood(known, rows, locations[:, None], scale) for scale in scales])
+    j, i = np.unravel_index(likelihood.argmax(), likelihood.shape)
+    return float(locations[i]), float(scales[j])
+
+
+def unmeasured_scale(known: Known, rows: NDArray[np.bool_]) -> float:
+    """The scale of the errors around the location of fits without the run's framework."""
+    location = np.zeros(len(rows))
+    for name in np.unique(known.framework[rows]):
+        location[known.framework == name] = fit(known, rows & (known.framework != name), every=3)[0]
+    return float(SCALES[log_likelihood(known, rows, location[rows], SCALES[:, None]).argmax()])
+
+
+def held_out(known: Known, only: set[str] | None = None) -> Iterator[tuple[str, NDArray[np.bool_], NDArray[np.float64]]]:
+    """Each publication, its runs, and the chance of fitting that a fit without it gives to every run.
+
+    only: publications, where not all are wanted.
+    """
+    for name in sorted(set(known.publication.tolist()) if only is None else only):
+        rest = known.telling & (known.publication != name)
+        location, scale = fit(known, rest)
+        measured, wider = known.measured(rest), unmeasured_scale(known, rest)
+        wide = np.array([not measured.issuperset(kinds) for kinds in known.kinds])
+        z = (known.share + location) / np.where(wide, wider, scale)
+        yield str(name), known.publication == name, 1.0 / (1.0 + np.exp(z))
 
 
 def main() -> None:
@@ -55,31 +130,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write planner/costs/memory/fit_chance.toml")
     args = parser.parse_args()
-    source, share, ratio, ok = runs()
-    tells = np.isfinite(ratio) | ~ok | (share > np.log(TELLS))
-    location, scale = fit(source[tells], share[tells], ratio[tells], ok[tells])
-    publication = np.array([name.split("-")[0] for name in source])
-    failing = np.isin(source, np.unique(source[~ok]))
-    said = np.zeros(len(source))
-    for name in np.unique(publication):
-        rest = tells & (publication != name)
-        a, b = fit(source[rest], share[rest], ratio[rest], ok[rest])
-        its = publication == name
-        said[its] = 1.0 / (1.0 + np.exp((share[its] + a) / b))
-    counts = f"{tells.sum():,} of {len(source):,} runs tell: "
-    counts += f"{np.isfinite(ratio).sum()} state memory, {(~ok).sum()} ran out"
-    print(f"{counts}\nlocation {location:.4f}, scale {scale:.4f}\n")
+    known = known_runs()
+    tells, ok = known.telling, known.ok
+    (location, scale), wider = fit(known, tells), unmeasured_scale(known, tells)
+    failing = np.isin(known.source, np.unique(known.source[~ok]))
+    said = np.zeros(len(ok))
+    for _, its, chances in held_out(known):
+        said[its] = chances[its]
+    counts = f"{tells.sum():,} of {len(ok):,} runs tell: "
+    counts += f"{np.isfinite(known.ratio).sum()} state memory, {(~ok).sum()} ran out"
+    measured = sorted(known.measured(tells))
+    print(f"{counts}\nlocation {location:.4f}, scale {scale:.4f}, of kinds without measured memory {wider:.4f}")
+    print(f"with measured memory: {', '.join(measured)}\n")
     print("chance said   all runs   did fit   of sets with failures   did fit")
-    for low, high in pairwise(BANDS):
+    for low, high in [*pairwise(BANDS), (0.9, 1.0)]:
         here = (said >= low) & ((said < high) | (high == 1.0))
         of = here & failing
         shares = [f"{ok[k].mean():8.1%}" if k.any() else " " * 8 for k in (here, of)]
         print(f"{low:4.0%} to {high:4.0%} {here.sum():10,}  {shares[0]} {of.sum():23,}  {shares[1]}")
     if args.write:
         print(f"\n{chance.FITTED}")
-        Path(chance.FITTED).write_text(
+        chance.FITTED.write_text(
             f'source = "benchmarks/memory_errors.py: {counts}; a set of n runs counts as the root of n"\n'
             f"location = {location:.4f}\nscale = {scale:.4f}\n"
+            "# For kinds of which fewer than ten runs state memory or ran out, and those with more.\n"
+            f"unmeasured_scale = {wider:.4f}\n"
+            f"measured = [{', '.join(f'{kind!r}' for kind in measured)}]\n".replace("'", '"')
         )
 
 

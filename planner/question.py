@@ -14,7 +14,7 @@ from planner.base.units import GIB
 from planner.choices.choice import flag, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
-from planner.costs.memory.fit_chance import safe_share
+from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
@@ -125,12 +125,13 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
 
 
 def careful(
-    setup: Setup, *, fit_chance: float | None = None, headroom_gib: float | None = None,
-    max_memory_gib: float | None = None, any_framework: bool = False, exclude: Sequence[str] | None = None,
+    setup: Setup, *, precision: Precision | None = None, fit_chance: float | None = None,
+    headroom_gib: float | None = None, max_memory_gib: float | None = None, any_framework: bool = False, exclude: Sequence[str] | None = None,
     **choices: Any,
 ) -> tuple[Setup, Fixed]:  # fmt: skip
     """The question with the memory that a layout may be predicted to take, and what a search may choose from.
 
+    precision: of the training, which memory's errors may depend on; the accelerator's default where None is given.
     fit_chance: how likely a layout must fit; 0.95 where nothing is said of memory. headroom_gib: memory to leave free;
     max_memory_gib: most to take. any_framework: also schedules, and context parallelism, that the framework lacks.
     exclude: what must not be chosen: "schedule=zb-*", "recompute=full", "tp=8"; "cp": any of it but its default.
@@ -145,7 +146,8 @@ def careful(
     if fit_chance is None and headroom_gib is None and max_memory_gib is None:
         fit_chance = FIT_CHANCE
     if fit_chance is not None:
-        rooms.append(memory * safe_share(_between("fit_chance", fit_chance, 0.01, 0.999)))
+        kinds = kinds_of(setup, (precision or default_precision(setup.cluster)).name.lower())
+        rooms.append(memory * safe_share(_between("fit_chance", fit_chance, 0.01, 0.999), bool(unmeasured(kinds))))
     if headroom_gib is not None:
         rooms.append(memory - GIB * _between("headroom", headroom_gib, 0.0, 0.99 * memory / GIB))
     if max_memory_gib is not None:

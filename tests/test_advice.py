@@ -1,18 +1,25 @@
 """What is advised by default: layouts that are likely to fit, of schedules that the framework runs."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from planner.base.errors import InputError, LayoutError
-from planner.costs.memory.fit_chance import fit_chance, safe_share
+from planner.costs.memory.fit_chance import fit_chance, kinds_of, safe_share, unmeasured
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.question import careful, load_setup
 from planner.schedules import SCHEDULES
+from planner.search.found import NEAR
 from planner.search.pick import unusual
 
 ASK = {"gpus": 64, "batch": 256}
 MODEL, CLUSTER = "llama-65b", "dgx-h100"
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +32,8 @@ def plan():
 def test_chance_and_share_are_each_others_inverse_and_less_memory_is_likelier():
     for chance in (0.5, 0.9, 0.95, 0.99):
         assert fit_chance(safe_share(chance) * 80.0, 80.0) == pytest.approx(chance)
+        assert fit_chance(safe_share(chance, wide=True) * 80.0, 80.0, True) == pytest.approx(chance)
+    assert safe_share(0.95, wide=True) < safe_share(0.95)
     assert np.all(np.diff(fit_chance(np.linspace(1.0, 200.0, 50), 80.0)) <= 0)
 
 
@@ -35,11 +44,11 @@ def test_what_is_recommended_is_likely_to_fit_and_the_framework_runs_it(plan):
     assert "fits in" in repr(plan)
 
 
-def test_the_one_to_run_is_plain_and_within_a_per_cent_of_the_fastest(plan):
+def test_the_one_to_run_is_plain_and_can_not_be_told_apart_from_the_fastest(plan):
     found = plan.found
     step, fastest = found.estimate.step_time_s, found.fastest
     assert step[fastest] == step[found.estimate.fits].min()
-    assert step[found.best[0]] <= 1.01 * step[fastest]
+    assert step[found.best[0]] <= (1.0 + NEAR) * step[fastest]
     count = unusual(found.estimate.layouts)
     assert count[found.best[0]] <= count[fastest]
     assert list(step[found.best[1:]]) == sorted(step[found.best[1:]])
@@ -71,11 +80,11 @@ def test_any_framework_is_no_slower_and_is_named_where_it_is_faster(plan):
 @pytest.mark.parametrize(
     ("said", "room_gib"),
     [
-        ({"headroom_gib": 8.0}, 72.0),
+        ({"headroom_gib": 8.0}, 71.19),
         ({"max_memory_gib": 50.0}, 50.0),
         ({"headroom_gib": 8.0, "max_memory_gib": 50.0}, 50.0),
-        ({"fit_chance": 0.5}, 80.0),  # what is predicted errs to the safe side
-        ({"headroom_gib": 0}, 80.0),
+        ({"fit_chance": 0.5}, 79.19),  # what is predicted errs to the safe side
+        ({"headroom_gib": 0}, 79.19),
     ],
 )
 def test_memory_that_a_layout_may_take(said, room_gib):
@@ -88,8 +97,8 @@ def test_memory_that_a_layout_may_take(said, room_gib):
     ("said", "message"),
     [
         ({"fit_chance": 1.0}, "fit_chance is 1.0; allowed: a number from 0.01 to 0.999"),
-        ({"headroom_gib": 80.0}, "headroom is 80.0; allowed: a number from 0 to 79.2"),
-        ({"max_memory_gib": 81}, "max_memory is 81; allowed: a number from 0.001 to 80"),
+        ({"headroom_gib": 80.0}, "headroom is 80.0; allowed: a number from 0 to 78.4"),
+        ({"max_memory_gib": 81}, "max_memory is 81; allowed: a number from 0.001 to 79.19"),
         ({"max_memory_gib": "many"}, "max_memory is 'many'"),
         ({"any_framework": 1}, "any_framework is 1"),
     ],
@@ -144,3 +153,19 @@ def test_where_nothing_fits_the_answer_names_how_many_gpus_do():
 
 def test_where_something_fits_no_other_number_is_named(plan):
     assert plan.fewest_gpus is None
+
+
+def test_memory_is_measured_of_a_kind_where_runs_state_it_or_ran_out():
+    known = load_setup("llama-13b", "dgx-a100-80gb", framework="megatron-lm")
+    assert unmeasured(kinds_of(known, "bf16")) == ()
+    other = load_setup("mixtral-8x7b", "dgx-b200", framework="fsdp")
+    assert unmeasured(kinds_of(other, "fp8")) == ("fsdp", "blackwell GPUs", "models with experts", "fp8")
+
+
+def test_what_a_margin_says_of_pairs_in_measured_runs():
+    """The margin is derived from them (`benchmarks/near_pairs.py`); held-out predictions may move it a little."""
+    found = subprocess.run(
+        [sys.executable, "benchmarks/near_pairs.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    within = float(re.search(r"equal within ([\d.]+)%", found)[1]) / 100
+    assert within == pytest.approx(NEAR, abs=0.005)

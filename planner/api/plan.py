@@ -330,7 +330,7 @@ def search_plan(
     whole("global_batch", global_batch)
     if runs_on is not None:
         choices["any_framework"] = True
-    setup, fixed = careful(setup, **choices)
+    setup, fixed = careful(setup, precision=number, **choices)
     if runs_on is not None:
         from planner.export.plan_export import get_target
 

@@ -44,7 +44,7 @@ def training_time(
         LayoutError: No layout is legal, or none fits in memory.
     """
     number, kernel = numerics(setup.cluster, precision, attention)
-    setup, fixed = careful(setup, **choices)
+    setup, fixed = careful(setup, precision=number, **choices)
     assumptions = assume(setup.cluster, given)
     plan = plan_time(
         setup, goal, assumptions, gpus=gpus, batch=batch, precision=number,
@@ -68,7 +68,7 @@ def explain(
         InputError, UnknownNameError, LayoutError: as `training_time`.
     """
     number, kernel = numerics(setup.cluster, precision, attention)
-    setup, fixed = careful(setup, **choices)
+    setup, fixed = careful(setup, precision=number, **choices)
     assumptions = assume(setup.cluster, given)
     found = recommend(
         setup, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
@@ -100,8 +100,8 @@ def fastest(
     """
     done: list[tuple[Cluster, str, Fastest | str, Assumptions]] = []
     for cluster in clusters:
-        setup, fixed = careful(load_setup(model, cluster, framework=framework), **choices)
         number, kernel = numerics(cluster, precision, attention)
+        setup, fixed = careful(load_setup(model, cluster, framework=framework), precision=number, **choices)
         assumptions = assume(cluster, given)
         for strategy in strategies:
             try:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from planner.choices.table import CHOICES
 from planner.layouts import Layouts
-from planner.search.shortlist import NEAR
+from planner.search.found import NEAR
 from planner.step.estimate import Estimate
 
 PLAIN = ("virtual_stages", "sequence_slices", "cp", "dp_replicate", "layer_split", "recompute", "offload_optimizer")
@@ -43,17 +43,21 @@ def first_of_each(order: Any, kind: NDArray[np.int64]) -> NDArray[np.int64]:
 def plainest_first(result: Estimate, order: Any, simulated: Any) -> NDArray[np.int64]:
     """Fitting layouts, fastest first, with the one to run before them.
 
-    simulated: those of which the exact timeline is known; other pipelines don't count. Of those whose steps are within
-    1 % of the fastest the one to run has the fewest unusual choices, then the least memory, then
-    the shortest step. Predictions hardly tell such layouts apart: of 290 pairs of measured runs of one model on as many
-    GPUs that were predicted within 1 % of each other, the one predicted to be faster was so in 59 %
-    (`benchmarks/near_pairs.py`).
+    simulated: those of which the exact timeline is known; other pipelines don't count.
     """
     if not len(order):
         return np.asarray(order)
-    step = result.step_time_s[order]
-    known = np.isin(order, simulated) | (result.layouts.pp[order] == 1)
-    near = order[(step <= (1.0 + NEAR) * step[0]) & (known | (order == order[0]))]
-    keys = (result.step_time_s[near], result.memory_bytes[near], unusual(result.layouts.take(near)))
-    pick = near[np.lexsort(keys)[0]]
+    known = order[np.isin(order, simulated) | (result.layouts.pp[order] == 1) | (order == order[0])]
+    pick = known[plainest(result.step_time_s[known], result.memory_bytes[known], result.layouts.take(known))]
     return np.concatenate([[pick], order[order != pick]])
+
+
+def plainest(step_time_s: Any, memory_bytes: Any, layouts: Layouts) -> int:
+    """The index of the layout to run, of some that fit: steps and memory of shape (n,).
+
+    Of those that can't be told apart from the fastest (`NEAR`) it has the fewest unusual choices, then the least
+    memory, then the shortest step.
+    """
+    near = np.flatnonzero(step_time_s <= (1.0 + NEAR) * step_time_s.min())
+    keys = (step_time_s[near], memory_bytes[near], unusual(layouts.take(near)))
+    return int(near[np.lexsort(keys)[0]])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.base import records
-from planner.costs.memory.fit_chance import fit_chance
+from planner.costs.memory.fit_chance import fit_chance, kinds_of, unmeasured
 from planner.costs.memory.rank import Memory
 from planner.costs.one_layer import OneLayer
 from planner.layouts import Layouts, Precision
@@ -33,8 +33,9 @@ class Estimate:
     """What `estimate` says of a table of layouts; arrays of shape (n,).
 
     memory: of the fullest rank. first_rank_bytes: peak memory of the first pipeline rank, where some frameworks measure
-    it. capacity_bytes: of one accelerator. usable_bytes: predicted memory up to which a layout fits. model_flop: of a
-    step, by PaLM's convention. tokens: of a step. peak_flops: of one accelerator, at the layout's precision.
+    it. capacity_bytes: of one accelerator. usable_bytes: predicted memory up to which a layout fits. memory_unmeasured:
+    whether the memory of few such runs is known (`planner.costs.memory.fit_chance`). model_flop: of a step, by PaLM's
+    convention. tokens: of a step. peak_flops: of one accelerator, at the layout's precision.
     """
 
     layouts: Layouts
@@ -43,6 +44,7 @@ class Estimate:
     first_rank_bytes: Array
     capacity_bytes: float
     usable_bytes: float
+    memory_unmeasured: NDArray[np.bool_]
     model_flop: Array
     tokens: Array
     peak_flops: Array
@@ -65,7 +67,7 @@ class Estimate:
     @property
     def fit_chance(self) -> Array:
         """How likely the fullest rank's peak memory is within the accelerator's, 0 to 1."""
-        return fit_chance(self.memory_bytes, self.capacity_bytes)
+        return fit_chance(self.memory_bytes, self.capacity_bytes, self.memory_unmeasured)
 
     @property
     def mfu(self) -> Array:
@@ -81,7 +83,8 @@ class Estimate:
     def least_chance(self) -> float:
         """The chance of what just fits; 1 where a layout may take all of the memory."""
         whole = self.usable_bytes >= self.capacity_bytes
-        return 1.0 if whole else float(fit_chance(self.usable_bytes, self.capacity_bytes))
+        wide = np.any(self.memory_unmeasured)
+        return 1.0 if whole else float(fit_chance(self.usable_bytes, self.capacity_bytes, wide))
 
     def take(self, rows: Any) -> Estimate:
         """That of the layouts at an index array, mask or slice."""
@@ -155,6 +158,7 @@ def estimate(setup: Setup, layouts: Layouts) -> Estimate:
     costs = step_costs(setup, layouts)
     time = step_time(costs)
     ranks = rank_memories(costs)
+    kinds = np.array([bool(unmeasured(kinds_of(setup, p.name.lower()))) for p in Precision])
     peak = np.array([setup.cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
     return Estimate(
         layouts=layouts,
@@ -163,6 +167,7 @@ def estimate(setup: Setup, layouts: Layouts) -> Estimate:
         first_rank_bytes=ranks[0].total_bytes,
         capacity_bytes=setup.cluster.accelerator.memory_bytes,
         usable_bytes=setup.cluster.accelerator.usable_bytes,
+        memory_unmeasured=kinds[layouts.precision],
         model_flop=np.asarray(step_flops(model, layouts.global_batch, "palm")),
         tokens=np.asarray(layouts.global_batch * model.seq_len),
         peak_flops=peak[layouts.precision],

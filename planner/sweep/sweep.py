@@ -98,7 +98,8 @@ class Sweep:
             refused = str(error)
             precision, attention = choice(Precision, at["precision"]), default_attention(cluster)
         model = self.library.model(at["model"], at["seq_len"])
-        setup, fixed = careful(Setup(model, cluster, framework), **self.file.search.model_dump())
+        choices = self.file.search.model_dump()
+        setup, fixed = careful(Setup(model, cluster, framework), precision=precision, **choices)
         return Search(
             setup=setup,
             gpus=at["gpus"],

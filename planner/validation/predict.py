@@ -52,7 +52,6 @@ class Predictions:
 # Rules that Megatron-Core's interleaved runs need not keep: it may count embedding and head as layers of the first and
 # last chunk (126 layers on 64 chunks of 2), and end with a round of fewer micro-batches.
 INTERLEAVED_ANYHOW = (UNEVEN_CHUNKS, f"interleaved {WHOLE_ROUNDS}")
-NEARLY = 1.1  # of an accelerator's memory: predictions of it err by 7 % on the runs that state it
 SHAPE = ("family", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq_len", "experts", "top_k")
 
 
@@ -220,9 +219,9 @@ def _predict_group(
     fits: Any,
     reasons: list[str],
 ) -> None:
-    """Fill in a group's rows: of a row's legal candidates one without recomputation, the least sharded, the fastest.
+    """Fill in a group's rows: of a row's legal candidates one that recomputes least and is likelier to fit than not, the least sharded, the fastest.
 
-    One that nearly fits counts before one that recomputes. A row fits if one of its candidates does.
+    A row fits if one of its candidates does.
     """
     table = stack(models, np.array(group.models))
     layouts = Layouts.of_rows(group.layouts)
@@ -233,9 +232,9 @@ def _predict_group(
     whose = np.array([said(runs[row], "memory") or "" for row in group.rows])
     seen = np.where(whose == "first-rank-allocator", result.first_rank_bytes, result.memory_bytes)
     seen = seen - np.where(np.char.endswith(whose, "allocator"), group.framework.reserved_bytes, 0.0)
-    near = result.memory_bytes <= NEARLY * group.cluster.accelerator.memory_bytes
     keeps = layouts.recompute == Recompute.NONE
-    wanted = np.where(result.fits & keeps, 0, np.where(near & keeps, 1, np.where(result.fits, 2, 3)))
+    likely = result.fit_chance >= 0.5
+    wanted = np.where(keeps & likely, 0, np.where(likely, 1, 2))
     order = np.lexsort((result.step_time_s, layouts.zero, wanted))
     taken: set[int] = set()
     illegal: dict[int, str] = {}

@@ -104,7 +104,7 @@ def test_every_figure_is_sane_and_has_a_source(kind: str, name: str) -> None:
 def test_datasheet_figures(name: str, precision: str, tflops: float, gib: float, gbyte_per_s: float) -> None:
     accelerator = load_accelerator(name)
     assert accelerator.peak_flops[precision] == pytest.approx(tflops * 1e12)
-    assert accelerator.memory_bytes == pytest.approx(gib * GIB, rel=0.01)
+    assert 0.91 * gib * GIB < accelerator.memory_bytes <= gib * GIB  # what a process can have of it
     assert accelerator.memory_bandwidth_bytes_per_s == pytest.approx(gbyte_per_s * 1e9)
 
 
