@@ -4,9 +4,10 @@
 
 The logarithm of needed over predicted memory is taken as logistic, one distribution for all runs. A run that states its
 memory counts by the density there, one that ran out or fit by the probability of that; a run that fit with less than
-60 % of the memory predicted says nothing and is left out. A set of n runs counts as the root of n. For kinds (framework,
-GPU architecture, precision, experts) of which fewer than ten runs state memory or ran out, the scale is that of the
-errors of fits without the run's framework. The chances that are shown come from fits without the run's own publication.
+60 % of the memory predicted says nothing and is left out. A set of n runs counts as the root of n. For kinds
+(framework, GPU architecture, precision, experts) of which fewer than ten runs state memory or ran out, the scale is
+that of the errors of fits without the run's framework. The chances that are shown come from fits without the run's own
+publication.
 """
 
 from __future__ import annotations
@@ -111,8 +112,10 @@ def unmeasured_scale(known: Known, rows: NDArray[np.bool_]) -> float:
     return float(SCALES[log_likelihood(known, rows, location[rows], SCALES[:, None]).argmax()])
 
 
-def held_out(known: Known, only: set[str] | None = None) -> Iterator[tuple[str, NDArray[np.bool_], NDArray[np.float64]]]:
-    """Each publication, its runs, and the chance of fitting that a fit without it gives to every run.
+def held_out(
+    known: Known, only: set[str] | None = None
+) -> Iterator[tuple[str, NDArray[np.bool_], NDArray[np.float64]]]:
+    """Of each publication its runs, and the chance of fitting that a fit without it gives to every run.
 
     only: publications, where not all are wanted.
     """
@@ -122,7 +125,7 @@ def held_out(known: Known, only: set[str] | None = None) -> Iterator[tuple[str, 
         measured, wider = known.measured(rest), unmeasured_scale(known, rest)
         wide = np.array([not measured.issuperset(kinds) for kinds in known.kinds])
         z = (known.share + location) / np.where(wide, wider, scale)
-        yield str(name), known.publication == name, 1.0 / (1.0 + np.exp(z))
+        yield known.publication == name, 1.0 / (1.0 + np.exp(z))
 
 
 def main() -> None:
@@ -135,7 +138,7 @@ def main() -> None:
     (location, scale), wider = fit(known, tells), unmeasured_scale(known, tells)
     failing = np.isin(known.source, np.unique(known.source[~ok]))
     said = np.zeros(len(ok))
-    for _, its, chances in held_out(known):
+    for its, chances in held_out(known):
         said[its] = chances[its]
     counts = f"{tells.sum():,} of {len(ok):,} runs tell: "
     counts += f"{np.isfinite(known.ratio).sum()} state memory, {(~ok).sum()} ran out"

@@ -5,7 +5,7 @@
 A pair is of one publication's set, one model, batch, sequence, precision and kernel on as many GPUs; predicted by fits
 without the publication. `equal`: the predicted difference below which the odds that the faster is faster are less than
 two to one, by a logistic curve through the pairs that are predicted within 5 % of each other (a group of n pairs counts
-as the root of n). It is `NEAR` of `planner/search/shortlist.py`.
+as the root of n). It is `EQUAL` of `planner/search/found.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ ERRORS = [Path(interval.__file__).with_name(name) for name in ("held_out.csv", "
 
 def pairs() -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Of each pair its group, and the logarithms of the ratio of steps predicted and measured."""
-    cells = {(run["source"], run["run"]): run for path in [*shipped_files(), *unseen_files()] for run in read_runs(path)}
+    cells = {
+        (run["source"], run["run"]): run for path in [*shipped_files(), *unseen_files()] for run in read_runs(path)
+    }
     groups: dict[tuple[Any, ...], list[tuple[float, ...]]] = defaultdict(list)
     for path in ERRORS:
         for row in csv.DictReader(path.open(encoding="utf-8")):

@@ -78,7 +78,7 @@ def main() -> None:
     runs = [run for path in shipped_files() for run in read_runs(path)]
     p, groups = predict(runs), sweeps(runs)
     known, chance = known_runs(), {}
-    for _, its, chances in held_out(known, {str(key[0]).split("-")[0] for key in groups}):
+    for its, chances in held_out(known, {str(key[0]).split("-")[0] for key in groups}):
         chance.update({name_of(known.runs[i]): float(chances[i]) for i in np.flatnonzero(its)})
     steps = held_out_steps(runs, {str(key[0]).split("-")[0] for key in groups}) if args.held_out else {}
     step = np.array([steps.get(name_of(run), s) for run, s in zip(runs, p.step_time_s, strict=True)])

@@ -126,8 +126,8 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
 
 def careful(
     setup: Setup, *, precision: Precision | None = None, fit_chance: float | None = None,
-    headroom_gib: float | None = None, max_memory_gib: float | None = None, any_framework: bool = False, exclude: Sequence[str] | None = None,
-    **choices: Any,
+    headroom_gib: float | None = None, max_memory_gib: float | None = None, any_framework: bool = False,
+    exclude: Sequence[str] | None = None, **choices: Any,
 ) -> tuple[Setup, Fixed]:  # fmt: skip
     """The question with the memory that a layout may be predicted to take, and what a search may choose from.
 

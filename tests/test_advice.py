@@ -14,7 +14,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.question import careful, load_setup
 from planner.schedules import SCHEDULES
-from planner.search.found import NEAR
+from planner.search.found import EQUAL
 from planner.search.pick import unusual
 
 ASK = {"gpus": 64, "batch": 256}
@@ -48,7 +48,7 @@ def test_the_one_to_run_is_plain_and_can_not_be_told_apart_from_the_fastest(plan
     found = plan.found
     step, fastest = found.estimate.step_time_s, found.fastest
     assert step[fastest] == step[found.estimate.fits].min()
-    assert step[found.best[0]] <= (1.0 + NEAR) * step[fastest]
+    assert step[found.best[0]] <= (1.0 + EQUAL) * step[fastest]
     count = unusual(found.estimate.layouts)
     assert count[found.best[0]] <= count[fastest]
     assert list(step[found.best[1:]]) == sorted(step[found.best[1:]])
@@ -168,4 +168,4 @@ def test_what_a_margin_says_of_pairs_in_measured_runs():
         [sys.executable, "benchmarks/near_pairs.py"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     within = float(re.search(r"equal within ([\d.]+)%", found)[1]) / 100
-    assert within == pytest.approx(NEAR, abs=0.005)
+    assert within == pytest.approx(EQUAL, abs=0.005)

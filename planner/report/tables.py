@@ -18,7 +18,7 @@ from planner.models import Transformer
 from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
 from planner.schedules import get_schedule
-from planner.search.found import NEAR, largest_part
+from planner.search.found import largest_part
 
 if TYPE_CHECKING:
     from planner.search import Recommendation
@@ -167,7 +167,7 @@ def why_lines(found: Recommendation) -> list[str]:
         room = f"in {format_bytes(result.usable_bytes)}, which fits in {chance_text(result.least_chance)} of cases"
     lines = [f"{found.legal:,} legal layouts; {over:,} do not fit {room}, {found.fitting:,} do."]
     if found.ties > 0:
-        lines.append(f"{found.ties} more are within {NEAR:.2%} of the best: too close to tell apart.")
+        lines.append(f"{found.ties} more are within 1 % of the best: too close to tell apart.")
     miss = found.nearest_miss
     if miss is not None:
         excess = float(result.memory_bytes[miss]) - result.usable_bytes

@@ -12,9 +12,10 @@ from planner.search.request import Request
 from planner.step.estimate import Estimate
 
 Indices = NDArray[np.int64]
-NEAR = 0.0225
+EQUAL = 0.0225
 """Steps that can't be told apart: of two layouts predicted that near to each other the one said to be faster is so with
-odds of less than two to one, in pairs of measured runs by fits without their publication (`benchmarks/near_pairs.py`)."""
+odds of less than two to one, in pairs of measured runs by fits without their publication
+(`benchmarks/near_pairs.py`)."""
 WORTH_IT = 0.02  # a gain below this is not worth more memory
 ROOMY = 0.05  # of the fastest step, what a user may give for room in memory
 
@@ -27,7 +28,7 @@ class Recommendation:
     legal: layouts searched; fitting: those within memory; best: the first k by the objective, the one to run first.
     fastest: the best by the objective alone, None where nothing fits.
     front: fastest layout for each amount of memory, ascending in time.
-    ties: how many more fitting layouts are within `NEAR` of the best by the objective (up to 65,536).
+    ties: how many more fitting layouts are within 1 % of the best by the objective (up to 65,536).
     simulated: those whose step time is of the exact timeline, not of the closed form.
     """
 

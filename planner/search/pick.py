@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from planner.choices.table import CHOICES
 from planner.layouts import Layouts
-from planner.search.found import NEAR
+from planner.search.found import EQUAL
 from planner.step.estimate import Estimate
 
 PLAIN = ("virtual_stages", "sequence_slices", "cp", "dp_replicate", "layer_split", "recompute", "offload_optimizer")
@@ -55,9 +55,9 @@ def plainest_first(result: Estimate, order: Any, simulated: Any) -> NDArray[np.i
 def plainest(step_time_s: Any, memory_bytes: Any, layouts: Layouts) -> int:
     """The index of the layout to run, of some that fit: steps and memory of shape (n,).
 
-    Of those that can't be told apart from the fastest (`NEAR`) it has the fewest unusual choices, then the least
+    Of those that can't be told apart from the fastest (`EQUAL`) it has the fewest unusual choices, then the least
     memory, then the shortest step.
     """
-    near = np.flatnonzero(step_time_s <= (1.0 + NEAR) * step_time_s.min())
+    near = np.flatnonzero(step_time_s <= (1.0 + EQUAL) * step_time_s.min())
     keys = (step_time_s[near], memory_bytes[near], unusual(layouts.take(near)))
     return int(near[np.lexsort(keys)[0]])

@@ -10,11 +10,11 @@ from planner.base.errors import UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
 from planner.search.finalists import refine
-from planner.search.found import NEAR, Indices, Recommendation
+from planner.search.found import Indices, Recommendation
 from planner.search.other_schedules import try_others
 from planner.search.pick import first_of_each, kinds, plainest_first
 from planner.search.scan import search
-from planner.search.shortlist import Kept
+from planner.search.shortlist import NEAR, Kept
 from planner.search.space import Fixed, Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from planner.base import records
 from planner.search.bounds import Bounds
-from planner.search.found import NEAR
 from planner.search.grids import Grid
 from planner.step.estimate import Totals
 from planner.step.pipelines import exact_uneven
 
 Array = NDArray[np.float64]
 ALTERED = 128  # finalists whose step may change in all
+NEAR = 0.01  # layouts within that of the best are counted as ties
 MOST_TIES = 65_536
 MANY, SEED = 8_192, 2_048  # candidates that wait to be sifted together; of a grid's, those that are sifted first
 BINS = 64  # of memory up to the accelerator's, and again for each further multiple of it

@@ -10,8 +10,8 @@
 | sequence_parallel | where tp > 1 as the profile's `[unstated]`: on from Megatron-Core on, off before |
 | attention | the profile's `[unstated]`: fused softmax for Megatron-LM's, flash3 (cuDNN's kernel) after |
 | fused_norm | true |
-| recompute | none where that is likelier to fit than not, else the least that is: selective, fine (of mixtures and latent
-  attention, where the framework has it), full |
+| recompute | none where that is likelier to fit than not, else the least that is: selective, fine (of mixtures and
+  latent attention, where the framework has it), full |
 | what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
   preset's of the same layers, widths, heads and experts; else Nemotron-H's state-spaces, a mixture without them |
 | layer_split | the framework's; with virtual stages, or where it splits evenly, ends where that alone divides |

@@ -219,8 +219,9 @@ def _predict_group(
     fits: Any,
     reasons: list[str],
 ) -> None:
-    """Fill in a group's rows: of a row's legal candidates one that recomputes least and is likelier to fit than not, the least sharded, the fastest.
+    """Fill in a group's rows: of a row's legal candidates the fastest of those that recompute and shard least.
 
+    What recomputes nothing counts where it is likelier to fit than not.
     A row fits if one of its candidates does.
     """
     table = stack(models, np.array(group.models))
