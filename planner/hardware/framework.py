@@ -122,6 +122,12 @@ class Framework:
     node_dispatch: bool = field(metadata=yes(
         "A token goes once to every node that has one of its experts, and is copied there (DeepEP).",
         because="a copy goes to every expert, Megatron-Core's default all-to-all"))
+    gathered_context: bool = field(metadata=yes(
+        "Context ranks gather all keys and values before attention, wait for it, and keep them.",
+        because="they pass them round a ring beside attention, Transformer Engine's default"))
+    ends_gathered_twice: bool = field(metadata=yes(
+        "With ZeRO 3 the backward pass gathers embedding and head anew.",
+        because="they stay gathered between the passes, as FSDP's root module does"))
     gathered_logits: bool = field(metadata=yes(
         "Every tensor rank gathers all logits and takes the whole vocabulary's cross-entropy.",
         because="the loss is split over the vocabulary, " + MEGATRON))
@@ -136,6 +142,9 @@ class Framework:
     zero2_by_layer: bool = field(metadata=yes(
         "With ZeRO 2 too it gathers and scatters layer by layer, a micro-batch's passes long.",
         because="all at once, " + MEGATRON))
+    selective_operations: bool = field(metadata=yes(
+        "Selective recomputation keeps the output of every second product, of attention, reduce-scatters and "
+        "all-to-alls, and runs the rest of a layer again.", because="it repeats the attention core alone, " + MEGATRON))
     recompute_stops_early: bool = field(metadata=yes(
         "Recomputation of a layer ends with the last tensor that its backward pass needs.",
         because="a layer is repeated whole, " + MEGATRON))
@@ -191,12 +200,23 @@ class Framework:
     gate_tensors: float = field(metadata=figure(
         1, 4, "Of a gated MLP's gate, up, activated gate and product, how many stay until the backward pass: 4, or 3 "
         "where a fused kernel activates again.", default=4.0, because="all stay without a fused kernel"))
+    eager_norm_bytes: float = field(metadata=figure(
+        0, 16, "Bytes per element of its input that an eager RMSNorm keeps more than a fused one, which keeps the "
+        "input.", default=8.0, because="the fp32 copy of its input and the fp32 product, of ATen's operations"))
+    fp32_expert_outputs: bool = field(metadata=yes(
+        "Experts' outputs that stay do so in fp32, in which they are weighted.", because="in 16 bits"))
     kept_expert_outputs: bool = field(metadata=yes(
         "Experts' outputs stay until the backward pass, for each is weighted by the router's probability after it; "
         "else the inner activation was.", default=True, because="weighted after the experts, the textbook's order"))
     logit_copies: float = field(metadata=figure(
         0, 8, "fp32 copies of the logits that live at once, beside the 16-bit ones.",
         default=1.0, because="the loss is taken of one fp32 copy, " + MEGATRON))
+    logit_chunks: float = field(metadata=figure(
+        1, 1024, "Parts of a micro-batch whose logits and loss are taken one after another.", whole=True, default=1.0,
+        because="all at once"))
+    one_sharded_copy: bool = field(metadata=yes(
+        "What ZeRO 3 shards is the optimizer's fp32 parameter alone: 16 bits exist of gathered layers.",
+        because="a 16-bit parameter is sharded beside it, DeepSpeed's way"))
     reserved_bytes: float = field(metadata=figure(
         0, 1e3, "Memory of context, communicators and workspaces.", unit="gib"))
     fragmentation: float = field(metadata=figure(

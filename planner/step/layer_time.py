@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
+from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.memory.parameters import rank_parameters
 from planner.costs.network.data_parallel import gathered_twice
@@ -68,8 +69,10 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     beside = framework.overlap_tensor_backward * np.where(layouts.sequence_parallel, HALF_WAITS, 1.0)
     hidden_b = np.minimum(beside * on_wire_f, COLUMN_PARALLEL * cost.weight_grad_s)
     tensor_f, tensor_b = shown * on_wire_f, shown * (on_wire_b - hidden_b)
-    context_f = np.maximum(t.context_forward_s - cost.forward_attention_s, RING_SHOWS * t.context_forward_s)
-    context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, RING_SHOWS * t.context_backward_s)
+    context_f, context_b = t.context_forward_s, t.context_backward_s
+    if not framework.gathered_context:
+        context_f = np.maximum(t.context_forward_s - cost.forward_attention_s, RING_SHOWS * t.context_forward_s)
+        context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, RING_SHOWS * t.context_backward_s)
     forward, backward = cost.forward_s + tensor_f + context_f, cost.backward_s + tensor_b + context_b
     # Another micro-batch's passes run beside the experts' all-to-alls, where the framework interleaves two.
     two = framework.overlap_experts
@@ -79,7 +82,7 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     # Launches of a layer of two blocks; a hybrid's has one.
     halves = layouts.sequence_slices * (mix.shares(case.model).blocks / 2.0)
     host_f, host_b = framework.host_layer_forward_s * halves, framework.host_layer_backward_s * halves
-    again = np.where(layouts.recompute == Recompute.FULL, host_f, 0.0)
+    again = np.where((layouts.recompute == Recompute.FULL) | by_operation(case), host_f, 0.0)
     # A host that waits for every kernel never runs ahead of the accelerator.
     ahead = 0.0 if framework.blocking_launches else 1.0
     wait_f = np.maximum(host_f - ahead * forward, 0.0)

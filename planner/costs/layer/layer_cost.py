@@ -19,6 +19,7 @@ from planner.costs.kernels.state_space import ssm_s
 from planner.costs.layer.expert_bias import expert_bias_s
 from planner.costs.layer.expert_routing import Routing, permute_s, routing
 from planner.costs.layer.fp8_casts import casts_s
+from planner.costs.layer.kept_operations import by_operation, dropped_products_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products, latent_products, mlp_products
 from planner.costs.shapes import has_dropout, inner_width, is_latent, routed_width
 from planner.hardware import Framework
@@ -224,6 +225,10 @@ def layer_cost(case: Case, fused: Fusions = NONE) -> LayerCost:
         whole = whole - k * last_s(case)
     again = np.where(layouts.recompute == Recompute.FULL, whole, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
+    operations = by_operation(case)
+    if np.any(operations):
+        dropped = k * dropped_products_s(case, fused.experts) + scan + pointwise
+        again = np.where(operations, dropped, again)
     is_fine = layouts.recompute == Recompute.FINE
     if np.any(is_fine):
         again = np.where(is_fine, fine + k * latent_s(case), again)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.case import Case
+from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.memory.bytes_per_parameter import (
     fp8_copy_bytes,
@@ -100,7 +101,7 @@ class Activations:
 def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
     """What a framework keeps of the average layer until its backward pass, and the extra while one layer recomputes."""
     kept, again = saved_bytes(case)
-    full = case.layouts.recompute == Recompute.FULL
+    full = (case.layouts.recompute == Recompute.FULL) | by_operation(case)
     if case.framework.gathered_inputs > 0:
         kept = kept + np.where(full, 0.0, gathered_inputs_bytes(case))
     if case.framework.gate_tensors < 4:
@@ -118,7 +119,7 @@ def activations(case: Case) -> Activations:
     # another, those before the last keep the copies alone: no product needs its own output.
     columns = case.padded_vocab / (1 if case.framework.gathered_logits else layouts.tp)
     copies = model.output_heads * 4.0 * case.framework.logit_copies
-    logits = at_once * columns * (device.element_bytes + copies)
+    logits = at_once / case.framework.logit_chunks * columns * (device.element_bytes + copies)
     # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
     hidden = at_once * model.hidden * device.element_bytes
@@ -196,6 +197,8 @@ def rank_memory(
     gradients = state_parameters(own, layouts, 2) * gradient * copies
     states = state_parameters(optimizer_bytes(own, case), layouts, 1) * copies
     parameters = state_parameters(kept_bytes(own, case), layouts, 3) * copies * versions
+    if framework.one_sharded_copy:
+        parameters = np.where((layouts.zero == 3) & mixed, 0.0, parameters)
     # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
     parameters = parameters + np.where(layouts.zero < 3, fp8_copy, 0.0) * (own.layers + own.experts) * copies
 

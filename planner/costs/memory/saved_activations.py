@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from planner.costs.case import Case
 from planner.costs.kernels.state_space import ssm_bytes
+from planner.costs.layer.kept_operations import by_operation, kept_operation_bytes
 from planner.costs.memory.saved_attention import attention_core_bytes
 from planner.costs.shapes import has_dropout, inner_width, is_latent
 from planner.layouts import Attention, Recompute
@@ -73,7 +74,12 @@ def layer_tensors(case: Case) -> LayerTensors:
     v_dim = np.where(mla, model.v_head_dim, model.head_dim)
     kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
     out = model.num_heads * v_dim
-    heads = part.attention * tokens / t * e * ((model.num_heads + kv_heads) * model.head_dim + kv_heads * v_dim)
+    # Context ranks that gather all keys and values keep them; a norm of queries and keys keeps what it is of.
+    ring = np.where(case.framework.gathered_context, layouts.cp, 1)
+    beyond = np.where(eager, case.framework.eager_norm_bytes, 0.0)
+    normed = np.asarray(model.qk_norm) * (model.num_heads + kv_heads) * model.head_dim * (1.0 + beyond / e)
+    each = model.num_heads * model.head_dim + ring * kv_heads * (model.head_dim + v_dim) + normed
+    heads = part.attention * tokens / t * e * each
     # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product); the last is
     # the next product's input.
     width, routed = inner_width(model), part.sparse * np.asarray(model.top_k)
@@ -82,7 +88,7 @@ def layer_tensors(case: Case) -> LayerTensors:
     combined = held * part.sparse * np.asarray(model.moe_latent) * m
     scans = ssm_bytes(case) if np.any(model.num_ssm_layers) else np.asarray(0.0)
     return LayerTensors(
-        norm_inputs=hidden * part.blocks * (e + np.where(eager, 8.0, 0.0) + dropout),
+        norm_inputs=hidden * part.blocks * (e + beyond + dropout),
         product_inputs=hidden * (part.blocks * e - (e - m) * cast),
         latents=combined + part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank),
         from_latents=np.where(mla, heads, 0.0),
@@ -93,7 +99,7 @@ def layer_tensors(case: Case) -> LayerTensors:
         other_inputs=tokens / t * m * (width - to_experts),
         clamped=tokens / t * 2.0 * e * width * np.asarray(model.clamped),
         expert_inputs=copies * m,
-        expert_outputs=copies * e,
+        expert_outputs=copies * np.where(case.framework.fp32_expert_outputs, 4.0, e),
         scans=scans,
     )
 
@@ -117,4 +123,8 @@ def saved_bytes(case: Case) -> tuple[Array, Array]:
     kept = np.where(mode == Recompute.FULL, boundary, kept - np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0))
     again = np.where(mode == Recompute.FULL, layer + core, np.where(mode == Recompute.SELECTIVE, core, 0.0))
     again = again + np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0)
+    operations = by_operation(case)
+    if np.any(operations):
+        stays = kept_operation_bytes(case) + core
+        kept, again = np.where(operations, stays, kept), np.where(operations, layer + core - stays, again)
     return np.asarray(kept), np.asarray(again / layouts.sequence_slices)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.case import Case
+from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import parameter_bytes
 from planner.costs.network.collectives import (
     Group,
@@ -85,6 +86,8 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     routed = np.where(layouts.sequence_parallel | (layouts.etp < layouts.tp), 0.0, 1.0)
     blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
     again = np.where(layouts.recompute == Recompute.FULL, blocks, 0.0)
+    # By operation, what reduce-scatters end with stays: the gathers alone run again.
+    again = np.where(by_operation(case), np.where(layouts.sequence_parallel, 0.5, 1.0) * blocks, again)
     if case.framework.gate_reduces > 0:
         gates = np.asarray(model.gated) * (part.dense + part.sparse)
         again = again + case.framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, gates)
@@ -93,6 +96,8 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
 
 def context_s(case: Case, group: Group) -> tuple[Array, Array]:
     """Ring attention: keys and values forward; keys, values and their gradients backward, of the average layer.
+
+    Ranks that gather all keys and values keep them, and send their gradients alone backward.
 
     Attention that is recomputed, alone or with its layer, passes keys and values round once more.
     """
@@ -103,7 +108,8 @@ def context_s(case: Case, group: Group) -> tuple[Array, Array]:
     size = layouts.micro_batch * model.seq_len * heads * channels / layouts.tp * case.device.element_bytes
     once = mix.shares(model).attention * all_gather_s(group, size)
     attends = (layouts.recompute == Recompute.SELECTIVE) | (layouts.recompute == Recompute.FULL)
-    return once, np.where(attends, 3.0, 2.0) * once
+    passes = np.where(attends, 3.0, 2.0) - case.framework.gathered_context
+    return once, passes * once
 
 
 def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
@@ -177,7 +183,9 @@ def traffic(
         reduce_link = np.where(whole, link.reduced_s(all_gather_s, layer_params), 0.0)
         ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
         dense = replace(data, expert_share=np.zeros(1))
-        both = dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts)) + dense.reduced_s(all_gather_s, ends)
+        times = np.where(case.framework.ends_gathered_twice & (layouts.zero == 3), 2.0, 1.0)
+        both = times * dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts))
+        both = both + dense.reduced_s(all_gather_s, ends)
         sharded_ends = np.where(whole, both, 0.0)
     sent = send_s(cluster, layouts, hidden_bytes, whole=case.framework.whole_sends)
     tied = 2.0 * rank_send_s(cluster, layouts, table * data.grad_bytes)

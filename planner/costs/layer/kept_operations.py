@@ -1,0 +1,75 @@
+"""PyTorch's selective checkpointing by operation: which products' outputs stay, and which products run again.
+
+torchtitan 0.3.0, distributed/activation_checkpoint.py (SelectiveAC): in the order in which a layer's products run, the
+output of each second one is dropped; the router's always is, and experts' grouped products' are. Attention's output
+stays, and what a reduce-scatter or an all-to-all ends with. Array-first, shape (n,).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.costs.case import Case
+from planner.costs.kernels.device import aligned_share, group_s, matmul_s
+from planner.costs.layer.matmul_shapes import common_products, expert_products
+from planner.costs.shapes import is_latent
+from planner.layouts import Recompute
+from planner.models import mix
+
+Array = NDArray[np.float64]
+
+
+def by_operation(case: Case) -> NDArray[np.bool_]:
+    """Where selective recomputation chooses by operation, boolean of shape (n,)."""
+    return np.asarray((case.layouts.recompute == Recompute.SELECTIVE) & case.framework.selective_operations)
+
+
+def kept_shares(case: Case) -> list[Any]:
+    """Of each of `common_products`, the share of its output that stays: of gate and up, here one product, it is half.
+
+    Attention has two products, latent attention four, or five with a latent of queries: then the MLP starts with one
+    that is dropped.
+    """
+    queries = is_latent(case.model) & (np.asarray(case.model.q_lora_rank) > 0)
+    attention: list[Any] = [1.0, 1.0, queries, queries, ~queries, ~queries]
+    gated = np.asarray(case.model.gated)
+    up, down = np.where(gated, 0.5, ~queries), np.where(gated, ~queries, queries)
+    mlp = [up, down, up, down]
+    scans = [0.0] * (len(common_products(case)) - len(attention) - len(mlp))
+    return [*attention, *mlp, *scans] if not np.any(case.model.num_ssm_layers) else [0.0] * (len(scans) + 10)
+
+
+def kept_operation_bytes(case: Case) -> Array:
+    """Bytes that a layer keeps but for attention's sums: its input, and the outputs of operations that stay."""
+    model, layouts, e = case.model, case.layouts, case.device.element_bytes
+    tokens, shared = case.local_tokens, case.token_shares
+    part = mix.shares(model)
+    columns = sum(
+        rows * wide * count * share
+        for (rows, wide, _, count), share in zip(common_products(case), kept_shares(case), strict=True)
+    )
+    width = np.where(is_latent(model), model.v_head_dim, model.head_dim)
+    attended = part.attention * model.num_heads * width / layouts.tp
+    summed = np.where(shared > 1, part.blocks, 0.0)  # a reduce-scatter a block; all-reduces run again
+    exchanged = 2.0 * mix.expert_width(model) * part.sparse * np.asarray(model.top_k) * (layouts.ep > 1)
+    hidden = (1.0 + summed) * model.hidden + exchanged
+    return np.asarray(tokens * e * (columns + attended + hidden / shared))
+
+
+def dropped_products_s(case: Case, fused_experts: bool) -> Array:
+    """Seconds of a pass's forward products whose outputs are dropped."""
+    seconds = np.asarray(0.0)
+    for (rows, columns, depth, count), share in zip(common_products(case), kept_shares(case), strict=True):
+        if np.any(count):
+            along = aligned_share(case.device, case.device.matrix_bytes, depth)
+            one = matmul_s(case.device, case.pass_tokens * rows, columns, depth, along)
+            seconds = seconds + count * (1.0 - np.asarray(share, dtype=np.float64)) * one
+    for rows, columns, depth, each in expert_products(case):
+        if np.any(each):
+            along, local = aligned_share(case.device, case.device.matrix_bytes, depth), case.local_experts
+            one, _ = group_s(case.device, case.pass_tokens * rows, columns, depth, along, local, fused_experts)
+            seconds = seconds + each / local * one
+    return seconds
