@@ -1,4 +1,4 @@
-"""Ours beside theirs for every recorded configuration: python benchmarks/oracle/compare.py [FRAMEWORK [PART OF A TITLE]].
+"""Ours beside theirs, of what is recorded: python benchmarks/oracle/compare.py [FRAMEWORK [PART OF A TITLE]].
 
 A difference has a name and a size that follows from the configuration (`differences.py`); what is left counts. With a
 part of a title the layer's kept storages are listed, operator by operator.
@@ -65,7 +65,9 @@ def figures(framework: str, run: dict[str, Any]) -> list[tuple[str, float, float
     theirs = {"parameters": float(layer["parameters"])}
     for phase in ("forward", "backward"):
         rows.append((f"{phase} FLOP", mine["flops"][phase]))
-        theirs[f"{phase} FLOP"] = float(sum(layer["flops"].get(f"{phase} {kind}", 0) for kind in ("product", "grouped")))
+        theirs[f"{phase} FLOP"] = float(
+            sum(layer["flops"].get(f"{phase} {kind}", 0) for kind in ("product", "grouped"))
+        )
     rows.append(("kept bytes", mine["kept_bytes"]))
     theirs["kept bytes"] = float(layer["kept_bytes"])
     sent = their_bytes(asked, layer)

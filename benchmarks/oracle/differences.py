@@ -29,12 +29,16 @@ def _torchtitan(asked: dict[str, Any]) -> dict[str, dict[str, float]]:
     if asked.get("tp", 1) > 1:
         # DTensor's slice of the table is a copy, which no checkpoint drops: a fp32 complex number for two channels, or
         # Qwen's cosine and sine for each.
-        kept["a copy of the rotary table (DTensor)"] = asked["seq_len"] * model.head_dim * (8.0 if model.qk_norm else 4.0)
+        kept["a copy of the rotary table (DTensor)"] = (
+            asked["seq_len"] * model.head_dim * (8.0 if model.qk_norm else 4.0)
+        )
     if asked.get("recompute", "none") == "none":
         if model.kv_lora_rank:
             width = model.head_dim - model.qk_rope_head_dim
             kept["keys copied out of the product that makes keys and values"] = tokens * model.num_heads * width * E
-            kept["latents before their norm, and the rotary key"] = tokens * (model.kv_lora_rank + model.qk_rope_head_dim) * E
+            kept["latents before their norm, and the rotary key"] = (
+                tokens * (model.kv_lora_rank + model.qk_rope_head_dim) * E
+            )
         if model.num_experts:
             # argsort, its quotient and remainder, the chosen experts: whole numbers of 64 bits a copy; weights.
             kept["routing: indices and weights"] = tokens * (model.top_k * (4 * 8 + 2 * E) + model.num_experts * E)

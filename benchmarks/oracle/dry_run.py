@@ -19,16 +19,17 @@ import torchtitan.tools.utils as titan_tools
 
 titan_tools.device_type = "cpu"
 
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torchtitan.components.loss import ChunkedLossWrapper  # noqa: E402
-from torchtitan.distributed import ParallelDims  # noqa: E402
-from torchtitan.distributed import utils as titan_distributed  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torchtitan.components.loss import ChunkedLossWrapper
+from torchtitan.distributed import ParallelDims
+from torchtitan.distributed import utils as titan_distributed
 
 
 def recipe(path: Path) -> Any:
     """The settings that the one function of a recipe's file returns."""
     spec = importlib.util.spec_from_file_location("recipe", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     own = [f for f in vars(module).values() if callable(f) and getattr(f, "__module__", "") == "recipe"]

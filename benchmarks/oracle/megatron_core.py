@@ -19,17 +19,19 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment]
 
-from fused_kernels import FusedNorm, attention  # noqa: E402
-from megatron.core import parallel_state, tensor_parallel  # noqa: E402
-from megatron.core.models.gpt import GPTModel  # noqa: E402
-from megatron.core.models.gpt import gpt_layer_specs  # noqa: E402
-from megatron.core.tensor_parallel import random as megatron_random  # noqa: E402
-from megatron.core.transformer import transformer_block  # noqa: E402
-from megatron.core.transformer.moe import moe_utils  # noqa: E402
-from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher  # noqa: E402
-from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
-from record import Recorder  # noqa: E402
-from summary import Seen, ends, layer  # noqa: E402
+from fused_kernels import FusedNorm, attention
+from megatron.core import parallel_state, tensor_parallel
+from megatron.core.models.gpt import (
+    GPTModel,
+    gpt_layer_specs,
+)
+from megatron.core.tensor_parallel import random as megatron_random
+from megatron.core.transformer import transformer_block
+from megatron.core.transformer.moe import moe_utils
+from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher
+from megatron.core.transformer.transformer_config import TransformerConfig
+from record import Recorder
+from summary import Seen, ends, layer
 
 SIZES = {
     "llama3-8b": {"hidden": 4096, "heads": 32, "kv": 8, "width": 128, "ffn": 14336, "vocab": 128256},
@@ -153,7 +155,8 @@ def configuration(asked: dict[str, Any], layers: int) -> TransformerConfig:
     return TransformerConfig(
         num_layers=layers, hidden_size=sizes["hidden"], num_attention_heads=sizes["heads"], kv_channels=sizes["width"],
         num_query_groups=sizes["kv"], ffn_hidden_size=sizes["ffn"], qk_layernorm=sizes.get("qk_norm", False),
-        tensor_model_parallel_size=asked.get("tp", 1), sequence_parallel=asked.get("sequence_parallel", asked.get("tp", 1) > 1),
+        tensor_model_parallel_size=asked.get("tp", 1),
+        sequence_parallel=asked.get("sequence_parallel", asked.get("tp", 1) > 1),
         context_parallel_size=asked.get("cp", 1), expert_model_parallel_size=asked.get("ep", 1), bf16=True,
         params_dtype=torch.bfloat16, pipeline_dtype=torch.bfloat16, use_cpu_initialization=True,
         perform_initialization=False, gated_linear_unit=True, activation_func=torch.nn.functional.silu,

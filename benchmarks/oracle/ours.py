@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+
 from planner.costs.case import Case
 from planner.costs.kernels.device import Device
 from planner.costs.layer.layer_cost import Fusions, layer_cost
@@ -57,9 +58,7 @@ def counting_case(asked: dict[str, Any], framework: str) -> Case:
         flash_backward=dict.fromkeys(("flash1", "flash2", "flash3"), 1e30), flash_tail_waves={}, aligned_fraction={},
         rate_spread=0.0, attention_matrix_fraction=1e30,
     )  # fmt: skip
-    counting = replace(
-        known, efficiency=ideal, peak_flops=dict.fromkeys(known.peak_flops, 1.0), num_compute_units=1
-    )
+    counting = replace(known, efficiency=ideal, peak_flops=dict.fromkeys(known.peak_flops, 1.0), num_compute_units=1)
     layouts, cluster = layouts_of(asked), load_cluster("dgx-a100-80gb")
     return Case(
         device=Device.of(counting, layouts.precision, 1),

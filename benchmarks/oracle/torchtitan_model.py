@@ -20,20 +20,20 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 titan_tools.device_type = "cpu"
 
-from fused_kernels import attention, fused_norm  # noqa: E402
-from record import Recorder, unseen  # noqa: E402
-from summary import Seen, ends, layer  # noqa: E402
-from torchtitan.config import ParallelismConfig  # noqa: E402
-from torchtitan.distributed import ParallelDims, activation_checkpoint  # noqa: E402
-from torchtitan.distributed import utils as titan_distributed  # noqa: E402
-from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: E402
-from torchtitan.models.common import token_dispatcher  # noqa: E402
-from torchtitan.models.common.attention import FlexAttention  # noqa: E402
-from torchtitan.models.deepseek_v3 import config_registry as deepseek  # noqa: E402
-from torchtitan.models.gpt_oss import config_registry as gpt_oss  # noqa: E402
-from torchtitan.models.llama3 import config_registry as llama  # noqa: E402
-from torchtitan.models.qwen3 import config_registry as qwen  # noqa: E402
-from torchtitan.protocols.module import Module  # noqa: E402
+from fused_kernels import attention, fused_norm
+from record import Recorder, unseen
+from summary import Seen, ends, layer
+from torchtitan.config import ParallelismConfig
+from torchtitan.distributed import ParallelDims, activation_checkpoint
+from torchtitan.distributed import utils as titan_distributed
+from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
+from torchtitan.models.common import token_dispatcher
+from torchtitan.models.common.attention import FlexAttention
+from torchtitan.models.deepseek_v3 import config_registry as deepseek
+from torchtitan.models.gpt_oss import config_registry as gpt_oss
+from torchtitan.models.llama3 import config_registry as llama
+from torchtitan.models.qwen3 import config_registry as qwen
+from torchtitan.protocols.module import Module
 
 RECIPES = {
     "llama3-8b": (llama.llama3_8b, 0),
@@ -74,7 +74,7 @@ class Attention(FlexAttention):
     def __init__(self, config: Config) -> None:
         Module.__init__(self)
 
-    def forward(self, q_BLNH: Any, k_BLNH: Any, v_BLNH: Any, **_: Any) -> Any:  # noqa: N803
+    def forward(self, q_BLNH: Any, k_BLNH: Any, v_BLNH: Any, **_: Any) -> Any:
         """Causal attention of (batch, length, heads, width)."""
         return attention(q_BLNH, k_BLNH, v_BLNH)[0]
 
@@ -138,7 +138,11 @@ def run(asked: dict[str, Any], layers: int) -> Seen:
         loss.set_lm_head(model.lm_head)
         model._skip_lm_head = True
         shape = (config.training.local_batch_size, config.training.seq_len // asked.get("cp", 1))
-        tokens, labels, total = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64), torch.ones(())
+        tokens, labels, total = (
+            torch.zeros(shape, dtype=torch.int64),
+            torch.zeros(shape, dtype=torch.int64),
+            torch.ones(()),
+        )
         with Recorder(model, names).watching() as seen:
             hidden = model(tokens)
             living = seen.living()

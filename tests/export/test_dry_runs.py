@@ -1,9 +1,6 @@
 """Ten plans a framework: what planner exports starts in the framework itself, without a GPU. Skipped without it."""
 
-import json
 import os
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.export.plan_export import export_plan, get_target
-from planner.layouts import Precision, Recompute
+from planner.layouts import Recompute
 from tests.export.test_frameworks import plan
 
 pytestmark = pytest.mark.extra
@@ -55,7 +52,7 @@ def run(*command: Any, **environment: str) -> str:
 
 @pytest.mark.parametrize("name", TORCHTITAN)
 def test_torchtitan_starts(name, tmp_path):
-    """torchtitan's fake backend, its meshes, its model parallelized and its optimizer (benchmarks/oracle/dry_run.py)."""
+    """torchtitan's fake backend, meshes, model parallelized, optimizer (benchmarks/oracle/dry_run.py)."""
     pytest.importorskip("torchtitan")
     model, layout = TORCHTITAN[name]
     recipe = tmp_path / "recipe.py"

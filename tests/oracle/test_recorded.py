@@ -25,7 +25,7 @@ def test_there_are_forty_configurations_and_each_is_recorded():
 
 @pytest.mark.parametrize(("framework", "run"), RUNS, ids=lambda x: x if isinstance(x, str) else title(x["asked"]))
 def test_a_layer_is_as_the_framework_runs_it(framework, run):
-    """Parameters, FLOP of products and bytes sent are equal, bytes kept within 2 %, once named differences are added."""
+    """Parameters, products' FLOP, bytes sent are equal, bytes kept within 2 %, once named differences are added."""
     rows = compare.figures(framework, run)
     assert {"parameters", "forward FLOP", "backward FLOP", "kept bytes"} <= {what for what, *_ in rows}
     for what, value, theirs, named in rows:

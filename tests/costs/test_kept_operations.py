@@ -1,0 +1,84 @@
+"""PyTorch's selective checkpointing by operation, and what else torchtitan keeps and sends, worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.costs.layer.kept_operations import kept_operation_bytes
+from planner.costs.layer.layer_cost import layer_cost
+from planner.costs.memory.rank import activations
+from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
+from planner.costs.network import traffic
+from planner.layouts import Attention, Recompute
+from tests.costs.toy import BYTES, FLOP, FRAMEWORK, LLAMA, MLA, case, layout
+
+TOKENS, E = 48, 2
+OPERATIONS = replace(FRAMEWORK, selective_operations=True)
+SELECTIVE = {"recompute": Recompute.SELECTIVE, "attention": Attention.FLASH2}
+
+
+def of(model, framework=OPERATIONS, on=BYTES, **choices):
+    return case(on, model, layout(**(SELECTIVE | choices)), framework=framework)
+
+
+def one(value):
+    return float(np.ravel(value)[0])
+
+
+def test_a_dense_layer_keeps_every_second_product():
+    """Of LLaMA's five: queries, keys and values (24), gate (32) and down (8), with its input and attention's output."""
+    assert one(kept_operation_bytes(of(LLAMA))) == TOKENS * E * (8 + 24 + 8 + 32 + 8)
+    kept, again = saved_bytes(of(LLAMA))
+    sums = TOKENS * 2 * 4
+    assert one(kept) == TOKENS * E * 80 + sums
+    whole, _ = saved_bytes(case(BYTES, LLAMA, layout(attention=Attention.FLASH2), framework=OPERATIONS))
+    assert one(again) == one(whole) - one(kept)
+
+
+def test_what_reduce_scatters_end_with_stays():
+    """Two tensor ranks: half of each width but the down product's; input and two sums in parts of the tokens."""
+    kept = kept_operation_bytes(of(LLAMA, tp=2, sequence_parallel=True))
+    assert one(kept) == TOKENS * E * (24 / 2 + 8 / 2 + 32 / 2 + 8 + 3 * 8 / 2)
+    assert one(kept_operation_bytes(of(LLAMA, tp=2))) == TOKENS * E * (24 / 2 + 8 / 2 + 32 / 2 + 8 + 8)
+
+
+def test_latent_attention_with_a_latent_of_queries_has_five_products():
+    """Kept: down to queries' latent (6), to keys' (4 + 2), the output (8); the MLP's second, its up product (32)."""
+    assert one(kept_operation_bytes(of(MLA))) == TOKENS * E * (8 + 6 + 6 + 8 + 2 * 4 + 32)
+
+
+def test_products_that_run_again():
+    """The output's product (64) and the up product (256): 2 FLOP a weight and token; attention's does not."""
+    assert one(layer_cost(of(LLAMA, on=FLOP)).recompute_s) == pytest.approx(2 * TOKENS * (64 + 256))
+    alone = layer_cost(of(LLAMA, FRAMEWORK, FLOP))
+    assert one(alone.recompute_s) == one(alone.forward_attention_s)
+
+
+def test_gathers_run_again_and_reduce_scatters_do_not():
+    shared = traffic.layer_traffic(of(LLAMA, tp=2, sequence_parallel=True))
+    assert one(shared.layer_backward_s) == pytest.approx(1.5 * one(shared.layer_forward_s))
+    summed = traffic.layer_traffic(of(LLAMA, tp=2))
+    assert one(summed.layer_backward_s) == pytest.approx(2.0 * one(summed.layer_forward_s))
+
+
+def test_gathered_keys_and_values_stay_and_go_back_once():
+    """Two context ranks: keys and values of twice the tokens, 16 elements a token more; gradients alone backward."""
+    gathered = replace(FRAMEWORK, gathered_context=True)
+    none = {"recompute": Recompute.NONE, "cp": 2, "dp": 1}
+    more = layer_tensors(of(LLAMA, gathered, **none)).heads - layer_tensors(of(LLAMA, FRAMEWORK, **none)).heads
+    assert one(more) == TOKENS / 2 * E * 16
+    sent = traffic.layer_traffic(of(LLAMA, gathered, **none))
+    assert one(sent.context_backward_s) == pytest.approx(one(sent.context_forward_s))
+    ring = traffic.layer_traffic(of(LLAMA, FRAMEWORK, **none))
+    assert one(ring.context_backward_s) == pytest.approx(2.0 * one(ring.context_forward_s))
+
+
+def test_a_norm_of_queries_and_keys_keeps_them():
+    plain, normed = (layer_tensors(of(m, FRAMEWORK)).heads for m in (LLAMA, replace(LLAMA, qk_norm=True)))
+    assert one(normed - plain) == TOKENS * E * 16
+
+
+def test_logits_in_parts():
+    whole, parts = (activations(of(LLAMA, replace(FRAMEWORK, logit_chunks=n))).logits for n in (1.0, 8.0))
+    assert one(whole) == 8 * one(parts)
