@@ -54,10 +54,10 @@ def exports(incomplete: str) -> list[str]:
 
 
 def papers(incomplete: str) -> list[str]:
-    """Papers reproduced."""
-    from planner.reproductions import PAPERS
+    """Papers reproduced, and all of them."""
+    from planner.reproductions import paper_names
 
-    return _begin(PAPERS, incomplete)
+    return _begin([*paper_names(), "all"], incomplete)
 
 
 def loss_laws(incomplete: str) -> list[str]:

@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 def command(
     model: o.Model,
     cluster: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--cluster", help="A cluster; several are set side by side.", autocompletion=complete.clusters),
-    ],
+    ] = None,
+    paper: Annotated[
+        str | None,
+        typer.Option(help="A paper's own question instead, such as lamy-poirier-2021: its answer beside ours."),
+    ] = None,
     max_gpus: Annotated[int | None, typer.Option(help="Most accelerators; else the cluster's, or 100,000.")] = None,
     max_cost: Annotated[float | None, typer.Option(help="Most USD; needs a price.")] = None,
     strategies: Annotated[
@@ -56,10 +60,21 @@ def command(
     Example: planner fastest x-160 --cluster dgx-a100-80gb --max-gpus 100000 --network infiniband-hdr
     """
     from planner.api.training import fastest
+    from planner.base.errors import InputError
     from planner.models import load_model, with_seq_len
     from planner.training_time.goal import goal
     from planner.training_time.joint import strategy
 
+    if paper is not None:
+        settled: dict[str, Any] = {"cluster": cluster, "network": network, "node-size": node_size}
+        settled |= {"max-gpus": max_gpus}
+        settled |= {"max-cost": max_cost, "tokens": tokens, "loss": loss, "seq-len": seq_len}
+        if taken := [name for name, value in settled.items() if value]:
+            raise InputError(f"--{taken[0]} is given, and settled by --paper; leave one of them out")
+        _paper(model, paper, framework, json)
+        return
+    if not cluster:
+        raise InputError("--cluster is missing; give a cluster (planner clusters lists them), or --paper")
     shape = load_model(model)
     if seq_len is not None:
         shape = with_seq_len(shape, seq_len)
@@ -74,6 +89,15 @@ def command(
             shape, cases, aim, given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
             **choices,
         )  # fmt: skip
+    o.show(answer, json)
+
+
+def _paper(model: str, paper: str, framework: str | None, json: bool) -> None:
+    """A paper's question, its answer and ours."""
+    from planner.api.fastest_of_paper import fastest_of_paper
+
+    with o.working("searching GPUs, batches and layouts"):
+        answer = fastest_of_paper(paper, model, framework)
     o.show(answer, json)
 
 

@@ -1,8 +1,8 @@
-"""A paper's claims beside ours, as records and views."""
+"""Papers and their claims beside ours, as records and views: read, recalled and derived apart."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -13,45 +13,126 @@ from planner.report.plain_table import plain_table, stacked
 from planner.report.training import finite
 
 if TYPE_CHECKING:
-    from planner.reproductions import Claim, Paper
+    from planner.reproductions import Outcome, Paper, Reproduction
+
+FROM = {
+    "timeline": "timeline of its order", "layout": "cost models", "run": "cost models, the run as published",
+    "runs": "cost models, measured runs", "model of 2021": "the paper's assumptions",
+    "shortest": "cost models, searched", "volume": "mini-trainer",
+}  # fmt: skip
+"""What ours comes from, by evaluator, in words."""
+GROUPS = (("read", "Read in a source"), ("recalled", "Recalled, not read again"))
+COUNTED = ("agrees", "off", "not reproduced")
+HOW = (
+    "agrees: within 10 % of a ratio, 15 % of an absolute figure, on the right side of a bound. What is derived here, "
+    "or has no published figure, is shown and counts for nothing"
+)
 
 
-def paper_record(paper: Paper) -> dict[str, Any]:
-    """Title, source and every claim with both figures, mark, band and whether they agree."""
-    claims = []
-    for c in paper.claims:
-        row = asdict(c) | {"agrees": c.agrees}
-        claims.append({k: finite(v) if isinstance(v, float) else v for k, v in row.items()})
-    return {"paper": paper.name, "title": paper.title, "source": paper.source, "claims": claims}
-
-
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A figure in few digits; a dash for none."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _table(claims: list[Claim]) -> Table:
-    table = plain_table("claim", "paper", "ours", "unit", "known", "agree", "note", numbers=(1, 2))
-    for c in claims:
-        open_ = "-" if c.theirs is None else "not yet"
-        said = {True: "yes", False: "NO", None: open_}[c.agrees]
-        verdict = Text(said, style="red" if c.agrees is False else "")
-        table.add_row(c.statement, _number(c.theirs), _number(c.ours), c.unit, c.mark, verdict, c.note)
+def said(o: Outcome) -> str:
+    """The paper's figure with its bound, such as "at least 1.1"."""
+    bound = "" if o.claim.says == "about" else f"{o.claim.says} "
+    return bound + number(o.claim.figure)
+
+
+def off_by(o: Outcome) -> str:
+    """How far ours is off, as a share of the paper's."""
+    return "-" if o.deviation is None or not o.claim.figure else f"{round(o.deviation, 3) + 0.0:+.0%}"
+
+
+def note(o: Outcome) -> str:
+    """What ours is made of, and why it is off or missing."""
+    parts = [FROM.get(o.claim.by, ""), o.note, o.claim.why if o.verdict in ("off", "not reproduced") else ""]
+    return "; ".join(part for part in parts if part)
+
+
+def groups(outcomes: Sequence[Outcome]) -> list[tuple[str, list[Outcome]]]:
+    """Outcomes under headings: read, recalled, derived or without a figure, not reproduced."""
+    there = [o for o in outcomes if o.verdict != "not reproduced"]
+    out = [
+        (title, [o for o in there if o.claim.standing == standing and o.verdict != "shown"])
+        for standing, title in GROUPS
+    ]
+    out.append(("Shown, not counted: derived here, or no published figure", [o for o in there if o.verdict == "shown"]))
+    out.append(("Not reproduced", [o for o in outcomes if o.verdict == "not reproduced"]))
+    return [(title, some) for title, some in out if some]
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """How many claims agree, are off, are not reproduced; and of those that agree how many were read."""
+    agree, off, none = (sum(o.verdict == v for o in outcomes) for v in COUNTED)
+    read = sum(o.verdict == "agrees" and o.claim.standing == "read" for o in outcomes)
+    return (
+        f"{agree} of {agree + off + none} claims agree ({read} read, {agree - read} recalled), {off} are off, "
+        f"{none} not reproduced"
+    )
+
+
+def paper_record(done: Reproduction) -> dict[str, Any]:
+    """Title, source and every claim with both figures, standing and verdict."""
+    p = done.paper
+    claims = [
+        {
+            "sentence": o.claim.sentence, "unit": o.claim.unit, "where": o.claim.where, "standing": o.claim.standing,
+            "says": o.claim.says, "figure": o.claim.figure, "ours": None if o.ours is None else finite(o.ours),
+            "deviation": o.deviation, "verdict": o.verdict, "note": note(o),
+        }
+        for o in done.outcomes
+    ]  # fmt: skip
+    return {"paper": p.name, "title": p.title, "source": p.source, "systems": list(p.systems), "claims": claims}
+
+
+def _table(outcomes: Sequence[Outcome]) -> Table:
+    table = plain_table("claim", "paper", "ours", "unit", "off by", "", "where", "ours from", numbers=(1, 2, 4))
+    for o in outcomes:
+        verdict = Text({"agrees": "agrees", "off": "OFF"}.get(o.verdict, ""), style="red" if o.verdict == "off" else "")
+        c = o.claim
+        table.add_row(c.sentence, said(o), number(o.ours), c.unit, off_by(o), verdict, c.where, note(o))
     return table
 
 
-def paper_view(paper: Paper) -> RenderableType:
-    """How many agree first, then the claims by the assumptions behind our figure."""
-    agreed = sum(c.agrees is True for c in paper.claims)
-    compared = sum(c.theirs is not None for c in paper.claims)
+def paper_view(done: Reproduction) -> RenderableType:
+    """How many agree first, then the claims by how we know them."""
     lines: list[RenderableType] = [
-        Text(paper.title, style="bold"),
-        paper.source,
-        f"{agreed} of {compared} claims agree. known: how we know the paper's figure - read in its source, "
-        "recalled, or derived here",
-    ]
-    for basis in sorted({c.basis for c in paper.claims}, reverse=True):  # the paper's assumptions, then our models
-        claims = [c for c in paper.claims if c.basis == basis]
-        lines += ["", Text(f"Under {basis}", style="bold"), _table(claims)]
+        Text(done.paper.title, style="bold"), done.paper.source, summary(done.outcomes) + ".", HOW + ".",
+    ]  # fmt: skip
+    for title, some in groups(done.outcomes):
+        lines += ["", Text(title, style="bold"), _table(some)]
     return stacked(*lines)
+
+
+def papers_record(papers: Sequence[Paper], systems: dict[int, str]) -> dict[str, Any]:
+    """The papers there are, with their systems and how many claims they have."""
+    rows = [{"paper": p.name, "title": p.title, "systems": list(p.systems), "claims": len(p.claims)} for p in papers]
+    return {"systems": {str(n): name for n, name in systems.items()}, "papers": rows}
+
+
+def papers_view(papers: Sequence[Paper]) -> RenderableType:
+    """The papers there are."""
+    table = plain_table("paper", "title", "claims", "systems", numbers=(2,))
+    for p in papers:
+        table.add_row(p.name, p.title, str(len(p.claims)), ", ".join(map(str, p.systems)))
+    more = "planner paper NAME compares one; planner paper all compares all (--html, --markdown: a page)"
+    return stacked(table, "", more)
+
+
+def by_system(done: Sequence[Reproduction], systems: dict[int, str]) -> list[tuple[int, str, list[Reproduction]]]:
+    """Every system with the papers that are about it."""
+    return [(n, name, [d for d in done if n in d.paper.systems]) for n, name in systems.items()]
+
+
+def all_view(done: Sequence[Reproduction], systems: dict[int, str]) -> RenderableType:
+    """A row a system: its papers, how many claims agree, are off, have no model."""
+    table = plain_table("", "system", "papers", "agree", "off", "not reproduced", numbers=(0, 3, 4, 5))
+    for n, name, some in by_system(done, systems):
+        counts = [str(sum(d.count(v) for d in some)) for v in COUNTED]
+        table.add_row(str(n), name, ", ".join(d.paper.name for d in some), *counts)
+    every = [o for d in done for o in d.outcomes]
+    return stacked(Text(summary(every) + ".", style="bold"), HOW + ".", "", table)

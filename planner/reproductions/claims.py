@@ -1,68 +1,102 @@
-"""A paper's claim beside what our models give for it."""
+"""A paper's claim: a figure that it states, how we know it, and what our models give for it."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-Mark = Literal["read", "recalled", "derived"]
-THEIRS = "the paper's assumptions"
-OURS = "our cost models"
+Standing = Literal["read", "recalled", "derived"]
+Says = Literal["about", "at most", "at least"]
+RATIO, ABSOLUTE = 0.10, 0.15
+"""How far ours may be off, as a share of the paper's figure: where it is a ratio, and where it has a unit."""
+RATIOS = ("", "x", "%")
+AGREES, OFF, MISSING, SHOWN = "agrees", "off", "not reproduced", "shown"
+"""What can be said of a claim: ours agrees, ours is off, we have none, or there is nothing to agree with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One figure.
+    """A figure of a paper.
 
-    mark: how we know the paper's figure: read in its source, recalled, or derived here.
-    theirs, ours: in `unit`; theirs None where the paper has no such figure, ours None where it isn't computed. low,
-    high: the band in which ours agrees.
-    basis: the assumptions behind ours; note: what it is made of, or why it differs.
+    standing: read in a source that a reader can open, recalled, or derived here, which agrees with nothing.
+    figure: in `unit`; None where the paper prints none and ours is only shown. where: in the paper.
+    says: whether the figure is a value or a bound. by, arguments: the evaluator of ours and what it takes (`evaluate`).
+    why: why ours is off or missing.
     """
 
-    statement: str
+    sentence: str
+    figure: float | None
     unit: str
-    mark: Mark
-    theirs: float | None
+    where: str
+    standing: Standing
+    says: Says = "about"
+    by: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+    @property
+    def within(self) -> float:
+        """How far ours may be off, as a share of the figure."""
+        return RATIO if self.unit in RATIOS else ABSOLUTE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A claim and ours: in its unit, None where there is none; note: what ours is made of."""
+
+    claim: Claim
     ours: float | None
-    low: float = -math.inf
-    high: float = math.inf
-    basis: str = OURS
     note: str = ""
 
     @property
-    def agrees(self) -> bool | None:
-        """Whether ours lies in the band; None where there is nothing to compare."""
-        if self.theirs is None or self.ours is None:
+    def deviation(self) -> float | None:
+        """Ours over the paper's figure, less 1; of a bound, how far ours is on the wrong side, 0 on the right one."""
+        if self.ours is None or self.claim.figure is None:
             return None
-        return bool(self.low <= self.ours <= self.high)
+        off = self.ours / self.claim.figure - 1.0 if self.claim.figure else self.ours
+        return {"about": off, "at most": max(off, 0.0), "at least": min(off, 0.0)}[self.claim.says]
+
+    @property
+    def verdict(self) -> str:
+        """One of AGREES, OFF, MISSING, SHOWN."""
+        if not self.claim.by:
+            return MISSING
+        if self.claim.standing == "derived" or self.claim.figure is None:
+            return SHOWN
+        if self.deviation is None:
+            return MISSING
+        within = self.claim.within if self.claim.says == "about" else 0.0
+        return AGREES if abs(self.deviation) <= within + 1e-12 else OFF
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper's title and source, and its claims."""
+    """A paper's title and source, the systems of it (`systems.toml`), and its claims."""
 
     name: str
     title: str
     source: str
+    systems: tuple[int, ...]
     claims: tuple[Claim, ...]
 
 
-def near(
-    statement: str,
-    unit: str,
-    mark: Mark,
-    theirs: float,
-    ours: float | None,
-    *,
-    within: float,
-    basis: str = OURS,
-    note: str = "",
-) -> Claim:
-    """A claim that agrees where ours is within a share of theirs."""
-    a, b = theirs * (1.0 - within), theirs * (1.0 + within)
-    return Claim(
-        statement=statement, unit=unit, mark=mark, theirs=theirs, ours=None if ours is None else float(ours),
-        low=min(a, b), high=max(a, b), basis=basis, note=note,
-    )  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """A paper with the outcome of each of its claims."""
+
+    paper: Paper
+    outcomes: tuple[Outcome, ...]
+
+    def count(self, *verdicts: str) -> int:
+        """How many claims have one of these verdicts."""
+        return sum(o.verdict in verdicts for o in self.outcomes)
+
+
+def merged(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
+    """The first table with the second's values in place; tables in it are merged alike, and "-" takes a value away."""
+    out = dict(first)
+    for key, value in then.items():
+        old = out.get(key)
+        out[key] = merged(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
+    return {key: value for key, value in out.items() if value != "-"}

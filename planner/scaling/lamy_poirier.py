@@ -235,15 +235,14 @@ def _space(task: PaperTask, strategy: PaperStrategy, hardware: Hardware) -> Conf
 def allowed(
     task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, least_efficiency: float
 ) -> NDArray[np.bool_]:
-    """Where the paper's rules hold: data and pipeline traffic hide, and at least half of the time is compute.
+    """Where the rules hold: data and pipeline traffic hide, and at least half of the time is compute.
 
-    A modular pipeline needs a micro-batch a stage. The least efficiency counts bubble and data traffic, not the tensor
-    ranks, whose number the node bounds: so the paper's own integers come out, and only so.
+    A modular pipeline needs a micro-batch a stage. The least efficiency counts every overhead. The paper's own rule is
+    not known: its fastest 3d baseline, as recalled, has an efficiency just under one half, so the search takes another.
     """
     x = intensities(task, strategy, c)
     least = hardware.network_threshold
-    waste = overheads(task, strategy, hardware, c)
-    ok = np.asarray((x.pipeline >= least) & (1.0 / (1.0 + waste["bubble"] + waste["data"]) >= least_efficiency))
+    ok = np.asarray((x.pipeline >= least) & (efficiency(task, strategy, hardware, c) >= least_efficiency))
     if strategy.improved:
         ok &= np.asarray(c.n_mu >= c.n_l)
     if not strategy.pipeline or strategy.improved:

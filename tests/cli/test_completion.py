@@ -75,7 +75,7 @@ def test_offered_names_are_accepted():
     from planner.export.plan_export import get_target
     from planner.hardware import load_cluster, load_framework
     from planner.models import load_model
-    from planner.reproductions import PAPERS
+    from planner.reproductions import paper_names
     from planner.schedules import get_schedule
 
     for complete, load in (
@@ -84,7 +84,7 @@ def test_offered_names_are_accepted():
     ):  # fmt: skip
         for name in complete(""):
             assert load(name).name
-    assert set(completion.papers("")) == set(PAPERS)
+    assert set(completion.papers("")) == {*paper_names(), "all"}
 
 
 def test_completion_of_commands_loads_nothing_heavy():

