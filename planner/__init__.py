@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from planner.api import Cluster, LayoutEstimate, Model, Plan, Simulation, estimate, recommend, simulate
+    from planner.api import Cluster, LayoutEstimate, Model, Plan, Simulation, estimate, network, recommend, simulate
     from planner.base.errors import (
         ExecutionError,
         FileFormatError,
@@ -46,6 +46,7 @@ __all__ = [
     "UnknownNameError",
     "__version__",
     "estimate",
+    "network",
     "recommend",
     "simulate",
 ]

@@ -24,6 +24,7 @@ from planner.cli import (
     heatmap,
     laws,
     models,
+    network,
     paper,
     pareto,
     partition,
@@ -74,6 +75,7 @@ app.command("fastest")(fastest.command)
 app.command("sweep")(sweep.command)
 app.command("pareto")(pareto.command)
 app.command("heatmap")(heatmap.command)
+app.command("network")(network.command)
 app.command("paper")(paper.command)
 app.command("explain")(explain.command)
 app.command("export")(export.command)

@@ -159,3 +159,38 @@ def test_tokens_that_are_no_number():
     done = planner(*TIME, "--tokens", "15X")
     assert done.returncode == 2
     assert done.stderr == "planner: --tokens is '15X'; allowed: a number, such as 300e9 or 300B\n"
+
+
+NETWORK = ["network", "llama-7b", "--cluster", "dgx-a100-80gb", "--gpus", "16", "--global-batch", "32"]
+
+
+def test_network_prints_the_curve_and_writes_pictures(tmp_path):
+    done = planner(*NETWORK, "--price", "2", "--network-price", "0.01", "--svg", str(tmp_path / "n.svg"))
+    assert done.returncode == 0, done.stderr
+    for text in ("within 5 % of the fastest", "NICs a node", "USD/M tokens", "ZeRO 3", "Is the fast network needed?"):
+        assert text in done.stdout
+    assert "bandwidth (Gb/s a node)" in (tmp_path / "n.svg").read_text()
+
+
+def test_network_keys_are_documented_and_its_commands_give_its_figures():
+    documented = (ROOT / "docs" / "network.md").read_text()
+    record = json.loads(planner(*NETWORK, "--json").stdout)
+    keys = [*record, *record["curve"][0], *record["strategies"][0], *record["first_question"][0]]
+    for key in keys:
+        assert f"`{key}`" in documented, key
+    for way in record["first_question"]:
+        found = json.loads(planner(*way["command"].split()[1:], "--json").stdout)
+        assert found["best"][0]["step_time_s"] == pytest.approx(way["step_time_s"])
+
+
+def test_a_papers_question_beside_ours():
+    record = json.loads(planner("fastest", "x-160", "--paper", "lamy-poirier-2021", "--json").stdout)
+    assert record["published_days"] == 6.93
+    assert sum(p["paper_days"] for p in record["parts"]) == pytest.approx(record["paper_days"])
+    ours = sum(p["ours_days"] for p in record["parts"]) + record["failures_and_checkpoints_days"]
+    assert ours == pytest.approx(record["ours"]["days"])
+    assert [t["days"] > 0 for t in record["towards_today"]] == [True] * 5
+    for args, text in ((["gpt2"], "x-160"), (["x-160", "--max-gpus", "8"], "settled by --paper")):
+        done = planner("fastest", *args, "--paper", "lamy-poirier-2021")
+        assert done.returncode == 2
+        assert text in done.stderr

@@ -40,6 +40,8 @@ COMMANDS = {
     "fastest": ["fastest", "llama-13b", *ON, "--max-gpus", "256", "--strategies", "data"],
     "fastest beside": ["fastest", "llama-13b", *ON, "--max-gpus", "64", "--strategies", "data,data+tensor"],
     "explain": ["explain", "llama-13b", *ON, *FEW],
+    "network": ["network", "llama-13b", *ON, *FEW, "--price", "2"],
+    "papers": ["paper"],
     "paper": ["paper", "narayanan-2021"],
     "validate": ["validate", "measured_runs/korthikanti_2022_a100.csv"],
     "laws": ["laws"],

@@ -26,6 +26,7 @@ SOUND = {
     "export": "@plan.json --to megatron",
     "paper": "seq1f1b",
     "explain": f"{SMALL} --global-batch 16",
+    "network": "gpt2 --cluster dgx-a100-80gb --gpus 16 --tp 1 --pp 1 --global-batch 16",
     "validate": "@runs.csv",
     "laws": "gpt2",
     "models": "gpt2",

@@ -1,0 +1,93 @@
+"""What network suffices: `planner network`, and `planner.network` in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from planner.api.answer import Answer
+from planner.api.inputs import Cluster, Model, asked
+from planner.base.errors import InputError, UnknownNameError
+from planner.hardware import load_link
+from planner.question import careful, numerics, whole
+from planner.report.network import network_record, network_view
+from planner.training_time.assumptions import assume
+from planner.training_time.network import AXES, STRATEGIES, NetworkCase, curve, need_of, ways
+
+SLOW = "ethernet-25g"
+"""The slow network of the first paper's question, where none is named."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NetworkAnswer(Answer):
+    """What network suffices: an answer that can draw its curve.
+
+    Attributes:
+        draw: Makes the picture, a figure of matplotlib.
+    """
+
+    draw: Callable[[], Any]
+
+    def save_picture(self, path: str | Path) -> None:
+        """The curve as SVG or PNG, by the path's suffix.
+
+        Raises:
+            OutputError: The path can't be written.
+        """
+        from planner.report.pictures import write_picture
+
+        write_picture(self.draw(), Path(path))
+
+
+def network(
+    model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], *, gpus: int, batch: int,
+    framework: str | None = None, along: str = "bandwidth", slow: str = SLOW, price: float | None = None,
+    network_price: float | None = None, precision: str | None = None, attention: str | None = None, **choices: Any,
+) -> NetworkAnswer:  # fmt: skip
+    """Step time of the best layout against the bandwidth between nodes, or its latency, and what each strategy needs.
+
+    along: "bandwidth" (1 to 3,200 Gb/s of a node) or "latency" (1 us to 10 ms). slow: the network that the improved
+    way is asked on. price: USD for an hour of a GPU; network_price: USD for an hour of each Gb/s of a node's network.
+    choices: what the search may choose from, as of `planner.recommend`.
+
+    Raises:
+        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
+        LayoutError: No layout is legal, or none fits in memory.
+    """
+    if along not in AXES:
+        raise UnknownNameError("axis", along, AXES)
+    whole("gpus", gpus)
+    whole("batch", batch)
+    for name, value in (("price", price), ("network_price", network_price)):
+        if value is not None and not 0.0 <= value <= 1e6:
+            raise InputError(f"{name} is {value!r}; allowed: a number from 0 to 1000000")
+    setup, fixed = careful(asked(model, cluster, framework), **choices)
+    own = setup.cluster
+    if gpus <= own.gpus_per_node:
+        raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")
+    number, kernel = numerics(own, precision, attention)
+    case = NetworkCase(
+        setup=setup,
+        axis=AXES[along],
+        gpus=gpus,
+        batch=batch,
+        precision=number,
+        attention=kernel,
+        fixed=fixed,
+        given=frozenset(name for name, value in choices.items() if value is not None),
+    )
+    found = curve(case)
+    needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
+    both = ways(case, replace(own, network=load_link(slow))) if along == "bandwidth" else ()
+    hourly = assume(own, {"price_usd_per_hour": price}).prices.price_per_hour
+    record = network_record(case, found, needs, both, hourly, network_price)
+
+    def draw() -> Any:
+        from planner.report.network_plot import draw_network
+
+        return draw_network(record)
+
+    return NetworkAnswer("", record, network_view(record), draw)

@@ -1,0 +1,55 @@
+"""`planner network`: what network suffices."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from planner.cli import completion as complete
+from planner.cli import options as o
+from planner.cli.choices import searches
+
+
+@searches
+def command(
+    model: o.Model,
+    cluster: o.ClusterName,
+    gpus: o.Gpus,
+    global_batch: o.GlobalBatch = None,
+    batch_tokens: o.BatchTokens = None,
+    along: Annotated[str, o.asks("--along", "bandwidth (of a node), or latency.")] = "bandwidth",
+    slow: Annotated[
+        str, o.asks("--slow", "The network that the improved way is asked on.", autocompletion=complete.links)
+    ] = "ethernet-25g",
+    price: Annotated[float | None, o.asks("--price", "USD for an hour of a GPU.")] = None,
+    network_price: Annotated[
+        float | None, o.asks("--network-price", "USD for an hour of each Gb/s of a node's network.")
+    ] = None,
+    network: o.Network = None,
+    framework: o.FrameworkName = None,
+    seq_len: o.SeqLen = None,
+    svg: o.Svg = None,
+    png: o.Png = None,
+    json: o.Json = False,
+    **choices: Any,
+) -> None:
+    """Step of the best layout against the bandwidth between nodes (1 to 3,200 Gb/s), searched anew at every point.
+
+    Says the slowest network within 5 % of the fastest, how the layout changes, and what each strategy needs.
+
+    Example: planner network gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --global-batch 1536
+    """
+    from planner.api.inputs import Cluster, Model
+    from planner.api.networks import network as suffices
+
+    o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png")})
+    shape = Model(model, seq_len=seq_len)
+    batch = o.batch(global_batch, batch_tokens, shape.seq_len)
+    with o.working("searching along the network"):
+        answer = suffices(
+            shape, Cluster(cluster, network=network), gpus=gpus, batch=batch, framework=framework, along=along,
+            slow=slow, price=price, network_price=network_price, **choices,
+        )  # fmt: skip
+    for path in (svg, png):
+        if path is not None:
+            answer.save_picture(path)
+    o.show(answer, json)

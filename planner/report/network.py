@@ -1,0 +1,135 @@
+"""What network suffices, as a record and a view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from planner.base.units import GBIT, HOUR
+from planner.report.plain_table import plain_table, stacked
+from planner.report.tables import layout_text
+from planner.report.training import finite
+
+if TYPE_CHECKING:
+    from planner.training_time.network import Curve, Need, NetworkCase, Way
+
+
+def network_record(
+    case: NetworkCase, found: Curve, needs: Sequence[Need], both: Sequence[Way], price: float | None,
+    network_price: float | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The curve with its marks, the network that suffices, what each strategy needs, the first paper's question."""
+    cluster, model = case.setup.cluster, case.setup.model
+    tokens = case.batch * float(model.seq_len)
+    nodes = -(-case.gpus // cluster.gpus_per_node)
+    link = cluster.network.bandwidth_bytes_per_s / GBIT
+    points = []
+    for k, value in enumerate(found.values):
+        step = float(found.step_s[k])
+        gbit = value if case.axis.name == "bandwidth" else link * cluster.nics_per_node
+        hourly = None if price is None else price * case.gpus + (network_price or 0.0) * gbit * nodes
+        points.append({
+            "value": value, "networks": case.axis.marks[value], "step_time_s": step, "tokens_per_s": tokens / step,
+            "usd_per_million_tokens": None if hourly is None else hourly / HOUR * step / tokens * 1e6,
+            "layout": found.layouts.row(k), "layout_text": layout_text(found.layouts.row(k)),
+        })  # fmt: skip
+    return {
+        "model": model.name, "cluster": cluster.name, "framework": case.setup.framework.name, "gpus": case.gpus,
+        "global_batch": case.batch, "nics_per_node": cluster.nics_per_node, "nic_gbit_per_s": link,
+        "along": case.axis.name, "unit": case.axis.unit, "curve": points, "enough": found.enough,
+        "strategies": [_need(n) for n in needs], "first_question": [_way(w, case) for w in both],
+    }  # fmt: skip
+
+
+def _need(n: Need) -> dict[str, Any]:
+    text = None if n.layouts is None else layout_text(n.layouts.row(0))
+    return {
+        "strategy": n.name, "step_time_s": finite(n.step_s), "enough": finite(n.enough), "layout_text": text,
+        "none": n.none,
+    }  # fmt: skip
+
+
+def _way(w: Way, case: NetworkCase) -> dict[str, Any]:
+    held = " ".join(f"--{k} {','.join(map(str, v))}" for k, v in w.settles.items())
+    command = (
+        f"planner recommend {case.setup.model.name} --cluster {case.setup.cluster.name.split(' ')[0]} "
+        f"--network {w.network} --gpus {case.gpus} --global-batch {case.batch} "
+        f"--framework {case.setup.framework.name} {held}"
+    )
+    text = None if w.layouts is None else layout_text(w.layouts.row(0))
+    return {
+        "way": w.name, "network": w.network, "step_time_s": finite(w.step_s), "layout_text": text,
+        "enough": finite(w.need.enough), "command": command,
+    }  # fmt: skip
+
+
+def _value(value: float | None, unit: str) -> str:
+    return "-" if value is None else f"{value:,.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+
+
+def network_view(r: Mapping[str, Any]) -> RenderableType:
+    """The network that suffices first, then the curve, the strategies and the first paper's question."""
+    unit, wide = r["unit"], r["along"] == "bandwidth"
+    best = r["curve"][-1]
+    what = "slowest network" if wide else "longest latency"
+    lines: list[RenderableType] = [
+        Text(
+            f"{r['model']} on {r['gpus']:,} GPUs of {r['cluster']}, batch {r['global_batch']:,}: the {what} within 5 % "
+            f"of the fastest is {_value(r['enough'], unit)}",
+            style="bold",
+        ),
+        f"  {r['framework']}; {r['nics_per_node']} NICs a node at every point"
+        + (f", each with its share; the cluster's own have {r['nic_gbit_per_s']:g} Gb/s each" if wide else
+           f", of {r['nic_gbit_per_s']:g} Gb/s"),
+        "",
+    ]  # fmt: skip
+    priced = best["usd_per_million_tokens"] is not None
+    head = [unit, "networks", "step", "of the best", *(["USD/M tokens"] if priced else []), "best layout"]
+    table = plain_table(*head, numbers=(0, 2, 3, 4) if priced else (0, 2, 3))
+    for p in r["curve"]:
+        money = [f"{p['usd_per_million_tokens']:.3g}"] if priced else []
+        table.add_row(
+            f"{p['value']:,g}", p["networks"], f"{p['step_time_s']:.4g} s",
+            f"{best['step_time_s'] / p['step_time_s']:.0%}", *money, p["layout_text"],
+        )  # fmt: skip
+    lines.append(table)
+    if priced:
+        cheapest = min(r["curve"], key=lambda p: p["usd_per_million_tokens"])
+        lines += ["", f"Cheapest by token: {_value(cheapest['value'], unit)}"]
+    lines += [
+        "",
+        Text("What each strategy needs, to the next mark, for within 5 % of its own fastest", style="bold"),
+        _strategies(r),
+        *_question(r),
+    ]
+    return stacked(*lines)
+
+
+def _strategies(r: Mapping[str, Any]) -> RenderableType:
+    table = plain_table("strategy", "enough", "its step", "its layout on the best network", numbers=(1, 2))
+    for n in r["strategies"]:
+        if n["none"]:
+            table.add_row(n["strategy"], "-", "-", f"none: {n['none']}")
+        else:
+            table.add_row(n["strategy"], _value(n["enough"], r["unit"]), f"{n['step_time_s']:.4g} s", n["layout_text"])
+    return table
+
+
+def _question(r: Mapping[str, Any]) -> list[RenderableType]:
+    """Is InfiniBand needed: three lines, and the commands that give their figures."""
+    if not r["first_question"]:
+        return []
+    base, better = r["first_question"]
+    said = [
+        f"  {w['way']} on {w['network']} ({r['nics_per_node']} NICs a node): "
+        + ("nothing fits" if w["step_time_s"] is None else f"{w['step_time_s']:.4g} s a step ({w['layout_text']})")
+        for w in (base, better)
+    ]
+    needs = ", ".join(f"{w['way']} {_value(w['enough'], r['unit'])}" for w in (base, better))
+    return [
+        "", Text("Is the fast network needed?", style="bold"), *said, f"  the least network within 5 %: {needs}", "",
+        *(f"  {w['command']}" for w in (base, better)),
+    ]  # fmt: skip

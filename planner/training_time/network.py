@@ -1,0 +1,263 @@
+"""What network suffices: the best layout's step along the bandwidth between nodes, or along its latency.
+
+Every point is a search of its own. A layout that is best at one point is also tried at all others, so that a faster
+link never hurts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base.errors import InputError, LayoutError
+from planner.base.units import GBIT
+from planner.hardware import Cluster
+from planner.layouts import Attention, Layouts, Precision
+from planner.search.ranking import recommend
+from planner.search.request import Fixed, Request
+from planner.search.scan import estimate_all, search
+from planner.setup import Setup
+from planner.step.timeline.step import simulate_all
+
+Array = NDArray[np.float64]
+NEAR = 0.05
+"""A network suffices where the step is within this share of that on the best network of the axis."""
+BANDWIDTHS = {
+    1.0: "1 GbE", 10.0: "10 GbE", 25.0: "25 GbE", 50.0: "", 100.0: "100 GbE, EDR", 200.0: "HDR",
+    400.0: "NDR, 4 x EFA 100", 800.0: "XDR", 1600.0: "8 x HDR", 3200.0: "8 x NDR, EFA 3200",
+}  # fmt: skip
+"""Gb/s of a node, and which networks have it."""
+LATENCIES = dict.fromkeys((1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0), "")
+"""Microseconds of a step between neighbours of a ring, in falling quality."""
+STRATEGIES: Mapping[str, Mapping[str, Any]] = {
+    "data parallel, replicated": {"zero": (0,)},
+    "ZeRO 1": {"zero": (1,)},
+    "ZeRO 2": {"zero": (2,)},
+    "ZeRO 3": {"zero": (3,)},
+    "1F1B": {"schedule": ("1f1b",), "pipelined": True},
+    "layered accumulation": {"schedule": ("layered",)},
+    "modular pipeline": {"schedule": ("modular",)},
+    "breadth-first pipeline": {"schedule": ("breadth-first",), "pipelined": True},
+    "tensor ranks over nodes": {"tp": "over nodes"},
+    "context ranks": {"cp": (2, 4, 8, 16)},
+    "expert ranks": {"ep": (2, 4, 8, 16, 32, 64)},
+}
+"""What a strategy settles of a layout; the rest is searched."""
+BASELINE = {"schedule": ("1f1b", "interleaved"), "zero": (0, 1)}
+IMPROVED = {"schedule": ("layered", "modular", "breadth-first"), "zero": (1, 2, 3)}
+"""The first paper's two ways (Lamy-Poirier 2021): plain pipelines, and layers at a time with partitioned state."""
+
+
+def with_bandwidth(cluster: Cluster, gbit_per_node: float) -> Cluster:
+    """The cluster with so many Gb/s for each node, over as many NICs as before."""
+    each = gbit_per_node * GBIT / cluster.nics_per_node
+    return replace(cluster, network=replace(cluster.network, bandwidth_bytes_per_s=each))
+
+
+def with_latency(cluster: Cluster, microseconds: float) -> Cluster:
+    """The cluster with so long a step between neighbours on the network, all of its latencies in proportion."""
+    link = cluster.network
+    f = microseconds * 1e-6 / link.latency_s
+    small = None if link.small_latency_s is None else link.small_latency_s * f
+    later = replace(link, latency_s=link.latency_s * f, ring_step_s=link.ring_step_s * f, small_latency_s=small)
+    return replace(cluster, network=later)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """What is changed of the network: values from worst to best, with what they are called."""
+
+    name: str
+    unit: str
+    marks: Mapping[float, str]
+    change: Callable[[Cluster, float], Cluster]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """From the worst network to the best."""
+        return tuple(sorted(self.marks, reverse=self.name == "latency"))
+
+
+AXES = {
+    "bandwidth": Axis(name="bandwidth", unit="Gb/s a node", marks=BANDWIDTHS, change=with_bandwidth),
+    "latency": Axis(name="latency", unit="us", marks=LATENCIES, change=with_latency),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkCase:
+    """A setup's question, asked again on other networks; given: the choices that the user has settled."""
+
+    setup: Setup
+    axis: Axis
+    gpus: int
+    batch: int
+    precision: Precision
+    attention: Attention
+    fixed: Fixed
+    given: frozenset[str] = frozenset()
+
+    def on(self, value: float) -> Setup:
+        """The setup with another network."""
+        return replace(self.setup, cluster=self.axis.change(self.setup.cluster, value))
+
+    def best(self, setup: Setup) -> Layouts:
+        """The best layout of a search, simulated as `planner recommend` does; a table of one.
+
+        Raises:
+            LayoutError: nothing is legal, or nothing fits.
+        """
+        found = recommend(
+            setup, gpus=self.gpus, global_batch=self.batch, precision=self.precision, attention=self.attention,
+            fixed=self.fixed, top=1, plainest=True,
+        )  # fmt: skip
+        if not len(found.best):
+            raise LayoutError(f"no layout of {setup.model.name} on gpus {self.gpus} fits in memory; give more GPUs")
+        return found.estimate.layouts.take(found.best[:1])
+
+    def least_step_s(self, value: float) -> tuple[float, Layouts]:
+        """The least step of the closed form among all layouts that fit, with its layout; quicker than `best`.
+
+        Raises:
+            LayoutError: nothing is legal, or nothing fits.
+        """
+        asked = Request.of(
+            self.setup.framework, gpus=self.gpus, global_batch=self.batch, precision=self.precision,
+            attention=self.attention, fixed=self.fixed,
+        )  # fmt: skip
+        kept = search(self.on(value), asked, top=1)
+        if kept.fits is None or not len(kept.fits.layouts):
+            raise LayoutError("nothing fits in memory")
+        layouts = kept.fits.layouts.take([0])
+        return float(estimate_all(self.on(value), layouts).step_time_s[0]), layouts
+
+
+def exact_step_s(setup: Setup, layouts: Layouts) -> Array:
+    """Seconds of a step, of pipelines by the timeline; shape (n,)."""
+    step = np.array(estimate_all(setup, layouts).step_time_s, dtype=np.float64)
+    rows = np.flatnonzero(layouts.pp > 1)
+    if len(rows):
+        step[rows] = [one.step_time_s for one in simulate_all(setup, layouts.take(rows))]
+    return step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """The best layout at each value of an axis, worst network first: step_s of shape (n,), layouts a table of n.
+
+    enough: the worst value whose step is within `NEAR` of the best network's, found by searching between two marks.
+    """
+
+    values: tuple[float, ...]
+    step_s: Array
+    layouts: Layouts
+    enough: float
+
+
+def curve(case: NetworkCase) -> Curve:
+    """The best layout along the axis.
+
+    Raises:
+        LayoutError: nothing is legal, or nothing fits.
+    """
+    values = case.axis.values
+    found = [case.best(case.on(v)) for v in values]
+    rows = [tuple(one.row(0).items()) for one in found]
+    distinct = list(dict.fromkeys(rows))
+    winners = Layouts.concatenate([found[rows.index(row)] for row in distinct])
+    own = np.array([distinct.index(row) for row in rows])
+    table = np.stack([exact_step_s(case.on(v), winners) for v in values])
+    least = table.min(axis=1)
+    pick = np.where(table[np.arange(len(values)), own] <= least, own, table.argmin(axis=1))
+
+    def step_s(value: float) -> float:
+        setup = case.on(value)
+        return float(exact_step_s(setup, Layouts.concatenate([case.best(setup), winners])).min())
+
+    k = int(np.argmax(least <= (1.0 + NEAR) * least[-1]))
+    low, high = values[max(k - 1, 0)], values[k]
+    for _ in range(2 if k else 0):
+        middle = float(f"{(low * high) ** 0.5:.3g}")
+        low, high = (low, middle) if step_s(middle) <= (1.0 + NEAR) * least[-1] else (middle, high)
+    enough = high
+    return Curve(values=values, step_s=least, layouts=winners.take(pick), enough=enough)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What a strategy needs of the network: its step on the best one, and the worst mark within `NEAR` of that.
+
+    none: why there is no such layout, else empty.
+    """
+
+    name: str
+    step_s: float = float("nan")
+    enough: float = float("nan")
+    layouts: Layouts | None = None
+    none: str = ""
+
+
+def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> Need:
+    """What the best layout of a strategy needs; the closed form's steps."""
+    node = case.setup.cluster.gpus_per_node
+    if taken := [k for k in settles if k in case.given]:
+        return Need(name=name, none=f"{taken[0]} is given")
+    if "ep" in settles and not case.setup.model.num_experts:
+        return Need(name=name, none="the model has no experts")
+    settled: dict[str, Any] = {k: _tp_over(node, case.gpus) if v == "over nodes" else v for k, v in settles.items()}
+    one = replace(case, fixed=replace(case.fixed, **settled))
+    steps: dict[float, float] = {}
+
+    def step_s(value: float) -> float:
+        if value not in steps:
+            steps[value] = one.least_step_s(value)[0]
+        return steps[value]
+
+    values = case.axis.values
+    try:
+        best, layouts = one.least_step_s(values[-1])
+        low, high = 0, len(values) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if step_s(values[middle]) <= (1.0 + NEAR) * best else (middle + 1, high)
+    except (LayoutError, InputError) as error:
+        return Need(name=name, none=str(error))
+    return Need(name=name, step_s=best, enough=values[high], layouts=layouts)
+
+
+def _tp_over(node: int, gpus: int) -> tuple[int, ...]:
+    """Tensor ranks that span nodes, up to eight of them."""
+    return tuple(node * n for n in (2, 4, 8) if node * n <= gpus)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One way of the first paper's question: its step on a network, and the network that it needs."""
+
+    name: str
+    network: str
+    settles: Mapping[str, Any]
+    step_s: float
+    layouts: Layouts | None
+    need: Need
+
+
+def ways(case: NetworkCase, slow: Cluster) -> tuple[Way, ...]:
+    """The baseline on the setup's own network and the improved way on a slow one, each with what it needs."""
+    out = []
+    for name, settles, cluster in (("baseline", BASELINE, case.setup.cluster), ("improved", IMPROVED, slow)):
+        free: dict[str, Any] = {k: v for k, v in settles.items() if k not in case.given}
+        one = replace(case, fixed=replace(case.fixed, **free))
+        setup = replace(case.setup, cluster=cluster)
+        try:
+            layouts: Layouts | None = one.best(setup)
+        except LayoutError:
+            layouts = None
+        step = float("nan") if layouts is None else float(exact_step_s(setup, layouts)[0])
+        need = need_of(case, name, free)
+        out.append(Way(name=name, network=cluster.network.name, settles=free, step_s=step, layouts=layouts, need=need))
+    return tuple(out)

@@ -1,0 +1,143 @@
+"""`planner network`: a faster link never hurts, limits by hand, what is asked again on other networks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import planner
+from planner.base.errors import InputError, LayoutError, UnknownNameError
+from planner.base.units import GBIT
+from planner.hardware import load_cluster
+from planner.layouts import Layouts
+from planner.question import careful, load_setup, numerics
+from planner.step.estimate import estimate
+from planner.training_time.network import (
+    AXES,
+    BASELINE,
+    NEAR,
+    NetworkCase,
+    curve,
+    need_of,
+    with_bandwidth,
+    with_latency,
+)
+
+SHORT = replace(AXES["bandwidth"], marks={1.0: "", 25.0: "", 400.0: "", 3200.0: ""})
+DELAYS = replace(AXES["latency"], marks={1.0: "", 50.0: "", 10_000.0: ""})
+CLUSTER = load_cluster("dgx-a100-80gb")
+
+
+def case(axis=SHORT, gpus=32, batch=64, model="llama-7b", **choices):
+    setup, fixed = careful(load_setup(model, CLUSTER, framework="megatron-core"), **choices)
+    number, kernel = numerics(CLUSTER, None, None)
+    return NetworkCase(
+        setup=setup, axis=axis, gpus=gpus, batch=batch, precision=number, attention=kernel, fixed=fixed,
+        given=frozenset(choices),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", [SHORT, DELAYS], ids=lambda a: a.name)
+def test_the_curve_is_monotone_and_each_point_its_layouts_own_step(axis):
+    one = case(axis)
+    found = curve(one)
+    assert list(found.values) == sorted(axis.marks, reverse=axis.name == "latency")
+    assert (np.diff(found.step_s) <= 1e-12).all()
+    worst, best = found.values[0], found.values[-1]
+    assert min(worst, best) <= found.enough <= max(worst, best)
+    for k, value in enumerate(found.values):
+        again = curve(replace(one, axis=replace(axis, marks={value: ""})))
+        assert found.step_s[k] <= again.step_s[0] * (1 + 1e-9)
+
+
+def test_what_is_enough_is_within_five_percent_of_the_fastest():
+    one = case()
+    found = curve(one)
+    there = curve(replace(one, axis=replace(SHORT, marks={found.enough: "", 3200.0: ""})))
+    assert there.step_s[0] <= (1 + NEAR) * found.step_s[-1] * (1 + 1e-9)
+
+
+LAYOUTS = st.sampled_from([
+    {"tp": 8, "pp": 1, "dp": 4, "zero": 0}, {"tp": 2, "pp": 4, "dp": 4, "zero": 1},
+    {"tp": 1, "pp": 1, "dp": 32, "zero": 3},
+    {"tp": 16, "pp": 2, "dp": 1, "zero": 0}, {"tp": 4, "pp": 8, "dp": 1, "zero": 0},
+    {"tp": 1, "pp": 4, "dp": 8, "zero": 2, "schedule": "breadth-first", "virtual_stages": 4},
+])  # fmt: skip
+
+
+@given(LAYOUTS, st.floats(0, 3.5), st.floats(1.0, 10.0))
+@settings(max_examples=60, deadline=None)
+def test_a_faster_link_never_hurts_a_layout(layout, power, factor):
+    setup = load_setup("llama-7b", CLUSTER, framework="megatron-core")
+    one = Layouts.of(micro_batch=1, global_batch=64, **layout)
+    slow = replace(setup, cluster=with_bandwidth(CLUSTER, 10.0**power))
+    fast = replace(setup, cluster=with_bandwidth(CLUSTER, 10.0**power * factor))
+    assert estimate(fast, one).step_time_s[0] <= estimate(slow, one).step_time_s[0] * (1 + 1e-12)
+    late = replace(setup, cluster=with_latency(CLUSTER, 10.0**power * factor))
+    soon = replace(setup, cluster=with_latency(CLUSTER, 10.0**power))
+    assert estimate(soon, one).step_time_s[0] <= estimate(late, one).step_time_s[0] * (1 + 1e-12)
+
+
+def test_the_limits_by_hand():
+    """Without latency a reduction over two nodes takes as long as its bytes through the node's network."""
+    setup = load_setup("llama-7b", CLUSTER, framework="megatron-core")
+    one = Layouts.of(tp=8, pp=1, dp=2, micro_batch=1, global_batch=2, zero=0)
+    steps = [
+        float(estimate(replace(setup, cluster=with_bandwidth(CLUSTER, gbit)), one).step_time_s[0])
+        for gbit in (1.0, 2.0)
+    ]
+    none = float(estimate(replace(setup, cluster=with_bandwidth(CLUSTER, 1e9)), one).step_time_s[0])
+    assert (steps[0] - none) == pytest.approx(2.0 * (steps[1] - none), rel=0.02)
+    fixed = with_bandwidth(CLUSTER, 200.0)
+    assert fixed.network.bandwidth_bytes_per_s * fixed.nics_per_node == pytest.approx(200.0 * GBIT)
+    assert fixed.nics_per_node == CLUSTER.nics_per_node
+    assert with_latency(CLUSTER, 7.0).network.latency_s == pytest.approx(7e-6)
+
+
+def test_a_strategy_says_what_it_needs_or_why_it_is_none():
+    one = case()
+    need = need_of(one, "baseline", BASELINE)
+    assert need.enough in SHORT.marks
+    asked = replace(one, fixed=replace(one.fixed, **BASELINE))
+    at = asked.least_step_s(need.enough)[0]
+    assert at <= (1 + NEAR) * need.step_s
+    below = [v for v in SHORT.values if v < need.enough]
+    assert not below or asked.least_step_s(below[-1])[0] > (1 + NEAR) * need.step_s
+    assert need_of(one, "experts", {"ep": (2,)}).none == "the model has no experts"
+    assert need_of(case(zero=1), "ZeRO 3", {"zero": (3,)}).none == "zero is given"
+    assert (
+        "fits" in need_of(case(gpus=16, batch=16, model="llama-65b"), "a", {"zero": (0,), "tp": (1,), "pp": (1,)}).none
+    )
+
+
+def test_python_answers_as_the_command_does():
+    answer = planner.network("llama-7b", "dgx-a100-80gb", gpus=16, batch=32, price=2.0, network_price=0.01)
+    record = answer.to_dict()
+    assert [p["value"] for p in record["curve"]] == sorted(p["value"] for p in record["curve"])
+    dear, cheap = (record["curve"][k] for k in (-1, 0))
+    hourly = 2.0 * 16 + 0.01 * 3200 * 2
+    assert dear["usd_per_million_tokens"] == pytest.approx(hourly / 3600 / dear["tokens_per_s"] * 1e6)
+    assert cheap["step_time_s"] >= dear["step_time_s"]
+    base, better = record["first_question"]
+    assert (base["network"], better["network"]) == (CLUSTER.network.name, "ethernet-25g")
+    assert "8 NICs a node" in repr(answer)
+    assert answer.draw().axes[0].get_xlabel() == "bandwidth (Gb/s a node)"
+    late = planner.network("llama-7b", "dgx-a100-80gb", gpus=16, batch=32, along="latency")
+    assert late.to_dict()["first_question"] == []
+
+
+@pytest.mark.parametrize(("changes", "error", "text"), [
+    ({"gpus": 8}, InputError, "more than the 8 of one node"),
+    ({"gpus": 0}, InputError, "gpus is 0"),
+    ({"batch": 0}, InputError, "batch is 0"),
+    ({"along": "width"}, UnknownNameError, "bandwidth"),
+    ({"slow": "ether"}, UnknownNameError, "ethernet"),
+    ({"price": -1.0}, InputError, "price is -1"),
+    ({"network_price": float("nan")}, InputError, "network_price is nan"),
+    ({"tp": 3}, LayoutError, "tp"),
+])  # fmt: skip
+def test_bad_questions_are_refused_by_name(changes, error, text):
+    with pytest.raises(error, match=text):
+        planner.network("llama-7b", "dgx-a100-80gb", **({"gpus": 16, "batch": 32} | changes))
