@@ -14,11 +14,11 @@ from planner.report.tables import layout_text
 from planner.report.training import finite
 
 if TYPE_CHECKING:
-    from planner.training_time.network import Curve, Need, NetworkCase, Way
+    from planner.training_time.network import NetworkCurve, NetworkNeed, NetworkCase, NetworkWay
 
 
 def network_record(
-    case: NetworkCase, found: Curve, needs: Sequence[Need], both: Sequence[Way], price: float | None,
+    case: NetworkCase, found: NetworkCurve, needs: Sequence[NetworkNeed], both: Sequence[NetworkWay], price: float | None,
     network_price: float | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The curve with its marks, the network that suffices, what each strategy needs, the first paper's question."""
@@ -44,7 +44,7 @@ def network_record(
     }  # fmt: skip
 
 
-def _need(n: Need) -> dict[str, Any]:
+def _need(n: NetworkNeed) -> dict[str, Any]:
     text = None if n.layouts is None else layout_text(n.layouts.row(0))
     return {
         "strategy": n.name, "step_time_s": finite(n.step_s), "enough": finite(n.enough), "layout_text": text,
@@ -52,7 +52,7 @@ def _need(n: Need) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _way(w: Way, case: NetworkCase) -> dict[str, Any]:
+def _way(w: NetworkWay, case: NetworkCase) -> dict[str, Any]:
     held = " ".join(f"--{k} {','.join(map(str, v))}" for k, v in w.settles.items())
     command = (
         f"planner recommend {case.setup.model.name} --cluster {case.setup.cluster.name.split(' ')[0]} "

@@ -68,7 +68,7 @@ def with_latency(cluster: Cluster, microseconds: float) -> Cluster:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class NetworkAxis:
     """What is changed of the network: values from worst to best, with what they are called."""
 
     name: str
@@ -83,8 +83,8 @@ class Axis:
 
 
 AXES = {
-    "bandwidth": Axis(name="bandwidth", unit="Gb/s a node", marks=BANDWIDTHS, change=with_bandwidth),
-    "latency": Axis(name="latency", unit="us", marks=LATENCIES, change=with_latency),
+    "bandwidth": NetworkAxis(name="bandwidth", unit="Gb/s a node", marks=BANDWIDTHS, change=with_bandwidth),
+    "latency": NetworkAxis(name="latency", unit="us", marks=LATENCIES, change=with_latency),
 }
 
 
@@ -93,7 +93,7 @@ class NetworkCase:
     """A setup's question, asked again on other networks; given: the choices that the user has settled."""
 
     setup: Setup
-    axis: Axis
+    axis: NetworkAxis
     gpus: int
     batch: int
     precision: Precision
@@ -146,7 +146,7 @@ def exact_step_s(setup: Setup, layouts: Layouts) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class NetworkCurve:
     """The best layout at each value of an axis, worst network first: step_s of shape (n,), layouts a table of n.
 
     enough: the worst value whose step is within `NEAR` of the best network's, found by searching between two marks.
@@ -158,7 +158,7 @@ class Curve:
     enough: float
 
 
-def curve(case: NetworkCase) -> Curve:
+def curve(case: NetworkCase) -> NetworkCurve:
     """The best layout along the axis.
 
     Raises:
@@ -184,11 +184,11 @@ def curve(case: NetworkCase) -> Curve:
         middle = float(f"{(low * high) ** 0.5:.3g}")
         low, high = (low, middle) if step_s(middle) <= (1.0 + NEAR) * least[-1] else (middle, high)
     enough = high
-    return Curve(values=values, step_s=least, layouts=winners.take(pick), enough=enough)
+    return NetworkCurve(values=values, step_s=least, layouts=winners.take(pick), enough=enough)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Need:
+class NetworkNeed:
     """What a strategy needs of the network: its step on the best one, and the worst mark within `NEAR` of that.
 
     none: why there is no such layout, else empty.
@@ -201,13 +201,13 @@ class Need:
     none: str = ""
 
 
-def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> Need:
+def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> NetworkNeed:
     """What the best layout of a strategy needs; the closed form's steps."""
     node = case.setup.cluster.gpus_per_node
     if taken := [k for k in settles if k in case.given]:
-        return Need(name=name, none=f"{taken[0]} is given")
+        return NetworkNeed(name=name, none=f"{taken[0]} is given")
     if "ep" in settles and not case.setup.model.num_experts:
-        return Need(name=name, none="the model has no experts")
+        return NetworkNeed(name=name, none="the model has no experts")
     settled: dict[str, Any] = {k: _tp_over(node, case.gpus) if v == "over nodes" else v for k, v in settles.items()}
     one = replace(case, fixed=replace(case.fixed, **settled))
     steps: dict[float, float] = {}
@@ -225,8 +225,8 @@ def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> Need:
             middle = (low + high) // 2
             low, high = (low, middle) if step_s(values[middle]) <= (1.0 + NEAR) * best else (middle + 1, high)
     except (LayoutError, InputError) as error:
-        return Need(name=name, none=str(error))
-    return Need(name=name, step_s=best, enough=values[high], layouts=layouts)
+        return NetworkNeed(name=name, none=str(error))
+    return NetworkNeed(name=name, step_s=best, enough=values[high], layouts=layouts)
 
 
 def _tp_over(node: int, gpus: int) -> tuple[int, ...]:
@@ -235,7 +235,7 @@ def _tp_over(node: int, gpus: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class NetworkWay:
     """One way of the first paper's question: its step on a network, and the network that it needs."""
 
     name: str
@@ -243,10 +243,10 @@ class Way:
     settles: Mapping[str, Any]
     step_s: float
     layouts: Layouts | None
-    need: Need
+    need: NetworkNeed
 
 
-def ways(case: NetworkCase, slow: Cluster) -> tuple[Way, ...]:
+def ways(case: NetworkCase, slow: Cluster) -> tuple[NetworkWay, ...]:
     """The baseline on the setup's own network and the improved way on a slow one, each with what it needs."""
     out = []
     for name, settles, cluster in (("baseline", BASELINE, case.setup.cluster), ("improved", IMPROVED, slow)):
@@ -259,5 +259,7 @@ def ways(case: NetworkCase, slow: Cluster) -> tuple[Way, ...]:
             layouts = None
         step = float("nan") if layouts is None else float(exact_step_s(setup, layouts)[0])
         need = need_of(case, name, free)
-        out.append(Way(name=name, network=cluster.network.name, settles=free, step_s=step, layouts=layouts, need=need))
+        out.append(
+            NetworkWay(name=name, network=cluster.network.name, settles=free, step_s=step, layouts=layouts, need=need)
+        )
     return tuple(out)
