@@ -14,12 +14,12 @@ from planner.report.tables import layout_text
 from planner.report.training import finite
 
 if TYPE_CHECKING:
-    from planner.training_time.network import NetworkCurve, NetworkNeed, NetworkCase, NetworkWay
+    from planner.training_time.network import NetworkCase, NetworkCurve, NetworkNeed, NetworkWay
 
 
 def network_record(
-    case: NetworkCase, found: NetworkCurve, needs: Sequence[NetworkNeed], both: Sequence[NetworkWay], price: float | None,
-    network_price: float | None,
+    case: NetworkCase, found: NetworkCurve, needs: Sequence[NetworkNeed], both: Sequence[NetworkWay],
+    price: float | None, network_price: float | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The curve with its marks, the network that suffices, what each strategy needs, the first paper's question."""
     cluster, model = case.setup.cluster, case.setup.model
