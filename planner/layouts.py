@@ -17,13 +17,28 @@ from numpy.typing import NDArray
 
 from planner.base import records
 from planner.base.errors import InputError
-from planner.choices.enumerations import Attention, GradDtype, OptimizerKind, Precision, Recompute, Split, choice
+from planner.choices.enumerations import (
+    Attention,
+    Dispatcher,
+    GradDtype,
+    OptimizerKind,
+    Precision,
+    Recompute,
+    Split,
+    choice,
+)
 from planner.choices.table import CHOICES, TEXTS
 
-__all__ = ["Attention", "GradDtype", "Layouts", "OptimizerKind", "Precision", "Recompute", "Split", "choice"]
+__all__ = [
+    "Attention", "Dispatcher", "GradDtype", "Layouts", "OptimizerKind", "Precision", "Recompute", "Split", "choice",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+DTYPES: Mapping[type, Any] = {bool: np.bool_, float: np.float64}
+"""Of the columns that aren't whole numbers."""
 
 
 def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:
@@ -75,6 +90,8 @@ class Layouts:
     grad_dtype: Ints
     grad_reduce_dtype: Ints
     optimizer: Ints
+    dispatcher: Ints
+    expert_imbalance: Floats
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -160,7 +177,7 @@ class Layouts:
             columns[text] = [known.index(name) for name in per_layout]
         usual = usual_etp(columns["dp"], columns["tp"], columns["cp"], columns["ep"])
         columns["etp"] = usual if etp is None else etp
-        arrays = [np.asarray(x, dtype=bool if CHOICES[name].kind is bool else np.int64) for name, x in columns.items()]
+        arrays = [np.asarray(x, dtype=DTYPES.get(CHOICES[name].kind, np.int64)) for name, x in columns.items()]
         out = [np.atleast_1d(a) for a in np.broadcast_arrays(*arrays)]
         names |= dict(zip(columns, out, strict=True))
         return Layouts(**names)

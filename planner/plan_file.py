@@ -164,7 +164,9 @@ def _row(chosen: dict[str, Any], path: Path) -> dict[str, Any]:
     for key, value in row.items():
         choice = CHOICES[key]
         names_none = choice.enumeration is not None and str(value).upper() not in choice.enumeration.__members__
-        too_far = choice.kind is int and type(value) is int and not choice.least <= value <= choice.most
+        too_far = (
+            choice.kind in (int, float) and type(value) is choice.kind and not choice.least <= value <= choice.most
+        )
         if type(value) is not choice.plain_kind or names_none or too_far:
             raise FileFormatError(f"{path}: layout.{key} is {shown(value)}; allowed: {choice.allowed}")
     if "global_batch" not in row:

@@ -112,7 +112,7 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
     _check_names(choices, (*SETTLED, *SHARED))
     settled: dict[str, Any] = {}
     given = {name: choices.pop(name) for name in SHARED if name in choices}
-    shared = tuple((name, int(CHOICES[name].coded(value))) for name, value in given.items() if value is not None)
+    shared = tuple((name, CHOICES[name].coded(value)) for name, value in given.items() if value is not None)
     for name, values in choices.items():
         coded = [CHOICES[name].coded(value) for value in _several(values)]
         if name == "schedule":

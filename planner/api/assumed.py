@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.base.units import GBIT
 from planner.costs.case import Case
+from planner.costs.layer.expert_routing import by_node
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.layouts import Layouts, OptimizerKind
 from planner.setup import Setup
@@ -16,6 +17,7 @@ OPTIMIZERS = {
     OptimizerKind.MUON: "Muon, Adam for embeddings, head and vectors",
     OptimizerKind.SGD: "SGD with momentum",
 }  # fmt: skip
+DISPATCH = {False: "plain all-to-all", True: "a copy to each node, as DeepEP and HybridEP do"}
 FORMATS = {4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}
 
 
@@ -41,5 +43,9 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     if int(layouts.gpus[0]) > cluster.gpus_per_node:
         said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
     if int(model.num_experts):
-        said.append("experts evenly loaded")
+        if int(layouts.ep[0]) > 1:
+            told, sends = int(layouts.dispatcher[0]), bool(by_node(case)[0])
+            said.append(f"tokens to experts by {DISPATCH[sends]} ({'as asked' if told else setup.framework.name})")
+        busiest = float(layouts.expert_imbalance[0])
+        said.append("balanced experts" if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean")
     return tuple(said)

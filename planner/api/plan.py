@@ -289,6 +289,8 @@ def recommend(
     grad_dtype: str | None = None,
     grad_reduce_dtype: str | None = None,
     optimizer: str = "adam",
+    dispatcher: str | None = None,
+    expert_imbalance: float = 1.0,
     runs_on: str | None = None,
     base: str | None = None,
     top: int = 5,

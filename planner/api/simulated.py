@@ -200,6 +200,8 @@ def simulate(
     grad_dtype: str | None = None,
     grad_reduce_dtype: str | None = None,
     optimizer: str = "adam",
+    dispatcher: str | None = None,
+    expert_imbalance: float = 1.0,
     framework: str | None = None,
     precision: str | None = None,
     attention: str | None = None,

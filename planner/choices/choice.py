@@ -17,10 +17,10 @@ LARGEST = 10_000_000
 class Choice:
     """One choice of a layout: a row of `planner.choices.table.CHOICES`.
 
-    kind: int (a whole number), bool (a flag), str (a schedule's name, a pipeline's layout), or an enumeration.
+    kind: int (a whole number), float, bool (a flag), str (a schedule's name, a pipeline's layout), or an enumeration.
     default: what a layout has where nothing is said. derived: what it has instead in a command that takes a layout,
     in words, where that depends on the model, the cluster or the other choices; empty where it is the default.
-    least, most: the range of a whole number. says: the sentence that `--help` shows.
+    least, most: the range of a number. says: the sentence that `--help` shows.
     short: how a line of text writes it: "mb" for "mb 2"; empty where it writes nothing, or the value alone.
     settled: a user can hold a search to some values of it. shared: all layouts of a search have one value of it, which
     the user may give. tie: its rank among the columns that tell equally good
@@ -50,7 +50,7 @@ class Choice:
 
     @property
     def plain_kind(self) -> type:
-        """The kind of its value in a file or a record: int, bool or str."""
+        """The kind of its value in a file or a record: int, float, bool or str."""
         return str if self.enumeration else self.kind
 
     @property
@@ -58,7 +58,8 @@ class Choice:
         """What a value may be, in words."""
         if self.enumeration:
             return ", ".join(names(self.enumeration))
-        words = {bool: "true or false", str: "a text", int: f"a whole number from {self.least} to {self.most}"}
+        between = f"number from {self.least} to {self.most}"
+        words = {bool: "true or false", str: "a text", int: f"a whole {between}", float: f"a {between}"}
         return words[self.kind]
 
     def coded(self, value: Any) -> Any:
@@ -72,6 +73,8 @@ class Choice:
             return choice(self.enumeration, word(self.name, value), self.name)
         if self.kind is int:
             return whole(self.name, value, least=self.least, most=self.most)
+        if self.kind is float:
+            return real(self.name, value, least=self.least, most=self.most)
         if self.name == "pipeline_layout" and value:
             parse_pipeline_layout(word(self.name, value))
         return flag(self.name, value) if self.kind is bool else word(self.name, value)
@@ -95,6 +98,17 @@ def whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
         raise InputError(f"{name} is {shown(value)}; allowed: a whole number from {least} to {most}")
     return int(value)
+
+
+def real(name: str, value: Any, *, least: float, most: float) -> float:
+    """A number in range.
+
+    Raises:
+        InputError: The value is none; the message names the field.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InputError(f"{name} is {shown(value)}; allowed: a number from {least:g} to {most:g}")
+    return float(value)
 
 
 def word(name: str, value: Any) -> str:

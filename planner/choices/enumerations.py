@@ -67,6 +67,19 @@ class GradDtype(IntEnum):
     BF16 = 2
 
 
+class Dispatcher(IntEnum):
+    """How tokens get to the ranks of their experts and back: as the framework does unless told, or one of three.
+
+    ALLTOALL: a copy of a token to each of its experts. DEEPEP, HYBRIDEP: one to each rank, and between nodes one to
+    each node, by Megatron-Core's flex dispatcher (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2).
+    """
+
+    FRAMEWORK = 0
+    ALLTOALL = 1
+    DEEPEP = 2
+    HYBRIDEP = 3
+
+
 class OptimizerKind(IntEnum):
     """The optimizer: Adam by the format of its two moments, Muon, or SGD with momentum.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.choices.choice import Choice
-from planner.choices.enumerations import Attention, GradDtype, OptimizerKind, Precision, Recompute, Split
+from planner.choices.enumerations import Attention, Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
 
 CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("schedule", str, "1f1b", "The pipeline schedule (planner schedule lists them).", tie=6,
@@ -50,6 +50,10 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            settled=False, shared=True, derived="as --grad-dtype, else the framework's own"),
     Choice("optimizer", OptimizerKind, OptimizerKind.ADAM, "The optimizer: adam (fp32 moments), adam_bf16, adam_8bit, "
            "muon or sgd (with momentum).", settled=False, shared=True),
+    Choice("dispatcher", Dispatcher, Dispatcher.FRAMEWORK, "How tokens get to their experts: alltoall, deepep or "
+           "hybridep.", settled=False, shared=True, derived="the framework's own"),
+    Choice("expert_imbalance", float, 1.0, "Tokens of the rank with the busiest experts over the mean.", "imbalance",
+           settled=False, shared=True, most=64),
 )}  # fmt: skip
 """By name, in the order of records, files and lines of text."""
 

@@ -54,6 +54,11 @@ class Case:
         return np.asarray(np.where(self.layouts.sequence_parallel, self.layouts.tp, 1))
 
     @cached_property
+    def busiest_copies(self) -> Array:
+        """Copies of tokens that come to the rank with the busiest experts, for each token of its own, shape (n,)."""
+        return np.asarray(self.model.top_k * self.layouts.expert_imbalance)
+
+    @cached_property
     def padded_vocab(self) -> Array:
         """Vocabulary rows as stored (`planner.costs.shapes.padded_vocab`), shape (n,)."""
         return padded_vocab(self.model, self.layouts)

@@ -18,15 +18,15 @@ def has_dropout(model: Transformer, layouts: Layouts) -> Any:
     return (np.asarray(model.max_positions) > 0) & (layouts.attention < Attention.FLASH1)
 
 
-def inner_width(model: Transformer) -> Any:
-    """Inner elements that a token has in the average layer's MLP, dense or in the experts that it meets."""
+def inner_width(model: Transformer, copies: Any) -> Any:
+    """Inner elements a token in the average layer's MLP, dense or in experts: so many copies of it in routed ones."""
     part = mix.shares(model)
-    return part.dense * model.ffn + part.sparse * (np.asarray(model.top_k) + model.num_shared_experts) * model.moe_ffn
+    return part.dense * model.ffn + part.sparse * (copies + model.num_shared_experts) * model.moe_ffn
 
 
-def routed_width(model: Transformer) -> Any:
+def routed_width(model: Transformer, copies: Any) -> Any:
     """Of those, the ones in the experts that a token is routed to."""
-    return mix.shares(model).sparse * np.asarray(model.top_k) * np.asarray(model.moe_ffn)
+    return mix.shares(model).sparse * copies * np.asarray(model.moe_ffn)
 
 
 def is_latent(model: Transformer) -> Any:

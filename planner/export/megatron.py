@@ -77,9 +77,8 @@ class Megatron(Target):
         nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
         sharded = row["zero"] > 1
         dropout, half = bool(has_dropout(job.model, job.layouts)[0]), row["precision"] in ("bf16", "fp8")
-        deepep = job.framework.node_dispatch and row["ep"] > 1
         groups = [
-            ("MODEL_ARGS", model_arguments(job.model, dropout=dropout, grouped=half, deepep=deepep)),
+            ("MODEL_ARGS", model_arguments(job.model, dropout=dropout, grouped=half, dispatcher=dispatcher_name(job))),
             ("PARALLEL_ARGS", parallel_arguments(job)),
             ("TRAINING_ARGS", training_arguments(job)),
         ]
@@ -154,6 +153,13 @@ def uneven_layout(job: Job) -> str:
     if len(set(stages)) == 1 or job.row["pipeline_layout"]:
         return str(job.row["pipeline_layout"])
     return pipeline_layout_text(stages, [0] * (len(stages) - 1) + [job.model.num_mtp_layers])
+
+
+def dispatcher_name(job: Job) -> str:
+    """The dispatcher as Megatron-Core names it: alltoall, or the flex dispatcher's backend."""
+    if job.row["dispatcher"] != "framework":
+        return str(job.row["dispatcher"])
+    return "deepep" if job.framework.node_dispatch and job.row["ep"] > 1 else "alltoall"
 
 
 def training_arguments(job: Job) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.export.megatron import SCHEDULES, SHARDING, check_rules, uneven_layout
+from planner.export.megatron import SCHEDULES, SHARDING, check_rules, dispatcher_name, uneven_layout
 from planner.export.recompute_modules import modules
 from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest, Target, allowed
@@ -113,6 +113,7 @@ def _overlaps_tensor(job: Job) -> bool:
 def _overrides(job: Job) -> list[tuple[str, Any]]:
     """Fields of the container, each with its value as Python writes it."""
     row, f, model = job.row, job.framework, job.model
+    dispatcher = dispatcher_name(job)
     layout = uneven_layout(job) if row["pp"] > 1 else ""
     dtype = {"fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}.get(
         row["precision"], "torch.bfloat16"
@@ -149,8 +150,8 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         out += [
             ("model.expert_model_parallel_size", row["ep"]),
             ("model.expert_tensor_parallel_size", row["etp"]),
-            ("model.moe_token_dispatcher_type", quoted("flex" if f.node_dispatch else "alltoall")),
-            *([("model.moe_flex_dispatcher_backend", quoted("deepep"))] if f.node_dispatch else []),
+            ("model.moe_token_dispatcher_type", quoted("alltoall" if dispatcher == "alltoall" else "flex")),
+            ("model.moe_flex_dispatcher_backend", None if dispatcher == "alltoall" else quoted(dispatcher)),
         ]
     if sharded:
         out += [

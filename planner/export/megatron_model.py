@@ -7,11 +7,11 @@ from planner.models import Transformer
 Arguments = list[tuple[str, ...]]
 
 
-def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, deepep: bool = False) -> Arguments:
+def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatcher: str = "alltoall") -> Arguments:
     """The network's size and kind, one argument with its values a tuple.
 
     dropout: Megatron-LM's default of 0.1. grouped: experts' products together, which it has in bf16 only.
-    deepep: a token goes once to each node of its experts.
+    dispatcher: alltoall, deepep or hybridep.
     """
     m = model
     out: Arguments = [
@@ -46,7 +46,7 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, deepep:
         out.append(("--mtp-num-layers", str(m.num_mtp_layers)))
         out += [("--mtp-use-repeated-layer",)] if m.mtp_shared else []
     out += _attention(m)
-    out += _experts(m, grouped, deepep)
+    out += _experts(m, grouped, dispatcher)
     if not dropout:
         out += [("--attention-dropout", "0.0"), ("--hidden-dropout", "0.0")]
     return out
@@ -107,15 +107,16 @@ def _attention(m: Transformer) -> Arguments:
     return out
 
 
-def _experts(m: Transformer, grouped: bool, deepep: bool) -> Arguments:
+def _experts(m: Transformer, grouped: bool, dispatcher: str) -> Arguments:
     if not m.num_experts:
         return []
     out: Arguments = [
         ("--num-experts", str(m.num_experts)),
         ("--moe-router-topk", str(m.top_k)),
         ("--moe-ffn-hidden-size", str(m.moe_ffn)),
-        ("--moe-token-dispatcher-type", "flex" if deepep else "alltoall"),
-        *([("--moe-enable-deepep",)] if deepep else []),
+        ("--moe-token-dispatcher-type", "alltoall" if dispatcher == "alltoall" else "flex"),
+        *([("--moe-enable-deepep",)] if dispatcher == "deepep" else []),
+        *([("--moe-flex-dispatcher-backend", dispatcher)] if dispatcher == "hybridep" else []),
         *([("--moe-grouped-gemm",)] if grouped else []),
     ]
     if m.moe_latent:

@@ -135,6 +135,7 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
         "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a, notes),
+        "dispatcher": _dispatcher(a, notes) if asked.model.num_experts else None,
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
     }  # fmt: skip
@@ -162,6 +163,19 @@ def _zero(a: Arguments) -> int:
     if "use-megatron-fsdp" in a:
         return SHARDING[a.one_of("data-parallel-sharding-strategy", tuple(SHARDING)) or "no_shard"]
     return 1 if "use-distributed-optimizer" in a else 0
+
+
+def _dispatcher(a: Arguments, notes: list[str]) -> str | None:
+    """How tokens get to their experts; None where the arguments say nothing."""
+    kind = a.one_of("moe-token-dispatcher-type", ("allgather", "alltoall", "flex"))
+    backend = a.one_of("moe-flex-dispatcher-backend", ("deepep", "hybridep"))
+    if kind == "allgather":
+        notes.append("--moe-token-dispatcher-type allgather: counted as alltoall")
+    if kind in ("allgather", "alltoall"):
+        return "alltoall"
+    if kind is None and backend is None and "moe-enable-deepep" not in a:
+        return None
+    return backend or "deepep"
 
 
 def _recompute(a: Arguments, notes: list[str]) -> str:

@@ -19,7 +19,7 @@ from planner.base import records
 from planner.choices.table import CHOICES, DEGREES
 from planner.costs.network.collectives import nodes_of
 from planner.hardware import Cluster
-from planner.layouts import Layouts
+from planner.layouts import DTYPES, Layouts
 from planner.models import Transformer
 from planner.step.legality import legal
 
@@ -106,7 +106,7 @@ class Searched:
     """
 
     schedule_names: tuple[str, ...]
-    choices: Mapping[str, int]
+    choices: Mapping[str, Any]
     excluded: tuple[tuple[str, int], ...] = ()
 
 
@@ -218,7 +218,8 @@ def _grid(cluster: Cluster, table: Ints, axes: Axes, shared: Searched) -> Layout
         )
     for name, choice in CHOICES.items():
         if name not in columns:
-            columns[name] = np.array([int(shared.choices.get(name, 0 if choice.kind is str else choice.default))])
+            default = 0 if choice.kind is str else choice.default
+            columns[name] = np.array([shared.choices.get(name, default)], dtype=DTYPES.get(choice.kind, np.int64))
         if choice.kind is bool:
             columns[name] = columns[name].astype(bool)
     return Layouts(schedule_names=shared.schedule_names, **columns)

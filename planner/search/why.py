@@ -83,6 +83,11 @@ def _value(choice: Choice, value: str) -> Any:
         return FLAGS[value]
     if choice.enumeration:
         return choice.plain(choice.coded(value))
+    if choice.kind is float:
+        try:
+            return choice.coded(float(value))
+        except ValueError:
+            raise InputError(f"--why has {choice.name} {shown(value)}; allowed: {choice.allowed}") from None
     if not (value.isdecimal() and value.isascii() and len(value) <= 7 and choice.least <= int(value) <= choice.most):
         raise InputError(f"--why has {choice.name} {shown(value)}; allowed: {choice.allowed}")
     return int(value)
@@ -148,7 +153,7 @@ def _best_of_kind(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -
         names = asked.fixed.schedule or tuple(s.name for s in SCHEDULES.values() if s.quick and s.synchronous)
         only["schedule"] = tuple(n for n in names if get_schedule(n).sliced == (k > 1)) or names
     numbers = {key: _coded(key, wanted[key]) if key in wanted else getattr(asked, key) for key in NUMERICS}
-    shared = dict(asked.fixed.shared) | {key: int(_coded(key, wanted[key])) for key in SHARED if key in wanted}
+    shared = dict(asked.fixed.shared) | {key: _coded(key, wanted[key]) for key in SHARED if key in wanted}
     late = any(key not in (*SETTLED, *NUMERICS, *SHARED) for key in wanted)
     try:
         again = recommend(

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
 from planner.costs.memory.parameters import expert_replicas
+from planner.costs.network.collectives import groups
 from planner.costs.optimizer import offloaded_bytes
 from planner.hardware import Cluster
-from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
+from planner.layouts import Attention, Dispatcher, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import Pipeline, Rule, get_schedule
 from planner.step.given_stages import is_given
@@ -21,6 +22,10 @@ from planner.step.pipelines import weight_copies
 from planner.step.splits import has_short_last, shared_by_ends
 
 HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
+MOST_RDMA_TOKENS = 21_845  # 3 * 21,845 + 1 is 65,536
+"""A token takes three entries of a queue pair, and InfiniBand has 65,535 (Megatron-LM pull request 4094)."""
+FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell"), 8
+"""Where the flex dispatcher runs (NVIDIA-NeMo/Megatron-Bridge, training/flex_dispatcher_backend.py)."""
 EMPTY = PipelineLayout((0,), (0,))
 SHOWN = ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch", "zero", "dp_replicate")
 UNEVEN_CHUNKS = (
@@ -77,6 +82,27 @@ def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> lis
         ("pipeline_layout must have its modules m on a rank's last virtual stage", looped & early),
     )  # fmt: skip
     return [(text, given & broken) for text, broken in table]
+
+
+def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> list[tuple[str, Any]]:
+    """Those of a dispatcher that is named, and of the experts' load; none where nothing is said of either."""
+    named, uneven = x.dispatcher > Dispatcher.FRAMEWORK, x.expert_imbalance != 1.0
+    if not np.any(named | uneven):
+        return []
+    flex, experts = x.dispatcher > Dispatcher.ALLTOALL, np.asarray(model.num_experts)
+    tokens = x.micro_batch * np.asarray(model.seq_len) / (x.cp * np.where(x.sequence_parallel, x.tp, 1))
+    several = groups(cluster, x)["expert"].nodes > 1
+    return [
+        ("dispatcher and expert_imbalance need experts", (named | uneven) & (experts == 0)),
+        ("expert_imbalance must not exceed ep: one rank can't have more than all copies", x.expert_imbalance > x.ep),
+        ("deepep and hybridep run on Ampere, Hopper and Blackwell",
+         flex & (cluster.accelerator.efficiency.name not in FLEX)),
+        ("deepep does not run on racks of one NVLink domain (GB200, GB300); hybridep does",
+         (x.dispatcher == Dispatcher.DEEPEP) & (cluster.gpus_per_node > LARGEST_SERVER)),
+        (f"hybridep between NVLink domains takes micro-batches of fewer than {MOST_RDMA_TOKENS:,} tokens a rank: "
+         "InfiniBand's queues end at 65,535 entries, and a token takes three",
+         (x.dispatcher == Dispatcher.HYBRIDEP) & several & (tokens >= MOST_RDMA_TOKENS)),
+    ]  # fmt: skip
 
 
 def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
@@ -136,6 +162,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("dp_replicate must be 1 without ZeRO, else divide dp, and the replicas of an expert",
          (x.dp_replicate < 1) | (x.dp % np.maximum(x.dp_replicate, 1) != 0) | ((x.zero == 0) & (x.dp_replicate > 1))
          | ((experts > 0) & (expert_replicas(x) % np.maximum(x.dp_replicate, 1) != 0))),
+        *_dispatcher_rules(model, cluster, x),
         ("fine recomputation needs experts or latent attention",
          (x.recompute == Recompute.FINE) & ~model.has_experts_or_latents),
         ("a split backward (I and W) excludes full recomputation: what W keeps is more than it saves",

@@ -72,7 +72,7 @@ TRAINING = (
 
 
 def _layout_columns() -> list[Column]:
-    kinds: dict[type, Kind] = {str: "string", bool: "bool", int: "int64"}
+    kinds: dict[type, Kind] = {str: "string", bool: "bool", int: "int64", float: "float64"}
     out = [Column(c.name, kinds[c.plain_kind], "", "of the layout") for c in CHOICES.values() if c.name not in AXES]
     return [*out, Column("micro_batches", "int64", "", "a step and replica")]
 

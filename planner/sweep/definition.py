@@ -93,7 +93,8 @@ def _allowed(choice: Choice) -> Any:
 
 SETTLED_FIELDS: dict[str, Any] = {name: (_allowed(CHOICES[name]), None) for name in SETTLED}
 SHARED_FIELDS: dict[str, Any] = {
-    name: (Literal[tuple(names(kind))] | None, None) for name in SHARED if (kind := CHOICES[name].enumeration)
+    name: (Literal[tuple(names(kind))] | None if (kind := CHOICES[name].enumeration) else float | None, None)
+    for name in SHARED
 }
 SearchTable = create_model(
     "SearchTable", __base__=StrictTable, __doc__="`[search]`: what is settled in every search.", **SETTLED_FIELDS,

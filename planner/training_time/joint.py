@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.table import AXES, CHOICES, NUMERICS
 from planner.hardware import Cluster
-from planner.layouts import Attention, Layouts, Recompute
+from planner.layouts import DTYPES, Attention, Layouts, Recompute
 from planner.models import Transformer, counts
 from planner.schedules import get_schedule
 from planner.search.grids import ROW, Axes
@@ -185,7 +185,7 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Request) -> L
     given |= {"dp": dp, "global_batch": dp * m * given["micro_batch"]}
     same = {name: getattr(asked, name) for name in NUMERICS} | dict(asked.fixed.shared)
     columns: dict[str, Any] = {
-        name: given[name].astype(bool if choice.kind is bool else np.int64)
+        name: given[name].astype(DTYPES.get(choice.kind, np.int64))
         if name in given
         else np.full(len(rows), same.get(name, 0 if choice.kind is str else choice.default))
         for name, choice in CHOICES.items()

@@ -26,10 +26,10 @@ KERNELS = (2.0, 2.0), (5.0, 2.0)  # of each expert, and of all together: forward
 
 
 def expert_bias_s(case: Case) -> tuple[Array, Array]:
-    """Forward and backward seconds of the average layer's weighed biases for one pass, experts at balance."""
+    """Forward and backward seconds of the average layer's weighed biases for one pass, on the busiest rank."""
     model = case.model
     sparse = mix.shares(model).sparse * np.asarray(model.expert_bias)
-    outputs = sparse * case.pass_tokens * model.top_k * mix.expert_width(model)
+    outputs = sparse * case.pass_tokens * case.busiest_copies * mix.expert_width(model)
     outputs = outputs * case.layouts.etp / case.layouts.tp
     forward, backward = (
         stream_s(case.device, outputs * times * case.device.element_bytes, sparse * (each * case.local_experts + once))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.hardware import Framework
+from planner.layouts import Dispatcher
 from planner.models import mix
 
 Array = NDArray[np.float64]
@@ -28,9 +29,9 @@ class Routing(IntEnum):
     NODES = 2
 
 
-def routing(framework: Framework) -> Routing:
-    """The one that a framework's profile says."""
-    if framework.node_dispatch:
+def routing(framework: Framework, dispatcher: Dispatcher = Dispatcher.FRAMEWORK) -> Routing:
+    """The one of a dispatcher, or that a framework's profile says."""
+    if dispatcher > Dispatcher.ALLTOALL or (framework.node_dispatch and dispatcher == Dispatcher.FRAMEWORK):
         return Routing.NODES
     return Routing.FUSED if framework.fused_routing else Routing.EAGER
 
@@ -86,7 +87,7 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     sparse = mix.shares(case.model).sparse
     tokens = sparse * case.pass_tokens * mix.expert_width(case.model) / case.token_shares
     copies = tokens * case.model.top_k
-    at_experts = copies * np.where(layouts.sequence_parallel, layouts.etp, 1)
+    at_experts = tokens * case.busiest_copies * np.where(layouts.sequence_parallel, layouts.etp, 1)
     several = case.local_experts > 1
     padded = np.where((device.matrix_bytes < device.element_bytes) & (how != Routing.NODES), 1.0, 0.0)
 
@@ -96,3 +97,20 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
         return stream_s(device, elements * device.element_bytes, sparse * (of.kernels + PADDINGS * padded))
 
     return seconds(FORWARD[how]), seconds(BACKWARD[how])
+
+
+def routed_s(case: Case, how: Routing) -> tuple[Array, Array]:
+    """`permute_s` as each layout's dispatcher routes; how: as the framework does where a layout says nothing."""
+    forward, backward = permute_s(case, how)
+    for kind in (Dispatcher.ALLTOALL, Dispatcher.DEEPEP, Dispatcher.HYBRIDEP):
+        own = case.layouts.dispatcher == kind
+        if np.any(own):
+            there, back = permute_s(case, routing(case.framework, kind))
+            forward, backward = np.where(own, there, forward), np.where(own, back, backward)
+    return forward, backward
+
+
+def by_node(case: Case) -> NDArray[np.bool_]:
+    """Where a token is sent once to each rank and node of its experts."""
+    told = case.layouts.dispatcher != Dispatcher.FRAMEWORK
+    return np.asarray(np.where(told, case.layouts.dispatcher > Dispatcher.ALLTOALL, case.framework.node_dispatch))

@@ -38,13 +38,13 @@ def casts_s(case: Case, in_epilogue: bool) -> tuple[Array, Array]:
     # Elements a token on a rank: norms' outputs that products take, and the mixers' and MLPs' inner ones, which lie
     # across the tensor group.
     normed = (part.attention + part.ssm + part.dense) * h
-    of_experts = routed_width(model) / t
+    of_experts = routed_width(model, case.busiest_copies) / t
     epilogue = of_experts if in_epilogue else 0.0
     v_dim = np.where(is_latent(model), model.v_head_dim, model.head_dim)
     attended, scanned = part.attention * model.num_heads * v_dim, part.ssm * mix.ssm_channels(model)[0]
-    inner = (attended + scanned + inner_width(model)) / t - epilogue
+    inner = (attended + scanned + inner_width(model, case.busiest_copies)) / t - epilogue
     # Inputs in 16 bits: the experts' copies, the shared experts' input, latents, and those of experts' latents.
-    copies = part.sparse * np.asarray(model.top_k) * case.layouts.etp / t * mix.expert_width(model)
+    copies = part.sparse * case.busiest_copies * case.layouts.etp / t * mix.expert_width(model)
     shared = part.sparse * (np.asarray(model.num_shared_experts) > 0) * h
     latents = part.attention * (np.asarray(model.q_lora_rank) + model.kv_lora_rank)
     of_latents = mix.latent_share(model) / np.where(gathered, t, 1)

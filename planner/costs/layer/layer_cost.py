@@ -17,7 +17,7 @@ from planner.costs.kernels.attention import attention_s
 from planner.costs.kernels.device import aligned_share, group_s, matmul_s, stream_s
 from planner.costs.kernels.state_space import ssm_s
 from planner.costs.layer.expert_bias import expert_bias_s
-from planner.costs.layer.expert_routing import Routing, permute_s, routing
+from planner.costs.layer.expert_routing import Routing, routed_s, routing
 from planner.costs.layer.fp8_casts import casts_s
 from planner.costs.layer.kept_operations import by_operation, dropped_products_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products, latent_products, mlp_products
@@ -160,8 +160,8 @@ def pointwise_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array]
     # Latent attention turns a part of each query's channels, and one key for all heads.
     one_key = part.attention * tokens * model.qk_rope_head_dim
     turned = np.where(mla, heads * model.num_heads * model.qk_rope_head_dim + one_key, qk)
-    inner = tokens * inner_width(model) / layouts.tp
-    of_experts = tokens * routed_width(model) / layouts.tp
+    inner = tokens * inner_width(model, case.busiest_copies) / layouts.tp
+    of_experts = tokens * routed_width(model, case.busiest_copies) / layouts.tp
     norm = np.where(layouts.fused_norm | ~np.asarray(model.rms_norm), 1.0, 0.0)
     gated = np.asarray(model.gated) * 1.0
     pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
@@ -191,7 +191,7 @@ def pointwise_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array]
         casts = casts_s(case, fused.experts)
         forward, backward = (s + np.where(fp8, c, 0.0) for s, c in zip((forward, backward), casts, strict=True))
     if np.any(part.sparse):
-        there, back = permute_s(case, fused.routing)
+        there, back = routed_s(case, fused.routing)
         forward, backward = forward + there, backward + back
     if np.any(model.expert_bias) and not fused.experts:
         biases, biases_back = expert_bias_s(case)

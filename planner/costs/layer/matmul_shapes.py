@@ -46,14 +46,14 @@ def attention_products(case: Case) -> list[tuple[Any, Any, Any]]:
 def expert_products(case: Case) -> list[tuple[Any, Any, Any, Any]]:
     """(row factor, columns, depth, count) of the products of a rank's routed experts, averaged over layers.
 
-    An expert-parallel rank keeps E / ep experts and sees, at balance, top_k tokens' worth of work per token,
-    in E / ep products of top_k * ep / E of the rows each. Where experts are whole on a tensor rank, it sees the copies
-    of its share of the tokens.
+    An expert-parallel rank keeps E / ep experts and sees, at balance, top_k tokens' worth of work per token, in E / ep
+    products of top_k * ep / E of the rows each; the busiest rank `expert_imbalance` times that. Where experts are whole
+    on a tensor rank, it sees the copies of its share of the tokens.
     """
     model = case.model
     up = np.where(model.gated, 2.0, 1.0)
     local = case.local_experts
-    rows = np.maximum(model.top_k, 1) / local * case.layouts.etp / case.layouts.tp
+    rows = np.maximum(case.busiest_copies, 1) / local * case.layouts.etp / case.layouts.tp
     inner, width = np.maximum(model.moe_ffn, 1) / case.layouts.etp, mix.expert_width(model)
     count = mix.shares(model).sparse * local
     return [(rows, up * inner, width, count), (rows, width, inner, count)]

@@ -24,7 +24,11 @@ def fused_gate_bytes(case: Case) -> Array:
     """What a layer's gated MLP does not keep, where a fused kernel makes some of its inner tensors again."""
     tensors = np.where(case.model.gated, 4.0 - case.framework.gate_tensors, 0.0)
     return np.asarray(
-        tensors * case.local_tokens / case.layouts.tp * inner_width(case.model) * case.device.element_bytes
+        tensors
+        * case.local_tokens
+        / case.layouts.tp
+        * inner_width(case.model, case.busiest_copies)
+        * case.device.element_bytes
     )
 
 
@@ -35,7 +39,7 @@ def gather_copy_bytes(case: Case, params: Array, last: Any) -> Array:
     larger is new memory. The largest block of a pass is its fp32 logits, or the MLP's gate and up.
     """
     model, layouts = case.model, case.layouts
-    inner = np.where(model.gated, 2.0, 1.0) * np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
+    inner = np.where(model.gated, 2.0, 1.0) * np.maximum(model.ffn, np.asarray(model.moe_ffn) * case.busiest_copies)
     logits = (np.asarray(last) > 0) * case.padded_vocab * 4.0
     largest = case.pass_tokens / layouts.tp * np.maximum(inner * case.device.element_bytes, logits)
     size = params * case.framework.gather_copy_bytes

@@ -121,7 +121,7 @@ def activations(case: Case) -> Activations:
     copies = model.output_heads * 4.0 * case.framework.logit_copies
     logits = at_once / case.framework.logit_chunks * columns * (device.element_bytes + copies)
     # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
-    inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * model.top_k)
+    inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * case.busiest_copies)
     hidden = at_once * model.hidden * device.element_bytes
     gradients = 2.0 * at_once * inner / layouts.tp * device.element_bytes
     working = again + np.maximum(gradients, score_gradient_bytes(case)) + 2.0 * hidden

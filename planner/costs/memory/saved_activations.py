@@ -82,7 +82,7 @@ def layer_tensors(case: Case) -> LayerTensors:
     heads = part.attention * tokens / t * e * each
     # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product); the last is
     # the next product's input.
-    width, routed = inner_width(model), part.sparse * np.asarray(model.top_k)
+    width, routed = inner_width(model, case.busiest_copies), part.sparse * case.busiest_copies
     to_experts = routed * model.moe_ffn
     copies = held * mix.expert_width(model) * routed
     combined = held * part.sparse * np.asarray(model.moe_latent) * m

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs.case import Case
+from planner.costs.layer.expert_routing import by_node
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import parameter_bytes
 from planner.costs.network.collectives import (
@@ -117,17 +118,18 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
 
     With sequence parallelism experts that are cut over the tensor group gather every copy there before their products
     and scatter it after, in 16 bits and beside no product (Megatron-Core, token_dispatcher.py; Liu et al. 2025, arXiv
-    2504.14960). Full recomputation repeats all.
+    2504.14960). Full recomputation repeats all. The rank with the busiest experts, which receives most, sets the pace.
     """
     model, layouts = case.model, case.layouts
     tokens = case.pass_tokens * mix.expert_width(model) / layouts.tp * case.device.element_bytes
-    if case.framework.node_dispatch:
-        one = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes))
-    else:
-        one = all_to_all_s(group, tokens * model.top_k)
+    node = by_node(case)
+    one = all_to_all_s(group, tokens * model.top_k)
+    if np.any(node):
+        once = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes))
+        one = np.where(node, once, one)
     cut = layouts.sequence_parallel & (layouts.etp == layouts.tp)
     one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * model.top_k), 0.0)
-    once = 2.0 * mix.shares(model).sparse * layouts.sequence_slices * one
+    once = 2.0 * layouts.expert_imbalance * mix.shares(model).sparse * layouts.sequence_slices * one
     return once, np.where(layouts.recompute == Recompute.FULL, 2.0, 1.0) * once
 
 
