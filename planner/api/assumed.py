@@ -47,5 +47,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
             told, sends = int(layouts.dispatcher[0]), bool(by_node(case)[0])
             said.append(f"tokens to experts by {DISPATCH[sends]} ({'as asked' if told else setup.framework.name})")
         busiest = float(layouts.expert_imbalance[0])
-        said.append("balanced experts" if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean")
+        said.append(
+            "experts evenly loaded" if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean"
+        )
     return tuple(said)

@@ -135,7 +135,7 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
         "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a, notes),
-        "dispatcher": _dispatcher(a, notes) if asked.model.num_experts else None,
+        "dispatcher": _dispatcher(a, notes) if asked.model.num_experts and ep > 1 else None,
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
     }  # fmt: skip

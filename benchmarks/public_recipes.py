@@ -1,0 +1,122 @@
+"""Public training recipes beside our own advice: each legal, read and written again, and how far it is from our best.
+
+    python benchmarks/public_recipes.py             # a Markdown table, as in docs/public-recipes.md; some minutes
+
+The recipes are those of NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/perf_recipes, at commit 067f987df03b of
+2026-08-22: public_recipes.csv has of each the model, the GPUs, the batch and what its function sets of the layout. Both
+steps are those of the exact timeline, under the same profile of the framework, in the same precision and by the same
+dispatcher; ours fits with 95 %.
+"""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from planner import Model, recommend
+from planner.base.units import GIB
+from planner.export.plan_export import export_plan, get_target
+from planner.hardware import load_cluster, load_framework
+from planner.imports.megatron import megatron_run
+from planner.imports.run import ExistingRun
+from planner.plan_file import SavedPlan
+from planner.report.tables import layout_text
+from planner.step.estimate import estimate
+from planner.step.timeline.step import simulate
+
+FILE = Path(__file__).with_name("public_recipes.csv")
+FRAMEWORK = "megatron-bridge-alltoall"
+DEGREES = {
+    "tp": "--tensor-model-parallel-size", "pp": "--pipeline-model-parallel-size", "cp": "--context-parallel-size",
+    "ep": "--expert-model-parallel-size", "micro_batch": "--micro-batch-size", "global_batch": "--global-batch-size",
+    "seq_len": "--seq-length",
+}  # fmt: skip
+
+
+def recipes() -> list[dict[str, str]]:
+    """The rows of the file."""
+    with FILE.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def arguments(recipe: dict[str, str]) -> str:
+    """A recipe as Megatron-LM's arguments say it."""
+    out = [f"{option} {recipe[name]}" for name, option in DEGREES.items()]
+    out.append("--bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --grad-reduce-in-bf16")
+    if recipe["precision"] == "fp8":
+        out.append("--fp8-format hybrid --fp8-param-gather")
+    if recipe["sequence_parallel"] == "1":
+        out.append("--sequence-parallel --tp-comm-overlap")
+    if recipe["layout"]:
+        out.append(f"--pipeline-model-parallel-layout {shlex.quote(recipe['layout'])}")
+    elif int(recipe["virtual_stages"]) > 1:
+        out.append(f"--num-virtual-stages-per-pipeline-rank {recipe['virtual_stages']}")
+        if recipe["model"] in BY_ENDS:
+            out.append("--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split")
+    if recipe["recompute_modules"]:
+        out.append(f"--recompute-granularity selective --recompute-modules {recipe['recompute_modules']}")
+    if recipe["dispatcher"]:
+        kind = "alltoall" if recipe["dispatcher"] == "alltoall" else "flex"
+        out.append(f"--expert-tensor-parallel-size 1 --moe-token-dispatcher-type {kind}")
+    if recipe["dispatcher"] in ("deepep", "hybridep"):
+        out.append(f"--moe-flex-dispatcher-backend {recipe['dispatcher']}")
+    return " ".join(out)
+
+
+BY_ENDS = ("llama3-405b", "qwen3-235b-a22b")
+"""Models whose recipes count embedding and loss as a layer each (account_for_embedding_in_pipeline_split and its like
+for the loss in recipes/llama and recipes/qwen): 126 and 94 layers, two fewer than a multiple of their stages."""
+
+
+def read(recipe: dict[str, str]) -> ExistingRun:
+    """The recipe as planner reads it from those arguments."""
+    cluster, framework = load_cluster(recipe["cluster"]), load_framework(FRAMEWORK)
+    return megatron_run(
+        arguments(recipe), cluster, framework, gpus=int(recipe["gpus"]), model=recipe["model"], vocab=None
+    )
+
+
+def written(run: ExistingRun, target: str = "megatron") -> tuple[str, dict[str, Any]]:
+    """The run's layout as a framework's file, and as the exporter left it."""
+    done = export_plan(SavedPlan(setup=run.setup, layouts=run.layouts, record={}), get_target(target))
+    return done.text, done.layouts.row(0)
+
+
+def compared(recipe: dict[str, str]) -> list[str]:
+    """The cells of one recipe."""
+    run = read(recipe)
+    setup, layouts = run.profile, run.layouts
+    step, memory = simulate(setup, layouts).step_time_s, float(estimate(setup, layouts).memory_bytes[0])
+    told: dict[str, Any] = {"dispatcher": recipe["dispatcher"]} if recipe["dispatcher"] else {}
+    plan = recommend(
+        Model(recipe["model"], seq_len=int(recipe["seq_len"])), recipe["cluster"], gpus=int(recipe["gpus"]),
+        batch=int(recipe["global_batch"]), framework=FRAMEWORK, precision=recipe["precision"], grad_dtype="bf16",
+        **told,
+    )  # fmt: skip
+    best = plan.to_dict()["fastest"]
+    return [
+        recipe["recipe"].removesuffix("_config").replace("_pretrain_", " "), _shown(layouts.row(0)), f"{step:.4g}",
+        f"{memory / GIB:.0f}", _shown(best["layout"]), f"{best['step_time_s']:.4g}",
+        f"{step / best['step_time_s'] - 1.0:+.1%}",
+    ]  # fmt: skip
+
+
+def _shown(row: dict[str, Any]) -> str:
+    return layout_text(row | {"dispatcher": "framework"}).replace("|", "\\|")
+
+
+def main(only: list[str]) -> None:
+    """Prints the table, a row as it is done; only: parts of names, or nothing for all recipes."""
+    titles = ["recipe", "as it is", "step s", "GiB", "our fastest that fits", "step s", "recipe is slower by"]
+    print("|", " | ".join(titles), "|")
+    print("|", " | ".join(["---"] * len(titles)), "|", flush=True)
+    for recipe in recipes():
+        if not only or any(part in recipe["recipe"] for part in only):
+            print("|", " | ".join(compared(recipe)), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
