@@ -26,6 +26,8 @@ from planner.setup import Setup
 __all__ = ["careful", "load_setup", "numerics", "one_layout", "what_is_fixed", "whole", "word"]
 
 
+RUNS = ("schedule", "cp", "zero")
+"""Choices of which a framework may run some alone."""
 FIT_CHANCE = 0.95  # of a layout, where nothing is said of memory
 
 
@@ -166,7 +168,7 @@ def careful(
 
 def _runs_only(framework: Framework, fixed: Fixed) -> dict[str, Any]:
     """What a framework runs of the choices that the user has not settled, where it does not run all."""
-    has = {"schedule": framework.runs.schedule, "cp": framework.runs.cp}
+    has = {name: getattr(framework.runs, name) for name in RUNS}
     return {name: values for name, values in has.items() if values and getattr(fixed, name) is None}
 
 

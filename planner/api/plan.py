@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, overload
 from planner.api.alternatives import faster_elsewhere, fewest_gpus
 from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
+from planner.api.frameworks import may_choose, named_framework
 from planner.api.inputs import Cluster, Model, asked
 from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB
 from planner.choices.table import SETTLED, SHARED
-from planner.question import careful, numerics, whole, word
+from planner.question import RUNS, numerics, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.report.difference import why_record, why_view
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
     from planner.report.plan_report import PlanReport
 
-RUNS = ("schedule", "cp")
-"""Choices of which a framework may run some alone."""
 Working = Callable[[str], AbstractContextManager[Any]]
 
 
@@ -303,8 +302,9 @@ def recommend(
     any_framework: also what the framework does not have. exclude: what must not be chosen, such as "schedule=zb-*",
     "tp=8", or "cp" for any but its default. fit_chance: how likely a layout must fit in memory: 0.95,
     unless headroom_gib, the memory to leave free, or max_memory_gib, the most to take, says otherwise.
-    framework, precision, attention: None is what is usual on the cluster. runs_on: only what this framework can run,
-    of those that `LayoutEstimate.export` writes for; base: torchtitan's own recipe, for a model that it doesn't have.
+    framework, precision, attention: None is what is usual on the cluster. framework: a profile, or one that
+    `LayoutEstimate.export` writes for; runs_on: the latter, by its former name. base: torchtitan's own recipe, for a
+    model that it doesn't have.
     objective: time, throughput, cost (one order) or memory.
 
     Raises:
@@ -314,6 +314,7 @@ def recommend(
         LayoutError: no layout is legal, or `runs_on` can run none of the model; says why.
     """
     given = {name: value for name, value in locals().items() if name in (*SETTLED, *SHARED, "precision", "attention")}
+    framework, runs_on = named_framework(framework, runs_on)
     return search_plan(
         asked(model, cluster, framework), gpus=gpus, global_batch=whole("batch", batch), top=top,
         objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async,
@@ -330,21 +331,13 @@ def search_plan(
     number, kernel = numerics(setup.cluster, precision, attention)
     whole("gpus", gpus)
     whole("global_batch", global_batch)
-    if runs_on is not None:
-        choices["any_framework"] = True
-    setup, fixed = careful(setup, precision=number, **choices)
-    if runs_on is not None:
-        from planner.export.plan_export import get_target
-
-        target = get_target(word("runs_on", runs_on))
-        target.check_question(setup.model, number.name.lower(), base)
-        fixed = target.only(fixed)
+    setup, fixed = may_choose(setup, number, runs_on, base, **choices)
     found = search(
         setup, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
         fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),
         plainest=True,
     )  # fmt: skip
     elsewhere = None
-    if objective != "memory" and not choices.get("any_framework"):
+    if objective != "memory" and runs_on is None and not choices.get("any_framework"):
         elsewhere = faster_elsewhere(setup, found, [name for name in RUNS if choices.get(name) is None])
     return Plan(setup, gpus, global_batch, found, elsewhere)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.api.answer import Answer
+from planner.api.frameworks import may_choose
 from planner.base.errors import LayoutError
 from planner.hardware import Cluster
-from planner.question import careful, load_setup, numerics
+from planner.question import load_setup, numerics
 from planner.report import fastest as fastest_report
 from planner.report.plain_table import stacked
 from planner.report.records import estimate_record, question_record
@@ -32,7 +33,8 @@ Given = Mapping[str, float | None]
 
 def training_time(
     setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool,
-    precision: str | None = None, attention: str | None = None, **choices: Any,
+    precision: str | None = None, attention: str | None = None, runs_on: str | None = None,
+    **choices: Any,
 ) -> Answer:  # fmt: skip
     """Days, steps, money and energy of a training with the fastest layout, failures included.
 
@@ -44,7 +46,7 @@ def training_time(
         LayoutError: No layout is legal, or none fits in memory.
     """
     number, kernel = numerics(setup.cluster, precision, attention)
-    setup, fixed = careful(setup, precision=number, **choices)
+    setup, fixed = may_choose(setup, number, runs_on, **choices)
     assumptions = assume(setup.cluster, given)
     plan = plan_time(
         setup, goal, assumptions, gpus=gpus, batch=batch, precision=number,
@@ -60,7 +62,8 @@ def training_time(
 
 def explain(
     setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, precision: str | None = None,
-    attention: str | None = None, **choices: Any,
+    attention: str | None = None, runs_on: str | None = None,
+    **choices: Any,
 ) -> Answer:  # fmt: skip
     """Elasticities of the best layout's step and training, and its traffic against the links.
 
@@ -68,7 +71,7 @@ def explain(
         InputError, UnknownNameError, LayoutError: as `training_time`.
     """
     number, kernel = numerics(setup.cluster, precision, attention)
-    setup, fixed = careful(setup, precision=number, **choices)
+    setup, fixed = may_choose(setup, number, runs_on, **choices)
     assumptions = assume(setup.cluster, given)
     found = recommend(
         setup, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
@@ -88,7 +91,8 @@ def explain(
 def fastest(
     model: Any, clusters: Sequence[Cluster], goal: Goal, given: Given, strategies: Sequence[Strategy], *,
     framework: str | None = None, max_gpus: int | None = None, max_cost: float | None = None,
-    precision: str | None = None, attention: str | None = None, **choices: Any,
+    precision: str | None = None, attention: str | None = None, runs_on: str | None = None,
+    **choices: Any,
 ) -> Answer:  # fmt: skip
     """The shortest wall time over GPUs, batch and layout, on every cluster and by every strategy, side by side.
 
@@ -101,7 +105,7 @@ def fastest(
     done: list[tuple[Cluster, str, Fastest | str, Assumptions]] = []
     for cluster in clusters:
         number, kernel = numerics(cluster, precision, attention)
-        setup, fixed = careful(load_setup(model, cluster, framework=framework), precision=number, **choices)
+        setup, fixed = may_choose(load_setup(model, cluster, framework=framework), number, runs_on, **choices)
         assumptions = assume(cluster, given)
         for strategy in strategies:
             try:

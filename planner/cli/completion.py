@@ -33,10 +33,11 @@ def links(incomplete: str) -> list[str]:
 
 
 def frameworks(incomplete: str) -> list[str]:
-    """Shipped framework profiles."""
+    """Shipped framework profiles, and frameworks that plans are written for."""
+    from planner.export.plan_export import TARGETS
     from planner.hardware import profile_names
 
-    return _begin(profile_names("frameworks"), incomplete)
+    return _begin(list(dict.fromkeys([*profile_names("frameworks"), *TARGETS])), incomplete)
 
 
 def schedules(incomplete: str) -> list[str]:

@@ -50,6 +50,7 @@ def command(
     from planner.base.errors import InputError
     from planner.question import load_setup
 
+    framework, _ = o.framework(framework)
     if megatron_args is not None or deepspeed is not None:
         _check_beside(
             megatron_args,

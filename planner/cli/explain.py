@@ -20,6 +20,7 @@ def command(
     tokens: a.Tokens = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
+    runs_on: o.RunsOn = None,
     seq_len: o.SeqLen = None,
     critical_batch_law: a.BatchLawName = "zhang-2024",
     json: o.Json = False,
@@ -35,9 +36,10 @@ def command(
     from planner.question import load_setup
     from planner.training_time.goal import goal
 
+    framework, runs_on = o.framework(framework, runs_on)
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     aim = goal(setup.model, tokens=tokens, batch_law=critical_batch_law)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     with o.working("searching every legal layout"):
-        answer = explain(setup, aim, given, gpus=gpus, batch=batch, **choices)
+        answer = explain(setup, aim, given, gpus=gpus, batch=batch, runs_on=runs_on, **choices)
     o.show(answer, json)

@@ -109,7 +109,7 @@ def check_base(base: str | None, frameworks: list[str]) -> None:
     from planner.export.plan_export import get_target
 
     if base is not None and not any(get_target(name).takes_base for name in frameworks):
-        raise InputError(f"--base is {base!r}; allowed: with --runs-on or --export torchtitan alone")
+        raise InputError(f"--base is {base!r}; allowed: with --framework or --export torchtitan alone")
 
 
 def write_best(targets: list[tuple[Target, Path]], plan: Any, base: str | None = None) -> None:

@@ -47,6 +47,7 @@ def command(
     critical_batch: a.CriticalBatch = None,
     batch_rule: a.BatchRule = "overhead",
     framework: o.FrameworkName = None,
+    runs_on: o.RunsOn = None,
     seq_len: o.SeqLen = None,
     json: o.Json = False,
     *,
@@ -65,6 +66,7 @@ def command(
     from planner.training_time.goal import goal
     from planner.training_time.joint import strategy
 
+    framework, runs_on = o.framework(framework, runs_on)
     if paper is not None:
         settled: dict[str, Any] = {"cluster": cluster, "network": network, "node-size": node_size}
         settled |= {"max-gpus": max_gpus}
@@ -87,7 +89,7 @@ def command(
     with o.working("searching GPUs, batches and layouts"):
         answer = fastest(
             shape, cases, aim, given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
-            **choices,
+            runs_on=runs_on, **choices,
         )  # fmt: skip
     o.show(answer, json)
 

@@ -57,8 +57,12 @@ Network = Annotated[
 ]
 FrameworkName = Annotated[
     str | None,
-    asks("--framework", "megatron-lm, megatron-core, nemo, fsdp or a TOML file.", autocompletion=complete.frameworks),
-]
+    asks(
+        "--framework", "megatron-lm, megatron-core, nemo, fsdp, torchtitan, deepspeed... or a TOML file.",
+        autocompletion=complete.frameworks,
+    ),
+]  # fmt: skip
+RunsOn = Annotated[str | None, typer.Option("--runs-on", help="The former name of --framework.", hidden=True)]
 SeqLen = Annotated[
     int | None,
     asks(
@@ -86,6 +90,15 @@ def _number(option: str, text: str, parse: Callable[[str], Any], allowed: str) -
         return parse(str(text))
     except ValueError:
         raise InputError(f"{option} is {shown(text)}; allowed: {allowed}") from None
+
+
+def framework(name: str | None, runs_on: str | None = None) -> tuple[str | None, str | None]:
+    """The profile that a framework's name means, and the export that a search is held to (`planner.api.frameworks`)."""
+    from planner.api.frameworks import named_framework
+
+    if runs_on is not None:
+        typer.echo(f"planner: --runs-on is now --framework {runs_on}; it goes in the next release", err=True)
+    return named_framework(name, runs_on)
 
 
 def batch(global_batch: int | None, batch_tokens: float | None, seq_len: Any) -> int:

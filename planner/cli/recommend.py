@@ -30,14 +30,7 @@ def command(
         str,
         o.asks("--objective", "time, throughput, cost (one order) or memory.", autocompletion=complete.objectives),
     ] = "time",
-    runs_on: Annotated[
-        str | None,
-        o.asks(
-            "--runs-on",
-            "Only what a framework can run: megatron, deepspeed, torchtitan, accelerate...",
-            autocompletion=complete.exports,
-        ),
-    ] = None,
+    runs_on: o.RunsOn = None,
     allow_async: Annotated[
         bool, o.asks("--allow-async", "Also schedules that change the training, such as 2bw.")
     ] = False,
@@ -73,6 +66,7 @@ def command(
     files = {"--html": (html, ".html"), "--png": (png, ".png"), "--pdf": (pdf, ".pdf")}
     o.check_files(files | ({"--save": (save, save.suffix)} if save is not None else {}))
     report.check_aim(tokens, loss, used=curve and bool(html or png or pdf))
+    framework, runs_on = o.framework(framework, runs_on)
     targets = asked_for(export or [])
     check_base(base, [target.name for target, _ in targets] + ([runs_on] if runs_on is not None else []))
     for wanted in why or []:

@@ -30,6 +30,7 @@ def command(
     ] = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
+    runs_on: o.RunsOn = None,
     seq_len: o.SeqLen = None,
     loss_law: a.LossLawName = "besiroglu-2024",
     critical_batch_law: a.BatchLawName = "zhang-2024",
@@ -51,11 +52,14 @@ def command(
     from planner.question import load_setup
     from planner.training_time.goal import goal
 
+    framework, runs_on = o.framework(framework, runs_on)
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
     aim = goal(
         setup.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
         critical_batch=critical_batch,
     )  # fmt: skip
     with o.working("searching every legal layout"):
-        answer = training_time(setup, aim, given, gpus=gpus, batch=batch, exact_tokens=loss is None, **choices)
+        answer = training_time(
+            setup, aim, given, gpus=gpus, batch=batch, exact_tokens=loss is None, runs_on=runs_on, **choices
+        )
     o.show(answer, json)

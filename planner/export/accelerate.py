@@ -20,6 +20,7 @@ class Accelerate(Target):
 
     name = "accelerate"
     title = "Accelerate"
+    profile = "fsdp"
     version = "1.15.0"
     suffix = ".yaml"
 
@@ -31,9 +32,9 @@ class Accelerate(Target):
         """FSDP over dp x cp, tensor and context parallelism."""
         row = nearest.row
         if row["pp"] > 1:
-            raise nearest.refuse("pp", "has no pipeline", "recommend with --runs-on accelerate")
+            raise nearest.refuse("pp", "has no pipeline", "recommend with --framework accelerate")
         if row["ep"] > 1:
-            raise nearest.refuse("ep", "has no expert parallelism", "recommend with --runs-on accelerate")
+            raise nearest.refuse("ep", "has no expert parallelism", "recommend with --framework accelerate")
         nearest.schedules(("1f1b",))
         if row["zero"] == 1:
             nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")

@@ -19,6 +19,7 @@ class DeepSpeed(Target):
 
     name = "deepspeed"
     title = "DeepSpeed"
+    profile = "megatron-deepspeed"
     version = "0.19.8"
     suffix = ".json"
     mark = ""

@@ -37,6 +37,7 @@ class MegatronBridge(Target):
 
     name = "megatron-bridge"
     title = "Megatron-Bridge"
+    profile = "megatron-bridge"
     version = "0.3.1"
     suffix = ".py"
 

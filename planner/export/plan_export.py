@@ -81,14 +81,14 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
     ]
     if not same:
         head.append(f"The plan's own layout: {_predicted(plan, plan.layouts, True)[0]}")
-        head.append(f"The best that {target.title} can run: planner recommend ... --runs-on {target.name}")
+        head.append(f"The best that {target.title} can run: planner recommend ... --framework {target.name}")
     head += [f"NOT EXPRESSED: {note}." for note in nearest.notes]
     warning = (
         ""
         if fits
         else (
             f"what {target.title} can run of this plan does not fit in memory: {predicted} "
-            f"Search for what fits with planner recommend --runs-on {target.name}"
+            f"Search for what fits with planner recommend --framework {target.name}"
         )
     )
     if warning:

@@ -158,6 +158,8 @@ class Target(ABC):
     """Whose published argument or key names were read."""
     suffix: str
     """Of its files."""
+    profile: str | None = None
+    """Whose figures its predictions take; None: the cluster's usual framework's."""
     takes_base = False
     """Whether its file builds on a recipe of the user's own."""
     mark = "#"

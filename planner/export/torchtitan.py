@@ -42,6 +42,7 @@ class Torchtitan(Target):
 
     name = "torchtitan"
     title = "torchtitan"
+    profile = "fsdp"
     version = "0.3.0"
     suffix = ".py"
     takes_base = True

@@ -32,11 +32,13 @@ class Unstated:
 class Runs:
     """What a framework runs of what can be chosen of a layout; nothing stated: all of it.
 
-    schedule: the pipeline schedules that it has. cp: degrees of context parallelism.
+    schedule: the pipeline schedules that it has. cp: degrees of context parallelism. zero: what its plain data
+    parallelism shards.
     """
 
     schedule: tuple[str, ...] = ()
     cp: tuple[int, ...] = ()
+    zero: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

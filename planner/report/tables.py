@@ -137,7 +137,7 @@ def recommendation_view(
     if elsewhere is not None:
         gain = 1.0 - elsewhere["step_time_s"] / float(result.step_time_s[found.best[0]])
         other = layout_text(elsewhere["layout"])
-        lines.append(f"  {framework.name} does not run {other}, {gain:.1%} faster (--any-framework).")
+        lines.append(f"  {framework.name} does not by itself run {other}, {gain:.1%} faster (--any-framework).")
     lines += _assumed(assumed)
     lines += ["", Text("How accurate: " + accuracy)]
     return stacked(*lines)

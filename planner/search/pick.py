@@ -16,6 +16,7 @@ PLAIN = ("virtual_stages", "sequence_slices", "cp", "dp_replicate", "layer_split
 """Choices that are one more thing to go wrong where they are not at their default."""
 KIND = ("tp", "pp", "cp", "ep", "schedule")
 """Choices by which answers differ: layouts that share all of them are twins, of which a table shows the best."""
+SURE = 0.01  # of not fitting: less tells nothing apart
 USUAL_SCHEDULES = ("1f1b", "interleaved")
 
 
@@ -48,16 +49,16 @@ def plainest_first(result: Estimate, order: Any, simulated: Any) -> NDArray[np.i
     if not len(order):
         return np.asarray(order)
     known = order[np.isin(order, simulated) | (result.layouts.pp[order] == 1) | (order == order[0])]
-    pick = known[plainest(result.step_time_s[known], result.memory_bytes[known], result.layouts.take(known))]
+    pick = known[plainest(result.step_time_s[known], result.fit_chance[known], result.layouts.take(known))]
     return np.concatenate([[pick], order[order != pick]])
 
 
-def plainest(step_time_s: Any, memory_bytes: Any, layouts: Layouts) -> int:
-    """The index of the layout to run, of some that fit: steps and memory of shape (n,).
+def plainest(step_time_s: Any, fit_chance: Any, layouts: Layouts) -> int:
+    """The index of the layout to run, of some that fit: steps and chances of fitting of shape (n,).
 
-    Of those that can't be told apart from the fastest (`EQUAL`) it has the fewest unusual choices, then the least
-    memory, then the shortest step.
+    Of those that can't be told apart from the fastest (`EQUAL`) it has the fewest unusual choices, then the better
+    chance of fitting, above 99 % taken as alike, then the shortest step.
     """
     near = np.flatnonzero(step_time_s <= (1.0 + EQUAL) * step_time_s.min())
-    keys = (step_time_s[near], memory_bytes[near], unusual(layouts.take(near)))
+    keys = (step_time_s[near], np.maximum(1.0 - fit_chance[near], SURE), unusual(layouts.take(near)))
     return int(near[np.lexsort(keys)[0]])

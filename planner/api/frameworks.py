@@ -1,0 +1,58 @@
+"""What `--framework` names: a profile of figures, or a framework that planner writes files for, as one thing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.base.errors import InputError, UnknownNameError
+from planner.base.files import is_path
+from planner.base.lookup import same_name
+from planner.hardware import profile_names
+from planner.layouts import Precision
+from planner.question import careful, word
+from planner.search import Fixed
+from planner.setup import Setup
+
+
+def named_framework(name: str | None, runs_on: str | None = None) -> tuple[str | None, str | None]:
+    """The profile whose figures a framework's name means, and the export that a search is held to; None: no matter.
+
+    A profile's name means the profile, and what it says the framework runs. Another name of `planner export` means
+    what that framework can run, by the figures that its export declares. runs_on: the latter, by its former option.
+
+    Raises:
+        UnknownNameError: No such framework.
+        InputError: Two exports are named.
+    """
+    known = profile_names("frameworks")
+    if name is None or is_path(name) or name in known or same_name(name, known):
+        return name, runs_on
+    from planner.export.plan_export import ALIASES, TARGETS, get_target
+
+    if name not in {*TARGETS, *ALIASES}:
+        raise UnknownNameError("framework", name, [*known, *TARGETS], "Or give a TOML file of your own.")
+    target = get_target(name)
+    if runs_on is not None and get_target(word("runs_on", runs_on)) is not target:
+        raise InputError(f"framework is {name} and runs_on is {runs_on}; allowed: one of them")
+    return target.profile, target.name
+
+
+def may_choose(
+    setup: Setup, precision: Precision, runs_on: str | None, base: str | None = None, **choices: Any
+) -> tuple[Setup, Fixed]:
+    """The setup, and what a search may choose (`planner.question.careful`), held to a framework of `planner export`.
+
+    base: the user's own recipe, where that framework builds on one.
+
+    Raises:
+        UnknownNameError: planner writes nothing for it.
+        LayoutError: It can run none of the model, or nothing of what the user has settled.
+    """
+    if runs_on is None:
+        return careful(setup, precision=precision, **choices)
+    from planner.export.plan_export import get_target
+
+    setup, fixed = careful(setup, precision=precision, **(choices | {"any_framework": True}))
+    target = get_target(word("runs_on", runs_on))
+    target.check_question(setup.model, precision.name.lower(), base)
+    return setup, target.only(fixed)
