@@ -1,4 +1,4 @@
-"""`planner export`, `recommend --export` and `--runs-on` as a user meets them."""
+"""`planner export`, `recommend --export` and `--framework` as a user meets them."""
 
 import json
 import subprocess
@@ -41,8 +41,8 @@ def test_a_schedule_lies_beside_its_recipe(saved, tmp_path):
 
 
 def test_recommend_writes_several_at_once(tmp_path):
-    done = planner(*ASK, "--runs-on", "accelerate", "--export", "accelerate=fsdp.yaml", "--export", "deepspeed=ds.json",
-                   "--json", cwd=tmp_path)  # fmt: skip
+    asked = ["--framework", "accelerate", "--export", "accelerate=fsdp.yaml", "--export", "deepspeed=ds.json"]
+    done = planner(*ASK, *asked, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     best = json.loads(done.stdout)["best"]
     assert {(x["layout"]["pp"], x["layout"]["ep"]) for x in best} == {(1, 1)}
@@ -53,7 +53,7 @@ def test_recommend_writes_several_at_once(tmp_path):
 @pytest.mark.parametrize("framework", ["megatron", "nemo", "deepspeed", "torchtitan"])
 def test_what_is_searched_for_a_framework_keeps_its_schedule(framework, tmp_path):
     file = tmp_path / "x.py"
-    done = planner(*ASK, "--pp", "4", "--runs-on", framework, "--export", f"{framework}={file}")
+    done = planner(*ASK, "--pp", "4", "--framework", framework, "--export", f"{framework}={file}")
     assert done.returncode == 0, done.stderr
     assert "schedule" not in done.stderr
     assert file.exists()
@@ -63,7 +63,7 @@ def test_what_is_searched_for_a_framework_keeps_its_schedule(framework, tmp_path
     ("arguments", "said"),
     [
         (["--to", "deepspeeed"], "nearest: deepspeed"),
-        (["--to", "accelerate"], "pp 4: Accelerate has no pipeline; recommend with --runs-on accelerate"),
+        (["--to", "accelerate"], "pp 4: Accelerate has no pipeline; recommend with --framework accelerate"),
         (["--to", "torchtitan"], "needs a CSV beside the recipe; give the recipe's file with -o FILE"),
         (["--to", "megatron", "-o", "/nowhere/x.sh"], "no folder /nowhere"),
         (["--to", "megatron", "--number", "99"], "not a number 99"),
@@ -83,12 +83,12 @@ def test_faults_are_one_line_and_write_nothing(saved, tmp_path, arguments, said)
 
 HYBRID = ["recommend", "nemotron-h-56b", "--cluster", "dgx-h100", "--gpus", "256", "--global-batch", "768"]
 REFUSED = [
-    (["--runs-on", "megatron"], "model nemotron-h-56b has state-space layers, which Megatron-LM trains by"),
-    (["--runs-on", "torchtitan"], "torchtitan registers no model of the sizes of nemotron-h-56b"),
-    (["--runs-on", "torchtitan-toml"], "torchtitan registers no model of the sizes of nemotron-h-56b"),
-    (["--runs-on", "torchtitan", "--base", "mine"], "--base is 'mine'; allowed: package.module:function"),
+    (["--framework", "megatron"], "model nemotron-h-56b has state-space layers, which Megatron-LM trains by"),
+    (["--framework", "torchtitan"], "torchtitan registers no model of the sizes of nemotron-h-56b"),
+    (["--framework", "torchtitan-toml"], "torchtitan registers no model of the sizes of nemotron-h-56b"),
+    (["--framework", "torchtitan", "--base", "mine"], "--base is 'mine'; allowed: package.module:function"),
     (
-        ["--runs-on", "torchtitan", "--base", "a:b", "--precision", "fp16"],
+        ["--framework", "torchtitan", "--base", "a:b", "--precision", "fp16"],
         "precision fp16: torchtitan trains in bfloat16",
     ),
 ]
@@ -105,7 +105,7 @@ def test_a_recipe_of_ones_own_stands_for_a_model_that_torchtitan_lacks(tmp_path)
     file = tmp_path / "mine.py"
     base = ["--base", "my.recipes:ours"]
     ask = ["recommend", "llama-13b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "64"]
-    done = planner(*ask, "--runs-on", "torchtitan", *base, "--export", f"torchtitan={file}")
+    done = planner(*ask, "--framework", "torchtitan", *base, "--export", f"torchtitan={file}")
     assert done.returncode == 0, done.stderr
     assert "from my.recipes import ours as base" in file.read_text()
 
@@ -117,14 +117,24 @@ def test_a_recipe_of_ones_own_stands_for_a_model_that_torchtitan_lacks(tmp_path)
         (["--export", "megatron=/nowhere/x"], "no folder /nowhere"),
         (["--export", "jax=x"], "unknown framework to export to 'jax'"),
         (
-            ["--base", "a.b:c", "--runs-on", "megatron"],
-            "--base is 'a.b:c'; allowed: with --runs-on or --export torchtitan",
+            ["--base", "a.b:c", "--framework", "megatron"],
+            "--base is 'a.b:c'; allowed: with --framework or --export torchtitan",
         ),
-        (["--runs-on", "jax"], "unknown framework to export to 'jax'"),
-        (["--runs-on", "megatron", "--schedule", "zb-v"], "schedule is zb-v; the framework to run on allows: 1f1b"),
+        (["--framework", "jax"], "unknown framework 'jax'"),
+        (["--framework", "megatron", "--schedule", "zb-v"], "schedule is zb-v; the framework to run on allows: 1f1b"),
     ],
 )
 def test_faults_of_recommend_come_before_the_search(arguments, said):
     done = planner(*ASK, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+def test_the_former_name_of_framework_works_and_says_so():
+    ask = ["recommend", "llama3-8b", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "64", "--json"]
+    new, old = planner(*ask, "--framework", "megatron"), planner(*ask, "--runs-on", "megatron")
+    assert new.stdout == old.stdout
+    assert "--runs-on is now --framework megatron" in old.stderr
+    both = planner(*ask, "--framework", "torchtitan", "--runs-on", "megatron")
+    assert both.returncode == 2
+    assert "framework is torchtitan and runs_on is megatron; allowed: one of them" in both.stderr

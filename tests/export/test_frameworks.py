@@ -355,7 +355,7 @@ def test_what_is_lost_is_said_with_what_it_costs():
     done = export("megatron", PLANS["v"]())
     assert done.layouts.row(0)["schedule"] in ("1f1b", "interleaved")
     assert any(note.startswith("schedule v-half: no setting for it") for note in done.notes)
-    for line in ("# NOT EXPRESSED: schedule v-half", "# The plan's own layout: ", "--runs-on megatron"):
+    for line in ("# NOT EXPRESSED: schedule v-half", "# The plan's own layout: ", "--framework megatron"):
         assert line in done.text
     kept = export("megatron", PLANS["interleaved"]())
     assert kept.notes == ()
@@ -383,7 +383,7 @@ def test_unknown_frameworks_come_with_the_nearest():
 
 @pytest.mark.parametrize("to", TARGETS)
 def test_a_search_that_runs_on_a_framework_finds_what_it_can_run(to):
-    """What `recommend --runs-on` allows changes nothing when it is exported but for numerics and what Python says."""
+    """What `recommend --framework` allows changes nothing when it is exported but for numerics and what Python says."""
     fixed = get_target(to).only(what_is_fixed())
     assert fixed.schedule is not None
     with pytest.raises(LayoutError, match="schedule is 2bw; the framework to run on allows"):
