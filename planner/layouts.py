@@ -54,6 +54,8 @@ class Layouts:
     The columns are those of `CHOICES`, in its order.
     dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert parallelism; a layout uses
     dp*tp*pp*cp accelerators, expert parallelism lives inside tp*dp*cp.
+    ulysses: context ranks, neighbours, that exchange heads for tokens in all-to-alls (DeepSpeed-Ulysses, Jacobs et al.
+    2023, arXiv 2309.14509); keys and values pass around a ring of the cp / ulysses others: 1 a ring alone, cp none.
     etp: tensor ranks over which an expert is cut: tp, and ep within dp*cp; or 1, whole experts on a rank, and ep may
     take tensor ranks in (parallel folding, Liu et al. 2025, arXiv 2504.14960). tp in a dense model.
     micro_batch: sequences per micro-batch and replica; global_batch: sequences per optimizer step.
@@ -71,6 +73,7 @@ class Layouts:
     tp: Ints
     pp: Ints
     cp: Ints
+    ulysses: Ints
     ep: Ints
     etp: Ints
     virtual_stages: Ints

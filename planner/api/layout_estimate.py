@@ -190,6 +190,7 @@ def estimate(
     tp: int = 1,
     pp: int = 1,
     cp: int = 1,
+    ulysses: int = 1,
     ep: int = 1,
     etp: int | None = None,
     micro_batch: int = 1,
@@ -217,7 +218,8 @@ def estimate(
 
     batch: sequences per optimizer step. dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert
     parallelism; it runs on dp * tp * pp * cp accelerators. micro_batch: sequences a micro-batch.
-    virtual_stages: model chunks a pipeline rank. sequence_slices: slices of a sequence, for seq1f1b and its like.
+    ulysses: context ranks that exchange heads for tokens. virtual_stages: model chunks a pipeline rank.
+    sequence_slices: slices of a sequence, for seq1f1b and its like.
     schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with slices. zero: ZeRO stage, 0 to 3.
     recompute: none, selective, fine or full. layer_split: even, balanced (by cost), parameters,
     products, ends (embedding and head count as a layer each) or last (a short last stage); None is the framework's own.

@@ -265,6 +265,7 @@ def recommend(
     pp: Numbers = None,
     dp: Numbers = None,
     cp: Numbers = None,
+    ulysses: Numbers = None,
     ep: Numbers = None,
     etp: Numbers = None,
     micro_batch: Numbers = None,

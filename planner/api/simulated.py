@@ -182,6 +182,7 @@ def simulate(
     tp: int = 1,
     pp: int = 1,
     cp: int = 1,
+    ulysses: int = 1,
     ep: int = 1,
     etp: int | None = None,
     micro_batch: int = 1,

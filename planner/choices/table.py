@@ -18,6 +18,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("tp", int, 1, "Tensor-parallel ranks.", "tp", tie=1),
     Choice("pp", int, 1, "Pipeline ranks.", "pp", tie=2),
     Choice("cp", int, 1, "Context-parallel ranks.", "cp", tie=3),
+    Choice("ulysses", int, 1, "Context ranks that exchange heads for tokens (Ulysses); a ring joins the rest.",
+           "ulysses", tie=16, axis=6, tried=(1,)),
     Choice("ep", int, 1, "Expert-parallel ranks, inside dp x cp, or with whole experts tp x dp x cp.", "ep", tie=4),
     Choice("etp", int, 1, "Tensor ranks over which an expert is cut: tp, or 1.", "etp", tie=5,
            derived="tp, 1 where ep needs it"),

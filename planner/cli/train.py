@@ -43,6 +43,7 @@ def command(
     dp: Override = None,
     tp: Override = None,
     cp: Override = None,
+    ulysses: Override = None,
     ep: Override = None,
     pp: Override = None,
     virtual_stages: Override = None,
@@ -83,9 +84,9 @@ def command(
     keep_freed_memory()
     engine = engine or ("mpi" if started_by_mpirun() else "serial")
     overrides = {
-        "schedule": schedule, "dp": dp, "tp": tp, "cp": cp, "ep": ep, "pp": pp, "virtual_stages": virtual_stages,
-        "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero, "dp_replicate": dp_replicate,
-        "recompute": recompute,
+        "schedule": schedule, "dp": dp, "tp": tp, "cp": cp, "ulysses": ulysses, "ep": ep, "pp": pp,
+        "virtual_stages": virtual_stages, "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero,
+        "dp_replicate": dp_replicate, "recompute": recompute,
     }  # fmt: skip
 
     def prepare() -> Training:

@@ -103,25 +103,27 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
     if model.num_experts and row["tp"] > 1 and row["etp"] > 1:
         raise LayoutError(f"etp is {row['etp']}; the trainer keeps experts whole: set etp 1 in the plan")
     order = schedule.order(pipe) if schedule.synchronous else schedule.steps_order(pipe, choices.steps)
-    shape = _shape(model, choices.scale, row["tp"], int(order.stage.max()) + 1, pipe.k * 2 * row["cp"], row["ep"])
+    shape = _shape(
+        model, choices.scale, row["tp"], int(order.stage.max()) + 1, pipe.k * 2 * row["cp"], row["ulysses"], row["ep"]
+    )
     if not schedule.synchronous:
         shape = replace(shape, tied=False)  # ranks update on their own: they can't share the embedding
     return Task(
-        model=shape, rows=order.rows(), micro_batches=pipe.m, dp=row["dp"], tp=row["tp"], cp=row["cp"], ep=row["ep"],
-        zero=row["zero"], dp_replicate=row["dp_replicate"], recompute=choice(Recompute, row["recompute"]),
-        sequence_parallel=row["sequence_parallel"],
+        model=shape, rows=order.rows(), micro_batches=pipe.m, dp=row["dp"], tp=row["tp"], cp=row["cp"],
+        ulysses=row["ulysses"], ep=row["ep"], zero=row["zero"], dp_replicate=row["dp_replicate"],
+        recompute=choice(Recompute, row["recompute"]), sequence_parallel=row["sequence_parallel"],
         bounds=tuple(shape.seq_len * i // pipe.k for i in range(pipe.k + 1)),
         dtype=np.dtype(PRECISIONS[choices.precision]), seed=choices.seed, clip=choices.clip,
         layer_at_a_time=schedule.layer_at_a_time,
     )  # fmt: skip
 
 
-def _shape(model: Transformer, scale: str, tp: int, stages: int, slices: int, ep: int) -> Transformer:
+def _shape(model: Transformer, scale: str, tp: int, stages: int, slices: int, ulysses: int, ep: int) -> Transformer:
     from planner.trainer.scaled import scaled_model
     from planner.trainer.worker import check_model
 
     check_model(model)
-    return model if scale == "full" else scaled_model(model, scale, tp, stages, slices, ep=ep)
+    return model if scale == "full" else scaled_model(model, scale, tp, stages, slices, ulysses, ep)
 
 
 def _pipeline(schedule: Schedule, row: dict[str, Any], chosen: int | None) -> Pipeline:

@@ -44,8 +44,8 @@ def by_layer(model: Transformer, layouts: Layouts) -> Distinct:
     if per_layout:
         return Distinct(layouts=layouts, index=None)
     return _distinct(
-        layouts, x.gpus, x.tp, x.cp, x.ep, x.etp, x.micro_batch, x.sequence_slices, x.recompute, x.attention,
-        x.precision, x.sequence_parallel, x.fused_norm, x.dispatcher,
+        layouts, x.gpus, x.tp, x.cp, x.ulysses, x.ep, x.etp, x.micro_batch, x.sequence_slices, x.recompute,
+        x.attention, x.precision, x.sequence_parallel, x.fused_norm, x.dispatcher,
         np.unique(x.expert_imbalance, return_inverse=True)[1],
     )  # fmt: skip
 

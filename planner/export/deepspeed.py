@@ -26,7 +26,7 @@ class DeepSpeed(Target):
 
     def only(self, fixed: Fixed) -> Fixed:
         """One chunk a rank, no ring over the sequence, no sequence parallelism, no copies of what ZeRO shards."""
-        return allowed(fixed, schedule=("1f1b",), cp=(1,), sequence_parallel=(False,), dp_replicate=(1,))
+        return allowed(fixed, schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,))
 
     def adapt(self, nearest: Nearest) -> None:
         """1F1B, ZeRO, AutoTP; what is Python's to say is noted."""

@@ -93,6 +93,13 @@ class Megatron(Target):
         return "\n".join([*lines, LAUNCH.replace("@VOCAB@", str(job.model.vocab - 1)), ""])
 
 
+def _context(cp: int, ulysses: int) -> list[tuple[str, ...]]:
+    """A ring, an exchange of heads, or the exchange inside the ring, its neighbours first."""
+    if ulysses in (1, cp):
+        return [("--cp-comm-type", "p2p" if ulysses == 1 else "a2a")]
+    return [("--cp-comm-type", "a2a+p2p"), ("--hierarchical-context-parallel-sizes", str(ulysses), str(cp // ulysses))]
+
+
 def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
     """Degrees, sharding, pipeline and what the profile overlaps. Data parallelism is what is left of the GPUs."""
     row, f = job.row, job.framework
@@ -105,7 +112,7 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
         out.append(("--expert-model-parallel-size", str(row["ep"])))
         out.append(("--expert-tensor-parallel-size", str(row["etp"])))
     if row["cp"] > 1:
-        out.append(("--cp-comm-type", "p2p"))
+        out += _context(row["cp"], row["ulysses"])
     if row["sequence_parallel"] and row["tp"] > 1:
         out.append(("--sequence-parallel",))
         if f.overlap_tensor > 0:

@@ -111,6 +111,16 @@ def _overlaps_tensor(job: Job) -> bool:
     return bool(job.row["sequence_parallel"]) and job.row["tp"] > 1 and job.framework.overlap_tensor > 0
 
 
+def _context(cp: int, ulysses: int) -> list[tuple[str, Any]]:
+    """How context ranks bring tokens together, where not by the ring that is the default."""
+    if ulysses == 1:
+        return []
+    if ulysses == cp:
+        return [("model.cp_comm_type", quoted("a2a"))]
+    sizes = [ulysses, cp // ulysses]
+    return [("model.cp_comm_type", quoted("a2a+p2p")), ("model.hierarchical_context_parallel_sizes", sizes)]
+
+
 def _overrides(job: Job) -> list[tuple[str, Any]]:
     """Fields of the container, each with its value as Python writes it."""
     row, f, model = job.row, job.framework, job.model
@@ -129,6 +139,7 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         ("model.virtual_pipeline_model_parallel_size", row["virtual_stages"] if row["virtual_stages"] > 1 else None),
         ("model.pipeline_model_parallel_layout", quoted(layout) if layout else None),
         ("model.context_parallel_size", row["cp"]),
+        *_context(row["cp"], row["ulysses"]),
         ("model.sequence_parallel", row["sequence_parallel"] and row["tp"] > 1),
         ("model.seq_length", model.seq_len),
         ("dataset.seq_length", model.seq_len),

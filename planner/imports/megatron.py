@@ -32,7 +32,8 @@ LAUNCHER = (
 )
 ARGUMENTS = (
     *MODEL_ARGUMENTS,
-    "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "expert-model-parallel-size",
+    "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "cp-comm-type",
+    "hierarchical-context-parallel-sizes", "expert-model-parallel-size",
     "expert-tensor-parallel-size", "sequence-parallel", "tp-comm-overlap", "num-layers-per-virtual-pipeline-stage",
     "num-virtual-stages-per-pipeline-rank", "pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
     "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",
@@ -55,7 +56,7 @@ NO_MATTER = (
     "optimizer-offload-fraction", "use-precision-aware-optimizer", "attention-dropout", "hidden-dropout",
     "norm-epsilon", "rotary-base", "glu-linear-offset", "softmax-type",
     "rotary-percent", "use-rope-scaling", "rope-", "no-rope-fusion", "no-gradient-accumulation-fusion",
-    "attention-softmax-in-fp32", "cp-comm-type", "moe-grouped-gemm", "moe-token-dispatcher", "moe-aux-loss",
+    "attention-softmax-in-fp32", "moe-grouped-gemm", "moe-token-dispatcher", "moe-aux-loss",
     "moe-router-load", "moe-router-dtype", "moe-z-loss", "moe-permute-fusion", "finetune", "override-opt", "no-bias-",
     "cross-entropy-", "microbatch-group-size", "fp8-recipe", "fp8-amax", "fp8-margin", "optimizer", "dataloader-type",
     "accumulate-allreduce-grads-in-fp32", "local-rank", "no-async-tensor", "apply-layernorm-1p", "moe-router-",
@@ -129,7 +130,7 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
     v, zero = _virtual_stages(a, int(asked.model.num_layers), pp), _zero(a)
     etp, ep = a.number("expert-tensor-parallel-size", tp), a.number("expert-model-parallel-size", 1) or 1
     return {
-        "dp": dp, "tp": tp, "pp": pp, "cp": cp,
+        "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ulysses": _ulysses(a, cp, notes),
         "ep": ep if asked.model.num_experts else 1, "etp": etp if asked.model.num_experts else tp,
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
@@ -155,6 +156,22 @@ def _virtual_stages(a: Arguments, layers: int, pp: int) -> int:
             raise LayoutError(f"{layers + more} layers aren't a multiple of pp {pp} * {each} layers a virtual stage")
         v = (layers + more) // (pp * each)
     return (v or 1) if pp > 1 else 1
+
+
+def _ulysses(a: Arguments, cp: int, notes: list[str]) -> int:
+    """Context ranks that exchange heads for tokens."""
+    how = a.one_of("cp-comm-type", ("p2p", "a2a", "all_gather", "a2a+p2p"))
+    if how == "all_gather" and cp > 1:
+        notes.append("--cp-comm-type all_gather: counted as a ring, p2p")
+    if how == "a2a+p2p":
+        sizes = a.words.get("hierarchical-context-parallel-sizes") or []
+        if len(sizes) != 2 or not all(s.isdigit() for s in sizes) or int(sizes[0]) * int(sizes[1]) != cp:
+            raise LayoutError(
+                f"--hierarchical-context-parallel-sizes is {' '.join(sizes) or 'missing'}; "
+                f"allowed: two numbers whose product is cp {cp}"
+            )
+        return int(sizes[0])
+    return cp if how == "a2a" else 1
 
 
 def _zero(a: Arguments) -> int:

@@ -73,6 +73,7 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     if not framework.gathered_context:
         context_f = np.maximum(t.context_forward_s - cost.forward_attention_s, RING_SHOWS * t.context_forward_s)
         context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, RING_SHOWS * t.context_backward_s)
+    context_f, context_b = context_f + t.exchange_forward_s, context_b + t.exchange_backward_s
     forward, backward = cost.forward_s + tensor_f + context_f, cost.backward_s + tensor_b + context_b
     # Another micro-batch's passes run beside the experts' all-to-alls, where the framework interleaves two.
     two = framework.overlap_experts

@@ -27,7 +27,7 @@ MOST_RDMA_TOKENS = 21_845  # 3 * 21,845 + 1 is 65,536
 FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell"), 8
 """Where the flex dispatcher runs (NVIDIA-NeMo/Megatron-Bridge, training/flex_dispatcher_backend.py)."""
 EMPTY = PipelineLayout((0,), (0,))
-SHOWN = ("dp", "tp", "pp", "cp", "ep", "etp", "micro_batch", "global_batch", "zero", "dp_replicate")
+SHOWN = ("dp", "tp", "pp", "cp", "ulysses", "ep", "etp", "micro_batch", "global_batch", "zero", "dp_replicate")
 UNEVEN_CHUNKS = (
     "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends, a short last "
     "one with layer_split last, stages of a V with a layer each, or a pipeline_layout"
@@ -139,6 +139,9 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         *_given_rules(model, x, given, looped),
         ("cp must divide half the sequence (causal balance takes two chunks a rank)",
          (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
+        ("ulysses must divide cp and the key-value heads of a tensor rank",
+         (x.cp % np.maximum(x.ulysses, 1) != 0)
+         | ((x.ulysses > 1) & (np.maximum(kv, x.tp) % np.maximum(x.ulysses * x.tp, 1) != 0))),
         ("sequence slices exclude context parallelism", (x.sequence_slices > 1) & (x.cp > 1)),
         ("sequence slices must divide the sequence, in multiples of tp with sequence parallelism",
          (x.sequence_slices > 1)

@@ -77,6 +77,18 @@ def test_pipeline_sends():
         assert rank.of("pp") == m * float(t.send_s[0])
 
 
+@pytest.mark.parametrize(("cp", "ulysses"), [(2, 1), (4, 1), (2, 2), (4, 4), (4, 2)])
+def test_context_parallelism(cp, ulysses):
+    model, m = replace(MODELS["llama"], num_kv_heads=4), 2
+    task = fp32(task_of("llama", "1f1b", Pipeline(p=1, m=m), cp=cp, ulysses=ulysses))
+    t = charged(model, cp=cp, ulysses=ulysses, micro_batch=SEQUENCES // m, zero=0).traffic
+    ring = float(t.context_forward_s[0] + t.context_backward_s[0])
+    exchange = float(t.exchange_forward_s[0] + t.exchange_backward_s[0])
+    for rank in sent(replace(task, model=model)):
+        assert rank.wire_bytes["cp", "send"] == pytest.approx(m * LAYERS * ring)
+        assert rank.wire_bytes["cp", "all_to_all"] == pytest.approx(m * LAYERS * exchange)
+
+
 @pytest.mark.parametrize("zero", [0, 1, 2])
 def test_gradient_reduction(zero):
     m, dp = 2, 4

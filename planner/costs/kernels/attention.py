@@ -57,8 +57,9 @@ def computed_share(model: Transformer, half_tokens: Any) -> Any:
 def flash_blocks(case: Case) -> Any:
     """Blocks of rows that a flash kernel deals to compute units: of all heads and sequences of a pass."""
     layouts = case.layouts
-    rows = np.ceil(np.asarray(case.model.seq_len) / (layouts.cp * layouts.sequence_slices * FLASH_BLOCK))
-    return layouts.micro_batch * np.asarray(case.model.num_heads) / layouts.tp * rows
+    ring = layouts.cp / layouts.ulysses
+    rows = np.ceil(np.asarray(case.model.seq_len) / (ring * layouts.sequence_slices * FLASH_BLOCK))
+    return layouts.micro_batch * np.asarray(case.model.num_heads) / (layouts.tp * layouts.ulysses) * rows
 
 
 def idle_share(case: Case, tail: Any) -> Any:

@@ -75,7 +75,7 @@ def layer_tensors(case: Case) -> LayerTensors:
     kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
     out = model.num_heads * v_dim
     # Context ranks that gather all keys and values keep them; a norm of queries and keys keeps what it is of.
-    ring = np.where(case.framework.gathered_context, layouts.cp, 1)
+    ring = np.where(case.framework.gathered_context, layouts.cp / layouts.ulysses, 1)
     beyond = np.where(eager, case.framework.eager_norm_bytes, 0.0)
     normed = np.asarray(model.qk_norm) * (model.num_heads + kv_heads) * model.head_dim * (1.0 + beyond / e)
     each = model.num_heads * model.head_dim + ring * kv_heads * (model.head_dim + v_dim) + normed
@@ -93,7 +93,8 @@ def layer_tensors(case: Case) -> LayerTensors:
         latents=combined + part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank),
         from_latents=np.where(mla, heads, 0.0),
         heads=np.where(mla, 0.0, heads),
-        attended=part.attention * tokens / t * out * (e + np.where(m < e, m, 0.0)),
+        # Attention keeps its output for its own heads; where these were exchanged the product keeps its tokens' apart.
+        attended=part.attention * tokens / t * out * (e + np.where(layouts.ulysses > 1, m, np.where(m < e, m, 0.0))),
         inner=tokens / t * np.where(model.gated, 3.0, 1.0) * e * width,
         routed_inputs=tokens / t * m * to_experts,
         other_inputs=tokens / t * m * (width - to_experts),

@@ -119,6 +119,8 @@ def nodes_of(cluster: Cluster, ranks: Any, stride: Any, gpus: Any) -> NDArray[np
 def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
     """The tensor, context, data (x context: what ZeRO shards over), expert and expert-data groups of each layout.
 
+    `ulysses` are the context ranks that exchange heads, `context` the ring: one rank of each group of these.
+
     Where sharded states are replicated, a data group is one copy's ranks, neighbours; `replica` and `expert_replica`
     are the ranks of the same part in all copies.
     """
@@ -127,7 +129,8 @@ def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
     of_expert = np.maximum(tp * dp * cp // (expert * copies), 1)
     return {
         "tensor": place(cluster, tp, np.ones_like(tp), each),
-        "context": place(cluster, cp, tp, each),
+        "ulysses": place(cluster, layouts.ulysses, tp, each),
+        "context": place(cluster, np.maximum(cp // layouts.ulysses, 1), tp * layouts.ulysses, each),
         "data": place(cluster, layouts.shards, tp, each),
         "replica": place(cluster, copies, tp * layouts.shards, each),
         "expert": place(cluster, layouts.ep, layouts.etp, each),

@@ -37,13 +37,16 @@ class LayerTraffic:
 
     layer_forward_s, layer_backward_s: tensor-parallel collectives of one layer. ends_s: of embedding, head and loss;
     logits_s: gathering the head's logits, where a framework does.
-    context_*: keys and values around the context ring; expert_*: all-to-alls, and gathers of copies for cut experts.
+    context_*: keys and values around the context ring; exchange_*: heads for tokens (Ulysses); expert_*: all-to-alls,
+    and gathers of copies for cut experts.
     """
 
     layer_forward_s: Array
     layer_backward_s: Array
     context_forward_s: Array
     context_backward_s: Array
+    exchange_forward_s: Array
+    exchange_backward_s: Array
     expert_forward_s: Array
     expert_backward_s: Array
     ends_s: Array
@@ -98,6 +101,8 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
 def context_s(case: Case, group: Group) -> tuple[Array, Array]:
     """Ring attention: keys and values forward; keys, values and their gradients backward, of the average layer.
 
+    Ranks that exchanged heads for tokens have a part of the heads: theirs alone pass around.
+
     Ranks that gather all keys and values keep them, and send their gradients alone backward.
 
     Attention that is recomputed, alone or with its layer, passes keys and values round once more.
@@ -106,11 +111,33 @@ def context_s(case: Case, group: Group) -> tuple[Array, Array]:
     latent = is_latent(model)
     heads = np.where(latent, model.num_heads, np.maximum(model.num_kv_heads, layouts.tp))
     channels = model.head_dim + np.where(latent, model.v_head_dim, model.head_dim)
-    size = layouts.micro_batch * model.seq_len * heads * channels / layouts.tp * case.device.element_bytes
+    size = layouts.micro_batch * model.seq_len * heads * channels / (layouts.tp * layouts.ulysses)
+    size = size * case.device.element_bytes
     once = mix.shares(model).attention * all_gather_s(group, size)
     attends = (layouts.recompute == Recompute.SELECTIVE) | (layouts.recompute == Recompute.FULL)
     passes = np.where(attends, 3.0, 2.0) - case.framework.gathered_context
     return once, passes * once
+
+
+def exchange_s(case: Case, group: Group) -> tuple[Array, Array]:
+    """Queries, keys and values before attention and its output after it, each in an all-to-all, of the average layer.
+
+    Backward the same of their gradients (Jacobs et al. 2023, arXiv 2309.14509, section 3.2), and once more of what is
+    recomputed. Nothing runs beside them: attention waits for all heads' tokens.
+    """
+    model, layouts = case.model, case.layouts
+    if np.all(layouts.ulysses == 1):
+        nothing = np.zeros(1)
+        return nothing, nothing
+    value = np.where(is_latent(model), model.v_head_dim, model.head_dim)
+    keys = np.where(is_latent(model), model.num_heads, np.maximum(model.num_kv_heads, layouts.tp))
+    channels = (model.num_heads + keys) * (model.head_dim + value)
+    each = case.local_tokens / layouts.tp * case.device.element_bytes
+    # Four all-to-alls, each with its own start.
+    start = 3.0 * all_to_all_s(group, 0.0)
+    once = mix.shares(model).attention * (start + all_to_all_s(group, each * channels))
+    attends = (layouts.recompute == Recompute.SELECTIVE) | (layouts.recompute == Recompute.FULL)
+    return once, np.where(attends, 2.0, 1.0) * once
 
 
 def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
@@ -139,6 +166,7 @@ def layer_traffic(case: Case) -> LayerTraffic:
     tokens, k = case.pass_tokens, case.layouts.sequence_slices
     forward, backward = tensor_s(case, by["tensor"])
     context, context_back = context_s(case, by["context"])
+    exchange, exchange_back = exchange_s(case, by["ulysses"])
     expert, expert_back = expert_s(case, by["expert"], by["tensor"])
     hidden_bytes = tokens * case.model.hidden * case.device.element_bytes
     # Embedding output and head input gradient, summed over the tensor group, and the loss's three scalars a token.
@@ -153,6 +181,8 @@ def layer_traffic(case: Case) -> LayerTraffic:
         layer_backward_s=backward,
         context_forward_s=context,
         context_backward_s=context_back,
+        exchange_forward_s=exchange,
+        exchange_backward_s=exchange_back,
         expert_forward_s=expert,
         expert_backward_s=expert_back,
         ends_s=k * ends,
