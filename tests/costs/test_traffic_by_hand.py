@@ -106,7 +106,7 @@ def test_dispatch_sends_one_copy_to_a_node_that_passes_it_on():
 def test_groups_of_a_layout():
     by = groups(CLUSTER, layout(dp=4, tp=2, cp=2, ep=4))
     sizes = {"tensor": (2, 2), "context": (2, 2), "data": (8, 2), "expert": (4, 2), "expert_data": (2, 1)}
-    sizes |= {"replica": (1, 1), "expert_replica": (1, 1)}
+    sizes |= {"ulysses": (1, 1), "replica": (1, 1), "expert_replica": (1, 1)}
     assert {name: (first(g.ranks), first(g.local)) for name, g in by.items()} == sizes
 
 
