@@ -12,11 +12,12 @@ from planner.setup import Setup
 LONG = 32_768
 """Tokens of a sequence beyond which few trainings begin; a config.json's `max_position_embeddings` is often more."""
 OPTIMIZERS = {
-    OptimizerKind.ADAM: "Adam with fp32 moments", OptimizerKind.ADAM_BF16: "Adam with bf16 moments",
+    OptimizerKind.ADAM: "Adam with fp32 moments",
+    OptimizerKind.ADAM_BF16: "Adam with bf16 moments",
     OptimizerKind.ADAM_8BIT: "Adam with 8-bit moments",
     OptimizerKind.MUON: "Muon, Adam for embeddings, head and vectors",
     OptimizerKind.SGD: "SGD with momentum",
-}  # fmt: skip
+}
 DISPATCH = {False: "plain all-to-all", True: "a copy to each node, as DeepEP and HybridEP do"}
 FORMATS = {4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}
 

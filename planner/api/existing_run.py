@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.api.answer import Answer
 from planner.base.errors import InputError
+from planner.choices.table import SHARED
 from planner.export.plan_export import get_target
 from planner.export.target import Target
 from planner.hardware import load_cluster, load_framework
@@ -69,7 +70,9 @@ def _review(run: ExistingRun, target: Target) -> Review:
     """The run, the best that the framework can run, and every single change that helps."""
     setup = run.setup
     own = estimate(setup, run.layouts)
-    runnable = target.only(what_is_fixed(allow_offload=bool(run.layouts.offload_optimizer[0])))
+    row = run.layouts.row(0)
+    same = {name: row[name] for name in SHARED}
+    runnable = target.only(what_is_fixed(allow_offload=row["offload_optimizer"], **same))
     found = recommend(
         run.profile, gpus=int(run.layouts.gpus[0]),
         global_batch=int(run.layouts.global_batch[0]), precision=Precision(int(run.layouts.precision[0])),

@@ -41,6 +41,9 @@ class Accelerate(Target):
             nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
         if row["zero"] == 0 and row["tp"] * row["cp"] > 1:
             nearest.change("zero", 2, "replicas beside tensor or context parallelism are sharded")
+        nearest.adam_alone()
+        for key in ("grad_dtype", "grad_reduce_dtype"):
+            nearest.change(key, "framework", "no key for it; Accelerate chooses the format by mixed_precision")
         nearest.own_heads()
         if row["tp"] > 1:
             nearest.note("sequence_parallel: the model's own tensor-parallel plan (tp_plan) decides, not this file")

@@ -51,6 +51,7 @@ class DeepSpeed(Target):
                 f"pp {row['pp']}: the JSON has no key that makes stages; build the model as a PipelineModule with "
                 f"num_stages={row['pp']}, partition_method={method!r}"
             )
+        nearest.adam_alone()
         nearest.own_heads()
         if row["ep"] > 1:
             nearest.note(f"ep {row['ep']}: no key for it; give ep_size={row['ep']} to deepspeed.moe.layer.MoE")
@@ -74,6 +75,7 @@ class DeepSpeed(Target):
             "gradient_clipping": 1.0,
             "bf16": {"enabled": row["precision"] == "bf16"},
             "fp16": {"enabled": row["precision"] == "fp16"},
+            **_gradients(job),
             "zero_optimization": _zero(job),
         }
         if row["tp"] > 1:
@@ -81,6 +83,14 @@ class DeepSpeed(Target):
         if row["pp"] > 1:
             config["pipeline"] = {"activation_checkpoint_interval": 1 if row["recompute"] == "full" else 0}
         return json.dumps(config, indent=2) + "\n"
+
+
+def _gradients(job: Job) -> dict[str, Any]:
+    """The number formats of gradients in bf16 training; else DeepSpeed's own."""
+    if job.row["precision"] != "bf16":
+        return {}
+    kept, sent = job.gradients
+    return {"data_types": {"grad_accum_dtype": kept}, "communication_data_type": sent}
 
 
 def _zero(job: Job) -> dict[str, Any]:

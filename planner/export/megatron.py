@@ -6,6 +6,7 @@ Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import pipeline_layout_text
@@ -19,6 +20,7 @@ from planner.search import Fixed
 
 SCHEDULES = ("1f1b", "interleaved")
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+MOMENTS = {"adam_bf16": "bf16", "adam_8bit": "fp8"}
 
 
 class Megatron(Target):
@@ -53,6 +55,7 @@ class Megatron(Target):
                 f"dp_replicate {row['dp_replicate']}: Megatron-FSDP's copies are newer than its first versions; "
                 "--outer-dp-sharding-strategy stays no_shard"
             )
+        adapt_optimizer(nearest)
         if row["precision"] == "tf32":
             nearest.note(
                 "precision tf32: Megatron-LM has no argument for it; exported as fp32, PyTorch's setting decides"
@@ -118,7 +121,7 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
         if f.overlap_tensor > 0:
             out.append(("--tp-comm-overlap",))
     out += _pipeline(job)
-    if row["zero"] == 1:
+    if row["zero"] == 1 and row["optimizer"] != "muon":  # Muon has a distributed optimizer of its own
         out.append(("--use-distributed-optimizer",))
     if row["zero"] > 1:
         out += [
@@ -133,15 +136,42 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
     reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
     if row["dp"] * row["cp"] > 1 and reduced > 0:
         out.append(("--overlap-grad-reduce",))
-        if row["zero"] > 0 and f.overlap_param_gather > 0:
+        if row["zero"] > 0 and f.overlap_param_gather > 0 and row["optimizer"] != "muon":
             out.append(("--overlap-param-gather",))
     if row["offload_optimizer"]:
-        out += [
-            ("--optimizer-cpu-offload",),
-            ("--optimizer-offload-fraction", "1.0"),
-            ("--use-precision-aware-optimizer",),
-        ]
+        out += [("--optimizer-cpu-offload",), ("--optimizer-offload-fraction", "1.0")]
+    if row["offload_optimizer"] or row["optimizer"] in MOMENTS:
+        out.append(("--use-precision-aware-optimizer",))
+    if dtype := MOMENTS.get(row["optimizer"]):
+        out += [("--exp-avg-dtype", dtype), ("--exp-avg-sq-dtype", dtype)]
+    if row["optimizer"] in ("muon", "sgd"):
+        out.append(("--optimizer", optimizer_name(row)))
     return out
+
+
+def adapt_optimizer(nearest: Nearest) -> None:
+    """Optimizers as Megatron-Core has them (optimizer/__init__.py, muon.py), and gradients in one format.
+
+    Raises:
+        LayoutError: Muon in fp16.
+    """
+    row, optimizer = nearest.row, nearest.row["optimizer"]
+    if row["grad_reduce_dtype"] not in ("framework", row["grad_dtype"]):
+        nearest.change("grad_dtype", row["grad_reduce_dtype"], "gradients are kept as they are reduced")
+    if optimizer in MOMENTS and row["zero"] == 0:
+        nearest.change("zero", 1, "--use-precision-aware-optimizer needs --use-distributed-optimizer")
+    if optimizer == "adam_8bit":
+        nearest.note("optimizer adam_8bit: moments in fp8, with one scale for each tensor")
+    if optimizer == "muon" and row["precision"] == "fp16":
+        raise nearest.refuse("optimizer", "has no Muon in fp16", "recommend with --precision bf16")
+    if optimizer == "sgd" and row["zero"] > 0:
+        nearest.change("zero", 0, "the distributed optimizer is Adam's")
+        nearest.change("dp_replicate", 1, "the distributed optimizer is Adam's")
+
+
+def optimizer_name(row: dict[str, Any]) -> str:
+    """Megatron-Core's name of an optimizer: Muon whose replicas share the matrices is dist_muon."""
+    return {"sgd": "sgd", "muon": "dist_muon" if row["zero"] else "muon"}.get(row["optimizer"], "adam")
 
 
 def _pipeline(job: Job) -> list[tuple[str, ...]]:
@@ -186,10 +216,12 @@ def training_arguments(job: Job) -> list[tuple[str, ...]]:
     if row["precision"] in ("bf16", "fp8"):
         out.append(("--bf16",))
         # Without it Megatron-LM keeps gradients in fp32 too, and the memory would not be the predicted one.
-        if min(job.framework.bf16_grad_reduce_bytes, job.framework.bf16_gradient_bytes) < 4:
+        if "bf16" in job.gradients:
             out.append(("--grad-reduce-in-bf16",))
     if row["precision"] == "fp16":
         out.append(("--fp16",))
+        if job.gradients[0] == "fp32":
+            out.append(("--accumulate-allreduce-grads-in-fp32",))
     if row["precision"] == "fp8":
         out.append(("--fp8-format", "hybrid"))
         if job.framework.fp8_parameter_bytes < 2 and row["zero"] > 0:  # it asks for the distributed optimizer

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.export.megatron import SCHEDULES, SHARDING, check_rules, dispatcher_name, uneven_layout
+from planner.export.megatron import (
+    MOMENTS,
+    SCHEDULES,
+    SHARDING,
+    adapt_optimizer,
+    check_rules,
+    dispatcher_name,
+    optimizer_name,
+    uneven_layout,
+)
 from planner.export.recompute_modules import modules
 from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest, Target, allowed
@@ -49,6 +58,7 @@ class MegatronBridge(Target):
         """As Megatron-LM, but that the model is not exported."""
         row, model = nearest.row, nearest.setup.model
         nearest.schedules(SCHEDULES)
+        adapt_optimizer(nearest)
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "optimizer_cpu_offload needs use_distributed_optimizer")
         if row["precision"] in ("tf32", "fp32"):
@@ -100,11 +110,17 @@ def _shipped_recipe(model: Transformer) -> tuple[str, str] | None:
 
 def _imports(job: Job) -> list[str]:
     lines = ["from megatron.core.transformer.enums import AttnBackend", ""]
-    if job.row["pp"] > 1:
+    if job.row["pp"] > 1 or job.row["optimizer"] in MOMENTS:
         lines.insert(0, "import torch")
+    if _half_gradients(job):
+        lines.append("from megatron.bridge.training.mixed_precision import get_mixed_precision_config")
     if _overlaps_tensor(job):
         lines.append("from megatron.bridge.training.comm_overlap import CommOverlapConfig")
     return lines
+
+
+def _half_gradients(job: Job) -> bool:
+    return job.row["precision"] in ("bf16", "fp8") and "bf16" in job.gradients
 
 
 def _overlaps_tensor(job: Job) -> bool:
@@ -147,8 +163,8 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         *_recompute(job),
         ("train.micro_batch_size", row["micro_batch"]),
         ("train.global_batch_size", row["global_batch"]),
-        ("ddp.use_distributed_optimizer", row["zero"] > 0),
-        ("optimizer.use_distributed_optimizer", row["zero"] > 0),
+        ("ddp.use_distributed_optimizer", row["zero"] > 0 and row["optimizer"] != "muon"),
+        ("optimizer.use_distributed_optimizer", row["zero"] > 0 and row["optimizer"] != "muon"),
         ("ddp.use_megatron_fsdp", sharded),
         ("ddp.data_parallel_sharding_strategy", quoted(SHARDING.get(row["zero"], "no_shard"))),
         ("ddp.num_distributed_optimizer_instances", row["dp_replicate"]),
@@ -173,13 +189,19 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
             ("checkpoint.ckpt_format", quoted("fsdp_dtensor")),
         ]
     if row["precision"] in PRECISIONS:
-        out.append(("mixed_precision", quoted(PRECISIONS[row["precision"]])))
+        name = quoted(PRECISIONS[row["precision"]])
+        out.append(("mixed_precision", f"get_mixed_precision_config({name})" if _half_gradients(job) else name))
+    if _half_gradients(job):  # the named recipes reduce in fp32, and override what ddp says
+        out += [("mixed_precision.grad_reduce_in_fp32", False), ("ddp.grad_reduce_in_fp32", False)]
     if row["offload_optimizer"]:
-        out += [
-            ("optimizer.optimizer_cpu_offload", True),
-            ("optimizer.optimizer_offload_fraction", 1.0),
-            ("optimizer.use_precision_aware_optimizer", True),
-        ]
+        out += [("optimizer.optimizer_cpu_offload", True), ("optimizer.optimizer_offload_fraction", 1.0)]
+    if row["offload_optimizer"] or row["optimizer"] in MOMENTS:
+        out.append(("optimizer.use_precision_aware_optimizer", True))
+    if row["optimizer"] in MOMENTS:
+        dtype = "torch.bfloat16" if row["optimizer"] == "adam_bf16" else "torch.uint8"
+        out += [("optimizer.exp_avg_dtype", dtype), ("optimizer.exp_avg_sq_dtype", dtype)]
+    if row["optimizer"] in ("muon", "sgd"):
+        out.append(("optimizer.optimizer", quoted(optimizer_name(row))))
     if _overlaps_tensor(job):
         out.append(("comm_overlap", "CommOverlapConfig(tp_comm_overlap=True)"))
     return out

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.base.errors import LayoutError
+from planner.costs.case import Case
+from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
@@ -57,6 +59,13 @@ class Job:
         """The layout's choices by name."""
         return self.layouts.row(0)
 
+    @property
+    def gradients(self) -> tuple[str, str]:
+        """The number formats in which gradients are kept and reduced, stated or the framework's: fp32 or bf16."""
+        case = Case.of(self.setup, self.layouts)
+        kept, sent = (float(of(case)[0]) for of in (gradient_bytes, reduced_bytes))
+        return "fp32" if kept >= 4 else "bf16", "fp32" if sent >= 4 else "bf16"
+
 
 class Nearest:
     """A layout on its way to one that a framework can run, with a sentence for each choice that it can't express."""
@@ -85,6 +94,15 @@ class Nearest:
     def refuse(self, key: str, reason: str, remedy: str) -> LayoutError:
         """The error for a choice that has no equivalent."""
         return LayoutError(f"{key} {_said(self.row[key])}: {self.title} {reason}; {remedy}")
+
+    def adam_alone(self) -> None:
+        """Refuse optimizers that a framework's file can't ask for.
+
+        Raises:
+            LayoutError: The plan's optimizer is not Adam with fp32 moments.
+        """
+        if self.row["optimizer"] != "adam":
+            raise self.refuse("optimizer", "has no setting for it here", "recommend with --optimizer adam")
 
     def whole_layers(self, reason: str) -> None:
         """Fine recomputation where a framework repeats whole layers only, or nothing under a split backward."""

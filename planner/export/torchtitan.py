@@ -86,6 +86,9 @@ class Torchtitan(Target):
             nearest.note(
                 f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too"
             )
+        nearest.adam_alone()
+        if row["grad_dtype"] == "bf16":
+            nearest.change("grad_dtype", "framework", "FSDP keeps the shard's gradient in the parameter's fp32")
         nearest.own_heads()
         nearest.note(f"attention {row['attention']}: the recipe's model chooses its kernel")
 
@@ -116,6 +119,7 @@ class Torchtitan(Target):
             f"    config.training.global_batch_size = {row['global_batch']}",
             f"    config.training.local_batch_size = {local_batch(job)}",
             f'    config.training.mixed_precision_param = "{_precision(row)}"',
+            f'    config.training.mixed_precision_reduce = "{reduced_in(job)}"',
             f"    config.training.enable_cpu_offload = {row['offload_optimizer']}",
             *(["    config.training.disable_cuda_graphs = True"] if row["pp"] > 1 or row["ep"] > 1 else []),
             f"    config.activation_checkpoint = {CHECKPOINTING[row['recompute']]}",
@@ -229,6 +233,11 @@ def _base(model: Transformer, base: str | None) -> tuple[str, str]:
             "give a recipe of your own with --base package.module:function"
         )
     return f"torchtitan.models.{known.module}.config_registry", known.recipe
+
+
+def reduced_in(job: Job) -> str:
+    """torchtitan's name of the number format in which replicas sum gradients."""
+    return "bfloat16" if job.row["precision"] == "bf16" and job.gradients[1] == "bf16" else "float32"
 
 
 def _precision(row: dict[str, Any]) -> str:

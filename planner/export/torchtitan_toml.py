@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.base.errors import LayoutError
 from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest
-from planner.export.torchtitan import Torchtitan, check_precision, csv_path, local_batch, parallel_fields
+from planner.export.torchtitan import Torchtitan, check_precision, csv_path, local_batch, parallel_fields, reduced_in
 from planner.export.torchtitan_models import Registered, registered
 from planner.models import Transformer
 
@@ -60,6 +60,7 @@ class TorchtitanToml(Torchtitan):
             f"global_batch_size = {row['global_batch']}",
             f"local_batch_size = {local_batch(job)}",
             f'mixed_precision_param = "{precision}"',
+            f'mixed_precision_reduce = "{reduced_in(job)}"',
             f"enable_cpu_offload = {offload}",
             "",
             "[parallelism]",

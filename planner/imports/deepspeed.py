@@ -10,6 +10,7 @@ from planner.base.errors import FileFormatError, LayoutError, one_line, shown
 from planner.base.files import read_json
 from planner.choices.choice import LARGEST
 from planner.hardware import Framework
+from planner.imports.gradients import stated_gradients
 from planner.imports.run import ExistingRun
 from planner.question import one_layout
 from planner.setup import Setup
@@ -17,13 +18,16 @@ from planner.step.legality import check_legal
 
 TOP = (
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16",
-    "fp16", "tensor_parallel", "pipeline", "activation_checkpointing",
+    "fp16", "tensor_parallel", "pipeline", "activation_checkpointing", "data_types", "communication_data_type",
 )  # fmt: skip
 NO_MATTER = (
     "comment", "optimizer", "scheduler", "gradient_clipping", "steps_per_print", "wall_clock_breakdown",
     "prescale_gradients", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "tensorboard", "wandb",
-    "csv_monitor", "comms_logger", "flops_profiler", "data_types", "checkpoint", "dump_state", "bfloat16",
+    "csv_monitor", "comms_logger", "flops_profiler", "checkpoint", "dump_state", "bfloat16",
 )  # fmt: skip
+
+FORMATS = {"fp32": "fp32", "float32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16"}
+"""DeepSpeed's names of number formats, by their size."""
 
 
 def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> ExistingRun:
@@ -57,7 +61,7 @@ def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> Exis
     precision = "bf16" if _on(config, "bf16", path) else "fp16" if _on(config, "fp16", path) else "fp32"
     layouts = one_layout(
         asked.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
-        offload_optimizer=offload, **python,
+        offload_optimizer=offload, **_gradients(config, precision, stage, asked.framework, path), **python,
     )  # fmt: skip
     check_legal(asked.model, asked.cluster, layouts)
     actual, switches = _turned_off(zero, stage, dp, asked.framework)
@@ -72,6 +76,24 @@ def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> Exis
         unknown=unknown,
         ignored=sum(key in NO_MATTER for key in config),
     )
+
+
+def _gradients(config: dict[str, Any], precision: str, stage: int, f: Framework, path: Path) -> dict[str, str]:
+    """The number formats in which gradients add up and are summed, where the profile has others.
+
+    With ZeRO gradients add up in bf16 unless data_types.grad_accum_dtype says otherwise, without it in fp32
+    (deepspeed/runtime/engine.py: get_data_types).
+    """
+    asked = {
+        "data_types.grad_accum_dtype": _table(config, "data_types", path).get("grad_accum_dtype"),
+        "communication_data_type": config.get("communication_data_type"),
+    }
+    for key, value in asked.items():
+        if value is not None and (not isinstance(value, str) or value not in FORMATS):
+            raise FileFormatError(f"{path}: field {key} is {shown(value)}; allowed: {', '.join(FORMATS)}")
+    kept, sent = (FORMATS.get(value or "", "") for value in asked.values())
+    kept = kept or ("bf16" if stage or precision == "fp16" else "fp32")
+    return stated_gradients(f, precision, kept, sent or kept)
 
 
 def _batch(config: dict[str, Any], dp: int, path: Path) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layou
 from planner.export.recompute_modules import FINE
 from planner.export.target import stage_layers
 from planner.hardware import Cluster, Framework
+from planner.imports.gradients import stated_gradients
 from planner.imports.megatron_model import MODEL_ARGUMENTS, NEWER_MODEL_ARGUMENTS, model_of
 from planner.imports.run import ExistingRun
 from planner.imports.words import Arguments, read_arguments
@@ -42,7 +43,9 @@ ARGUMENTS = (
     "overlap-grad-reduce", "overlap-param-gather", "optimizer-cpu-offload", "micro-batch-size", "global-batch-size",
     "recompute-activations", "recompute-granularity", "recompute-method", "recompute-num-layers", "recompute-modules",
     "attention-backend", "use-flash-attn", "no-masked-softmax-fusion", "transformer-impl", "bf16", "fp16", "fp8-format",
-    "fp8-param-gather", "grad-reduce-in-bf16", "moe-enable-deepep", "overlap-moe-expert-parallel-comm",
+    "fp8-param-gather", "grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32", "optimizer",
+    "use-precision-aware-optimizer", "main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype",
+    "moe-enable-deepep", "overlap-moe-expert-parallel-comm",
 )  # fmt: skip
 # Newer than the version whose names these are; the first in Megatron-Core 0.16.1.
 NEWER = ("moe-flex-dispatcher-backend", *NEWER_MODEL_ARGUMENTS)
@@ -53,16 +56,16 @@ NO_MATTER = (
     "save", "load", "no-save", "no-load", "ckpt-", "dist-ckpt", "async-save", "use-dist-ckpt", "eval-", "exit-",
     "distributed-", "num-workers", "no-create-attention-mask", "reset-", "eod-mask", "manual-gc", "no-manual-gc",
     "loss-scale", "initial-loss-scale", "min-loss-scale", "hysteresis", "use-mcore-models",
-    "optimizer-offload-fraction", "use-precision-aware-optimizer", "attention-dropout", "hidden-dropout",
+    "optimizer-offload-fraction", "attention-dropout", "hidden-dropout",
     "norm-epsilon", "rotary-base", "glu-linear-offset", "softmax-type",
     "rotary-percent", "use-rope-scaling", "rope-", "no-rope-fusion", "no-gradient-accumulation-fusion",
     "attention-softmax-in-fp32", "moe-grouped-gemm", "moe-token-dispatcher", "moe-aux-loss",
     "moe-router-load", "moe-router-dtype", "moe-z-loss", "moe-permute-fusion", "finetune", "override-opt", "no-bias-",
-    "cross-entropy-", "microbatch-group-size", "fp8-recipe", "fp8-amax", "fp8-margin", "optimizer", "dataloader-type",
-    "accumulate-allreduce-grads-in-fp32", "local-rank", "no-async-tensor", "apply-layernorm-1p", "moe-router-",
+    "cross-entropy-", "microbatch-group-size", "fp8-recipe", "fp8-amax", "fp8-margin", "dataloader-type",
+    "local-rank", "no-async-tensor", "apply-layernorm-1p", "moe-router-",
     "profile", "rampup-batch-size", "sgd-", "start-weight", "end-weight", "use-checkpoint", "tiktoken", "ddp-",
 )  # fmt: skip
-HALF_BYTES, FP32_BYTES = 2.0, 4.0
+MOMENTS = ("fp32", "fp16", "bf16", "fp8")
 LAYOUT = "pipeline-model-parallel-layout"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
@@ -128,6 +131,7 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
     dp = gpus // (tp * pp * cp)
     micro = a.needed("micro-batch-size")
     v, zero = _virtual_stages(a, int(asked.model.num_layers), pp), _zero(a)
+    precision = _precision(a, notes)
     etp, ep = a.number("expert-tensor-parallel-size", tp), a.number("expert-model-parallel-size", 1) or 1
     return {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ulysses": _ulysses(a, cp, notes),
@@ -135,8 +139,9 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
-        "recompute": _recompute(a, notes), "attention": _attention(a), "precision": _precision(a, notes),
+        "recompute": _recompute(a, notes), "attention": _attention(a), "precision": precision,
         "dispatcher": _dispatcher(a, notes) if asked.model.num_experts and ep > 1 else None,
+        **_gradients(a, precision, asked.framework), "optimizer": _optimizer(a, notes),
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
     }  # fmt: skip
@@ -179,7 +184,7 @@ def _zero(a: Arguments) -> int:
         return 2 if "torch-fsdp2-no-reshard-after-forward" in a else 3
     if "use-megatron-fsdp" in a:
         return SHARDING[a.one_of("data-parallel-sharding-strategy", tuple(SHARDING)) or "no_shard"]
-    return 1 if "use-distributed-optimizer" in a else 0
+    return 1 if "use-distributed-optimizer" in a or a.text("optimizer") == "dist_muon" else 0
 
 
 def _dispatcher(a: Arguments, notes: list[str]) -> str | None:
@@ -290,20 +295,37 @@ def _run_stages(a: Arguments, layers: int, pp: int, v: int) -> list[int] | None:
     return stages
 
 
-def _stated_gradients(a: Arguments, f: Framework, precision: str) -> dict[str, Any]:
-    """The bytes per parameter of gradients as the arguments state them.
+def _gradients(a: Arguments, precision: str, f: Framework) -> dict[str, str]:
+    """The number format in which gradients are kept and reduced, where the profile has another.
 
-    With --bf16 Megatron-LM keeps and reduces gradients in fp32 unless --grad-reduce-in-bf16 is given, and says so when
-    it starts (megatron/training/arguments.py); with --fp16 it does with --accumulate-allreduce-grads-in-fp32.
+    With --bf16 Megatron-LM keeps and reduces gradients in fp32 unless --grad-reduce-in-bf16 or bf16 main gradients are
+    asked for, and says so when it starts (megatron/training/arguments.py); with --fp16 it does with
+    --accumulate-allreduce-grads-in-fp32.
     """
-    if precision in ("bf16", "fp8") and "grad-reduce-in-bf16" in a:
-        return {"bf16_gradient_bytes": HALF_BYTES, "bf16_grad_reduce_bytes": HALF_BYTES}
-    if precision == "fp16" and "accumulate-allreduce-grads-in-fp32" in a:
-        return {
-            "gradient_bytes": max(f.gradient_bytes, FP32_BYTES),
-            "grad_reduce_bytes": max(f.grad_reduce_bytes, FP32_BYTES),
-        }
-    return {}
+    fp32 = "accumulate-allreduce-grads-in-fp32" in a
+    of_main = a.one_of("main-grads-dtype", MOMENTS[:3])
+    half = of_main == "bf16" and "use-precision-aware-optimizer" in a and not fp32
+    half = half or "grad-reduce-in-bf16" in a or (precision == "fp16" and not fp32)
+    dtype = "bf16" if half else "fp32"
+    return stated_gradients(f, precision, dtype, dtype)
+
+
+def _optimizer(a: Arguments, notes: list[str]) -> str:
+    """The optimizer; moments of two formats count as the wider one."""
+    name = a.text("optimizer", "adam") or "adam"
+    if name in ("muon", "dist_muon", "sgd"):
+        return name.removeprefix("dist_")
+    if name != "adam":
+        notes.append(f"--optimizer {one_line(name)}: counted as adam")
+    if "use-precision-aware-optimizer" not in a:
+        return "adam"
+    if (main := a.one_of("main-params-dtype", MOMENTS[:2])) not in (None, "fp32"):
+        notes.append(f"--main-params-dtype {main}: counted as fp32")
+    first, second = (a.one_of(f"{moment}-dtype", MOMENTS) or "fp32" for moment in ("exp-avg", "exp-avg-sq"))
+    if first != second:
+        notes.append(f"--exp-avg-dtype {first} and --exp-avg-sq-dtype {second}: both counted as the wider one")
+    widest = min(MOMENTS.index(first), MOMENTS.index(second))
+    return ("adam", "adam_bf16", "adam_bf16", "adam_8bit")[widest]
 
 
 def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framework, dict[str, tuple[str, ...]]]:
@@ -316,12 +338,6 @@ def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framew
             off[f"--{argument}"] = tuple(without)
             changes.update(without)
 
-    changes |= _stated_gradients(a, f, row["precision"])
-    if row["precision"] in ("bf16", "fp8"):
-        missing(
-            "grad-reduce-in-bf16", bf16_gradient_bytes=max(f.bf16_gradient_bytes, FP32_BYTES),
-            bf16_grad_reduce_bytes=max(f.bf16_grad_reduce_bytes, FP32_BYTES),
-        )  # fmt: skip
     if row["dp"] * row["cp"] > 1:
         missing("overlap-grad-reduce", overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0)
         if row["zero"] > 0:

@@ -71,6 +71,7 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
     if framework.layer_split == "even":  # else its user has no say
         out += [{"layer_split": split} for split in ("even", "balanced", "ends", "last")]
+    out += [{"grad_dtype": "bf16", "grad_reduce_dtype": "framework"}]
     if row["tp"] > 1:
         out.append({"sequence_parallel": not row["sequence_parallel"]})
     if model.num_experts:

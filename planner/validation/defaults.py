@@ -109,6 +109,7 @@ def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> li
         "precision": run["precision"],
         "attention": said(run, "attention") or run["attention"] or unstated.attention,
         "fused_norm": run["fused_norm"] is not False,
+        "grad_dtype": said(run, "gradients") or "framework",
         "layer_split": framework.layer_split,
         "sequence_parallel": unstated.sequence_parallel and tp > 1 if spread is None else spread,
     }  # fmt: skip

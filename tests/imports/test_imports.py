@@ -399,7 +399,7 @@ def test_what_is_not_understood_is_listed_and_data_is_not():
 
 def test_what_the_run_leaves_off_is_off_and_can_be_turned_on():
     off = megatron(BASE + "--bf16 --use-distributed-optimizer")
-    assert set(off.switches) == {"--overlap-grad-reduce", "--overlap-param-gather", "--grad-reduce-in-bf16"}
+    assert set(off.switches) == {"--overlap-grad-reduce", "--overlap-param-gather"}
     on = megatron(BASE + "--bf16 --use-distributed-optimizer " + " ".join(off.switches))
     assert on.switches == {}
     assert on.setup.framework == on.profile.framework
