@@ -3,8 +3,8 @@
 megatron/training/theoretical_memory_usage.py, compute_weight_and_optimizer_memory (github.com/NVIDIA/Megatron-LM),
 told in our words: the fullest rank has a tensor rank's share of a pipeline stage's even part of the layers, the
 embedding, and without a pipeline the head too. A parameter takes 18 bytes, or 6 + 12 / dp with the distributed
-optimizer. The formula has no expert parallelism, no ZeRO beyond, and always fp32 gradients; with bf16 ones (arguments.py)
-a parameter takes two bytes less.
+optimizer. The formula has no expert parallelism and no further ZeRO. Its gradients are always fp32; with bf16 ones
+(arguments.py) a parameter takes two bytes less.
 """
 
 import pytest

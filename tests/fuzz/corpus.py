@@ -73,7 +73,7 @@ PLAN = {
         "schedule": "1f1b", "dp": 2, "tp": 1, "pp": 2, "cp": 1, "ep": 1, "virtual_stages": 1, "sequence_slices": 1,
         "micro_batch": 2, "global_batch": 16, "zero": 1, "recompute": "none", "attention": "flash2",
         "precision": "bf16", "layer_split": "even", "sequence_parallel": False, "fused_norm": True,
-        "offload_optimizer": False,
+        "offload_optimizer": False, "grad_dtype": "framework", "grad_reduce_dtype": "bf16", "optimizer": "adam_bf16",
     },
 }  # fmt: skip
 PLAN_WITH_SHAPE = {
@@ -112,11 +112,13 @@ torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
     --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel \\
     --num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 128 --max-position-embeddings 128 \\
     --micro-batch-size $MICRO_BATCH --global-batch-size 16 --bf16 --use-distributed-optimizer \\
-    --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --vocab-size 1000
+    --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --vocab-size 1000 \\
+    --use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8 --optimizer adam
 """
 DEEPSPEED = {
     "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
-    "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+    "bf16": {"enabled": True}, "gradient_clipping": 1.0, "data_types": {"grad_accum_dtype": "fp32"},
+    "communication_data_type": "bf16",
     "zero_optimization": {"stage": 2, "overlap_comm": True, "offload_optimizer": {"device": "none"}},
 }  # fmt: skip
 FSDP = PLAN | QUESTION | {"model": "llama3-8b", "layout": PLAN["layout"] | {"dp": 8, "pp": 1, "zero": 3}, "gpus": 8}

@@ -54,22 +54,22 @@ def kept_bytes(own: RankParameters, case: Case) -> RankParameters:
 
 
 def _as_stated(dtype: Any, own: Any, fp32: float = 4.0, bf16: float = 2.0) -> Array:
-    """A framework's own bytes, where the user states a number format at least those of fp32 or at most those of bf16.
+    """The framework's own bytes; at least `fp32` or at most `bf16` where the user states that number format.
 
-    What a framework keeps in fp32 anyway stays as it is: DeepSpeed's 6 bytes are a 16-bit gradient beside the sum.
+    A framework may keep more than fp32 takes: DeepSpeed's 6 bytes are a 16-bit gradient beside the fp32 sum.
     """
     stated = np.where(dtype == GradDtype.FP32, np.maximum(own, fp32), np.minimum(own, bf16))
     return np.asarray(np.where(dtype == GradDtype.FRAMEWORK, own, stated))
 
 
 def gradient_bytes(case: Case) -> Array:
-    """Of the gradient that micro-batches add up in, mixed precision: as the user states, else the framework's own."""
+    """The gradient in which micro-batches add up in mixed precision: as the user states, else the framework's own."""
     own = _from_bf16(case.layouts, case.framework.gradient_bytes, case.framework.bf16_gradient_bytes)
     return _as_stated(case.layouts.grad_dtype, own)
 
 
 def reduced_bytes(case: Case) -> Any:
-    """Of the gradient that data-parallel ranks sum: as the user states, of it or of the sum, else the framework's."""
+    """The gradient that data-parallel ranks sum: as the user states, else as it is kept, else the framework's own."""
     layouts = case.layouts
     own = _from_bf16(layouts, case.framework.grad_reduce_bytes, case.framework.bf16_grad_reduce_bytes)
     stated = np.where(layouts.grad_reduce_dtype == GradDtype.FRAMEWORK, layouts.grad_dtype, layouts.grad_reduce_dtype)
@@ -83,18 +83,18 @@ MOMENTS = np.array([8.0, 4.0, 2.0 + 2.0 * 4.0 / 256.0, 4.0, 4.0])
 
 
 def moment_bytes(layouts: Layouts, of_ends: bool = False) -> Array:
-    """Of the optimizer's moments. of_ends: of embedding and head, for which Muon leaves the update to Adam."""
+    """The optimizer's moments. of_ends: those of embedding and head, which Muon leaves to Adam."""
     adam = of_ends & (layouts.optimizer == OptimizerKind.MUON)
     return np.asarray(np.where(adam, MOMENTS[OptimizerKind.ADAM], MOMENTS[layouts.optimizer]))
 
 
 def main_bytes(layouts: Layouts) -> Array:
-    """Of the optimizer's fp32 parameter in mixed precision; without it the parameter is not twice."""
+    """The optimizer's fp32 copy of a parameter in mixed precision; fp32 training has no second copy."""
     return np.asarray(np.where(layouts.precision <= Precision.TF32, 0.0, 4.0))
 
 
 def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
-    """Of a rank's optimizer states in all, before ZeRO's sharding: fp32 parameter, moments, what an update takes."""
+    """The optimizer states of a rank before ZeRO's sharding: fp32 parameters, moments, what an update takes."""
     layouts, framework = case.layouts, case.framework
     mixed = layouts.precision > Precision.TF32
     remainders = framework.param_remainders & (layouts.precision == Precision.BF16)
@@ -105,8 +105,11 @@ def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
 
 
 def updated_bytes(own: RankParameters, layouts: Layouts) -> RankParameters:
-    """That the update moves through memory: it reads and writes fp32 parameter and moments, reads a fp32 gradient and
-    writes a 16-bit parameter; Muon besides writes the 16-bit matrix that it orthogonalises, and reads the result."""
+    """The bytes that a rank's update moves through memory, before ZeRO's sharding.
+
+    It reads and writes fp32 parameter and moments, reads a fp32 gradient and writes a 16-bit parameter: 14 bytes and
+    twice the moments. Muon also writes the 16-bit matrix that it orthogonalises, and reads the result: 4 bytes.
+    """
     muon = np.where(layouts.optimizer == OptimizerKind.MUON, 4.0, 0.0)
     matrices, ends = (14.0 + 2.0 * moment_bytes(layouts, of_ends) for of_ends in (False, True))
     matrices = matrices + muon
