@@ -415,4 +415,4 @@ def test_layers_lie_as_a_run_says_or_as_divides():
     assert split(layer_split="balanced") == {"balanced"}
     assert split(pp=11, n_gpus=11, dp=1) == {"even"}
     odd = replace(run, cells=run.cells | {"layer_split": "at will"})
-    assert "unknown split 'at will'; allowed: balanced, ends, even, last, parameters" in predict([odd]).reasons[0]
+    assert "unknown layer_split 'at will'; allowed: balanced, ends, even, last, parameters" in predict([odd]).reasons[0]
