@@ -6,10 +6,22 @@ import planner
 def test_gradients_optimizer_length_and_network_are_said():
     one = planner.estimate("llama3-8b", "dgx-h100", batch=64, dp=16)
     assert one.assumed == (
-        "8,192 tokens per sequence", "gradients kept in 16 bits, reduced in 16 bits (megatron-core)",
+        "8,192 tokens per sequence", "gradients kept in fp32, reduced in fp32 (megatron-core)",
         "Adam with fp32 moments", "8 x 400 Gb/s per node",
     )  # fmt: skip
     assert one.to_dict()["assumed"] == list(one.assumed)
+
+
+def test_what_was_asked_of_gradients_and_the_optimizer_is_said():
+    one = planner.estimate("llama3-8b", "dgx-h100", batch=64, dp=8, grad_dtype="bf16", optimizer="muon")
+    assert "gradients kept in 16 bits, reduced in 16 bits (as asked)" in one.assumed
+    assert "Muon, Adam for embeddings, head and vectors" in one.assumed
+    sent = planner.estimate("llama3-8b", "dgx-h100", batch=64, dp=8, grad_reduce_dtype="bf16", optimizer="adam-8bit")
+    assert "gradients kept in fp32, reduced in 16 bits (as asked)" in sent.assumed
+    assert "Adam with 8-bit moments" in sent.assumed
+    plan = planner.recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, optimizer="sgd", grad_dtype="bf16", tp=1)
+    assert plan.assumed[1:3] == ("gradients kept in 16 bits, reduced in 16 bits (as asked)", "SGD with momentum")
+    assert {one.layout["optimizer"] for one in plan} == {"sgd"}
 
 
 def test_fp32_gradients_one_node_and_experts():

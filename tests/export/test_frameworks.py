@@ -18,7 +18,7 @@ from planner.base.errors import LayoutError, OutputError, UnknownNameError
 from planner.choices.pipeline_layout import parse_pipeline_layout, pipeline_layout_text
 from planner.export.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Layouts, Precision, Recompute, Split
+from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model
 from planner.plan_file import SavedPlan
 from planner.question import what_is_fixed
@@ -215,6 +215,62 @@ def test_megatron_does_not_write_a_hybrid_as_something_else():
     with pytest.raises(LayoutError, match=r"nemotron-h-8b has state-space layers.*megatron-bridge"):
         export("megatron", hybrid)
     assert "your_pretrain_config" in export("megatron-bridge", hybrid).text
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "zero", "words"),
+    [
+        (OptimizerKind.ADAM_BF16, 1, "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"),
+        (OptimizerKind.ADAM_8BIT, 1, "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8"),
+        (OptimizerKind.MUON, 1, "--optimizer dist_muon"),
+        (OptimizerKind.MUON, 0, "--optimizer muon"),
+        (OptimizerKind.SGD, 0, "--optimizer sgd"),
+    ],
+)
+def test_optimizers_have_megatrons_names(optimizer, zero, words):
+    asked = plan("llama3-8b", dp=16, zero=zero, optimizer=optimizer)
+    text = export("megatron", asked).text
+    assert words in " ".join(arguments(text))
+    assert ("--use-precision-aware-optimizer" in text) == (optimizer in (1, 2))
+    assert ("--use-distributed-optimizer" in text) == (zero == 1 and optimizer != OptimizerKind.MUON)
+    bridge = export("megatron-bridge", asked).text
+    ast.parse(bridge)
+    assert ("cfg.optimizer.use_precision_aware_optimizer = True" in bridge) == (optimizer in (1, 2))
+    assert ('cfg.optimizer.optimizer = "dist_muon"' in bridge) == (words == "--optimizer dist_muon")
+
+
+def test_optimizers_that_megatron_shards_otherwise():
+    aware = export("megatron", plan("llama3-8b", dp=16, zero=0, optimizer=OptimizerKind.ADAM_BF16))
+    assert aware.layouts.zero.tolist() == [1]
+    sgd = export("megatron", plan("llama3-8b", dp=16, zero=1, optimizer=OptimizerKind.SGD))
+    assert sgd.layouts.zero.tolist() == [0]
+    assert any("the distributed optimizer is Adam's" in note for note in sgd.notes)
+    half = plan("llama3-8b", dp=16, zero=1, optimizer=OptimizerKind.MUON, precision=Precision.FP16)
+    with pytest.raises(LayoutError, match="optimizer muon: Megatron-LM has no Muon in fp16"):
+        export("megatron", half)
+    mixed = export("megatron", plan("llama3-8b", dp=16, grad_dtype=GradDtype.FP32, grad_reduce_dtype=GradDtype.BF16))
+    assert mixed.layouts.row(0)["grad_dtype"] == "bf16"
+    assert "--grad-reduce-in-bf16" in mixed.text
+
+
+@pytest.mark.parametrize("to", ["deepspeed", "torchtitan", "torchtitan-toml", "accelerate"])
+def test_frameworks_without_an_optimizer_refuse_it_in_one_line(to):
+    with pytest.raises(LayoutError, match=r"optimizer sgd: .* has no setting for it here; recommend with --optimizer"):
+        export(to, plan("llama3-8b", dp=16, zero=2, optimizer=OptimizerKind.SGD))
+
+
+def test_gradients_are_written_as_the_plan_has_them():
+    def stated(to: str) -> str:
+        half = plan("llama3-8b", dp=16, zero=2, grad_dtype=GradDtype.BF16)
+        return export(to, half).text
+
+    assert '"grad_accum_dtype": "bf16"' in stated("deepspeed")
+    assert '"communication_data_type": "bf16"' in stated("deepspeed")
+    assert "cfg.mixed_precision.grad_reduce_in_fp32 = False" in stated("megatron-bridge")
+    sent = plan("llama3-8b", dp=16, zero=2, grad_reduce_dtype=GradDtype.BF16)
+    assert 'mixed_precision_reduce = "bfloat16"' in export("torchtitan-toml", sent).text
+    kept = export("torchtitan", plan("llama3-8b", dp=16, zero=2, grad_dtype=GradDtype.BF16))
+    assert any(note.startswith("grad_dtype bf16: FSDP keeps") for note in kept.notes)
 
 
 def test_deepspeed_keys_are_published(any_plan):

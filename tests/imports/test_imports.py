@@ -19,7 +19,7 @@ from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import ARGUMENTS, megatron_run
 from planner.imports.run import ExistingRun
 from planner.imports.words import read_arguments
-from planner.layouts import Attention, Layouts, Precision, Recompute, Split
+from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer, counts, load_model, mix
 from planner.plan_file import SavedPlan
 from planner.setup import Setup
@@ -204,6 +204,20 @@ LAYOUTS = [
     ("--transformer-impl local --use-flash-attn", {"attention": "flash3"}),
     ("--attention-backend local --no-masked-softmax-fusion", {"attention": "unfused"}),
     ("--optimizer-cpu-offload --use-distributed-optimizer", {"offload_optimizer": True}),
+    # The profile keeps and reduces bf16 gradients in fp32, as Megatron-Core does unless told otherwise.
+    ("--bf16", {"grad_dtype": "framework", "grad_reduce_dtype": "framework", "optimizer": "adam"}),
+    ("--bf16 --grad-reduce-in-bf16", {"grad_dtype": "bf16", "grad_reduce_dtype": "framework"}),
+    ("--bf16 --use-precision-aware-optimizer --main-grads-dtype bf16", {"grad_dtype": "bf16"}),
+    ("--bf16 --main-grads-dtype bf16", {"grad_dtype": "framework"}),
+    ("--fp16", {"grad_dtype": "framework"}),
+    ("--fp16 --accumulate-allreduce-grads-in-fp32", {"grad_dtype": "fp32"}),
+    ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", {"optimizer": "adam_bf16"}),
+    ("--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8", {"optimizer": "adam_8bit"}),
+    ("--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp16", {"optimizer": "adam_bf16"}),
+    ("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", {"optimizer": "adam"}),
+    ("--optimizer sgd", {"optimizer": "sgd"}),
+    ("--bf16 --optimizer muon", {"optimizer": "muon", "zero": 0}),
+    ("--bf16 --optimizer dist_muon", {"optimizer": "muon", "zero": 1}),
 ]  # fmt: skip
 
 
@@ -411,6 +425,64 @@ def test_what_the_run_leaves_off_is_off_and_can_be_turned_on():
     assert step(off) > step(on)
 
 
+def test_optimizers_that_are_counted_as_another_are_said():
+    lion = megatron(BASE + "--bf16 --optimizer lion")
+    assert lion.layouts.row(0)["optimizer"] == "adam"
+    assert "--optimizer lion: counted as adam" in lion.notes
+    mixed = megatron(BASE + "--bf16 --use-precision-aware-optimizer --exp-avg-dtype bf16 --main-params-dtype fp16")
+    assert mixed.layouts.row(0)["optimizer"] == "adam"
+    assert "--exp-avg-dtype bf16 and --exp-avg-sq-dtype fp32: both counted as the wider one" in mixed.notes
+    assert "--main-params-dtype fp16: counted as fp32" in mixed.notes
+    with pytest.raises(InputError, match="--exp-avg-dtype is 'int4'; allowed: fp32, fp16, bf16, fp8"):
+        megatron(BASE + "--bf16 --use-precision-aware-optimizer --exp-avg-dtype int4")
+
+
+@pytest.mark.parametrize("optimizer", list(OptimizerKind))
+@pytest.mark.parametrize("dtype", list(GradDtype))
+@pytest.mark.parametrize("framework", ["megatron-core", "nemo"])
+def test_optimizers_and_gradients_go_through_megatron_arguments(framework, dtype, optimizer):
+    """What the profile has anyway comes back unsaid: fp32 gradients of Megatron-Core, bf16 ones of NVIDIA's recipes."""
+    asked = question("llama3-8b", framework=framework)
+    zero = 0 if optimizer == OptimizerKind.SGD else 1
+    layouts = Layouts.of(global_batch=64, dp=16, zero=zero, optimizer=optimizer, grad_dtype=dtype,
+                         attention=Attention.FLASH3)  # fmt: skip
+    done = export_plan(SavedPlan(setup=asked, layouts=layouts, record={}), get_target("megatron"))
+    run = megatron_run(done.text, asked.cluster, asked.framework, gpus=16, model=None, vocab=None)
+    own = GradDtype.FP32 if framework == "megatron-core" else GradDtype.BF16
+    unsaid = {"grad_dtype": "framework"} if dtype == own else {}
+    assert run.layouts.row(0) == done.layouts.row(0) | unsaid
+    assert not run.unknown
+    ours, theirs = estimate(asked, layouts), estimate(asked, run.layouts)
+    assert ours.step_time_s[0] == theirs.step_time_s[0]
+    assert ours.memory_bytes[0] == theirs.memory_bytes[0]
+
+
+def test_a_run_is_told_what_bf16_gradients_would_bring():
+    from planner.api.existing_run import review_megatron
+
+    text = BASE + "--bf16 --use-distributed-optimizer --nproc-per-node 8 --nnodes 2"
+    answer = review_megatron(
+        text, "dgx-h100", model=None, network=None, framework=None, gpus=None, vocab=None, attention=None
+    )
+    assert any(c["change"] == "grad_dtype framework -> bf16" for c in answer.record["single_changes"])
+
+
+@pytest.mark.parametrize(
+    ("stated", "stage", "kept", "sent"),
+    [
+        # megatron-lm's profile keeps and sends fp32 in bf16 training; DeepSpeed with ZeRO adds up in bf16 unless told.
+        ({}, 0, "framework", "framework"), ({}, 2, "bf16", "framework"),
+        ({"data_types": {"grad_accum_dtype": "fp32"}}, 2, "framework", "framework"),
+        ({"data_types": {"grad_accum_dtype": "bf16"}, "communication_data_type": "fp32"}, 1, "bf16", "fp32"),
+        ({"communication_data_type": "bfloat16"}, 0, "fp32", "bf16"),
+    ],
+)  # fmt: skip
+def test_deepspeed_states_gradients(tmp_path, stated, stage, kept, sent):
+    config = {"train_batch_size": 64, "bf16": {"enabled": True}, "zero_optimization": {"stage": stage}} | stated
+    got = deepspeed(tmp_path, config).layouts.row(0)
+    assert (got["grad_dtype"], got["grad_reduce_dtype"]) == (kept, sent)
+
+
 def test_parameters_are_gathered_in_fp8_where_the_run_says_so():
     fp8 = BASE + "--bf16 --fp8-format hybrid --use-distributed-optimizer "
     kept = {name: megatron(fp8 + name).setup.framework for name in ("", "--fp8-param-gather")}
@@ -458,6 +530,8 @@ def test_deepspeed_numbers_follow_its_own_rules(tmp_path):
         ({"train_batch_size": 64, "zero_optimization": {"stage": 4}}, "field zero_optimization.stage is 4"),
         ({"train_batch_size": 64, "zero_optimization": 2}, "field zero_optimization is 2; allowed: an object"),
         ({"train_batch_size": 64, "bf16": {"enabled": "yes"}}, "field bf16.enabled is 'yes'"),
+        ({"train_batch_size": 64, "data_types": {"grad_accum_dtype": "int8"}}, "data_types.grad_accum_dtype is 'int8'"),
+        ({"train_batch_size": 64, "communication_data_type": 16}, "field communication_data_type is 16; allowed: fp32"),
         ({"train_batch_size": 64, "tensor_parallel": {"autotp_size": 3}}, "16 GPUs aren't a multiple of tp 3"),
     ],
 )
