@@ -15,7 +15,7 @@ from planner.report.tables import question_title
 from planner.search.compare import compare
 from planner.search.stage_split import stage_split
 from planner.setup import Setup
-from planner.step.estimate import estimate
+from planner.step.timeline.timed import timed_estimate
 
 
 def compare_schedules(setup: Setup, **choices: Any) -> Answer:
@@ -62,5 +62,5 @@ def compare_plans(
 def _figures(plan: SavedPlan) -> dict[str, Any]:
     """The layout's record as the file has it, or its estimate where the file has no figures."""
     setup = plan.setup
-    record = estimate_record(estimate(setup, plan.layouts), 0, setup.cluster)
+    record = estimate_record(timed_estimate(setup, plan.layouts), 0, setup.cluster)
     return record | plan.figures()

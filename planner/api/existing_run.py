@@ -22,7 +22,7 @@ from planner.report.difference import value_text
 from planner.report.imported import Review, Suggestion, review_record, review_view
 from planner.search import default_attention, recommend
 from planner.search.neighbours import one_change
-from planner.step.estimate import estimate
+from planner.step.timeline.timed import timed_estimate
 
 WORTH_IT = 0.005
 
@@ -69,7 +69,7 @@ def _answer(run: ExistingRun, target: Target) -> Answer:
 def _review(run: ExistingRun, target: Target) -> Review:
     """The run, the best that the framework can run, and every single change that helps."""
     setup = run.setup
-    own = estimate(setup, run.layouts)
+    own = timed_estimate(setup, run.layouts)
     row = run.layouts.row(0)
     same = {name: row[name] for name in SHARED}
     runnable = target.only(what_is_fixed(allow_offload=row["offload_optimizer"], **same))
@@ -80,7 +80,7 @@ def _review(run: ExistingRun, target: Target) -> Review:
     )  # fmt: skip
     best = None
     if len(found.best):
-        best = estimate(run.profile, found.estimate.layouts.take(found.best[:1]))
+        best = timed_estimate(run.profile, found.estimate.layouts.take(found.best[:1]))
     fits, step = bool(own.fits[0]), float(own.step_time_s[0])
     helps = [
         s for s in _suggestions(run, runnable)
@@ -104,7 +104,9 @@ def _suggestions(run: ExistingRun, runnable: Any) -> list[Suggestion]:
     out = []
     for what, names in run.switches.items():
         on = replace(setup.framework, **{name: getattr(run.profile.framework, name) for name in names})
-        out.append(Suggestion(text=f"turn on {what}", estimate=estimate(replace(setup, framework=on), run.layouts)))
+        out.append(
+            Suggestion(text=f"turn on {what}", estimate=timed_estimate(replace(setup, framework=on), run.layouts))
+        )
     kernel = default_attention(setup.cluster).name.lower()
     changed = one_change(setup, run.layouts, runnable, kernel)
     if changed is not None:

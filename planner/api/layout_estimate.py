@@ -20,8 +20,8 @@ from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.setup import Setup
 from planner.step.estimate import Estimate
-from planner.step.estimate import estimate as estimate_layouts
 from planner.step.legality import check_legal
+from planner.step.timeline.timed import timed_estimate
 from planner.validation import step_interval_s
 
 if TYPE_CHECKING:
@@ -240,4 +240,4 @@ def estimate_one(setup: Setup, **choices: Any) -> LayoutEstimate:
     """The estimate of a question's layout; choices: by name, as `planner.question.one_layout`. Raises as `estimate`."""
     layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
     check_legal(setup.model, setup.cluster, layouts)
-    return LayoutEstimate(setup, estimate_layouts(setup, layouts), 0)
+    return LayoutEstimate(setup, timed_estimate(setup, layouts), 0)

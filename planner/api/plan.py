@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from planner.api.alternatives import faster_elsewhere, fewest_gpus
 from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
@@ -211,7 +213,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         found, setup = self.found, self.setup
         if not everything:
             return frame(layout_columns(found.estimate, found.best))
-        ran = found.estimate.take(found.simulated)
+        ran = found.estimate.take(np.flatnonzero(found.estimate.simulated))
         every = every_estimate(setup, found.asked, ran)
         return frame(layout_columns(every, slice(None)))
 

@@ -19,8 +19,8 @@ from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import one_layout
 from planner.setup import Setup
-from planner.step.estimate import estimate
 from planner.step.legality import check_legal
+from planner.step.timeline.timed import timed_estimate
 
 TARGETS: Mapping[str, Target] = {
     t.name: t for t in (Megatron(), MegatronBridge(), DeepSpeed(), Torchtitan(), TorchtitanToml(), Accelerate())
@@ -111,7 +111,7 @@ def _predicted(plan: SavedPlan, layouts: Layouts, own: bool) -> tuple[str, bool]
     if own and all(key in plan.record for key in keys):
         step, mfu, memory = (float(plan.record[key]) for key in keys)
     else:
-        found = estimate(Setup(plan.setup.model, cluster, plan.setup.framework), layouts)
+        found = timed_estimate(Setup(plan.setup.model, cluster, plan.setup.framework), layouts)
         step, mfu, memory = float(found.step_time_s[0]), float(found.mfu[0]), float(found.memory_bytes[0]) / GIB
     text = f"{format_seconds(step)} a step, MFU {mfu:.1%}, {memory:.1f} of {capacity / GIB:.1f} GiB a GPU."
     return text, memory * GIB <= capacity

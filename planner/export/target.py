@@ -18,10 +18,10 @@ from planner.question import one_layout
 from planner.schedules import SCHEDULES, get_schedule
 from planner.search import Fixed
 from planner.setup import Setup
-from planner.step.estimate import estimate
 from planner.step.given_stages import chunks_of
 from planner.step.legality import first_broken
 from planner.step.step_costs import step_costs
+from planner.step.timeline.timed import timed_estimate
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,7 +150,7 @@ class Nearest:
                 changes["zero"] = 1
             layouts = one_layout(self.setup.cluster, **(row | changes))
             if not first_broken(self.setup.model, self.setup.cluster, layouts)[0]:
-                found = estimate(self.setup, layouts)
+                found = timed_estimate(self.setup, layouts)
                 key = (not found.fits[0], found.step_time_s[0] if found.fits[0] else found.memory_bytes[0])
                 tried.append((key, changes))
         if not tried:

@@ -51,6 +51,8 @@ def estimate_record(result: Estimate, i: int, cluster: Cluster) -> dict[str, Any
         "gpus": gpus,
         "micro_batches": int(result.layouts.micro_batches[i]),
         "step_time_s": step,
+        "simulated": bool(result.simulated[i]),
+        "closed_form_s": float(result.closed_form_s[i]),
         "tokens_per_s_per_gpu": float(result.tokens_per_s_per_gpu[i]),
         "mfu": float(result.mfu[i]),
         "memory_gib": float(result.memory_bytes[i]) / GIB,

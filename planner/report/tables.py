@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from planner.step.estimate import Estimate
 
 LESS = 0.9  # of the memory of the layout to run: a roomier one that takes more is not worth a line
+DIFFERS = 0.01  # of a step: a closed form that is further from the timeline is shown beside it
 PARTS = {
     "matmul": "matrix products",
     "attention": "attention core",
@@ -122,6 +123,7 @@ def recommendation_view(
             f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(result.capacity_bytes)} "
             f"(fits in {chance_text(float(result.fit_chance[i]))} of such cases)"
         )
+        lines += closed_form_lines(result, i)
         if (j := found.fastest) is not None and j != i:
             lines.append(f"  {_fastest_line(result, i, j)}")
         if (j := found.roomiest) is not None and result.memory_bytes[j] < LESS * result.memory_bytes[i]:
@@ -141,6 +143,17 @@ def recommendation_view(
     lines += _assumed(assumed)
     lines += ["", Text("How accurate: " + accuracy)]
     return stacked(*lines)
+
+
+def closed_form_lines(result: Estimate, i: int) -> list[str]:
+    """A line where the closed form, which ranks a search's layouts, is off the step by over 1 %, or is the step."""
+    if result.layouts.pp[i] > 1 and not result.simulated[i]:
+        return ["  by the closed form: too many operations to run each on the timeline (planner simulate does)"]
+    closed, step = float(result.closed_form_s[i]), float(result.step_time_s[i])
+    share = closed / step - 1.0
+    if abs(share) <= DIFFERS:
+        return []
+    return [f"  by the exact timeline; the closed form says {format_seconds(closed)} ({share:+.1%})"]
 
 
 def _fastest_line(result: Estimate, i: int, fastest: int) -> str:
@@ -214,10 +227,10 @@ def estimate_view(
         f"{verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)} "
         f"({chance_text(float(result.fit_chance[i]))} of such cases fit)"
     )
-    trust = []
+    trust = closed_form_lines(result, i)
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)
-        trust = [f"  in 80 % of cases like this the step takes {low} to {high}"]
+        trust += [f"  in 80 % of cases like this the step takes {low} to {high}"]
     return stacked(head, line, *trust, "", time, "", memory, *_assumed(assumed))
 
 

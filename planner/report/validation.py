@@ -48,7 +48,7 @@ def scores_view(
             name, percent(s["oom_accuracy"]), str(s["oom_missed"]), str(s["oom_false"]), str(s["memory_rows"]),
             percent(s["memory_mape"]), style=style,
         )  # fmt: skip
-    return stacked("Step time, errors in %", time, "", "Memory, in %", memory)
+    return stacked("Step time (closed form), errors in %", time, "", "Memory, in %", memory)
 
 
 def publications_view(publications: Sequence[Publication]) -> RenderableType:

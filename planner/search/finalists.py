@@ -15,16 +15,15 @@ from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.pipelines import exact_uneven
 from planner.step.timeline.step import simulate_all
+from planner.step.timeline.timed import has_timeline, operations
 
 MOST_LAYOUTS = 32
 TOGETHER = 12  # simulated side by side where one is due that the others are likely to follow
 MOST_OPERATIONS = 250_000  # in all: about half a second of Python
 
 
-def refine(
-    setup: Setup, result: Estimate, order: Any, top: int, kind: NDArray[np.int64] | None = None
-) -> tuple[Estimate, NDArray[np.int64]]:
-    """The estimate with the step times of likely winners simulated, and which were.
+def refine(setup: Setup, result: Estimate, order: Any, top: int, kind: NDArray[np.int64] | None = None) -> Estimate:
+    """The estimate with the step times of likely winners simulated.
 
     order: fitting layouts, best first. kind: a number for each layout; of those that share it the first alone counts
     (`planner.search.pick.kinds`). Pipelines among the first `top` are run, until all of these are; then those
@@ -33,8 +32,8 @@ def refine(
     """
     layouts, step, fits = result.layouts, result.step_time_s.copy(), result.fits.copy()
     least = np.where(exact_uneven(layouts), step, step - result.time.bubble_s)
-    size = 3 * layouts.pp * layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
-    waiting = [int(i) for i in order if layouts.pp[i] > 1]
+    size, has = operations(layouts), has_timeline(layouts)
+    waiting = [int(i) for i in order if has[i]]
     ran: list[int] = []
     known: dict[int, tuple[float, float]] = {}
     left = MOST_OPERATIONS
@@ -58,7 +57,7 @@ def refine(
         ran.append(first)
     simulated = np.array(ran, dtype=np.int64)
     peaks = np.array([known[row][1] for row in ran])
-    return result.with_simulated(simulated, step[simulated], peaks), simulated
+    return result.with_simulated(simulated, step[simulated], peaks)
 
 
 def _within(due: list[int], size: NDArray[np.int64], left: int) -> list[int]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from planner.base import records
 from planner.search.request import Request
 from planner.step.estimate import Estimate
+from planner.step.timeline.timed import has_timeline
 
 Indices = NDArray[np.int64]
 EQUAL = 0.0225
@@ -29,7 +30,6 @@ class Recommendation:
     fastest: the best by the objective alone, None where nothing fits.
     front: fastest layout for each amount of memory, ascending in time.
     ties: how many more fitting layouts are within 1 % of the best by the objective (up to 65,536).
-    simulated: those whose step time is of the exact timeline, not of the closed form.
     """
 
     asked: Request
@@ -40,7 +40,12 @@ class Recommendation:
     fastest: int | None
     front: Indices
     ties: int
-    simulated: Indices
+
+    @property
+    def named(self) -> Indices:
+        """All layouts that an answer names."""
+        some = (self.fastest, self.nearest_miss, self.faster_over_memory, self.roomiest)
+        return np.unique([*self.best, *self.front, *(i for i in some if i is not None)]).astype(np.int64)
 
     @property
     def nearest_miss(self) -> int | None:
@@ -63,6 +68,11 @@ class Recommendation:
         """Of the layouts at most 5 % slower than the fastest the one that needs least memory; None if nothing fits."""
         step = self.estimate.step_time_s[self.front]
         return self._least_memory(self.front[step <= (1.0 + ROOMY) * step.min(initial=np.inf)])
+
+
+def known(result: Estimate) -> NDArray[np.bool_]:
+    """Where step and memory are what every answer says of the layout (`planner.step.timeline.timed`)."""
+    return np.asarray(result.simulated | ~has_timeline(result.layouts))
 
 
 def largest_part(result: Estimate, i: int) -> tuple[str, float]:

@@ -12,11 +12,11 @@ from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 from planner.schedules import get_schedule
-from planner.search.scan import estimate_all
 from planner.search.space import Fixed, allows, by_ends, by_last, divisors
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import legal
+from planner.step.timeline.timed import timed_estimate
 
 DEPENDENT = ("zero", "dp_replicate", "sequence_parallel", "layer_split")
 """Choices of which other choices, or the framework, say what they may be."""
@@ -53,10 +53,9 @@ def one_change(setup: Setup, layouts: Layouts, runnable: Fixed, attention: str) 
     kept = np.flatnonzero(legal(setup.model, setup.cluster, table) & allows(runnable, table))
     if not len(kept):
         return None
-    result = estimate_all(setup, table.take(kept))
+    result = timed_estimate(setup, table.take(kept))
     order = np.lexsort((result.step_time_s, ~result.fits))
-    ordered = estimate_all(setup, table.take(kept[order]))
-    return Changed(estimate=ordered, changes=[changes[kept[i]] for i in order])
+    return Changed(estimate=result.take(order), changes=[changes[kept[i]] for i in order])
 
 
 def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], attention: str) -> list[dict[str, Any]]:

@@ -41,14 +41,14 @@ def first_of_each(order: Any, kind: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(order[np.sort(first)])
 
 
-def plainest_first(result: Estimate, order: Any, simulated: Any) -> NDArray[np.int64]:
+def plainest_first(result: Estimate, order: Any) -> NDArray[np.int64]:
     """Fitting layouts, fastest first, with the one to run before them.
 
-    simulated: those of which the exact timeline is known; other pipelines don't count.
+    Pipelines whose exact timeline is not known don't count.
     """
     if not len(order):
         return np.asarray(order)
-    known = order[np.isin(order, simulated) | (result.layouts.pp[order] == 1) | (order == order[0])]
+    known = order[result.simulated[order] | (result.layouts.pp[order] == 1) | (order == order[0])]
     pick = known[plainest(result.step_time_s[known], result.fit_chance[known], result.layouts.take(known))]
     return np.concatenate([[pick], order[order != pick]])
 

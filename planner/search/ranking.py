@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from planner.base.errors import UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
 from planner.search.finalists import refine
-from planner.search.found import Indices, Recommendation
+from planner.search.found import Indices, Recommendation, known
 from planner.search.other_schedules import try_others
 from planner.search.pick import first_of_each, kinds, plainest_first
 from planner.search.scan import search
@@ -18,8 +20,10 @@ from planner.search.shortlist import NEAR, Kept
 from planner.search.space import Fixed, Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
+from planner.step.timeline.timed import timed
 
 OBJECTIVES = ("time", "throughput", "cost", "memory")
+ROUNDS = 4  # in which what an answer names is run on the timeline; then it names only what was
 
 
 def _finalists(setup: Setup, kept: Kept) -> Estimate:
@@ -28,10 +32,11 @@ def _finalists(setup: Setup, kept: Kept) -> Estimate:
     return estimate(setup, Layouts.concatenate(pools))
 
 
-def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Indices, simulated: Indices) -> int:
+def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Indices) -> int:
     """How many more fitting layouts are as good as the best, the simulated ones by their simulated step."""
     values = result.memory_bytes if kept.by_memory else result.step_time_s
     best = float(values[order[0]])
+    simulated = np.flatnonzero(result.simulated)
     before = simulated[simulated < len(closed.step_time_s)]
     ran = np.stack([closed.step_time_s[before], closed.memory_bytes[before]])
     near = kept.ties(best)
@@ -86,30 +91,36 @@ def recommend(
     )
     kept = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals)
     closed = _finalists(setup, kept)
-    order, simulated, result = _ranked(closed, objective), np.zeros(0, dtype=np.int64), closed
+    order, result = _ranked(closed, objective), closed
     if objective != "memory":
-        result, simulated = refine(setup, result, order, top, kinds(result.layouts) if plainest else None)
+        result = refine(setup, result, order, top, kinds(result.layouts) if plainest else None)
         order = order[np.argsort(result.step_time_s[order], kind="stable")]
         order = order[result.fits[order]]
-    legal, fitting = kept.legal, kept.fitting - int(closed.fits.sum()) + int(result.fits.sum())
+    legal, fitting, fits = kept.legal, kept.fitting, int(closed.fits.sum())
     if objective != "memory" and fixed.schedule is None and fixed.virtual_stages is None:
         more = try_others(setup, result, order, fixed.allow_async)
         if more is not None:
-            last = np.array([len(result.layouts)])
-            result = Estimate.concatenate([result, more])
-            order, simulated = np.concatenate([last, order]), np.concatenate([simulated, last])
-            legal, fitting = legal + 1, fitting + 1
-    best = order
-    if plainest and objective != "memory":
-        best = first_of_each(plainest_first(result, order, simulated), kinds(result.layouts))
-    return Recommendation(
-        asked=asked,
-        estimate=result,
-        legal=legal,
-        fitting=fitting,
-        best=best[:top],
-        fastest=int(order[0]) if len(order) else None,
-        front=order[pareto_front(result.step_time_s[order], result.memory_bytes[order])],
-        ties=_ties(kept, closed, result, order, simulated) if len(order) else 0,
-        simulated=simulated,
-    )
+            result, legal = Estimate.concatenate([result, more]), legal + 1
+    pick = plainest and objective != "memory"
+    for rounds in count():
+        order = _ranked(result, objective)
+        order = order if rounds < ROUNDS else order[known(result)[order]]
+        found = Recommendation(
+            asked=asked,
+            estimate=result,
+            legal=legal,
+            fitting=fitting + int(result.fits.sum()) - fits,
+            best=_best(result, order, pick)[:top],
+            fastest=int(order[0]) if len(order) else None,
+            front=order[pareto_front(result.step_time_s[order], result.memory_bytes[order])],
+            ties=0,
+        )
+        if known(result)[found.named].all():
+            break
+        result = timed(setup, result, found.named)
+    return replace(found, ties=_ties(kept, closed, result, order) if len(order) else 0)
+
+
+def _best(result: Estimate, order: Indices, pick: bool) -> Indices:
+    """The layouts to list, best first; pick: of those that can't be told apart the plainest, and one of a kind."""
+    return first_of_each(plainest_first(result, order), kinds(result.layouts)) if pick else order

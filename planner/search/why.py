@@ -24,6 +24,7 @@ from planner.search.space import divisors
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import legal, rules
+from planner.step.timeline.timed import timed
 
 SHORT = {c.short: name for name, c in CHOICES.items() if c.short}
 FINALISTS = 64
@@ -115,7 +116,8 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
     other, fits, problem = _best_of_kind(setup, found, wanted)
     if other is None:
         return because("illegal", problem)
-    if not fits:
+    other = timed(setup, other)
+    if not (fits and other.fits[0]):
         return because("memory", _over(other, setup.cluster), other)
     kind = get_schedule(other.layouts.row(0)["schedule"])
     difference = _difference(best, other)

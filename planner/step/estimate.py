@@ -26,6 +26,7 @@ from planner.step.step_costs import StepCosts, step_costs
 from planner.step.step_time import StepTime, step_time
 
 Array = NDArray[np.float64]
+ROUNDING = 1e-12  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Estimate:
     it. capacity_bytes: of one accelerator. usable_bytes: predicted memory up to which a layout fits. memory_unmeasured:
     whether the memory of few such runs is known (`planner.costs.memory.fit_chance`). model_flop: of a step, by PaLM's
     convention. tokens: of a step. peak_flops: of one accelerator, at the layout's precision.
+    closed_form_s: the step by the closed form; simulated: where step and memory are the exact timeline's instead.
     """
 
     layouts: Layouts
@@ -48,6 +50,8 @@ class Estimate:
     model_flop: Array
     tokens: Array
     peak_flops: Array
+    closed_form_s: Array
+    simulated: NDArray[np.bool_]
 
     @cached_property
     def step_time_s(self) -> Array:
@@ -99,18 +103,19 @@ class Estimate:
     def with_simulated(self, rows: Any, step_time_s: Any, peak_bytes: Any) -> Estimate:
         """The estimate with what the exact timeline says of some layouts, `rows` an index array.
 
-        The difference of the step is of the bubble. Where the timeline's peak memory fits and the closed form's
-        doesn't, or the reverse, it is the timeline's; the difference is of the activations.
+        The difference of the step is of the bubble, that of the peak memory of the activations.
         """
         bubble, activations = self.time.bubble_s.copy(), self.memory.activations_bytes.copy()
-        bubble[rows] = step_time_s - self.time.but_bubble_s[rows]
-        closed = self.memory_bytes[rows]
-        otherwise = (closed <= self.usable_bytes) != (peak_bytes <= self.usable_bytes)
-        activations[rows] += np.where(otherwise, peak_bytes - closed, 0.0)
+        simulated = self.simulated.copy()
+        left = step_time_s - self.time.but_bubble_s[rows]
+        bubble[rows] = np.where(np.abs(left) <= ROUNDING * step_time_s, 0.0, left)
+        activations[rows] += peak_bytes - self.memory_bytes[rows]
+        simulated[rows] = True
         return replace(
             self,
             time=replace(self.time, bubble_s=bubble),
             memory=replace(self.memory, activations_bytes=activations),
+            simulated=simulated,
         )
 
 
@@ -171,4 +176,6 @@ def estimate(setup: Setup, layouts: Layouts) -> Estimate:
         model_flop=np.asarray(step_flops(model, layouts.global_batch, "palm")),
         tokens=np.asarray(layouts.global_batch * model.seq_len),
         peak_flops=peak[layouts.precision],
+        closed_form_s=time.total_s,
+        simulated=np.zeros(len(layouts), dtype=bool),
     )

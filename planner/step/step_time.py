@@ -125,7 +125,8 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
         sharding_comm_s=work * layer.sharding_s + sharded_ends + chunk_wait_s(costs, forward, input_grad + weight_grad),
         pipeline_comm_s=m * 2.0 * (layouts.virtual_stages - 1.0 / p) * costs.send_s,
         imbalance_s=m * (slowest - mean),
-        bubble_s=span - m * slowest,
+        # No order takes less; sums of one rank's passes in another order round otherwise.
+        bubble_s=np.where(p == 1, 0.0, np.maximum(span - m * slowest, 0.0)),
         data_comm_s=data.reduce_s - data.reduce_hidden_s + data.gather_s - data.gather_hidden_s + t.tied_s,
         optimizer_s=costs.update_s,
     )

@@ -114,7 +114,7 @@ def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) 
         "micro_batches": int(result.layouts.micro_batches[i]),
         "status": FITS,
         "step_time_s": step,
-        "simulated": i in found.simulated,
+        "simulated": bool(result.simulated[i]),
         "mfu": float(result.mfu[i]),
         "memory_gib": float(result.memory_bytes[i]) / GIB,
         "binding": part,

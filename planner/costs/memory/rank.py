@@ -207,7 +207,8 @@ def rank_memory(
     buffers = (held.working + layers * held.keys_values) * slack
     if np.any(layouts.zero >= 2):
         unscattered, gathered = _whole_bytes(case, own, layers, modules, at_once)
-        buffers = buffers + np.where(layouts.zero >= 2, unscattered, 0.0) + np.where(layouts.zero == 3, gathered, 0.0)
+        stage = np.where(layouts.shards > 1, layouts.zero, 0)  # one rank shards nothing
+        buffers = buffers + np.where(stage >= 2, unscattered, 0.0) + np.where(stage == 3, gathered, 0.0)
     # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
     if framework.pass_gradient_bytes > 0:
         grown = np.where(mixed, framework.pass_gradient_bytes, 0.0) * own.total

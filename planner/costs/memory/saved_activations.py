@@ -120,9 +120,10 @@ def saved_bytes(case: Case) -> tuple[Array, Array]:
     shared = case.token_shares
     boundary = case.local_tokens * case.model.hidden * case.device.element_bytes / shared
     mode, flash = layouts.recompute, layouts.attention >= Attention.FLASH1
-    kept = layer + np.where((mode == Recompute.SELECTIVE) & ~flash, 0.0, core)
+    repeats = (mode == Recompute.SELECTIVE) & ~flash  # flash kernels repeat their scores anyway
+    kept = layer + np.where(repeats, 0.0, core)
     kept = np.where(mode == Recompute.FULL, boundary, kept - np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0))
-    again = np.where(mode == Recompute.FULL, layer + core, np.where(mode == Recompute.SELECTIVE, core, 0.0))
+    again = np.where(mode == Recompute.FULL, layer + core, np.where(repeats, core, 0.0))
     again = again + np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0)
     operations = by_operation(case)
     if np.any(operations):

@@ -42,11 +42,16 @@ def stage_loads(costs: StepCosts, stages: int) -> StageLoads:
 
 @dataclass(frozen=True, kw_only=True)
 class RankLoads:
-    """What each rank holds of one copy of the weights: chunks, and its shares of embedding and head; shape (p,)."""
+    """What each rank holds of one copy of the weights: chunks, and its shares of embedding and head; shape (p,).
+
+    forward_s, backward_s: its passes of one micro-batch.
+    """
 
     chunks: Chunks
     first: Array
     last: Array
+    forward_s: Array
+    backward_s: Array
 
 
 def rank_loads(order: Order, loads: StageLoads, copies: int) -> RankLoads:
@@ -54,4 +59,8 @@ def rank_loads(order: Order, loads: StageLoads, copies: int) -> RankLoads:
     stages = len(loads.forward_s)
     holds = np.zeros((order.ranks, stages))
     holds[order.rank, order.stage] = 1.0 / copies
-    return RankLoads(chunks=loads.chunks.on(holds), first=holds[:, 0], last=holds[:, -1])
+    backward = loads.input_grad_s + loads.weight_grad_s
+    return RankLoads(
+        chunks=loads.chunks.on(holds), first=holds[:, 0], last=holds[:, -1],
+        forward_s=holds @ loads.forward_s, backward_s=holds @ backward,
+    )  # fmt: skip

@@ -226,8 +226,7 @@ def _prepare(
         model, costs.case.layouts, held.layers, ranks.first, ranks.last, held.modules, held.dense
     ).total
     share = params / costs.busiest_params
-    forward, backward = held.layers * costs.layer.forward_s, held.layers * costs.layer.backward_s
-    data = data_comm(costs, forward, backward)
+    data = data_comm(costs, ranks.forward_s, ranks.backward_s)
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
     if even_slices:
         tokens = slices.even_slices(int(model.seq_len), k)

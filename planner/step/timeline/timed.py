@@ -1,0 +1,50 @@
+"""What a layout's step is said to take: the exact timeline's seconds and bytes, wherever an answer names the layout.
+
+The closed form ranks the many layouts of a search. It stays the answer without a pipeline, where both are the same, and
+for steps of more than `MOST_OPERATIONS`, which take seconds to simulate and whose bubbles are small.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.layouts import Layouts
+from planner.setup import Setup
+from planner.step.estimate import Estimate, estimate
+from planner.step.timeline.step import simulate_all
+
+MOST_OPERATIONS = 100_000
+TOGETHER = 250_000  # operations of layouts that are run side by side
+
+
+def operations(layouts: Layouts) -> NDArray[np.int64]:
+    """At most so many operations has a step of each layout, shape (n,)."""
+    each = layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
+    return np.asarray(3 * layouts.pp * each)
+
+
+def has_timeline(layouts: Layouts) -> NDArray[np.bool_]:
+    """Where the timeline is the answer, boolean of shape (n,)."""
+    return np.asarray((layouts.pp > 1) & (operations(layouts) <= MOST_OPERATIONS))
+
+
+def timed(setup: Setup, result: Estimate, rows: Any = slice(None)) -> Estimate:
+    """The estimate with the timeline's step and peak memory of some of its layouts (an index array or a mask)."""
+    some = np.zeros(len(result.layouts), dtype=bool)
+    some[rows] = True
+    due = np.flatnonzero(some & has_timeline(result.layouts) & ~result.simulated)
+    group = np.cumsum(operations(result.layouts)[due]) // TOGETHER
+    for number in np.unique(group):
+        index = due[group == number]
+        steps = simulate_all(setup, result.layouts.take(index))
+        seconds = np.array([step.step_time_s for step in steps])
+        result = result.with_simulated(index, seconds, np.array([step.peak_bytes.max() for step in steps]))
+    return result
+
+
+def timed_estimate(setup: Setup, layouts: Layouts) -> Estimate:
+    """Step time and peak memory of every layout as an answer has them; the layouts must be legal."""
+    return timed(setup, estimate(setup, layouts))

@@ -1,0 +1,240 @@
+"""What must hold between a step and the same step with one thing changed, whatever the layout.
+
+Each relation takes a drawn case and returns what is wrong in words, "" where it holds, or None where the case has
+nothing to change. Exceptions that are derived stand beside the relation that they limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.api.layout_estimate import estimate_one
+from planner.api.simulated import simulate_one
+from planner.base.units import GIB
+from planner.models import with_seq_len
+from planner.report.records import estimate_record
+from planner.schedules import get_schedule
+from planner.step.timeline.timed import has_timeline, timed_estimate
+from tests.metamorphic.cases import Drawn
+
+ROUNDING = 1e-9
+Relation = Callable[[Drawn], str | None]
+RELATIONS: dict[str, Relation] = {}
+
+
+def relation(check: Relation) -> Relation:
+    """Register a relation by its name."""
+    RELATIONS[check.__name__] = check
+    return check
+
+
+def seconds_bytes(case: Drawn) -> tuple[float, float]:
+    """Step and peak memory."""
+    found = timed_estimate(case.setup, case.layouts)
+    return float(found.step_time_s[0]), float(found.memory_bytes[0])
+
+
+def _no_less(case: Drawn, other: Drawn | None, what: str, part: int = 0) -> str | None:
+    if other is None:
+        return None
+    now, then = (seconds_bytes(x)[part] for x in (case, other))
+    return "" if then >= now * (1.0 - ROUNDING) else f"{what}: {now:.6g} becomes {then:.6g}"
+
+
+# One truth: all ways to ask.
+
+
+@relation
+def all_ways_to_ask_give_equal_seconds_and_bytes(case: Drawn) -> str | None:
+    asked = estimate_one(case.setup, **case.choices)
+    table = timed_estimate(case.setup, case.layouts)
+    record = estimate_record(table, 0, case.setup.cluster)
+    ways = {"estimate": (asked.step_time_s, asked.memory_gib), "record": (record["step_time_s"], record["memory_gib"])}
+    if has_timeline(case.layouts)[0] or case.choices["pp"] == 1:
+        run = simulate_one(case.setup, **case.choices)
+        ways["simulate"] = (run.step_time_s, max(run.peak_gib))
+    want = float(table.step_time_s[0]), float(table.memory_bytes[0]) / GIB
+    wrong = {k: v for k, v in ways.items() if not np.allclose(v, want, rtol=ROUNDING, atol=0.0)}
+    return f"{want} but {wrong}" if wrong else ""
+
+
+@relation
+def parts_add_up_and_none_is_negative(case: Drawn) -> str | None:
+    found = estimate_one(case.setup, **case.choices)
+    for parts, whole in ((found.time_parts_s, found.step_time_s), (found.memory_parts_gib, found.memory_gib)):
+        if abs(sum(parts.values()) / whole - 1.0) > ROUNDING:
+            return f"the parts {parts} are not {whole}"
+        low = {name: x for name, x in parts.items() if x < 0.0}
+        if low:
+            return f"{low} of {whole}"
+    return ""
+
+
+# More work takes no less time.
+
+
+@relation
+def more_micro_batches_take_no_less_time(case: Drawn) -> str | None:
+    more = case.choices["global_batch"] + case.choices["dp"] * case.choices["micro_batch"]
+    return _no_less(case, case.changed(global_batch=more), "one micro-batch more")
+
+
+@relation
+def twice_the_batch_takes_no_less_time(case: Drawn) -> str | None:
+    return _no_less(case, case.changed(global_batch=2 * case.choices["global_batch"]), "twice the batch")
+
+
+@relation
+def more_layers_take_no_less_time_and_memory(case: Drawn) -> str | None:
+    model, more = case.setup.model, case.choices["pp"] * case.choices["virtual_stages"]
+    one_layer = get_schedule(case.choices["schedule"]).one_layer_chunks
+    if one_layer or model.num_dense_layers not in (0, model.num_layers):
+        return None
+    layers = {"num_layers": model.num_layers + more}
+    if model.num_dense_layers:
+        layers["num_dense_layers"] = layers["num_layers"]
+    if model.num_window_layers:
+        return None
+    other = case.on(model=replace(model, **layers))
+    wrong = [_no_less(case, other, "more layers", part) for part in (0, 1)]
+    return None if None in wrong else "".join(x for x in wrong if x)
+
+
+@relation
+def longer_sequences_take_no_less_time(case: Drawn) -> str | None:
+    model = case.setup.model
+    if model.max_positions and not model.rotary:
+        return None
+    return _no_less(case, case.on(model=with_seq_len(model, 2 * model.seq_len)), "twice the sequence")
+
+
+# Faster or larger hardware is never worse.
+
+
+def _faster(case: Drawn, **parts: Any) -> str | None:
+    return _no_less(Drawn(replace(case.setup, cluster=replace(case.setup.cluster, **parts)), case.choices), case,
+                    f"back from {', '.join(parts)} twice as fast")  # fmt: skip
+
+
+@relation
+def a_faster_network_is_never_slower(case: Drawn) -> str | None:
+    link = case.setup.cluster.network
+    return _faster(case, network=replace(link, bandwidth_bytes_per_s=2.0 * link.bandwidth_bytes_per_s))
+
+
+@relation
+def a_faster_node_link_is_never_slower(case: Drawn) -> str | None:
+    link = case.setup.cluster.node_link
+    return _faster(case, node_link=replace(link, bandwidth_bytes_per_s=2.0 * link.bandwidth_bytes_per_s))
+
+
+@relation
+def faster_memory_is_never_slower(case: Drawn) -> str | None:
+    chip = case.setup.cluster.accelerator
+    rate = {"memory_bandwidth_bytes_per_s": 2.0 * chip.memory_bandwidth_bytes_per_s}
+    return _faster(case, accelerator=replace(chip, **rate))
+
+
+@relation
+def a_faster_chip_is_never_slower(case: Drawn) -> str | None:
+    """Of a given order. All orders of the planner are (their durations don't change them)."""
+    chip = case.setup.cluster.accelerator
+    peak = {name: 2.0 * rate for name, rate in chip.peak_flops.items()}
+    return _faster(case, accelerator=replace(chip, peak_flops=peak))
+
+
+# Saving memory never takes more of it.
+
+
+def _saves(case: Drawn, **choices: Any) -> str | None:
+    if all(case.choices[name] == value for name, value in choices.items()):
+        return None
+    other = case.changed(**choices)
+    return None if other is None else _no_less(other, case, f"without {choices}", 1)
+
+
+@relation
+def recomputation_never_takes_more_memory(case: Drawn) -> str | None:
+    """But where a pass's own gradient outgrows what it frees (`pass_gradient_bytes`): then the gradient is the peak,
+    whatever is recomputed, and the layer that is recomputed comes on top."""
+    if case.choices["recompute"] != "none" or case.setup.framework.pass_gradient_bytes > 0:
+        return None
+    wrong = [_saves(case, recompute=mode) for mode in ("selective", "full", "fine")]
+    return "; ".join(x for x in wrong if x)
+
+
+@relation
+def sharding_never_takes_more_memory_than_its_shard(case: Drawn) -> str | None:
+    """With ZeRO-2 the gradients at work are whole beside the shard, with ZeRO-3 the parameters: at most all of them, so
+    that the shard is what they may take more. ZeRO-1 never takes more."""
+    stage = case.choices["zero"] + 1
+    other = None if stage == 4 else case.changed(zero=stage)
+    if other is None:
+        return None
+    found = timed_estimate(other.setup, other.layouts)
+    shard = {1: 0.0, 2: found.memory.gradients_bytes[0], 3: found.memory.parameters_bytes[0]}[stage]
+    now, then = seconds_bytes(case)[1], float(found.memory_bytes[0])
+    return "" if then <= (now + shard) * (1.0 + ROUNDING) else f"ZeRO-{stage}: {now:.6g} becomes {then:.6g}"
+
+
+@relation
+def sequence_parallelism_never_takes_more_memory(case: Drawn) -> str | None:
+    return None if case.choices["tp"] == 1 else _saves(case, sequence_parallel=True)
+
+
+@relation
+def more_slices_never_take_more_memory(case: Drawn) -> str | None:
+    if case.choices["sequence_slices"] == 1:
+        return None
+    return _saves(case, sequence_slices=2 * case.choices["sequence_slices"])
+
+
+# Limits and units.
+
+
+@relation
+def all_rates_and_latencies_scaled_scale_the_step(case: Drawn) -> str | None:
+    """Time in other units: all per-second figures divided by 4, all seconds times 4."""
+    slow = Drawn(_slower(case.setup, 4.0), case.choices)
+    now, then = seconds_bytes(case), seconds_bytes(slow)
+    return "" if np.allclose((4.0 * now[0], now[1]), then, rtol=1e-6) else f"{now} becomes {then}"
+
+
+def _slower(setup: Any, factor: float) -> Any:
+    """Every duration of a setup times a factor, by the figures' names: `_s` are seconds, `_per_s` and FLOP/s rates."""
+
+    def scaled(record: Any) -> Any:
+        new = {}
+        for name, value in vars(record).items():
+            if name.endswith("_per_s") and value is not None:
+                new[name] = value / factor
+            elif name == "peak_flops":
+                new[name] = {key: rate / factor for key, rate in value.items()}
+            elif name.endswith("_s") and value is not None:
+                new[name] = value * factor
+        return replace(record, **new)
+
+    chip = scaled(setup.cluster.accelerator)
+    chip = replace(chip, efficiency=scaled(chip.efficiency))
+    cluster = replace(
+        scaled(setup.cluster), accelerator=chip, network=scaled(setup.cluster.network),
+        node_link=scaled(setup.cluster.node_link),
+    )  # fmt: skip
+    return replace(setup, cluster=cluster, framework=scaled(setup.framework))
+
+
+@relation
+def one_accelerator_sends_nothing(case: Drawn) -> str | None:
+    alone = case.changed(
+        dp=1, tp=1, pp=1, cp=1, ep=1, schedule="1f1b", virtual_stages=1, sequence_slices=1, zero=0,
+        sequence_parallel=False, layer_split="even",
+    )  # fmt: skip
+    if alone is None:
+        return None
+    parts = estimate_one(alone.setup, **alone.choices).time_parts_s
+    sent = {name: s for name, s in parts.items() if (name.endswith("comm") or name in ("bubble", "imbalance")) and s}
+    return f"{sent}" if sent else ""

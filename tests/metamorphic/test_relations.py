@@ -1,0 +1,16 @@
+"""A few drawn cases of each relation; `benchmarks/metamorphic.py` draws as many as asked."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.metamorphic.cases import drawn
+from tests.metamorphic.relations import RELATIONS
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_relation(name, seed):
+    case = drawn(seed)
+    assert not RELATIONS[name](case), f"seed {seed}: {case}"
