@@ -28,6 +28,7 @@ __all__ = ["careful", "load_setup", "numerics", "one_layout", "what_is_fixed", "
 
 RUNS = ("schedule", "cp", "zero")
 """Choices of which a framework may run some alone."""
+MOST_NICS = 1024
 FIT_CHANCE = 0.95  # of a layout, where nothing is said of memory
 
 
@@ -38,6 +39,7 @@ def load_setup(
     network: str | None = None,
     framework: str | None = None,
     seq_len: int | None = None,
+    nics_per_node: int | None = None,
 ) -> Setup:
     """The question that names ask: presets, profiles or files, or what was loaded from them already.
 
@@ -48,6 +50,10 @@ def load_setup(
     """
     shape = load_model(model) if isinstance(model, str) else model
     hardware = load_cluster(cluster, network=network) if isinstance(cluster, str) else cluster
+    if nics_per_node is not None:
+        given = {"nics_per_node": "given with the question"}
+        nics = whole("nics_per_node", nics_per_node, most=MOST_NICS)
+        hardware = replace(hardware, nics_per_node=nics, sources={**hardware.sources, **given})
     return Setup(
         model=shape if seq_len is None else with_seq_len(shape, seq_len),
         cluster=hardware,

@@ -16,6 +16,7 @@ from planner.question import careful, load_setup
 from planner.schedules import SCHEDULES
 from planner.search.found import EQUAL
 from planner.search.pick import unusual
+from planner.validation import accuracy_sentence
 
 ASK = {"gpus": 64, "batch": 256}
 MODEL, CLUSTER = "llama-65b", "dgx-h100"
@@ -169,3 +170,20 @@ def test_what_a_margin_says_of_pairs_in_measured_runs():
     ).stdout
     within = float(re.search(r"equal within ([\d.]+)%", found)[1]) / 100
     assert within == pytest.approx(EQUAL, abs=0.005)
+
+
+def test_a_question_may_give_the_nics_of_a_node():
+    asked = load_setup(MODEL, CLUSTER, nics_per_node=4)
+    assert asked.cluster.nics_per_node == 4
+    assert asked.cluster.sources["nics_per_node"] == "given with the question"
+    with pytest.raises(InputError, match="nics_per_node is 0; allowed: a whole number from 1 to 1024"):
+        load_setup(MODEL, CLUSTER, nics_per_node=0)
+
+
+def test_a_plan_says_whose_memory_was_never_measured(plan):
+    assert any("memory of megatron-core" in phrase for phrase in plan.assumed)
+
+
+def test_few_runs_on_an_architecture_are_told():
+    assert "2 of them, predicted 30% too fast on average" in accuracy_sentence("cdna3")
+    assert "unverified here" in accuracy_sentence("volta")

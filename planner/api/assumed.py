@@ -6,7 +6,8 @@ from planner.base.units import GBIT
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import by_node
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
-from planner.layouts import Layouts, OptimizerKind
+from planner.costs.memory.fit_chance import kinds_of, unmeasured
+from planner.layouts import Layouts, OptimizerKind, Precision
 from planner.setup import Setup
 
 LONG = 32_768
@@ -51,4 +52,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         said.append(
             "experts evenly loaded" if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean"
         )
+    missing = unmeasured(kinds_of(setup, Precision(int(layouts.precision[0])).name.lower()))
+    if missing:
+        said.append(f"memory of {', '.join(missing)} as of others: fewer than ten runs that state it or ran out")
     return tuple(said)

@@ -25,6 +25,7 @@ from planner.training_time.joint import Strategy
 from planner.training_time.sensitivity import RIVALS, sensitivity
 from planner.training_time.time import plan_time
 from planner.validation import accuracy_sentence
+from planner.validation.interval import step_interval_s
 
 MOST_GPUS = 100_000
 Given = Mapping[str, float | None]
@@ -54,8 +55,11 @@ def training_time(
     )  # fmt: skip
     accuracy = accuracy_sentence(setup.cluster.accelerator.efficiency.name, model=setup.model)
     record = question_record(setup, gpus)
-    record |= time_record(plan, assumptions, setup.cluster, int(setup.model.seq_len)) | {"accuracy": accuracy}
-    view = time_view(plan, assumptions, setup.cluster, setup.model)
+    interval = step_interval_s(setup.model, setup.cluster, plan.found.estimate, plan.best)
+    step = float(plan.run.step_time_s[0])
+    factors = None if interval is None else (interval[0] / step, interval[1] / step)
+    record |= time_record(plan, assumptions, setup.cluster, int(setup.model.seq_len), factors) | {"accuracy": accuracy}
+    view = time_view(plan, assumptions, setup.cluster, setup.model, factors)
     title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"
     return Answer(title, record, stacked(view, "", f"How accurate: {accuracy}"))
 

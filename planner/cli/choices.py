@@ -18,6 +18,8 @@ from planner.choices.table import CHOICES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
 
 Command = Callable[..., None]
+ALSO = {"virtual_stages": ("--vp",)}
+"""Options by other names too."""
 LAYOUT = "The layout"
 SEARCHED = "What may be chosen: all that is legal, unless given; 2,4 means 2 or 4"
 ADVISED = "What may be advised"
@@ -116,13 +118,13 @@ def _parameter(
 ) -> inspect.Parameter:
     """An option as typer reads it; both: a flag can be set and unset."""
     option = f"--{choice.name.replace('_', '-')}"
-    name = f"{option}/--no-{option[2:]}" if choice.kind is bool and both else option
+    names_of = [f"{option}/--no-{option[2:]}" if choice.kind is bool and both else option, *ALSO.get(choice.name, ())]
     complete = None
     if choice.enumeration:
         complete = completion.one_of(names(choice.enumeration))
     elif choice.name == "schedule":
         complete = completion.schedules
-    declared = typer.Option(name, help=says, rich_help_panel=panel, autocompletion=complete, **more)
+    declared = typer.Option(*names_of, help=says, rich_help_panel=panel, autocompletion=complete, **more)
     return inspect.Parameter(
         choice.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
     )

@@ -25,6 +25,7 @@ def command(
     global_batch: o.GlobalBatch = None,
     batch_tokens: o.BatchTokens = None,
     network: o.Network = None,
+    nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
     megatron_args: Annotated[
@@ -55,7 +56,9 @@ def command(
         _check_beside(
             megatron_args,
             deepspeed,
-            choices | {"global_batch": global_batch, "batch_tokens": batch_tokens, "seq_len": seq_len},
+            choices
+            | {"nics_per_node": nics_per_node, "seq_len": seq_len}
+            | {"global_batch": global_batch, "batch_tokens": batch_tokens},
             save,
         )
         named: dict[str, Any] = {"model": model, "network": network, "framework": framework, "gpus": gpus}
@@ -76,7 +79,10 @@ def command(
         raise InputError(f"{missing} is missing; give it, or an existing run with --megatron-args or --deepspeed")
     if save is not None:
         o.check_files({"--save": (save, save.suffix)})
-    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup = load_setup(
+        model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
+    )
+    o.warn_of_length(model, setup.model, seq_len)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     one = estimate_one(setup, global_batch=batch, **choices)
     if save is not None:

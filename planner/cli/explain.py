@@ -19,6 +19,7 @@ def command(
     batch_tokens: o.BatchTokens = None,
     tokens: a.Tokens = None,
     network: o.Network = None,
+    nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     runs_on: o.RunsOn = None,
     seq_len: o.SeqLen = None,
@@ -37,7 +38,10 @@ def command(
     from planner.training_time.goal import goal
 
     framework, runs_on = o.framework(framework, runs_on)
-    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup = load_setup(
+        model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
+    )
+    o.warn_of_length(model, setup.model, seq_len)
     aim = goal(setup.model, tokens=tokens, batch_law=critical_batch_law)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     with o.working("searching every legal layout"):

@@ -55,6 +55,7 @@ BatchTokens = Annotated[
 Network = Annotated[
     str | None, asks("--network", "Another network, such as ethernet-25g.", autocompletion=complete.links)
 ]
+Nics = Annotated[int | None, asks("--nics-per-node", "NICs of a node, instead of the cluster's.")]
 FrameworkName = Annotated[
     str | None,
     asks(
@@ -99,6 +100,15 @@ def framework(name: str | None, runs_on: str | None = None) -> tuple[str | None,
     if runs_on is not None:
         typer.echo(f"planner: --runs-on is now --framework {runs_on}; it goes in the next release", err=True)
     return named_framework(name, runs_on)
+
+
+def warn_of_length(name: str, model: Any, seq_len: int | None) -> None:
+    """Say on stderr where a Hugging Face config's longest sequence stands for the training's."""
+    from planner.base.files import is_path
+
+    if seq_len is None and is_path(name, (".json",)) and not name.endswith(".toml"):
+        told = f"{model.seq_len:,} tokens per sequence are its max_position_embeddings, no training length"
+        typer.echo(f"planner: {name}: {told}; --seq-len sets the training's", err=True)
 
 
 def batch(global_batch: int | None, batch_tokens: float | None, seq_len: Any) -> int:

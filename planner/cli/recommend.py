@@ -24,6 +24,7 @@ def command(
     global_batch: o.GlobalBatch = None,
     batch_tokens: o.BatchTokens = None,
     network: o.Network = None,
+    nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
     objective: Annotated[
@@ -71,7 +72,10 @@ def command(
     check_base(base, [target.name for target, _ in targets] + ([runs_on] if runs_on is not None else []))
     for wanted in why or []:
         parse_wanted(wanted)
-    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup = load_setup(
+        model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
+    )
+    o.warn_of_length(model, setup.model, seq_len)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     with o.working("searching every legal layout"):
         plan = search_plan(

@@ -29,6 +29,7 @@ def command(
         ),
     ] = None,
     network: o.Network = None,
+    nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     runs_on: o.RunsOn = None,
     seq_len: o.SeqLen = None,
@@ -53,7 +54,10 @@ def command(
     from planner.training_time.goal import goal
 
     framework, runs_on = o.framework(framework, runs_on)
-    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup = load_setup(
+        model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
+    )
+    o.warn_of_length(model, setup.model, seq_len)
     aim = goal(
         setup.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
         critical_batch=critical_batch,

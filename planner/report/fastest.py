@@ -62,6 +62,12 @@ def fastest_record(
     }
 
 
+def _knee_mark(found: Fastest, place: int) -> str:
+    """What marks the knee: where it is but the end of the range, that too."""
+    last = place == len(found.by_gpus) - 1 and 2 * int(found.run.gpus[found.by_gpus[place]]) > found.max_gpus
+    return " <- knee, limited by --max-gpus" if last else " <- knee"
+
+
 def _by_gpus(found: Fastest) -> RenderableType:
     """The front of time against accelerators, the knee marked."""
     table = plain_table("GPUs", "time", "goodput", "batch", "MFU", "layout", "what binds", numbers=(0, 1, 2, 3, 4))
@@ -72,7 +78,7 @@ def _by_gpus(found: Fastest) -> RenderableType:
         table.add_row(
             f"{int(run.gpus[i]):,}", format_seconds(float(run.wall_s[i])), f"{run.goodput[i]:.0%}",
             f"{int(x.layouts.global_batch[i]):,}", f"{x.mfu[i]:.0%}", layout_text(x.layouts.row(int(i))),
-            gain + (" <- knee" if knee else ""), style="bold" if knee else "",
+            gain + (_knee_mark(found, place) if knee else ""), style="bold" if knee else "",
         )  # fmt: skip
     return table
 

@@ -9,7 +9,8 @@ VISIBLE = 0.9
 
 
 def mfu_text(mfu: float, model: Transformer) -> str:
-    """MFU by PaLM's convention, which counts whole attention; of long sequences also with causal attention."""
+    """MFU; of long sequences that with causal attention first, then by PaLM's convention, which counts it whole."""
     share = float(flops.causal_share(model))
-    text = f"MFU {mfu:.1%}"
-    return text if share >= VISIBLE else f"{text} ({mfu * share:.1%} with causal attention)"
+    if share >= VISIBLE:
+        return f"MFU {mfu:.1%}"
+    return f"causal MFU {mfu * share:.1%} ({mfu:.1%} with whole attention)"

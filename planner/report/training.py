@@ -18,6 +18,7 @@ from planner.report.records import estimate_record
 from planner.report.tables import layout_text
 
 if TYPE_CHECKING:
+    from planner.scaling import TrainingTime
     from planner.training_time.assumptions import Assumptions
     from planner.training_time.goal import Goal
     from planner.training_time.time import TrainingPlan
@@ -64,11 +65,17 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def run_record(plan: TrainingPlan) -> dict[str, Any]:
-    """The run's figures."""
+Factors = tuple[float, float] | None
+"""By which a step may be shorter and longer in 80 % of cases like it; None without measured runs like it."""
+
+
+def run_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
+    """The run's figures, days and money with their interval."""
     run = plan.run
     out = {f.name: finite(float(getattr(run, f.name)[0])) for f in fields(run)}
     out |= {"days": finite(float(run.wall_s[0]) / DAY), "energy_kwh": finite(float(run.energy_j[0]) / KWH)}
+    for name in ("days", "cost_usd"):
+        out[f"{name}_interval"] = None if factors is None or out[name] is None else [out[name] * f for f in factors]
     return out | {
         "gpus": int(run.gpus[0]),
         "global_batch": plan.batch,
@@ -78,11 +85,13 @@ def run_record(plan: TrainingPlan) -> dict[str, Any]:
     }
 
 
-def time_record(plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, seq_len: int) -> dict[str, Any]:
+def time_record(
+    plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, seq_len: int, factors: Factors = None
+) -> dict[str, Any]:
     """A training time with its goal, layout and assumptions."""
     return {
         "goal": goal_record(plan.goal, seq_len),
-        "run": run_record(plan),
+        "run": run_record(plan, factors),
         "layout": estimate_record(plan.found.estimate, plan.best, cluster),
         "assumptions": assumptions_record(assumptions),
     }
@@ -115,12 +124,23 @@ def assumption_lines(assumptions: Assumptions) -> RenderableType:
     return table
 
 
-def time_view(plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, model: Transformer) -> RenderableType:
+def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
+    """Between which days and dollars the training lies as steps like its do, where that is known."""
+    if factors is None or not math.isfinite(float(run.wall_s[0])):
+        return []
+    days, money = ([float(x[0]) * f for f in factors] for x in (run.wall_s / DAY, run.cost_usd))
+    text = f"  in 80 % of cases like this {days[0]:,.1f} to {days[1]:,.1f} days"
+    return [text + (f", {count_text(money[0])} to {count_text(money[1])} USD" if math.isfinite(money[0]) else "")]
+
+
+def time_view(
+    plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, model: Transformer, factors: Factors = None
+) -> RenderableType:
     """The days first, then what they are made of, the layout, the laws and every assumption."""
     run, result, i = plan.run, plan.found.estimate, plan.best
     wall = float(run.wall_s[0])
     ends = f"takes {wall / DAY:,.1f} days" if math.isfinite(wall) else "never ends: it fails faster than it restarts"
-    lines: list[RenderableType] = [Text(f"Training {ends}", style="bold")]
+    lines: list[RenderableType] = [Text(f"Training {ends}", style="bold"), *_interval_lines(run, factors)]
     energy = float(run.energy_j[0]) / KWH / 1000
     table = plain_table("", "", numbers=(1,))
     interval = float(run.interval_s[0])

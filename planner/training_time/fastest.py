@@ -45,6 +45,7 @@ class Fastest:
 
     best: the shortest time; by_gpus, by_cost: fronts from the least to the most of it (GPU-hours where there is no
     price); knee_gpus, knee_cost: positions in those fronts; binding: for each point of by_gpus.
+    max_gpus: most searched.
     """
 
     strategy: str
@@ -57,6 +58,7 @@ class Fastest:
     knee_gpus: int
     knee_cost: int
     binding: tuple[Binding, ...]
+    max_gpus: int
 
 
 def _price(run: TrainingTime) -> Array:
@@ -183,6 +185,7 @@ def plan_fastest(
         strategy=plan.name, estimate=result, run=run, searched=len(first) + len(second) + more,
         best=int(by_gpus[-1]), by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee(wall[by_gpus], price[by_gpus]),
         knee_cost=knee(wall[by_cost], price[by_cost]), binding=_bindings(q, result, wall, by_gpus),
+        max_gpus=max_gpus,
     )  # fmt: skip
 
 

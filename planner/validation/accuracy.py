@@ -15,7 +15,7 @@ from planner.base.files import shipped_folder
 from planner.base.units import format_seconds
 from planner.hardware import Cluster, load_cluster
 from planner.models import Transformer
-from planner.validation.interval import LEAST_RUNS, fits_of, known_errors
+from planner.validation.interval import LEAST_RUNS, fits_of, held_out, known_errors, unseen
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import MeasuredRun, read_runs
 from planner.validation.score import score
@@ -106,7 +106,7 @@ def accuracy_sentence(
     known = known_errors(architecture, experts=experts)
     if not len(known.error):
         few = f"fewer than {LEAST_RUNS} measured runs on {architecture} GPUs are shipped"
-        return f"{few}: unverified here; see planner validate."
+        return f"{few}: {_few_sentence(architecture)}; see planner validate."
     size = np.abs(np.exp(-known.error) - 1.0)
     like = ""
     if interval_s is not None:
@@ -123,6 +123,15 @@ def accuracy_sentence(
         f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them; {_memory_sentence(architecture)}"
         f"{STATE_SPACE if model is not None and model.num_ssm_layers else ''}"
     )
+
+
+def _few_sentence(architecture: str) -> str:
+    """What the few measured runs on an architecture say, if there are any."""
+    error = np.concatenate([known.error[known.architecture == architecture] for known in (held_out(), unseen())])
+    if not len(error):
+        return "unverified here"
+    off = -float(np.expm1(-error).mean())  # of the predicted step below the measured
+    return f"{len(error)} of them, predicted {abs(off):.0%} too {'fast' if off > 0 else 'slow'} on average"
 
 
 def _memory_sentence(architecture: str) -> str:
