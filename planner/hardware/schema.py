@@ -62,8 +62,11 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+OWN, UNSOURCED = "own-file", "a file of one's own, which names no source"
+
+
 class Figure(Strict):
-    """A number and where it comes from: a key of the file's `[sources]`."""
+    """A number and where it comes from: a key of the file's `[sources]`; a bare number says nothing of that."""
 
     value: Number
     source: Annotated[StrictStr, Field(min_length=1)]
@@ -71,8 +74,10 @@ class Figure(Strict):
     @model_validator(mode="before")
     @classmethod
     def _table(cls, data: Any) -> Any:
+        if isinstance(data, int | float) and not isinstance(data, bool):
+            return {"value": data, "source": OWN}
         if not isinstance(data, (dict, Figure)):
-            raise _refuse('{ value = a number, source = "a key of [sources]" }')
+            raise _refuse('a number, or { value = a number, source = "a key of [sources]" }')
         return data
 
 
@@ -98,13 +103,13 @@ class Sourced(Strict):
     """A file with `[sources]`, each used and each defined."""
 
     name: Name
-    sources: dict[str, Text]
+    sources: dict[str, Text] = {}
 
     @model_validator(mode="after")
     def _sources_match(self) -> Sourced:
         used = {figure.source: field for field, figure in figures(self)}
         for key, field in used.items():
-            if key not in self.sources:
+            if key not in self.sources and key != OWN:
                 raise _refuse(f"a source of {field} that stands in [sources]; {key!r} does not")
         for key in self.sources:
             if key not in used:
@@ -128,7 +133,7 @@ def figures(model: BaseModel) -> list[tuple[str, Figure]]:
 
 def source_texts(model: Sourced) -> dict[str, str]:
     """Each figure's name with the text of its source."""
-    return {name: model.sources[figure.source] for name, figure in figures(model)}
+    return {name: model.sources.get(figure.source, UNSOURCED) for name, figure in figures(model)}
 
 
 class OneOrMore(Strict):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import planner.hardware as hardware
-from planner.base.errors import UnknownNameError
+from planner.base.errors import FileFormatError, UnknownNameError
 from planner.base.units import GIB
 from planner.hardware import (
     Accelerator,
@@ -191,3 +191,19 @@ def test_profiles_are_frozen() -> None:
     with pytest.raises(AttributeError):
         load_accelerator("h100-sxm").power_w = 1.0  # type: ignore[misc]
     assert isinstance(load_accelerator("h100-sxm"), Accelerator)
+
+
+def test_a_profile_of_ones_own_needs_no_sources(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "mine"\nbase = "dgx-h100"\ngpus_per_node = 4\nnics_per_node = 2\n')
+    mine = load_cluster(str(path))
+    assert (mine.gpus_per_node, mine.nics_per_node) == (4, 2)
+    assert mine.sources["gpus_per_node"] == "a file of one's own, which names no source"
+    path.write_text('name = "mine"\nbase = "dgx-h100"\ngpus_per_node = 0\n')
+    with pytest.raises(FileFormatError, match="gpus_per_node"):
+        load_cluster(str(path))
+
+
+@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+def test_every_figure_of_a_shipped_profile_names_its_source(kind: str, name: str) -> None:
+    assert not any("names no source" in text for text in LOADERS[kind](name).sources.values())
