@@ -24,15 +24,16 @@ def named_framework(name: str | None, runs_on: str | None = None) -> tuple[str |
         UnknownNameError: No such framework.
         InputError: Two exports are named.
     """
+    from planner.export.plan_export import ALIASES, TARGETS, get_target
+
+    former = None if runs_on is None else get_target(word("runs_on", runs_on))
     known = profile_names("frameworks")
     if name is None or is_path(name) or name in known or same_name(name, known):
         return name, runs_on
-    from planner.export.plan_export import ALIASES, TARGETS, get_target
-
     if name not in {*TARGETS, *ALIASES}:
         raise UnknownNameError("framework", name, [*known, *TARGETS], "Or give a TOML file of your own.")
     target = get_target(name)
-    if runs_on is not None and get_target(word("runs_on", runs_on)) is not target:
+    if former not in (None, target):
         raise InputError(f"framework is {name} and runs_on is {runs_on}; allowed: one of them")
     return target.profile, target.name
 

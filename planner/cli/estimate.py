@@ -82,11 +82,11 @@ def command(
     setup = load_setup(
         model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
     )
-    o.warn_of_length(model, setup.model, seq_len)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     one = estimate_one(setup, global_batch=batch, **choices)
     if save is not None:
         o.save_json(save, one.to_dict())
+    o.warn_of_length(model, setup.model, seq_len)
     o.show(one, json)
 
 

@@ -41,9 +41,9 @@ def command(
     setup = load_setup(
         model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
     )
-    o.warn_of_length(model, setup.model, seq_len)
     aim = goal(setup.model, tokens=tokens, batch_law=critical_batch_law)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     with o.working("searching every legal layout"):
         answer = explain(setup, aim, given, gpus=gpus, batch=batch, runs_on=runs_on, **choices)
+    o.warn_of_length(model, setup.model, seq_len)
     o.show(answer, json)

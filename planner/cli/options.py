@@ -97,9 +97,10 @@ def framework(name: str | None, runs_on: str | None = None) -> tuple[str | None,
     """The profile that a framework's name means, and the export that a search is held to (`planner.api.frameworks`)."""
     from planner.api.frameworks import named_framework
 
+    named = named_framework(name, runs_on)
     if runs_on is not None:
         typer.echo(f"planner: --runs-on is now --framework {runs_on}; it goes in the next release", err=True)
-    return named_framework(name, runs_on)
+    return named
 
 
 def warn_of_length(name: str, model: Any, seq_len: int | None) -> None:

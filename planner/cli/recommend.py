@@ -75,7 +75,6 @@ def command(
     setup = load_setup(
         model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
     )
-    o.warn_of_length(model, setup.model, seq_len)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     with o.working("searching every legal layout"):
         plan = search_plan(
@@ -90,6 +89,7 @@ def command(
             shlex.join(["planner", *sys.argv[1:]]), curve=curve, tokens=tokens, loss=loss, working=o.working
         )
         report.write_reports(shown, html, png, pdf)
+    o.warn_of_length(model, setup.model, seq_len)
     if json:
         o.print_json(plan.to_dict() | ({"why": [answer.record for answer in answers]} if why else {}))
     else:

@@ -57,7 +57,6 @@ def command(
     setup = load_setup(
         model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
     )
-    o.warn_of_length(model, setup.model, seq_len)
     aim = goal(
         setup.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
         critical_batch=critical_batch,
@@ -66,4 +65,5 @@ def command(
         answer = training_time(
             setup, aim, given, gpus=gpus, batch=batch, exact_tokens=loss is None, runs_on=runs_on, **choices
         )
+    o.warn_of_length(model, setup.model, seq_len)
     o.show(answer, json)
