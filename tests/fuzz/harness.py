@@ -28,7 +28,8 @@ __all__ = ["Outcome", "faults", "run"]
 PROGRESS = ("train", "calibrate")
 """Commands that print progress on stderr."""
 SAID = re.compile(
-    r".+: [\d.,]+ k?B|planner: (not in|WARNING:|sweep:) .+|planner: .+ (is not counted|goes in the next release|sets the training's)"
+    r".+: [\d.,]+ k?B|planner: (not in|WARNING:|sweep:) .+"
+    r"|planner: .+ (is not counted|goes in the next release|sets the training's)"
 )
 """Said on stderr beside an answer: a report's file and size, what an export can't express, a sweep's progress,
 what of a model's config is not counted or stands for the training's, an option's former name."""
