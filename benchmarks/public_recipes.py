@@ -28,7 +28,8 @@ from planner.step.estimate import estimate
 from planner.step.timeline.step import simulate
 
 FILE = Path(__file__).with_name("public_recipes.csv")
-FRAMEWORK = "megatron-bridge-alltoall"
+FRAMEWORKS = {"0": "megatron-bridge-alltoall", "1": "megatron-bridge-overlap"}
+"""Profiles by the column overlap: whether the recipe interleaves two micro-batches (moe_a2a_overlap)."""
 DEGREES = {
     "tp": "--tensor-model-parallel-size", "pp": "--pipeline-model-parallel-size", "cp": "--context-parallel-size",
     "ep": "--expert-model-parallel-size", "micro_batch": "--micro-batch-size", "global_batch": "--global-batch-size",
@@ -61,6 +62,8 @@ def arguments(recipe: dict[str, str]) -> str:
     if recipe["dispatcher"]:
         kind = "alltoall" if recipe["dispatcher"] == "alltoall" else "flex"
         out.append(f"--expert-tensor-parallel-size 1 --moe-token-dispatcher-type {kind}")
+    if recipe["overlap"] == "1":
+        out.append("--overlap-moe-expert-parallel-comm")
     if recipe["dispatcher"] in ("deepep", "hybridep"):
         out.append(f"--moe-flex-dispatcher-backend {recipe['dispatcher']}")
     return " ".join(out)
@@ -73,7 +76,7 @@ for the loss in recipes/llama and recipes/qwen): 126 and 94 layers, two fewer th
 
 def read(recipe: dict[str, str]) -> ExistingRun:
     """The recipe as planner reads it from those arguments."""
-    cluster, framework = load_cluster(recipe["cluster"]), load_framework(FRAMEWORK)
+    cluster, framework = load_cluster(recipe["cluster"]), load_framework(FRAMEWORKS[recipe["overlap"]])
     return megatron_run(
         arguments(recipe), cluster, framework, gpus=int(recipe["gpus"]), model=recipe["model"], vocab=None
     )
@@ -93,8 +96,8 @@ def compared(recipe: dict[str, str]) -> list[str]:
     told: dict[str, Any] = {"dispatcher": recipe["dispatcher"]} if recipe["dispatcher"] else {}
     plan = recommend(
         Model(recipe["model"], seq_len=int(recipe["seq_len"])), recipe["cluster"], gpus=int(recipe["gpus"]),
-        batch=int(recipe["global_batch"]), framework=FRAMEWORK, precision=recipe["precision"], grad_dtype="bf16",
-        **told,
+        batch=int(recipe["global_batch"]), framework=FRAMEWORKS[recipe["overlap"]], precision=recipe["precision"],
+        grad_dtype="bf16", **told,
     )  # fmt: skip
     best = plan.to_dict()["fastest"]
     return [

@@ -34,6 +34,11 @@ def no_layout(model: Transformer, cluster: Cluster, asked: Request, legal: Legal
         text += " and " + ", ".join(f"{key} {_words(values)}" for key, values in settled.items())
         rule = _rule(model, cluster, asked, settled)
         text += f": {rule}" if rule else ""
+    given = {name: code for name, code in asked.fixed.shared if code != CHOICES[name].default}
+    shared = {name: CHOICES[name].plain(code) for name, code in given.items()}
+    if shared and not settled and legal(replace(asked.fixed, shared=()), asked.gpus):
+        said, rule = ", ".join(f"{name} {value}" for name, value in shared.items()), _rule(model, cluster, asked, {})
+        return LayoutError(f"{text} and {said}{f': {rule}' if rule else ''}; leave out {' or '.join(shared)}")
     near = _nearby(asked, legal)
     if near is not None:
         return LayoutError(f"{text}; a legal number near by is {near}")

@@ -115,6 +115,11 @@ torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
     --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --vocab-size 1000 \\
     --use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8 --optimizer adam
 """
+LAUNCH_GIVEN = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-experts 8 --moe-ffn-hidden-size 512
+    --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et|t|tt|L' --expert-model-parallel-size 8
+    --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep --num-layers 4 --hidden-size 256 --bf16
+    --num-attention-heads 8 --seq-length 128 --micro-batch-size 1 --global-batch-size 16 --vocab-size 1000
+"""
 DEEPSPEED = {
     "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
     "bf16": {"enabled": True}, "gradient_clipping": 1.0, "data_types": {"grad_accum_dtype": "fp32"},
@@ -260,7 +265,7 @@ def kinds() -> tuple[Kind, ...]:
              commands=(*(f"export @plan.json --to {name}" for name in TARGETS),
                        "export @plan.json --to megatron -o @out.sh",
                        "export @plan.json --to torchtitan -o @out.py --number 2")),
-        Kind(name="launch.sh", examples=(LAUNCH,),
+        Kind(name="launch.sh", examples=(LAUNCH, LAUNCH_GIVEN),
              commands=("estimate --megatron-args @@launch.sh --cluster selene --gpus 16",
                        "estimate --megatron-args @@launch.sh --cluster selene --gpus 16 --json")),
         Kind(name="ds.json", examples=(DEEPSPEED,),

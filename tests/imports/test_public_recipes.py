@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from benchmarks.public_recipes import FRAMEWORK, read, recipes, written
+from benchmarks.public_recipes import FRAMEWORKS, read, recipes, written
 from planner.export.target import stage_layers
 from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
@@ -39,7 +39,7 @@ def test_a_public_recipe_is_legal_read_and_written_again(recipe):
         return
     text, again = written(run)
     assert again == row
-    cluster, framework = load_cluster(recipe["cluster"]), load_framework(FRAMEWORK)
+    cluster, framework = load_cluster(recipe["cluster"]), load_framework(FRAMEWORKS[recipe["overlap"]])
     back = megatron_run(text, cluster, framework, gpus=int(recipe["gpus"]), model=recipe["model"], vocab=None)
     now = back.layouts.row(0)
     if recipe["layout"]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.base.errors import InputError
+from planner.base.errors import InputError, LayoutError
 from planner.costs.case import Case
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.layer.matmul_shapes import expert_products
@@ -123,3 +123,21 @@ def test_a_search_has_the_dispatcher_and_the_load_that_were_asked_for():
     assert any("1.5 of the mean" in phrase for phrase in busy[0].assumed)
     table = busy.found.estimate.layouts
     assert np.all(table.dispatcher == Dispatcher.HYBRIDEP)
+
+
+@pytest.mark.parametrize(
+    ("model", "said", "message"),
+    [
+        (
+            "gpt2",
+            {"dispatcher": "hybridep"},
+            "and dispatcher hybridep: dispatcher and expert_imbalance need experts; leave",
+        ),
+        ("mixtral-8x7b", {"expert_imbalance": 20.0}, "and expert_imbalance 20.0: expert_imbalance must not exceed ep"),
+    ],
+)
+def test_a_search_without_a_layout_names_what_was_asked_for_all_of_it(model, said, message):
+    import planner
+
+    with pytest.raises(LayoutError, match=message):
+        planner.recommend(model, "dgx-h100", gpus=16, batch=64, **said)
