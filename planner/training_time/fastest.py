@@ -27,6 +27,8 @@ Array = NDArray[np.float64]
 NEAR = 300  # candidates that compete for a point of a front once a constraint is relaxed
 DEGREES_OF = 4  # best candidates on some accelerators with some batch, whose degrees are searched there
 BEST_OF_OCTAVE = 24  # coarse candidates of half an octave of accelerators that are refined
+NEAR_BEST = 0.02  # few choices are tried at first, which tells sizes of job apart no better than this
+SIZES_NEAR_BEST = 4
 WORTH_SAYING = 0.02  # a constraint whose relaxation gains less does not bind
 MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samples
 
@@ -174,7 +176,7 @@ def plan_fastest(
         raise _nothing(q, plan, max_gpus, max_cost)
     gpus, price = _along(q, tried)
     fronts = [_thinned(pareto_front(x, wall), x, n) for x, n in ((gpus, points), (price, points // 2))]
-    chosen = np.unique(np.concatenate(fronts))
+    chosen = np.unique(np.concatenate([*fronts, _near_best(tried.layouts, wall)]))
     whole, more = _every_choice(q, asked, tried, chosen)
     result = Estimate.concatenate([whole, tried])
     wall, run = _wall_s(q, result, max_cost), q.runs(result.step_time_s, result.layouts)
@@ -217,6 +219,14 @@ def _wall_s(q: TrainingCase, result: Estimate, max_cost: float | None) -> Array:
     if max_cost is None:
         return wall
     return np.where(_price(q.runs(result.step_time_s, result.layouts)) <= max_cost, wall, np.inf)
+
+
+def _near_best(layouts: Layouts, wall: Array) -> NDArray[np.int64]:
+    """The best candidates of a few sizes of job that are nearly the fastest: other choices may put one first."""
+    rows = np.flatnonzero(wall <= (1.0 + NEAR_BEST) * wall.min())
+    rows = rows[np.argsort(wall[rows], kind="stable")]
+    _, first = np.unique(np.stack([layouts.gpus[rows], layouts.global_batch[rows]]), axis=1, return_index=True)
+    return np.asarray(rows[np.sort(first)[:SIZES_NEAR_BEST]])
 
 
 def _along(q: TrainingCase, result: Estimate) -> tuple[Any, Array]:
