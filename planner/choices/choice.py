@@ -27,6 +27,7 @@ class Choice:
     layouts apart, from 1; 0 for those that don't.
     tried: the values that a search combines with every layout, unless told otherwise. axis: on which axis of its
     grids, from 1 (choices that share one are listed together); 0 for what a grid's rows or the question have.
+    of_layer: what a layer, the embedding or the head costs for one micro-batch may depend on it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Choice:
     shared: bool = False
     derived: str = ""
     axis: int = 0
+    of_layer: bool = True
     tried: tuple[Any, ...] = ()
     least: int = 1
     most: int = LARGEST

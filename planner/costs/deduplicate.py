@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.base import records
+from planner.choices.table import CHOICES
 from planner.layouts import Layouts
 from planner.models import Transformer
 
@@ -43,11 +44,7 @@ def by_layer(model: Transformer, layouts: Layouts) -> Distinct:
     per_layout = any(isinstance(getattr(model, f.name), np.ndarray) for f in fields(model))
     if per_layout:
         return Distinct(layouts=layouts, index=None)
-    return _distinct(
-        layouts, x.gpus, x.tp, x.cp, x.ulysses, x.ep, x.etp, x.micro_batch, x.sequence_slices, x.recompute,
-        x.attention, x.precision, x.sequence_parallel, x.fused_norm, x.dispatcher,
-        np.unique(x.expert_imbalance, return_inverse=True)[1],
-    )  # fmt: skip
+    return _distinct(layouts, x.gpus, *(getattr(x, name) for name, choice in CHOICES.items() if choice.of_layer))
 
 
 def _distinct(layouts: Layouts, *columns: Any) -> Distinct:
@@ -57,6 +54,8 @@ def _distinct(layouts: Layouts, *columns: Any) -> Distinct:
     for column in columns:
         if column.shape[-1] != rows or column.ndim != 1:
             continue
+        if column.dtype.kind == "f":
+            column = np.unique(column, return_inverse=True)[1]
         least, most = int(column.min()), int(column.max())
         if least == most:
             continue
