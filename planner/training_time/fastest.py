@@ -14,7 +14,7 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
 from planner.scaling import TrainingTime, knee
 from planner.search.request import Fixed, Request
-from planner.search.scan import estimate_all, search
+from planner.search.scan import estimate_all, search, totals_all
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.training_time.assumptions import Assumptions
@@ -165,8 +165,7 @@ def plan_fastest(
     first = coarse(model, cluster, families(model, cluster, asked, sizes), asked, sizes)
     if not len(first):
         raise _nothing(q, plan, max_gpus, None)
-    rough = estimate_all(setup, first)
-    promising = _promising(q, rough)
+    promising = _promising(q, first)
     if not len(promising):
         raise _nothing(q, plan, max_gpus, None)
     second = fine(model, cluster, first.take(promising), asked, sizes, (goal.critical / model.seq_len,))
@@ -201,12 +200,13 @@ def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, max_cost: float | N
     )
 
 
-def _promising(q: TrainingCase, rough: Estimate) -> NDArray[np.int64]:
+def _promising(q: TrainingCase, layouts: Layouts) -> NDArray[np.int64]:
     """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave."""
-    wall = q.wall_s(rough.step_time_s, rough.fits, rough.layouts)
-    run = q.runs(rough.step_time_s, rough.layouts)
+    step_s, peak_bytes = totals_all(q.setup, layouts)
+    wall = q.wall_s(step_s, peak_bytes <= q.setup.cluster.accelerator.usable_bytes, layouts)
+    run = q.runs(step_s, layouts)
     keep = [pareto_front(_price(run), wall)]
-    octave = np.floor(2.0 * np.log2(rough.layouts.gpus)).astype(np.int64)
+    octave = np.floor(2.0 * np.log2(layouts.gpus)).astype(np.int64)
     for o in np.unique(octave):
         rows = np.flatnonzero((octave == o) & np.isfinite(wall))
         keep.append(rows[np.argsort(wall[rows], kind="stable")[:BEST_OF_OCTAVE]])
