@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -96,7 +97,7 @@ class Layouts:
     dispatcher: Ints
     expert_imbalance: Floats
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Of the table, (n,), or of the grid."""
         return np.broadcast_shapes(*(getattr(self, name).shape for name in CHOICES))
