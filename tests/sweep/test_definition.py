@@ -37,7 +37,7 @@ BAD = [
     ("", "[hardware]\naccelerator.memory_gb = [80]", "did you mean memory_gib?"),
     ("", "[hardware]\naccelerator.memory_gib = [1e9]", "accelerator.memory_gib is 1e+09; allowed: a value from"),
     ("", "[hardware]\naccelerator.memory_gib = [80, 'big']", "numbers, or names, or booleans, not a mixture"),
-    ("", "[hardware]\naccelerator.memory_gib = { times = [1e6] }", "accelerator.memory_gib is 8e+07; allowed: a"),
+    ("", "[hardware]\naccelerator.memory_gib = { times = [1e6] }", "accelerator.memory_gib is 7.925e+07; allowed: a"),
     ("", "[hardware]\naccelerator.memory_gib = { times = [0] }", "multiples above 0"),
     ("", "[hardware]\naccelerator.price_usd_per_hour = { times = [2] }", "nothing to multiply"),
     ("", "[hardware]\ngpus_per_node = [2.5]", "hardware.gpus_per_node is 2.5; allowed: a whole number"),
