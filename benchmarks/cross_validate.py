@@ -9,7 +9,8 @@ Each is predicted in parts by fits without the part: five at random, and one a m
 `--by-source` leaves out one set at a time instead. Prints the errors on every set, then of all
 together the mean rank correlation and the order of pairs (`benchmarks/residuals.py`), and writes a line a run: what it
 is like, the step time predicted by the fit that did not see it, and the measured one; beside it `unseen.csv`, the same
-of runs that no fit uses. `--unseen` writes only these, where a profile changed that no fit touches.
+of runs that no fit uses, and `spread.csv`: how much errors grow where something of a run was never seen
+(`strangers`). `--unseen` writes only these two, where a profile changed that no fit touches.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import argparse
 import csv
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 from residuals import pairs_in_order
@@ -28,9 +31,10 @@ from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.identified import calibrate
 from planner.calibration.parameters import PARAMETERS
 from planner.calibration.selection import Fold, architecture_of, folds, origin_of, select
+from planner.hardware import Cluster, Efficiency, Link, load_cluster, load_framework
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, scores, shipped_files, unseen_files
-from planner.validation.interval import ALONE, COLUMNS, likeness_of_runs
-from planner.validation.predict import Models
+from planner.validation.interval import ALONE, COLUMNS
+from planner.validation.likeness import TRAITS, likeness_of_runs
 
 ARCHITECTURES = ("ampere", "hopper", "blackwell-ultra")
 PARTS = 5
@@ -76,16 +80,91 @@ def show_scores(predictions: Predictions) -> None:
         print(f"  {name:32s} {s['timed_rows']:5d}  " + "  ".join(cells))
 
 
-def unseen_lines(p: Predictions) -> list[list[str]]:
-    """A line a timed run of `measured_runs/unseen/`, predicted by the shipped profiles, which none was fitted to."""
-    like, models, out = likeness_of_runs(p.runs), Models(), []
-    for i, run in enumerate(p.runs):
-        if not p.ok[i]:
-            continue
-        experts = models.models[models.of(run)].num_experts > 0
-        numbers = [*like[i], p.step_time_s[i], p.measured_s[i], experts]
-        out.append([run["source"], run["run"], architecture_of(run, PROFILES), *(f"{x:.6g}" for x in numbers)])
+def error_lines(runs: list[MeasuredRun], p: Predictions) -> list[list[str]]:
+    """A line for each of some runs that was timed: what it is like, what it was predicted to take, what it took."""
+    like, traits = likeness_of_runs(runs)
+    out = []
+    for i in np.flatnonzero(timed(p)):
+        numbers = [*like[i], p.step_time_s[i], p.measured_s[i]]
+        out.append([runs[i]["source"], runs[i]["run"], *traits[i], *(f"{x:.6g}" for x in numbers)])
     return out
+
+
+def timed(p: Predictions) -> np.ndarray:
+    """Which runs have both times."""
+    return np.isfinite(p.step_time_s) & np.isfinite(p.measured_s) & p.ok
+
+
+def strangers(runs: list[MeasuredRun]) -> dict[str, Predictions]:
+    """The runs as they would be predicted had a trait of theirs never been seen, by trait: with what stands in for it.
+
+    architecture: shares of peak as Hopper's, Hopper's own as Ampere's, which is how uncalibrated profiles came about.
+    stack: Megatron-Core for what isn't Megatron's, else FSDP. precision: 16 bits reach fp8's share of peak and the
+    other way round. link: all reach half of what they do, as PCIe did of what was assumed (A100-PCIe, SimuMax).
+    """
+    hopper, ampere = (load_cluster(name).accelerator.efficiency for name in ("dgx-h100", "dgx-a100-80gb"))
+
+    def as_other(e: Efficiency) -> Efficiency:
+        other = ampere if e.name == hopper.name else hopper
+        power = {"unit_power_w": e.unit_power_w, "power_exponent": e.power_exponent}
+        return replace(other, **power, matrix_fraction={**e.matrix_fraction, **other.matrix_fraction})
+
+    def as_precision(e: Efficiency) -> Efficiency:
+        share = dict(e.matrix_fraction)
+        if "fp8" in share:
+            share["fp8"], share["bf16"] = share["bf16"], share["fp8"]
+        return replace(e, matrix_fraction=share)
+
+    def with_efficiency(change: Callable[[Efficiency], Efficiency]) -> Callable[[str], Cluster]:
+        def load(name: str) -> Cluster:
+            c = load_cluster(name)
+            return replace(c, accelerator=replace(c.accelerator, efficiency=change(c.accelerator.efficiency)))
+
+        return cache(load)
+
+    def half(link: Link) -> Link:
+        return replace(link, fraction=link.fraction / 2, send_fraction=link.send_fraction / 2)
+
+    @cache
+    def slow_links(name: str) -> Cluster:
+        c = load_cluster(name)
+        return replace(c, node_link=half(c.node_link), network=half(c.network))
+
+    core, fsdp = load_framework("megatron-core"), load_framework("fsdp")
+    return {
+        "architecture": predict(runs, with_efficiency(as_other)),
+        "stack": predict(runs, framework_of=lambda name: fsdp if load_framework(name).stack == core.stack else core),
+        "precision": predict(runs, with_efficiency(as_precision)),
+        "link": predict(runs, slow_links),
+    }
+
+
+def spread_lines(runs: list[MeasuredRun]) -> list[list[str]]:
+    """Standard deviations that a trait never seen adds to errors, of dense models and of those with experts.
+
+    Four fifths of a normal distribution's errors are below 1.28 standard deviations, whatever a few wild ones do. Runs
+    of a set count as the root of their number. A hybrid's is what hybrids' own errors are beyond dense models'. Last
+    the deviation of all runs as they are.
+    """
+    own, others = predict(runs), strangers(runs)
+    kind = likeness_of_runs(runs)[1][:, TRAITS.index("kind")]
+    source = np.array([run["source"] for run in runs])
+
+    def deviation(p: Predictions, rows: np.ndarray) -> float:
+        rows = rows & timed(p)
+        _, at, size = np.unique(source[rows], return_inverse=True, return_counts=True)
+        error, weight = np.abs(np.log(p.measured_s[rows] / p.step_time_s[rows])), size[at] ** -0.5
+        order = np.argsort(error)
+        middle = np.cumsum(weight[order]) - 0.5 * weight[order]
+        return float(np.interp(0.8, middle / weight.sum(), error[order]) / NormalDist().inv_cdf(0.9))
+
+    def beyond(p: Predictions, rows: np.ndarray, usual: np.ndarray) -> str:
+        return f"{max(deviation(p, rows) ** 2 - deviation(own, usual) ** 2, 0.0) ** 0.5:.3f}"
+
+    pools = (kind != "experts", kind == "experts")
+    lines = [[name, *(beyond(p, pool, pool) for pool in pools)] for name, p in others.items()]
+    lines.append(["kind", beyond(own, kind == "hybrid", kind == "dense"), "0"])
+    return [*lines, ["publication", *(f"{deviation(own, pool):.3f}" for pool in pools)]]
 
 
 def fits_lines(p: Predictions) -> list[tuple[str, int, int, int]]:
@@ -95,10 +174,10 @@ def fits_lines(p: Predictions) -> list[tuple[str, int, int, int]]:
     return [(str(a), *(int(c[name == a].sum()) for c in columns)) for a in sorted(set(name))]
 
 
-def write(path: Path, lines: list[list[str]]) -> None:
-    """A CSV file of errors."""
+def write(path: Path, lines: list[list[str]], columns: tuple[str, ...] = COLUMNS) -> None:
+    """A CSV file, of errors unless said."""
     with path.open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *lines])
+        csv.writer(stream, lineterminator="\n").writerows([columns, *lines])
 
 
 def main() -> None:
@@ -109,10 +188,11 @@ def main() -> None:
     parser.add_argument("--max-evaluations", type=int, default=12)
     args = parser.parse_args()
     unseen = predict([run for path in unseen_files() for run in read_runs(path)])
-    write(args.output.with_name("unseen.csv"), unseen_lines(unseen))
+    everything = [run for path in shipped_files() for run in read_runs(path)]
+    write(args.output.with_name("unseen.csv"), error_lines(unseen.runs, unseen))
+    write(args.output.with_name("spread.csv"), spread_lines(everything + unseen.runs), ("trait", "dense", "experts"))
     if args.unseen:
         return
-    everything = [run for path in shipped_files() for run in read_runs(path)]
     lines, held_out_s = [], {}
     for architecture in ARCHITECTURES:
         chosen = select(everything, architecture)
@@ -128,18 +208,14 @@ def main() -> None:
             p = fit.predict(fold.held)
             print(f"{architecture} without {fold.name}", flush=True)
             show_scores(p)
-            like = likeness_of_runs(fold.held)
-            for i in np.flatnonzero(np.isfinite(p.step_time_s) & np.isfinite(p.measured_s) & p.ok):
-                times = [p.step_time_s[i], p.measured_s[i]]
-                run = fold.held[i]
-                held_out_s[id(run)] = p.step_time_s[i]
-                lines.append([run["source"], run["run"], architecture, *(f"{x:.6g}" for x in [*like[i], *times, 0])])
+            lines += error_lines(fold.held, p)
+            held_out_s |= {id(fold.held[i]): p.step_time_s[i] for i in np.flatnonzero(timed(p))}
     write(args.output, sorted(lines))
     p = predict(everything)
     right = fits_lines(p)
     right += [line for line in fits_lines(unseen) if line[0] not in {name for name, *_ in right}]
-    with args.output.with_name("fits.csv").open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream, lineterminator="\n").writerows([("architecture", "runs", "right", "failed"), *sorted(right)])
+    right = [[name, *map(str, counts)] for name, *counts in sorted(right)]
+    write(args.output.with_name("fits.csv"), right, ("architecture", "runs", "right", "failed"))
     whole = replace(p, step_time_s=np.array([held_out_s.get(id(run), np.nan) for run in everything]))
     overall = scores(whole)[1]
     print(f"all held out: mape {overall['mape']:.3f}, mean rank correlation {overall['rank_correlation']:.3f}")

@@ -22,7 +22,7 @@ from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import check_legal
 from planner.step.timeline.timed import timed_estimate
-from planner.validation import step_interval_s
+from planner.validation import step_interval_s, unlike
 
 if TYPE_CHECKING:
     import pandas
@@ -118,9 +118,14 @@ class LayoutEstimate(Shown):
         return assumed(self.setup, self._one)
 
     @property
-    def step_time_interval_s(self) -> tuple[float, float] | None:
-        """Between which seconds the measured step lies in 80 % of such cases; None where no runs are like it."""
-        return step_interval_s(self.setup.model, self.setup.cluster, self.table, self.row)
+    def step_time_interval_s(self) -> tuple[float, float]:
+        """Between which seconds the measured step lies in 80 % of such cases: wide where no measured run is like it."""
+        return step_interval_s(self.setup, self.table, self.row)
+
+    @property
+    def unlike(self) -> str:
+        """In what no measured run is like this one, for which the interval is wide; empty where some are."""
+        return unlike(self.setup, self.table, self.row)
 
     def simulate(self) -> Simulation:
         """The exact timeline of this layout's step. Raises as `planner.simulate`."""
@@ -158,7 +163,8 @@ class LayoutEstimate(Shown):
     def to_dict(self) -> dict[str, Any]:
         """What `planner estimate --json` prints; docs/json.md has the keys."""
         asked = records.question_record(self.setup, self.gpus, self.layout["global_batch"])
-        return asked | self._record | {"step_time_interval_s": self.step_time_interval_s, "assumed": list(self.assumed)}
+        trust = {"step_time_interval_s": self.step_time_interval_s, "unlike_measured": self.unlike}
+        return asked | self._record | trust | {"assumed": list(self.assumed)}
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row: choices, seconds, GiB, and the parts of both. Raises MissingPackageError without pandas."""
@@ -173,7 +179,7 @@ class LayoutEstimate(Shown):
         """What `planner estimate` prints."""
         setup = self.setup
         shown = tables.estimate_view(
-            self.table, self.row, setup.model, setup.cluster, self.step_time_interval_s, self.assumed
+            self.table, self.row, setup.model, setup.cluster, self.step_time_interval_s, self.assumed, self.unlike
         )
         return self._title, "", shown
 

@@ -111,7 +111,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     def accuracy(self) -> str:
         """How far predictions have been from measured runs on such GPUs, in one sentence."""
         architecture = self.setup.cluster.accelerator.efficiency.name
-        return accuracy_sentence(architecture, self.step_time_interval_s, model=self.setup.model)
+        unlike = self[0].unlike if len(self) else ""
+        return accuracy_sentence(architecture, self.step_time_interval_s, model=self.setup.model, unlike=unlike)
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -143,6 +144,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         given = records.question_record(self.setup, self.gpus, self.batch)
         trust = {
             "step_time_interval_s": self.step_time_interval_s,
+            "unlike_measured": self[0].unlike if len(self) else "",
             "assumed": list(self.assumed),
             "accuracy": self.accuracy,
         }

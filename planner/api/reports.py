@@ -58,7 +58,7 @@ def gather_report(plan: Plan, *, command: str, aim: Goal | None, working: Workin
         found=found,
         others=sample(setup, asked, every=-(-found.legal // MOST_OTHERS)),
         steps=steps,
-        intervals_s={i: step_interval_s(setup.model, setup.cluster, found.estimate, i) for i in shown_layouts(found)},
+        intervals_s={i: step_interval_s(setup, found.estimate, i) for i in shown_layouts(found)},
         accuracy=accuracy_of(architecture),
         trust=accuracy_sentence(architecture, model=setup.model),
         curve=curve,

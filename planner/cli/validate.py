@@ -28,8 +28,8 @@ def command(
     """Predict measured runs and score the predictions, by source and overall.
 
     Per source: mape, bias, max_error of the step time; Spearman's rank_correlation; regret of the planner's pick;
-    oom_accuracy (missed: predicted to fit, did not; false: the reverse); memory_mape. The columns of a CSV are
-    described in docs/measured-runs.md.
+    oom_accuracy (missed: predicted to fit, did not; false: the reverse); memory_mape; in_interval: the share of steps
+    in their interval of 80 %, made without the run's publication. Columns of a CSV: docs/measured-runs.md.
 
     Example: planner validate measured_runs/hagemann_llama_a100.csv --predictions out.csv
     """
@@ -41,7 +41,7 @@ def command(
     from planner.base.errors import InputError
     from planner.report.validation import publications_view, scores_view
     from planner.validation import predict, read_runs, scores, shipped_files
-    from planner.validation.interval import held_out_mape
+    from planner.validation.interval import held_out_mape, held_shares
     from planner.validation.own_profiles import loaders
     from planner.validation.predictions import predictions_csv
     from planner.validation.publications import publications_of
@@ -57,10 +57,13 @@ def command(
     cluster_of, framework_of = loaders(profiles)
     with o.working(f"predicting {len(runs)} runs"):
         result = predict(runs, cluster_of, framework_of)
-    lost = int(np.sum(~np.isfinite(result.step_time_s)))
-    if lost == len(runs):
-        raise InputError(f"{runs[0].path}:{runs[0].line}: no run can be predicted: {result.reasons[0]}")
+        lost = int(np.sum(~np.isfinite(result.step_time_s)))
+        if lost == len(runs):
+            raise InputError(f"{runs[0].path}:{runs[0].line}: no run can be predicted: {result.reasons[0]}")
+        inside = held_shares(result)
     by_source, overall = scores(result)
+    for name, s in [*by_source.items(), ("overall", overall)]:
+        s["in_interval"] = inside[name]
     unpredicted = [
         {"file": str(run.path), "line": run.line, "source": run["source"], "run": run["run"], "reason": reason}
         for run, reason in zip(runs, result.reasons, strict=True)

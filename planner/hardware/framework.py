@@ -46,6 +46,9 @@ class Framework:
     """What a training framework overlaps, keeps in memory and launches; each field's metadata says what it is."""
 
     name: str
+    stack: str = field(metadata=setting(
+        str, "Whose code it is: errors on one framework of a stack foretell those on another; empty: its own.",
+        default=""))
 
     # Gradients: bytes per parameter.
     gradient_bytes: float = field(metadata=figure(
@@ -178,6 +181,9 @@ class Framework:
         0, 1e5, "The host's time to launch a layer's forward pass, which bounds short kernels.", unit="us"))
     host_layer_backward_s: float = field(metadata=figure(
         0, 1e5, "The host's time to launch a layer's backward pass.", unit="us"))
+    host_experts_s: float = field(metadata=figure(
+        0, 1e5, "The host's time beyond that for either pass of a layer with experts: launches, and the wait for how "
+        "many tokens each expert gets.", unit="us", default=0.0, because="CUDA graphs, or none known"))
     host_step_s: float = field(metadata=figure(0, 1e8, "The host's fixed time per step.", unit="us"))
     blocking_launches: bool = field(metadata=setting(
         bool, "The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1): its time adds to the GPU's.", default=False))

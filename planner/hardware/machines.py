@@ -38,6 +38,9 @@ class Efficiency:
         like="expert_product_s"))
     memory_fraction: float = field(metadata=figure(
         1e-3, 1, "Share of memory bandwidth that a streaming kernel reaches."))
+    permute_fraction: float = field(metadata=figure(
+        1e-3, 1, "Share of memory bandwidth of the kernels that sort tokens by expert and back.",
+        like="memory_fraction"))
     flash_forward: Mapping[str, float] = field(metadata=figure(
         1e-3, 1, "Share of matrix peak that causal attention of long sequences reaches forward, by kernel.",
         keys=FLASH))
@@ -55,6 +58,12 @@ class Efficiency:
     rate_spread: float = field(metadata=figure(
         0, 0.5, "Standard deviation of the matrix rate of GPUs of one kind (clocks, heat), relative to their mean.",
         default=0.0, because="not measured"))
+    unit_power_w: float | None = field(default=None, metadata=figure(
+        0.01, 1e3, "Power of a compute unit of the part on which the shares of matrix peak were measured.",
+        needed=False, beside="power_exponent"))
+    power_exponent: float | None = field(default=None, metadata=figure(
+        0, 1, "How the share of matrix peak falls with the power of a compute unit, as an exponent, on parts with "
+        "less.", needed=False, beside="unit_power_w"))
     attention_matrix_fraction: float = field(metadata=figure(
         1e-3, 1, "Share of matrix peak of the batched products of unfused and fused-softmax attention."))
     scan_matrix_fraction: float = field(metadata=figure(
@@ -108,6 +117,9 @@ class Link:
     fraction: float = field(metadata=figure(1e-3, 1, "Share of bandwidth that rings of large messages reach."))
     send_fraction: float = field(metadata=figure(1e-3, 1, "Share of bandwidth that a send between two reaches."))
     sources: Mapping[str, str]
+    bridge_fraction: float | None = field(default=None, metadata=figure(
+        1e-3, 100, "What all that passes between the two halves of a node shares, over one accelerator's bandwidth, "
+        "where accelerators hang on two host bridges.", needed=False))
     small_latency_s: float | None = field(default=None, metadata=figure(
         0, 1e5, "Launch of the protocol for small messages, where it is known.", unit="us", needed=False,
         beside="small_fraction"))
@@ -138,5 +150,8 @@ class Cluster:
     host_memory_bytes: float | None = field(default=None, metadata=figure(
         0.1, 1e6, "Memory of a node's host, for offloaded states; not checked where it isn't stated.", unit="gib",
         needed=False))
+    host_slowdown: float = field(default=1.0, metadata=figure(
+        0.1, 10, "Time of its hosts' launches over those of a framework's profile.",
+        default=1.0, because="as the hosts that profiles were measured on"))
     sources: Mapping[str, str]
 # fmt: on

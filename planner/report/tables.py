@@ -204,9 +204,12 @@ def why_lines(found: Recommendation) -> list[str]:
 
 def estimate_view(
     result: Estimate, i: int, model: Transformer, cluster: Cluster, interval_s: tuple[float, float] | None = None,
-    assumed: Sequence[str] = (),
+    assumed: Sequence[str] = (), unlike: str = "",
 ) -> RenderableType:  # fmt: skip
-    """One layout in full: its line, between which times such steps lie, seconds and bytes by part, what is assumed."""
+    """One layout in full: its line, between which times such steps lie, seconds and bytes by part, what is assumed.
+
+    unlike: in what no measured run is like it, if any.
+    """
     step = float(result.step_time_s[i])
     time = plain_table("where the time goes", "s", "share", numbers=(1, 2))
     for name, seconds in records.parts(result.time, i, "_s").items():
@@ -231,6 +234,7 @@ def estimate_view(
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)
         trust += [f"  in 80 % of cases like this the step takes {low} to {high}"]
+        trust += [f"  {unlike}"] if unlike else []
     return stacked(head, line, *trust, "", time, "", memory, *_assumed(assumed))
 
 

@@ -82,7 +82,9 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     forward, backward = forward + expert_f, backward + expert_b
     # Launches of a layer of two blocks; a hybrid's has one.
     halves = layouts.sequence_slices * (mix.shares(case.model).blocks / 2.0)
-    host_f, host_b = framework.host_layer_forward_s * halves, framework.host_layer_backward_s * halves
+    experts = mix.shares(case.model).sparse * layouts.sequence_slices * framework.host_experts_s
+    passes = (framework.host_layer_forward_s, framework.host_layer_backward_s)
+    host_f, host_b = (case.cluster.host_slowdown * (own * halves + experts) for own in passes)
     again = np.where((layouts.recompute == Recompute.FULL) | by_operation(case), host_f, 0.0)
     # A host that waits for every kernel never runs ahead of the accelerator.
     ahead = 0.0 if framework.blocking_launches else 1.0

@@ -95,23 +95,27 @@ def _runs_on(architecture: str, paths: list[Path], cluster_of: Callable[[str], C
 
 
 def accuracy_sentence(
-    architecture: str, interval_s: tuple[float, float] | None = None, *, model: Transformer | None = None
+    architecture: str,
+    interval_s: tuple[float, float] | None = None,
+    *,
+    model: Transformer | None = None,
+    unlike: str = "",
 ) -> str:
     """How far predictions have been from runs that they had not seen, on such GPUs or with experts.
 
     interval_s: of its step, `planner.validation.interval.step_interval_s`. model: what is recommended for, whose kinds
-    of layers say which runs count.
+    of layers say which runs count. unlike: in what no measured run is like it (`planner.validation.interval.unlike`).
     """
     experts = model is not None and bool(model.num_experts)
     known = known_errors(architecture, experts=experts)
-    if not len(known.error):
-        few = f"fewer than {LEAST_RUNS} measured runs on {architecture} GPUs are shipped"
-        return f"{few}: {_few_sentence(architecture)}; see planner validate."
-    size = np.abs(np.exp(-known.error) - 1.0)
-    like = ""
+    like = f"{unlike}; " if unlike else ""
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)
-        like = f"in 80 % of cases like this the step takes {low} to {high}; "
+        like += f"in 80 % of cases like this the step takes {low} to {high}; "
+    if not len(known.error):
+        few = f"fewer than {LEAST_RUNS} measured runs on {architecture} GPUs are shipped"
+        return f"{like}{few}: {_few_sentence(architecture)}; see planner validate."
+    size = np.abs(np.exp(-known.error) - 1.0)
     which = (
         "of models with experts, which no fit uses"
         if experts

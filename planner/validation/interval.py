@@ -1,106 +1,94 @@
-"""The interval around a prediction: what fits that had not seen the runs most like it were off by.
+"""The interval around a prediction: what predictions of the measured runs most like it were off by, wider if unlike.
 
-`held_out.csv` keeps, for every shipped timed run, the step time predicted by a fit without the run's publication
-(`benchmarks/cross_validate.py` writes it). A prediction's interval is the weighted quantiles of those errors: runs on
-the same GPU architecture, nearer ones counting more, every set of runs alike. `coverage` says how often an interval
-made without a run's own publication holds it. `unseen.csv` adds the errors on runs that no fit uses
-(`measured_runs/unseen/`), some with experts, of which the shipped ones have none: those alone count for such a model,
-on whatever architecture.
+`held_out.csv` keeps, for every shipped timed run, the step time predicted by a fit without the run's publication;
+`unseen.csv` those on runs that no fit uses (`measured_runs/unseen/`). A prediction's interval is the weighted quantiles
+of their errors, of models with experts where it has some. A run counts the less the more its sizes differ and the fewer
+of its traits agree, and foretells an error only so far: errors of runs that differ in a trait, such as the framework,
+differ by what `spread.csv` says. That was measured: the runs were predicted as if the trait had never been seen, with
+what one would have assumed in its place. `benchmarks/cross_validate.py` writes all three files.
 """
 
 from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.hardware import Cluster
-from planner.models import Transformer
+from planner.setup import Setup
 from planner.step.estimate import Estimate
-from planner.validation.predict import Models
-from planner.validation.runs import MeasuredRun
+from planner.validation.likeness import LIKENESS, TRAIT_WORDS, TRAITS, likeness, likeness_of_runs, traits
+from planner.validation.predict import Predictions
+from planner.validation.publications import publication_of
 
 Array = NDArray[np.float64]
 
-LIKENESS = ("gpus", "matrix_elements_per_gpu", "tokens_per_gpu", "tp", "pp", "product_elements", "seq_len")
-COLUMNS = ("source", "run", "architecture", *LIKENESS, "held_out_step_time_s", "measured_step_time_s", "experts")
+COLUMNS = ("source", "run", *TRAITS, *LIKENESS, "held_out_step_time_s", "measured_step_time_s")
 ALONE = ("vtrain-single-h1024", "megatron-bridge-gb300")
-# Octaves: runs that differ by a factor 1,000 in one quantity count 0.6 of those that don't. Chosen for `coverage`: at 4
-# the interval of 80 % holds 84 % of the runs, at 6 80 %, at 10 79 % (sets counting alike 82, 80, 80).
-WIDTH = 10.0
+# Chosen for `coverage` (docs/accuracy.md). Octaves: runs that differ by a factor 1,000 in one size count 0.6 of those
+# that don't. A run whose traits spread errors by REACH more than the nearest run's counts 0.6 of that.
+WIDTH, REACH = 10.0, 0.03
+SPREAD = 0.8  # of what `spread.csv` says
+UNKNOWN_COSTS = 0.2  # of the spread: what nobody has measured is more often slower than predicted than faster
 LEAST_RUNS = 10
-
-
-def likeness(model: Transformer, *, gpus: Any, global_batch: Any, tp: Any, pp: Any, micro_batch: Any) -> Array:
-    """What makes runs alike, shape (n, 7): GPUs, layers x hidden^2 and tokens a GPU, tp, pp, product size, sequence."""
-    hidden = np.asarray(model.hidden, dtype=np.float64)
-    columns = (
-        gpus,
-        model.num_layers * hidden**2 / gpus,
-        global_batch * model.seq_len / gpus,
-        tp,
-        pp,
-        hidden**2 * micro_batch * model.seq_len / tp,
-        model.seq_len,
-    )
-    return np.stack(np.broadcast_arrays(*(np.asarray(c, dtype=np.float64) for c in columns)), axis=-1)
-
-
-def likeness_of_runs(runs: list[MeasuredRun]) -> Array:
-    """`likeness` of measured runs, shape (runs, 7); a micro-batch that isn't said is taken as 1."""
-    models = Models()
-    rows = []
-    for run in runs:
-        model = models.models[models.of(run)]
-        rows.append(
-            likeness(
-                model,
-                gpus=run["n_gpus"],
-                global_batch=run["global_batch"],
-                tp=run["tp"],
-                pp=run["pp"],
-                micro_batch=run["micro_batch"] or 1,
-            )
-        )
-    return np.array(rows).reshape(-1, len(LIKENESS))
+POINTS = np.array([NormalDist().inv_cdf((k + 0.5) / 7) for k in range(7)])
+POINTS /= np.sqrt(np.mean(POINTS**2))  # a normal distribution in seven points of equal weight
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """Errors of predictions that had not seen the run, arrays of shape (n,) and (n, 7).
+    """Errors of predictions that had not seen the run, arrays of shape (n,), (n, 7) and (n, 5).
 
-    error: logarithm of measured over predicted step time. experts: whether the model has any.
+    error: logarithm of measured over predicted step time.
     """
 
     source: NDArray[np.str_]
-    architecture: NDArray[np.str_]
     like: Array
+    traits: NDArray[np.str_]
     error: Array
-    experts: NDArray[np.bool_]
 
     def where(self, rows: Any) -> HeldOut:
         """Some of them."""
         return HeldOut(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
+    @property
+    def architecture(self) -> NDArray[np.str_]:
+        """The GPU architecture that each was measured on."""
+        return self.traits[:, TRAITS.index("architecture")]
+
+    @property
+    def experts(self) -> NDArray[np.bool_]:
+        """Which models have experts."""
+        return np.asarray(self.traits[:, TRAITS.index("kind")] == "experts")
+
+    @cached_property
+    def publication(self) -> NDArray[np.str_]:
+        """Where each was published; a source of its own where that isn't known."""
+        names, at = np.unique(self.source, return_inverse=True)
+        found = [publication_of(str(name)) for name in names]
+        return np.array([str(n) if p is None else p.sets for n, p in zip(names, found, strict=True)])[at]
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    """The rows of a file beside this one."""
+    text = (resources.files("planner.validation") / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
 
 def _read(*names: str) -> HeldOut:
-    """The errors in files beside this one."""
-    rows: list[dict[str, str]] = []
-    for name in names:
-        text = (resources.files("planner.validation") / name).read_text(encoding="utf-8")
-        rows += csv.DictReader(text.splitlines())
-    number = np.array([[float(r[c]) for c in COLUMNS[3:]] for r in rows])
+    """The errors in such files."""
+    rows = [row for name in names for row in _rows(name)]
+    number = np.array([[float(r[c]) for c in COLUMNS[2 + len(TRAITS) :]] for r in rows])
     return HeldOut(
         source=np.array([r["source"] for r in rows]),
-        architecture=np.array([r["architecture"] for r in rows]),
         like=number[:, : len(LIKENESS)],
-        error=np.log(number[:, -2] / number[:, -3]),
-        experts=number[:, -1] > 0,
+        traits=np.array([[r[t] for t in TRAITS] for r in rows]),
+        error=np.log(number[:, -1] / number[:, -2]),
     )
 
 
@@ -117,19 +105,26 @@ def unseen() -> HeldOut:
 
 
 @cache
-def _all_errors() -> HeldOut:
+def all_errors() -> HeldOut:
+    """Those and the ones on unseen runs."""
     return _read("held_out.csv", "unseen.csv")
 
 
+@cache
+def errors_of_kind(*, experts: bool) -> HeldOut:
+    """All errors of models with experts, or of those without."""
+    return all_errors().where(all_errors().experts == experts)
+
+
 def known_errors(architecture: str, *, experts: bool) -> HeldOut:
-    """Those and the ones on unseen runs: of models without experts on an architecture, or of all that have some.
+    """What tells of a GPU architecture: errors of models without experts on it, or of all that have some.
 
     None for an architecture of which there are fewer runs than leave one beyond either end of an interval of 80 %.
     """
-    known = _all_errors()
+    known = errors_of_kind(experts=experts)
     on = known.architecture == architecture
-    on &= np.count_nonzero(on) >= LEAST_RUNS
-    return known.where(on.any() & known.experts if experts else on & ~known.experts)
+    enough = np.count_nonzero(all_errors().architecture == architecture) >= LEAST_RUNS
+    return known.where((on | experts) & enough)
 
 
 def held_out_mape() -> dict[str, float]:
@@ -152,80 +147,148 @@ class Fits:
 @cache
 def fits_of(architecture: str) -> Fits:
     """What the shipped runs on an architecture tell of memory (`fits.csv`), else those that no fit uses."""
-    text = (resources.files("planner.validation") / "fits.csv").read_text(encoding="utf-8")
-    row = next(r for r in csv.DictReader(text.splitlines()) if r["architecture"] == architecture)
+    row = next(r for r in _rows("fits.csv") if r["architecture"] == architecture)
     return Fits(runs=int(row["runs"]), right=int(row["right"]), failed=int(row["failed"]))
 
 
-def error_quantiles(known: HeldOut, like: Array, shares: Any) -> Array:
-    """Quantiles of the errors of runs like one, shape (shares,); like: of shape (7,).
+@cache
+def spreads(*, experts: bool) -> Array:
+    """Standard deviations that a trait in which runs differ adds to errors, and publications' own, shape (6,)."""
+    rows = {r["trait"]: float(r["experts" if experts else "dense"]) for r in _rows("spread.csv")}
+    return np.array([*(SPREAD * rows[t] for t in TRAITS), rows["publication"]])
 
-    A run's weight falls with its distance in octaves, and with the root of how many runs its set has: runs of a set err
-    alike, but not all the same, so they count as what lies half-way between so many runs and one. So does their number:
-    the new run may lie beyond them all as any of them might, one more beside n, as in conformal prediction with weights
-    (Tibshirani et al. 2019, arXiv 1904.06019); n is the geometric mean of the effective numbers (Kish 1965) of runs and
-    of sets.
+
+def _variance(known: HeldOut, its_traits: Any) -> Array:
+    """Variance that the traits add between each known run and one of such traits, shape (runs,)."""
+    differs = known.traits != np.asarray(its_traits)
+    return np.asarray(differs @ spreads(experts=_of_experts(its_traits))[:-1] ** 2)
+
+
+def _of_experts(its_traits: Any) -> bool:
+    return bool(its_traits[TRAITS.index("kind")] == "experts")
+
+
+def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -> Array:
+    """Quantiles of the error of a run from those of known ones, shape (shares,); like: of shape (7,), its_traits: (5,).
+
+    Every known run stands for a normal distribution around its error, as wide as the traits in which it differs. Its
+    weight falls with its distance in octaves and in that width, and with the root of how many runs its set has: runs of
+    a set err alike, but not all the same, so they count as what lies half-way between so many runs and one. So does
+    their number: the new run may lie beyond them all as any of them might, one more beside n, as in conformal
+    prediction with weights (Tibshirani et al. 2019, arXiv 1904.06019); n is the geometric mean of the effective numbers
+    (Kish 1965) of runs and of sets. Where few sets tell, as one does, each is as wide as publications' errors are.
     """
-    distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1)
+    variance = _variance(known, its_traits)
+    distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1) + variance / REACH**2
     _, at, size = np.unique(known.source, return_inverse=True, return_counts=True)
     weight = np.exp(-0.5 * (distance - distance.min())) * size[at] ** -0.5
-    order = np.argsort(known.error)
-    middle = np.cumsum(weight[order]) - 0.5 * weight[order]
     of_runs, of_sets = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(at, weight)))
+    variance = variance + of_sets**2 * spreads(experts=_of_experts(its_traits))[-1] ** 2
+    error = (known.error[:, None] + np.sqrt(variance)[:, None] * (POINTS + UNKNOWN_COSTS)).ravel()
+    each = np.repeat(weight / len(POINTS), len(POINTS))
+    order = np.argsort(error)
+    middle = np.cumsum(each[order]) - 0.5 * each[order]
     level, one_more = np.asarray(shares, dtype=np.float64), np.sqrt(of_runs * of_sets)
     level = level * (1.0 + one_more) - one_more * np.heaviside(0.5 - level, 0.5)
-    within = np.clip(level, of_runs / 2.0, 1.0 - of_runs / 2.0)  # of the known ones, not of those without weight
-    return np.asarray(np.interp(within, middle / weight.sum(), known.error[order]))
+    edge = of_runs / 2.0 / len(POINTS)  # the known ones end there, but for those without weight
+    return np.asarray(np.interp(np.clip(level, edge, 1.0 - edge), middle / weight.sum(), error[order]))
 
 
-def interval_factors(
-    architecture: str, like: Array, share: float = 0.8, *, experts: bool = False
-) -> tuple[float, float] | None:
-    """What to multiply a predicted step time by for the ends of its interval; None without runs like it.
+def interval_factors(like: Array, its_traits: Any, share: float = 0.8) -> tuple[float, float]:
+    """What to multiply a predicted step time by for the ends of its interval.
 
-    like: `likeness` of the layout, shape (7,). share: of cases in which the measured time lies between. experts:
-    whether the model has any.
+    like: `likeness` of the layout, shape (7,); its_traits: its `traits`. share: of cases in which the measured time
+    lies between.
     """
-    known = known_errors(architecture, experts=experts)
-    if not len(known.error):
-        return None
-    low, high = np.exp(error_quantiles(known, like, [(1 - share) / 2, (1 + share) / 2]))
+    known = errors_of_kind(experts=_of_experts(its_traits))
+    low, high = np.exp(error_quantiles(known, like, its_traits, [(1 - share) / 2, (1 + share) / 2]))
     return float(low), float(high)
 
 
-def step_interval_s(
-    model: Transformer, cluster: Cluster, result: Estimate, i: int, share: float = 0.8
-) -> tuple[float, float] | None:
-    """Between which step times the measured one of layout i lies in `share` of such cases; None without such runs.
-
-    model: the one that was estimated, scalar fields.
-    """
+def layout_traits(setup: Setup, result: Estimate, i: int) -> tuple[str, ...]:
+    """The `traits` of layout i of an estimate."""
     x = result.layouts
-    like = likeness(
-        model,
-        gpus=x.gpus[i],
-        global_batch=x.global_batch[i],
-        tp=x.tp[i],
-        pp=x.pp[i],
-        micro_batch=x.micro_batch[i],
-    )
-    factors = interval_factors(cluster.accelerator.efficiency.name, like, share, experts=bool(model.num_experts))
+    return traits(setup.model, setup.cluster, setup.framework, int(x.gpus[i]), x.row(i)["precision"])
+
+
+def step_interval_s(setup: Setup, result: Estimate, i: int, share: float = 0.8) -> tuple[float, float]:
+    """Between which step times the measured one of layout i lies in `share` of such cases."""
+    x = result.layouts
+    sizes = {name: getattr(x, name)[i] for name in ("gpus", "global_batch", "tp", "pp", "micro_batch")}
+    factors = interval_factors(likeness(setup.model, **sizes), layout_traits(setup, result, i), share)
     step = float(result.step_time_s[i])
-    return None if factors is None else (step * factors[0], step * factors[1])
+    return step * factors[0], step * factors[1]
 
 
-def coverage(known: HeldOut, share: float = 0.8) -> dict[str, float]:
-    """How often each set's runs lie in an interval made of other publications' errors, by set.
+def unlike(setup: Setup, result: Estimate, i: int) -> str:
+    """In what the measured runs nearest to layout i of an estimate differ from it; empty where some have its traits."""
+    its_traits = layout_traits(setup, result, i)
+    known = errors_of_kind(experts=_of_experts(its_traits))
+    nearest = known.traits[int(np.argmin(_variance(known, its_traits)))]
+    other = [
+        f"{word} {mine}, not {theirs}"
+        for word, mine, theirs in zip(TRAIT_WORDS, its_traits, nearest, strict=True)
+        if mine != theirs
+    ]
+    return f"nothing measured is like this ({', '.join(other)} as in the nearest runs)" if other else ""
 
-    Runs of a set whose kind no other publication has (`ALONE`) may be judged by its own other runs.
+
+def others(known: HeldOut, i: int, judged: HeldOut, but: str) -> Any:
+    """Which known runs may tell of a judged one, where those like it in one respect are left out, shape (runs,).
+
+    but: what is left out whole: the run's publication, or with it all runs of its trait. Runs of a set whose kind no
+    other publication has (`ALONE`) may be judged by its own other runs.
     """
-    publication = np.array([name.split("-")[0] for name in known.source])
-    out: dict[str, list[bool]] = {}
-    for i, name in enumerate(known.source):
-        others = known.architecture == known.architecture[i]
-        others &= publication != publication[i] if name not in ALONE else np.arange(len(known.source)) != i
-        if not others.any():
-            continue
-        low, high = error_quantiles(known.where(others), known.like[i], [(1 - share) / 2, (1 + share) / 2])
-        out.setdefault(str(name), []).append(bool(low <= known.error[i] <= high))
-    return {name: float(np.mean(inside)) for name, inside in out.items()}
+    name = judged.source[i]
+    left = known.publication != judged.publication[i]
+    if but == "publication" and name in ALONE:
+        left = (known.source != name) | (known.like != judged.like[i]).any(axis=1)
+    if but != "publication":
+        column = TRAITS.index(but)
+        left = left & (known.traits[:, column] != judged.traits[i, column])
+    return left & (known.experts == judged.experts[i])
+
+
+def coverage(known: HeldOut, judged: HeldOut | None = None, but: str = "publication", share: float = 0.8) -> Array:
+    """Which runs lie in an interval made without those like it in one respect, shape (runs,) of 0, 1, NaN for none.
+
+    known: the errors that intervals are made of. judged: the runs, default `known`. but: as of `others`.
+    """
+    judged = known if judged is None else judged
+    inside, ends = np.full(len(judged.source), np.nan), [(1 - share) / 2, (1 + share) / 2]
+    for i in range(len(inside)):
+        left = others(known, i, judged, but)
+        if left.any():
+            low, high = error_quantiles(known.where(left), judged.like[i], judged.traits[i], ends)
+            inside[i] = low <= judged.error[i] <= high
+    return inside
+
+
+def held_shares(p: Predictions) -> dict[str, float | None]:
+    """Which share of each source's timed runs lies in its interval of 80 % (`intervals`), and `overall`; None: none."""
+    low, high = intervals(p).T
+    source = np.array([*(run["source"] for run in p.runs)])
+    timed = np.isfinite(low) & np.isfinite(p.measured_s) & p.ok
+    inside = (low <= p.measured_s) & (p.measured_s <= high)
+
+    def of(rows: Any) -> float | None:
+        return float(inside[rows].mean()) if rows.any() else None
+
+    return {str(name): of(timed & (source == name)) for name in np.unique(source)} | {"overall": of(timed)}
+
+
+def intervals(p: Predictions, share: float = 0.8) -> Array:
+    """Both ends of each predicted run's interval in seconds, made without its own publication's runs, shape (rows, 2).
+
+    NaN where nothing is predicted.
+    """
+    like, its_traits = likeness_of_runs([run for run, why in zip(p.runs, p.reasons, strict=True) if not why])
+    rows = np.flatnonzero([not why for why in p.reasons])
+    source = np.array([p.runs[i]["source"] for i in rows])
+    runs = HeldOut(source=source, like=like, traits=its_traits, error=np.zeros(len(rows)))
+    out, ends = np.full((len(p.runs), 2), np.nan), [(1 - share) / 2, (1 + share) / 2]
+    known = all_errors()
+    for i, row in enumerate(rows):
+        left = known.where(others(known, i, runs, "publication"))
+        out[row] = p.step_time_s[row] * np.exp(error_quantiles(left, like[i], its_traits[i], ends))
+    return out

@@ -138,13 +138,14 @@ class RunGroup:
 
 LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
-# A framework's name, and what is said of launches, of repeats, of whose loss ran, and of when gradients are reduced.
-Software = tuple[str, str | None, str | None, str | None, str | None]
+# A framework's name, and what is said of launches, of repeats, of whose loss ran, of when gradients are reduced, and of
+# what CUDA graphs hold.
+Software = tuple[str, str | None, str | None, str | None, str | None, str | None]
 
 
 def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
     """A framework with the launches, recomputation, loss and reduction that runs of it are said to have had."""
-    name, launches, repeats, loss, reduction = software
+    name, launches, repeats, loss, reduction, graphs = software
     own = framework_of(name)
     of_loss = own if loss is None else framework_of(loss)
     return replace(
@@ -153,6 +154,7 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
         recompute_stops_early=own.recompute_stops_early and repeats != "all",
         entropy_forward_bytes=of_loss.entropy_forward_bytes,
         entropy_backward_bytes=of_loss.entropy_backward_bytes,
+        host_experts_s=0.0 if graphs == "experts" else own.host_experts_s,
         overlap_grad_reduce=0.0 if reduction == "exposed" else own.overlap_grad_reduce,
     )
 
@@ -177,7 +179,8 @@ def predict(
                 clusters[where] = cluster_of(where)
             cluster = clusters[where]
             name = framework_name(run, cluster)
-            software: Software = (name, *(said(run, table) for table in ("launches", "repeats", "loss", "reduction")))
+            tables = ("launches", "repeats", "loss", "reduction", "graphs")
+            software: Software = (name, *(said(run, table) for table in tables))
             if software not in frameworks:
                 frameworks[software] = _as_run(framework_of, software)
             framework = frameworks[software]
@@ -221,33 +224,30 @@ def _predict_group(
 ) -> None:
     """Fill in a group's rows: of a row's legal candidates the fastest of those that recompute and shard least.
 
-    What recomputes nothing counts where it is likelier to fit than not.
-    A row fits if one of its candidates does.
+    What recomputes nothing counts where it is likelier to fit than not. A row fits if one of its candidates does.
+    Illegal ones are not estimated: their costs may be undefined.
     """
-    table = stack(models, np.array(group.models))
-    layouts = Layouts.of_rows(group.layouts)
+    layouts, table = Layouts.of_rows(group.layouts), stack(models, np.array(group.models))
     as_said = [runs[row]["virtual_stages"] is not None for row in group.rows]
     strict, lenient = (first_broken(table, group.cluster, layouts, but=but) for but in ((), INTERLEAVED_ANYHOW))
     broken = np.where(as_said, lenient, strict)
-    result = estimate(Setup(table, group.cluster, group.framework), layouts)
-    whose = np.array([said(runs[row], "memory") or "" for row in group.rows])
+    for row, text in zip(reversed(group.rows), reversed(broken), strict=True):
+        reasons[row] = text
+    (allowed,) = np.nonzero(broken == "")
+    if not len(allowed):
+        return
+    setup = Setup(stack(models, np.array(group.models)[allowed]), group.cluster, group.framework)
+    result = estimate(setup, layouts.take(allowed))
+    rows = np.array(group.rows)[allowed]
+    whose = np.array([said(runs[row], "memory") or "" for row in rows])
     seen = np.where(whose == "first-rank-allocator", result.first_rank_bytes, result.memory_bytes)
     seen = seen - np.where(np.char.endswith(whose, "allocator"), group.framework.reserved_bytes, 0.0)
-    keeps = layouts.recompute == Recompute.NONE
     likely = result.fit_chance >= 0.5
-    wanted = np.where(keeps & likely, 0, np.where(likely, 1, 2))
-    order = np.lexsort((result.step_time_s, layouts.zero, wanted))
+    wanted = np.where((result.layouts.recompute == Recompute.NONE) & likely, 0, np.where(likely, 1, 2))
     taken: set[int] = set()
-    illegal: dict[int, str] = {}
-    for c in order:
-        row = group.rows[c]
-        if broken[c]:
-            illegal.setdefault(row, broken[c])
-        elif row not in taken:
-            taken.add(row)
-            step[row], memory[row] = result.step_time_s[c], seen[c]
-        if not broken[c]:
-            fits[row] |= result.fits[c]
-    for row, text in illegal.items():
+    for c in np.lexsort((result.step_time_s, result.layouts.zero, wanted)):
+        row = int(rows[c])
         if row not in taken:
-            reasons[row] = text
+            taken.add(row)
+            step[row], memory[row], reasons[row] = result.step_time_s[c], seen[c], ""
+        fits[row] |= result.fits[c]

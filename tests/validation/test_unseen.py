@@ -19,27 +19,45 @@ def predicted():
         ("nemo-24.07-h100", 0.045, 0.12),  # twelve dense models in fp8, 5B to 340B
         ("megatron-bridge-h100", 0.09, 0.165),  # LLaMA 3 of 8B, 70B and 405B in fp8
         ("nemo-automodel-h100-experts", 0.125, 0.27),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
+        # Found in 2026-11; development branches that state no version of PyTorch or of attention.
+        ("mosaic-dev-a100-80gb", 0.05, 0.26),
+        ("mosaic-dev-a100-40gb", 0.13, 0.83),
+        ("mosaic-dev-h100-fp8", 0.17, 0.54),
+        ("mosaic-dev-h100", 0.05, 0.29),
+        # Its pairs of micro-batches 1 and 4 gave the host's floor; what is left is the dispatch over EFA.
+        ("aws-bridge-q235-b300-nccl", 0.18, 0.44),
+        ("aws-bridge-q235-b300-deepep", 0.34, 0.6),
+        ("aws-bridge-q30-h100-nccl", 0.11, 0.28),
+        ("aws-bridge-q30-h100-deepep", 0.38, 0.76),
+        # Far off as found: ZeRO-3 on 16 to 128 nodes too slow, V100 over Omni-Path too fast (its notes: +- 40 %).
+        ("deepspeed-azure-175b", 0.25, 0.91),
+        ("deepspeed-azure-530b", 0.7, 1.46),
+        ("deepspeed-azure-1t", 0.75, 1.9),
+        ("jeanzay-v100-gpt2", 0.36, 0.83),
+        ("jeanzay-v100-tr3m", 0.1, 0.35),
         ("bignlp-a100", 0.02, 0.04),  # GPT-3 5B on 8 to 160 A100
         # Blackwell's figures are assumed; what an fp8 product keeps decides which of its runs must recompute.
-        ("megatron-bridge-b200", 0.045, 0.1),  # LLaMA 3 of 8B and 405B
-        ("megatron-bridge-gb200", 0.075, 0.25),  # one release's 70B and 405B are far off
-        ("megatron-bridge-gb300-experts", 0.115, 0.235),
-        ("megatron-bridge-gb200-experts", 0.125, 0.31),
-        ("megatron-bridge-b300-experts", 0.245, 0.43),  # one run 1.4 times as long as the same on B200
+        ("megatron-bridge-b200", 0.06, 0.11),  # LLaMA 3 of 8B and 405B
+        ("megatron-bridge-gb200", 0.08, 0.26),  # one release's 70B and 405B are far off
+        ("megatron-bridge-gb300-experts", 0.075, 0.14),
+        ("megatron-bridge-gb200-experts", 0.085, 0.17),
+        ("megatron-bridge-b300-experts", 0.205, 0.37),  # one run 1.4 times as long as the same on B200
         # That experts' products are launched one by one came of a look at these.
-        ("megatron-bridge-b200-experts", 0.175, 0.265),
+        ("megatron-bridge-b200-experts", 0.11, 0.22),
         # DeepSeek-V3 and Qwen3-235B, to 131,072 tokens; found when all formulas but recomputation's were as they are.
-        ("megatron-moe-gb300", 0.08, 0.17),
-        ("megatron-moe-gb200", 0.073, 0.11),  # since its module of multi-token prediction is counted
-        ("megatron-moe-h100", 0.02, 0.025),
+        # Products and copies as measured on B200, and the host's floor of layers with experts without graphs, moved all
+        # on Blackwell and those with experts on H100: most came nearer, Megatron-Core's own report moved away.
+        ("megatron-moe-gb300", 0.08, 0.18),
+        ("megatron-moe-gb200", 0.125, 0.29),  # 0.07 before products in bf16 were measured
+        ("megatron-moe-h100", 0.11, 0.19),  # 0.02 before experts' layers had a host's floor
         # The first two as found; that experts run in one kernel with their activation came of the other two.
-        ("megatron-bridge-26.04", 0.045, 0.1),  # LLaMA 3 of 70B and 405B
-        ("megatron-bridge-26.04-experts", 0.135, 0.38),  # GPT-OSS is off, whose biases were counted after a look at it
-        ("megatron-bridge-26.06-experts", 0.16, 0.55),  # GPT-OSS with a regression that its page names
-        ("megatron-bridge-26.08-experts", 0.1, 0.27),
+        ("megatron-bridge-26.04", 0.055, 0.1),  # LLaMA 3 of 70B and 405B
+        ("megatron-bridge-26.04-experts", 0.09, 0.28),  # GPT-OSS is off, whose biases were counted after a look at it
+        ("megatron-bridge-26.06-experts", 0.175, 0.53),  # GPT-OSS with a regression that its page names
+        ("megatron-bridge-26.08-experts", 0.115, 0.24),
         # Lightning within 1 % in bf16; that in 16 bits no launch has casts came of Super on B300.
-        ("megatron-bridge-nemotron-3", 0.1, 0.216),
-        ("megatron-bridge-nemotron-3-data", 0.225, 0.3),  # real data, without CUDA graphs
+        ("megatron-bridge-nemotron-3", 0.08, 0.17),
+        ("megatron-bridge-nemotron-3-data", 0.105, 0.19),  # real data, without CUDA graphs
         # DGX Cloud's larger models: NeMo's own overlap and the kernels of its scripts came of these.
         ("dgxc-h100-llama-3.1-70b-bf16", 0.005, 0.01),
         ("dgxc-h100-llama-3.1-70b-fp8", 0.05, 0.08),
@@ -50,7 +68,7 @@ def predicted():
         ("dgxc-h100-grok1-314b-bf16", 0.02, 0.07),
         ("dgxc-h100-grok1-314b-fp8", 0.05, 0.1),
         ("dgxc-25-h100", 0.01, 0.03),
-        ("dgxc-25-h100-experts", 0.1, 0.17),
+        ("dgxc-25-h100-experts", 0.115, 0.17),
         ("dgxc-25-h100-hybrid", 0.1, 0.19),  # seven 7 to 11 % too fast, the same a release later 19 too slow
         # Found later, when all was as it is but the ranks at the ends of BLOOM's kind of split.
         ("zero-bubble", 0.03, 0.065),  # 1F1B, interleaved, zb-1p, zb-2p: 1.5B to 28B on 8 to 32 A100
@@ -58,12 +76,12 @@ def predicted():
         ("vocabulary-v-half", 0.055, 0.105),
         ("torchtitan-a100", 0.032, 0.05),
         ("ibm-fsdp-a100", 0.036, 0.067),  # 400 Gb/s a node; 7B and 13B with hybrid sharding
-        ("internlm-node", 0.071, 0.175),  # hybrid sharding, 8 to 1,024 GPUs
+        ("internlm-node", 0.07, 0.175),  # hybrid sharding, 8 to 1,024 GPUs
         ("mlperf-h100-gpt3", 0.04, 0.1),  # 512 to 11,616 GPUs, software of three rounds
         ("nemotron-4-340b-h100", 0.02, 0.03),
         # 4,096 to 1,048,576 tokens: found 26 % off, with the wrong kernel; its launcher says which, its paper how fast.
         ("nemo-24.03-h100-long", 0.03, 0.06),
-        ("nemo-25.04-b200-long", 0.04, 0.08),  # 8,192 to 1,048,576 tokens
+        ("nemo-25.04-b200-long", 0.05, 0.08),  # 8,192 to 1,048,576 tokens
         ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
         ("megascale-baseline", 0.065, 0.105),  # 256 to 12,288 A100
@@ -91,7 +109,7 @@ def test_memory_of_pipelines_of_many_schedules(predicted):
 
 
 def test_a_hybrid_of_state_spaces_and_experts(predicted):
-    """Nemotron 3 Nano 30B-A3B: on eight H100 in bf16 15.6 s a step; on Blackwell in fp8 up to 11 % too fast."""
+    """Nemotron 3 Nano 30B-A3B: on eight H100 in bf16 15.6 s a step; on Blackwell in fp8 within 11 %."""
     ratio = {
         run["source"]: predicted.step_time_s[i] / predicted.measured_s[i]
         for i, run in enumerate(predicted.runs)
@@ -99,7 +117,7 @@ def test_a_hybrid_of_state_spaces_and_experts(predicted):
     }
     assert ratio.pop("nemo-automodel-h100-experts") == pytest.approx(1.0, abs=0.01)
     assert len(ratio) == 3
-    assert all(0.89 < x < 1.01 for x in ratio.values())
+    assert all(0.89 < x < 1.11 for x in ratio.values())
 
 
 def test_how_many_runs_have_state_spaces(predicted):
@@ -110,13 +128,13 @@ def test_how_many_runs_have_state_spaces(predicted):
     assert STATE_SPACE.startswith(f" {len(hybrids)} measured runs alone have state-space layers")
 
 
-def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
+def test_qwen_30b_under_megatron_bridge_is_predicted_too_fast(predicted):
     """A known weakness, in docs/accuracy.md: if this changes, so must that."""
     rows = [i for i, r in enumerate(predicted.runs) if r["source"] == "megatron-bridge-h100-experts"]
     ratio = {predicted.runs[i]["run"]: predicted.step_time_s[i] / predicted.measured_s[i] for i in rows}
     small = [x for name, x in ratio.items() if name.startswith("qwen3-30b")]
     assert len(small) == 2
-    assert np.all(np.array(small) < 0.6)
+    assert np.all(np.array(small) < 0.75)  # the host's floor explains half of it
     assert all(0.82 < x < 1.18 for name, x in ratio.items() if not name.startswith("qwen3-30b"))
     # NVIDIA's issue 1998 of Megatron-Bridge calls that release a regression; of later ones it is within 1 and 20 %.
     later = {
@@ -128,7 +146,7 @@ def test_qwen_30b_under_megatron_bridge_is_predicted_twice_too_fast(predicted):
     assert all(0.8 < x < 1.02 for x in later.values())
 
 
-def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes_are_predicted_too_fast(predicted):
+def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes(predicted):
     """A known weakness, in docs/accuracy.md: if this changes, so must that."""
     ratio = predicted.step_time_s / predicted.measured_s
     small = [
@@ -139,5 +157,5 @@ def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes_are_predicted_too_
         and run["model"].startswith(("q", "d"))
     ]
     assert len(small) == 10
-    assert np.all(np.array(small) < 0.91)
+    assert np.all(np.array(small) < 1.12)  # all were below 0.91 before the host's floor and measured copies
     assert np.min(small) > 0.6

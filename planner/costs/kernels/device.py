@@ -54,9 +54,14 @@ class Device:
     def of(accelerator: Accelerator, precision: NDArray[np.int64], gpus: Any = 1) -> Device:
         """The device at each layout's precision; NaN rates where the accelerator lacks it.
 
-        Every step waits for the slowest of its `gpus`, whose matrix rate therefore counts.
+        Every step waits for the slowest of its `gpus`, whose matrix rate therefore counts. A part with less power than
+        the one that was measured clocks lower under load.
         """
-        pace = 1.0 / (1.0 + accelerator.efficiency.rate_spread * slowest_of(gpus))
+        e = accelerator.efficiency
+        pace = 1.0 / (1.0 + e.rate_spread * slowest_of(gpus))
+        if e.unit_power_w and e.power_exponent:
+            given = accelerator.power_w / accelerator.num_compute_units
+            pace = pace * min(given / e.unit_power_w, 1.0) ** e.power_exponent
         peak = {p: accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision}
         fraction = accelerator.efficiency.matrix_fraction
         rate = np.array([peak[p] * fraction.get(p.name.lower(), np.nan) for p in Precision])

@@ -94,7 +94,9 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     def seconds(of: Passes) -> Array:
         there = (of.sorted * several + of.arrived + PADDED * padded) * at_experts
         elements = of.token * tokens + of.copy * copies + there
-        return stream_s(device, elements * device.element_bytes, sparse * (of.kernels + PADDINGS * padded))
+        e = device.accelerator.efficiency
+        moved = elements * device.element_bytes * (e.memory_fraction / e.permute_fraction)
+        return stream_s(device, moved, sparse * (of.kernels + PADDINGS * padded))
 
     return seconds(FORWARD[how]), seconds(BACKWARD[how])
 

@@ -85,14 +85,15 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
     nic = np.full_like(ranks, cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / node)
     link = np.full_like(ranks, cluster.node_link.bandwidth_bytes_per_s)
+    ring, send = _node_rates(cluster, local, stride)
     steps = (local - 1.0) * cluster.node_link.ring_step_s
     through = steps + cluster.network.ring_step_s
     return Group(
         ranks=ranks,
         local=local,
-        node_bandwidth_bytes_per_s=link * cluster.node_link.fraction,
+        node_bandwidth_bytes_per_s=ring,
         network_bandwidth_bytes_per_s=nic * cluster.network.fraction * local,
-        node_send_bytes_per_s=link * cluster.node_link.send_fraction,
+        node_send_bytes_per_s=send,
         network_send_bytes_per_s=nic * cluster.network.send_fraction,
         latency_s=local * cluster.node_link.latency_s,  # the launch, and a step to every other member
         tree_latency_s=np.log2(nodes) * cluster.network.latency_s,
@@ -100,6 +101,24 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
         small_latency_s=(cluster.node_link.small_latency_s or 0.0) + steps,
         small_bytes_per_s=np.where(nodes > 1, 0.0, link * (cluster.node_link.small_fraction or 0.0)),
     )
+
+
+def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Array]:
+    """Bytes/s that a ring, and each member's sends, get of a node's links, for groups of so many members in a node.
+
+    Where two host bridges share the accelerators of a node, every group that lies on both has its part of what passes
+    between them: as many groups as there are, all at once. In an all-to-all half of the other members are beyond.
+    """
+    link, node = cluster.node_link, cluster.gpus_per_node
+    ring = np.full_like(local, link.bandwidth_bytes_per_s * link.fraction)
+    send = np.full_like(local, link.bandwidth_bytes_per_s * link.send_fraction)
+    if link.bridge_fraction is None:
+        return ring, send
+    crosses = (local > 1) & (local * np.minimum(stride, node) > node / 2)
+    between = link.bandwidth_bytes_per_s * link.bridge_fraction
+    beyond = node / 2 * (local / 2) / np.maximum(local - 1, 1)  # members that send at once, by what each sends across
+    ring = np.where(crosses, np.minimum(ring, between * local / node), ring)
+    return ring, np.where(crosses, np.minimum(send, between / beyond), send)
 
 
 def with_startup(cluster: Cluster, startup_s: float) -> Cluster:
