@@ -55,7 +55,7 @@ def training_time(
     )  # fmt: skip
     accuracy = accuracy_sentence(setup.cluster.accelerator.efficiency.name, model=setup.model)
     record = question_record(setup, gpus)
-    interval = step_interval_s(setup.model, setup.cluster, plan.found.estimate, plan.best)
+    interval = step_interval_s(setup, plan.found.estimate, plan.best)
     step = float(plan.run.step_time_s[0])
     factors = None if interval is None else (interval[0] / step, interval[1] / step)
     record |= time_record(plan, assumptions, setup.cluster, int(setup.model.seq_len), factors) | {"accuracy": accuracy}
