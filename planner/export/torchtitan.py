@@ -146,10 +146,12 @@ def parallel_fields(job: Job, head_module: str) -> dict[str, str]:
     """torchtitan's parallelism fields, each with its value as Python writes it."""
     row = job.row
     copies = row["dp_replicate"] if row["zero"] > 0 else row["dp"]
+    # By default all but the last norm and head are given up after the forward pass, which gathers them next.
+    again = "default" if row["pp"] == 1 else "always"
     fields = {
         "data_parallel_replicate_degree": str(copies),
         "data_parallel_shard_degree": str(row["dp"] // copies),
-        "fsdp_reshard_after_forward": '"always"' if row["zero"] == 3 else '"never"',
+        "fsdp_reshard_after_forward": f'"{again}"' if row["zero"] == 3 else '"never"',
         "tensor_parallel_degree": str(row["tp"]),
         "enable_sequence_parallel": str(row["sequence_parallel"]),
         "context_parallel_degree": str(row["cp"]),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.export.plan_export import export_plan, get_target
-from planner.layouts import Recompute
+from planner.layouts import Attention, Precision, Recompute, Split
 from tests.export.test_frameworks import plan
 
 pytestmark = pytest.mark.extra
@@ -58,3 +58,60 @@ def test_torchtitan_starts(name, tmp_path):
     recipe = tmp_path / "recipe.py"
     gpus = write("torchtitan", model, layout, recipe)
     assert "parameters in a part of rank 0" in run(ORACLE / "dry_run.py", recipe, gpus)
+
+
+MEGATRON = {
+    "tensor": ("llama3-8b", {"dp": 2, "tp": 8, "zero": 1, "sequence_parallel": True}),
+    "interleaved": ("llama3-8b", {"dp": 2, "tp": 2, "pp": 4, "virtual_stages": 4, "schedule": "interleaved"}),
+    "gpt": ("gpt3-175b", {"dp": 4, "tp": 8, "pp": 8, "sequence_parallel": True}),
+    "uneven": ("llama3-70b", {"dp": 2, "tp": 8, "pp": 7, "layer_split": Split.BALANCED, "recompute": FULL}),
+    "selective": ("llama2-13b", {"dp": 4, "tp": 4, "recompute": SELECTIVE, "attention": Attention.FUSED}),
+    "context": ("llama3-8b", {"dp": 2, "cp": 4, "tp": 2, "zero": 1, "sequence_parallel": True}),
+    "experts": ("mixtral-8x7b", {"dp": 16, "tp": 2, "ep": 8, "pp": 2, "sequence_parallel": True, "zero": 1}),
+    "latent": ("deepseek-v3", {"dp": 32, "ep": 32, "pp": 8, "layer_split": Split.BALANCED, "zero": 1}),
+    "fine": ("qwen3-30b-a3b", {"dp": 16, "ep": 8, "zero": 1, "recompute": Recompute.FINE}),
+    "fp8": ("llama3-70b", {"dp": 4, "tp": 8, "pp": 2, "sequence_parallel": True, "precision": Precision.FP8}),
+}
+
+
+@pytest.mark.parametrize("name", MEGATRON)
+def test_megatrons_parser_takes_the_arguments(name, tmp_path):
+    """Those that the script gives torchrun: a stand-in for it parses them (benchmarks/oracle/megatron_parse.py)."""
+    if not os.environ.get("MEGATRON_LM"):
+        pytest.skip("MEGATRON_LM names no checkout of Megatron-LM (core_v0.16.1)")
+    pytest.importorskip("torch")
+    model, layout = MEGATRON[name]
+    script, stand_in = tmp_path / "launch.sh", tmp_path / "torchrun"
+    gpus = write("megatron", model, layout, script)
+    skip = 'while [ "$1" != pretrain_gpt.py ]; do shift; done; shift'
+    stand_in.write_text(f'#!/bin/sh\n{skip}\nexec {sys.executable} {ORACLE / "megatron_parse.py"} {gpus} "$@"\n')
+    stand_in.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().splitlines()[-1].startswith("taken: ")
+
+
+REPLICAS = {
+    "zero1": ("llama3-8b", {"dp": 32, "zero": 1, "recompute": FULL}),
+    "zero2": ("llama3-8b", {"dp": 16, "zero": 2}),
+    "zero3": ("llama3-8b", {"dp": 16, "zero": 3}),
+    "micro": ("llama2-13b", {"dp": 16, "zero": 3, "micro_batch": 2, "recompute": FULL}),
+    "hybrid": ("llama3-8b", {"dp": 16, "zero": 3, "dp_replicate": 2, "recompute": FULL}),
+    "offload": ("llama3-8b", {"dp": 16, "zero": 2, "offload_optimizer": True}),
+    "offload 3": ("llama2-70b", {"dp": 64, "zero": 3, "offload_optimizer": True, "recompute": FULL}),
+    "fp16": ("gpt2-xl", {"dp": 8, "zero": 2, "precision": Precision.FP16, "attention": Attention.FUSED}),
+    "full": ("qwen3-14b", {"dp": 32, "zero": 3, "recompute": FULL}),
+    "small": ("qwen3-0.6b", {"dp": 8, "zero": 2}),
+}
+
+
+@pytest.mark.parametrize("name", REPLICAS)
+@pytest.mark.parametrize("framework", ["deepspeed", "accelerate"])
+def test_deepspeed_and_accelerate_take_the_file(framework, name, tmp_path):
+    """As they read it at the start of training (benchmarks/oracle/read_file.py)."""
+    pytest.importorskip(framework)
+    model, layout = REPLICAS[name]
+    path = tmp_path / ("ds.json" if framework == "deepspeed" else "accelerate.yaml")
+    gpus = write(framework, model, layout, path)
+    assert "read: " in run(ORACLE / "read_file.py", framework, path, gpus)
