@@ -1,6 +1,6 @@
 """How often intervals of 80 % hold the measured step: publication left out, or with it all that share one trait.
 
-    python benchmarks/coverage.py
+    python benchmarks/interval_coverage.py
 
 A run whose publication is left out keeps the error of the fit that had not seen it, or of the profiles that no fit of
 it touched. Where its framework, GPU architecture, precision or links are left out it is predicted with what stands in
