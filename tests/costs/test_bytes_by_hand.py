@@ -154,7 +154,7 @@ def test_what_recomputation_keeps():
     assert kept() == [layer + 384, 0.0]
     assert kept(attention=FUSED) == [with_dropout + core, 0.0]
     assert kept(attention=FUSED, recompute=Recompute.SELECTIVE) == [with_dropout, core]
-    assert kept(recompute=Recompute.SELECTIVE) == [layer + 384, 384.0]  # flash recomputes by itself
+    assert kept(recompute=Recompute.SELECTIVE) == [layer + 384, 0.0]  # flash recomputes by itself, in its blocks
     assert kept(attention=FUSED, recompute=Recompute.FULL) == [768.0, with_dropout + core]
     assert kept(recompute=Recompute.FULL, sequence_slices=2) == [768.0, (layer + 384) / 2]
     assert kept(recompute=Recompute.FULL, tp=2, sequence_parallel=True)[0] == 384.0

@@ -119,6 +119,8 @@ def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices
         was["dispatcher"] = now["dispatcher"]  # the script names the framework's own
     assert now == was
     assert not run.unknown
+    if choices["layer_split"] == Split.PRODUCTS:
+        return  # its closed form places the longer stages between the ends first; given stages lie where they lie
     given = bool(now["pipeline_layout"])  # then the dense layers before those with experts have their place
     if not mix.leading_dense(asked.model) if given else now["layer_split"] == done.layouts.row(0)["layer_split"]:
         same(asked, done.layouts, run)
