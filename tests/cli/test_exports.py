@@ -135,6 +135,6 @@ def test_the_former_name_of_framework_works_and_says_so():
     new, old = planner(*ask, "--framework", "megatron"), planner(*ask, "--runs-on", "megatron")
     assert new.stdout == old.stdout
     assert "--runs-on is now --framework megatron" in old.stderr
-    both = planner(*ask, "--framework", "torchtitan", "--runs-on", "megatron")
+    both = planner(*ask, "--framework", "deepspeed", "--runs-on", "megatron")
     assert both.returncode == 2
-    assert "framework is torchtitan and runs_on is megatron; allowed: one of them" in both.stderr
+    assert "framework is deepspeed and runs_on is megatron; allowed: one of them" in both.stderr
