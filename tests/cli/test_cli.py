@@ -121,7 +121,7 @@ BAD = [
     ([*ASK[:7], "0"], "global_batch is 0"),
     (["estimate", "llama-13b", "--cluster", "selene", "--dp", "2", "--global-batch", "7"], "divisible"),
     ([*ASK, "--network", "infinibad-hdr"], "infiniband-hdr"),
-    ([*ASK, "--framework", "megatron"], "megatron-lm"),
+    ([*ASK, "--framework", "megatrom"], "megatron-lm"),
     ([*ASK, "--precision", "fp8"], "fp8"),
     ([*ASK, "--recompute", "some"], "selective"),
     ([*ASK, "--schedule", "1f2b"], "1f1b"),

@@ -72,6 +72,7 @@ def test_every_completer_offers_what_begins_so(name):
 
 
 def test_offered_names_are_accepted():
+    from planner.api.frameworks import named_framework
     from planner.export.plan_export import get_target
     from planner.hardware import load_cluster, load_framework
     from planner.models import load_model
@@ -79,7 +80,7 @@ def test_offered_names_are_accepted():
     from planner.schedules import get_schedule
 
     for complete, load in (
-        (completion.models, load_model), (completion.clusters, load_cluster), (completion.frameworks, load_framework),
+        (completion.models, load_model), (completion.clusters, load_cluster), (completion.frameworks, lambda name: load_framework(named_framework(name)[0])),
         (completion.schedules, get_schedule), (completion.exports, get_target),
     ):  # fmt: skip
         for name in complete(""):
