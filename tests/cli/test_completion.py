@@ -79,8 +79,12 @@ def test_offered_names_are_accepted():
     from planner.reproductions import paper_names
     from planner.schedules import get_schedule
 
+    def framework(name):
+        profile, export = named_framework(name)
+        return get_target(export) if profile is None else load_framework(profile)
+
     for complete, load in (
-        (completion.models, load_model), (completion.clusters, load_cluster), (completion.frameworks, lambda name: load_framework(named_framework(name)[0])),
+        (completion.models, load_model), (completion.clusters, load_cluster), (completion.frameworks, framework),
         (completion.schedules, get_schedule), (completion.exports, get_target),
     ):  # fmt: skip
         for name in complete(""):
