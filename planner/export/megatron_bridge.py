@@ -51,8 +51,9 @@ class MegatronBridge(Target):
     suffix = ".py"
 
     def only(self, fixed: Fixed) -> Fixed:
-        """1F1B and its interleaved form."""
-        return allowed(fixed, schedule=SCHEDULES)
+        """1F1B and its interleaved form; ZeRO 2 and 3, which are Megatron-FSDP's, only where they are asked for."""
+        fixed = allowed(fixed, schedule=SCHEDULES)
+        return fixed if fixed.zero else allowed(fixed, zero=(0, 1))
 
     def adapt(self, nearest: Nearest) -> None:
         """As Megatron-LM, but that the model is not exported."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from planner.base.units import GIB
 from planner.export.perfetto import COMPUTE, Counter, Span, write_trace
 from planner.step.timeline.step import StepSimulation
@@ -46,9 +48,12 @@ def step_spans(step: StepSimulation) -> list[Span]:
     """What every rank does beside its schedule: parameter gather and gradient reduction on the network, the update."""
     order, timeline = step.timeline.order, step.timeline
     first, done = timeline.start_s[order.start[:-1]], timeline.end_s[order.start[1:] - 1]
-    gather = first - (step.gather_s - step.gather_hidden_s)
+    # All at once before the first operation, or chunk by chunk, of which the first is waited for from the start.
+    whole = step.gather_s > 0.0
+    gather = np.where(whole, first - (step.gather_s - step.gather_hidden_s), 0.0)
+    gathered = np.where(whole, gather + step.gather_s, timeline.start_s.min())
     table = (
-        ("data-parallel network", "gather parameters", gather, gather + step.gather_s),
+        ("data-parallel network", "gather parameters", gather, gathered),
         ("data-parallel network", "reduce gradients", step.reduce_start_s, step.reduce_end_s),
         (COMPUTE, "update", step.update_start_s.clip(min=done), step.update_end_s),
     )
