@@ -21,7 +21,7 @@ print("".join(o["text"] for c in notebook.cells for o in c.get("outputs", []) if
 # What each says: a piece of its printed output, and the pictures that it saves.
 SAYS = {
     "01_recommend_a_layout": ("legal layouts", 2),
-    "02_scaling_limits": ("1.89 times faster", 4),
+    "02_scaling_limits": ("2.09 times faster", 4),
     "03_schedules": ("", 7),
     "04_how_accurate": ("fits or not right in", 3),
     "05_your_own_cluster": ("field gpus_per_node", 1),
