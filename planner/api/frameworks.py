@@ -17,8 +17,9 @@ from planner.setup import Setup
 def named_framework(name: str | None, runs_on: str | None = None) -> tuple[str | None, str | None]:
     """The profile whose figures a framework's name means, and the export that a search is held to; None: no matter.
 
-    A profile's name means the profile, and what it says the framework runs. Another name of `planner export` means
-    what that framework can run, by the figures that its export declares. runs_on: the latter, by its former option.
+    A profile's name means the profile, and what it says the framework runs. A name of `planner export` means what that
+    framework can run, by the figures of the profile of that name, else of the one that its export declares. runs_on:
+    the export, by its former option.
 
     Raises:
         UnknownNameError: No such framework.
@@ -28,14 +29,15 @@ def named_framework(name: str | None, runs_on: str | None = None) -> tuple[str |
 
     former = None if runs_on is None else get_target(word("runs_on", runs_on))
     known = profile_names("frameworks")
-    if name is None or is_path(name) or name in known or same_name(name, known):
+    profile = name is None or is_path(name) or name in known or bool(same_name(name, known))
+    if profile and name not in TARGETS:
         return name, runs_on
     if name not in {*TARGETS, *ALIASES}:
-        raise UnknownNameError("framework", name, [*known, *TARGETS], "Or give a TOML file of your own.")
+        raise UnknownNameError("framework", str(name), [*known, *TARGETS], "Or give a TOML file of your own.")
     target = get_target(name)
     if former not in (None, target):
         raise InputError(f"framework is {name} and runs_on is {runs_on}; allowed: one of them")
-    return target.profile, target.name
+    return name if profile else target.profile, target.name
 
 
 def may_choose(

@@ -65,9 +65,10 @@ def test_two_plans_are_compared_part_by_part(plans):
     for text in ("b against a", "choice", "tensor-parallel collectives", "peak of the fullest rank"):
         assert text in done.stdout
     tp = next(line.split() for line in lines if line.startswith("tp "))
-    assert tp == ["tp", "1", "4"]
-    step = next(line.split() for line in lines if line.startswith("step "))
     first, second = json.loads(Path(a).read_text()), json.loads(Path(b).read_text())
+    assert tp == ["tp", *(str(record["best"][0]["tp"]) for record in (first, second))]
+    assert tp[1] != tp[2]
+    step = next(line.split() for line in lines if line.startswith("step "))
     shown = [float(x) for x in step[-3:]]
     steps = [record["best"][0]["step_time_s"] for record in (first, second)]
     # Milliseconds are shown: half of one is lost to rounding.
