@@ -66,7 +66,7 @@ def test_two_plans_are_compared_part_by_part(plans):
         assert text in done.stdout
     tp = next(line.split() for line in lines if line.startswith("tp "))
     first, second = json.loads(Path(a).read_text()), json.loads(Path(b).read_text())
-    assert tp == ["tp", *(str(record["best"][0]["tp"]) for record in (first, second))]
+    assert tp == ["tp", *(str(record["best"][0]["layout"]["tp"]) for record in (first, second))]
     assert tp[1] != tp[2]
     step = next(line.split() for line in lines if line.startswith("step "))
     shown = [float(x) for x in step[-3:]]
