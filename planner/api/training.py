@@ -57,7 +57,7 @@ def training_time(
     record = question_record(setup, gpus)
     interval = step_interval_s(setup, plan.found.estimate, plan.best)
     step = float(plan.run.step_time_s[0])
-    factors = None if interval is None else (interval[0] / step, interval[1] / step)
+    factors = (interval[0] / step, interval[1] / step)
     record |= time_record(plan, assumptions, setup.cluster, int(setup.model.seq_len), factors) | {"accuracy": accuracy}
     view = time_view(plan, assumptions, setup.cluster, setup.model, factors)
     title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"

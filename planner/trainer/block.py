@@ -15,8 +15,8 @@ from planner.models import Transformer
 from planner.trainer.arrays import Array
 from planner.trainer.attention import KeysValues
 from planner.trainer.functions import (
-    gelu,
-    gelu_gradient,
+    activated,
+    activated_gradient,
     norm,
     norm_input_gradient,
     normalized,
@@ -24,8 +24,6 @@ from planner.trainer.functions import (
     product_input_gradient,
     rotary_table,
     rotate,
-    swiglu,
-    swiglu_gradient,
 )
 from planner.trainer.layer import Bias, Layer, NormWeights, Product, Setting, SliceOf
 from planner.trainer.parameters import Parameter, Unit, Views
@@ -129,7 +127,9 @@ class Block(Layer):
         up = self._bias(p, "up", product(region.enter(x_bsh), self._matrix(p, "up")))
         if not with_output:
             return None, up
-        return self._bias(p, "down", region.leave(product(self._activated(up), p["down"]))), up
+        return self._bias(
+            p, "down", region.leave(product(activated(self.setting.xp, self.setting.model.gated, up), p["down"]))
+        ), up
 
     def input_gradient(self, parameters: Views, dy_bsh: Array, saved: Any, part: SliceOf) -> tuple[Array, list[Any]]:
         """See `Layer`. The inputs of products are made again from the norms, and gathered again where tokens are split.
@@ -155,8 +155,10 @@ class Block(Layer):
         """The gradient by the normalized x, and the weight gradients that wait."""
         region = self.setting.region
         dy_bSh = region.leave_gradient(dy_bsh)
-        waiting: list[Any] = [Product("down", self._activated(saved), dy_bSh)]
-        dup = self._activated_gradient(product_input_gradient(dy_bSh, p["down"]), saved)
+        waiting: list[Any] = [Product("down", activated(self.setting.xp, self.setting.model.gated, saved), dy_bSh)]
+        dup = activated_gradient(
+            self.setting.xp, self.setting.model.gated, product_input_gradient(dy_bSh, p["down"]), saved
+        )
         waiting.append(Product("up", region.enter(x_bsh), dup))
         if self.setting.model.mlp_bias:
             waiting += [Bias("down.bias", dy_bsh), Bias("up.bias", dup)]
@@ -248,17 +250,3 @@ class Block(Layer):
         if bias is not None:
             y_bso += bias.reshape(-1)
         return y_bso
-
-    def _activated(self, up_bSf: Array) -> Array:
-        xp = self.setting.xp
-        if not self.setting.model.gated:
-            return gelu(xp, up_bSf)
-        f = up_bSf.shape[-1] // 2
-        return swiglu(xp, up_bSf[..., :f], up_bSf[..., f:])
-
-    def _activated_gradient(self, dy_bSf: Array, up_bSf: Array) -> Array:
-        xp = self.setting.xp
-        if not self.setting.model.gated:
-            return gelu_gradient(xp, dy_bSf, up_bSf)
-        f = up_bSf.shape[-1] // 2
-        return xp.concatenate(swiglu_gradient(xp, dy_bSf, up_bSf[..., :f], up_bSf[..., f:]), axis=-1)

@@ -90,10 +90,8 @@ class Context:
         dq = self.xp.zeros_like(q)
         travelling: list[Array] = []
         for source, k_now, v_now in self._around(k, v):
-            if self.gathered or source == self.place:
-                grads = [self.xp.zeros_like(k_now), self.xp.zeros_like(v_now)]
-            else:
-                grads = self._received(travelling) or [self.xp.zeros_like(k_now), self.xp.zeros_like(v_now)]
+            came = [] if self.gathered or source == self.place else self._received(travelling)
+            grads = came or [self.xp.zeros_like(k_now), self.xp.zeros_like(v_now)]
             for rows, keys, same in self._pairs(source, q.shape[TOKENS]):
                 dq[..., rows, :] += attend_gradient(
                     self.xp, dout[..., rows, :], q[..., rows, :], k_now[..., keys, :], v_now[..., keys, :],

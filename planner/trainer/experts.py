@@ -21,7 +21,7 @@ import numpy as np
 from planner.models import Transformer
 from planner.trainer.arrays import Array, on_host, wide
 from planner.trainer.communicator import Communicator, RankGroup
-from planner.trainer.functions import gelu, gelu_gradient, swiglu, swiglu_gradient
+from planner.trainer.functions import activated, activated_gradient
 from planner.trainer.layer import Product, SliceOf
 from planner.trainer.parameters import Parameter, Unit, Views
 
@@ -148,7 +148,7 @@ def experts_forward(ranks: ExpertRanks, m: Transformer, p: Views, x_bsh: Array) 
     routing = TokenRoutes(ranks=ranks, order_c=order, sent=sent, came=ranks.counts_from_all(sent.ravel()))
     inputs = routing.to_experts(x_nh[order // k])
     ups = [x @ _matrix(w) for x, w in zip(inputs, p["experts.up"], strict=True)]
-    outputs = [_activated(xp, m, up) @ w for up, w in zip(ups, p["experts.down"], strict=True)]
+    outputs = [activated(xp, m.gated, up) @ w for up, w in zip(ups, p["experts.down"], strict=True)]
     outputs_nkh = _unsorted(xp, routing.from_experts(outputs), order).reshape(-1, k, h)
     y_nh = (outputs_nkh * gates[..., None]).sum(axis=1).astype(x_bsh.dtype, copy=False)
     whole = ranks.communicator.all_reduce(counts_bE.astype(gates.dtype), ranks.sequence)
@@ -169,16 +169,16 @@ def experts_gradient(
     gates_c1 = saved.gates_nk.reshape(-1, 1)[order]
     douts = saved.routing.to_experts((dy_nh[order // k] * gates_c1).astype(dy_nh.dtype, copy=False))
     dups = [
-        _activated_gradient(xp, m, dout @ w.T, up)
+        activated_gradient(xp, m.gated, dout @ w.T, up)
         for dout, up, w in zip(douts, saved.ups, p["experts.down"], strict=True)
     ]
     dinputs = [dup @ _matrix(w).T for dup, w in zip(dups, p["experts.up"], strict=True)]
     dx_nh = _unsorted(xp, saved.routing.from_experts(dinputs), order).reshape(-1, k, h).sum(axis=1)
     dgates_nk = (wide(saved.outputs_nkh) * wide(dy_nh)[:, None]).sum(axis=-1)
     dlogits = _router_gradient(ranks, saved, dgates_nk, part, (b, s)).astype(dy_nh.dtype, copy=False)
-    activated = [_activated(xp, m, up) for up in saved.ups]
+    inner = [activated(xp, m.gated, up) for up in saved.ups]
     waiting: list[Any] = [
-        ExpertProducts("experts.down", activated, douts),
+        ExpertProducts("experts.down", inner, douts),
         ExpertProducts("experts.up", saved.inputs, dups),
         Product("router", x_bsh, dlogits.reshape(b, s, -1)),
     ]
@@ -208,17 +208,3 @@ def _unsorted(xp: Any, x_ch: Array, order_c: Array) -> Array:
 def _matrix(weights: Array) -> Array:
     """An expert's weights as a matrix from its input."""
     return weights.reshape(weights.shape[0], -1)
-
-
-def _activated(xp: Any, m: Transformer, up_cf: Array) -> Array:
-    if not m.gated:
-        return gelu(xp, up_cf)
-    f = up_cf.shape[-1] // 2
-    return swiglu(xp, up_cf[:, :f], up_cf[:, f:])
-
-
-def _activated_gradient(xp: Any, m: Transformer, dy_cf: Array, up_cf: Array) -> Array:
-    if not m.gated:
-        return gelu_gradient(xp, dy_cf, up_cf)
-    f = up_cf.shape[-1] // 2
-    return xp.concatenate(swiglu_gradient(xp, dy_cf, up_cf[:, :f], up_cf[:, f:]), axis=-1)

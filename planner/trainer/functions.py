@@ -106,6 +106,22 @@ def swiglu_gradient(xp: Any, dy_bsf: Array, gate_bsf: Array, up_bsf: Array) -> t
     return dy_bsf * up_bsf * (sigma + silu * (1.0 - sigma)), dy_bsf * silu
 
 
+def activated(xp: Any, gated: bool, up: Array) -> Array:
+    """What an MLP's first product is made of before its second: GELU, or SwiGLU of its two halves (gate and up)."""
+    if not gated:
+        return gelu(xp, up)
+    f = up.shape[-1] // 2
+    return swiglu(xp, up[..., :f], up[..., f:])
+
+
+def activated_gradient(xp: Any, gated: bool, dy: Array, up: Array) -> Array:
+    """Gradient of `activated` by up."""
+    if not gated:
+        return gelu_gradient(xp, dy, up)
+    f = up.shape[-1] // 2
+    return xp.concatenate(swiglu_gradient(xp, dy, up[..., :f], up[..., f:]), axis=-1)
+
+
 def rotary_table(xp: Any, positions_s: Array, d: int, dtype: Any) -> tuple[Array, Array]:
     """Cosines and sines of the positions, each of shape (s, d/2) (Su et al. 2021, base 10000)."""
     power = xp.arange(d // 2, dtype=xp.float64) / (d // 2)
