@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from planner.base.errors import InputError, shown
 from planner.choices.enumerations import choice, names
-from planner.choices.pipeline_layout import parse_pipeline_layout
 
 LARGEST = 10_000_000
 
@@ -27,6 +27,7 @@ class Choice:
     layouts apart, from 1; 0 for those that don't.
     tried: the values that a search combines with every layout, unless told otherwise. axis: on which axis of its
     grids, from 1 (choices that share one are listed together); 0 for what a grid's rows or the question have.
+    parse: reads a text that is more than a name, and raises InputError if it is none.
     of_layer: what a layer, the embedding or the head costs for one micro-batch may depend on it.
     """
 
@@ -42,6 +43,7 @@ class Choice:
     axis: int = 0
     of_layer: bool = True
     tried: tuple[Any, ...] = ()
+    parse: Callable[[str], object] | None = None
     least: int = 1
     most: int = LARGEST
 
@@ -77,8 +79,8 @@ class Choice:
             return whole(self.name, value, least=self.least, most=self.most)
         if self.kind is float:
             return real(self.name, value, least=self.least, most=self.most)
-        if self.name == "pipeline_layout" and value:
-            parse_pipeline_layout(word(self.name, value))
+        if self.parse and value:
+            self.parse(word(self.name, value))
         return flag(self.name, value) if self.kind is bool else word(self.name, value)
 
     def plain(self, code: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from planner.choices.choice import Choice
 from planner.choices.enumerations import Attention, Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
+from planner.choices.pipeline_layout import parse_pipeline_layout
 
 CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("schedule", str, "1f1b", "The pipeline schedule (planner schedule lists them).", tie=6,
@@ -43,7 +44,7 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "ends: embedding and head are a layer each; last: short last stage.", tie=14, axis=4,
            tried=(Split.EVEN, Split.BALANCED), derived="the framework's own", of_layer=False),
     Choice("pipeline_layout", str, "", "The stages layer by layer, as Megatron-LM writes them: Et*3|(tt|)*29m|L.",
-           "layout", settled=False, of_layer=False),
+           "layout", settled=False, of_layer=False, parse=parse_pipeline_layout),
     Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False),
     Choice("offload_optimizer", bool, False, "Optimizer state in host memory.", "offload", tie=15, axis=5,
            tried=(False, True), settled=False, of_layer=False),
