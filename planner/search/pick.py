@@ -12,7 +12,7 @@ from planner.layouts import Layouts
 from planner.search.found import EQUAL
 from planner.step.estimate import Estimate
 
-PLAIN = ("virtual_stages", "sequence_slices", "cp", "dp_replicate", "layer_split", "recompute", "offload_optimizer")
+PLAIN = ("virtual_stages", "sequence_slices", "dp_replicate", "layer_split", "recompute", "offload_optimizer")
 """Choices that are one more thing to go wrong where they are not at their default."""
 KIND = ("tp", "pp", "cp", "ep", "schedule")
 """Choices by which answers differ: layouts that share all of them are twins, of which a table shows the best."""
@@ -21,9 +21,14 @@ USUAL_SCHEDULES = ("1f1b", "interleaved")
 
 
 def unusual(layouts: Layouts) -> NDArray[np.int64]:
-    """How many choices of each layout are not the usual ones, shape (n,)."""
+    """How many choices of each layout are not the usual ones, shape (n,).
+
+    Each doubling of the context-parallel ranks counts as one: it cuts a sequence into shorter pieces and spreads a
+    ring over more nodes, both further from what published runs have measured.
+    """
     usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
     count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64)
+    count += np.ceil(np.log2(layouts.cp)).astype(np.int64)
     for name in PLAIN:
         count += getattr(layouts, name) != CHOICES[name].default
     return np.asarray(count)
