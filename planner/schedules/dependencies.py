@@ -25,26 +25,29 @@ def dependencies(order: Order) -> Ints:
         ScheduleError: an operation is missing or doubled.
     """
     place = _Places(order)
-    s, i, j = order.stage, order.micro_batch, order.slice
+    s, j = order.stage, order.slice
     stages, _, slices = place.shape
+    next_stage = place.forward.size // stages
     out = np.full((len(order), 3), -1, dtype=np.int64)
-    forward = order.kind == F
-    back = (order.kind == B) | (order.kind == I)
-    weight = order.kind == W
-    for rows, table, ds, dj, column in (
-        (forward & (s > 0), place.forward, -1, 0, 0),
-        (back & (s < stages - 1), place.backward, 1, 0, 0),
-        (back, place.forward, 0, 0, 1),
-        (weight, place.backward, 0, 0, 1),
-        (forward & (j > 0), place.forward, 0, -1, 2),
-        (back & (j < slices - 1), place.backward, 0, 1, 2),
-    ):
-        out[rows, column] = table[s[rows] + ds, i[rows], j[rows] + dj]
+    forward, back, weight = place.rows
+    unit, stage = place.unit[forward], s[forward]
+    out[forward, 0] = np.where(stage > 0, place.forward[unit - next_stage], -1)
+    if slices > 1:
+        out[forward, 2] = np.where(j[forward] > 0, place.forward[unit - 1], -1)
+    unit, stage = place.unit[back], s[back]
+    out[back, 0] = np.where(stage < stages - 1, place.backward[(unit + next_stage) % place.forward.size], -1)
+    out[back, 1] = place.forward[unit]
+    if slices > 1:
+        out[back, 2] = np.where(j[back] < slices - 1, place.backward[(unit + 1) % place.forward.size], -1)
+    out[weight, 1] = place.backward[place.unit[weight]]
     return out
 
 
 class _Places:
-    """Where each forward and backward is: flat index by (stage, micro-batch, slice)."""
+    """Where each forward and backward is: flat index by unit, which counts stages, then micro-batches, then slices.
+
+    unit: that of each operation. rows: flat indices of forwards, backwards (B or I) and weight gradients.
+    """
 
     def __init__(self, order: Order) -> None:
         if not len(order):
@@ -52,31 +55,35 @@ class _Places:
         self.shape = tuple(int(c.max()) + 1 for c in (order.stage, order.micro_batch, order.slice))
         if np.prod(self.shape) > len(order):
             self._explain(order)
-        self.forward = self._table(order, order.kind == F, "F")
-        self.backward = self._table(order, (order.kind == B) | (order.kind == I), "B or I")
-        weight = self._table(order, order.kind == W, "W", required=False)
-        split = np.zeros(self.shape, dtype=bool)
-        at = order.kind == I
-        split[order.stage[at], order.micro_batch[at], order.slice[at]] = True
-        for wrong, text in ((split & (weight < 0), "I but no W"), (~split & (weight >= 0), "W but no I")):
+        _, m, k = self.shape
+        self.unit = (order.stage * m + order.micro_batch) * k + order.slice
+        split, kind = order.kind == I, order.kind
+        self.rows = np.flatnonzero(kind == F), np.flatnonzero((kind == B) | split), np.flatnonzero(kind == W)
+        self.forward = self._table(self.rows[0], "F")
+        self.backward = self._table(self.rows[1], "B or I")
+        if not len(self.rows[2]) and not split.any():
+            return
+        weight = self._table(self.rows[2], "W", required=False) >= 0
+        splits = np.zeros(len(weight), dtype=bool)
+        splits[self.unit[split]] = True
+        for wrong, text in ((splits & ~weight, "I but no W"), (~splits & weight, "W but no I")):
             if wrong.any():
-                raise ScheduleError(f"{self._unit(np.argwhere(wrong)[0])} has {text}")
+                raise ScheduleError(f"{self._name(wrong)} has {text}")
 
-    def _table(self, order: Order, rows: NDArray[np.bool_], kinds: str, required: bool = True) -> Ints:
-        at = np.flatnonzero(rows)
-        unit = np.ravel_multi_index((order.stage[at], order.micro_batch[at], order.slice[at]), self.shape)
-        count = np.bincount(unit, minlength=int(np.prod(self.shape)))
+    def _table(self, at: Ints, kinds: str, required: bool = True) -> Ints:
+        unit, size = self.unit[at], int(np.prod(self.shape))
+        count = np.bincount(unit, minlength=size)
         for wrong, text in ((count > 1, "more than one"), ((count == 0) & required, "no")):
             if wrong.any():
-                first = np.unravel_index(int(np.flatnonzero(wrong)[0]), self.shape)
-                raise ScheduleError(f"{self._unit(np.array(first))} has {text} {kinds}")
-        table = np.full(int(np.prod(self.shape)), -1, dtype=np.int64)
+                raise ScheduleError(f"{self._name(wrong)} has {text} {kinds}")
+        table = np.full(size, -1, dtype=np.int64)
         table[unit] = at
-        return table.reshape(self.shape)
+        return table
 
-    def _unit(self, index: Ints) -> str:
-        part = f", slice {index[2]}" if self.shape[2] > 1 else ""
-        return f"stage {index[0]}, micro-batch {index[1]}{part}"
+    def _name(self, wrong: NDArray[np.bool_]) -> str:
+        """The first unit of some."""
+        stage, micro_batch, part = np.unravel_index(int(np.argmax(wrong)), self.shape)
+        return f"stage {stage}, micro-batch {micro_batch}" + (f", slice {part}" if self.shape[2] > 1 else "")
 
     def _explain(self, order: Order) -> None:
         """A number far beyond the others would ask for a table that memory can't hold: name it."""

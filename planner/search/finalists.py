@@ -67,5 +67,5 @@ def _within(due: list[int], size: NDArray[np.int64], left: int) -> list[int]:
 
 def _simulated(setup: Setup, layouts: Layouts, rows: list[int]) -> dict[int, tuple[float, float]]:
     """Seconds of the step and bytes of the fullest rank, by row."""
-    steps = simulate_all(setup, layouts.take(rows))
-    return {i: (x.step_time_s, float(x.peak_bytes.max())) for i, x in zip(rows, steps, strict=True)}
+    seconds, peak_bytes = simulate_all(setup, layouts.take(rows))
+    return dict(zip(rows, zip(seconds.tolist(), peak_bytes.tolist(), strict=True), strict=True))

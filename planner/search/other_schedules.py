@@ -12,7 +12,7 @@ from planner.search.compare import with_schedule
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate, least_step_s
 from planner.step.legality import legal
-from planner.step.timeline.step import StepSimulation, simulate_all
+from planner.step.timeline.step import simulate_all
 
 MOST_OPERATIONS = 12_000  # of one layout: about 50 ms to simulate
 MOST_LAYOUTS = 2
@@ -37,22 +37,23 @@ def try_others(setup: Setup, result: Estimate, order: Any, allow_async: bool) ->
             if size <= MOST_OPERATIONS and legal(setup.model, setup.cluster, one)[0]:
                 candidates.append(one)
     chosen: tuple[Layouts, float] | None = None
-    for one, step in _simulated(setup, candidates, best):
-        if step.step_time_s < best and step.peak_bytes.max() <= setup.cluster.accelerator.usable_bytes:
-            best, chosen = step.step_time_s, (one, float(step.peak_bytes.max()))
+    for one, step_time_s, peak_bytes in _simulated(setup, candidates, best):
+        if step_time_s < best and peak_bytes <= setup.cluster.accelerator.usable_bytes:
+            best, chosen = step_time_s, (one, peak_bytes)
     if chosen is None:
         return None
-    layout, peak_bytes = chosen
-    return estimate(setup, layout).with_simulated(np.array([0]), best, peak_bytes)
+    layout, peak = chosen
+    return estimate(setup, layout).with_simulated(np.array([0]), best, peak)
 
 
-def _simulated(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tuple[Layouts, StepSimulation]]:
-    """The candidates that could be faster than the best, each with its step: not those that aren't without a bubble."""
+def _simulated(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tuple[Layouts, float, float]]:
+    """The candidates that could be faster than the best: not those that aren't without a bubble. Each with its step
+    and the bytes of its fullest rank."""
     if not candidates:
         return []
     table = Layouts.concatenate(candidates)
     hopeful = np.flatnonzero(least_step_s(setup, table) < best_s)
     if not len(hopeful):
         return []
-    steps = simulate_all(setup, table.take(hopeful))
-    return [(candidates[i], step) for i, step in zip(hopeful, steps, strict=True)]
+    found = zip(hopeful, *simulate_all(setup, table.take(hopeful)), strict=True)
+    return [(candidates[i], float(step_time_s), float(peak_bytes)) for i, step_time_s, peak_bytes in found]

@@ -141,7 +141,7 @@ def exact_step_s(setup: Setup, layouts: Layouts) -> Array:
     step = np.array(estimate_all(setup, layouts).step_time_s, dtype=np.float64)
     rows = np.flatnonzero(layouts.pp > 1)
     if len(rows):
-        step[rows] = [one.step_time_s for one in simulate_all(setup, layouts.take(rows))]
+        step[rows], _ = simulate_all(setup, layouts.take(rows))
     return step
 
 

@@ -5,11 +5,13 @@ its next operation waits for one that is not done; when that is done, the lane g
 not change any time, so the result is deterministic. Time and memory are linear in the operations.
 
 The same function runs as Python, over lists, and compiled by numba, over arrays: small schedules don't pay for the
-import of the compiler. Where there are many lanes they run in waves (`waves`), to the same result.
+import of the compiler. Where there are many lanes they run in waves (`waves`), to the same result. What is likely to
+be done first is taken.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -19,21 +21,23 @@ from numpy.typing import NDArray
 
 from planner.step.timeline.waves import run_waves
 
-SMALL = 60_000
-"""Below so many operations Python is done before numba is imported."""
-WIDE = 48
-"""From so many lanes on, waves are faster than Python."""
-LONG = 20_000
-"""From so many operations a lane on, waves take longer than importing the compiler."""
+PYTHON_S, COMPILED_S = 1.2e-6, 0.03e-6
+"""Of an operation: interpreted, and compiled, from the order to its times."""
+WAVE_S, WAVES_S = 10e-6, 0.06e-6
+"""Of a wave, and of an operation in it."""
+IMPORT_S = 0.6
+"""Until numba is imported."""
 
 
 def _advance(
-    lane_start: Any, waits: Any, width: int, lag: Any, duration: Any, fused: Any, start: Any, end: Any, state: Any
-) -> int:
+    lane_start: Any, waits: Any, width: int, lag: Any, duration: Any, fused: Any, release: Any,
+    start: Any, end: Any, state: Any,
+) -> int:  # fmt: skip
     """Run all lanes as far as they go; the number of operations done.
 
     waits, lag: flat, `width` per operation: index waited for (-1: none) and seconds after its end. fused: an
-    operation that runs together with the next of its lane; both end when both are done. state: scratch of four
+    operation that runs together with the next of its lane; both end when both are done. release: before which a lane
+    starts nothing. state: scratch of four
     sections: position of each lane (where each stopped, on return), next lane in a queue of waiters, ready stack,
     and per operation the first lane that waits for it. end: -1 where not done.
     """
@@ -53,7 +57,7 @@ def _advance(
         top -= 1
         lane = state[stack + top]
         i = state[position + lane]
-        clock = 0.0
+        clock = release[lane]
         if i > lane_start[lane]:
             clock = end[i - 1]
         while i < lane_start[lane + 1]:
@@ -106,23 +110,57 @@ def run_lanes(
     lag: NDArray[np.float64],
     duration: NDArray[np.float64],
     fused: NDArray[np.bool_],
+    release: NDArray[np.float64] | None = None,
     *,
     compiled: bool | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Start and end of every operation in seconds, shape (n,), end -1 where never done; where each lane stopped.
 
-    lane_start: (lanes + 1,); waits, lag: (n, width); duration, fused: (n,).
+    lane_start: (lanes + 1,); waits, lag: (n, width); duration, fused: (n,); release: (lanes,), from 0, which is the
+    default.
     """
     n, width = waits.shape
     lanes = len(lane_start) - 1
-    if compiled is None and lanes >= WIDE and n < LONG * lanes:
-        return run_waves(lane_start, waits, lag, duration, fused)
+    release = np.zeros(lanes) if release is None else release
+    if compiled is None:
+        import_s = 0.0 if "numba" in sys.modules else IMPORT_S
+        seconds = {True: import_s + COMPILED_S * n, False: PYTHON_S * n}
+        longest = int(np.diff(lane_start).max(initial=0))
+        if WAVE_S * longest + WAVES_S * n <= min(seconds.values()):
+            return run_waves(lane_start, waits, lag, duration, fused, release)
+        compiled = seconds[True] < seconds[False]
     start, end = np.zeros(n), np.zeros(n)
     state = np.zeros(3 * lanes + n, dtype=np.int64)
     arrays = (lane_start, np.ascontiguousarray(waits).ravel(), width, np.ascontiguousarray(lag).ravel(), duration)
-    if compiled if compiled is not None else n >= SMALL:
-        _compiled()(*arrays, fused, start, end, state)
+    if compiled:
+        _compiled()(*arrays, fused, release, start, end, state)
         return start, end, state[:lanes]
-    lists = [a.tolist() if isinstance(a, np.ndarray) else a for a in (*arrays, fused, start, end, state)]
+    lists = [a.tolist() if isinstance(a, np.ndarray) else a for a in (*arrays, fused, release, start, end, state)]
     _advance(*lists)
-    return np.array(lists[6]), np.array(lists[7]), np.array(lists[8][:lanes], dtype=np.int64)
+    return np.array(lists[7]), np.array(lists[8]), np.array(lists[9][:lanes], dtype=np.int64)
+
+
+def needed(
+    lane_start: NDArray[np.int64], waits: NDArray[np.int64], lag: NDArray[np.float64], fused: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """What operations wait for, and how long after its end, without what their own lane has done before them anyway."""
+    n = len(waits)
+    lane = np.repeat(np.arange(len(lane_start) - 1), np.diff(lane_start))
+    first = np.arange(n)
+    if fused.any():
+        first = np.maximum.accumulate(np.where(np.roll(fused, 1), 0, first))
+    keep = [
+        np.flatnonzero((before >= 0) & ((lane[before] != lane) | (before >= first) | (after_s > 0.0)))
+        for before, after_s in zip(waits.T, lag.T, strict=True)
+    ]
+    count = np.zeros(n, dtype=np.int64)
+    for rows in keep:
+        count[rows] += 1
+    few = np.full((n, max(int(count.max(initial=0)), 1)), -1)
+    seconds = np.zeros(few.shape) if lag.any() else np.broadcast_to(0.0, few.shape)
+    for rows, before, after_s in zip(keep, waits.T, lag.T, strict=True):
+        count[rows] -= 1
+        few[rows, count[rows]] = before[rows]
+        if seconds.flags.writeable:
+            seconds[rows, count[rows]] = after_s[rows]
+    return few, seconds

@@ -8,6 +8,7 @@ stages both give the same step.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +31,7 @@ from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage
 from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, durations, run_all
 
 Array = NDArray[np.float64]
+TOGETHER = 250_000  # operations of layouts that are run side by side
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,32 +119,59 @@ def simulate(
     return _finish(prepared, run_all([prepared.run])[0])
 
 
-def simulate_all(setup: Setup, layouts: Layouts) -> list[StepSimulation]:
-    """`simulate` of every layout of a table, side by side, which is faster than one after the other.
+def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
+    """Seconds of the step and bytes of the fullest rank of every layout, shape (n,), as `simulate` of each has them.
+
+    Many run side by side, which is faster than one after the other, those of the same order together.
 
     Raises:
         LayoutError: an illegal layout.
     """
-    model = setup.model
-    check_legal(model, setup.cluster, layouts)
+    check_legal(setup.model, setup.cluster, layouts)
     costs = step_costs(setup, layouts)
-    steps: dict[int, StepSimulation] = {}
+    seconds, peak_bytes = np.zeros(len(layouts)), np.zeros(len(layouts))
+    sizes = [_schedule(layouts.take([i])) for i in range(len(layouts))]
+    for group in _groups(sizes):
+        for i, step in zip(group, _side_by_side(costs, sizes, group), strict=True):
+            seconds[i], peak_bytes[i] = step.step_time_s, step.peak_bytes.max()
+    return seconds, peak_bytes
+
+
+_Size = tuple[Schedule, Pipeline]
+
+
+def _groups(sizes: list[_Size]) -> list[list[int]]:
+    """Layouts to run side by side: those of one order one after another, of about `TOGETHER` operations in all."""
+    long = [3 * pipe.m * pipe.v * pipe.k for _, pipe in sizes]
+    order = sorted(range(len(sizes)), key=lambda i: (long[i], sizes[i][1].p, sizes[i][0].name))
+    out: list[list[int]] = []
+    total = 0
+    for i in order:
+        operations = long[i] * sizes[i][1].p
+        if not out or total + operations > TOGETHER:
+            out.append([])
+            total = 0
+        out[-1].append(i)
+        total += operations
+    return out
+
+
+def _side_by_side(costs: StepCosts, sizes: list[_Size], rows: list[int]) -> Iterator[StepSimulation]:
+    """The steps of some rows, in their order."""
+    orders: dict[tuple[str, Pipeline], Order] = {}
     prepared: dict[int, _Prepared] = {}
-    for i in range(len(layouts)):
-        one, own = layouts.take([i]), costs.take([i])
-        schedule, pipe = _schedule(one)
-        if schedule.steady:
-            steps[i] = _steady(own, schedule, pipe)
-        else:
-            prepared[i] = _prepare(own, schedule, pipe, schedule.order(pipe))
-    if prepared:
-        timelines = run_all([x.run for x in prepared.values()])
-        for (i, x), timeline in zip(prepared.items(), timelines, strict=True):
-            steps[i] = _finish(x, timeline)
-    return [steps[i] for i in range(len(layouts))]
+    for i in rows:
+        schedule, pipe = sizes[i]
+        if not schedule.steady:
+            same = (schedule.name, pipe)
+            orders[same] = orders.get(same) or schedule.order(pipe)
+            prepared[i] = _prepare(costs.take([i]), schedule, pipe, orders[same])
+    timelines = dict(zip(prepared, run_all([x.run for x in prepared.values()]), strict=True))
+    for i in rows:
+        yield _finish(prepared[i], timelines[i]) if i in prepared else _steady(costs.take([i]), *sizes[i])
 
 
-def _schedule(layouts: Layouts) -> tuple[Schedule, Pipeline]:
+def _schedule(layouts: Layouts) -> _Size:
     """The schedule of one layout, and the size of its pipeline.
 
     Raises:

@@ -17,7 +17,6 @@ from planner.step.estimate import Estimate, estimate
 from planner.step.timeline.step import simulate_all
 
 MOST_OPERATIONS = 100_000
-TOGETHER = 250_000  # operations of layouts that are run side by side
 
 
 def operations(layouts: Layouts) -> NDArray[np.int64]:
@@ -36,13 +35,9 @@ def timed(setup: Setup, result: Estimate, rows: Any = slice(None)) -> Estimate:
     some = np.zeros(len(result.layouts), dtype=bool)
     some[rows] = True
     due = np.flatnonzero(some & has_timeline(result.layouts) & ~result.simulated)
-    group = np.cumsum(operations(result.layouts)[due]) // TOGETHER
-    for number in np.unique(group):
-        index = due[group == number]
-        steps = simulate_all(setup, result.layouts.take(index))
-        seconds = np.array([step.step_time_s for step in steps])
-        result = result.with_simulated(index, seconds, np.array([step.peak_bytes.max() for step in steps]))
-    return result
+    if not len(due):
+        return result
+    return result.with_simulated(due, *simulate_all(setup, result.layouts.take(due)))
 
 
 def timed_estimate(setup: Setup, layouts: Layouts) -> Estimate:

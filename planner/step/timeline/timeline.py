@@ -14,7 +14,7 @@ from planner.schedules.base import Pipeline
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import KINDS, Order
 from planner.step.timeline.chunk_links import ChunkLinks
-from planner.step.timeline.engine import run_lanes
+from planner.step.timeline.engine import needed, run_lanes
 
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
 
@@ -129,8 +129,11 @@ class TimedOrder:
 
 
 def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool | None = None) -> list[Timeline]:
-    """The timelines of several orders, side by side; raises what `run` does."""
-    made = [_lanes(one, transfer_s) for one in runs]
+    """The timelines of several orders, side by side; raises what `run` does. Runs may share an order."""
+    if not runs:
+        return []
+    waits_of = {id(one.order): _waits(one.order, transfer_s) for one in runs}
+    made = [_lanes(one, waits_of[id(one.order)]) for one in runs]
     width = max(x.waits.shape[1] for x in made)
     counts = np.array([len(x.duration) for x in made])
     offset = np.cumsum(counts) - counts
@@ -139,23 +142,22 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
         np.concatenate(
             [_wider(np.where(x.waits >= 0, x.waits + at, -1), width, -1) for x, at in zip(made, offset, strict=True)]
         ),
-        np.concatenate([_wider(x.lag, width, 0.0) for x in made]),
+        _lags([x.lag for x in made], width),
         np.concatenate([x.duration for x in made]),
         np.concatenate([x.fused for x in made]),
+        np.concatenate([x.release for x in made]),
         compiled=compiled,
     )
     out, lane = [], 0
     for one, x, at in zip(runs, made, offset, strict=True):
         order, n = one.order, len(one.order)
         begin, finish = start[at : at + n], end[at : at + n]
-        waits = x.waits[:n, :3]
+        waits, lag, _ = waits_of[id(order)]
         if (finish < 0).any():
             stops = stopped[lane : lane + order.ranks] - at
             raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, finish, stops)}")
         links = None if one.links is None else end[at + x.start[order.ranks + 1 :] - 1]
-        out.append(
-            Timeline(order=order, waits=waits, lag_s=x.lag[:n, :3], start_s=begin, end_s=finish, link_end_s=links)
-        )
+        out.append(Timeline(order=order, waits=waits, lag_s=lag, start_s=begin, end_s=finish, link_end_s=links))
         lane += len(x.start) - 1
     return out
 
@@ -169,40 +171,42 @@ class _Lanes:
     lag: Array
     duration: Array
     fused: NDArray[np.bool_]
+    release: Array
 
 
-def _lanes(one: TimedOrder, transfer_s: float) -> _Lanes:
-    """A lane for each rank, and one more of operations that last nothing and release the ranks.
+_Waits = tuple[NDArray[np.int64], Array, tuple[NDArray[np.int64], Array]]
 
-    A rank's first operation comes so long after its own of those.
-    """
+
+def _waits(order: Order, transfer_s: float) -> _Waits:
+    """What an order's operations wait for, seconds after its end, and both again as far as the engine needs them."""
+    waits, rank = dependencies(order), order.rank
+    lag = np.broadcast_to(0.0, waits.shape)
+    if transfer_s:
+        lag = np.where((waits >= 0) & (rank[waits] != rank[:, None]), transfer_s, 0.0)
+    return waits, lag, needed(order.start, waits, lag, order.fused)
+
+
+def _lanes(one: TimedOrder, waits: _Waits) -> _Lanes:
+    """A lane for each rank."""
     order = one.order
-    waits = dependencies(order)
-    rank, n, p = order.rank, len(order), order.ranks
-    elsewhere = (waits >= 0) & (rank[waits] != rank[:, None])
-    lag = np.where(elsewhere, transfer_s, 0.0)
     if one.links is not None:
-        return _with_links(one, one.links, waits, lag)
-    if one.release_s is None:
-        return _Lanes(start=order.start, waits=waits, lag=lag, duration=one.duration_s, fused=order.fused)
-    all_waits = np.full((n + p, 4), -1, dtype=np.int64)
-    all_waits[:n, :3] = waits
-    all_waits[order.start[:-1], 3] = n + np.arange(p)
-    all_lags = np.zeros((n + p, 4))
-    all_lags[:n, :3] = lag
-    all_lags[order.start[:-1], 3] = one.release_s
-    return _Lanes(
-        start=np.concatenate([order.start, [n + p]]),
-        waits=all_waits,
-        lag=all_lags,
-        duration=np.concatenate([one.duration_s, np.zeros(p)]),
-        fused=np.concatenate([order.fused, np.zeros(p, dtype=bool)]),
-    )
+        return _with_links(one, one.links, *waits[:2])
+    release = np.zeros(order.ranks) if one.release_s is None else np.maximum(one.release_s, 0.0)
+    few, lag = waits[2]
+    return _Lanes(start=order.start, waits=few, lag=lag, duration=one.duration_s, fused=order.fused, release=release)
 
 
 def _wider(table: Any, width: int, fill: float) -> Any:
     """A table with so many columns."""
-    return np.pad(table, ((0, 0), (0, width - table.shape[1])), constant_values=fill)
+    more = width - table.shape[1]
+    return np.pad(table, ((0, 0), (0, more)), constant_values=fill) if more else table
+
+
+def _lags(tables: list[Array], width: int) -> Array:
+    """Tables of lags below one another; of nothing but zeros one that takes no memory."""
+    if any(table.any() for table in tables):
+        return np.concatenate([_wider(table, width, 0.0) for table in tables])
+    return np.broadcast_to(0.0, (sum(map(len, tables)), width))
 
 
 def _with_links(one: TimedOrder, links: ChunkLinks, waits: NDArray[np.int64], lag: Array) -> _Lanes:
@@ -216,13 +220,16 @@ def _with_links(one: TimedOrder, links: ChunkLinks, waits: NDArray[np.int64], la
     all_waits[links.first, 3], all_lags[links.first, 3] = index[: len(links.first)], links.first_lag_s
     all_waits[links.first, 4], all_lags[links.first, 4] = links.before, links.held_s
     all_waits[index, :4], all_lags[index, :4] = links.waits, links.lag_s
-    counts = np.bincount(links.rank, minlength=order.ranks)
+    start = np.concatenate([order.start, n + np.cumsum(np.bincount(links.rank, minlength=order.ranks))])
+    fused = np.concatenate([order.fused, np.zeros(many, dtype=bool)])
+    few, lags = needed(start, all_waits, all_lags, fused)
     return _Lanes(
-        start=np.concatenate([order.start, n + np.cumsum(counts)]),
-        waits=all_waits,
-        lag=all_lags,
+        start=start,
+        waits=few,
+        lag=lags,
         duration=np.concatenate([one.duration_s, links.seconds[by_lane]]),
-        fused=np.concatenate([order.fused, np.zeros(many, dtype=bool)]),
+        fused=fused,
+        release=np.zeros(len(start) - 1),
     )
 
 

@@ -1,12 +1,12 @@
 """The engine on many lanes at once: in each wave every lane whose next operation may start runs it, as arrays.
 
 The same times as the engine's, bit for bit, for the order in which operations are looked at changes none. A wave costs
-some twenty numpy calls whatever its width, so this pays for wide tables: long pipelines, or many steps side by side.
+some ten numpy calls whatever its width, so this pays for wide tables: long pipelines, or many steps side by side.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,72 +15,107 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Units:
+    """What lanes run one after another: operations, or those that are fused as one; arrays of shape (units,).
+
+    first: the first operation of each. before, lag_s: in columns, what each waits for (`units` stands for nothing) and
+    seconds after its end. lasts_s: an array for each place in a fused unit, to be added one after the other.
+    """
+
+    first: Ints
+    before: list[Ints]
+    lag_s: list[Array]
+    lasts_s: list[Array]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def arrival_s(self, end_s: Array, at: Ints | slice) -> Array:
+        """When all is done that some units wait for."""
+        out = end_s.take(self.before[0][at])
+        if self.lag_s:
+            out += self.lag_s[0][at]
+        for i, before in enumerate(self.before[1:], 1):
+            other = end_s.take(before[at])
+            out = np.maximum(out, other + self.lag_s[i][at] if self.lag_s else other)
+        return out
+
+
 def run_waves(
-    lane_start: Ints, waits: Ints, lag: Array, duration: Array, fused: NDArray[np.bool_]
+    lane_start: Ints, waits: Ints, lag: Array, duration: Array, fused: NDArray[np.bool_], release: Array
 ) -> tuple[Array, Array, Ints]:
     """Start and end of every operation, shape (n,), end -1 where never done; where each lane stopped.
 
     Arguments are those of `planner.step.timeline.engine.run_lanes`.
     """
-    n = len(duration)
-    group = _groups(fused)
-    before, lags, lasts, starts = _fused(group, lane_start, waits, lag, duration)
-    units = len(lasts[0])
+    first = np.flatnonzero(np.concatenate([[True], ~fused[:-1]])) if len(fused) else np.zeros(0, dtype=np.int64)
+    units = _units(first, waits, lag, duration)
+    starts = np.searchsorted(first, lane_start)
     # Not done: endless; nothing to wait for: long over.
-    end = np.full(units + 1, np.inf)
-    end[units] = -np.inf
-    start = np.zeros(units)
-    head, stop = starts[:-1].copy(), starts[1:]
-    clock = np.zeros(len(head))
-    lanes = np.flatnonzero(head < stop)
+    end = np.append(np.full(len(units), np.inf), -np.inf)
+    head = starts[:-1].copy()
+    lanes = np.flatnonzero(head < starts[1:])
+    at, clock, stop = head[lanes], release[lanes], starts[1:][lanes]
     while len(lanes):
-        at = head[lanes]
-        arrival = (end[before[at]] + lags[at]).max(axis=1)
-        ready = arrival < np.inf
-        some = lanes if ready.all() else lanes[ready]
-        if not len(some):
+        ready = np.ones(len(lanes), dtype=bool)
+        for _ in range(int((stop - at).min())):
+            arrival = units.arrival_s(end, at)
+            ready = arrival < np.inf
+            if ready.all():
+                clock = np.maximum(clock, arrival)
+                for last in units.lasts_s:
+                    clock = clock + last.take(at)
+                end[at] = clock
+                at = at + 1
+                continue
+            some = np.flatnonzero(ready)
+            if not len(some):
+                break
+            here, now = at[some], np.maximum(clock[some], arrival[some])
+            for last in units.lasts_s:
+                now = now + last.take(here)
+            end[here] = clock[some] = now
+            at[some] = here + 1
+        head[lanes] = at
+        if not ready.any():
             break
-        if len(some) < len(lanes):
-            at, arrival = at[ready], arrival[ready]
-        begin = np.maximum(clock[some], arrival)
-        finish = begin
-        for last in lasts:
-            finish = finish + last[at]
-        start[at], end[at], clock[some] = begin, finish, finish
-        at = at + 1
-        head[some] = at
-        if (at == stop[some]).any():
-            lanes = lanes[head[lanes] < stop[lanes]]
-    done = np.where(np.isinf(end[:units]), -1.0, end[:units])
-    first = np.append(np.searchsorted(group, np.arange(units)), n)
-    return start[group], done[group], first[head]
+        going = at < stop
+        lanes, at, clock, stop = lanes[going], at[going], clock[going], stop[going]
+    return (*_times(units, end, starts, release, len(duration)), np.append(first, len(duration))[head])
 
 
-def _groups(fused: NDArray[np.bool_]) -> Ints:
-    """The unit of each operation: those that run fused are one."""
-    return np.cumsum(np.r_[True, ~fused[:-1]]) - 1 if len(fused) else np.zeros(0, dtype=np.int64)
+def _times(units: _Units, end: Array, starts: Ints, release: Array, n: int) -> tuple[Array, Array]:
+    """Start and end of every operation from its unit's end: each started when it could."""
+    done = end[:-1]
+    ready = np.concatenate([[0.0], done[:-1]])[: len(done)]
+    busy = np.flatnonzero(starts[:-1] < starts[1:])
+    ready[starts[:-1][busy]] = release[busy]
+    begin = np.maximum(ready, units.arrival_s(end, slice(None)))
+    unfinished = np.isinf(done)
+    begin[unfinished], done[unfinished] = 0.0, -1.0
+    if len(units) == n:
+        return begin, done
+    size = np.diff(np.append(units.first, n))
+    return np.repeat(begin, size), np.repeat(done, size)
 
 
-def _fused(
-    group: Ints, lane_start: Ints, waits: Ints, lag: Array, duration: Array
-) -> tuple[Ints, Array, list[Array], Ints]:
-    """Units in place of operations: what each waits for (units stands for nothing), lags, durations, lanes' starts.
-
-    Durations are one array for each place in a fused unit, to be added one after the other.
-    """
-    n, width = waits.shape
-    units = int(group[-1]) + 1 if n else 0
-    first = np.searchsorted(group, np.arange(units))
-    place = np.arange(n) - first[group]
-    most = int(place.max()) + 1 if n else 1
-    before = np.full((units, most * width), units, dtype=np.int64)
-    lags = np.zeros((units, most * width))
-    lasts = [np.zeros(units) for _ in range(most)]
-    target = np.where(waits >= 0, np.append(group, units)[waits], units)
-    for i in range(most):
-        rows = np.flatnonzero(place == i)
-        before[group[rows], i * width : (i + 1) * width] = target[rows]
-        lags[group[rows], i * width : (i + 1) * width] = lag[rows]
-        lasts[i][group[rows]] = duration[rows]
-    starts: Any = np.append(group, units)[lane_start] if n else lane_start
-    return before, lags, lasts, starts
+def _units(first: Ints, waits: Ints, lag: Array, duration: Array) -> _Units:
+    """Units in place of operations."""
+    n, count = len(duration), len(first)
+    lags = list(lag.T) if lag.any() else []
+    if count == n:
+        return _Units(first=first, before=[np.where(w < 0, n, w) for w in waits.T], lag_s=lags, lasts_s=[duration])
+    size = np.diff(np.append(first, n))
+    unit_of = np.append(np.repeat(np.arange(count), size), count)
+    before: list[Ints] = []
+    lag_s: list[Array] = []
+    lasts: list[Array] = []
+    for place in range(int(size.max())):
+        # Of shorter units the places beyond them wait for nothing and last nothing.
+        has = place < size
+        operation = np.minimum(first + place, n - 1)
+        lasts.append(np.where(has, duration[operation], 0.0))
+        before += [unit_of[np.where(has, column[operation], -1)] for column in waits.T]
+        lag_s += [column[operation] for column in lags]
+    return _Units(first=first, before=before, lag_s=lag_s, lasts_s=lasts)

@@ -48,18 +48,19 @@ def test_waves_equal_interpreted_bit_for_bit(case, seed):
     f, i, w = np.random.default_rng(seed).uniform(0.1, 2.0, size=(3, pipe.p * pipe.v))
     lasting, release = durations(order, f, i, w), np.linspace(0.0, 1.0, pipe.p)
     a = run(order, lasting, 0.1, release, compiled=False)
-    with patch.object(engine, "WIDE", 1):
+    with patch.object(engine, "WAVE_S", 0.0), patch.object(engine, "WAVES_S", 0.0):
         b = run(order, lasting, 0.1, release)
     assert np.array_equal(a.start_s, b.start_s)
     assert np.array_equal(a.end_s, b.end_s)
 
 
-@pytest.mark.parametrize("wide", [1, 100])
-def test_a_circle_is_named_alike_by_either(wide):
+@pytest.mark.parametrize("wave_s", [0.0, 1.0])
+def test_a_circle_is_named_alike_by_either(wave_s):
     rows = [["0F0", "0B0", "0F1", "0B1"], ["1F1", "1B1", "1F0", "1B0"]]
     order = Order.of_rows([[Operation.parse(c) for c in row] for row in rows])
     with (
-        patch.object(engine, "WIDE", wide),
+        patch.object(engine, "WAVE_S", wave_s),
+        patch.object(engine, "WAVES_S", 0.0),
         pytest.raises(ScheduleError, match="rank 0 at 0B0 waits for 1B0 of rank 1"),
     ):
         run(order, durations(order, 1.0, 1.0, 1.0))
