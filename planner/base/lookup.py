@@ -28,5 +28,16 @@ def same_name(name: str, known: Iterable[str]) -> str | None:
     return found
 
 
+def server_of(gpu: str, known: Iterable[str]) -> str | None:
+    """The one cluster whose name has this GPU in it: `h100` is `dgx-h100`, `gb200` is `gb200-nvl72`; or None.
+
+    Servers that a GPU's maker sells (DGX, HGX) come before others. `a100` is two of them, so it is none.
+    """
+    wanted = gpu.strip().lower()
+    having = [name for name in known if wanted in name.split("-")]
+    own = [name for name in having if name.startswith(("dgx-", "hgx-"))] or having
+    return own[0] if len(own) == 1 else None
+
+
 def _letters(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())

@@ -10,12 +10,14 @@ import typer
 from planner.choices.table import CHOICES
 from planner.cli import options as o
 from planner.cli.choices import takes_layout
+from planner.cli.words import in_words
 
 OF_PYTHON = ("pp", "ep", "recompute")
 """What DeepSpeed's JSON can't say."""
 MOST_BYTES = 2**20
 
 
+@in_words
 @takes_layout()
 def command(
     cluster: o.ClusterName,
@@ -74,9 +76,8 @@ def command(
     for name, value in (("--gpus", gpus), ("--vocab", vocab)):
         if value is not None:
             raise InputError(f"{name} is for an existing run, with --megatron-args or --deepspeed")
-    if model is None or (global_batch is None and batch_tokens is None):
-        missing = "MODEL" if model is None else "--global-batch"
-        raise InputError(f"{missing} is missing; give it, or an existing run with --megatron-args or --deepspeed")
+    if model is None:
+        raise InputError("MODEL is missing; give it, or an existing run with --megatron-args or --deepspeed")
     if save is not None:
         o.check_files({"--save": (save, save.suffix)})
     setup = load_setup(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from planner.api.answer import Shown
 
+USUAL_BATCH_TOKENS = 4e6
+"""Tokens per step where none are given: LLaMA 2 (arXiv 2307.09288, 2.2), LLaMA 3's first (2407.21783, 3.4.1)."""
 UNFOLDED = 100_000  # columns of a pipe
 QUESTION, WRITTEN = "The question", "What is written"
 """Groups of options in `--help`; those of the layout have theirs from `planner.cli.choices`."""
@@ -40,7 +42,7 @@ Model = Annotated[
     ),
 ]
 ClusterName = Annotated[
-    str, asks("--cluster", "A cluster (planner clusters) or a TOML file.", autocompletion=complete.clusters)
+    str, asks("--cluster", "A cluster (planner clusters), its GPU, or a TOML file.", autocompletion=complete.clusters)
 ]
 Gpus = Annotated[int, asks("--gpus", "GPUs to use.")]
 GlobalBatch = Annotated[int | None, asks("--global-batch", "Sequences per optimizer step.")]
@@ -115,15 +117,22 @@ def warn_of_length(name: str, model: Any, seq_len: int | None) -> None:
 def batch(global_batch: int | None, batch_tokens: float | None, seq_len: Any) -> int:
     """Sequences per optimizer step, from one of the two options: of tokens the nearest number that divides well.
 
+    With neither it is `USUAL_BATCH_TOKENS`, which stderr says.
+
     Raises:
-        InputError: Neither or both are given, or the tokens are less than one sequence.
+        InputError: Both are given, or the tokens are less than one sequence.
     """
     from planner.base.errors import InputError
 
-    if (global_batch is None) == (batch_tokens is None):
+    if global_batch is not None and batch_tokens is not None:
         raise InputError("give --global-batch or --batch-tokens: one of the two")
     if global_batch is not None:
         return global_batch
+    if batch_tokens is None:
+        usual = batch(None, max(USUAL_BATCH_TOKENS, float(seq_len)), seq_len)
+        told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
+        typer.echo(f"planner: no batch is given, so it is {told}", err=True)
+        return usual
     check_finite(batch_tokens=float(batch_tokens or 0.0))
     sequences = float(batch_tokens or 0.0) / float(seq_len)
     if not 1.0 <= sequences <= LARGEST:

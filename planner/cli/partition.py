@@ -6,8 +6,10 @@ from typing import Any
 
 from planner.cli import options as o
 from planner.cli.choices import takes_layout
+from planner.cli.words import in_words
 
 
+@in_words
 @takes_layout("layer_split")
 def command(
     model: o.Model,

@@ -14,8 +14,10 @@ from planner.cli import options as o
 from planner.cli import recommend_report as report
 from planner.cli.choices import searches
 from planner.cli.export import Base
+from planner.cli.words import in_words
 
 
+@in_words
 @searches
 def command(
     model: o.Model,

@@ -9,8 +9,10 @@ import typer
 
 from planner.cli import options as o
 from planner.cli.choices import takes_layout
+from planner.cli.words import in_words
 
 
+@in_words
 @takes_layout()
 def command(
     model: o.Model,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.base.errors import FileFormatError, UnknownNameError, shown
 from planner.base.files import is_path, read_toml, shipped_folder, validate
-from planner.base.lookup import same_name
+from planner.base.lookup import same_name, server_of
 from planner.hardware.base import over_base
 from planner.hardware.changes import Changes, changed
 from planner.hardware.declared import Declared
@@ -52,6 +52,8 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
         return path if beside is None or path.is_absolute() else beside / path
     known = profile_names(kind)
     found = name if name in known else same_name(name, known)
+    if found is None and kind == "clusters":
+        found = server_of(name, known)
     if found is None:
         raise UnknownNameError(kind.removesuffix("s"), name, known, "Or give a TOML file of your own.")
     return shipped_folder("hardware_profiles") / kind / f"{found}.toml"

@@ -61,7 +61,6 @@ def test_a_deepspeed_run_is_read(tmp_path):
 
 BAD = [
     ([], "MODEL is missing; give it, or an existing run"),
-    (["llama3-8b"], "--global-batch is missing"),
     (["llama3-8b", "--global-batch", "8", "--gpus", "8"], "--gpus is for an existing run"),
     (["--megatron-args", RUN], "--gpus is missing"),
     (["--megatron-args", RUN, "--gpus", "64", "--tp", "4"], "--tp stands beside an existing run's configuration"),

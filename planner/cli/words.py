@@ -1,0 +1,72 @@
+"""The common question in three words: `planner recommend llama3-70b h100 256`.
+
+The cluster and the number of GPUs may follow the model as plain words, in place of `--cluster` and `--gpus`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from planner.base.errors import InputError, shown
+from planner.cli import completion
+
+SAYS = {"cluster": "In place of --cluster: a cluster, or its GPU (h100).", "gpus": "In place of --gpus."}
+SUFFIX = "_word"
+
+
+def in_words(command: Callable[..., None]) -> Callable[..., None]:
+    """Lets the command's options `--cluster` and, where it has it, `--gpus` be given as words after the model."""
+    signature = inspect.signature(command, eval_str=True)
+    named = [name for name in SAYS if name in signature.parameters]
+    needed = [name for name in named if signature.parameters[name].default is inspect.Parameter.empty]
+
+    @functools.wraps(command)
+    def asked(**given: Any) -> None:
+        for name in named:
+            given[name] = _one_of(name, given.pop(name + SUFFIX), given[name], name in needed)
+        command(**given)
+
+    options = [_optional(p) if p.name in needed else p for p in signature.parameters.values()]
+    keywords = [p.replace(kind=p.KEYWORD_ONLY) for p in options] + [_word(name) for name in named]
+    asked.__signature__ = signature.replace(parameters=keywords)  # type: ignore[attr-defined]
+    asked.__annotations__ = {p.name: p.annotation for p in keywords}
+    return asked
+
+
+def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:
+    """The value of an option that a word may stand for.
+
+    Raises:
+        InputError: Both are given, or neither where one is needed, or the word for the GPUs is no whole number.
+    """
+    if word is None:
+        if option is None and needed:
+            raise InputError(f"--{name} is missing; allowed: --{name} VALUE, or the value as a word after the model")
+        return option
+    if option is not None:
+        raise InputError(f"{name} is given twice, as {shown(word)} and as --{name} {option}; give one of the two")
+    if name == "cluster":
+        return word
+    if not word.isdecimal():
+        raise InputError(f"{name} is {shown(word)}; allowed: a whole number")
+    return int(word)
+
+
+def _optional(option: inspect.Parameter) -> inspect.Parameter:
+    """The option, no longer demanded by the option parser."""
+    declared = option.annotation.__metadata__[0]
+    return option.replace(default=None, annotation=Annotated[option.annotation.__origin__ | None, declared])
+
+
+def _word(name: str) -> inspect.Parameter:
+    """The argument that stands for an option."""
+    complete = completion.clusters if name == "cluster" else None
+    declared = typer.Argument(help=SAYS[name], metavar=f"[{name}]", autocompletion=complete, show_default=False)
+    return inspect.Parameter(
+        name + SUFFIX, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, declared]
+    )

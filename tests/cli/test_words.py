@@ -1,0 +1,68 @@
+"""The common question in three words: the cluster and the GPUs behind the model, the batch a usual one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.base.errors import InputError
+from planner.base.lookup import server_of
+from planner.cli import app
+from planner.hardware import cluster_names, load_cluster
+
+LAYOUT = ["--dp", "8", "--tp", "1", "--pp", "1", "--zero", "1", "--micro-batch", "1"]
+
+
+def asked(*words: str):
+    return CliRunner().invoke(app, [*words, "--json"])
+
+
+def test_words_and_options_ask_the_same():
+    in_words = asked("recommend", "gpt2", "h100", "8", *LAYOUT)
+    spelled = asked("recommend", "gpt2", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "4096", *LAYOUT)
+    assert in_words.exit_code == spelled.exit_code == 0
+    assert json.loads(in_words.stdout)["best"] == json.loads(spelled.stdout)["best"]
+    assert in_words.stderr == (
+        "planner: no batch is given, so it is 4,096 sequences per step, about the 4M tokens of LLaMA 2 and 3; "
+        "--global-batch sets another\n"
+    )
+    assert spelled.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["estimate", "simulate", "partition"])
+def test_a_command_for_one_layout_takes_the_cluster_as_a_word(command):
+    layout = ["--pp", "2", "--global-batch", "8"]
+    in_words = asked(command, "gpt2", "dgx-h100", *layout)
+    assert in_words.exit_code == 0
+    assert in_words.stdout == asked(command, "gpt2", "--cluster", "dgx-h100", *layout).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gpt2", "h100", "8", "--gpus", "16"], "gpus is given twice, as '8' and as --gpus 16; give one of the two"),
+        (["gpt2", "h100", "8", "--cluster", "x"], "cluster is given twice, as 'h100' and as --cluster x"),
+        (["gpt2", "h100", "eight"], "gpus is 'eight'; allowed: a whole number"),
+        (["gpt2", "h100", "-8"], "No such option: -8"),
+        (["gpt2", "h100"], "--gpus is missing"),
+        (["gpt2"], "--cluster is missing"),
+        (["gpt2", "a100", "8"], "unknown cluster 'a100'; nearest: "),
+    ],
+)
+def test_what_is_said_of_wrong_words(words, said):
+    result = asked("recommend", *words)
+    assert result.exit_code != 0
+    error = result.exception
+    assert said in (str(error) if isinstance(error, InputError) else result.output.replace("\n", " "))
+
+
+def test_a_gpu_names_its_makers_own_server_or_the_only_one_that_has_it():
+    known = cluster_names()
+    for gpu, server in (
+        ("h100", "dgx-h100"), ("H200", "dgx-h200"), ("h20", "hgx-h20"), ("gb200", "gb200-nvl72"),
+        ("mi300x", "mi300x-server"), ("l4", "l4-pcie"), ("a100", None), ("v100", None), ("", None),
+    ):  # fmt: skip
+        assert server_of(gpu, known) == server
+    assert load_cluster("h100") == load_cluster("dgx-h100")
