@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.base.errors import InputError
 from planner.base.units import GIB
-from planner.choices.choice import flag, whole, word
+from planner.choices.choice import LARGEST, flag, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
@@ -23,7 +23,7 @@ from planner.search import Fixed, attention_kernels, default_attention, default_
 from planner.search.exclusion import without
 from planner.setup import Setup
 
-__all__ = ["careful", "load_setup", "numerics", "one_layout", "what_is_fixed", "whole", "word"]
+__all__ = ["batch_of_tokens", "careful", "load_setup", "numerics", "one_layout", "what_is_fixed", "whole", "word"]
 
 
 RUNS = ("schedule", "cp", "zero")
@@ -79,6 +79,21 @@ def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> 
         known = ", ".join(k.name.lower() for k in kernels)
         raise InputError(f"attention is {kernel.name.lower()}; {cluster.accelerator.name} has: {known}")
     return number, kernel
+
+
+def batch_of_tokens(name: str, tokens: float, seq_len: int) -> int:
+    """Sequences per optimizer step of about so many tokens: exactly, else the nearest 2^a or 3 x 2^a.
+
+    Raises:
+        InputError: They are less than one sequence, or too many; the message names the field.
+    """
+    sequences = tokens / float(seq_len)
+    if not 1.0 <= sequences <= LARGEST:
+        raise InputError(f"{name} is {tokens:g}; allowed: from one sequence of {seq_len} to {LARGEST:,}")
+    if sequences.is_integer():
+        return int(sequences)
+    well = [k << a for k in (1, 3) for a in range(24)]
+    return min(well, key=lambda n: max(n / sequences, sequences / n))
 
 
 def one_layout(cluster: Cluster, *, own_split: str = "even", **choices: Any) -> Layouts:

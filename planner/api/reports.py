@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,13 @@ MOST_OTHERS = 4096  # layouts that are estimated to be grey dots: a tenth of the
 Working = Callable[[str], AbstractContextManager[Any]]
 
 
-def gather_report(plan: Plan, *, command: str, aim: Goal | None, working: Working = nullcontext) -> PlanReport:
-    """All that a report shows: takes seconds.
+_accuracy = cache(accuracy_of)
+
+
+def gather_report(
+    plan: Plan, *, command: str, aim: Goal | None, brief: bool = False, working: Working = nullcontext
+) -> PlanReport:
+    """All that a report shows: takes seconds; brief: all but other layouts' dots and the timelines, at once.
 
     command: what made the report. aim: what is trained, None: without the curve of the shortest time. working: told
     what is being done, around it.
@@ -46,8 +52,10 @@ def gather_report(plan: Plan, *, command: str, aim: Goal | None, working: Workin
     if aim is not None:
         with working("searching the shortest time to train"):
             curve = shortest_times(setup, asked, aim)
-    with working("simulating the layouts of the report"):
-        steps = simulate_shown(setup, found)
+    steps: dict[int, StepSimulation] = {}
+    if not brief:
+        with working("simulating the layouts of the report"):
+            steps = simulate_shown(setup, found)
     return PlanReport(
         version=__version__,
         title=question_title(setup, asked.gpus, asked.global_batch),
@@ -56,10 +64,10 @@ def gather_report(plan: Plan, *, command: str, aim: Goal | None, working: Workin
         cluster=setup.cluster,
         framework=setup.framework,
         found=found,
-        others=sample(setup, asked, every=-(-found.legal // MOST_OTHERS)),
+        others=None if brief else sample(setup, asked, every=-(-found.legal // MOST_OTHERS)),
         steps=steps,
         intervals_s={i: step_interval_s(setup, found.estimate, i) for i in shown_layouts(found)},
-        accuracy=accuracy_of(architecture),
+        accuracy=_accuracy(architecture),
         trust=accuracy_sentence(architecture, model=setup.model),
         curve=curve,
         exports=_exports(plan) if len(plan) else [],
@@ -79,6 +87,15 @@ def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulat
     best = int(found.best[0]) if len(found.best) else None
     rows = [i for i in shown_layouts(found) if i == best or operations[i] <= MOST_SIMULATED]
     return {i: simulate(setup, layouts.take([i])) for i in rows}
+
+
+def simulate_row(plan: Plan, row: int) -> StepSimulation:
+    """The exact timeline of one of the layouts that mattered in a plan's search.
+
+    Raises:
+        ScheduleError: its step has more operations than the simulator takes.
+    """
+    return simulate(plan.setup, plan.found.estimate.layouts.take([row]))
 
 
 def shortest_times(setup: Setup, asked: Request, aim: Goal) -> Curve:

@@ -30,6 +30,7 @@ from planner.cli import (
     partition,
     recommend,
     schedule,
+    serve,
     simulate,
     sweep,
     time,
@@ -65,6 +66,7 @@ def common(
 
 
 app.command("recommend")(recommend.command)
+app.command("serve")(serve.command)
 app.command("estimate")(estimate.command)
 app.command("schedule")(schedule.command)
 app.command("simulate")(simulate.command)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from planner.base.units import parse_count, parse_length
-from planner.choices.choice import LARGEST
 from planner.cli import completion as complete
 
 if TYPE_CHECKING:
@@ -133,14 +132,10 @@ def batch(global_batch: int | None, batch_tokens: float | None, seq_len: Any) ->
         told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
         typer.echo(f"planner: no batch is given, so it is {told}", err=True)
         return usual
-    check_finite(batch_tokens=float(batch_tokens or 0.0))
-    sequences = float(batch_tokens or 0.0) / float(seq_len)
-    if not 1.0 <= sequences <= LARGEST:
-        raise InputError(f"--batch-tokens is {batch_tokens:g}; allowed: from one sequence of {seq_len} to {LARGEST:,}")
-    if sequences.is_integer():
-        return int(sequences)
-    well = [k << a for k in (1, 3) for a in range(24)]
-    return min(well, key=lambda n: max(n / sequences, sequences / n))
+    from planner.question import batch_of_tokens
+
+    check_finite(batch_tokens=batch_tokens)
+    return batch_of_tokens("--batch-tokens", batch_tokens, int(seq_len))
 
 
 def check_finite(**values: float) -> None:

@@ -15,7 +15,7 @@ from planner.imports.megatron_model import MODEL_ARGUMENTS, NEWER_MODEL_ARGUMENT
 from planner.imports.run import ExistingRun
 from planner.imports.words import Arguments, read_arguments
 from planner.layouts import Layouts, Split
-from planner.models import load_model, with_seq_len
+from planner.models import Transformer, load_model, with_seq_len
 from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
@@ -71,8 +71,8 @@ SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3
 
 
 def megatron_run(
-    text: str, cluster: Cluster, framework: Framework, *, gpus: int | None, model: str | None, vocab: int | None,
-    attention: str | None = None,
+    text: str, cluster: Cluster, framework: Framework, *, gpus: int | None, model: Transformer | str | None,
+    vocab: int | None, attention: str | None = None,
 ) -> ExistingRun:  # fmt: skip
     """The run that Megatron-LM's arguments describe.
 
@@ -90,7 +90,8 @@ def megatron_run(
         shape, notes = model_of(a, "the run's model", vocab)
     else:
         length = a.number("seq-length")
-        shape = load_model(model) if length is None else with_seq_len(load_model(model), length)
+        shape = load_model(model) if isinstance(model, str) else model
+        shape = shape if length is None else with_seq_len(shape, length)
         if vocab is not None:
             shape = replace(shape, vocab=vocab)
     profile = Setup(shape, cluster, framework)

@@ -77,6 +77,7 @@ def why_record(why: Why, cluster: Cluster) -> dict[str, Any]:
         "wanted": why.wanted,
         "reason": why.reason,
         "text": why.text,
+        "best": best,
         "layout": other,
         "difference": difference_record(best, other) if both and best and other else None,
     }

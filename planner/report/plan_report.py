@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,10 +50,11 @@ class Curve:
 class PlanReport:
     """A recommendation with all that a reader asks next.
 
-    others: the estimate of some of the layouts that were searched, evenly through the space.
+    others: the estimate of some of the layouts that were searched, evenly through the space; None: not drawn.
     steps: simulated steps by the layout's row in the recommendation's table; intervals_s: for each row that is shown
     between which seconds its measured step lies in 80 % of such cases, if that is known; trust: how far predictions
-    have been from measured runs. command: the line that made this report, by planner of that version.
+    have been from measured runs. answers: the records of `Plan.why`. command: the line that made this report, by
+    planner of that version.
     """
 
     version: str
@@ -63,13 +64,14 @@ class PlanReport:
     cluster: Cluster
     framework: Framework
     found: Recommendation
-    others: Estimate
+    others: Estimate | None
     steps: Mapping[int, StepSimulation]
     intervals_s: Mapping[int, tuple[float, float] | None]
     accuracy: Accuracy
     trust: str
     curve: Curve | None = None
     exports: Sequence[ExportText] = ()
+    answers: Sequence[dict[str, Any]] = ()
 
 
 def shown_layouts(found: Recommendation) -> list[int]:
@@ -78,6 +80,7 @@ def shown_layouts(found: Recommendation) -> list[int]:
     if len(front) > MOST_FRONT:  # evenly along the front, both ends kept
         front = front[np.unique(np.linspace(0, len(front) - 1, MOST_FRONT).round().astype(int))]
     over = [i for i in (found.nearest_miss, found.faster_over_memory) if i is not None]
-    rows = dict.fromkeys([*map(int, found.best[:MOST_TOP]), *map(int, front)])
+    ends = [int(i) for i in (found.fastest, found.roomiest) if i is not None]
+    rows = dict.fromkeys([*map(int, found.best[:MOST_TOP]), *map(int, front), *ends])
     ordered = sorted(rows, key=lambda i: float(found.estimate.step_time_s[i]))
     return [*ordered, *(i for i in dict.fromkeys(over) if i not in rows)]

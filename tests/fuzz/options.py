@@ -21,6 +21,7 @@ SOUND = {
     "fastest": "gpt2 --cluster dgx-a100-80gb --max-gpus 4 --tokens 1e9",
     "sweep": "@sweep.toml --workers 1 --output @none/out.parquet",
     "doctor": "",
+    "serve": "--host 0.0.0.0",  # which is refused
     "pareto": "@results.parquet",
     "heatmap": "@results.parquet --x accelerator.memory_gib --y cluster --json",
     "export": "@plan.json --to megatron",

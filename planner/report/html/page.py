@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -28,21 +29,41 @@ def write_html(path: Path, report: PlanReport) -> None:
 
 def html_page(report: PlanReport) -> str:
     """The report as one HTML file that needs no network; the same report gives the same text."""
-    style = (ASSETS / "style.css").read_text(encoding="utf-8")
-    scripts = "".join(part.read_text(encoding="utf-8") for part in sorted(ASSETS.glob("*.js")))
-    script = f'"use strict";\n(() => {{\n{scripts}}})();\n'
+    style, script = text_of("style.css"), wrapped([*drawing_parts(), ASSETS / "start.js"])
     best = report.found.best
-    return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
-        "form-action 'none'",
+    return Template(text_of("page.html")).substitute(
+        policy=policy(style, script),
         title=escape(report.title),
         heading="Run this" if len(best) else "Nothing fits in memory",
         layout=escape(layout_text(report.found.estimate.layouts.row(int(best[0])))) if len(best) else "",
         command=escape(report.command),
         version=escape(report.version),
+        sections=text_of("sections.html"),
         style=style,
         script=script,
         data=script_json(report_record(report)),
+    )
+
+
+def text_of(name: str) -> str:
+    """A file that pages are made of."""
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def drawing_parts() -> list[Path]:
+    """The script that draws an answer, a file a section, in order; what starts it is each page's own."""
+    return sorted(ASSETS.glob("[0-9]*.js"))
+
+
+def wrapped(parts: Sequence[Path]) -> str:
+    """Files as one script that leaves no names behind."""
+    return '"use strict";\n(() => {\n' + "".join(part.read_text(encoding="utf-8") for part in parts) + "})();\n"
+
+
+def policy(style: str, script: str) -> str:
+    """The content security policy of a page that has this style and script, and loads nothing."""
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
     )
 
 

@@ -13,10 +13,11 @@ from planner.report.html.timelines import packed, timeline_record
 from planner.report.plan_report import Curve, PlanReport, shown_layouts
 from planner.report.records import estimate_record
 from planner.report.sources import figure_sources
-from planner.report.tables import PARTS, layout_text, why_lines
+from planner.report.tables import PARTS, chance_text, layout_text, why_lines
 from planner.report.training import finite, goal_lines
 
 if TYPE_CHECKING:
+    from planner.step.timeline.step import StepSimulation
     from planner.training_time.fastest import Fastest
 
 MOST_OPERATIONS = 6_000  # of the best layout's timeline
@@ -44,11 +45,13 @@ def report_record(report: PlanReport) -> dict[str, Any]:
         "why": why_lines(found),
         "searched": found.legal,
         "front_points": len(found.front),
+        "runs_on": _runs_on(report),
         "time_parts": [[key, label, FAMILIES.get(key, "comm")] for key, label in PARTS.items()],
         "memory_parts": [f.name.removesuffix("_bytes") for f in fields(found.estimate.memory)],
         "layouts": [_layout(report, i, best) for i in rows],
         "timelines": packed([_timeline(report, i, best) for i in rows]),
         "cloud": _cloud(report, rows),
+        "answers": [answer_record(answer) for answer in report.answers],
         "accuracy": _accuracy(report),
         "curve": None if report.curve is None else _curve(report.curve, report),
         "figures": [list(row) for row in figure_sources(cluster)],
@@ -85,11 +88,21 @@ def _asked(report: PlanReport) -> list[tuple[str, str]]:
     ]
 
 
+def _runs_on(report: PlanReport) -> list[str]:
+    """The GPUs of the question, and the nodes that they are."""
+    gpus, each = report.found.asked.gpus, report.cluster.gpus_per_node
+    nodes = -(-gpus // each)
+    whole = f"{nodes:,} node{'s' if nodes > 1 else ''} of {each}" if gpus >= each else f"of a node of {each}"
+    return [f"{gpus:,} {report.cluster.accelerator.name}", f"{whole}, {report.framework.name}"]
+
+
 def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
     """One layout that can be selected."""
     found = report.found
     record = estimate_record(found.estimate, i, report.cluster)
     roles = ["best"] if i == best else ["top"] if i in found.best else []
+    roles += ["fastest"] if i == found.fastest != best else []
+    roles += ["roomiest"] if i == found.roomiest != best else []
     roles += ["front"] if i in found.front else []
     roles += ["miss"] if i == found.nearest_miss else []
     roles += ["faster"] if i == found.faster_over_memory else []
@@ -104,10 +117,18 @@ def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
         "tokens_per_s_per_gpu": record["tokens_per_s_per_gpu"],
         "memory_gib": record["memory_gib"],
         "fits": record["fits"],
+        "fit_chance": chance_text(record["fit_chance"]),
         "time": list(record["time_s"].values()),
         "memory": list(record["memory_parts_gib"].values()),
         "cost_usd": record["cost_usd_per_step"],
     }
+
+
+def answer_record(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer to `--why`, with its layout in words."""
+    x = answer["layout"]
+    said = x and x | {"text": layout_text(x["layout"]), "fits_in": chance_text(x["fit_chance"])}
+    return answer | {"layout": said}
 
 
 def _timeline(report: PlanReport, i: int, best: int | None) -> Any:
@@ -115,9 +136,16 @@ def _timeline(report: PlanReport, i: int, best: int | None) -> Any:
     return None if step is None else _rounded(timeline_record(step, most))
 
 
+def timeline_text(step: StepSimulation) -> str:
+    """One layout's timeline alone, as letters."""
+    return packed([_rounded(timeline_record(step, MOST_OPERATIONS))])
+
+
 def _cloud(report: PlanReport, rows: list[int]) -> list[float]:
     """Memory and step time of some of the other layouts, those in the picture's range: m, t, m, t..."""
     x, shown = report.others, report.found.estimate
+    if x is None:
+        return []
     slowest = float(shown.step_time_s[rows].max()) if rows else 0.0
     near = np.flatnonzero((x.memory_bytes < 1.3 * x.capacity_bytes) & (x.step_time_s <= slowest))
     near = near[np.linspace(0, len(near) - 1, min(CLOUD, len(near))).astype(int)] if len(near) else near

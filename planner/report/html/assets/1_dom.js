@@ -1,6 +1,5 @@
 // Elements, numbers as text, and the tooltip. All text goes through textContent: nothing of the data is ever markup.
 
-const DATA = JSON.parse(document.getElementById("report-data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {
@@ -91,14 +90,17 @@ const Tip = {
   },
 };
 
-// Draw now and whenever the box gets another width.
+// Draw now and whenever the box gets another width; what was drawn there before is drawn no more.
+const Watched = new WeakMap();
 function drawn(box, draw) {
   let width = 0;
   const again = () => {
     const now = Math.round(box.clientWidth);
     if (now && now !== width) draw((width = now));
   };
-  new ResizeObserver(again).observe(box);
+  Watched.get(box)?.disconnect();
+  Watched.set(box, new ResizeObserver(again));
+  Watched.get(box).observe(box);
   again();
   return () => draw(width || Math.round(box.clientWidth));
 }

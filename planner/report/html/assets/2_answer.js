@@ -1,9 +1,8 @@
 // The question, the answer with its figures and reasons, and which layout is selected.
 
-const LAYOUTS = DATA.layouts;
-const BEST = LAYOUTS.findIndex((x) => x.roles.includes("best"));
+let DATA, LAYOUTS, BEST;
 const Selected = {
-  index: Math.max(BEST, 0),
+  index: 0,
   followers: [],
   get layout() {
     return LAYOUTS[this.index];
@@ -18,6 +17,15 @@ const Selected = {
     this.followers.forEach((draw) => draw());
   },
 };
+
+// What is drawn from now on.
+function load(data) {
+  DATA = data;
+  LAYOUTS = DATA.layouts;
+  BEST = LAYOUTS.findIndex((x) => x.roles.includes("best"));
+  Selected.index = Math.max(BEST, 0);
+  Selected.followers = [];
+}
 
 const figure = (name, value, more) =>
   el(
@@ -45,6 +53,8 @@ function ahead() {
 }
 
 function answer() {
+  put("answer-title", BEST >= 0 ? "Run this" : "Nothing fits in memory");
+  put("answer-layout", BEST >= 0 ? LAYOUTS[BEST].text : "");
   put(
     "asked",
     DATA.asked.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))),
@@ -53,6 +63,7 @@ function answer() {
     const x = LAYOUTS[BEST];
     put(
       "figures",
+      figure("Runs on", ...DATA.runs_on),
       figure(
         "Step time",
         seconds(x.step_s),
@@ -60,7 +71,7 @@ function answer() {
       ),
       figure("Model FLOP utilisation", percent(x.mfu), "6N + 12LHQT a token over peak"),
       figure("Throughput", `${digits4(x.tokens_per_s_per_gpu)}`, "tokens a second and GPU"),
-      figure("Memory", gib(x.memory_gib), `of ${gib(DATA.capacity_gib)}: fullest rank`),
+      figure("Memory per GPU", gib(x.memory_gib), `of ${gib(DATA.capacity_gib)}; fits in ${x.fit_chance} of such cases`),
       x.cost_usd === null ? null : figure("Cost", `${digits4(x.cost_usd)} USD`, "a step"),
     );
   }
@@ -153,6 +164,8 @@ const SPLITS = {
 
 const ROLES = {
   best: ["Recommended", "good"],
+  fastest: ["Fastest"],
+  roomiest: ["Roomiest"],
   front: ["On the front"],
   top: ["Among the best"],
   miss: ["Nearest miss", "bad"],
@@ -163,7 +176,7 @@ function details() {
     if (!LAYOUTS.length) return put("details", el("p", null, "No layout to show."));
     const x = Selected.layout;
     const tags = x.roles.map((r) => el("span", { class: `tag ${ROLES[r][1] || ""}` }, ROLES[r][0]));
-    tags.push(x.fits ? el("span", { class: "tag" }, "Fits") : el("span", { class: "tag bad" }, "Does not fit"));
+    tags.push(x.fits ? el("span", { class: "tag" }, `Fits in ${x.fit_chance}`) : el("span", { class: "tag bad" }, "Does not fit"));
     put(
       "details",
       el("p", { class: "layout" }, x.text),

@@ -9,8 +9,18 @@ async function unpacked(letters) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
-// Operations with their times, from the compact record.
-function unpack(t) {
+// Between which ticks a picture of the first and last micro-batches leaves the rest out; null: there is no rest.
+function middle(rows, cut) {
+  const all = rows.flatMap((row) => row.ops);
+  const [first, last] = [Math.min(...all.map((o) => o.m)), Math.max(...all.map((o) => o.m))];
+  const from = Math.max(...all.filter((o) => o.m === first).map((o) => o.to));
+  const to = Math.min(...all.filter((o) => o.m === last).map((o) => o.from));
+  if (cut) return [Math.min(from, cut[0]), Math.max(to, cut[1])];
+  return to > 1.2 * from ? [from, to] : null;
+}
+
+// Operations with their times, from the compact record; ends: the first and last micro-batches alone.
+function unpack(t, ends) {
   const rows = t.rows.map((row) => {
     const ops = [];
     let at = 0;
@@ -30,18 +40,20 @@ function unpack(t) {
     });
     return { ...row, ops };
   });
-  const gap = t.cut ? t.cut[1] - t.cut[0] : 0;
+  const cut = ends ? middle(rows, t.cut) : t.cut;
+  const gap = cut ? cut[1] - cut[0] : 0;
   const shown = t.ticks - gap;
-  const wide = t.cut ? BREAK * shown : 0;
+  const wide = cut ? BREAK * shown : 0;
   return {
     ...t,
     rows,
+    cut,
+    left_out: t.cut,
     length: shown + wide,
     // From ticks to the drawn axis, where the part left out is a short break, and back.
     axis: (x) =>
-      !t.cut || x <= t.cut[0] ? x : x >= t.cut[1] ? x - gap + wide : t.cut[0] + (wide * (x - t.cut[0])) / gap,
-    real: (v) =>
-      !t.cut || v <= t.cut[0] ? v : v >= t.cut[0] + wide ? v + gap - wide : t.cut[0] + ((v - t.cut[0]) * gap) / wide,
+      !cut || x <= cut[0] ? x : x >= cut[1] ? x - gap + wide : cut[0] + (wide * (x - cut[0])) / gap,
+    real: (v) => (!cut || v <= cut[0] ? v : v >= cut[0] + wide ? v + gap - wide : cut[0] + ((v - cut[0]) * gap) / wide),
     seconds: (x) => (x * t.end_s) / t.ticks,
   };
 }
@@ -150,9 +162,8 @@ const Timeline = {
     g.fillStyle = paint("panel");
     g.fillRect(this.margin, y, this.width, high);
     if (t.cut) {
-      const last = row.tail === undefined ? row.ops.length : row.tail;
-      const a = last ? row.ops[last - 1].to : 0,
-        b = last < row.ops.length ? row.ops[last].from : t.cut[1];
+      const a = row.ops.findLast((o) => o.to <= t.cut[0])?.to ?? 0,
+        b = row.ops.find((o) => o.from >= t.cut[1])?.from ?? t.cut[1];
       this.hatch(g, paint, this.x(t.axis(a)), this.x(t.axis(b)), y, high);
     }
     const [gather, reduceFrom, reduceTo, updateFrom, updateTo] = row.net.map((n) => this.x(t.axis(n)));
@@ -174,7 +185,7 @@ const Timeline = {
       top = t.real(this.to);
     g.textAlign = "center";
     for (const op of row.ops) {
-      if (op.to < low || op.from > top) continue;
+      if (op.to < low || op.from > top || (t.cut && op.to > t.cut[0] && op.from < t.cut[1])) continue;
       const a = this.x(t.axis(op.from)),
         b = this.x(t.axis(op.to));
       const [up, tall] = op.half ? (op.half === 1 ? [y, high / 2] : [y + high / 2, high / 2]) : [y, high];

@@ -64,17 +64,30 @@ function timelineNotes(t) {
   const notes = [
     `${seconds(t.step_s)} a step by the exact simulation of ${t.operations.toLocaleString("en-US")} operations on ${t.ranks} pipeline rank${t.ranks === 1 ? "" : "s"} (${t.schedule}).`,
   ];
-  if (t.ranks === 1) notes.push("Without a pipeline every GPU does the same.");
   if (t.steps > 1) notes.push(`The pipeline is never drained: ${t.steps} steps are shown.`);
   if (t.rows.length < t.ranks) notes.push(`${t.rows.length} of the ranks are drawn, the first and the last.`);
-  if (t.cut)
+  if (t.cut !== t.left_out) notes.push("Drawn are the first and the last micro-batches; Whole step shows the others.");
+  else if (t.cut)
     notes.push(
       `${t.shown.toLocaleString("en-US")} operations are drawn, those that begin and end the step; hatched, the middle from ${seconds((t.cut[0] * t.end_s) / t.ticks)} to ${seconds((t.cut[1] * t.end_s) / t.ticks)} is left out to keep this file small.`,
     );
   return notes;
 }
 
-async function timeline() {
+// Without a pipeline there is nothing to see: every GPU does the same, one pass after the other.
+function alone(t) {
+  const [row] = t.rows,
+    lasts = (kind) => t.types.find(([k]) => k === kind)?.[2] ?? 0,
+    s = (ticks) => seconds((ticks * t.end_s) / t.ticks);
+  const passes = `forward ${s(lasts("F"))}, backward ${s(lasts("B") || lasts("I") + lasts("W"))}`;
+  const [n, update] = [Math.max(...row.m) + 1, row.net[4] - row.net[3]];
+  return `No pipeline: every GPU does the same. It runs ${n} micro-batch${n === 1 ? "" : "es"} one after the other (${passes} each), then waits ${seconds(row.comm_s)} for its replicas and updates the parameters in ${s(update)}.`;
+}
+
+// The record of a layout's timeline by its place, or null: each page's own way to it.
+let timelineOf = null;
+
+function timeline() {
   const canvas = el("canvas", { tabindex: 0, role: "img" });
   const box = el("div", { class: "chart" }, canvas),
     notes = el("p", { class: "lead" }),
@@ -88,14 +101,17 @@ async function timeline() {
     button("−", "Zoom out", () => Timeline.zoom(0.5)),
     button("◀", "Earlier", () => Timeline.pan(-0.4)),
     button("▶", "Later", () => Timeline.pan(0.4)),
-    button("Whole step", "Show the whole step", () => Timeline.show(0, Timeline.data.length)),
+    button("First and last", "Show the first and last micro-batches", () => whole(true)),
+    button("Whole step", "Show the whole step", () => whole(false)),
     el("span", { class: "note" }, "or drag, pinch, Ctrl + wheel, double click; keys + − 0 ◀ ▶"),
   );
-  const empty = el(
-    "p",
-    { hidden: true },
-    "This layout's step has too many operations to be simulated for a page; planner simulate draws it.",
-  );
+  const empty = el("p", { hidden: true });
+  let packed = null;
+  const whole = (ends) => {
+    Timeline.data = unpack(packed, ends);
+    notes.textContent = timelineNotes(Timeline.data).join(" ");
+    Timeline.show(0, Timeline.data.length);
+  };
   const body = el(
     "div",
     null,
@@ -112,16 +128,18 @@ async function timeline() {
     Timeline.width = width;
     Timeline.draw();
   });
-  for (const query of ["(prefers-color-scheme: dark)", "print"])
-    matchMedia(query).addEventListener("change", () => Timeline.draw());
-  const all = await unpacked(DATA.timelines);
-  Selected.follow(() => {
+  const draw = async () => {
     const x = Selected.layout,
-      packed = all[Selected.index];
-    empty.hidden = !!packed;
-    body.hidden = !packed;
-    if (!packed) return;
-    const t = (Timeline.data = unpack(packed));
+      found = await timelineOf(Selected.index);
+    if (Selected.layout !== x) return;
+    packed = found;
+    empty.hidden = !!packed && packed.ranks > 1;
+    body.hidden = !empty.hidden;
+    empty.textContent = packed
+      ? alone(packed)
+      : "This layout's step has too many operations to be simulated for a page; planner simulate draws it.";
+    if (body.hidden) return;
+    const t = (Timeline.data = unpack(packed, true));
     Timeline.rowHeight = t.rows.length > 16 ? 20 : t.rows.length === 1 ? 44 : 26;
     canvas.setAttribute(
       "aria-label",
@@ -153,5 +171,8 @@ async function timeline() {
       ),
     );
     Timeline.show(0, t.length);
-  });
+  };
+  Selected.follow(() => draw().catch((error) => put("timeline-body", el("p", null, `No timeline: ${error.message}`))));
 }
+for (const query of ["(prefers-color-scheme: dark)", "print"])
+  matchMedia(query).addEventListener("change", () => Timeline.draw());

@@ -1,7 +1,6 @@
 // The shortest time to train against GPUs, each point with the best batch and layout there.
 
-const CURVE = DATA.curve;
-const KNEE = CURVE && CURVE.by_gpus && CURVE.knee < CURVE.by_gpus.length - 1; // else it may lie beyond the search
+let CURVE, KNEE;
 const DURATIONS = [
   [1 / 24, "1 h"],
   [1 / 8, "3 h"],
@@ -92,10 +91,10 @@ function drawCurve(width) {
 }
 
 function curve() {
-  if (!CURVE) {
-    byId("curve").hidden = true;
-    return;
-  }
+  CURVE = DATA.curve;
+  KNEE = CURVE && CURVE.by_gpus && CURVE.knee < CURVE.by_gpus.length - 1; // else it may lie beyond the search
+  byId("curve").hidden = !CURVE;
+  if (!CURVE) return;
   if (!CURVE.by_gpus) return put("curve-body", el("p", null, CURVE.none));
   const last = CURVE.by_gpus[CURVE.by_gpus.length - 1];
   const priced = CURVE.by_gpus.some((p) => p.cost_usd !== null);

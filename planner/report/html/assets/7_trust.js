@@ -1,6 +1,6 @@
 // How accurate: errors on measured runs, what they say of this prediction; and what was assumed.
 
-const ACCURACY = DATA.accuracy;
+let ACCURACY;
 function drawErrors(width) {
   const { counts, edges, band } = ACCURACY,
     height = 190,
@@ -61,6 +61,7 @@ function drawErrors(width) {
 }
 
 function accuracy() {
+  ACCURACY = DATA.accuracy;
   const own = el("p", null);
   Selected.follow(() => {
     if (!LAYOUTS.length || !Selected.layout.interval_s) return;

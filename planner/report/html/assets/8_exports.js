@@ -47,10 +47,7 @@ function exportPanel(x, i) {
 
 function exportsOf() {
   const all = DATA.exports;
-  if (!all.length) {
-    byId("exports").hidden = true;
-    return;
-  }
+  byId("exports").hidden = !all.length;
   const panels = all.map(exportPanel);
   const tabs = all.map((x, i) =>
     el(

@@ -1,20 +1,20 @@
 // Draw the page.
 
-answer();
-if (LAYOUTS.length) {
+const DRAWN = ["choices", "time", "memory", "timeline"];
+function drawAll() {
+  for (const id of DRAWN) byId(id).hidden = !LAYOUTS.length;
+  answer();
   selectionBar();
   details();
-  front();
-  timeBars();
-  memoryBars();
-  timeline().catch((error) => {
-    put("timeline-body", el("p", null, `This browser can't draw the timeline: ${error.message}`));
-    throw error;
-  });
-} else {
-  for (const id of ["choices", "time", "memory", "timeline"]) byId(id).hidden = true;
+  if (LAYOUTS.length) {
+    front();
+    timeBars();
+    memoryBars();
+    timeline();
+  }
+  answers();
+  curve();
+  accuracy();
+  assumed();
+  exportsOf();
 }
-curve();
-accuracy();
-assumed();
-exportsOf();

@@ -1,0 +1,84 @@
+"""What the page's script may ask of a plan, each answer as JSON text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.api.plan import Plan
+from planner.api.reports import gather_report, simulate_row
+from planner.choices.table import CHOICES, SETTLED
+from planner.imports.megatron import megatron_run
+from planner.report.html import html_page
+from planner.report.html.record import answer_record, report_record, timeline_text
+from planner.report.plan_report import shown_layouts
+from planner.serve.question import Question
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A question with its plan, and the answer's text."""
+
+    question: Question
+    plan: Plan
+    text: str
+
+
+def planned(question: Question) -> Planned:
+    """The plan of a question, and what the page shows at once: all of a report that takes no simulation."""
+    plan = question.plan()
+    report = gather_report(plan, command=question.command, aim=None, brief=True)
+    record = report_record(report) | {"python": question.python}
+    return Planned(question, plan, _json(record))
+
+
+def why(planned: Planned, *, wanted: str) -> str:
+    """Why the best isn't as wanted, part by part."""
+    return _json(answer_record(planned.plan.why(wanted).to_dict()))
+
+
+def timeline(planned: Planned, *, row: str) -> str:
+    """The exact timeline of a layout that the page shows, by its place there."""
+    rows = shown_layouts(planned.plan.found)
+    at = int(row) if row.isdecimal() and len(row) < 4 and int(row) < len(rows) else 0
+    return _json({"timeline": timeline_text(simulate_row(planned.plan, rows[at])) if rows else ""})
+
+
+def taken(planned: Planned, *, text: str) -> str:
+    """The choices of a run from its Megatron-LM arguments, with the question's own model."""
+    q = planned.question
+    setup = planned.plan.setup
+    run = megatron_run(text, setup.cluster, setup.framework, gpus=q.gpus, model=q.model.transformer, vocab=None)
+    row = run.layouts.row(0)
+    said = [f"{name}={_word(row[name])}" for name in SETTLED if _matters(name, row)]
+    return _json({"wanted": ",".join(said), "notes": [*run.notes, *(f"not understood: {x}" for x in run.unknown)]})
+
+
+def _matters(name: str, row: Mapping[str, Any]) -> bool:
+    """Whether a choice of a run says something: pipelines' own where there is one, experts' where they are spread."""
+    if name in ("schedule", "layer_split", "virtual_stages"):
+        return bool(row["pp"] > 1)
+    return name in ("dp", "tp", "pp", "micro_batch") or row[name] != CHOICES[name].plain(CHOICES[name].default)
+
+
+def _word(value: Any) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def report(planned: Planned) -> str:
+    """The whole report as an HTML file's text."""
+    plan = planned.plan
+    return _json({"html": html_page(gather_report(plan, command=planned.question.command, aim=None))})
+
+
+def _json(record: object) -> str:
+    return json.dumps(record, separators=(",", ":"), allow_nan=False)
+
+
+ANSWERS: Mapping[str, tuple[Callable[..., str] | None, tuple[str, ...]]] = {
+    "answer": (None, ()), "why": (why, ("wanted",)), "timeline": (timeline, ("row",)), "taken": (taken, ("text",)),
+    "report": (report, ()),
+}  # fmt: skip
+"""By what the page asks: who answers, None for the plan's own text; and the fields beside the question."""

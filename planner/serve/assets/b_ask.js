@@ -1,0 +1,98 @@
+// Asking the server: the newest question alone counts, the one before is given up.
+
+class Fault extends Error {}
+async function post(path, body, signal) {
+  const answer = await fetch(path, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal,
+  }).catch((error) => {
+    if (error.name === "AbortError") throw error;
+    throw new Fault("No answer: planner serve has ended, or the machine can't be reached.");
+  });
+  const record = await answer.json();
+  if (!answer.ok) throw new Fault(record.error);
+  return record;
+}
+// One kind of question: what is asked now, and giving up what was asked before.
+const asker = () => {
+  let under_way = null;
+  return (path, body) => {
+    under_way?.abort();
+    under_way = new AbortController();
+    return post(path, body, under_way.signal);
+  };
+};
+
+const tell = (text, fault) => {
+  byId("state").textContent = text;
+  byId("state").className = fault ? "state fault" : "state";
+};
+// After a second a search shows that it goes on.
+function working() {
+  const since = Date.now(), bar = byId("progress");
+  byId("main").classList.add("stale");
+  byId("main").setAttribute("aria-busy", "true");
+  const shown = setTimeout(() => { bar.hidden = false; tell("Searching every legal layout…"); }, 1000);
+  return (text, fault) => {
+    clearTimeout(shown);
+    bar.hidden = true;
+    byId("main").classList.remove("stale");
+    byId("main").removeAttribute("aria-busy");
+    tell(text ?? `Answered in ${seconds((Date.now() - since) / 1000)}.`, fault);
+  };
+}
+
+const askPlan = asker(), askWhy = asker(), askTimeline = asker();
+let done = () => {}, timer = 0, asked = 0;
+function ask() {
+  const mine = ++asked, question = { ...State.texts };
+  done();
+  tell("Asking…");
+  const finish = (done = working());
+  askPlan("/answer", { question }).then((data) => {
+    if (mine !== asked) return;
+    byId("main").hidden = false;
+    load(data);
+    byId("title").textContent = data.title;
+    document.title = `${data.title} – planner`;
+    drawAll();
+    sameElsewhere();
+    finish();
+    whyPinned();
+  }).catch((error) => {
+    if (mine !== asked || error.name === "AbortError") return;
+    finish(error.message, true);
+    if (!(error instanceof Fault)) throw error;
+  });
+}
+function changed(wait) {
+  clearTimeout(timer);
+  timer = setTimeout(ask, wait);
+}
+
+// Timelines are simulated when somebody first wants to see one.
+let wanted = false;
+timelineOf = async (index) => {
+  const { timeline: letters } = await askTimeline("/timeline", { question: { ...State.texts }, row: String(index) });
+  return letters ? (await unpacked(letters))[0] : null;
+};
+const drawTimeline = timeline;
+timeline = () => {
+  if (wanted) return drawTimeline();
+  const show = () => { wanted = true; drawTimeline(); };
+  put("timeline-body", el("p", { class: "lead" }, "The simulator's exact timeline of the layout shown."), el("button", { type: "button", onclick: show }, "Draw the timeline"));
+};
+
+function sameElsewhere() {
+  const block = (title, text) => {
+    const pre = el("pre", { tabindex: 0, "aria-label": title }, text);
+    return [el("h3", null, title), el("div", { class: "buttons" }, el("button", { type: "button", onclick: (e) => copy(text, e.currentTarget, pre) }, `Copy ${title.toLowerCase()}`)), pre];
+  };
+  const whole = el("button", { type: "button", onclick: () => {
+    whole.disabled = true;
+    post("/report", { question: { ...State.texts } }).then((x) => save("report.html", x.html)).catch((error) => tell(error.message, true)).finally(() => { whole.disabled = false; });
+  } }, "Save the report (HTML, takes seconds)");
+  const link = el("button", { type: "button", onclick: (e) => copy(location.href, e.currentTarget, byId("title")) }, "Copy a link to this plan");
+  put("same-body",
+    State.texts.config ? el("p", { class: "note" }, "Save the pasted configuration as config.json first.") : null,
+    block("Command", DATA.command), block("Python", DATA.python), el("div", { class: "buttons" }, link, whole));
+}

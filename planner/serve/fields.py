@@ -1,0 +1,170 @@
+"""The fields of the page's form: those of the question here, those of the layout from the table of choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.base.errors import InputError, shown
+from planner.base.units import parse_count, parse_length
+from planner.choices.choice import Choice
+from planner.choices.enumerations import Attention, Precision, names
+from planner.choices.table import CHOICES, SETTLED, SHARED
+from planner.export.plan_export import TARGETS
+from planner.hardware import cluster_names, link_names, profile_names
+from planner.models import model_names
+from planner.question import batch_of_tokens
+from planner.schedules import SCHEDULES
+from planner.search import OBJECTIVES
+
+SEQUENCES, TOKENS = "sequences", "tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A field of the question.
+
+    among: the names that it may have; None where it is no name. read: the text as an argument of the API.
+    argument: it goes to `planner.recommend` by its name. option: what the command line calls it.
+    """
+
+    name: str
+    label: str
+    says: str
+    group: str
+    read: Callable[[str], Any] = str
+    among: Callable[[], list[str]] | None = None
+    default: str = ""
+    argument: bool = True
+    option: str = ""
+    kind: str = "text"
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, in words."""
+        return self.says if self.among is None else ", ".join(self.among())
+
+    def check(self, text: str) -> None:
+        """Nothing, if the text is among the names.
+
+        Raises:
+            InputError: it is not.
+        """
+        if self.among is not None and text not in self.among():
+            raise InputError(f"{self.label} is {shown(text)}; allowed: {self.allowed}")
+
+
+def decimal(name: str, text: str) -> float:
+    """A number.
+
+    Raises:
+        InputError: The text is none; the message names the field.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{name} is {shown(text)}; allowed: a number") from None
+
+
+def _length(text: str) -> int:
+    try:
+        return parse_length(text)
+    except ValueError:
+        raise InputError(f"seq_len is {shown(text)}; allowed: tokens, such as 4096 or 128k") from None
+
+
+def _on(text: str) -> bool:
+    return text == "on"
+
+
+def batch_of(said: Mapping[str, str], seq_len: int) -> Any:
+    """Sequences per optimizer step, from the fields of the batch; of tokens the nearest number that divides well.
+
+    Raises:
+        InputError: The text is no number, or less than one sequence.
+    """
+    text = said["batch"]
+    try:
+        if said.get("batch_in") == TOKENS:
+            return batch_of_tokens("batch", parse_count(text), seq_len)
+        return parse_length(text)
+    except ValueError:
+        raise InputError(f"batch is {shown(text)}; allowed: a number such as 1024, or of tokens such as 4M") from None
+
+
+def _frameworks() -> list[str]:
+    return [*dict.fromkeys((*profile_names("frameworks"), *TARGETS))]
+
+
+ASK, ROOM, MORE = "The question", "Memory", "Precision, software, goal"
+FIELDS: Mapping[str, Field] = {f.name: f for f in (
+    Field(name="model", label="Model", says="A preset.", group=ASK, among=model_names, default="llama2-70b",
+          argument=False),
+    Field(name="config", label="Or a config.json, pasted", says="Of Hugging Face; it takes the preset's place.",
+          group=ASK, kind="area", argument=False),
+    Field(name="cluster", label="Cluster", says="A profile that ships with planner.", group=ASK, among=cluster_names,
+          default="dgx-h100", argument=False),
+    Field(name="network", label="Network", says="Between nodes, instead of the cluster's own.", group=ASK,
+          among=link_names, argument=False),
+    Field(name="gpus", label="GPUs", says="A whole number.", group=ASK, default="256", kind="number", argument=False),
+    Field(name="batch", label="Batch per step", says="A number such as 1024; of tokens also 4M.", group=ASK,
+          default="1024", argument=False),
+    Field(name="batch_in", label="Batch in", says="Sequences or tokens.", group=ASK,
+          among=lambda: [SEQUENCES, TOKENS], default=SEQUENCES, argument=False),
+    Field(name="seq_len", label="Tokens per sequence", says="Such as 8192 or 128k; else the model's.", group=ASK,
+          read=_length, argument=False),
+    Field(name="max_memory_gib", label="At most, GiB per GPU", says="A cap on predicted memory.", group=ROOM,
+          read=lambda text: decimal("max_memory_gib", text), option="--max-memory"),
+    Field(name="headroom_gib", label="Leave free, GiB per GPU", says="Memory that stays free.", group=ROOM,
+          read=lambda text: decimal("headroom_gib", text), option="--headroom"),
+    Field(name="fit_chance", label="Chance of fitting", says="At least, 0 to 1; 0.95 unless a cap is given.",
+          group=ROOM, read=lambda text: decimal("fit_chance", text), option="--fit-chance"),
+    Field(name="allow_offload", label="Allow optimizer state in host memory", says="", group=ROOM, read=_on,
+          kind="flag", option="--allow-offload"),
+    Field(name="precision", label="Precision", says="Else the GPU's usual one.", group=MORE,
+          among=lambda: names(Precision), option="--precision"),
+    Field(name="attention", label="Attention kernel", says="Else the GPU's best.", group=MORE,
+          among=lambda: names(Attention), option="--attention"),
+    Field(name="framework", label="Framework", says="Else the one that is usual on the cluster.", group=MORE,
+          among=_frameworks, option="--framework"),
+    Field(name="objective", label="Objective", says="Time, throughput and cost give one order.", group=MORE,
+          among=lambda: list(OBJECTIVES), option="--objective"),
+    Field(name="any_framework", label="Also what the framework lacks", says="", group=MORE, read=_on, kind="flag",
+          option="--any-framework"),
+    Field(name="allow_async", label="Also schedules that change the training", says="", group=MORE, read=_on,
+          kind="flag", option="--allow-async"),
+)}  # fmt: skip
+"""By name, in the order of the form."""
+
+
+def form_record() -> dict[str, Any]:
+    """The form as the page's script draws it: groups of fields, and the choices of a layout."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for f in FIELDS.values():
+        among = [] if f.among is None else f.among()
+        kind = "select" if among else f.kind
+        groups.setdefault(f.group, []).append(
+            {"name": f.name, "label": f.label, "says": f.says, "kind": kind, "values": among, "default": f.default}
+        )
+    shared = [_choice(CHOICES[name], "select" if CHOICES[name].enumeration else "text") for name in SHARED]
+    settled = [_choice(CHOICES[name], "choice") for name in SETTLED]
+    titled = [*groups.items(), ("Numbers of all layouts", shared), ("What may be chosen", settled)]
+    return {
+        "groups": [{"title": title, "fields": fields} for title, fields in titled],
+        "pinned": list(SETTLED),
+        "short": {c.short: name for name, c in CHOICES.items() if c.short},
+    }
+
+
+def _choice(choice: Choice, kind: str) -> dict[str, Any]:
+    values = {bool: ["on", "off"], str: list(SCHEDULES)}.get(choice.kind, [])
+    says = f"{choice.says} Default: {choice.derived}." if choice.derived and choice.shared else choice.says
+    return {
+        "name": choice.name,
+        "label": choice.name.replace("_", " "),
+        "says": says,
+        "kind": kind,
+        "values": names(choice.enumeration) if choice.enumeration else values,
+        "default": "",
+    }

@@ -1,0 +1,170 @@
+"""The server: what it answers, whom it refuses, what it survives."""
+
+import http.client
+import json
+import random
+import socket
+from contextlib import closing
+
+import pytest
+
+pytestmark = pytest.mark.extra
+ASK = {"model": "llama-13b", "cluster": "dgx-a100-80gb", "gpus": "16", "batch": "128", "tp": "2", "pp": "4"}
+
+
+def ask(server, method, path, body=None, headers=None):
+    with closing(http.client.HTTPConnection(server, timeout=120)) as connection:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+
+
+def post(server, path, body, **headers):
+    text = body if isinstance(body, (str, bytes)) else json.dumps(body)
+    status, _, data = ask(server, "POST", path, text, {"content-type": "application/json"} | headers)
+    return status, json.loads(data) if data else None
+
+
+def test_the_page_loads_nothing_else(server):
+    status, headers, html = ask(server, "GET", "/")
+    html, policy = html.decode(), headers["content-security-policy"]
+    assert status == 200
+    assert "default-src 'none'" in policy
+    assert "connect-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in html
+
+
+def test_an_answer_has_the_plan(server):
+    from planner.serve.question import read_question
+
+    status, record = post(server, "/answer", {"question": ASK})
+    assert status == 200
+    best = next(x for x in record["layouts"] if "best" in x["roles"])
+    plan = read_question(ASK).plan()
+    assert best["choices"] == plan.best.layout
+    assert best["step_s"] == pytest.approx(plan.best.step_time_s, rel=1e-5)
+    assert {x["name"] for x in record["exports"]} >= {"Plan (JSON)", "Megatron-LM"}
+
+
+def test_why_and_timeline_and_arguments(server):
+    status, why = post(server, "/why", {"question": ASK, "wanted": "recompute=full"})
+    assert (status, why["reason"]) == (200, "slower")
+    assert why["layout"]["step_time_s"] - why["best"]["step_time_s"] == pytest.approx(why["difference"]["step_time_s"])
+    status, step = post(server, "/timeline", {"question": ASK, "row": "0"})
+    assert status == 200
+    assert len(step["timeline"]) > 100
+    text = (
+        "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 2 --global-batch-size 128"
+    )
+    status, taken = post(server, "/taken", {"question": ASK, "text": text})
+    assert status == 200
+    said = dict(part.split("=") for part in taken["wanted"].split(","))
+    assert (said["tp"], said["pp"], said["dp"], said["micro_batch"]) == ("4", "2", "2", "2")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 403), ({"host": "127.0.0.1.evil.example"}, 403), ({"host": ""}, 403),
+        ({"host": "[::1"}, 403), ({"origin": "http://evil.example"}, 403), ({"origin": "null"}, 403),
+        ({"content-type": "text/plain"}, 422), ({"host": "localhost:1"}, 200),
+    ],
+)  # fmt: skip
+def test_foreign_pages_are_refused(server, headers, status):
+    assert post(server, "/answer", {"question": ASK}, **headers)[0] == status
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "", "[]", "{", "null", '{"question": 1}', '{"question": {"gpus": 4}}', '{"question": {}, "more": "x"}',
+        "[" * 100_000, b"\xff\xfe", '{"question": {"model": "/etc/passwd"}}',
+    ],
+)  # fmt: skip
+def test_a_wrong_body_gets_one_line(server, body):
+    status, record = post(server, "/answer", body)
+    assert status == 422
+    assert "\n" not in record["error"]
+    assert "Traceback" not in record["error"]
+
+
+def test_a_long_body_is_refused(server):
+    assert post(server, "/answer", {"question": ASK | {"config": "x" * 300_000}})[0] == 422
+    for method, path in (("GET", "/../../etc/passwd"), ("GET", "/answer"), ("PUT", "/"), ("GET", "/style.css")):
+        assert ask(server, method, path)[0] in (404, 405)
+
+
+def test_a_token_is_asked_for_where_others_can_reach_it():
+    testing = pytest.importorskip("starlette.applications")
+    assert testing
+    from planner.serve.guard import Guard
+
+    said = []
+
+    async def inner(scope, receive, send):
+        said.append("let in")
+
+    async def shown(query=b"", headers=()):
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        guard = Guard(inner, hosts=None, token="secret")
+        scope = {"type": "http", "query_string": query, "headers": [(b"host", b"box:1"), *headers]}
+        await guard(scope, None, send)
+        return sent
+
+    import asyncio
+
+    assert asyncio.run(shown())[0]["status"] == 401
+    assert asyncio.run(shown(b"token=wrong"))[0]["status"] == 401
+    assert asyncio.run(shown(headers=[(b"cookie", b"planner-token=wrong")]))[0]["status"] == 401
+    assert said == []
+    given = asyncio.run(shown(b"token=secret"))[0]
+    cookie = dict(given["headers"])[b"set-cookie"]
+    assert given["status"] == 303
+    assert b"HttpOnly; SameSite=Strict" in cookie
+    asyncio.run(shown(headers=[(b"cookie", cookie.split(b";")[0])]))
+    assert said == ["let in"]
+
+
+@pytest.mark.slow
+def test_it_survives_whatever_is_sent(server):
+    """Seeded: requests cut off, bodies of noise, fields of the wrong kind, names that no field has."""
+    draw = random.Random(7)
+    host, port = server.split(":")
+    values = [
+        "",
+        "0",
+        "-1",
+        "1e400",
+        "nan",
+        "9" * 400,
+        "/etc/passwd",
+        "\u0000",
+        "!",
+        "!,",
+        ",",
+        "x" * 3000,
+        "{}",
+        "8,8,8",
+    ]
+    fields = [*ASK, "config", "seq_len", "schedule", "zero", "recompute", "max_memory_gib", "network", "nose", "ep"]
+    for n in range(600):
+        question = ASK | {draw.choice(fields): draw.choice(values) for _ in range(draw.randint(1, 3))}
+        body = json.dumps({"question": question, "wanted": draw.choice(["tp=9", "=", "x=1", "tp=" + "9" * 99])})
+        if n % 3 == 0:
+            noise = bytearray(
+                f"POST /why HTTP/1.1\r\nhost: {server}\r\ncontent-length: 90\r\n\r\n{body}".encode()[:200]
+            )
+            for _ in range(draw.randint(0, 6)):
+                noise[draw.randrange(len(noise))] = draw.randrange(256)
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(bytes(noise[: draw.randrange(len(noise))]))
+        else:
+            status, _ = post(server, draw.choice(["/answer", "/why", "/taken", "/timeline"]), body)
+            assert status in (200, 422), (question, status)
+    assert post(server, "/answer", {"question": ASK})[0] == 200
