@@ -14,19 +14,19 @@ from planner.imports.megatron import megatron_run
 from planner.report.html import html_page
 from planner.report.html.record import answer_record, report_record, timeline_text
 from planner.report.plan_report import shown_layouts
-from planner.serve.question import Question
+from planner.serve.question import AskedQuestion
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
     """A question with its plan, and the answer's text."""
 
-    question: Question
+    question: AskedQuestion
     plan: Plan
     text: str
 
 
-def planned(question: Question) -> Planned:
+def planned(question: AskedQuestion) -> Planned:
     """The plan of a question, and what the page shows at once: all of a report that takes no simulation."""
     plan = question.plan()
     report = gather_report(plan, command=question.command, aim=None, brief=True)

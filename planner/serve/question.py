@@ -24,7 +24,7 @@ FLAGS = {"on": True, "off": False}
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class AskedQuestion:
     """What the page asks, read.
 
     model, cluster: what is trained, on what. gpus; batch: sequences per optimizer step. given: the other arguments of
@@ -79,7 +79,7 @@ def _call(kind: str, name: str, more: Mapping[str, Any]) -> str:
     return f"{kind}({', '.join(words)})"
 
 
-def read_question(texts: Mapping[str, str]) -> Question:
+def read_question(texts: Mapping[str, str]) -> AskedQuestion:
     """The question that texts by field ask; an empty text is a field that isn't given.
 
     A choice is its value, or several with commas, or those that are forbidden after an exclamation mark: `!8`.
@@ -106,7 +106,7 @@ def read_question(texts: Mapping[str, str]) -> Question:
         if name in said:
             value = _chosen(CHOICES[name], said[name], exclude)
             given |= {} if value is None else {name: value}
-    return Question(
+    return AskedQuestion(
         model=model,
         cluster=Cluster(said["cluster"], network=said.get("network")),
         gpus=whole("gpus", number(said["gpus"]), most=MOST_GPUS),
