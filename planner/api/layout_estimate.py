@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, unlike_measured
 from planner.api.answer import Shown
 from planner.api.assumed import assumed
 from planner.api.frames import frame
@@ -22,7 +23,6 @@ from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import check_legal
 from planner.step.timeline.timed import timed_estimate
-from planner.validation import step_interval_s, unlike
 
 if TYPE_CHECKING:
     import pandas
@@ -120,12 +120,12 @@ class LayoutEstimate(Shown):
     @property
     def step_time_interval_s(self) -> tuple[float, float]:
         """Between which seconds the measured step lies in 80 % of such cases: wide where no measured run is like it."""
-        return step_interval_s(self.setup, self.table, self.row)
+        return interval_s(self.setup, self.table, self.row)
 
     @property
     def unlike(self) -> str:
         """In what no measured run is like this one, for which the interval is wide; empty where some are."""
-        return unlike(self.setup, self.table, self.row)
+        return unlike_measured(self.setup, self.table, self.row)
 
     def simulate(self) -> Simulation:
         """The exact timeline of this layout's step. Raises as `planner.simulate`."""
@@ -164,7 +164,7 @@ class LayoutEstimate(Shown):
         """What `planner estimate --json` prints; docs/json.md has the keys."""
         asked = records.question_record(self.setup, self.gpus, self.layout["global_batch"])
         trust = {"step_time_interval_s": self.step_time_interval_s, "unlike_measured": self.unlike}
-        return asked | self._record | trust | {"assumed": list(self.assumed)}
+        return asked | self._record | trust | {"assumed": list(self.assumed)} | anchor_entry(self.setup)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row: choices, seconds, GiB, and the parts of both. Raises MissingPackageError without pandas."""
@@ -181,7 +181,8 @@ class LayoutEstimate(Shown):
         shown = tables.estimate_view(
             self.table, self.row, setup.model, setup.cluster, self.step_time_interval_s, self.assumed, self.unlike
         )
-        return self._title, "", shown
+        more = anchor_lines(setup)
+        return (self._title, "", shown, "", *more) if more else (self._title, "", shown)
 
     def _repr_html_(self) -> str:
         return notebook.estimate_html(self._title, self.to_dict())
@@ -219,6 +220,7 @@ def estimate(
     framework: str | None = None,
     precision: str | None = None,
     attention: str | None = None,
+    anchor: str | os.PathLike[str] | None = None,
 ) -> LayoutEstimate:
     """Seconds and bytes of one layout's step, with what they are made of.
 
@@ -230,7 +232,8 @@ def estimate(
     recompute: none, selective, fine or full. layer_split: even, balanced (by cost), parameters,
     products, ends (embedding and head count as a layer each) or last (a short last stage); None is the framework's own.
     pipeline_layout: the stages layer by layer instead, as Megatron-LM writes them: "Et*3|(tt|)*29m|L".
-    framework, precision, attention: None is what is usual on the cluster.
+    framework, precision, attention: None is what is usual on the cluster. anchor: a CSV of runs measured on such a
+    machine, which correct its figures.
 
     Raises:
         InputError: a value out of range, or of the wrong kind; names the field.
@@ -239,7 +242,7 @@ def estimate(
         LayoutError: a layout that breaks a rule of parallelism.
     """
     given = {name: value for name, value in locals().items() if name in CHOICES}
-    return estimate_one(asked(model, cluster, framework), global_batch=batch, **given)
+    return estimate_one(anchored(asked(model, cluster, framework), anchor), global_batch=batch, **given)
 
 
 def estimate_one(setup: Setup, **choices: Any) -> LayoutEstimate:

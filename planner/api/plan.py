@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from planner.api.alternatives import faster_elsewhere, fewest_gpus
+from planner.api.anchored import anchor_entry, anchor_lines, anchored, trust
 from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
 from planner.api.frameworks import may_choose, named_framework
@@ -31,7 +32,6 @@ from planner.search import recommend as search
 from planner.search.scan import every_estimate
 from planner.search.why import parse_wanted, why_not
 from planner.setup import Setup
-from planner.validation import accuracy_sentence
 
 if TYPE_CHECKING:
     import pandas
@@ -110,9 +110,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     @cached_property
     def accuracy(self) -> str:
         """How far predictions have been from measured runs on such GPUs, in one sentence."""
-        architecture = self.setup.cluster.accelerator.efficiency.name
-        unlike = self[0].unlike if len(self) else ""
-        return accuracy_sentence(architecture, self.step_time_interval_s, model=self.setup.model, unlike=unlike)
+        return trust(self.setup, self.step_time_interval_s, unlike=self[0].unlike if len(self) else "")
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -142,7 +140,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     def to_dict(self) -> dict[str, Any]:
         """What `planner recommend --json` prints; docs/json.md has the keys."""
         given = records.question_record(self.setup, self.gpus, self.batch)
-        trust = {
+        held = {
             "step_time_interval_s": self.step_time_interval_s,
             "unlike_measured": self[0].unlike if len(self) else "",
             "assumed": list(self.assumed),
@@ -150,7 +148,13 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         }
         faster = None if self.elsewhere is None else self.elsewhere.to_dict()
         other = {"faster_with_any_framework": faster, "fewest_gpus": self.fewest_gpus}
-        return given | records.recommendation_record(self.found, self.setup.cluster) | other | trust
+        return (
+            given
+            | records.recommendation_record(self.found, self.setup.cluster)
+            | other
+            | held
+            | anchor_entry(self.setup)
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan, as `planner recommend --save` does, for `planner export`, `compare` and `train`.
@@ -249,6 +253,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
                 self.assumed,
                 self.fewest_gpus,
             ),
+            *anchor_lines(setup),
         )
 
     def _repr_html_(self) -> str:
@@ -299,6 +304,7 @@ def recommend(
     base: str | None = None,
     top: int = 5,
     objective: str = "time",
+    anchor: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Search every legal layout of a model on so many accelerators; the best `top`, and why the rest lost.
 
@@ -310,7 +316,8 @@ def recommend(
     framework, precision, attention: None is what is usual on the cluster. framework: a profile, or one that
     `LayoutEstimate.export` writes for; runs_on: the latter, by its former name. base: torchtitan's own recipe, for a
     model that it doesn't have.
-    objective: time, throughput, cost (one order) or memory.
+    objective: time, throughput, cost (one order) or memory. anchor: a CSV of runs measured on such a machine, which
+    correct its figures.
 
     Raises:
         InputError: a value out of range, or of the wrong kind; names the field.
@@ -321,7 +328,7 @@ def recommend(
     given = {name: value for name, value in locals().items() if name in (*SETTLED, *SHARED, "precision", "attention")}
     framework, runs_on = named_framework(framework, runs_on)
     return search_plan(
-        asked(model, cluster, framework), gpus=gpus, global_batch=whole("batch", batch), top=top,
+        anchored(asked(model, cluster, framework), anchor), gpus=gpus, global_batch=whole("batch", batch), top=top,
         objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async,
         any_framework=any_framework, exclude=exclude, fit_chance=fit_chance, headroom_gib=headroom_gib,
         max_memory_gib=max_memory_gib, **given,

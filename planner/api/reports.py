@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner import __version__
+from planner.api.anchored import interval_s, trust
 from planner.api.training import MOST_GPUS
 from planner.base.errors import LayoutError
 from planner.export.plan_export import TARGETS, export_plan
@@ -24,7 +25,7 @@ from planner.training_time.assumptions import assume
 from planner.training_time.fastest import plan_fastest
 from planner.training_time.goal import Goal
 from planner.training_time.joint import strategy
-from planner.validation import accuracy_of, accuracy_sentence, step_interval_s
+from planner.validation import accuracy_of
 
 if TYPE_CHECKING:
     from planner.api.plan import Plan
@@ -66,9 +67,9 @@ def gather_report(
         found=found,
         others=None if brief else sample(setup, asked, every=-(-found.legal // MOST_OTHERS)),
         steps=steps,
-        intervals_s={i: step_interval_s(setup, found.estimate, i) for i in shown_layouts(found)},
+        intervals_s={i: interval_s(setup, found.estimate, i) for i in shown_layouts(found)},
         accuracy=_accuracy(architecture),
-        trust=accuracy_sentence(architecture, model=setup.model),
+        trust=trust(setup),
         curve=curve,
         exports=_exports(plan) if len(plan) else [],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.api.anchored import interval_s
 from planner.api.answer import Answer
 from planner.api.frameworks import may_choose
 from planner.base.errors import LayoutError
@@ -25,7 +26,6 @@ from planner.training_time.joint import Strategy
 from planner.training_time.sensitivity import RIVALS, sensitivity
 from planner.training_time.time import plan_time
 from planner.validation import accuracy_sentence
-from planner.validation.interval import step_interval_s
 
 MOST_GPUS = 100_000
 Given = Mapping[str, float | None]
@@ -55,7 +55,7 @@ def training_time(
     )  # fmt: skip
     accuracy = accuracy_sentence(setup.cluster.accelerator.efficiency.name, model=setup.model)
     record = question_record(setup, gpus)
-    interval = step_interval_s(setup, plan.found.estimate, plan.best)
+    interval = interval_s(setup, plan.found.estimate, plan.best)
     step = float(plan.run.step_time_s[0])
     factors = (interval[0] / step, interval[1] / step)
     record |= time_record(plan, assumptions, setup.cluster, int(setup.model.seq_len), factors) | {"accuracy": accuracy}

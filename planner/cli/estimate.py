@@ -30,6 +30,7 @@ def command(
     nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
+    anchor: o.Anchor = None,
     megatron_args: Annotated[
         str | None, o.asks("--megatron-args", "A run's arguments for Megatron-LM, or @FILE with them.")
     ] = None,
@@ -48,6 +49,7 @@ def command(
 
     Or: planner estimate --megatron-args @launch.sh --cluster selene --gpus 512
     """
+    from planner.api.anchored import anchored
     from planner.api.existing_run import review_deepspeed, review_megatron
     from planner.api.layout_estimate import estimate_one
     from planner.base.errors import InputError
@@ -62,6 +64,7 @@ def command(
             | {"nics_per_node": nics_per_node, "seq_len": seq_len}
             | {"global_batch": global_batch, "batch_tokens": batch_tokens},
             save,
+            anchor,
         )
         named: dict[str, Any] = {"model": model, "network": network, "framework": framework, "gpus": gpus}
         with o.working("searching what else it could run"):
@@ -83,6 +86,7 @@ def command(
     setup = load_setup(
         model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
     )
+    setup = anchored(setup, anchor)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     one = estimate_one(setup, global_batch=batch, **choices)
     if save is not None:
@@ -91,7 +95,9 @@ def command(
     o.show(one, json)
 
 
-def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any], save: Path | None) -> None:
+def _check_beside(
+    arguments: str | None, file: Path | None, given: dict[str, Any], save: Path | None, anchor: Path | None
+) -> None:
     """Raises InputError if an option stands beside an existing run's configuration, which makes that choice itself."""
     from planner.base.errors import InputError
 
@@ -99,6 +105,8 @@ def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any
         raise InputError("--megatron-args and --deepspeed are both given; allowed: one of them")
     if save is not None:
         raise InputError("--save stands beside an existing run's configuration; planner recommend --save writes a plan")
+    if anchor is not None:
+        raise InputError("--anchor stands beside an existing run's configuration; allowed: with one layout's choices")
     if arguments is not None and given["seq_len"] is not None:
         raise InputError("--seq-len stands beside an existing run's configuration; change --seq-length there")
     free = {"attention", "seq_len", *(OF_PYTHON if file is not None else ())}

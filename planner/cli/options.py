@@ -73,6 +73,10 @@ SeqLen = Annotated[
         metavar="<tokens>",
     ),
 ]  # fmt: skip
+Anchor = Annotated[
+    Path | None,
+    asks("--anchor", "Runs measured on such a machine (docs/calibration.md)."),
+]
 PrecisionName = Annotated[str | None, asks("--precision", "fp32, tf32, fp16, bf16 or fp8.")]
 AttentionName = Annotated[str | None, asks("--attention", "unfused, fused, flash1, flash2 or flash3.")]
 Svg = Annotated[Path | None, writes("--svg", says="Write a picture as SVG.")]

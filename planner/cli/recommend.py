@@ -29,6 +29,7 @@ def command(
     nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
+    anchor: o.Anchor = None,
     objective: Annotated[
         str,
         o.asks("--objective", "time, throughput, cost (one order) or memory.", autocompletion=complete.objectives),
@@ -61,6 +62,7 @@ def command(
 
     Exit code 1 where nothing fits in memory.
     """
+    from planner.api.anchored import anchored
     from planner.api.plan import search_plan
     from planner.cli.export import asked_for, check_base, write_best
     from planner.question import load_setup
@@ -77,6 +79,7 @@ def command(
     setup = load_setup(
         model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
     )
+    setup = anchored(setup, anchor)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     with o.working("searching every legal layout"):
         plan = search_plan(

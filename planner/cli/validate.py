@@ -23,6 +23,9 @@ def command(
         Path | None,
         typer.Option(help="A folder of profiles to use before the shipped (planner calibrate --from ... --profile)."),
     ] = None,
+    anchor: Annotated[
+        Path | None, typer.Option(help="Known runs of such a machine, whose figures follow them; they aren't scored.")
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Predict measured runs and score the predictions, by source and overall.
@@ -38,9 +41,10 @@ def command(
 
     import numpy as np
 
+    from planner.api.anchored import anchor_record, predicted_runs, told_lines
     from planner.base.errors import InputError
     from planner.report.validation import publications_view, scores_view
-    from planner.validation import predict, read_runs, scores, shipped_files
+    from planner.validation import read_runs, scores, shipped_files
     from planner.validation.interval import held_out_mape, held_shares
     from planner.validation.own_profiles import loaders
     from planner.validation.predictions import predictions_csv
@@ -56,11 +60,12 @@ def command(
         check_writable(predictions)
     cluster_of, framework_of = loaders(profiles)
     with o.working(f"predicting {len(runs)} runs"):
-        result = predict(runs, cluster_of, framework_of)
+        result, ends, known = predicted_runs(runs, anchor, cluster_of, framework_of)
+        runs = result.runs
         lost = int(np.sum(~np.isfinite(result.step_time_s)))
         if lost == len(runs):
             raise InputError(f"{runs[0].path}:{runs[0].line}: no run can be predicted: {result.reasons[0]}")
-        inside = held_shares(result)
+        inside = held_shares(result, ends)
     by_source, overall = scores(result)
     for name, s in [*by_source.items(), ("overall", overall)]:
         s["in_interval"] = inside[name]
@@ -72,9 +77,9 @@ def command(
     if predictions is not None:
         from planner.base.files import write_text
 
-        write_text(predictions, predictions_csv(result))
+        write_text(predictions, predictions_csv(result, ends))
     cited = publications_of(by_source)
-    unseen = None if files or profiles else held_out_mape()
+    unseen = None if files or profiles or anchor else held_out_mape()
     if json:
         if unseen is not None:
             for name, s in [*by_source.items(), ("overall", overall)]:
@@ -87,9 +92,12 @@ def command(
                 "filled_cells": result.filled_cells,
                 "unpredicted": unpredicted,
             }
+            | ({} if known is None else {"anchor": anchor_record(known)})
         )
         return
     o.print_view(scores_view(by_source, overall, unseen))
+    if known is not None:
+        o.print_view("", *told_lines(known))
     if unseen is not None:
         o.print_view("", FITTED)
     if cited:

@@ -264,9 +264,12 @@ def coverage(known: HeldOut, judged: HeldOut | None = None, but: str = "publicat
     return inside
 
 
-def held_shares(p: Predictions) -> dict[str, float | None]:
-    """Which share of each source's timed runs lies in its interval of 80 % (`intervals`), and `overall`; None: none."""
-    low, high = intervals(p).T
+def held_shares(p: Predictions, ends: Array | None = None) -> dict[str, float | None]:
+    """Which share of each source's timed runs lies in its interval of 80 %, and `overall`; None: none.
+
+    ends: of the intervals, shape (rows, 2); default `intervals`.
+    """
+    low, high = (intervals(p) if ends is None else ends).T
     source = np.array([*(run["source"] for run in p.runs)])
     timed = np.isfinite(low) & np.isfinite(p.measured_s) & p.ok
     inside = (low <= p.measured_s) & (p.measured_s <= high)

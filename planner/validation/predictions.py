@@ -6,9 +6,9 @@ import csv
 import io
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.base.units import GIB
-from planner.validation.interval import intervals
 from planner.validation.predict import Predictions
 
 HEADER = (
@@ -17,8 +17,11 @@ HEADER = (
 )  # fmt: skip
 
 
-def predictions_csv(p: Predictions) -> str:
-    """A header and a row a run; cells are empty where nothing was predicted or measured. low_s, high_s: `intervals`."""
+def predictions_csv(p: Predictions, ends: NDArray[np.float64]) -> str:
+    """A header and a row a run; cells are empty where nothing was predicted or measured.
+
+    ends: of the intervals, low_s and high_s, shape (rows, 2).
+    """
 
     def cell(value: float) -> str:
         return f"{value:.6g}" if np.isfinite(value) else ""
@@ -26,7 +29,6 @@ def predictions_csv(p: Predictions) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HEADER)
-    ends = intervals(p)
     for i, run in enumerate(p.runs):
         predicted = "" if p.reasons[i] else ("ok" if p.fits[i] else "oom")
         times = [cell(p.step_time_s[i]), cell(p.measured_s[i])]

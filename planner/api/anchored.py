@@ -1,0 +1,149 @@
+"""Answers anchored on measured runs of one's own machine: the corrected question, its intervals, what is said of it."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base.errors import InputError
+from planner.base.units import format_seconds
+from planner.calibration.anchor import Anchor, AnchoredSetup, anchor, check_kind
+from planner.calibration.moved import KINDS
+from planner.setup import Setup
+from planner.step.estimate import Estimate
+from planner.validation import MeasuredRun, Predictions, accuracy_sentence, predict, read_runs, step_interval_s, unlike
+from planner.validation.interval import intervals
+from planner.validation.predict import LoadCluster, LoadFramework
+from planner.validation.software import cluster_name
+
+TOLD = 0.1
+"""Share of a figure's spread that runs take away, from which on they are said to tell it."""
+
+
+def anchored(setup: Setup, path: str | os.PathLike[str] | None) -> Setup:
+    """The question with the figures that measured runs correct; as it is where no file is given.
+
+    path: a table as `planner validate` reads it, of runs on accelerators and links of the cluster's kind.
+
+    Raises:
+        FileFormatError: the file can't be read, or a cell is wrong.
+        InputError: a run is on another kind of machine, or none has a step time that can be predicted.
+    """
+    if path is None:
+        return setup
+    runs = read_runs(Path(path))
+    if not runs:
+        raise InputError(f"{path}: no runs in the file to anchor on")
+    return anchor(runs, setup.cluster).anchored(setup)
+
+
+def predicted_runs(
+    runs: list[MeasuredRun], path: Path | None, cluster_of: LoadCluster, framework_of: LoadFramework
+) -> tuple[Predictions, NDArray[np.float64], Anchor | None]:
+    """Predictions of measured runs, both ends of their intervals, shape (rows, 2), and the anchor if a file has one.
+
+    The anchor's own rows are left out of the predictions: what they measured is known.
+
+    Raises:
+        FileFormatError, InputError: as `anchored`; or none of the runs is left.
+    """
+    if path is None:
+        p = predict(runs, cluster_of, framework_of)
+        return p, intervals(p), None
+    own = read_runs(path)
+    if not own:
+        raise InputError(f"{path}: no runs in the file to anchor on")
+    found = anchor(own, None, cluster_of, framework_of)
+    rest = [run for run in runs if all(run.cells != known.cells for known in own)]
+    if not rest:
+        raise InputError(f"{path}: all runs are anchors; allowed: others to predict")
+    kind, where = cluster_of(cluster_name(own[0])), cache(cluster_of)
+    for run in rest:
+        check_kind(run, where(cluster_name(run)), kind)
+    p = found.predict(rest, cluster_of, framework_of)
+    return p, found.intervals(p, cluster_of, framework_of), found
+
+
+def interval_s(setup: Setup, result: Estimate, i: int) -> tuple[float, float]:
+    """Between which step times the measured one of layout i of an estimate lies in 80 % of such cases."""
+    return setup.interval_s(result, i) if isinstance(setup, AnchoredSetup) else step_interval_s(setup, result, i)
+
+
+def unlike_measured(setup: Setup, result: Estimate, i: int) -> str:
+    """In what no measured run is like layout i; empty where some are, or where one's own runs tell."""
+    return "" if isinstance(setup, AnchoredSetup) else unlike(setup, result, i)
+
+
+def trust(setup: Setup, interval: tuple[float, float] | None = None, *, unlike: str = "") -> str:
+    """How far predictions have been from measured runs, in one sentence; of one's own runs where they anchor it."""
+    if not isinstance(setup, AnchoredSetup):
+        return accuracy_sentence(setup.cluster.accelerator.efficiency.name, interval, model=setup.model, unlike=unlike)
+    case = ""
+    if interval is not None:
+        low, high = (format_seconds(x) for x in interval)
+        case = f"in 80 % of cases like this the step takes {low} to {high}; "
+    record = anchor_record(setup.anchor)
+    return (
+        f"{case}step time was off by {record['error_before']:.1%} on average on the {_runs(record['runs'])} "
+        f"that it is anchored on, by {record['error_after']:.1%} with the figures that they correct."
+    )
+
+
+def anchor_record(found: Anchor) -> dict[str, Any]:
+    """What was anchored on, and how far the figures moved: of each kind its time's change and standard deviation."""
+    deviation, prior = found.update.deviation(), found.update.prior_deviation
+    kinds = zip(KINDS, np.expm1(found.update.shift).tolist(), deviation.tolist(), (deviation / prior), strict=True)
+    return {
+        "runs": len(found.runs),
+        "names": [f"{run['source']}/{run['run']}" for run in found.runs],
+        "error_before": float(np.mean(np.abs(found.predicted_s / found.measured_s - 1.0))),
+        "error_after": float(np.mean(np.abs(found.after_s / found.measured_s - 1.0))),
+        "time_change": {
+            kind: {"change": change, "deviation": sd, "told": bool(share < 1.0 - TOLD)}
+            for kind, change, sd, share in kinds
+        },
+        "left": list(found.left),
+    }
+
+
+def anchor_entry(setup: Setup) -> dict[str, Any]:
+    """`anchor_record` under its key in an answer's record; nothing without an anchor."""
+    return {"anchor": anchor_record(setup.anchor)} if isinstance(setup, AnchoredSetup) else {}
+
+
+def anchor_lines(setup: Setup) -> list[str]:
+    """What a reader is told of a question's anchor, a sentence a line; none without one."""
+    if not isinstance(setup, AnchoredSetup):
+        return []
+    others = {str(run["framework"]) for run in setup.anchor.runs if run["framework"]} - {setup.framework.name}
+    ran = f"They ran {', '.join(sorted(others))}; this is for {setup.framework.name}."
+    return told_lines(setup.anchor) + ([ran] if others else [])
+
+
+def _runs(number: int) -> str:
+    return f"{number} run{'s' * (number != 1)}"
+
+
+def told_lines(found: Anchor) -> list[str]:
+    """What some runs were, and how far the figures moved, a sentence a line."""
+    record = anchor_record(found)
+    changes = record["time_change"]
+    told = [
+        f"{KINDS[kind]} {x['change']:+.1%} (within {1.28 * x['deviation']:.1%})"
+        for kind, x in changes.items() if x["told"]
+    ]  # fmt: skip
+    rest = [KINDS[kind] for kind, x in changes.items() if not x["told"]]
+    files = ", ".join(dict.fromkeys(str(run.path) for run in found.runs))
+    bias = float(np.exp(np.mean(np.log(found.measured_s / found.predicted_s))))
+    way = f"{abs(bias - 1.0):.1%} {'slower' if bias > 1 else 'faster'} than the profile predicts"
+    lines = [f"Anchored on {_runs(record['runs'])} of {files}: {way}."]
+    lines.append(f"Time against the profile's: {'; '.join(told) if told else 'no figure moves'}.")
+    if rest:
+        lines.append(f"These runs tell little of {', '.join(rest)}.")
+    lines += [f"Left out: {reason}." for reason in found.left[:3]]
+    return lines

@@ -1,0 +1,132 @@
+"""Anchors: the update by hand, known figures found again, intervals that shrink, files that are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.base.errors import InputError
+from planner.calibration.anchor import Spread, anchor, slopes_of, t_quantile, update
+from planner.calibration.moved import KINDS, moved_cluster, moved_framework
+from planner.hardware import load_cluster, load_framework
+from planner.validation import MeasuredRun, predict
+from tests.calibration.test_fit import as_csv, shipped_runs
+from tests.cli.test_cli import planner
+
+BEFORE = Spread(figures=np.array([0.1, 0.0, 0.0, 0.0, 0.0, 0.0]), noise=0.1, prior_runs=1.0)
+WEAK = "megatron-core-h100-weak"
+
+
+def moved_steps(runs: list[MeasuredRun], shift: np.ndarray) -> np.ndarray:
+    return predict(
+        runs,
+        lambda name: moved_cluster(load_cluster(name), shift),
+        lambda name: moved_framework(load_framework(name), shift),
+    ).step_time_s
+
+
+def made_slower(runs: list[MeasuredRun], shift: np.ndarray) -> list[MeasuredRun]:
+    times = moved_steps(runs, shift)
+    return [
+        replace(r, path=Path("own.csv"), cells=r.cells | {"step_time_s": float(t)})
+        for r, t in zip(runs, times, strict=True)
+    ]
+
+
+def test_one_run_moves_a_figure_by_half_where_both_are_as_uncertain() -> None:
+    slopes = np.array([[1.0, 0, 0, 0, 0, 0]])
+    u = update(slopes, np.array([0.2]), BEFORE)
+    assert u.shift[0] == pytest.approx(0.1)
+    assert u.covariance[0, 0] == pytest.approx(0.1**2 / 2)
+    # One surprise of 0.2^2 / (0.1^2 + 0.1^2) beside a prior that counts as one run of 1.
+    assert u.scale == pytest.approx(np.sqrt((1.0 + 2.0) / 2.0))
+    assert u.freedom == 2.0
+
+
+@pytest.mark.parametrize(("freedom", "level", "value"), [(1, 0.9, 3.078), (2, 0.9, 1.886), (4, 0.975, 2.776)])
+def test_quantiles_are_those_of_the_printed_tables(freedom: float, level: float, value: float) -> None:
+    assert t_quantile(level, freedom) == pytest.approx(value, abs=1e-3)
+
+
+def test_all_times_longer_by_a_factor_make_the_step_so() -> None:
+    runs = shipped_runs(WEAK)
+    slower = moved_steps(runs, np.full(len(KINDS), 0.1))
+    assert slower / moved_steps(runs, np.zeros(len(KINDS))) == pytest.approx(np.exp(0.1), rel=0.01)
+    slopes = slopes_of(lambda at: moved_steps(runs, at), np.zeros(len(KINDS)))
+    assert slopes.sum(axis=1) == pytest.approx(1.0, abs=0.02)
+    assert (slopes >= 0).all()
+
+
+def test_runs_of_a_slower_machine_move_the_figures_towards_it_and_the_other_runs_with_them() -> None:
+    runs = shipped_runs(WEAK)
+    shift = np.array([0.06, 0.0, 0.0, 0.0, 0.0, 0.0])
+    own = made_slower(runs, shift)
+    found = anchor(own[:3], load_cluster("dgx-h100"))
+    rest = own[3:]
+    plain = predict(rest).step_time_s
+    after = found.predict(rest, load_cluster, load_framework).step_time_s
+    truth = np.array([run["step_time_s"] for run in rest])
+    assert np.abs(after / truth - 1).mean() < 0.5 * np.abs(plain / truth - 1).mean()
+    assert 0.0 < found.update.shift[0] < 0.06
+
+
+def test_more_runs_that_agree_narrow_the_interval() -> None:
+    own = made_slower(shipped_runs(WEAK), np.full(len(KINDS), 0.05))
+    slopes = np.full((1, len(KINDS)), 1 / 6)
+    widths = [float(anchor(own[:n]).update.half_width(slopes)[0]) for n in (1, 3, 6)]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_runs_faster_than_the_hardware_can_be_are_refused() -> None:
+    own = made_slower(shipped_runs(WEAK)[:3], np.full(len(KINDS), -3.0))
+    with pytest.raises(
+        InputError, match=r"up to 20.1 times as fast as predicted; that would need matrix_fraction.bf16"
+    ):
+        anchor(own)
+
+
+def test_a_run_on_other_gpus_is_refused_in_one_line() -> None:
+    own = made_slower(shipped_runs(WEAK)[:1], np.zeros(len(KINDS)))
+    with pytest.raises(InputError, match=r"^own.csv: line \d+: the accelerators of dgx-h100 are .* allowed with"):
+        anchor(own, load_cluster("dgx-a100-80gb"))
+
+
+def test_commands_say_what_they_are_anchored_on(tmp_path: Path) -> None:
+    runs = shipped_runs(WEAK)
+    known = as_csv(tmp_path / "known.csv", made_slower(runs[:2], np.full(len(KINDS), 0.1)))
+    every = as_csv(tmp_path / "all.csv", made_slower(runs, np.full(len(KINDS), 0.1)))
+    question = ["llama3-8b", "--cluster", "dgx-h100", "--dp", "64", "--global-batch", "512"]
+    told = planner("estimate", *question, "--anchor", str(known))
+    assert "Anchored on 2 runs of" in told.stdout
+    assert "slower than the profile predicts" in told.stdout
+    plain, moved = (json.loads(planner("estimate", *question, "--json", *more).stdout) for more in
+                    ([], ["--anchor", str(known)]))  # fmt: skip
+    assert "anchor" not in plain
+    assert moved["step_time_s"] > 1.02 * plain["step_time_s"]
+    assert moved["anchor"]["runs"] == 2
+    low, high = moved["step_time_interval_s"]
+    assert low < moved["step_time_s"] < high
+    scored = json.loads(planner("validate", str(every), "--anchor", str(known), "--json").stdout)
+    assert scored["overall"]["rows"] == len(runs) - 2
+    assert scored["overall"]["mape"] < json.loads(planner("validate", str(every), "--json").stdout)["overall"]["mape"]
+    found = planner("recommend", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64",
+                    "--anchor", str(known))  # fmt: skip
+    assert "runs that it is anchored on" in found.stdout
+
+
+def test_an_empty_file_and_one_without_times_are_refused(tmp_path: Path) -> None:
+    runs = shipped_runs(WEAK)[:1]
+    untimed = [replace(runs[0], cells=runs[0].cells | {"step_time_s": None, "tflops_per_gpu": None, "mfu": None})]
+    question = ["estimate", "llama3-8b", "--cluster", "dgx-h100", "--dp", "64", "--global-batch", "512", "--anchor"]
+    for name, rows, says in (("empty", [], "no runs in the file"), ("untimed", untimed, "no measured step time")):
+        path = as_csv(tmp_path / f"{name}.csv", rows or runs)
+        if not rows:
+            path.write_text(path.read_text().splitlines()[0] + "\n")
+        refused = planner(*question, str(path))
+        assert refused.returncode == 2
+        assert says in refused.stderr
+        assert refused.stderr.count("\n") == 1
