@@ -98,7 +98,7 @@ def draw_search(folder: Path) -> None:
     axes.set_yticks([], minor=True)
     axes.text(capacity, axes.get_ylim()[0], " memory of a GPU", va="bottom", fontsize=9)
     axes.set_xlabel("GiB of the fullest GPU")
-    axes.set_ylabel("seconds a step")
+    axes.set_ylabel("seconds per step")
     axes.set_title(
         f"{plan.searched:,} layouts of llama-65b on 128 A100, batch 512 ({len(shown):,} drawn)", loc="left", fontsize=10
     )
@@ -122,7 +122,7 @@ def draw_parts(folder: Path) -> None:
         axes.barh([f"tp {tp}, pp {pp}" for tp, pp in layouts], seconds, left=left, color=colour, label=name)
         left += seconds
     axes.invert_yaxis()
-    axes.set_xlabel("seconds a step")
+    axes.set_xlabel("seconds per step")
     axes.set_title("gpt3-175b on 128 A100, dp 4, batch 256, full recomputation", loc="left", fontsize=10)
     axes.legend(frameon=False, fontsize=9)
     save(figure, folder / "parts.svg")

@@ -176,7 +176,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     ) -> None:
         """Write a report, in seconds: .html to read and play with, one file; .png or .pdf of its plots.
 
-        curve: with the shortest time to train on `tokens`, or to a `loss` in nats a token; else compute-optimal.
+        curve: with the shortest time to train on `tokens`, or to a `loss` in nats per token; else compute-optimal.
 
         Raises:
             InputError: another suffix, or a number out of range.

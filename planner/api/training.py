@@ -88,7 +88,9 @@ def explain(
     layout = estimate_record(found.estimate, best, setup.cluster)
     record = question_record(setup, gpus, batch) | {"layout": layout}
     text, step = layout_text(layout["layout"]), layout["step_time_s"]
-    title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}, batch {batch:,}: {text}, {step:.4g} s a step"
+    title = (
+        f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}, batch {batch:,}: {text}, {step:.4g} s per step"
+    )
     return Answer(title, record | sensitivity_record(result), sensitivity_view(result))
 
 

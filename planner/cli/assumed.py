@@ -26,7 +26,7 @@ Tokens = Annotated[
     float | None,
     typer.Option("--tokens", help="Tokens to train on, such as 300e9 or 300B.", parser=count, metavar="<float>"),
 ]
-Loss = Annotated[float | None, typer.Option("--loss", help="Target loss in nats a token, instead of tokens.")]
+Loss = Annotated[float | None, typer.Option("--loss", help="Target loss in nats per token, instead of tokens.")]
 LossLawName = Annotated[
     str,
     typer.Option(

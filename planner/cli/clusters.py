@@ -42,7 +42,7 @@ def command(
     if json:
         o.print_json({"clusters": [asdict(c) for c in loaded]})
         return
-    table = plain_table("cluster", "GPU", "GiB", "TFLOP/s", "a node", "network", numbers=(2, 3, 4))
+    table = plain_table("cluster", "GPU", "GiB", "TFLOP/s", "per node", "network", numbers=(2, 3, 4))
     for c in loaded:
         peak = max(v for k, v in c.accelerator.peak_flops.items() if k != "fp8") / TERA
         nic = c.network.bandwidth_bytes_per_s / GBIT

@@ -34,7 +34,7 @@ def command(
         typer.Option(help="Comma-separated: data, data+tensor, data+pipeline, 3d, each with :schedule if you like."),
     ] = "3d",
     node_size: Annotated[
-        list[int] | None, typer.Option(help="GPUs a node, 0: unlimited; several are set side by side.")
+        list[int] | None, typer.Option(help="GPUs per node, 0: unlimited; several are set side by side.")
     ] = None,
     network: Annotated[
         list[str] | None,

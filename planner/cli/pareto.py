@@ -24,7 +24,7 @@ def command(
     png: o.Png = None,
     json: o.Json = False,
 ) -> None:
-    """For each model of a sweep, the cases that no other beats in everything: which hardware and size to choose among.
+    """Find the Pareto front of each model of a sweep: the cases that no other case beats in everything.
 
     Example: planner pareto results.parquet --of time --of cost --svg pareto.svg
     """

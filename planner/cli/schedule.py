@@ -22,8 +22,8 @@ def command(
         ),
     ] = None,
     pp: Annotated[int, typer.Option(help="Pipeline ranks.")] = 4,
-    micro_batches: Annotated[int, typer.Option(help="Micro-batches a step.")] = 8,
-    virtual_stages: Annotated[int | None, typer.Option(help="Model chunks a rank.")] = None,
+    micro_batches: Annotated[int, typer.Option(help="Micro-batches per step.")] = 8,
+    virtual_stages: Annotated[int | None, typer.Option(help="Model chunks per rank.")] = None,
     slices: Annotated[int | None, typer.Option(help="Slices of a sequence.")] = None,
     steps: Annotated[int, typer.Option(help="Steps to draw of a pipeline that is never drained.")] = 2,
     forward: Annotated[float, typer.Option(help="Time of a micro-batch's forward through a rank.")] = 1.0,
@@ -68,7 +68,7 @@ def command(
 
         write_schedule_csv(csv, order, schedule)
     title = f"{name}: {pipe.p} ranks, {pipe.m} micro-batches"
-    title += f", {pipe.v} virtual stages a rank" if pipe.v > 1 else ""
+    title += f", {pipe.v} virtual stages per rank" if pipe.v > 1 else ""
     title += f", {pipe.k} slices a sequence" if pipe.k > 1 else ""
     for path in (svg, png):
         if path is not None:

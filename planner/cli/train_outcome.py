@@ -52,7 +52,7 @@ def finish(training: Training, measured: Measured, engine: str, after: After) ->
     table.add_row("in passes, by rank", "  ".join(f"{x * 1e3:,.1f}" for x in measured.busy_s[:8]) + " ms")
     table.add_row("most activations, by rank", "  ".join(f"{x / 2**20:,.1f}" for x in measured.peak_bytes[:8]) + " MiB")
     for kind, size in measured.sent_bytes.items():
-        table.add_row(f"sent a step for {kind}, rank 0", f"{size / 2**20:,.2f} MiB")
+        table.add_row(f"sent per step for {kind}, rank 0", f"{size / 2**20:,.2f} MiB")
     o.print_view(f"{task.model.name}: {task.num_ranks} ranks, engine {engine}", table)
     if prediction is not None and times:
         busy, waiting = (_of_pipeline(training, x) for x in (measured.busy_s, measured.waiting_s))

@@ -79,7 +79,7 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
     if (tokens := samples.sequences * samples.seq_len) > MOST_TOKENS:
         raise LayoutError(
             f"micro_batch {samples.micro_batch}, {task.micro_batches} micro-batches and dp {task.dp} make {tokens} "
-            f"tokens a step; allowed: {MOST_TOKENS}"
+            f"tokens per step; allowed: {MOST_TOKENS}"
         )
     training = Training(task=task, samples=samples, steps=choices.steps, **how)
     if schedule.synchronous:

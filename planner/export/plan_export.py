@@ -113,5 +113,5 @@ def _predicted(plan: SavedPlan, layouts: Layouts, own: bool) -> tuple[str, bool]
     else:
         found = timed_estimate(Setup(plan.setup.model, cluster, plan.setup.framework), layouts)
         step, mfu, memory = float(found.step_time_s[0]), float(found.mfu[0]), float(found.memory_bytes[0]) / GIB
-    text = f"{format_seconds(step)} a step, MFU {mfu:.1%}, {memory:.1f} of {capacity / GIB:.1f} GiB a GPU."
+    text = f"{format_seconds(step)} per step, MFU {mfu:.1%}, {memory:.1f} of {capacity / GIB:.1f} GiB per GPU."
     return text, memory * GIB <= capacity

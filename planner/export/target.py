@@ -119,7 +119,7 @@ class Nearest:
             )
 
     def schedules(self, allowed: Sequence[str]) -> None:
-        """Keep the plan's schedule, or take of those allowed the fastest that fits, with the fewest chunks a rank.
+        """Keep the plan's schedule, or take of those allowed the fastest that fits, with the fewest chunks per rank.
 
         Raises:
             LayoutError: an asynchronous schedule: any other would be another training; or none is legal.

@@ -97,7 +97,7 @@ def _gradients(config: dict[str, Any], precision: str, stage: int, f: Framework,
 
 
 def _batch(config: dict[str, Any], dp: int, path: Path) -> tuple[int, int]:
-    """Sequences a step and a micro-batch, of the three numbers any two, or one; DeepSpeed's own rules."""
+    """Sequences per step and per micro-batch, of the three numbers any two, or one; DeepSpeed's own rules."""
     keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     batch, micro, steps = (_number(config, key, path) for key in keys)
     if batch is None and micro is None:

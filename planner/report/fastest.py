@@ -122,8 +122,8 @@ def fastest_view(
         "",
         Text("Time against GPUs", style="bold"),
         _by_gpus(found),
-        "  what binds: relaxed twofold it shortens the time by the share shown, more than any other; "
-        "compute: none by 2 %",
+        "  what binds: the constraint whose doubling helps most, and the time that it saves; "
+        "compute if no doubling saves 2 %",
         "",
         Text("Time against cost", style="bold"),
         _by_cost(found),

@@ -47,7 +47,7 @@ def paper_fastest_view(r: dict[str, Any], paper: Paper) -> RenderableType:
     return stacked(
         Text(title, style="bold"), f"  {paper.title}; {paper.source}", "",
         f"Its question: {r['tokens'] / 1e9:,.0f}B tokens at its critical batch, no failures, nodes of 16 A100, "
-        "200 Gb/s a GPU.",
+        "200 Gb/s per GPU.",
         f"Under its assumptions {r['paper_gpus']:,} GPUs; by our costs {ours['gpus']:,} ({r['framework']}, "
         f"{ours['layout']}).",
         "", parts, "", today,

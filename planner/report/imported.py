@@ -116,7 +116,7 @@ def _beside(review: Review) -> list[RenderableType]:
     elif gain < 0.005:
         out.append("  This run is as good as the best, within 0.5 %.")
     else:
-        out.append(f"  The best takes {gain:.1%} less time a step.")
+        out.append(f"  The best takes {gain:.1%} less time per step.")
     return out
 
 

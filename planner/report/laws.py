@@ -67,7 +67,7 @@ def comparison_record(found: Laws, seq_len: int) -> dict[str, Any]:
 def comparison_view(found: Laws, seq_len: int) -> RenderableType:
     """Losses, critical batches and fronts, extrapolations marked."""
     first = found.batches[0]
-    loss = plain_table("loss law", "nats a token", "with unlimited data", "optimal tokens", numbers=(1, 2, 3))
+    loss = plain_table("loss law", "nats per token", "with unlimited data", "optimal tokens", numbers=(1, 2, 3))
     for s in found.losses:
         optimal = "-" if s.optimal_tokens is None else count_text(s.optimal_tokens)
         loss.add_row(s.goal.loss_law.name, f"{s.goal.target.loss:.3f}", f"{s.least:.3f}", optimal)

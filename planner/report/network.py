@@ -81,7 +81,7 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
             f"of the fastest is {_value(r['enough'], unit)}",
             style="bold",
         ),
-        f"  {r['framework']}; {r['nics_per_node']} NICs a node at every point"
+        f"  {r['framework']}; {r['nics_per_node']} NICs per node at every point"
         + (f", each with its share; the cluster's own have {r['nic_gbit_per_s']:g} Gb/s each" if wide else
            f", of {r['nic_gbit_per_s']:g} Gb/s"),
         "",
@@ -124,8 +124,8 @@ def _question(r: Mapping[str, Any]) -> list[RenderableType]:
         return []
     base, better = r["first_question"]
     said = [
-        f"  {w['way']} on {w['network']} ({r['nics_per_node']} NICs a node): "
-        + ("nothing fits" if w["step_time_s"] is None else f"{w['step_time_s']:.4g} s a step ({w['layout_text']})")
+        f"  {w['way']} on {w['network']} ({r['nics_per_node']} NICs per node): "
+        + ("nothing fits" if w["step_time_s"] is None else f"{w['step_time_s']:.4g} s per step ({w['layout_text']})")
         for w in (base, better)
     ]
     needs = ", ".join(f"{w['way']} {_value(w['enough'], r['unit'])}" for w in (base, better))

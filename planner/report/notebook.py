@@ -72,7 +72,7 @@ def _summary(record: dict[str, Any], capacity_gib: float) -> str:
     """What one layout does, in a sentence."""
     verdict = "fits" if record["fits"] else "<b>does not fit</b>"
     return (
-        f"<div>{format_seconds(record['step_time_s'])} a step, MFU {record['mfu']:.1%}, "
+        f"<div>{format_seconds(record['step_time_s'])} per step, MFU {record['mfu']:.1%}, "
         f"{record['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU; {verdict}: {record['memory_gib']:.1f} of "
         f"{capacity_gib:.0f} GiB</div>"
     )
@@ -123,7 +123,7 @@ def simulation_html(title: str, layout: str, record: dict[str, Any], picture: st
     if len(rows) > MOST_RANKS:
         rows = [*rows[: MOST_RANKS // 2], ("...", *[""] * 5), *rows[-MOST_RANKS // 2 :]]
     head = ("rank", "busy s", "idle s", "exposed comm s", "update s", "peak GiB")
-    line = f"{format_seconds(record['step_time_s'])} a step over {record['operations']:,} operations, "
+    line = f"{format_seconds(record['step_time_s'])} per step over {record['operations']:,} operations, "
     line += f"{record['bubble']:.1%} of it idle" + ("" if record["fits"] else "; does not fit in memory")
     return (
         f"<div><div>{escape(title)}</div><div><b>{escape(layout)}</b></div><div>{escape(line)}</div>"

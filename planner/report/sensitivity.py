@@ -52,5 +52,5 @@ def sensitivity_view(found: Sensitivity) -> RenderableType:
         Text("Network operations against their links", style="bold"),
         operations,
         "  intensity: FLOP of the work beside an operation for each byte sent; threshold: the GPU's peak over the "
-        "link's bandwidth; a ratio above 1 can hide; shows: seconds a step in our models",
+        "link's bandwidth; a ratio above 1 can hide; shows: seconds per step in our models",
     )

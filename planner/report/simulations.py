@@ -78,7 +78,7 @@ def simulation_view(
     peak = float(step.peak_bytes.max())
     lines = [
         layout_text(layouts.row(0)),
-        f"  {format_seconds(step.step_time_s)} a step over {len(step.timeline.order):,} operations, "
+        f"  {format_seconds(step.step_time_s)} per step over {len(step.timeline.order):,} operations, "
         f"{step.bubble:.1%} of it idle; {format_bytes(peak)} of {format_bytes(capacity)}"
         + ("" if peak <= capacity else ": does not fit"),
         f"  critical path: {path.sentence()}",
@@ -174,5 +174,5 @@ def split_view(split: StageSplit) -> RenderableType:
         table.add_row(str(s), str(split.rank[s]), str(layers), f"{seconds * 1e3:.2f}", f"{size / GIB:.2f}")
     slowest = float(split.seconds.max())
     saved = 1.0 - slowest / split.even_slowest_s
-    line = f"slowest stage {slowest * 1e3:.2f} ms a micro-batch, {saved:.1%} less than with an even split"
+    line = f"slowest stage {slowest * 1e3:.2f} ms per micro-batch, {saved:.1%} less than with an even split"
     return stacked(table, "", line, "embedding with stage 0, head with the last; GiB of a stage's share of its rank")

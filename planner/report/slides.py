@@ -104,7 +104,7 @@ def _headline(report: PlanReport, i: int) -> list[str]:
     return [
         report.title,
         f"{verdict}: {layout_text(x.layouts.row(i))}",
-        f"{format_seconds(float(x.step_time_s[i]))} a step{trust}, {mfu_text(float(x.mfu[i]), report.model)}, "
+        f"{format_seconds(float(x.step_time_s[i]))} per step{trust}, {mfu_text(float(x.mfu[i]), report.model)}, "
         f"{format_bytes(float(x.memory_bytes[i]))} of {format_bytes(report.cluster.accelerator.memory_bytes)}",
     ]
 
@@ -123,7 +123,7 @@ def front_panel(axis: Any, report: PlanReport, i: int) -> None:
     )
     axis.axvline(capacity, color=RED, linestyle="--", linewidth=1, label="the GPU's memory")
     axis.set_xlim(left=0)
-    axis.set(title="Time against memory", xlabel="memory of the fullest rank, GiB", ylabel="seconds a step")
+    axis.set(title="Time against memory", xlabel="memory of the fullest rank, GiB", ylabel="seconds per step")
     axis.legend(frameon=False)
     axis.grid(alpha=0.3)
 

@@ -118,7 +118,7 @@ def recommendation_view(
         i = int(found.best[0])
         lines.append(Text("Run this: " + layout_text(result.layouts.row(i)), style="bold green"))
         lines.append(
-            f"  {format_seconds(float(result.step_time_s[i]))} a step, {mfu_text(float(result.mfu[i]), model)}, "
+            f"  {format_seconds(float(result.step_time_s[i]))} per step, {mfu_text(float(result.mfu[i]), model)}, "
             f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU, "
             f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(result.capacity_bytes)} "
             f"(fits in {chance_text(float(result.fit_chance[i]))} of such cases)"
@@ -187,14 +187,16 @@ def why_lines(found: Recommendation) -> list[str]:
         lines.append(f"Nearest miss, {format_bytes(excess)} over: {layout_text(result.layouts.row(miss))}")
     if len(found.best):
         part, share = largest_part(result, int(found.best[0]))
-        lines.append(f"The best spends most beside products on {PARTS[part]}: {share:.1%} of the step.")
+        lines.append(f"Largest cost after matrix products: {PARTS[part]}, {share:.1%} of the step.")
     faster = found.faster_over_memory
     if faster is not None:
         gain = 1.0 - float(result.step_time_s[faster] / result.step_time_s[found.best[0]])
         need = format_bytes(float(result.memory_bytes[faster]))
         chance = float(result.fit_chance[faster])
         risk = f" (fits in {chance_text(chance)} of cases)" if chance >= 0.01 else ""
-        lines.append(f"With {need} a GPU{risk}, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster.")
+        lines.append(
+            f"With {need} per GPU{risk}, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster."
+        )
     elif len(found.best):
         lines.append("More memory would not change the answer: none over it is 2 % faster.")
     else:
@@ -225,7 +227,7 @@ def estimate_view(
     verdict = "fits" if result.fits[i] else "DOES NOT FIT"
     head = Text(layout_text(result.layouts.row(i)), style="bold")
     line = (
-        f"  {format_seconds(step)} a step, {mfu_text(float(result.mfu[i]), model)}, "
+        f"  {format_seconds(step)} per step, {mfu_text(float(result.mfu[i]), model)}, "
         f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU; "
         f"{verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)} "
         f"({chance_text(float(result.fit_chance[i]))} of such cases fit)"

@@ -110,7 +110,7 @@ def goal_lines(goal: Goal, seq_len: int) -> list[str]:
     t = goal.target
     share = goal.batch_law.overhead
     lines = [
-        f"  tokens: {count_text(t.tokens)}, {goal.origin}; at small batches they reach {t.loss:.3f} nats a token "
+        f"  tokens: {count_text(t.tokens)}, {goal.origin}; at small batches they reach {t.loss:.3f} nats per token "
         f"by {goal.loss_law.name}",
         f"  critical batch: {count_text(goal.critical)} tokens, {goal.critical / seq_len:,.0f} sequences, "
         f"by {goal.batch_law.name} (--critical-batch-law), where samples are {share:.0%} over the least",
@@ -156,7 +156,7 @@ def time_view(
     for name, value in (
         ("tokens processed", count_text(float(run.tokens[0]))),
         ("optimizer steps", f"{run.steps[0]:,.0f}"),
-        ("seconds a step", f"{run.step_time_s[0]:.4g}"),
+        ("seconds per step", f"{run.step_time_s[0]:.4g}"),
         ("days of steps alone", f"{run.busy_s[0] / DAY:,.1f}"),
         ("goodput", f"{run.goodput[0]:.1%}"),
         ("GPU-hours", count_text(float(run.gpu_hours[0]))),
@@ -172,7 +172,7 @@ def time_view(
     )
     lines += [
         f"  batch {plan.batch:,} sequences of {model.seq_len:,} tokens, {plan.batch_origin}; "
-        f"{plan.loss:.3f} nats a token, which small batches would reach with 1/{1 + plan.overhead:.3g} of the samples",
+        f"{plan.loss:.3f} nats per token, which small batches reach with 1/{1 + plan.overhead:.3g} of the samples",
         f"  layout: {layout_text(result.layouts.row(i))}; {mfu_text(float(result.mfu[i]), model)}, "
         f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",
         "",

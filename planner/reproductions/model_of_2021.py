@@ -15,7 +15,7 @@ def model_of_2021(
     """A figure of a strategy: of the configuration that the search finds, or of a given one.
 
     at: n_b, n_l, n_a, n_mu, b_mu. ethernet: the slow network alone, between GPUs and between stages.
-    quantity: days, GPUs, state (GiB a GPU), speed (trainings per day).
+    quantity: days, GPUs, state (GiB per GPU), speed (trainings per day).
 
     Raises:
         PlannerError: no configuration keeps the rules.
@@ -31,6 +31,6 @@ def model_of_2021(
     six, four = (float(lp.time_s(task, s, hardware, c, all_reduces=n)) / DAY for n in (6, 4))
     note = f"{c.n_b} x {c.n_l} x {c.n_a} GPUs, {c.n_mu} micro-batches of {c.b_mu}"
     if s.tensor:
-        note += f"; {four:.2f} days with four all-reduces a layer"
+        note += f"; {four:.2f} days with four all-reduces per layer"
     state = float(lp.memory_bytes(task, s, c)["state"]) / GIB
     return {"days": six, "GPUs": float(c.gpus), "state": state, "speed": 1.0 / six}[quantity], note

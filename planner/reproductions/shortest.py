@@ -98,7 +98,7 @@ def parts_of_the_paper(question: Question) -> tuple[lp.Configuration, dict[str, 
     total = float(lp.time_s(task, s, hardware, c)) / DAY
     peak = total * float(lp.efficiency(task, s, hardware, c))
     waste = {name: peak * float(share) for name, share in lp.overheads(task, s, hardware, c).items()}
-    # Of its 8 FLOP a parameter and token two are the recomputed forward's.
+    # Of its 8 FLOP per parameter and token two are the recomputed forward's.
     figures = (0.75 * peak, 0.0, 0.25 * peak, waste["bubble"], waste["tensor"], waste["data"], 0.0, 0.0)
     return c, dict(zip((name for name, _ in PARTS), figures, strict=True))
 

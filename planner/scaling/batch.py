@@ -24,7 +24,7 @@ BATCH_RULES = ("overhead", "cap")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTarget:
-    """What is trained: a model's size, the fewest tokens for its loss, and that loss in nats a token. Floats."""
+    """What is trained: a model's size, the fewest tokens for its loss, and that loss in nats per token. Floats."""
 
     parameters: float
     non_embedding: float

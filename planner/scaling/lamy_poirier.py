@@ -1,8 +1,8 @@
 """Lamy-Poirier 2021 (arXiv 2106.02679): the paper's own cost model of the family X_x, and a search of its space.
 
 Letters as in the paper: n_b data-parallel replicas, n_l pipeline stages, n_a tensor ranks, b_mu sequences a
-micro-batch, n_mu micro-batches a step and replica, d_l layers, d_m width, s sequence, n_I the MLP's factor 4. The
-formulas are derived (`shared/reference/papers.md`), not read: three passes of matrix products of 8 p FLOP a token,
+micro-batch, n_mu micro-batches per step and replica, d_l layers, d_m width, s sequence, n_I the MLP's factor 4. The
+formulas are derived (`shared/reference/papers.md`), not read: three passes of matrix products of 8 p FLOP per token,
 recomputed forward included, at full peak; bandwidths in plus out; a network's traffic hides under the compute beside it
 where its arithmetic intensity is above the link's threshold, FLOP/s over bytes/s.
 """
@@ -20,14 +20,14 @@ from planner.base.units import GBIT, GIGA, TERA
 
 Array = NDArray[np.float64]
 INFINIBAND = 50.0 * GIGA
-"""200 Gb/s a GPU, in plus out, bytes/s."""
+"""200 Gb/s per GPU, in plus out, bytes/s."""
 ETHERNET = 2.0 * 25.0 * GBIT
-"""25 Gb/s a GPU, in plus out, bytes/s."""
+"""25 Gb/s per GPU, in plus out, bytes/s."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """Peak FLOP/s, bytes/s of node link and network in plus out, accelerators a node."""
+    """Peak FLOP/s, bytes/s of node link and network in plus out, accelerators per node."""
 
     flops: float = 312.0 * TERA
     node_bytes_per_s: float = 600.0 * GIGA
@@ -125,7 +125,7 @@ class Configuration:
 
     @property
     def batch(self) -> Any:
-        """Sequences a step, n_b n_mu b_mu."""
+        """Sequences per step, n_b n_mu b_mu."""
         return self.n_b * self.n_mu * self.b_mu
 
 
@@ -146,10 +146,10 @@ class Intensities:
 def intensities(task: PaperTask, strategy: PaperStrategy, c: Configuration, *, all_reduces: int = 6) -> Intensities:
     """Arithmetic intensities of a configuration's traffic.
 
-    data, replicated: 8 bytes a parameter against the backward's 6 FLOP a token and parameter: 3/4 of the tokens of
+    data, replicated: 8 bytes per parameter against the backward's 6 FLOP per token and parameter: 3/4 of the tokens of
     one micro-batch, or of all n_mu where layered. Partitioned: 12 bytes against all 8 FLOP, 2/3; forward 4 against 2,
     1/2. pipeline: (4 + 2 n_I) d_m d_l / n_l, one layer a chunk where modular. tensor: (4 + 2 n_I) / 6 d_m / (n_a - 1)
-    with six all-reduces a layer.
+    with six all-reduces per layer.
     """
     s, d_m, d_l, n_I = task.sequence, task.width, task.x, task.mlp_factor
     tokens = np.asarray(c.b_mu * s * 1.0) * (c.n_mu if strategy.improved else 1)
@@ -197,15 +197,15 @@ def efficiency(
 def time_s(
     task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6
 ) -> Array:
-    """Seconds of training: 8 FLOP a parameter and token of `steps` critical batches, on all GPUs at the efficiency."""
+    """Seconds of training: 8 FLOP per parameter and token of `steps` critical batches, on all GPUs together."""
     flop = 8.0 * task.parameters * task.sequence * float(critical_batch(task.x)) * task.steps
     share = efficiency(task, strategy, hardware, c, all_reduces=all_reduces)
     return np.asarray(flop / (hardware.flops * np.asarray(c.gpus, dtype=np.float64) * share))
 
 
 def memory_bytes(task: PaperTask, strategy: PaperStrategy, c: Configuration) -> dict[str, Array]:
-    """Bytes a GPU: state, 12 a parameter over n_l n_a GPUs (all, if partitioned); checkpoints 2 b s d_m d_l over all;
-    buffers of a layer, 6 bytes a parameter over n_a.
+    """Bytes per GPU: state, 12 a parameter over n_l n_a GPUs (all, if partitioned); checkpoints 2 b s d_m d_l over all;
+    buffers of a layer, 6 bytes per parameter over n_a.
     """
     gpus = np.asarray(c.gpus, dtype=np.float64)
     sharers = gpus if strategy.partitioned else np.asarray(c.n_l * c.n_a, dtype=np.float64)

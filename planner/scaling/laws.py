@@ -39,7 +39,7 @@ class Law(BaseModel):
 
 
 class LossLaw(Law):
-    """Loss in nats a token from parameters and data.
+    """Loss in nats per token from parameters and data.
 
     form sum-of-powers: E + A / N^alpha + B / D^beta, D tokens at small batches; kaplan-steps: (A / N)^alpha +
     (B / S)^beta, S steps at batches far over the critical one. parameters: which N counts.

@@ -1,4 +1,4 @@
-"""Loss from parameters and data, and back: how much data a target loss needs. Array-first, losses in nats a token."""
+"""Loss from parameters and data, and back: how much data a target loss needs. Array-first, losses in nats per token."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Prices:
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """Bytes of a checkpoint; bytes/s at which a node writes; accelerators a node."""
+    """Bytes of a checkpoint; bytes/s at which a node writes; accelerators per node."""
 
     checkpoint_bytes: float
     bandwidth_bytes_per_s: float

@@ -1,6 +1,6 @@
 """What a pipeline schedule is: an order of operations per rank, and its closed forms beside it.
 
-Letters, as the papers use them: p pipeline ranks, r a rank from 0; m micro-batches a step; v virtual stages (model
+Letters, as the papers use them: p pipeline ranks, r a rank from 0; m micro-batches per step; v virtual stages (model
 chunks) a rank; k sequence slices a micro-batch; F, I, W seconds of one micro-batch's forward, input gradient and
 weight gradient through all the layers of one rank; B = I + W.
 """

@@ -1,6 +1,6 @@
 """BitPipe (Wu et al. 2024, arXiv 2410.19367): two V-shaped interleaved pipelines in opposite directions.
 
-Two copies of the model, four chunks a rank. Even micro-batches go down the V (stages r and 2p - 1 - r of rank r), odd
+Two copies of the model, four chunks per rank. Even micro-batches go down the V (stages r and 2p - 1 - r of rank r), odd
 ones the same from the other end (stages p - 1 - r and p + r). Where a V turns, the copy is local.
 
 rank 0  0F0 1F1 2F1 3F0 3B0 2B1 1B1 0B0     (p = 2, m = 2)

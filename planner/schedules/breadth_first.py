@@ -43,7 +43,7 @@ class BreadthFirst(Schedule):
         return Order.of_tables(rows)
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
-        """(p - 1)(F + B)/v; with fewer than p micro-batches a rank also waits p - m chunk passes between chunks."""
+        """(p - 1)(F + B)/v; with fewer than p micro-batches per rank also waits p - m chunk passes between chunks."""
         p, m, v = pipe.p, pipe.m, pipe.v
         return np.asarray((p - 1 + (v - 1) * np.maximum(p - m, 0)) * (F + I + W) / v)
 

@@ -1,6 +1,6 @@
 """ChronosPipe (2025, arXiv 2503.03182), an approximation: the deep chunk's activations live shortly.
 
-The paper's exact order was not to be had. This one follows its idea, temporal locality: two chunks a rank, and a
+The paper's exact order was not to be had. This one follows its idea, temporal locality: two chunks per rank, and a
 micro-batch never waits, so that the deep chunk's backward follows its forward at once and only the shallow chunk's
 activations live long. A micro-batch's operations are a block of unit slots (B = 2F) that repeats every six; the
 forwards move one rank a slot, the backwards one rank in two, and the slots' remainders by six keep the blocks apart.
@@ -21,7 +21,7 @@ _PERIOD = 6
 
 
 class ChronosPipe(Generated):
-    """Three quarters of 1F1B's activations and half a micro-batch, at its bubble where B = 2F; two chunks a rank."""
+    """Three quarters of 1F1B's activations and half a micro-batch, at its bubble where B = 2F; two chunks per rank."""
 
     name = "chronospipe"
     source = "arXiv 2503.03182 (2025): an approximation derived from its abstract, not the authors' order"

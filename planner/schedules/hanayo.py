@@ -1,7 +1,7 @@
 """Hanayo (Liu et al. 2023, arXiv 2308.15762): wave-like pipelines, the V repeated, without copies of the weights.
 
-v chunks a rank, v even: stages run down the ranks and back up, v/2 waves. The order is an action list made greedily: a
-backward as soon as one is ready, else the deepest forward that is. With B = 2F and m = p the paper states a bubble
+v chunks per rank, v even: stages run down the ranks and back up, v/2 waves. The order is an action list made greedily:
+a backward as soon as one is ready, else the deepest forward that is. With B = 2F and m = p the paper states a bubble
 fraction of (2p - 2)/(3p W + p - 1) for W waves; this order's is below it for W = 1 (1/3 for 2/5 at p = 4) and
 within 8 % of it for more waves.
 

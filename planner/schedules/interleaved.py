@@ -16,7 +16,7 @@ WHOLE_ROUNDS = "needs a number of micro-batches divisible by pp"
 
 
 class Interleaved(Schedule):
-    """1F1B over v chunks a rank: the bubble is 1/v of 1F1B's, for v times the messages."""
+    """1F1B over v chunks per rank: the bubble is 1/v of 1F1B's, for v times the messages."""
 
     name = "interleaved"
     source = "Narayanan et al. 2021, arXiv 2104.04473, section 2.2; Megatron-LM; order read"

@@ -62,7 +62,7 @@ class Fixed:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a search is asked besides model and cluster: accelerators, sequences a step, numerics, what is settled.
+    """What a search is asked besides model and cluster: accelerators, sequences per step, numerics, what is settled.
 
     fine_recompute, hybrid_sharding: the framework has it. own_split: how it alone splits layers over stages, where its
     user has no say.

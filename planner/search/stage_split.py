@@ -87,7 +87,7 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
     except LayoutError:
         capacity = format_bytes(setup.cluster.accelerator.memory_bytes)
         raise LayoutError(
-            f"no split of {L} layers over {stages} stages fits in {capacity} a GPU; recompute, shard, use more stages"
+            f"no split of {L} layers over {stages} stages fits in {capacity} per GPU; recompute, shard, use more stages"
         ) from None
     edges = np.concatenate([[0], np.cumsum(counts)])
     even = np.full(stages, L // stages)

@@ -256,7 +256,7 @@ def _over(other: Estimate, cluster: Cluster) -> str:
     parts = records.parts(other.memory, 0, "_bytes", GIB)
     most = max(parts, key=lambda name: parts[name])
     return (
-        f"Does not fit: the least that it needs is {need:.1f} GiB of {room:.1f} GiB a GPU, {need - room:.1f} GiB too "
+        f"Does not fit: the least that it needs is {need:.1f} GiB of {room:.1f} GiB per GPU, {need - room:.1f} GiB too "
         f"much; most of it is {most}, {parts[most]:.1f} GiB."
     )
 
@@ -267,9 +267,9 @@ def _slower(best: Estimate, other: Estimate) -> float:
 
 def _difference(best: Estimate | None, other: Estimate) -> str:
     if best is None:
-        return f"It takes {other.step_time_s[0]:.4g} s a step."
+        return f"It takes {other.step_time_s[0]:.4g} s per step."
     share = _slower(best, other)
-    steps = f"{other.step_time_s[0]:.4g} s a step against {best.step_time_s[0]:.4g} s"
+    steps = f"{other.step_time_s[0]:.4g} s per step against {best.step_time_s[0]:.4g} s"
     if share < 0:
         return f"It would be {-share:.1%} faster: {steps}."
     return f"Slower by {share:.1%}: the best of its kind takes {steps}."

@@ -99,7 +99,7 @@ def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> list[
          flex & (cluster.accelerator.efficiency.name not in FLEX)),
         ("deepep does not run on racks of one NVLink domain (GB200, GB300); hybridep does",
          (x.dispatcher == Dispatcher.DEEPEP) & (cluster.gpus_per_node > LARGEST_SERVER)),
-        (f"hybridep between NVLink domains takes micro-batches of fewer than {MOST_RDMA_TOKENS:,} tokens a rank: "
+        (f"hybridep between NVLink domains takes micro-batches of fewer than {MOST_RDMA_TOKENS:,} tokens per rank: "
          "InfiniBand's queues end at 65,535 entries, and a token takes three",
          (x.dispatcher == Dispatcher.HYBRIDEP) & several & (tokens >= MOST_RDMA_TOKENS)),
     ]  # fmt: skip
@@ -137,7 +137,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
          "stage, with embedding and head on its first and last rank",
          last & ((x.pp == 1) | ~has_short_last(layers, chunks) | ~_trait(x, "has_ends"))),
         *_given_rules(model, x, given, looped),
-        ("cp must divide half the sequence (causal balance takes two chunks a rank)",
+        ("cp must divide half the sequence (causal balance takes two chunks per rank)",
          (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
         ("ulysses must divide cp and the key-value heads of a tensor rank",
          (x.cp % np.maximum(x.ulysses, 1) != 0)

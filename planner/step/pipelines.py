@@ -51,7 +51,7 @@ def weight_copies(layouts: Layouts) -> NDArray[np.int64]:
 
 
 def layers_at_once(layouts: Layouts, layers: Any) -> Array:
-    """Of so many layers a rank, those whose sharded states are gathered and reduced together: one, or a chunk."""
+    """Of so many layers per rank, those whose sharded states are gathered and reduced together: one, or a chunk."""
     return np.asarray(np.where(layer_at_a_time(layouts), layers / layouts.virtual_stages, 1.0))
 
 

@@ -94,7 +94,7 @@ def split_layers(
     heads: Any = 1.0,
     head_products: Any = 0.0,
 ) -> Stages:
-    """Layers a rank under each layout's split; embedding and head are costs in units of one layer.
+    """Layers per rank under each layout's split; embedding and head are costs in units of one layer.
 
     sizes: parameters of embedding and head in units of a layer's; heads: one, and those of multi-token prediction;
     head_products: the head's in units of a layer's.

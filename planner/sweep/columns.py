@@ -38,7 +38,7 @@ AXES = {
     "precision": Column("precision", "string", "", "of the matrix products", axis=True),
     "attention": Column("attention", "string", "", "kernel", axis=True),
     "gpus": Column("gpus", "int64", "", "accelerators", axis=True),
-    "global_batch": Column("global_batch", "int64", "sequences", "a step", axis=True),
+    "global_batch": Column("global_batch", "int64", "sequences", "per step", axis=True),
     "objective": Column("objective", "string", "", "by which the layout is best", axis=True),
 }
 ANSWER = (

@@ -59,7 +59,7 @@ def fastest(repeated: Sequence[Sequence[Sample]]) -> list[Sample]:
 
 
 def grid(quick: bool = False) -> Iterator[tuple[Transformer, int]]:
-    """Models and sequences a micro-batch: both kinds of MLP and norm, widths, lengths."""
+    """Models and sequences per micro-batch: both kinds of MLP and norm, widths, lengths."""
     sizes = ((64, 1), (64, 8), (128, 4), (256, 2))
     for family in ("gpt", "llama"):
         for j, hidden in enumerate((64, 128) if quick else (64, 128, 192, 256)):

@@ -22,7 +22,7 @@ from planner.training_time.goal import Goal, goal
 class LossSays:
     """Loss after the tokens, what unlimited data would reach, and the tokens that make the best of the compute.
 
-    In nats a token; optimal_tokens None for a law without an optimum.
+    In nats per token; optimal_tokens None for a law without an optimum.
     """
 
     goal: Goal

@@ -35,7 +35,7 @@ MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samp
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """What shortens the time of a point most when it is relaxed twofold, and by which share; "compute" where none."""
+    """The constraint whose doubling shortens a point's time most, and the share saved; "compute" if none does."""
 
     name: str
     gain: float

@@ -62,7 +62,7 @@ def goal(
     rule: str = "overhead",
     critical_batch: float | None = None,
 ) -> Goal:
-    """The goal of a training: tokens, or a loss in nats a token, or the tokens that make the best of the compute.
+    """The goal of a training: tokens, or a loss in nats per token, or the tokens that make the best of the compute.
 
     tokens are those that batches far under the critical one need. critical_batch: tokens, instead of the law's, taken
     as McCandlish et al.'s B_c.
@@ -82,7 +82,10 @@ def goal(
     everything, inner = sizes(model)
     size = everything if losses.parameters == "all" else inner
     if loss is not None:
-        tokens, origin = float(tokens_for_loss(losses, size, loss)), f"a loss of {loss:g} nats a token by {losses.name}"
+        tokens, origin = (
+            float(tokens_for_loss(losses, size, loss)),
+            f"a loss of {loss:g} nats per token by {losses.name}",
+        )
         _number(f"what a loss of {loss:g} needs, tokens,", tokens, 1.0, MOST_TOKENS)
     elif tokens is not None:
         origin = "given"

@@ -147,7 +147,7 @@ def _degrees(
 
 
 def families(model: Transformer, cluster: Cluster, asked: Request, sizes: JobSizes) -> Families:
-    """Families within what is settled whose 16-bit weights and gradients can fit: 4 bytes a parameter, replicated.
+    """Families within what is settled whose 16-bit weights and gradients can fit: 4 bytes per parameter, replicated.
 
     asked: its accelerators and batch don't matter.
     """
@@ -269,7 +269,7 @@ def fine(
 ) -> Layouts:
     """Layouts around given ones: other replicas and micro-batches.
 
-    batches: further sequences a step to aim for, such as the critical batch.
+    batches: further sequences per step to aim for, such as the critical batch.
     """
     index, replicas, steps = _around(cluster, layouts, sizes, batches)
     table = np.stack([getattr(layouts, name).astype(np.int64) for name in COLUMNS], axis=1)

@@ -83,7 +83,7 @@ class NetworkAxis:
 
 
 AXES = {
-    "bandwidth": NetworkAxis(name="bandwidth", unit="Gb/s a node", marks=BANDWIDTHS, change=with_bandwidth),
+    "bandwidth": NetworkAxis(name="bandwidth", unit="Gb/s per node", marks=BANDWIDTHS, change=with_bandwidth),
     "latency": NetworkAxis(name="latency", unit="us", marks=LATENCIES, change=with_latency),
 }
 

@@ -101,7 +101,7 @@ class NetworkOperation:
     """A kind of traffic of a layout: intensity, in FLOP of the work that it can hide under for each byte that a GPU
     sends, against the FLOP for each byte of its link at peak. Latency left out.
 
-    exposed_s: seconds a step that show in our models, after the framework's overlap.
+    exposed_s: seconds per step that show in our models, after the framework's overlap.
     """
 
     name: str

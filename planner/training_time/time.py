@@ -18,7 +18,7 @@ class TrainingPlan:
     """A training on a number of accelerators.
 
     run: one-element arrays; best: row of the layout in `found`'s table; overhead: samples over those that small
-    batches would need for the same loss, as a share; loss: in nats a token, what the tokens reach at this batch;
+    batches would need for the same loss, as a share; loss: in nats per token, what the tokens reach at this batch;
     batch_origin: where the batch comes from, for a person.
     """
 

@@ -23,7 +23,7 @@ TRAIT_WORDS = ("GPU generation", "framework", "links", "precision", "kind of mod
 
 
 def likeness(model: Transformer, *, gpus: Any, global_batch: Any, tp: Any, pp: Any, micro_batch: Any) -> Array:
-    """What runs are alike in, shape (n, 7): GPUs, layers x hidden^2 and tokens a GPU, tp, pp, product, sequence."""
+    """What runs are alike in, shape (n, 7): GPUs, layers x hidden^2 and tokens per GPU, tp, pp, product, sequence."""
     hidden = np.asarray(model.hidden, dtype=np.float64)
     columns = (
         gpus,

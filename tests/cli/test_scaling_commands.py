@@ -167,9 +167,9 @@ NETWORK = ["network", "llama-7b", "--cluster", "dgx-a100-80gb", "--gpus", "16", 
 def test_network_prints_the_curve_and_writes_pictures(tmp_path):
     done = planner(*NETWORK, "--price", "2", "--network-price", "0.01", "--svg", str(tmp_path / "n.svg"))
     assert done.returncode == 0, done.stderr
-    for text in ("within 5 % of the fastest", "NICs a node", "USD/M", "ZeRO 3", "Is the fast network needed?"):
+    for text in ("within 5 % of the fastest", "NICs per node", "USD/M", "ZeRO 3", "Is the fast network needed?"):
         assert text in " ".join(done.stdout.split())
-    assert "bandwidth (Gb/s a node)" in (tmp_path / "n.svg").read_text()
+    assert "bandwidth (Gb/s per node)" in (tmp_path / "n.svg").read_text()
 
 
 def test_network_keys_are_documented_and_its_commands_give_its_figures():

@@ -374,7 +374,7 @@ def test_a_token_in_a_window_costs_slices_no_more_than_the_window():
 
 
 def test_slices_of_a_mixture_cost_the_experts_a_token_meets():
-    """Two of eight experts of 32 are an MLP of 64, with a router's 2 x 8 x 8 FLOP a layer."""
+    """Two of eight experts of 32 are an MLP of 64, with a router's 2 x 8 x 8 FLOP per layer."""
     sparse = replace(LLAMA, num_experts=8, top_k=2, moe_ffn=32, num_dense_layers=0)
     linear, per_pair = 2 * (8 * 64 + 6 * 8 * 64 + 2 * 8 * 8) + 4 * 8 * 250, 2 * 19 * 2
     work = np.array([8 * linear + 32 * per_pair, 8 * linear + 96 * per_pair])

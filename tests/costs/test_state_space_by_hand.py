@@ -1,7 +1,7 @@
 """Seconds, bytes and products of a Mamba-2 layer, worked out by hand for a model of a few numbers.
 
-16 channels (4 heads of 4), 16 numbers of B and 16 of C (2 groups of 8), a chunk of 128 tokens, 48 tokens a micro-batch;
-the model's average layer is half a state-space and half an MLP.
+16 channels (4 heads of 4), 16 numbers of B and 16 of C (2 groups of 8), a chunk of 128 tokens, 48 tokens per
+micro-batch; the model's average layer is half a state-space and half an MLP.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Seconds on the wire, worked out by hand on a cluster of 4 accelerators a node and links of a few bytes a second.
+"""Seconds on the wire, worked out by hand on a cluster of 4 accelerators per node and links of a few bytes per second.
 
 Rings get 5 B/s inside a node and 3 B/s between nodes; sends 2 B/s and 0.375 B/s. A pass around a ring starts with 1 s
 for each member in the node, its launch counted, and 10 s each time the nodes double; an all-reduce is two passes.
@@ -77,7 +77,7 @@ def test_small_messages_start_sooner_and_travel_slower_inside_a_node():
 
 
 def test_all_to_all_takes_the_slower_of_node_and_network():
-    """Sends of 2 B/s in a node, and 0.375 B/s a rank between nodes: half of two NICs' 3 B/s, four ranks' share."""
+    """Sends of 2 B/s in a node, and 0.375 B/s per rank between nodes: half of two NICs' 3 B/s, four ranks' share."""
     across = place(CLUSTER, np.array([8]), np.array([1]))
     # Of 24 B a rank, 12 leave the node.
     assert first(all_to_all_s(across, 24.0)) == pytest.approx(12 / 0.375 + 14)

@@ -70,7 +70,7 @@ def device(of: Any, layouts: Layouts) -> Device:
     return Device.of(of, layouts.precision, layouts.gpus)
 
 
-# 48 tokens a micro-batch of 3 sequences; 768 weights in a layer's products.
+# 48 tokens per micro-batch of 3 sequences; 768 weights in a layer's products.
 GPT = Transformer(
     name="toy-gpt", family="gpt", num_layers=2, hidden=8, ffn=32, num_heads=2, num_kv_heads=2, head_dim=4, vocab=250,
     seq_len=16, max_positions=16, tied=True, qkv_bias=True, output_bias=True, mlp_bias=True, num_dense_layers=2,
@@ -90,12 +90,12 @@ HYBRID = replace(
 
 
 def layout(**choices: Any) -> Layouts:
-    """One layout of 3 sequences a micro-batch, 2 micro-batches."""
+    """One layout of 3 sequences per micro-batch, 2 micro-batches."""
     dp = choices.get("dp", 1)
     return Layouts.of(**{"micro_batch": 3, "global_batch": 6 * dp, "attention": Attention.FLASH2, **choices})
 
 
-# 4 accelerators a node: rings 5 B/s inside, 3 B/s between nodes; sends 2 B/s and 0.375 B/s; starts 1 s and 10 s, and
+# 4 accelerators per node: rings 5 B/s inside, 3 B/s between nodes; sends 2 B/s and 0.375 B/s; starts 1 s and 10 s, and
 # through several nodes a ring's step 0.5 s inside and 4 s between.
 _BASE = load_cluster("dgx-a100-80gb")
 CLUSTER = replace(

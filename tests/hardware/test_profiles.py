@@ -53,7 +53,7 @@ DATASHEET = [
     ("mi300x", "bf16", 1307.4, 192, 5300),
 ]
 
-# Cluster, accelerator, GPUs and NICs a node, Gb/s a NIC, GB/s of NVLink a GPU and direction, framework.
+# Cluster, accelerator, GPUs and NICs per node, Gb/s a NIC, GB/s of NVLink a GPU and direction, framework.
 CLUSTERS = [
     ("dgx-1-v100", "v100-sxm-32gb", 8, 4, 100, 150, "megatron-lm"),
     ("dgx-2-v100", "v100-sxm-32gb", 16, 8, 100, 150, "megatron-lm"),

@@ -83,7 +83,7 @@ def test_critical_batches_at_published_sizes():
     assert critical_batch(160) == pytest.approx(2417, abs=0.6)
     by_parameters = get_critical_batch_law("lamy-poirier-2021")
     assert critical_batch_tokens(by_parameters, 175e9) == pytest.approx(3.2e6, rel=0.01)
-    # DESIGN of the law: its two fits agree at 20 tokens a parameter (22.91 x 20^0.47 = 93.6 against 93.20).
+    # DESIGN of the law: its two fits agree at 20 tokens per parameter (22.91 x 20^0.47 = 93.6 against 93.20).
     by_data = get_critical_batch_law("zhang-2024")
     assert critical_batch_tokens(by_data, 20e6 * 302) / 512 == pytest.approx(93.20 * 302**0.47, rel=0.01)
     front = compute_optimal(get_compute_optimal("kaplan-2020"), 8.64e19)

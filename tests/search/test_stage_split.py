@@ -48,5 +48,5 @@ def test_less_memory_moves_layers_off_the_first_stages_until_nothing_fits():
     assert tight.size_bytes.max() <= fuller * 0.93
     assert tight.seconds.max() >= free.seconds.max()
     none = replace(CLUSTER, accelerator=replace(CLUSTER.accelerator, memory_bytes=8e9))
-    with pytest.raises(LayoutError, match=r"no split of 32 layers over 4 stages fits in 7\.45 GiB a GPU"):
+    with pytest.raises(LayoutError, match=r"no split of 32 layers over 4 stages fits in 7\.45 GiB per GPU"):
         stage_split(Setup(MODEL, none, FRAMEWORK), layouts)

@@ -84,7 +84,7 @@ def test_saved_activations_of_the_busiest_experts_by_hand():
 
 
 RULES = [
-    ({"dispatcher": "hybridep", "ep": 32, "micro_batch": 8}, "fewer than 21,845 tokens a rank"),
+    ({"dispatcher": "hybridep", "ep": 32, "micro_batch": 8}, "fewer than 21,845 tokens per rank"),
     ({"dispatcher": "hybridep", "ep": 32, "micro_batch": 4}, ""),
     ({"dispatcher": "hybridep", "ep": 8, "micro_batch": 8}, ""),  # in one NVLink domain
     ({"dispatcher": "deepep", "ep": 32, "micro_batch": 8}, ""),

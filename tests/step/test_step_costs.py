@@ -245,7 +245,7 @@ def test_two_copies_of_the_weights_are_reduced_between_their_ranks():
     assert params == 872 + (2048 + 128) / 2 + 16 / 2
     assert float(one.busiest_params[0]) == 872 + 2048 + 128
     assert float(two.update_s[0]) == pytest.approx(2 * (46 * params + 3 * 4 * params) / 1e3)
-    # Inside a node: 4 bytes a parameter at 2 B/s and a start, twice; there are no other replicas.
+    # Inside a node: 4 bytes per parameter at 2 B/s and a start, twice; there are no other replicas.
     assert float(two.reduce_s[0]) == pytest.approx(2 * (params * 4 / 2 + 1))
     assert float(one.reduce_s[0]) == 0.0
     both = step_costs(
@@ -265,7 +265,7 @@ def test_the_update_is_of_the_shard_and_reductions_of_the_whole():
 
 
 def test_the_update_is_of_what_a_rank_holds_of_experts_and_gradients():
-    """46 bytes a parameter of optimizer state; 12 of gradient, sharded from ZeRO-2 on; experts over their replicas."""
+    """46 bytes per parameter of optimizer state; 12 of gradient, sharded from ZeRO-2; experts over their replicas."""
     dense, experts = 256 + 768 + 16 + 688 + 2 * 2048 + 8, 2 * 384
 
     def update(zero):

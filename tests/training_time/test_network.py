@@ -122,8 +122,8 @@ def test_python_answers_as_the_command_does():
     assert cheap["step_time_s"] >= dear["step_time_s"]
     base, better = record["first_question"]
     assert (base["network"], better["network"]) == (CLUSTER.network.name, "ethernet-25g")
-    assert "8 NICs a node" in repr(answer)
-    assert answer.draw().axes[0].get_xlabel() == "bandwidth (Gb/s a node)"
+    assert "8 NICs per node" in repr(answer)
+    assert answer.draw().axes[0].get_xlabel() == "bandwidth (Gb/s per node)"
     late = planner.network("llama-7b", "dgx-a100-80gb", gpus=16, batch=32, along="latency")
     assert late.to_dict()["first_question"] == []
 

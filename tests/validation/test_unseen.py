@@ -75,7 +75,7 @@ def predicted():
         ("vocabulary-1f1b", 0.085, 0.22),  # heads of up to 262,144 tokens on the last stage
         ("vocabulary-v-half", 0.055, 0.105),
         ("torchtitan-a100", 0.032, 0.05),
-        ("ibm-fsdp-a100", 0.036, 0.067),  # 400 Gb/s a node; 7B and 13B with hybrid sharding
+        ("ibm-fsdp-a100", 0.036, 0.067),  # 400 Gb/s per node; 7B and 13B with hybrid sharding
         ("internlm-node", 0.0702, 0.175),  # hybrid sharding, 8 to 1,024 GPUs
         ("mlperf-h100-gpt3", 0.04, 0.1),  # 512 to 11,616 GPUs, software of three rounds
         ("nemotron-4-340b-h100", 0.02, 0.03),
@@ -109,7 +109,7 @@ def test_memory_of_pipelines_of_many_schedules(predicted):
 
 
 def test_a_hybrid_of_state_spaces_and_experts(predicted):
-    """Nemotron 3 Nano 30B-A3B: on eight H100 in bf16 15.6 s a step; on Blackwell in fp8 within 11 %."""
+    """Nemotron 3 Nano 30B-A3B: on eight H100 in bf16 15.6 s per step; on Blackwell in fp8 within 11 %."""
     ratio = {
         run["source"]: predicted.step_time_s[i] / predicted.measured_s[i]
         for i, run in enumerate(predicted.runs)

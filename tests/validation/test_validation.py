@@ -327,7 +327,7 @@ def test_a_run_s_recomputation_where_it_is_not_said(reference_runs):
     shape = dict.fromkeys(("layers", "hidden", "ffn", "heads", "kv_heads", "vocab"))
     large = {"model": "llama3-405b", "tp": 8, "pp": 8, "virtual_stages": 8, "schedule": "interleaved", "micro_batch": 1}
     cells = run.cells | shape | large | {"n_gpus": 512, "dp": 4, "cp": 2, "global_batch": 252}
-    small = cells | {"n_gpus": 256, "dp": 4, "cp": 1}  # twice the tokens a rank: far from fitting
+    small = cells | {"n_gpus": 256, "dp": 4, "cp": 1}  # twice the tokens per rank: far from fitting
 
     def predicted(cells, recompute=None):
         p = predict([replace(run, cells=cells | {"recompute": recompute})])

@@ -62,7 +62,7 @@ def embedding_bytes(case: Case) -> Array:
 def weight_grad_share(case: Case) -> Array:
     """What a split backward keeps from input to weight gradient, over what a forward saved, shape (n,).
 
-    Inputs and output gradients of all linear products: for GPT 32 s b h bytes a layer (Qi et al. 2023,
+    Inputs and output gradients of all linear products: for GPT 32 s b h bytes per layer (Qi et al. 2023,
     arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards; the products up
     from the latents have none, those to and from experts' latents have the shard alone.
     """

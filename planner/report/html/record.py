@@ -80,8 +80,11 @@ def _asked(report: PlanReport) -> list[tuple[str, str]]:
     return [
         ("Model", f"{model.name}, {float(counts.total_params(model)) / 1e9:,.3g} billion parameters"),
         ("Sequence", f"{int(model.seq_len):,} tokens"),
-        ("Cluster", f"{asked.gpus:,} x {cluster.accelerator.name} of {cluster.name}, {cluster.gpus_per_node} a node"),
-        ("Network", f"{network.name}, {cluster.nics_per_node} x {network.bandwidth_bytes_per_s * 8e-9:g} Gb/s a node"),
+        ("Cluster", f"{asked.gpus:,} x {cluster.accelerator.name} of {cluster.name}, {cluster.gpus_per_node} per node"),
+        (
+            "Network",
+            f"{network.name}, {cluster.nics_per_node} x {network.bandwidth_bytes_per_s * 8e-9:g} Gb/s per node",
+        ),
         ("Global batch", f"{asked.global_batch:,} sequences, {asked.global_batch * int(model.seq_len):,} tokens"),
         ("Framework", report.framework.name),
         ("Numbers", f"{asked.precision.name.lower()}, attention {asked.attention.name.lower()}"),
