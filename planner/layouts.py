@@ -62,6 +62,8 @@ class Layouts:
     micro_batch: sequences per micro-batch and replica; global_batch: sequences per optimizer step.
     schedule, pipeline_layout: index into their names; pipeline_layout "" leaves the stages to `layer_split`.
     sequence_slices: parts of a sequence that pass the pipeline one by one.
+    recompute_layers: with full recomputation, how many layers of each virtual stage are repeated, its first ones
+    (Megatron-LM's --recompute-method block, arXiv 2205.05198); 0 all.
     zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too. dp_replicate: copies of what ZeRO shards:
     1 spreads a state over all dp * cp ranks, n over dp * cp / n neighbours each (hybrid sharding: PyTorch's HSDP,
     Megatron-Core's distributed-optimizer instances, MiCS).
@@ -85,6 +87,7 @@ class Layouts:
     dp_replicate: Ints
     sequence_parallel: Bools
     recompute: Ints
+    recompute_layers: Ints
     attention: Ints
     precision: Ints
     layer_split: Ints

@@ -207,6 +207,7 @@ def estimate(
     zero: int = 1,
     dp_replicate: int = 1,
     recompute: str = "none",
+    recompute_layers: int = 0,
     layer_split: str | None = None,
     pipeline_layout: str = "",
     sequence_parallel: bool = False,
@@ -229,8 +230,9 @@ def estimate(
     ulysses: context ranks that exchange heads for tokens. virtual_stages: model chunks a pipeline rank.
     sequence_slices: slices of a sequence, for seq1f1b and its like.
     schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with slices. zero: ZeRO stage, 0 to 3.
-    recompute: none, selective, fine or full. layer_split: even, balanced (by cost), parameters,
-    products, ends (embedding and head count as a layer each) or last (a short last stage); None is the framework's own.
+    recompute: none, selective, fine or full; recompute_layers: of each virtual stage, 0 all.
+    layer_split: even, balanced (by cost), parameters, products, ends (embedding and head count as a layer each) or
+    last (a short last stage); None is the framework's own.
     pipeline_layout: the stages layer by layer instead, as Megatron-LM writes them: "Et*3|(tt|)*29m|L".
     framework, precision, attention: None is what is usual on the cluster. anchor: a CSV of runs measured on such a
     machine, which correct its figures.

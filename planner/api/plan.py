@@ -282,6 +282,7 @@ def recommend(
     zero: Numbers = None,
     dp_replicate: Numbers = None,
     recompute: Names = None,
+    recompute_layers: Numbers = None,
     schedule: Names = None,
     layer_split: Names = None,
     sequence_parallel: bool | None = None,

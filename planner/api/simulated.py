@@ -193,6 +193,7 @@ def simulate(
     zero: int = 1,
     dp_replicate: int = 1,
     recompute: str = "none",
+    recompute_layers: int = 0,
     layer_split: str | None = None,
     pipeline_layout: str = "",
     sequence_parallel: bool = False,

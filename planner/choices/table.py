@@ -36,6 +36,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            tie=13, axis=3, tried=(False, True)),
     Choice("recompute", Recompute, Recompute.NONE, "Activations recomputed: none, selective, fine or full.",
            "recompute", tie=10, axis=1, tried=tuple(Recompute)),
+    Choice("recompute_layers", int, 0, "Layers of each virtual stage, its first ones, that full recomputation repeats; "
+           "0: all.", "first", tie=17, axis=1, tried=(0,), least=0),
     Choice("attention", Attention, Attention.FLASH2, "The kernel: unfused, fused, flash1, flash2 or flash3.",
            settled=False, derived="the accelerator's best"),
     Choice("precision", Precision, Precision.BF16, "The products' number format: fp32, tf32, fp16, bf16 or fp8.",

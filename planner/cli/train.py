@@ -58,6 +58,7 @@ def command(
             help="none, selective or full, instead of the plan's.", autocompletion=complete.one_of(names(Recompute))
         ),
     ] = None,
+    recompute_layers: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's.")] = None,
     engine: Annotated[str | None, typer.Option(help="serial (default), mpi (default under mpirun) or nccl.")] = None,
     device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp16 (with a loss scale; not under mpi), fp32 or fp64.")] = "fp32",
@@ -87,6 +88,7 @@ def command(
         "schedule": schedule, "dp": dp, "tp": tp, "cp": cp, "ulysses": ulysses, "ep": ep, "pp": pp,
         "virtual_stages": virtual_stages, "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero,
         "dp_replicate": dp_replicate, "recompute": recompute,
+        "recompute_layers": 0 if recompute and recompute_layers is None else recompute_layers,
     }  # fmt: skip
 
     def prepare() -> Training:

@@ -120,14 +120,15 @@ def _pass_s(task: Task, training: Training, prices: dict[str, list[float]], op: 
     layers = (task.layers_per_stage or split_evenly(m.num_layers, task.num_stages))[op.stage]
     row = features("layer", x)
     each = price_s(prices, f"{family} layer {op.kind}", row)
+    repeated, again_s = min(task.recompute_layers or layers, layers), 0.0
     if op.kind in "BI" and task.recompute == Recompute.FULL:
         # The second time without the last product and what it multiplies.
         down_gflop = 2.0 * b * (stop - start) * m.hidden * m.ffn / task.tp / 1e9
         again = [1.0, row[1] - down_gflop, row[2], 0.0, *row[4:]]
-        each += price_s(prices, f"{family} layer F", again)
+        again_s = price_s(prices, f"{family} layer F", again)
     if op.kind in "BI" and task.recompute == Recompute.SELECTIVE:
-        each += prices[f"{family} layer F"][-1] * row[-1]
-    out = {"layers": layers * each}
+        again_s = prices[f"{family} layer F"][-1] * row[-1]
+    out = {"layers": layers * each + repeated * again_s}
     for part, here in (("embedding", op.stage == 0), ("head", op.stage == task.num_stages - 1)):
         if here:
             out[part] = price_s(prices, f"{family} {part} {op.kind}", features(part, x))
@@ -135,12 +136,13 @@ def _pass_s(task: Task, training: Training, prices: dict[str, list[float]], op: 
         size = b * (stop - start) * m.hidden * np.dtype(task.dtype).itemsize
         if task.sequence_parallel:
             one = (_message_s(prices, "all_gather", size) + _message_s(prices, "reduce_scatter", size)) / 2
-            count = 4 if op.kind == "F" else 6 + (3 if task.recompute == Recompute.FULL else 0)
+            count, more = (4, 0) if op.kind == "F" else (6, 3)
         else:
             one = _message_s(prices, "all_reduce", size)
-            count = 2 if op.kind == "F" else 2 + (1 if task.recompute == Recompute.FULL else 0)
+            count, more = (2, 0) if op.kind == "F" else (2, 1)
         ends = (op.stage == 0) + (op.stage == task.num_stages - 1)
-        out["collectives"] = (layers * count + ends) * one
+        more = more * repeated if task.recompute == Recompute.FULL else 0
+        out["collectives"] = (layers * count + more + ends) * one
     return out
 
 

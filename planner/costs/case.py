@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,10 @@ class Case:
     def with_model(self, model: Transformer) -> Case:
         """The same layouts of another model."""
         return replace(self, model=model)
+
+    def with_recompute(self, recompute: Any) -> Case:
+        """The same layouts with other recomputation, an array that broadcasts with them."""
+        return replace(self, layouts=replace(self.layouts, recompute=recompute))
 
     @cached_property
     def local_tokens(self) -> Array:

@@ -12,7 +12,7 @@ from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.shapes import has_dropout
 from planner.export.megatron_model import model_arguments, model_notes
-from planner.export.recompute_modules import modules
+from planner.export.recompute_modules import modules, recompute_method
 from planner.export.safe_text import comments
 from planner.export.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
 from planner.models import Transformer
@@ -208,7 +208,9 @@ def training_arguments(job: Job) -> list[tuple[str, ...]]:
         ("--global-batch-size", str(row["global_batch"])),
     ]
     if row["recompute"] == "full":
-        out += [("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", "1")]
+        method, layers = recompute_method(row)
+        out += [("--recompute-granularity", "full"), ("--recompute-method", method)]
+        out.append(("--recompute-num-layers", str(layers)))
     if some := modules(row["recompute"], job.model):
         out += [("--recompute-granularity", "selective"), ("--recompute-modules", *some)]
     out.append(("--attention-backend", "flash" if row["attention"].startswith("flash") else "unfused"))

@@ -18,7 +18,7 @@ from planner.export.megatron import (
     optimizer_name,
     uneven_layout,
 )
-from planner.export.recompute_modules import modules
+from planner.export.recompute_modules import modules, recompute_method
 from planner.export.safe_text import comments, quoted
 from planner.export.target import Job, Nearest, Target, allowed
 from planner.models import Transformer, load_model, with_seq_len
@@ -210,9 +210,10 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
 
 def _recompute(job: Job) -> list[tuple[str, Any]]:
     full, some = job.row["recompute"] == "full", modules(job.row["recompute"], job.model)
+    method, layers = recompute_method(job.row)
     return [
         ("model.recompute_granularity", quoted("full" if full else "selective") if full or some else None),
-        ("model.recompute_method", quoted("uniform") if full else None),
-        ("model.recompute_num_layers", 1 if full else None),
+        ("model.recompute_method", quoted(method) if full else None),
+        ("model.recompute_num_layers", layers if full else None),
         ("model.recompute_modules", f"[{', '.join(map(quoted, some))}]" if some else None),
     ]

@@ -141,6 +141,9 @@ class Framework:
     fine_recompute: bool = field(metadata=yes(
         "It can recompute norms, experts' activation functions and products up from latents alone.",
         because="only what a profile says it can"))
+    block_recompute: bool = field(metadata=yes(
+        "Full recomputation can be of the first layers of each virtual stage alone.",
+        because="only what a profile says it can"))
     hybrid_sharding: bool = field(metadata=yes(
         "It can shard over some replicas, such as a node's, and keep a copy of the shards on others.",
         because="only what a profile says it can"))

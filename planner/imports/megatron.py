@@ -140,7 +140,8 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
-        "recompute": _recompute(a, notes), "attention": _attention(a), "precision": precision,
+        "recompute": _recompute(a, notes), "recompute_layers": _recompute_layers(a),
+        "attention": _attention(a), "precision": precision,
         "dispatcher": _dispatcher(a, notes) if asked.model.num_experts and ep > 1 else None,
         **_gradients(a, precision, asked.framework), "optimizer": _optimizer(a, notes),
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
@@ -206,8 +207,11 @@ def _recompute(a: Arguments, notes: list[str]) -> str:
     if mode is None:
         return "selective" if "recompute-activations" in a else "none"
     if mode == "full":
-        if a.text("recompute-method") == "block":
-            notes.append(f"--recompute-method block of {a.text('recompute-num-layers')} layers: counted as every layer")
+        if (
+            a.one_of("recompute-method", ("block", "uniform")) != "block"
+            and (a.number("recompute-num-layers") or 1) > 1
+        ):
+            notes.append("--recompute-num-layers with uniform: counted as 1, each layer's input kept")
         return "full"
     modules = a.words.get("recompute-modules") or ["core_attn"]
     if finely := sorted(set(modules) & set(FINE)):
@@ -219,6 +223,16 @@ def _recompute(a: Arguments, notes: list[str]) -> str:
     if other := [m for m in modules if m != "core_attn"]:
         notes.append(f"--recompute-modules {' '.join(other)}: not counted; planner knows core_attn, {', '.join(FINE)}")
     return "selective" if "core_attn" in modules else "none"
+
+
+def _recompute_layers(a: Arguments) -> int:
+    """Layers of each virtual stage that are repeated; 0 where all are."""
+    if a.text("recompute-granularity") != "full" or a.text("recompute-method") != "block":
+        return 0
+    layers = a.number("recompute-num-layers")
+    if layers is None:
+        raise InputError("--recompute-method block needs --recompute-num-layers")
+    return layers
 
 
 def _attention(a: Arguments) -> str | None:

@@ -19,7 +19,12 @@ from planner.step.pipelines import by_schedule, pipeline
 
 Array = NDArray[np.float64]
 ROUNDING = 1.0 - 1e-9  # sums in another order differ by less
-FREE = ("recompute", "sequence_parallel", "layer_split")  # choices whose least is taken before the rows'
+FREE = (
+    "recompute",
+    "recompute_layers",
+    "sequence_parallel",
+    "layer_split",
+)  # choices whose least is taken before the rows'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,7 @@ def bounds(layouts: Layouts, one: OneLayer) -> Bounds:
         copies[rows] = schedule.copies
     held = one.activations
     least = records.mapped(held, lambda x: spread(_least(x)))
+    least = replace(least, working=spread(_least(held.working - held.again)), whole=np.zeros(1), again=np.zeros(1))
     sharded = replace(layouts, **{name: getattr(layouts, name).ravel()[:1] for name in FREE})
     memory = rank_memory(
         one.case_of(sharded), layers=share, in_flight=flight, first=0.0, last=0.0, copies=copies, held=least

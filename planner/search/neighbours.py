@@ -64,7 +64,11 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
     for choice in CHOICES.values():
         if choice.axis and choice.name not in DEPENDENT:
             tried = [value for value in choice.tried if value is not Recompute.FINE or framework.fine_recompute]
-            out += [{choice.name: choice.plain(value)} for value in tried]
+            all_layers = {"recompute_layers": 0} if choice.name == "recompute" else {}
+            out += [{choice.name: choice.plain(value)} | all_layers for value in tried]
+    if row["recompute"] == "full" and framework.block_recompute:
+        most = int(model.num_layers) // (row["pp"] * row["virtual_stages"])
+        out += [{"recompute_layers": n} for n in {most // 4, most // 2, 3 * most // 4} if n]
     out += [{"zero": stage, "dp_replicate": 1} for stage in range(4)]
     out += [{"zero": 3, "dp_replicate": n} for n in divisors(row["dp"])] if framework.hybrid_sharding else []
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]

@@ -12,7 +12,8 @@ from planner.layouts import Layouts
 from planner.search.found import EQUAL
 from planner.step.estimate import Estimate
 
-PLAIN = ("virtual_stages", "sequence_slices", "dp_replicate", "layer_split", "recompute", "offload_optimizer")
+PLAIN = ("virtual_stages", "sequence_slices", "dp_replicate", "layer_split", "recompute", "recompute_layers",
+         "offload_optimizer")  # fmt: skip
 """Choices that are one more thing to go wrong where they are not at their default."""
 KIND = ("tp", "pp", "cp", "ep", "schedule")
 """Choices by which answers differ: layouts that share all of them are twins, of which a table shows the best."""

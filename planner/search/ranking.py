@@ -17,6 +17,7 @@ from planner.search.other_schedules import try_others
 from planner.search.pick import first_of_each, kinds, plainest_first
 from planner.search.scan import search
 from planner.search.shortlist import NEAR, Kept
+from planner.search.some_layers import try_some_layers
 from planner.search.space import Fixed, Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
@@ -99,6 +100,10 @@ def recommend(
     legal, fitting, fits = kept.legal, kept.fitting, int(closed.fits.sum())
     if objective != "memory" and fixed.schedule is None and fixed.virtual_stages is None:
         more = try_others(setup, result, order, fixed.allow_async)
+        if more is not None:
+            result, legal = Estimate.concatenate([result, more]), legal + 1
+    if objective != "memory":
+        more = try_some_layers(setup, asked, result, order)
         if more is not None:
             result, legal = Estimate.concatenate([result, more]), legal + 1
     pick = plainest and objective != "memory"

@@ -168,6 +168,10 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         *_dispatcher_rules(model, cluster, x),
         ("fine recomputation needs experts or latent attention",
          (x.recompute == Recompute.FINE) & ~model.has_experts_or_latents),
+        ("recompute_layers needs recompute full", (x.recompute_layers > 0) & (x.recompute != Recompute.FULL)),
+        ("recompute_layers needs virtual stages that share a rank's layers alike: several exclude layer_split last, a "
+         "pipeline_layout, and layer_split ends with multi-token prediction",
+         (x.recompute_layers > 0) & (x.virtual_stages > 1) & (given | last | (ends & (heads_out > 1)))),
         ("a split backward (I and W) excludes full recomputation: what W keeps is more than it saves",
          _trait(x, "splits_backward") & (x.recompute == Recompute.FULL)),
         ("layered and modular have one layer a virtual stage", _trait(x, "one_layer_chunks")

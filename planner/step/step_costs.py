@@ -25,7 +25,7 @@ from planner.costs.network.data_parallel import data_traffic, gather_pieces
 from planner.costs.network.traffic import Traffic, layer_traffic, traffic
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
-from planner.layouts import Layouts
+from planner.layouts import Layouts, Recompute
 from planner.models import counts, mix
 from planner.setup import Setup
 from planner.step.given_stages import is_given, with_given
@@ -44,7 +44,8 @@ class StepCosts:
     reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap; gather_link_s:
     what the gather's bytes take of a node's links.
     send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage. update_s: the optimizer's.
-    busiest_params: parameters of the rank with most, before sharding. dense_s: forward, backward, and of that the
+    busiest_params: parameters of the rank with most, before sharding. alone: a layer that recomputation leaves alone,
+    where some are; `layer` is then one that it repeats. dense_s: forward, backward, and of that the
     weight gradient, of a layer with a dense MLP, less those of one with experts; 0 where no layer's place is known.
     """
 
@@ -61,6 +62,7 @@ class StepCosts:
     send_s: Array
     update_s: Array
     busiest_params: Array
+    alone: LayerTime | None = None
     dense_s: tuple[Any, Any, Any] = (0.0, 0.0, 0.0)
 
     def take(self, index: Any) -> StepCosts:
@@ -111,8 +113,25 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
         send_s=t.send_s * (1.0 - case.framework.overlap_pipeline),
         update_s=weight_copies(layouts) * optimizer_s(case, own),
         busiest_params=own.total,
+        alone=_alone(case, one, cost, params),
         dense_s=_dense_s(case, one, layer, cost),
     )
+
+
+def _alone(case: Case, one: OneLayer, cost: LayerCost, params: RankParameters) -> LayerTime | None:
+    """As `layer_time`, of a layer that is not recomputed where recomputation repeats some alone; None where no layout's
+    does. params: of a layer."""
+    some = case.layouts.recompute_layers > 0
+    if not np.any(some):
+        return None
+
+    def kept(of: Case) -> Case:
+        named = np.where(of.layouts.recompute_layers > 0, Recompute.NONE, of.layouts.recompute)
+        return of.with_recompute(named)
+
+    own = kept(case)
+    t = traffic(own, one.distinct.spread(layer_traffic(kept(one.case))), params.total, params.expert_share)
+    return layer_time(own, replace(cost, recompute_s=np.where(some, 0.0, cost.recompute_s)), t)
 
 
 def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tuple[Any, Any, Any]:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base import records
+from planner.costs.memory.rank import left_alone
 from planner.layouts import Layouts
 from planner.schedules import Loads
 from planner.step.chunk_gathers import chunk_wait_s
 from planner.step.data_comm import data_comm
+from planner.step.layer_time import LayerTime
 from planner.step.pipelines import by_chunk, by_schedule, end_shares, pipeline
 from planner.step.step_costs import StepCosts
 
@@ -64,6 +67,9 @@ def passes(
     quarter = (costs.traffic.ends_s + np.where(chunks, 0.0, costs.traffic.ends_sharding_s)) / 4.0
     forward = layers * layer.forward_s + (stages - first) * send + (first + last) * quarter
     backward = layers * layer.backward_s + (stages - last) * send + (first + last) * quarter
+    if costs.alone is not None:
+        saves = layer.backward_s - costs.alone.backward_s
+        backward = backward - left_alone(costs.case.layouts, layers, stages) * saves
     forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
     backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
     forward = forward + modules * ends.module_forward_s + dense * costs.dense_s[0]
@@ -96,9 +102,23 @@ def _makespan(layouts: Layouts, loads: Loads) -> Array:
     return out
 
 
+def _mean_layer(costs: StepCosts) -> tuple[LayerTime, Array]:
+    """The average of all layers, of which recomputation may leave some alone, and the share of those it repeats."""
+    layouts, stages, v = costs.case.layouts, costs.stages, costs.case.layouts.virtual_stages
+    if costs.alone is None:
+        return costs.layer, np.ones(1)
+    middle = np.maximum(layouts.pp - 2, 0)
+    early = np.minimum(stages.num_early, middle)
+    ranks = ((stages.first, 1), (stages.early, early), (stages.late, middle - early), (stages.last, layouts.pp > 1))
+    alone = sum(number * left_alone(layouts, layers, v) for layers, number in ranks) / costs.case.model.num_layers
+    layer = records.combined([costs.layer, costs.alone], lambda again, once: again + alone * (once - again))
+    return layer, np.asarray(1.0 - alone)
+
+
 def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
     """The step from its parts; where it is not asked for, without its bubble."""
-    cost, layer, ends, t = costs.cost, costs.layer, costs.ends, costs.traffic
+    cost, ends, t = costs.cost, costs.ends, costs.traffic
+    layer, repeated = _mean_layer(costs)
     layouts = costs.case.layouts
     m, p = layouts.micro_batches, layouts.pp
     ends_s = ends.embedding_forward_s + ends.embedding_backward_s
@@ -116,7 +136,7 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
         attention_s=work * (cost.forward_attention_s + cost.backward_attention_s),
         scan_s=work * (cost.forward_scan_s + cost.backward_scan_s),
         pointwise_s=work * (cost.forward_pointwise_s + cost.backward_pointwise_s),
-        recompute_s=work * cost.recompute_s,
+        recompute_s=work * repeated * cost.recompute_s,
         embedding_head_s=m * ends_s / p,
         host_s=work * (layer.host_s + cost.launch_s),
         tensor_comm_s=work * layer.tensor_s + m * t.ends_s / p,

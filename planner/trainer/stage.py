@@ -6,10 +6,11 @@ Shapes: b sequences, s tokens of this rank, h hidden.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.base.errors import LayoutError
+from planner.layouts import Recompute
 from planner.trainer.arrays import Array
 from planner.trainer.block import Block
 from planner.trainer.ends import Embedding, Head
@@ -90,8 +91,10 @@ def _block(setting: Setting, index: int) -> Layer:
     return kind(setting, index)
 
 
-def make_stages(setting: Setting, layers_per_stage: Sequence[int]) -> list[Stage]:
+def make_stages(setting: Setting, layers_per_stage: Sequence[int], recompute_layers: int = 0) -> list[Stage]:
     """The whole model as stages of so many layers each.
+
+    recompute_layers: the first ones of each stage that are recomputed as the setting says, the others not; 0 all.
 
     Raises:
         LayoutError: the counts don't add up to the model's layers.
@@ -100,7 +103,10 @@ def make_stages(setting: Setting, layers_per_stage: Sequence[int]) -> list[Stage
     if sum(layers_per_stage) != L or min(layers_per_stage) < 0:
         raise LayoutError(f"layers per stage are {list(layers_per_stage)}; allowed: counts that add up to {L}")
     blocks = iter(range(L))
-    stages: list[list[Layer]] = [[_block(setting, next(blocks)) for _ in range(n)] for n in layers_per_stage]
+    kept = replace(setting, recompute=Recompute.NONE) if recompute_layers else setting
+    stages: list[list[Layer]] = [
+        [_block(setting if i < recompute_layers else kept, next(blocks)) for i in range(n)] for n in layers_per_stage
+    ]
     stages[0].insert(0, Embedding(setting))
     stages[-1].append(Head(setting))
     return [Stage(tuple(layers)) for layers in stages]

@@ -40,6 +40,7 @@ class Task:
     sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`). ep: neighbours
     among tensor and data ranks that share a layer's experts, each whole; balance: weight of the loss that balances
     them.
+    recompute_layers: of each stage, its first ones, that `recompute` is of; 0 all.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
     """
@@ -58,6 +59,7 @@ class Task:
     zero: int = 0
     dp_replicate: int = 1
     recompute: Recompute = Recompute.NONE
+    recompute_layers: int = 0
     sequence_parallel: bool = False
     bounds: Sequence[int] = ()
     layers_per_stage: Sequence[int] = ()
@@ -115,6 +117,10 @@ def check_task(task: Task) -> None:
     check_model(task.model)
     if task.recompute == Recompute.FINE:
         raise InputError("recompute is fine; allowed: none, selective, full: the trainer has no layers that it repeats")
+    if task.recompute_layers < 0 or (task.recompute_layers and task.recompute == Recompute.NONE):
+        raise LayoutError(
+            f"recompute_layers is {task.recompute_layers}; allowed: 0, or more where layers are recomputed"
+        )
     for name in ("num_kv_heads", "ffn", "vocab"):
         size = getattr(task.model, name)
         if size % task.tp:
@@ -195,7 +201,9 @@ class Worker:
             ),
         )  # fmt: skip
         stages = make_stages(
-            self.setting, task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages)
+            self.setting,
+            task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages),
+            task.recompute_layers,
         )
         units, holders = _units_here(task, self.mesh, stages)
         self.store = Store(

@@ -29,7 +29,7 @@ from planner.costs.memory.parameters import RankParameters, rank_parameters, sta
 from planner.costs.memory.saved_activations import saved_bytes
 from planner.costs.memory.saved_attention import score_gradient_bytes
 from planner.costs.shapes import has_dropout, is_latent
-from planner.layouts import Recompute
+from planner.layouts import Layouts, Recompute
 from planner.models import mix
 
 Array = NDArray[np.float64]
@@ -79,6 +79,20 @@ def weight_grad_share(case: Case) -> Array:
     return np.asarray(kept / saved_bytes(case)[0])
 
 
+def left_alone(layouts: Layouts, layers: Any, stages: Any) -> Array:
+    """Of so many layers on virtual stages that share them alike, those that full recomputation doesn't repeat.
+
+    A remainder lies one each on the first of the stages.
+    """
+    if not np.any(layouts.recompute_layers):
+        return np.zeros(1)
+    some = layouts.recompute_layers
+    least = np.floor(layers / stages)
+    more = layers - least * stages
+    repeated = more * np.minimum(some, least + 1.0) + (stages - more) * np.minimum(some, least)
+    return np.where(some > 0, layers - repeated, 0.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Activations:
     """Bytes that one micro-batch makes a rank hold, arrays of shape (n,), before the allocator's fragmentation.
@@ -87,6 +101,8 @@ class Activations:
     multi-token prediction; modules: of its layers and what they project; working: while one layer runs; keys_values:
     of each layer, where slices of a sequence add up the gradients of its keys and values.
     weight_grad_share: what a split backward keeps until the weight gradient, over `layer`.
+    whole: what a layer that recomputation leaves alone keeps more than `layer`; again: of `working`, what is made again
+    of a layer that it repeats. Both 0 where all layers are alike.
     """
 
     layer: Array
@@ -96,6 +112,8 @@ class Activations:
     working: Array
     keys_values: Array
     weight_grad_share: Array
+    whole: Array
+    again: Array
 
 
 def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
@@ -135,6 +153,10 @@ def activations(case: Case) -> Activations:
     joined = 4.0 * case.local_tokens * model.hidden * device.element_bytes / shared
     kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
     keys_values = (layouts.sequence_slices > 1) * 2.0 * case.local_tokens * kv * device.element_bytes
+    some, whole, repeated = layouts.recompute_layers > 0, np.zeros_like(kept), np.zeros_like(kept)
+    if np.any(some):
+        plain, _ = kept_bytes_of_layer(case.with_recompute(np.where(some, Recompute.NONE, layouts.recompute)))
+        whole, repeated = plain - kept, np.where(some, again, 0.0)
     return Activations(
         layer=kept,
         embedding=embedding_bytes(case),
@@ -143,6 +165,8 @@ def activations(case: Case) -> Activations:
         working=working,
         keys_values=keys_values,
         weight_grad_share=weight_grad_share(case),
+        whole=whole,
+        again=repeated,
     )
 
 
@@ -202,9 +226,13 @@ def rank_memory(
     # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
     parameters = parameters + np.where(layouts.zero < 3, fp8_copy, 0.0) * (own.layers + own.experts) * copies
 
-    kept = in_flight * (held.layer * layers + first * held.embedding + modules * held.modules)
+    alone = left_alone(layouts, layers, layouts.virtual_stages)
+    of_layers = held.layer * layers + held.whole * alone
+    kept = in_flight * (of_layers + first * held.embedding + modules * held.modules)
     slack = 1.0 + framework.fragmentation
-    buffers = (held.working + layers * held.keys_values) * slack
+    # By the time that a layer is made again, those behind it that were kept are freed.
+    working = held.working - np.where(alone > 0, held.again, 0.0)
+    buffers = (working + layers * held.keys_values) * slack
     if np.any(layouts.zero >= 2):
         unscattered, gathered = _whole_bytes(case, own, layers, modules, at_once)
         stage = np.where(layouts.shards > 1, layouts.zero, 0)  # one rank shards nothing
@@ -212,7 +240,7 @@ def rank_memory(
     # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
     if framework.pass_gradient_bytes > 0:
         grown = np.where(mixed, framework.pass_gradient_bytes, 0.0) * own.total
-        freed = held.layer * layers + first * held.embedding + last * held.logits
+        freed = of_layers + first * held.embedding + last * held.logits
         buffers = buffers + np.maximum(grown - freed, 0.0)
     if framework.gather_copy_bytes > 0:
         buffers = buffers + gather_copy_bytes(case, own.total, last)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from planner.base.errors import LayoutError, ScheduleError
 from planner.costs.layer import slices
 from planner.costs.memory.parameters import rank_parameters
-from planner.costs.memory.rank import rank_memory
+from planner.costs.memory.rank import left_alone, rank_memory
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.setup import Setup
@@ -299,7 +299,8 @@ def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
     begin = timeline.start_s[order.start[:-1]] - shown
     held = costs.activations
     slack = (1.0 + costs.case.framework.fragmentation) / x.pipe.k
-    stage_bytes = (x.loads.chunks.layers * held.layer[0] + x.loads.chunks.modules * held.modules[0]) * slack
+    chunks, alone = x.loads.chunks, left_alone(costs.case.layouts, x.loads.chunks.layers, 1.0)
+    stage_bytes = (chunks.layers * held.layer[0] + alone * held.whole[0] + chunks.modules * held.modules[0]) * slack
     stage_bytes[0] += held.embedding[0] * slack
     static = rank_memory(
         costs.case, layers=ranks.chunks.layers, in_flight=0.0, first=ranks.first,

@@ -1,0 +1,54 @@
+"""Full recomputation of some layers alone, tried on the best layouts that recompute all: as few as fit in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.layouts import Layouts, Recompute
+from planner.search.other_schedules import WORTH_IT
+from planner.search.request import Request
+from planner.setup import Setup
+from planner.step.estimate import Estimate, totals
+from planner.step.legality import legal
+from planner.step.timeline.timed import timed_estimate
+
+MOST_LAYOUTS = 64  # that recompute all layers: of many virtual stages few have layers to leave alone
+MOST_SIMULATED = 2
+
+
+def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) -> Estimate | None:
+    """An estimate of one more layout that is faster than the best and recomputes fewer layers; None if there is none.
+
+    order: fitting layouts, best first. Of the fastest that recompute all layers each gets the fewest with which it fits
+    in memory by the closed form; the fastest of these are run on the timeline.
+    """
+    full = [int(i) for i in order if result.layouts.recompute[i] == Recompute.FULL][:MOST_LAYOUTS]
+    if not full or not setup.framework.block_recompute or asked.fixed.recompute_layers is not None:
+        return None
+    few = _fewest(setup, result.layouts.take(full))
+    best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT)
+    if few is None:
+        return None
+    seconds = totals(setup, few).step_time_s
+    hopeful = [int(i) for i in np.argsort(seconds, kind="stable") if seconds[i] < best][:MOST_SIMULATED]
+    if not hopeful:
+        return None
+    timed = timed_estimate(setup, few.take(hopeful))
+    faster = np.flatnonzero(timed.fits & (timed.step_time_s < best))
+    return timed.take(faster[[np.argmin(timed.step_time_s[faster])]]) if len(faster) else None
+
+
+def _fewest(setup: Setup, layouts: Layouts) -> Layouts | None:
+    """Of layouts that recompute all layers those that also fit with fewer, each with the fewest with which it does."""
+    most = -(-int(setup.model.num_layers) // (layouts.pp * layouts.virtual_stages))
+    of = np.repeat(np.arange(len(layouts)), most - 1)
+    layers = np.concatenate([np.arange(1, n) for n in most]).astype(np.int64)
+    table = replace(layouts.take(of), recompute_layers=layers)
+    ok = np.flatnonzero(legal(setup.model, setup.cluster, table)) if len(of) else of
+    if not len(ok):
+        return None
+    fits = ok[totals(setup, table.take(ok)).memory_bytes <= setup.cluster.accelerator.usable_bytes]
+    return table.take(fits[np.unique(of[fits], return_index=True)[1]]) if len(fits) else None
