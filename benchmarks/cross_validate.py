@@ -11,6 +11,7 @@ together the mean rank correlation and the order of pairs (`benchmarks/residuals
 is like, the step time predicted by the fit that did not see it, and the measured one; beside it `unseen.csv`, the same
 of runs that no fit uses, and `spread.csv`: how much errors grow where something of a run was never seen
 (`strangers`). `--unseen` writes only these two, where a profile changed that no fit touches.
+`--architecture` fits one architecture's runs and keeps the output's lines of others.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from planner.validation.likeness import TRAITS, likeness_of_runs
 
 ARCHITECTURES = ("ampere", "hopper", "blackwell-ultra")
 PARTS = 5
+WITHIN = 2 / 3
 PROFILES = Profiles()  # shipped ones, each loaded once
 
 
@@ -142,29 +144,30 @@ def strangers(runs: list[MeasuredRun]) -> dict[str, Predictions]:
 def spread_lines(runs: list[MeasuredRun]) -> list[list[str]]:
     """Standard deviations that a trait never seen adds to errors, of dense models and of those with experts.
 
-    Four fifths of a normal distribution's errors are below 1.28 standard deviations, whatever a few wild ones do. Runs
-    of a set count as the root of their number. A hybrid's is what hybrids' own errors are beyond dense models'. Last
-    the deviation of all runs as they are.
+    They are of how far predictions move without the trait, in logarithms. Two thirds of a normal distribution are
+    within 0.97 standard deviations, whatever a few wild ones do. Runs of a set count as the root of their number. A
+    hybrid's is what hybrids' own errors are beyond dense models'. Last the deviation of all runs' errors as they are.
     """
     own, others = predict(runs), strangers(runs)
     kind = likeness_of_runs(runs)[1][:, TRAITS.index("kind")]
     source = np.array([run["source"] for run in runs])
 
-    def deviation(p: Predictions, rows: np.ndarray) -> float:
-        rows = rows & timed(p)
+    def deviation(moved: np.ndarray, rows: np.ndarray) -> float:
+        rows = rows & timed(own)
         _, at, size = np.unique(source[rows], return_inverse=True, return_counts=True)
-        error, weight = np.abs(np.log(p.measured_s[rows] / p.step_time_s[rows])), size[at] ** -0.5
+        error, weight = np.abs(moved[rows]), size[at] ** -0.5
         order = np.argsort(error)
         middle = np.cumsum(weight[order]) - 0.5 * weight[order]
-        return float(np.interp(0.8, middle / weight.sum(), error[order]) / NormalDist().inv_cdf(0.9))
+        return float(np.interp(WITHIN, middle / weight.sum(), error[order]) / NormalDist().inv_cdf((1 + WITHIN) / 2))
 
-    def beyond(p: Predictions, rows: np.ndarray, usual: np.ndarray) -> str:
-        return f"{max(deviation(p, rows) ** 2 - deviation(own, usual) ** 2, 0.0) ** 0.5:.3f}"
-
-    pools = (kind != "experts", kind == "experts")
-    lines = [[name, *(beyond(p, pool, pool) for pool in pools)] for name, p in others.items()]
-    lines.append(["kind", beyond(own, kind == "hybrid", kind == "dense"), "0"])
-    return [*lines, ["publication", *(f"{deviation(own, pool):.3f}" for pool in pools)]]
+    pools, error = (kind != "experts", kind == "experts"), np.log(own.measured_s / own.step_time_s)
+    lines = []
+    for name, p in others.items():
+        moved = np.log(p.step_time_s / own.step_time_s)
+        lines.append([name, *(f"{deviation(moved, pool):.3f}" for pool in pools)])
+    hybrids = max(deviation(error, kind == "hybrid") ** 2 - deviation(error, kind == "dense") ** 2, 0.0) ** 0.5
+    lines.append(["kind", f"{hybrids:.3f}", "0"])
+    return [*lines, ["publication", *(f"{deviation(error, pool):.3f}" for pool in pools)]]
 
 
 def fits_lines(p: Predictions) -> list[tuple[str, int, int, int]]:
@@ -172,6 +175,12 @@ def fits_lines(p: Predictions) -> list[tuple[str, int, int, int]]:
     name = np.array([architecture_of(run, PROFILES) for run in p.runs])
     columns = (np.ones(len(name)), p.fits == p.ok, ~p.ok)
     return [(str(a), *(int(c[name == a].sum()) for c in columns)) for a in sorted(set(name))]
+
+
+def kept(path: Path, architecture: str) -> list[list[str]]:
+    """The lines of an output of runs on other architectures."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        return [line for line in list(csv.reader(stream))[1:] if line[COLUMNS.index("architecture")] != architecture]
 
 
 def write(path: Path, lines: list[list[str]], columns: tuple[str, ...] = COLUMNS) -> None:
@@ -185,6 +194,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--unseen", action="store_true", help="fit nothing: write `unseen.csv` beside the output alone")
     parser.add_argument("--by-source", action="store_true")
+    parser.add_argument("--architecture", choices=ARCHITECTURES, help="fit this one's runs; keep the output's others")
     parser.add_argument("--max-evaluations", type=int, default=12)
     args = parser.parse_args()
     unseen = predict([run for path in unseen_files() for run in read_runs(path)])
@@ -193,8 +203,10 @@ def main() -> None:
     write(args.output.with_name("spread.csv"), spread_lines(everything + unseen.runs), ("trait", "dense", "experts"))
     if args.unseen:
         return
-    lines, held_out_s = [], {}
-    for architecture in ARCHITECTURES:
+    lines = kept(args.output, args.architecture) if args.architecture else []
+    of_line = {(line[0], line[1]): float(line[-2]) for line in lines}
+    held_out_s = {id(r): of_line[r["source"], r["run"]] for r in everything if (r["source"], r["run"]) in of_line}
+    for architecture in ARCHITECTURES if args.architecture is None else (args.architecture,):
         chosen = select(everything, architecture)
         _, figures = chosen.problem()
         key = (lambda run: str(run["source"])) if args.by_source else origin_of

@@ -150,8 +150,5 @@ class Cluster:
     host_memory_bytes: float | None = field(default=None, metadata=figure(
         0.1, 1e6, "Memory of a node's host, for offloaded states; not checked where it isn't stated.", unit="gib",
         needed=False))
-    host_slowdown: float = field(default=1.0, metadata=figure(
-        0.1, 10, "Time of its hosts' launches over those of a framework's profile.",
-        default=1.0, because="as the hosts that profiles were measured on"))
     sources: Mapping[str, str]
 # fmt: on

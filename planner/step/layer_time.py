@@ -84,7 +84,7 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     halves = layouts.sequence_slices * (mix.shares(case.model).blocks / 2.0)
     experts = mix.shares(case.model).sparse * layouts.sequence_slices * framework.host_experts_s
     passes = (framework.host_layer_forward_s, framework.host_layer_backward_s)
-    host_f, host_b = (case.cluster.host_slowdown * (own * halves + experts) for own in passes)
+    host_f, host_b = (own * halves + experts for own in passes)
     again = np.where((layouts.recompute == Recompute.FULL) | by_operation(case), host_f, 0.0)
     # A host that waits for every kernel never runs ahead of the accelerator.
     ahead = 0.0 if framework.blocking_launches else 1.0

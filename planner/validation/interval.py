@@ -4,8 +4,8 @@
 `unseen.csv` those on runs that no fit uses (`measured_runs/unseen/`). A prediction's interval is the weighted quantiles
 of their errors, of models with experts where it has some. A run counts the less the more its sizes differ and the fewer
 of its traits agree, and foretells an error only so far: errors of runs that differ in a trait, such as the framework,
-differ by what `spread.csv` says. That was measured: the runs were predicted as if the trait had never been seen, with
-what one would have assumed in its place. `benchmarks/cross_validate.py` writes all three files.
+differ by what `spread.csv` says: how far predictions move if the trait had never been seen, with what one would have
+assumed in its place. `benchmarks/cross_validate.py` writes all three files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ ALONE = ("vtrain-single-h1024", "megatron-bridge-gb300")
 # Chosen for `coverage` (docs/accuracy.md). Octaves: runs that differ by a factor 1,000 in one size count 0.6 of those
 # that don't. A run whose traits spread errors by REACH more than the nearest run's counts 0.6 of that.
 WIDTH, REACH = 10.0, 0.03
-SPREAD = 0.8  # of what `spread.csv` says
+SPREAD = 0.9  # of what `spread.csv` says
+ONE_MORE = 0.5  # of what conformal prediction adds: known runs and a new one are not drawn alike
 UNKNOWN_COSTS = 0.2  # of the spread: what nobody has measured is more often slower than predicted than faster
 LEAST_RUNS = 10
 POINTS = np.array([NormalDist().inv_cdf((k + 0.5) / 7) for k in range(7)])
@@ -176,19 +177,19 @@ def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -
     a set err alike, but not all the same, so they count as what lies half-way between so many runs and one. So does
     their number: the new run may lie beyond them all as any of them might, one more beside n, as in conformal
     prediction with weights (Tibshirani et al. 2019, arXiv 1904.06019); n is the geometric mean of the effective numbers
-    (Kish 1965) of runs and of sets. Where few sets tell, as one does, each is as wide as publications' errors are.
+    (Kish 1965) of runs and of sets. Each is as wide, too, as the mean of so many sets' errors is uncertain.
     """
     variance = _variance(known, its_traits)
     distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1) + variance / REACH**2
     _, at, size = np.unique(known.source, return_inverse=True, return_counts=True)
     weight = np.exp(-0.5 * (distance - distance.min())) * size[at] ** -0.5
     of_runs, of_sets = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(at, weight)))
-    variance = variance + of_sets**2 * spreads(experts=_of_experts(its_traits))[-1] ** 2
+    variance = variance + of_sets * spreads(experts=_of_experts(its_traits))[-1] ** 2
     error = (known.error[:, None] + np.sqrt(variance)[:, None] * (POINTS + UNKNOWN_COSTS)).ravel()
     each = np.repeat(weight / len(POINTS), len(POINTS))
     order = np.argsort(error)
     middle = np.cumsum(each[order]) - 0.5 * each[order]
-    level, one_more = np.asarray(shares, dtype=np.float64), np.sqrt(of_runs * of_sets)
+    level, one_more = np.asarray(shares, dtype=np.float64), ONE_MORE * np.sqrt(of_runs * of_sets)
     level = level * (1.0 + one_more) - one_more * np.heaviside(0.5 - level, 0.5)
     edge = of_runs / 2.0 / len(POINTS)  # the known ones end there, but for those without weight
     return np.asarray(np.interp(np.clip(level, edge, 1.0 - edge), middle / weight.sum(), error[order]))
