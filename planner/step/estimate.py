@@ -103,17 +103,21 @@ class Estimate:
     def with_simulated(self, rows: Any, step_time_s: Any, peak_bytes: Any) -> Estimate:
         """The estimate with what the exact timeline says of some layouts, `rows` an index array.
 
-        The difference of the step is of the bubble, that of the peak memory of the activations.
+        The difference of the step is of the bubble, that of the peak memory of the activations. What makes a step
+        shorter than without any bubble is of the imbalance: a rank that has a slow stage may have a quick one too.
         """
-        bubble, activations = self.time.bubble_s.copy(), self.memory.activations_bytes.copy()
+        bubble, imbalance = self.time.bubble_s.copy(), self.time.imbalance_s.copy()
+        activations = self.memory.activations_bytes.copy()
         simulated = self.simulated.copy()
         left = step_time_s - self.time.but_bubble_s[rows]
-        bubble[rows] = np.where(np.abs(left) <= ROUNDING * step_time_s, 0.0, left)
+        left = np.where(np.abs(left) <= ROUNDING * step_time_s, 0.0, left)
+        less = np.clip(-left, 0.0, imbalance[rows])
+        bubble[rows], imbalance[rows] = left + less, imbalance[rows] - less
         activations[rows] += peak_bytes - self.memory_bytes[rows]
         simulated[rows] = True
         return replace(
             self,
-            time=replace(self.time, bubble_s=bubble),
+            time=replace(self.time, bubble_s=bubble, imbalance_s=imbalance),
             memory=replace(self.memory, activations_bytes=activations),
             simulated=simulated,
         )

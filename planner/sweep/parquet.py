@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import FileFormatError, MissingPackageError, OutputError
-from planner.sweep.columns import Column
+from planner.sweep.cases import MOST_CASES
+from planner.sweep.columns import ANSWER, AXES, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_A_GROUP = 50_000
 KEY = b"planner"
+KINDS = {"int64": "int64", "float64": "double", "bool": "bool", "string": "string"}
+"""Parquet's names of the kinds of columns."""
 
 
 def need_pyarrow() -> None:
@@ -64,7 +67,7 @@ def write_results(
     schema = _schema(columns, about)
     growing = folder / "results.parquet"
     try:
-        with pq.ParquetWriter(growing, schema, compression="zstd") as writer:
+        with pq.ParquetWriter(growing, schema, compression="zstd", write_page_checksum=True) as writer:
             for group in _groups(rows):
                 arrays = [pa.array(c, type=f.type) for c, f in zip(zip(*group, strict=True), schema, strict=True)]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
@@ -92,30 +95,58 @@ def read_about(path: Path) -> dict[str, Any] | None:
     import pyarrow.parquet as pq
 
     try:
-        about: dict[str, Any] = json.loads((pq.read_schema(path).metadata or {})[KEY])
-        return about if {"sweep", "versions", "cases", "layouts"} <= set(about) else None
-    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
+        return _about(pq.read_schema(path).metadata)
+    except (OSError, pa.ArrowException):
         return None
+
+
+def _about(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
+    kinds = {"sweep": str, "versions": dict, "cases": int, "layouts": int, "definition": dict}
+    try:
+        about = json.loads((metadata or {})[KEY])
+    except (KeyError, ValueError, RecursionError):
+        return None
+    whole = isinstance(about, dict) and all(type(about.get(name)) is kind for name, kind in kinds.items())
+    return about if whole else None
 
 
 def read_results(path: Path) -> pa.Table:
     """A sweep's results.
 
     Raises:
-        FileFormatError: no such file, or one that no sweep wrote.
+        FileFormatError: no such file, one that no sweep wrote, or that is not as it was written.
     """
     need_pyarrow()
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise FileFormatError(f"{path}: can't be read: not a file")
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            if file.metadata.num_rows > MOST_CASES:
+                raise FileFormatError(f"{path}: has {file.metadata.num_rows:,} rows; allowed: {MOST_CASES:,}")
+            table = file.read()
     except FileNotFoundError:
         raise FileFormatError(f"{path}: can't be read: No such file or directory") from None
-    except OSError as error:
-        raise FileFormatError(f"{path}: can't be read: {error.strerror or 'not a Parquet file'}") from None
-    except pa.ArrowException:
-        raise FileFormatError(f"{path}: can't be read: not a Parquet file") from None
-    if KEY not in (table.schema.metadata or {}):
+    except (OSError, ValueError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or "not a Parquet file, or a damaged one"
+        raise FileFormatError(f"{path}: can't be read: {reason}") from None
+    if _about(table.schema.metadata) is None:
         raise FileFormatError(f"{path}: is not the results of planner sweep")
+    _check_columns(path, table)
     return table
+
+
+def _check_columns(path: Path, table: pa.Table) -> None:
+    """Nothing, if the columns that every sweep has are there, each once and of its kind, and no axis has a gap."""
+    names = table.column_names
+    for column in (Column("case", "int64", "", ""), *AXES.values(), *ANSWER):
+        if column.name in names or column.name != "design":
+            found = [str(table.schema.field(i).type) for i, name in enumerate(names) if name == column.name]
+            if found != [KINDS[column.kind]]:
+                there = ", ".join(found) or "not there"
+                raise FileFormatError(f"{path}: column {column.name} is {there}; allowed: {KINDS[column.kind]}, once")
+    for i, field in enumerate(table.schema):
+        if (field.metadata or {}).get(b"axis") == b"true" and table.column(i).null_count:
+            raise FileFormatError(f"{path}: column {field.name} has no value in some row; allowed: one in each")

@@ -6,21 +6,23 @@ which sweep they belong to; parts of another are never mixed in. A lock that end
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from planner.base.errors import InputError, OutputError
-from planner.base.files import write_text
+from planner.base.errors import FileFormatError, InputError, OutputError
+from planner.base.state import read_state, write_state
 from planner.sweep.answer import ChunkAnswer
+from planner.sweep.columns import Column
 from planner.sweep.versions import difference
 
 MANIFEST = "manifest.json"
 LOCK = "lock"
+PLAIN = {"int64": (int,), "float64": (int, float), "bool": (bool,), "string": (str,)}
+"""Types of a column's values in a part, by its kind."""
 
 
 def parts_folder(output: Path) -> Path:
@@ -31,9 +33,10 @@ def parts_folder(output: Path) -> Path:
 class Parts:
     """The parts of one sweep. `layouts` by the number of each chunk that is done."""
 
-    def __init__(self, folder: Path, rows: Mapping[int, int]) -> None:
+    def __init__(self, folder: Path, rows: Mapping[int, int], columns: Sequence[Column]) -> None:
         self.folder = folder
         self._rows = rows
+        self._kinds = [PLAIN[column.kind] for column in columns]
         self.layouts: dict[int, int] = {}
 
     def _path(self, chunk: int) -> Path:
@@ -43,31 +46,38 @@ class Parts:
         """Look for whole parts; what is damaged or half-written is removed, to be done again."""
         for path in sorted(self.folder.iterdir()):
             if path.name.startswith("."):
-                path.unlink()
+                _remove(path)
         for chunk in self._rows:
             if not (path := self._path(chunk)).exists():
                 continue
             try:
                 self.layouts[chunk] = self.read(chunk).layouts
-            except (ValueError, KeyError, TypeError):
-                path.unlink()
+            except FileFormatError:
+                _remove(path)
 
     def save(self, answer: ChunkAnswer) -> None:
         """Keep a chunk's rows; the same chunk twice is the same file."""
         part = {"chunk": answer.chunk, "layouts": answer.layouts, "rows": answer.rows}
-        write_text(self._path(answer.chunk), json.dumps(part, allow_nan=False))
+        write_state(self._path(answer.chunk), part)
         self.layouts[answer.chunk] = answer.layouts
 
     def read(self, chunk: int) -> ChunkAnswer:
         """A chunk's rows.
 
         Raises:
-            ValueError, KeyError, TypeError: the file is damaged.
+            FileFormatError: the file is damaged.
         """
-        part = json.loads(self._path(chunk).read_bytes())
-        if part["chunk"] != chunk or len(part["rows"]) != self._rows[chunk]:
-            raise ValueError(f"{self._path(chunk)} is not part {chunk}")
-        return ChunkAnswer(chunk=chunk, rows=part["rows"], layouts=int(part["layouts"]))
+        part = read_state(self._path(chunk))
+        rows, layouts = part.get("rows"), part.get("layouts")
+        whole = part.get("chunk") == chunk and isinstance(rows, list) and len(rows) == self._rows[chunk]
+        if not whole or type(layouts) is not int or not all(self._is_row(row) for row in rows or ()):
+            raise FileFormatError(f"{self._path(chunk)}: damaged: it is not part {chunk} of this sweep")
+        return ChunkAnswer(chunk=chunk, rows=rows or [], layouts=layouts)
+
+    def _is_row(self, row: Any) -> bool:
+        """Whether a row has a plain value of each column's kind, or none."""
+        fits = isinstance(row, list) and len(row) == len(self._kinds)
+        return fits and all(x is None or type(x) in kinds for x, kinds in zip(row, self._kinds, strict=True))
 
     def answers(self) -> Iterator[ChunkAnswer]:
         """Every chunk that is done, in order."""
@@ -81,10 +91,13 @@ class Parts:
 
 
 @contextmanager
-def opened(folder: Path, manifest: Mapping[str, Any], rows: Mapping[int, int], restart: bool) -> Iterator[Parts]:
+def opened(
+    folder: Path, manifest: Mapping[str, Any], rows: Mapping[int, int], columns: Sequence[Column], restart: bool
+) -> Iterator[Parts]:
     """The parts in a folder, made if there is none, locked for this process.
 
-    manifest: which sweep this is, by "sweep" (a digest) and "versions"; rows: cases of each chunk by its number.
+    manifest: which sweep this is, by "sweep" (a digest) and "versions"; rows: cases of each chunk by its number;
+    columns: of every row.
 
     Raises:
         InputError: the folder holds parts of another sweep or of other versions, or another process works in it.
@@ -100,7 +113,7 @@ def opened(folder: Path, manifest: Mapping[str, Any], rows: Mapping[int, int], r
         if restart:
             _empty(folder)
         _check(folder, manifest)
-        parts = Parts(folder, rows)
+        parts = Parts(folder, rows, columns)
         parts.find()
         yield parts
     finally:
@@ -126,27 +139,33 @@ def _empty(folder: Path) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)
     for path in folder.iterdir():
         if path.name != LOCK:
-            path.unlink()
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Raises OutputError where it can't be removed: a folder is nothing that a sweep wrote."""
+    try:
+        path.unlink()
+    except OSError as error:
+        raise OutputError(f"{path}: can't be removed: {error.strerror}; give another -o") from None
 
 
 def _check(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Nothing, if the folder is new or holds parts of the same sweep; then the manifest is in place."""
     path = folder / MANIFEST
-    text = json.dumps(manifest, indent=2) + "\n"
     if not path.exists():
         # Killed before the manifest was written, or while the folder was removed: nothing in it counts.
         _empty(folder)
-        write_text(path, text)
+        write_state(path, manifest)
         return
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        apart = difference(manifest["versions"], found["versions"])
-        same = found["sweep"] == manifest["sweep"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{path}: damaged; --restart begins anew") from None
-    if apart:
+        found = read_state(path)
+    except FileFormatError as error:
+        raise InputError(f"{error}; --restart begins anew") from None
+    versions = found.get("versions")
+    if apart := difference(manifest["versions"], versions if isinstance(versions, dict) else {}):
         raise InputError(f"{folder}: begun with other versions: {apart}; install these, or --restart to begin anew")
-    if not same:
+    if found.get("sweep") != manifest["sweep"]:
         raise InputError(
             f"{folder}: holds parts of another sweep (the definition, or a file that it names, has changed since); "
             "--restart begins anew, another -o keeps both"

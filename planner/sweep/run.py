@@ -74,7 +74,7 @@ def run_sweep(
     ranges = _chunked(sweep.cases.num_searches)
     rows = {number: len(searches) * sweep.cases.per_search for number, searches in enumerate(ranges)}
     shown = columns(sweep.cases, sweep.file.tokens)
-    with opened(parts_folder(output), mine, rows, restart) as parts:
+    with opened(parts_folder(output), mine, rows, shown, restart) as parts:
         done, layouts = sum(rows[n] for n in parts.layouts), sum(parts.layouts.values())
         so_far = SweepProgress(
             cases=len(sweep.cases), done=done, layouts=layouts, kept_cases=done, kept_layouts=layouts, already=False
@@ -133,9 +133,9 @@ def _finished(output: Path, mine: dict[str, Any], restart: bool) -> SweepProgres
         raise InputError(f"{output}: holds another sweep's results; give another -o, or --restart to replace them")
     if apart := difference(mine["versions"], about["versions"]):
         raise InputError(f"{output}: made with other versions: {apart}; give another -o, or --restart to replace them")
-    cases, layouts = int(about["cases"]), int(about["layouts"])
+    cases, layouts = about["cases"], about["layouts"]
     left = parts_folder(output)
     if left.is_dir():  # killed between the results and the end
-        with opened(left, mine, {}, False) as parts:
+        with opened(left, mine, {}, (), False) as parts:
             parts.remove()
     return SweepProgress(cases=cases, done=cases, layouts=layouts, kept_cases=cases, kept_layouts=layouts, already=True)

@@ -2,6 +2,7 @@
 is replaced in one move, then older files go. So `latest.json` names complete files at every moment.
 
 Arrays are stored as they are, so a run goes on to the bit. A checkpoint belongs to one model, layout and optimizer.
+Each file has a digest: a rank's is of its arrays, its step and the run that wrote them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 
-from planner.base.errors import FileFormatError, InputError, OutputError
-from planner.base.files import read_json, replace_file
+from planner.base.errors import FileFormatError, InputError, OutputError, shown
+from planner.base.files import replace_file
+from planner.base.state import DIGEST, digest, read_state, write_state
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.text import Samples
 from planner.trainer.worker import Worker
@@ -48,8 +50,9 @@ def fingerprint(worker: Worker, samples: Samples) -> dict[str, Any]:
         "seed": task.seed,
         "clip": task.clip,
         "optimizer": type(worker.optimizer).__name__,
-        "schedule": hashlib.sha256(repr((rows, list(task.bounds))).encode()).hexdigest(),
         **samples.fingerprint(),
+        "slice_bounds": [int(x) for x in task.bounds],
+        "schedule": hashlib.sha256(repr(rows).encode()).hexdigest(),
     }
 
 
@@ -60,13 +63,15 @@ def save_checkpoint(folder: Path, worker: Worker, samples: Samples) -> None:
         OutputError: the folder can't be written; the checkpoint before stays the latest.
     """
     arrays = {key: on_host(value) for key, value in _arrays(worker).items()}
+    fits = fingerprint(worker, samples)
+    arrays[DIGEST] = _digest(worker, worker.steps, fits, arrays)
     _write(_part(folder, worker.steps, worker.mesh.rank), lambda stream: np.savez(stream, **arrays))
     worker.communicator.barrier()
     if worker.mesh.rank == 0:
-        latest = {"step": worker.steps, "fits": fingerprint(worker, samples)}
+        latest = {"step": worker.steps, "fits": fits}
         if worker.scale is not None:
             latest["loss_scale"] = [worker.scale.value, worker.scale.good_steps]
-        _write(folder / LATEST, lambda stream: stream.write(json.dumps(latest).encode()))
+        write_state(folder / LATEST, latest)
     worker.communicator.barrier()
     for old in folder.glob(f"step-*.rank-{worker.mesh.rank}.npz"):
         if old != _part(folder, worker.steps, worker.mesh.rank):
@@ -84,13 +89,14 @@ def load_checkpoint(folder: Path, worker: Worker, samples: Samples) -> bool:
         return False
     step, fits, scale, good_steps = _latest(path)
     expected = json.loads(json.dumps(fingerprint(worker, samples)))
-    if wrong := [key for key in expected if fits.get(key) != expected[key]]:
-        simple = isinstance(expected[wrong[0]], (int, float)) or wrong[0] in ("dtype", "optimizer")
-        there = f"{fits.get(wrong[0])!r} there, {expected[wrong[0]]!r} here" if simple else "another"
-        raise InputError(f"{folder}: a checkpoint of a different run: {wrong[0]} is {there}; choose another folder")
-    part = _part(folder, step, worker.mesh.rank)
-    for key, value in _read_part(part, _arrays(worker)).items():
-        _arrays(worker)[key][...] = worker.communicator.xp.asarray(value)
+    if apart := _difference(fits, expected):
+        raise InputError(f"{folder}: a checkpoint of a different run: {apart}; choose another folder")
+    part, mine = _part(folder, step, worker.mesh.rank), _arrays(worker)
+    found = _read_part(part, mine | {DIGEST: _digest(worker, step, expected, {})})
+    if found.pop(DIGEST).tobytes() != _digest(worker, step, expected, found).tobytes():
+        raise _damaged(part, "other numbers than were written, or those of another step, rank or run")
+    for key, value in found.items():
+        mine[key][...] = worker.communicator.xp.asarray(value)
     worker.steps = step
     if worker.scale is not None:
         worker.scale.value, worker.scale.good_steps = scale, good_steps
@@ -109,13 +115,37 @@ def _arrays(worker: Worker) -> dict[str, Array]:
     return out
 
 
+def _digest(worker: Worker, step: int, fits: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
+    """Of a rank's arrays, and of when and where they were written; shape (32,), uint8."""
+    written = {"step": step, "rank": worker.mesh.rank, "fits": fits, "names": sorted(arrays)}
+    data = (np.ascontiguousarray(arrays[key]).reshape(-1).view(np.uint8).data for key in sorted(arrays))
+    return np.frombuffer(digest(written, *data), dtype=np.uint8)
+
+
+def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any], within: str = "") -> str:
+    """The first thing that differs between two fingerprints, in words; empty where none does."""
+    for key, here in ours.items():
+        there = theirs.get(key)
+        if there == here:
+            continue
+        if isinstance(here, dict) and isinstance(there, dict) and (inner := _difference(there, here, f"{key}.")):
+            return inner
+        unsaid = key in ("text", "schedule") or isinstance(here, dict)  # digests, and what is no fingerprint
+        return f"{within}{key} is {'another' if unsaid else f'{shown(there)} there, {shown(here)} here'}"
+    return ""
+
+
+def _damaged(path: Path, reason: str) -> FileFormatError:
+    return FileFormatError(f"{path}: damaged checkpoint: {reason}; choose another folder or delete it")
+
+
 def _latest(path: Path) -> tuple[int, dict[str, Any], float, int]:
     """Step, fingerprint, loss scale and good steps at that scale.
 
     Raises:
         FileFormatError: the file is damaged.
     """
-    latest = read_json(path)
+    latest = read_state(path)
     step, fits, scale = latest.get("step"), latest.get("fits"), latest.get("loss_scale", [1.0, 0])
     value, good_steps = scale if isinstance(scale, list) and len(scale) == 2 else (None, None)
     if not (_is_count(step) and _is_count(good_steps) and isinstance(fits, dict) and _is_positive(value)):
@@ -137,32 +167,28 @@ def _read_part(path: Path, expected: Mapping[str, Array]) -> dict[str, Any]:
     Raises:
         FileFormatError: the file is damaged.
     """
-
-    def damaged(reason: str) -> FileFormatError:
-        return FileFormatError(f"{path}: damaged checkpoint: {reason}; choose another folder or delete it")
-
     if not path.is_file():
-        raise damaged("no such file")
+        raise _damaged(path, "no such file")
     out = {}
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             if members.keys() != expected.keys() or len(members) != len(archive.infolist()):
                 wrong = min(members.keys() ^ expected.keys(), default="a name")
-                raise damaged(f"{wrong!r} is {'missing' if wrong in expected else 'not of this run'}")
+                raise _damaged(path, f"{wrong!r} is {'missing' if wrong in expected else 'not of this run'}")
             for key, info in members.items():
                 if info.file_size > expected[key].nbytes + MOST_HEADER_BYTES:
-                    raise damaged(f"{key!r} is larger than this run's")
+                    raise _damaged(path, f"{key!r} is larger than this run's")
                 out[key] = np.lib.format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False)
     except FileFormatError:
         raise
     except (OSError, ValueError, EOFError, RuntimeError, TypeError, KeyError, zipfile.BadZipFile, zlib.error):
-        raise damaged("not an archive of arrays") from None
+        raise _damaged(path, "not an archive of arrays") from None
     for key, array in out.items():
         if array.shape != expected[key].shape or array.dtype != expected[key].dtype:
-            raise damaged(f"{key!r} has another shape or dtype")
+            raise _damaged(path, f"{key!r} has another shape or dtype")
         if not np.isfinite(array).all():
-            raise damaged(f"{key!r} is not finite")
+            raise _damaged(path, f"{key!r} is not finite")
     return out
 
 

@@ -51,7 +51,7 @@ def framework_name(run: MeasuredRun, cluster: Cluster) -> str:
     In Megatron-LM's years before Megatron-Core ZeRO was DeepSpeed's; FSDP and flash attention both came in 2022.
     """
     if run["framework"]:
-        return str(run["framework"])
+        return run.named("framework")
     used = said(run, "framework")
     if used is not None:
         return str(used)

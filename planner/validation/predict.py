@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,9 +73,7 @@ class Models:
 
     def _make(self, run: MeasuredRun) -> Transformer:
         if run["layers"] is None:
-            name = run["model"]
-            beside = run.path.parent / name
-            model = load_model(str(beside) if Path(name).suffix in (".toml", ".json") else name)
+            model = load_model(run.named("model"))
             model = with_seq_len(model, run["seq_len"]) if run["seq_len"] else model
             return replace(model, vocab=run["vocab"]) if run["vocab"] else model
         for column in ("hidden", "heads", "vocab", "seq_len"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.base.errors import FileFormatError, shown
-from planner.base.files import read_text
+from planner.base.files import is_path, read_text
 
 TEXT = (
     "source", "run", "model", "family", "cluster", "precision", "schedule", "recompute", "attention",
@@ -41,6 +41,11 @@ class MeasuredRun:
 
     def __getitem__(self, column: str) -> Any:
         return self.cells[column]
+
+    def named(self, column: str) -> str:
+        """A cell that names a model or a profile; a file is looked for beside the table."""
+        name = str(self[column])
+        return str(self.path.parent / name) if is_path(name, (".toml", ".json")) else name
 
 
 def _number(text: str, column: str) -> int | float:

@@ -24,4 +24,4 @@ def said(run: MeasuredRun, table: str) -> Any:
 
 def cluster_name(run: MeasuredRun) -> str:
     """The cluster that a run's source is known to have used, else the one of its row."""
-    return str(said(run, "cluster") or run["cluster"])
+    return str(said(run, "cluster") or run.named("cluster"))

@@ -18,6 +18,7 @@ from planner.base.units import GIB
 from planner.models import with_seq_len
 from planner.report.records import estimate_record
 from planner.schedules import get_schedule
+from planner.step.step_costs import step_costs
 from planner.step.timeline.timed import has_timeline, timed_estimate
 from tests.metamorphic.cases import Drawn
 
@@ -141,10 +142,30 @@ def faster_memory_is_never_slower(case: Drawn) -> str | None:
 
 @relation
 def a_faster_chip_is_never_slower(case: Drawn) -> str | None:
-    """Of a given order. All orders of the planner are (their durations don't change them)."""
+    """Of a given order and split of layers: a balanced split follows the chip, so it may change.
+
+    But where the backward pass is split and waits for the host: the host's time then counts with the input's gradient,
+    the weight's falls with the chip, and the input's takes the more of a backward pass that lasts as long as before.
+    What others wait for is the input's. Only as much of the host's time as shows more may a step take longer.
+    """
     chip = case.setup.cluster.accelerator
     peak = {name: 2.0 * rate for name, rate in chip.peak_flops.items()}
-    return _faster(case, accelerator=replace(chip, peak_flops=peak))
+    faster = replace(case.setup.cluster, accelerator=replace(chip, peak_flops=peak))
+    other = Drawn(replace(case.setup, cluster=faster), case.choices)
+    if case.choices["layer_split"] == "balanced" and _split(case) != _split(other):
+        return None
+    now, then = (timed_estimate(x.setup, x.layouts) for x in (case, other))
+    more_host_s = max(float(then.time.host_s[0] - now.time.host_s[0]), 0.0)
+    allowed = more_host_s if get_schedule(case.choices["schedule"]).splits_backward else 0.0
+    was, becomes = float(now.step_time_s[0]), float(then.step_time_s[0])
+    wrong = becomes > (was + allowed) * (1.0 + ROUNDING)
+    return f"twice the peak FLOP/s: {was:.6g} becomes {becomes:.6g}" if wrong else ""
+
+
+def _split(case: Drawn) -> list[int]:
+    """Layers of every pipeline rank."""
+    stages = step_costs(case.setup, case.layouts).stages
+    return [int(x) for x in stages.layers(0, case.choices["pp"])]
 
 
 # Saving memory never takes more of it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -13,9 +14,12 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from planner.base.errors import ExecutionError, InputError
+from planner.base.errors import ExecutionError, FileFormatError, InputError
+from planner.base.state import digest
 from planner.sweep.answer import Chunk, ChunkAnswer, answer
 from planner.sweep.load import load_sweep
 from planner.sweep.local import Local
@@ -87,6 +91,78 @@ def test_damaged_parts_are_done_again(small, tmp_path):
     (parts_folder(out) / ".half-written").write_text("{")
     assert run(small, out).kept_cases == 4 * 3
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+FORGED = [
+    {"chunk": 0, "layouts": 1, "rows": [{}]},
+    {"chunk": 0, "layouts": 1, "rows": [[1, 2]] * 4},
+    {"chunk": 0, "layouts": float("inf"), "rows": []},
+    {"chunk": None, "layouts": {}, "rows": None},
+]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_parts_of_another_form_are_done_again(small, tmp_path, signed):
+    """Once each was a traceback, the same at every rerun."""
+    run(small, tmp_path / "whole.parquet")
+    for i, forged in enumerate([*FORGED, "[" * 100_000, "null", None]):
+        out = tmp_path / f"{i}.parquet"
+        with pytest.raises(KeyboardInterrupt):
+            run(small, out, Here(most=2))
+        part = parts_folder(out) / "part-00000000.json"
+        part.unlink()
+        if forged is None:
+            os.mkfifo(part)
+        else:
+            signature = {"sha256": digest(forged).hex()} if signed and isinstance(forged, dict) else {}
+            part.write_text(forged if isinstance(forged, str) else json.dumps(forged | signature))
+        assert run(small, out).kept_cases == 4
+        assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "null", "{}", '{"sweep": null, "versions": []}', ""])
+def test_a_damaged_manifest_is_one_line(small, tmp_path, text):
+    out = tmp_path / "out.parquet"
+    with pytest.raises(KeyboardInterrupt):
+        run(small, out, Here(most=2))
+    (parts_folder(out) / "manifest.json").write_text(text)
+    with pytest.raises(InputError, match=r"manifest\.json: .*--restart begins anew"):
+        run(small, out)
+    assert run(small, out, restart=True).kept_cases == 0
+
+
+def _rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.drop_columns(["status"]), "column status is not there; allowed: string, once"),
+        (lambda t: t.append_column("status", t["status"]), "column status is string, string"),
+        (lambda t: t.set_column(0, "case", pa.array(["x"] * len(t))), "column case is string; allowed: int64"),
+        (lambda t: t.replace_schema_metadata({}), "is not the results of planner sweep"),
+        (lambda t: t.replace_schema_metadata({b"planner": b"null"}), "is not the results of planner sweep"),
+        (lambda t: t.replace_schema_metadata({b"planner": b"[" * 100_000}), "is not the results of planner sweep"),
+        (lambda t: t.set_column(1, t.schema.field(1), pa.array([None] * len(t), pa.string())), "has no value"),
+    ],
+)
+def test_results_that_were_rewritten(small, tmp_path, change, said):
+    out = tmp_path / "out.parquet"
+    run(small, out)
+    _rewritten(out, change)
+    with pytest.raises(FileFormatError, match=said):
+        read_results(out)
+
+
+def test_results_with_one_bit_of_a_number_changed(small, tmp_path):
+    out = tmp_path / "out.parquet"
+    run(small, out)
+    data = bytearray(out.read_bytes())
+    data[len(data) // 3] ^= 1
+    out.write_bytes(data)
+    with pytest.raises(FileFormatError, match=r"out\.parquet: can't be read"):
+        read_results(out)
 
 
 @pytest.mark.parametrize("change", ["definition", "profile", "versions"])

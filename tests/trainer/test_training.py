@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from planner.base.errors import ExecutionError, FileFormatError, InputError
+from planner.base.state import digest
 from planner.models import from_shape
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
@@ -75,8 +76,13 @@ def test_a_foreign_or_damaged_checkpoint_is_one_clear_line(tmp_path):
         run(training(4, 1, tmp_path))
     part.write_bytes(whole)
     latest = json.loads((tmp_path / "latest.json").read_text())
+    (tmp_path / "latest.json").write_text(json.dumps(latest | {"step": 1}))
+    with pytest.raises(FileFormatError, match="damaged: its sha256 is not of what it holds"):
+        run(training(4, 1, tmp_path))
+    latest.pop("sha256")
     for change in ({"step": 3.9}, {"step": -1}, {"loss_scale": [float("nan"), 0]}, {"loss_scale": 1}, {"fits": []}):
-        (tmp_path / "latest.json").write_text(json.dumps(latest | change))
+        changed = latest | change
+        (tmp_path / "latest.json").write_text(json.dumps(changed | {"sha256": digest(changed).hex()}))
         with pytest.raises(FileFormatError, match="not a checkpoint's latest"):
             run(training(4, 1, tmp_path))
     for text in ("{", '{"step": 1e999}', "[" * 100_000):
@@ -95,6 +101,7 @@ def test_a_foreign_or_damaged_checkpoint_is_one_clear_line(tmp_path):
         (lambda a: {k: v * np.nan for k, v in a.items()}, "is not finite"),
         (lambda a: {k: np.concatenate([v] * 50) for k, v in a.items()}, "is larger than"),
         (lambda a: {k: np.array("text") for k in a}, "another shape or dtype"),
+        (lambda a: a | {"layer0/w": a["layer0/w"] + 1e-9}, "other numbers than were written"),
     ],
 )
 def test_a_rewritten_checkpoint_is_refused(tmp_path, change, said):
@@ -105,6 +112,25 @@ def test_a_rewritten_checkpoint_is_refused(tmp_path, change, said):
         np.savez(part, **change(dict(arrays)))
     with pytest.raises(FileFormatError, match=f"damaged checkpoint: .*{said}"):
         run(training(4, 1, tmp_path))
+
+
+def test_the_part_of_another_step_or_rank_is_refused(tmp_path):
+    """Files of the right names, shapes and numbers, but not of one moment."""
+    run(training(2, 1, tmp_path / "a"))
+    run(training(1, 1, tmp_path / "b"))
+    part = tmp_path / "a" / "step-00000002.rank-1.npz"
+    for other in (tmp_path / "b" / "step-00000001.rank-1.npz", tmp_path / "a" / "step-00000002.rank-0.npz"):
+        part.write_bytes(other.read_bytes())
+        with pytest.raises(FileFormatError, match="of another step, rank or run"):
+            run(training(4, 1, tmp_path / "a"))
+
+
+def test_a_checkpoint_of_another_model_names_the_field(tmp_path):
+    of = training(2, 0, tmp_path)
+    run(of)
+    other = replace(of, task=replace(of.task, model=replace(of.task.model, ffn=2 * of.task.model.ffn)))
+    with pytest.raises(InputError, match=r"a different run: model\.ffn is \d+ there, \d+ here"):
+        run(other)
 
 
 def test_a_checkpoint_of_another_text_or_schedule_is_refused(tmp_path):
