@@ -182,15 +182,21 @@ def validate(kind: type[M], data: Any, path: Path | str) -> M:
 _ALLOWED = {
     "string_type": "text", "int_type": "a whole number", "float_type": "a number", "float_parsing": "a number",
     "bool_type": "true or false", "dict_type": "a table", "model_type": "a table", "list_type": "a list",
-    "tuple_type": "a list", "finite_number": "a finite number",
+    "tuple_type": "a list", "finite_number": "a finite number", "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits", "literal_error": "{expected}", "greater_than": "above {gt}",
+    "greater_than_equal": "{ge} or more", "less_than": "below {lt}", "less_than_equal": "{le} at most",
+    "string_too_short": "text of {min_length} characters or more",
+    "string_too_long": "text of {max_length} characters at most", "too_short": "a list of {min_length} or more",
+    "too_long": "a list of {max_length} at most", "invalid_key": "text for a name",
 }  # fmt: skip
-"""What is allowed, by pydantic's name of the fault."""
+"""What is allowed, by pydantic's name of the fault; in braces what its context says."""
 
 
 def _allowed(fault: Any) -> str:
     if fault["type"] == "string_pattern_mismatch":
         return str(fault["ctx"]["pattern"].strip("^()$").replace("|", ", "))
-    return _ALLOWED.get(fault["type"]) or str(fault["msg"].removeprefix("Input should be "))
+    known = _ALLOWED.get(fault["type"])
+    return known.format(**fault.get("ctx", {})) if known else str(fault["msg"].removeprefix("Value error, "))
 
 
 def _siblings(kind: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
@@ -73,12 +76,33 @@ class Description(BaseModel):
     mtp_shared: StrictBool | None = None
 
 
-def from_description(data: Any, path: Path | str, name: str) -> Transformer:
-    """The model that a `[model]` table describes.
+def from_description(
+    data: Any, path: Path | str, name: str, names: Mapping[str, str] = MappingProxyType({})
+) -> Transformer:
+    """The model that a `[model]` table describes. names: what the file calls a field, where it differs.
 
     Raises:
         FileFormatError: a field is missing, misspelt, of a wrong type, out of range, or contradicts another.
     """
+    try:
+        return _described(data, path, name)
+    except FileFormatError as error:
+        before, _, fault = str(error).partition(f"{path}: ")
+        raise FileFormatError(f"{before}{path}: {_FIELD.sub(lambda m: _file_name(m[0], names), fault)}") from None
+
+
+_FIELD = re.compile(r"(?<=field )\w+|(?<=multiple of )\w+|\b(?:[a-z]+_\w+|hidden|ffn|vocab)\b")
+"""Fields in a message: behind "field", or what is no English word."""
+
+
+def _file_name(field: str, names: Mapping[str, str]) -> str:
+    """What a file calls a field of a `Transformer` or a `Description`."""
+    short = field.removeprefix("num_")
+    field = short if short in Description.model_fields else field
+    return names.get(field, field)
+
+
+def _described(data: Any, path: Path | str, name: str) -> Transformer:
     d = validate(Description, data, path)
     if d.head_dim is None and d.hidden % d.heads:
         raise FileFormatError(f"{path}: field hidden is {d.hidden}; allowed: a multiple of heads {d.heads}")

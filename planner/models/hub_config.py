@@ -12,6 +12,23 @@ ATTENTION = ("full_attention", "sliding_attention")
 """Kinds of layers in `layer_types`; others, such as linear attention, are not modelled."""
 
 
+KEYS = {
+    "layers": ("num_hidden_layers", "n_layer"), "hidden": ("hidden_size", "n_embd", "n_embed"),
+    "heads": ("num_attention_heads", "n_head"), "kv_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim", "qk_nope_head_dim"), "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
+    "vocab": ("vocab_size",), "seq_len": ("max_position_embeddings", "n_positions", "seq_length"),
+    "max_positions": ("max_position_embeddings", "n_positions"),
+    "experts": ("num_local_experts", "n_routed_experts", "num_experts"), "top_k": ("num_experts_per_tok",),
+    "moe_ffn": ("moe_intermediate_size", "intermediate_size"), "dense_layers": ("first_k_dense_replace",),
+    "shared_experts": ("n_shared_experts", "shared_expert_intermediate_size"), "expert_groups": ("n_group",),
+    "top_k_groups": ("topk_group",), "window": ("sliding_window",), "window_layers": ("layer_types",),
+    "mtp_layers": ("num_nextn_predict_layers",), "pattern": ("hybrid_override_pattern",),
+    "ssm_heads": ("mamba_num_heads",), "ssm_head_dim": ("mamba_head_dim",), "ssm_groups": ("n_groups",),
+    "ssm_state": ("ssm_state_size",), "ssm_conv": ("conv_kernel",),
+}  # fmt: skip
+"""What configs call a field of a `[model]` table."""
+
+
 class Config:
     """A config's fields, with one-line faults; null counts as absent unless a reader says otherwise."""
 
@@ -22,6 +39,10 @@ class Config:
         """The error for a field that is missing or has a value that isn't allowed."""
         state = f"is {shown(self.data[key])}" if key in self.data else "is missing"
         return FileFormatError(f"{self.path}: field {key} {state}; allowed: {allowed}")
+
+    def name_of(self, field: str) -> str:
+        """What this file calls a field of a `[model]` table."""
+        return next((key for key in KEYS[field] if self.data.get(key) is not None), KEYS[field][0])
 
     def size(self, key: str, default: int | None = None, *, least: int = 1, absent: int | None = None) -> int:
         """A whole number; `default` where the key is null or absent, `absent` where it is absent."""

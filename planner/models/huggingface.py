@@ -9,7 +9,7 @@ from typing import Any
 from planner.base.files import read_json
 from planner.models import hub_mixtures
 from planner.models.description import from_description
-from planner.models.hub_config import Config, bias_fields, common_fields, late_window_fields, window_fields
+from planner.models.hub_config import KEYS, Config, bias_fields, common_fields, late_window_fields, window_fields
 from planner.models.transformer import Transformer
 
 
@@ -136,10 +136,10 @@ def from_config(path: Path) -> Transformer:
         raise config.fault("model_type", ", ".join(MODEL_TYPES))
     described = MODEL_TYPES[kind](config)
     if "head_dim" not in described and described["hidden"] % described["heads"]:
-        hidden = next(k for k in ("hidden_size", "n_embd", "n_embed") if data.get(k) is not None)
-        raise config.fault(hidden, f"a multiple of the {described['heads']} attention heads")
+        heads, hidden = (config.name_of(field) for field in ("heads", "hidden"))
+        raise config.fault(heads, f"a divisor of {hidden} {described['hidden']}, or a head_dim")
     name = path.resolve().parent.name if path.name == "config.json" else ""
-    return from_description(described, path, name or path.stem)
+    return from_description(described, path, name or path.stem, {field: config.name_of(field) for field in KEYS})
 
 
 def _language_model(path: Path) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_moe(write: Any) -> None:
         ("[model]\n" + GPT.replace('"gpt"', '"rnn"'), "family is 'rnn'"),
         ("[model]\n" + GPT + "kv_heads = 5\n", "num_kv_heads 5"),
         ("[model]\n" + GPT + "kv_lora_rank = 5\n", "v_head_dim"),
-        ("[model]\n" + GPT + "dense_layers = 13\n", "num_dense_layers 13"),
+        ("[model]\n" + GPT + "dense_layers = 13\n", "dense_layers 13"),
         ("[model]\n" + GPT + "dense_layers = 3\n", "sparse layers need"),
         ("[model]\n" + MOE.replace("top_k = 2", "top_k = 9"), "top_k 9"),
         ("model = 3\n", "model|file"),

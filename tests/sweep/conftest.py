@@ -36,6 +36,28 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
+TINY = """
+models = ["gpt2"]
+clusters = ["dgx-a100-80gb"]
+gpus = [2, 4]
+global_batches = [4]
+
+[search]
+tp = [1]
+pp = [1]
+micro_batch = [1]
+schedule = ["1f1b"]
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A sweep of 2 cases, a chunk each, quick to answer."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
 @pytest.fixture
 def planner() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts `planner` with the arguments given, as a process; all have ended when the test has."""

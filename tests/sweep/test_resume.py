@@ -95,20 +95,20 @@ def test_damaged_parts_are_done_again(small, tmp_path):
 
 FORGED = [
     {"chunk": 0, "layouts": 1, "rows": [{}]},
-    {"chunk": 0, "layouts": 1, "rows": [[1, 2]] * 4},
+    {"chunk": 0, "layouts": 1, "rows": [[1, 2]]},
     {"chunk": 0, "layouts": float("inf"), "rows": []},
     {"chunk": None, "layouts": {}, "rows": None},
 ]
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_parts_of_another_form_are_done_again(small, tmp_path, signed):
+def test_parts_of_another_form_are_done_again(tiny, tmp_path, signed):
     """Once each was a traceback, the same at every rerun."""
-    run(small, tmp_path / "whole.parquet")
+    run(tiny, tmp_path / "whole.parquet")
     for i, forged in enumerate([*FORGED, "[" * 100_000, "null", None]):
         out = tmp_path / f"{i}.parquet"
         with pytest.raises(KeyboardInterrupt):
-            run(small, out, Here(most=2))
+            run(tiny, out, Here(most=1))
         part = parts_folder(out) / "part-00000000.json"
         part.unlink()
         if forged is None:
@@ -116,19 +116,19 @@ def test_parts_of_another_form_are_done_again(small, tmp_path, signed):
         else:
             signature = {"sha256": digest(forged).hex()} if signed and isinstance(forged, dict) else {}
             part.write_text(forged if isinstance(forged, str) else json.dumps(forged | signature))
-        assert run(small, out).kept_cases == 4
+        assert run(tiny, out).kept_cases == 0
         assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "null", "{}", '{"sweep": null, "versions": []}', ""])
-def test_a_damaged_manifest_is_one_line(small, tmp_path, text):
+def test_a_damaged_manifest_is_one_line(tiny, tmp_path, text):
     out = tmp_path / "out.parquet"
     with pytest.raises(KeyboardInterrupt):
-        run(small, out, Here(most=2))
+        run(tiny, out, Here(most=1))
     (parts_folder(out) / "manifest.json").write_text(text)
     with pytest.raises(InputError, match=r"manifest\.json: .*--restart begins anew"):
-        run(small, out)
-    assert run(small, out, restart=True).kept_cases == 0
+        run(tiny, out)
+    assert run(tiny, out, restart=True).kept_cases == 0
 
 
 def _rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -147,17 +147,17 @@ def _rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
         (lambda t: t.set_column(1, t.schema.field(1), pa.array([None] * len(t), pa.string())), "has no value"),
     ],
 )
-def test_results_that_were_rewritten(small, tmp_path, change, said):
+def test_results_that_were_rewritten(tiny, tmp_path, change, said):
     out = tmp_path / "out.parquet"
-    run(small, out)
+    run(tiny, out)
     _rewritten(out, change)
     with pytest.raises(FileFormatError, match=said):
         read_results(out)
 
 
-def test_results_with_one_bit_of_a_number_changed(small, tmp_path):
+def test_results_with_one_bit_of_a_number_changed(tiny, tmp_path):
     out = tmp_path / "out.parquet"
-    run(small, out)
+    run(tiny, out)
     data = bytearray(out.read_bytes())
     data[len(data) // 3] ^= 1
     out.write_bytes(data)
