@@ -8,10 +8,11 @@ from typing import Any
 from planner.api.anchored import interval_s
 from planner.api.answer import Answer
 from planner.api.frameworks import may_choose
-from planner.base.errors import LayoutError
+from planner.base.errors import InputError, LayoutError
 from planner.hardware import Cluster
-from planner.question import load_setup, numerics
+from planner.question import load_setup, numerics, whole
 from planner.report import fastest as fastest_report
+from planner.report.fewest import fewest_record, fewest_view
 from planner.report.plain_table import stacked
 from planner.report.records import estimate_record, question_record
 from planner.report.sensitivity import sensitivity_record, sensitivity_view
@@ -21,10 +22,11 @@ from planner.search import recommend
 from planner.setup import Setup
 from planner.training_time.assumptions import Assumptions, assume
 from planner.training_time.fastest import Fastest, plan_fastest
+from planner.training_time.fewest import fewest
 from planner.training_time.goal import Goal
 from planner.training_time.joint import Strategy
 from planner.training_time.sensitivity import RIVALS, sensitivity
-from planner.training_time.time import plan_time
+from planner.training_time.time import TrainingPlan, plan_time
 from planner.validation import accuracy_sentence
 
 MOST_GPUS = 100_000
@@ -64,6 +66,45 @@ def training_time(
     return Answer(title, record, stacked(view, "", f"How accurate: {accuracy}"))
 
 
+def fewest_gpus(
+    setup: Setup, goal: Goal, given: Given, *, days: float | None, max_cost: float | None, max_gpus: int | None,
+    batch: int | None, exact_tokens: bool, precision: str | None = None, attention: str | None = None,
+    runs_on: str | None = None, **choices: Any,
+) -> Answer:  # fmt: skip
+    """The fewest GPUs on which a training fits, and that keep days and dollars; other arguments as `training_time`.
+
+    max_gpus: most to try; None: the cluster's, or 100,000.
+
+    Raises:
+        InputError, UnknownNameError, LayoutError: as `training_time`; or no number of GPUs keeps what was asked.
+    """
+    number, kernel = numerics(setup.cluster, precision, attention)
+    setup, fixed = may_choose(setup, number, runs_on, **choices)
+    assumptions, cluster = assume(setup.cluster, given), setup.cluster
+    most = cluster.max_gpus or MOST_GPUS if max_gpus is None else whole("max_gpus", max_gpus)
+    if cluster.max_gpus is not None and most > cluster.max_gpus:
+        raise InputError(f"max_gpus is {most}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
+    if max_cost is not None and assumptions.prices.price_per_hour is None:
+        raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
+
+    def plan_of(gpus: int) -> TrainingPlan:
+        return plan_time(
+            setup, goal, assumptions, gpus=gpus, batch=batch, precision=number, attention=kernel,
+            exact_tokens=exact_tokens, fixed=fixed,
+        )  # fmt: skip
+
+    found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
+    asked: dict[str, Any] = {"days": days, "max_cost": max_cost}
+    seq_len = int(setup.model.seq_len)
+    accuracy = accuracy_sentence(cluster.accelerator.efficiency.name, model=setup.model)
+    low, high = step_interval_s(setup, found.keeps.found.estimate, found.keeps.best)
+    step = float(found.keeps.run.step_time_s[0])
+    record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, goal, seq_len, **asked)
+    view = fewest_view(found, goal, seq_len, **asked, factors=(low / step, high / step))
+    title = f"{setup.model.name} on {cluster.name}"
+    return Answer(title, record | {"accuracy": accuracy}, stacked(view, "", f"How accurate: {accuracy}"))
+
+
 def explain(
     setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, precision: str | None = None,
     attention: str | None = None, runs_on: str | None = None,
@@ -97,8 +138,8 @@ def explain(
 def fastest(
     model: Any, clusters: Sequence[Cluster], goal: Goal, given: Given, strategies: Sequence[Strategy], *,
     framework: str | None = None, max_gpus: int | None = None, max_cost: float | None = None,
-    precision: str | None = None, attention: str | None = None, runs_on: str | None = None,
-    **choices: Any,
+    nics_per_node: int | None = None, precision: str | None = None, attention: str | None = None,
+    runs_on: str | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The shortest wall time over GPUs, batch and layout, on every cluster and by every strategy, side by side.
 
@@ -111,7 +152,8 @@ def fastest(
     done: list[tuple[Cluster, str, Fastest | str, Assumptions]] = []
     for cluster in clusters:
         number, kernel = numerics(cluster, precision, attention)
-        setup, fixed = may_choose(load_setup(model, cluster, framework=framework), number, runs_on, **choices)
+        asked = load_setup(model, cluster, framework=framework, nics_per_node=nics_per_node)
+        setup, fixed = may_choose(asked, number, runs_on, **choices)
         assumptions = assume(cluster, given)
         for strategy in strategies:
             try:

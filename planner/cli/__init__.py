@@ -21,6 +21,7 @@ from planner.cli import (
     explain,
     export,
     fastest,
+    fewest,
     heatmap,
     laws,
     models,
@@ -74,6 +75,7 @@ app.command("compare")(compare.command)
 app.command("partition")(partition.command)
 app.command("time")(time.command)
 app.command("fastest")(fastest.command)
+app.command("fewest")(fewest.command)
 app.command("sweep")(sweep.command)
 app.command("pareto")(pareto.command)
 app.command("heatmap")(heatmap.command)

@@ -40,6 +40,7 @@ def command(
         list[str] | None,
         typer.Option("--network", help="Another network; several are set side by side.", autocompletion=complete.links),
     ] = None,
+    nics_per_node: o.Nics = None,
     tokens: a.Tokens = None,
     loss: a.Loss = None,
     loss_law: a.LossLawName = "besiroglu-2024",
@@ -69,7 +70,7 @@ def command(
     framework, runs_on = o.framework(framework, runs_on)
     if paper is not None:
         settled: dict[str, Any] = {"cluster": cluster, "network": network, "node-size": node_size}
-        settled |= {"max-gpus": max_gpus}
+        settled |= {"max-gpus": max_gpus, "nics-per-node": nics_per_node}
         settled |= {"max-cost": max_cost, "tokens": tokens, "loss": loss, "seq-len": seq_len}
         if taken := [name for name, value in settled.items() if value]:
             raise InputError(f"--{taken[0]} is given, and settled by --paper; leave one of them out")
@@ -89,7 +90,7 @@ def command(
     with o.working("searching GPUs, batches and layouts"):
         answer = fastest(
             shape, cases, aim, given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
-            runs_on=runs_on, **choices,
+            nics_per_node=nics_per_node, runs_on=runs_on, **choices,
         )  # fmt: skip
     o.show(answer, json)
 

@@ -30,6 +30,7 @@ def command(
             rich_help_panel=o.QUESTION,
         ),
     ] = None,
+    batch_tokens: o.BatchTokens = None,
     network: o.Network = None,
     nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
@@ -59,6 +60,8 @@ def command(
     setup = load_setup(
         model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
     )
+    if batch_tokens is not None:
+        batch = o.batch(batch, batch_tokens, setup.model.seq_len)
     aim = goal(
         setup.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
         critical_batch=critical_batch,

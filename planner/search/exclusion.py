@@ -10,6 +10,7 @@ from typing import Any
 from planner.base.errors import InputError, shown
 from planner.choices.choice import Choice, number
 from planner.choices.table import CHOICES, SETTLED
+from planner.schedules import SCHEDULES
 from planner.search.request import Fixed
 from planner.search.space import default_schedules
 
@@ -17,7 +18,7 @@ from planner.search.space import default_schedules
 def without(fixed: Fixed, text: str) -> Fixed:
     """What may be searched, less what a text names: one value of a choice, or all but the choice's default.
 
-    Schedules may be named with wildcards.
+    Schedules may be named with wildcards; one that is not searched anyway changes nothing.
 
     Raises:
         InputError: There is no such choice or value, or nothing is left to choose.
@@ -34,8 +35,8 @@ def without(fixed: Fixed, text: str) -> Fixed:
         return replace(fixed, excluded=(*fixed.excluded, (name, int(_coded(choice, value)))))
     known = fixed.schedule or default_schedules(fixed.allow_async)
     left = [schedule for schedule in known if not fnmatchcase(schedule, value)]
-    if len(left) == len(known):
-        raise InputError(f"exclude is {shown(text)}; the schedules searched are {', '.join(known)}")
+    if not any(fnmatchcase(schedule, value) for schedule in SCHEDULES):
+        raise InputError(f"exclude is {shown(text)}; the schedules are {', '.join(SCHEDULES)}")
     return _with(fixed, text, name, left)
 
 

@@ -1,4 +1,4 @@
-"""`planner time`, `fastest`, `paper`, `explain` as a user meets them."""
+"""`planner time`, `fewest`, `fastest`, `paper`, `explain` as a user meets them."""
 
 import json
 import subprocess
@@ -10,6 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TIME = ["time", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64"]
 FAST = ["fastest", "llama-13b", "--cluster", "dgx-a100-80gb", "--max-gpus", "256"]
+FEWEST = ["fewest", "llama-13b", "--cluster", "dgx-a100-80gb", "--tokens", "1e11", "--global-batch", "512"]
+BATCH_TOKENS = ("--batch-tokens", "1M")
 EXPLAIN = ["explain", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "512"]
 
 
@@ -40,6 +42,30 @@ def test_time_takes_a_batch_by_the_other_commands_name_too():
     short, long = (planner(*TIME, "--tokens", "1e10", name, "48", "--json") for name in names)
     assert json.loads(long.stdout)["run"]["global_batch"] == 48, long.stderr
     assert short.stdout == long.stdout
+
+
+def test_time_takes_a_batch_in_tokens():
+    tokens, sequences = (planner(*TIME, "--tokens", "1e10", *b, "--json") for b in (BATCH_TOKENS, ("--batch", "512")))
+    assert tokens.stdout == sequences.stdout, tokens.stderr
+
+
+def test_fewest_names_what_fits_and_what_keeps_a_deadline():
+    done = planner(*FEWEST, "--days", "30")
+    assert done.returncode == 0, done.stderr
+    for text in ("GPUs keep 30 days; fewer don't", "fewest on which a layout fits", "in 80 % of cases", "nothing fits"):
+        assert text in done.stdout
+    record = json.loads(planner(*FEWEST, "--days", "30", "--price", "2", "--json").stdout)
+    tried = {row["gpus"]: row for row in record["tried"]}
+    keeps = tried[record["fewest_that_keep"]]
+    assert keeps["days"] <= 30 < min(row["days"] for g, row in tried.items() if row["fits"] and g < keeps["gpus"])
+    assert keeps["cost_usd"] == pytest.approx(2 * keeps["gpu_hours"])
+    assert all(not row["fits"] for g, row in tried.items() if g < record["fewest_that_fit"])
+
+
+def test_fastest_takes_other_nics():
+    days = [json.loads(planner(*FAST, "--tp", "1", "--nics-per-node", n, "--json").stdout) for n in ("1", "8")]
+    slow, fast = (one["results"][0]["shortest"]["days"] for one in days)
+    assert fast < slow
 
 
 def test_fastest_prints_fronts_and_sets_networks_side_by_side():
@@ -124,6 +150,14 @@ BAD = [
     ([*TIME, "--tp", "0"], "tp is 0"),
     ([*TIME, "--recompute", "some"], "selective"),
     (["time", "x-160", "--cluster", "dgx-a100-80gb", "--gpus", "8"], "fits in memory"),
+    ([*TIME, "--batch", "4", "--batch-tokens", "1M"], "one of the two"),
+    ([*FEWEST, "--days", "0"], "days is 0"),
+    ([*FEWEST, "--days", "nan"], "days is nan"),
+    ([*FEWEST, "--max-cost", "10"], "no price; give --price"),
+    ([*FEWEST, "--max-gpus", "0"], "max_gpus is 0"),
+    ([*FEWEST, "--max-gpus", "1"], "nothing runs on up to 1 GPUs"),
+    ([*FEWEST, "--days", "0.01", "--max-gpus", "32"], "no number of GPUs up to 32 keeps 0.01 days"),
+    ([*FEWEST, "--tp", "7", "--max-gpus", "64"], "tp must divide"),
     ([*FAST[:-1], "0"], "max-gpus is 0"),
     ([*FAST[:-1], "1"], "more GPUs"),
     ([*FAST, "--max-cost", "10"], "--price"),

@@ -37,6 +37,7 @@ COMMANDS = {
     "partition": ["partition", "llama-13b", *ON, *LAYOUT],
     "compare": ["compare", "llama-13b", *ON, *LAYOUT],
     "time": ["time", "llama-13b", *ON, "--gpus", "32", "--tokens", "1e11", "--batch", "64", "--pp", "4", "--tp", "2"],
+    "fewest": ["fewest", "llama-13b", *ON, "--max-gpus", "32", "--tokens", "1e11", "--global-batch", "64", "--pp", "2"],
     "fastest": ["fastest", "llama-13b", *ON, "--max-gpus", "256", "--strategies", "data", "--any-framework"],
     "fastest beside": ["fastest", "llama-13b", *ON, "--max-gpus", "64", "--strategies", "data,data+tensor"],
     "explain": ["explain", "llama-13b", *ON, *FEW],

@@ -18,6 +18,7 @@ SOUND = {
     "compare": LAYOUT,
     "partition": LAYOUT,
     "time": f"{SMALL} --tokens 1e9 --batch 16",
+    "fewest": "gpt2 --cluster dgx-a100-80gb --max-gpus 4 --tokens 1e9 --tp 1 --pp 1 --batch-tokens 16384",
     "fastest": "gpt2 --cluster dgx-a100-80gb --max-gpus 4 --tokens 1e9",
     "sweep": "@sweep.toml --workers 1 --output @none/out.parquet",
     "doctor": "",

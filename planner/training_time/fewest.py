@@ -1,0 +1,118 @@
+"""The fewest GPUs on which a training fits, and the fewest that keep a deadline or a price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from planner.base.errors import InputError, LayoutError
+from planner.base.units import DAY
+from planner.search.request import divisors
+from planner.training_time.time import TrainingPlan
+
+PARTS = (4, 5, 6, 7)
+"""Of an octave of nodes those that are tried: jobs of 11 or 13 nodes divide little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fewest:
+    """Trainings on the numbers of GPUs that were tried, from the fewest; None where nothing legal fits.
+
+    fits: the fewest GPUs on which a layout fits; keeps: the fewest that keep what was asked, else the same.
+    """
+
+    tried: dict[int, TrainingPlan | None]
+    fits: TrainingPlan
+    keeps: TrainingPlan
+
+
+def job_sizes(gpus_per_node: int, most: int) -> list[int]:
+    """Numbers of GPUs worth a job, ascending: what divides a node, then whole nodes, 4, 5, 6 or 7 times 2^a of them."""
+    nodes = {n << a for n in PARTS for a in range(most.bit_length())} | {1, 2, 3}
+    return sorted(g for g in {*divisors(gpus_per_node), *(n * gpus_per_node for n in nodes)} if g <= most)
+
+
+def first_that(sizes: Sequence[int], good: Callable[[int], bool]) -> int | None:
+    """The first of ascending numbers that is good, where all twice as large as a good one are; None where none is.
+
+    Doubled until one is good; then those between it and the last one tried are, from the least.
+    """
+    bad = -1
+    for i, size in enumerate(sizes):
+        if bad >= 0 and size < 2 * sizes[bad]:
+            continue
+        if good(size):
+            return next((s for s in sizes[bad + 1 : i] if good(s)), size)
+        bad = i
+    return next((s for s in sizes[bad + 1 :] if good(s)), None)
+
+
+def fewest(
+    plan_of: Callable[[int], TrainingPlan], gpus_per_node: int, *, most: int, days: float | None, max_cost: float | None
+) -> Fewest:
+    """The fewest GPUs that fit, and that keep days and dollars.
+
+    plan_of: the training on so many GPUs; raises LayoutError where nothing legal fits.
+
+    Raises:
+        InputError: days or max_cost is not above 0, or there is no price to hold max_cost against.
+        LayoutError: Nothing fits on as many as `most`, or nothing keeps what was asked.
+    """
+    for name, value in (("days", days), ("max-cost", max_cost)):
+        if value is not None and not 0 < value < float("inf"):
+            raise InputError(f"{name} is {value:g}; allowed: above 0")
+    tried: dict[int, TrainingPlan | None] = {}
+    refused: list[LayoutError] = []
+
+    def plan(gpus: int) -> TrainingPlan | None:
+        if gpus not in tried:
+            try:
+                tried[gpus] = plan_of(gpus)
+            except LayoutError as error:
+                tried[gpus] = None
+                refused.append(error)
+        return tried[gpus]
+
+    def keeps(gpus: int) -> bool:
+        done = plan(gpus)
+        if done is None:
+            return False
+        soon = days is None or float(done.run.wall_s[0]) <= days * DAY
+        return soon and (max_cost is None or float(done.run.cost_usd[0]) <= max_cost)
+
+    sizes = job_sizes(gpus_per_node, most)
+    least = first_that(sizes, lambda gpus: plan(gpus) is not None)
+    if least is None:  # a settled choice may want a number that no doubling meets, such as tp 5
+        least = next((gpus for gpus in sizes if plan(gpus) is not None), None)
+    fits = None if least is None else plan(least)
+    if least is None or fits is None:
+        raise LayoutError(f"nothing runs on up to {most:,} GPUs; on the last that were tried: {refused[-1]}")
+    enough = first_that([s for s in sizes if s >= least], keeps)
+    found = None if enough is None else plan(enough)
+    if found is None:
+        raise _not_kept([p for p in tried.values() if p is not None], most, days, max_cost)
+    return Fewest(tried=dict(sorted(tried.items())), fits=fits, keeps=found)
+
+
+def _not_kept(plans: list[TrainingPlan], most: int, days: float | None, max_cost: float | None) -> LayoutError:
+    """What to say where no number of GPUs keeps what was asked: the shortest and the cheapest that were tried."""
+    asked = [f"{days:g} days"] if days is not None else []
+    asked += [f"{max_cost:,.0f} USD"] if max_cost is not None else []
+    soonest, cheapest = (min(plans, key=key) for key in (_days, _cost))
+    money = f"; the cheapest {_cost(cheapest):,.0f} USD on {_gpus(cheapest):,}" if max_cost is not None else ""
+    return LayoutError(
+        f"no number of GPUs up to {most:,} keeps {' and '.join(asked)}: the shortest found takes "
+        f"{_days(soonest):,.1f} days on {_gpus(soonest):,} GPUs{money}"
+    )
+
+
+def _days(plan: TrainingPlan) -> float:
+    return float(plan.run.wall_s[0]) / DAY
+
+
+def _cost(plan: TrainingPlan) -> float:
+    return float(plan.run.cost_usd[0])
+
+
+def _gpus(plan: TrainingPlan) -> int:
+    return int(plan.run.gpus[0])

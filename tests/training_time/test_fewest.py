@@ -1,0 +1,99 @@
+"""The fewest GPUs: beside every number tried one by one, and what is said where none is enough."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from planner.base.errors import InputError, LayoutError
+from planner.base.units import DAY
+from planner.question import load_setup, numerics
+from planner.search import Fixed
+from planner.training_time.assumptions import assume
+from planner.training_time.fewest import fewest, first_that, job_sizes
+from planner.training_time.goal import goal
+from planner.training_time.time import plan_time
+
+
+def test_sizes_of_a_job_divide_a_node_or_are_whole_nodes():
+    assert job_sizes(8, 128) == [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128]
+    assert job_sizes(72, 150) == [1, 2, 3, 4, 6, 8, 9, 12, 18, 24, 36, 72, 144]
+    assert job_sizes(8, 7) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("least", [1, 3, 8, 9, 41, 100, 128, 129, 1000])
+def test_the_first_number_that_is_enough_is_found(least):
+    sizes = job_sizes(8, 1024)
+    assert first_that(sizes, lambda n: n >= least) == next((n for n in sizes if n >= least), None)
+
+
+def test_between_two_doublings_a_gap_is_no_matter():
+    """32 is enough and 40 is not: found by the doublings."""
+    asked = []
+    assert first_that(job_sizes(8, 256), lambda n: asked.append(n) or n in (24, 32, 64, 128)) == 24
+    assert len(asked) == len(set(asked))
+    assert first_that([1, 2, 4], lambda _: False) is None
+    assert first_that([], lambda _: True) is None
+
+
+@pytest.fixture(scope="module")
+def plan_of():
+    setup = load_setup("llama-13b", "dgx-a100-80gb")
+    precision, attention = numerics(setup.cluster, None, None)
+    aim, assumed = goal(setup.model, tokens=2e10), assume(setup.cluster, {"price_usd_per_hour": 2.0})
+    fixed = Fixed(schedule=("1f1b",), micro_batch=(1,), zero=(1,), cp=(1,))
+
+    def plan(gpus):
+        return plan_time(
+            setup, aim, assumed, gpus=gpus, batch=960, precision=precision, attention=attention, exact_tokens=True,
+            fixed=fixed,
+        )  # fmt: skip
+
+    return plan
+
+
+def brute(plan_of, sizes, days=math.inf, cost=math.inf):
+    """The first number that keeps both, every one tried."""
+    for gpus in sizes:
+        try:
+            run = plan_of(gpus).run
+        except LayoutError:
+            continue
+        if run.wall_s[0] <= days * DAY and run.cost_usd[0] <= cost:
+            return gpus
+    return None
+
+
+@pytest.mark.parametrize(("days", "cost"), [(None, None), (9.0, None), (4.0, None), (12.0, 20_000)])
+def test_it_is_what_trying_every_number_finds(plan_of, days, cost):
+    found = fewest(plan_of, 8, most=192, days=days, max_cost=cost)
+    sizes = job_sizes(8, 192)
+    assert int(found.fits.run.gpus[0]) == brute(plan_of, sizes)
+    assert int(found.keeps.run.gpus[0]) == brute(plan_of, sizes, days or math.inf, cost or math.inf)
+    assert list(found.tried) == sorted(found.tried)
+    assert all(plan is None or plan.run.gpus[0] == gpus for gpus, plan in found.tried.items())
+
+
+def test_a_number_that_no_doubling_meets_is_found():
+    """tp 5 of 40 heads: 40 GPUs, between 32 and 64 which it does not divide."""
+    made = {40: 1, 80: 1}
+
+    def plan(gpus):
+        if gpus not in made:
+            raise LayoutError("tp must divide gpus")
+        return SimpleNamespace(run=SimpleNamespace(gpus=[gpus], wall_s=[4e7 / gpus], cost_usd=[1.0]))
+
+    assert fewest(plan, 8, most=128, days=None, max_cost=None).fits.run.gpus == [40]
+    assert fewest(plan, 8, most=128, days=6.0, max_cost=None).keeps.run.gpus == [80]
+
+
+def test_what_is_never_kept_says_what_comes_nearest(plan_of):
+    with pytest.raises(
+        LayoutError, match=r"up to 32 keeps 0.01 days and 5 USD: the shortest found takes .* on 32 GPUs"
+    ):
+        fewest(plan_of, 8, most=32, days=0.01, max_cost=5.0)
+    with pytest.raises(LayoutError, match="nothing runs on up to 2 GPUs; on the last that were tried: no"):
+        fewest(plan_of, 8, most=2, days=None, max_cost=None)
+    for bad in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(InputError, match="days is"):
+            fewest(plan_of, 8, most=2, days=bad, max_cost=None)
