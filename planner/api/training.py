@@ -97,7 +97,7 @@ def fewest_gpus(
     asked: dict[str, Any] = {"days": days, "max_cost": max_cost}
     seq_len = int(setup.model.seq_len)
     accuracy = accuracy_sentence(cluster.accelerator.efficiency.name, model=setup.model)
-    low, high = step_interval_s(setup, found.keeps.found.estimate, found.keeps.best)
+    low, high = interval_s(setup, found.keeps.found.estimate, found.keeps.best)
     step = float(found.keeps.run.step_time_s[0])
     record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, goal, seq_len, **asked)
     view = fewest_view(found, goal, seq_len, **asked, factors=(low / step, high / step))
