@@ -167,7 +167,7 @@ class LayoutEstimate(Shown):
         return asked | self._record | trust | {"assumed": list(self.assumed)} | anchor_entry(self.setup)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row: choices, seconds, GiB, and the parts of both. Raises MissingPackageError without pandas."""
+        """One row: choices, seconds, GiB, and the parts of both."""
         return frame(layout_columns(self.table, [self.row]))
 
     @property

@@ -211,11 +211,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         return gather_report(self, command=command, aim=aim, working=working)
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
-        """A row a layout, best first; with `everything`, all that were searched, those that were simulated last.
-
-        Raises:
-            MissingPackageError: pandas is not installed.
-        """
+        """A row a layout, best first; with `everything`, all that were searched, those that were simulated last."""
         found, setup = self.found, self.setup
         if not everything:
             return frame(layout_columns(found.estimate, found.best))

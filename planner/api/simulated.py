@@ -111,11 +111,7 @@ class Simulation(Shown):
         return dict(self._record)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row an operation: rank, stage, kind, micro_batch, slice, start_s, end_s.
-
-        Raises:
-            MissingPackageError: pandas is not installed.
-        """
+        """A row an operation: rank, stage, kind, micro_batch, slice, start_s, end_s."""
         return frame(operation_columns(self.step.timeline))
 
     @property

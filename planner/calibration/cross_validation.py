@@ -18,7 +18,6 @@ def cross_validated(runs: list[MeasuredRun], fit: Fit, max_evaluations: int = 20
 
     Raises:
         InputError: there is one source only.
-        MissingPackageError: scipy isn't installed.
     """
     at = {id(run): i for i, run in enumerate(runs)}
     whole = fit.predict(runs)

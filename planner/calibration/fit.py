@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.base.errors import MissingPackageError
 from planner.calibration.figures import FittedFigure, Profiles, predict_with
 from planner.validation import MeasuredRun, Predictions
 
@@ -114,12 +112,9 @@ def slopes(function: Callable[[Array], Array], unit: Array) -> Array:
 
 
 def fit_figures(problem: Problem, figures: Sequence[FittedFigure], max_evaluations: int = 20) -> Fit:
-    """Robust least squares from the figures' starts.
+    """Robust least squares from the figures' starts."""
+    from scipy.optimize import least_squares
 
-    Raises:
-        MissingPackageError: scipy isn't installed.
-    """
-    least_squares = _least_squares()
     start = start_of(figures)
     # Near bounds the solver would move the others too, though nothing tells where to.
     free = np.any(jacobian_at_start(problem, figures) != 0, axis=0)
@@ -150,11 +145,3 @@ def fit_figures(problem: Problem, figures: Sequence[FittedFigure], max_evaluatio
         converged=found.status > 0,
         base=problem.base,
     )
-
-
-def _least_squares() -> Any:
-    try:
-        from scipy.optimize import least_squares
-    except ImportError:
-        raise MissingPackageError("a fit to measured runs needs scipy; pip install scipy") from None
-    return least_squares

@@ -56,7 +56,6 @@ def calibrate(problem: Problem, figures: Sequence[FittedFigure], max_evaluations
 
     Raises:
         InputError: the runs tell none of them.
-        MissingPackageError: scipy isn't installed.
     """
     left: list[Left] = []
     # Before the fit, with a model's usual error for the residuals': what is hopeless would only wander.

@@ -57,10 +57,29 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
+def _describe(asked: bool) -> None:
+    if asked:
+        import json
+
+        from planner.cli.describe import described
+
+        print(json.dumps(described(app), indent=2, allow_nan=False))
+        raise typer.Exit
+
+
 @app.callback()
 def common(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+    describe: Annotated[
+        bool,
+        typer.Option(
+            "--describe",
+            help="Print every command and option as JSON, for a program.",
+            callback=_describe,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Which parallel layout to train a transformer with, how fast it will be, and why."""

@@ -174,12 +174,6 @@ def test_pandas_has_a_row_a_layout_and_a_row_an_operation(plan):
     assert (operations.end_s >= operations.start_s).all()
 
 
-def test_without_pandas_one_line_says_what_to_install(plan, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(planner.MissingPackageError, match="pip install pandas"):
-        plan.to_pandas()
-
-
 def test_a_step_is_drawn_and_traced(tmp_path):
     step = simulate("llama-13b", "dgx-a100-80gb", batch=16, pp=4, schedule="zb-h1")
     for name, start in (("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a.json", b"{")):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.base.errors import FileFormatError, InputError, MissingPackageError, UnknownNameError
+from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.calibration.figures import FittedFigure, figures_of, predict_with
 from planner.calibration.fit import fit_figures
 from planner.calibration.identified import LEAST_TOLD, calibrate, told
@@ -309,12 +309,6 @@ def test_a_fit_that_fails_leaves_no_folder(tmp_path, made):
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_without_scipy_one_line_says_what_to_install(monkeypatch, made):
-    monkeypatch.setitem(__import__("sys").modules, "scipy.optimize", None)
-    with pytest.raises(MissingPackageError, match="needs scipy; pip install scipy"):
-        calibrate(*select(made[:12]).problem())
 
 
 def test_a_profile_that_is_not_one_is_named(tmp_path, reference_runs):
