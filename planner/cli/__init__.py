@@ -14,6 +14,7 @@ import planner
 from planner.base.errors import PlannerError, one_line, shown
 from planner.cli import (
     calibrate,
+    check,
     clusters,
     compare,
     doctor,
@@ -102,6 +103,7 @@ app.command("network")(network.command)
 app.command("paper")(paper.command)
 app.command("explain")(explain.command)
 app.command("export")(export.command)
+app.command("check")(check.command)
 app.command("validate")(validate.command)
 app.command("laws")(laws.command)
 app.command("models")(models.command)

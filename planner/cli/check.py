@@ -1,0 +1,73 @@
+"""`planner check`: launch arguments in a pull request or before a commit."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as o
+
+MOST_BYTES = 2**20
+GIT_SECONDS = 60
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="A launch script with Megatron-LM's arguments.")],
+    cluster: o.ClusterName,
+    against: Annotated[
+        str | None, o.asks("--against", "A revision of git: say what changes from the file as it is there.")
+    ] = None,
+    gpus: Annotated[int | None, o.asks("--gpus", "GPUs of the job, unless the file says.", min=1)] = None,
+    model: Annotated[str | None, o.asks("--model", "The model, in place of the file's arguments.")] = None,
+    vocab: Annotated[int | None, o.asks("--vocab", "Words of the tokenizer.", min=1)] = None,
+    network: o.Network = None,
+    framework: o.FrameworkName = None,
+    fit_chance: Annotated[
+        float, o.asks("--fit-chance", "How likely the run must fit in memory.", min=0.0, max=1.0)
+    ] = 0.95,
+    json: o.Json = False,
+) -> None:
+    """Check a launch script: whether it fits in memory, and what it changes against another revision.
+
+    Example: planner check launch.sh --cluster dgx-h100 --gpus 64 --against main
+
+    Exit code 1 where it may not fit.
+    """
+    from planner.api.checked import Job, check_megatron
+    from planner.base.files import read_bytes, read_text
+
+    framework, _ = o.framework(framework)
+    read_bytes(file, MOST_BYTES)
+    job = Job(cluster=cluster, network=network, framework=framework, gpus=gpus, model=model, vocab=vocab)
+    before = None if against is None else (against, _as_of(against, file))
+    answer = check_megatron(read_text(file), job, name=str(file), before=before, fit_chance=fit_chance)
+    o.show(answer, json)
+    if not answer.fits:
+        o.finish(1)
+
+
+def _as_of(revision: str, file: Path) -> str:
+    """The file's text in a revision of git.
+
+    Raises:
+        InputError: There is no git, no such revision, or no such file in it; the text is too long, or no text.
+    """
+    from planner.base.errors import InputError, shown
+
+    allowed = "allowed: a revision of git in which the file stands"
+    if revision.startswith("-"):
+        raise InputError(f"--against is {shown(revision)}; {allowed}")
+    wanted = ["git", "-C", str(file.resolve().parent), "show", f"{revision}:./{file.name}"]
+    try:
+        done = subprocess.run(wanted, capture_output=True, timeout=GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"--against is {shown(revision)}; git can't be asked: {error}") from None
+    if done.returncode != 0 or len(done.stdout) > MOST_BYTES:
+        raise InputError(f"--against is {shown(revision)}; {allowed} ({file.name}, at most {MOST_BYTES:,} bytes)")
+    try:
+        return done.stdout.decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{revision}:{file.name} is no text in UTF-8") from None

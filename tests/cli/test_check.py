@@ -1,0 +1,72 @@
+"""`planner check`: a launch script before it is merged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.cli import app
+
+SCRIPT = """torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py --num-layers 32
+ --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --tensor-model-parallel-size 2
+ --micro-batch-size {micro} --global-batch-size 512 --bf16 --use-distributed-optimizer --sequence-parallel
+""".replace("\n ", " ")
+
+
+def check(file: Path, *more: str):
+    return CliRunner().invoke(app, ["check", str(file), "--cluster", "dgx-h100", *more])
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A folder under git in which a launch script stands with micro-batches of 1; now it has 2."""
+    file = tmp_path / "launch.sh"
+    file.write_text(SCRIPT.format(micro=1))
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True, timeout=60)
+    file.write_text(SCRIPT.format(micro=2))
+    return file
+
+
+def test_a_change_is_said_against_the_committed_file(repository):
+    done = check(repository, "--against", "HEAD", "--json")
+    assert done.exit_code == 0
+    told = json.loads(done.stdout)
+    one = json.loads(check(repository, "--json").stdout)
+    assert told["after"] == one["after"]
+    assert "mb 1" in told["before"]["layout"]
+    assert "mb 2" in told["after"]["layout"]
+    assert told["after"]["memory_gib"] > told["before"]["memory_gib"]
+    gain = told["after"]["tokens_per_s_per_gpu"] / told["before"]["tokens_per_s_per_gpu"] - 1.0
+    assert f"{gain:+.1%} tokens per second" in check(repository, "--against", "HEAD").stdout
+
+
+def test_a_run_that_may_not_fit_ends_with_one(repository):
+    repository.write_text(SCRIPT.format(micro=16))
+    done = check(repository)
+    assert done.exit_code == 1
+    assert "It may run out of memory: at least 95% is asked for." in done.stdout
+    assert check(repository, "--fit-chance", "0").exit_code == 0
+
+
+@pytest.mark.parametrize("revision", ["nowhere", "-x", "HEAD:elsewhere", "HEAD~1"])
+def test_a_revision_without_the_file_is_named(repository, revision):
+    done = check(repository, f"--against={revision}")
+    assert done.exit_code == 1
+    assert str(done.exception).startswith(
+        f"--against is '{revision}'; allowed: a revision of git in which the file stands"
+    )
+
+
+def test_a_file_without_arguments_is_refused(tmp_path):
+    file = tmp_path / "launch.sh"
+    file.write_text("echo hello\n")
+    done = check(file)
+    assert done.exit_code == 1
+    assert str(done.exception)
+    assert "Traceback" not in done.output
