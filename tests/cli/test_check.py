@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from planner.cli import app
 
 SCRIPT = """torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py --num-layers 32
- --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --tensor-model-parallel-size 2
- --micro-batch-size {micro} --global-batch-size 512 --bf16 --use-distributed-optimizer --sequence-parallel
+ --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000
+ --tensor-model-parallel-size 2 --micro-batch-size {micro} --global-batch-size 512
+ --bf16 --use-distributed-optimizer --sequence-parallel
 """.replace("\n ", " ")
 
 
