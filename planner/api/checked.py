@@ -15,7 +15,7 @@ from planner.step.timeline.timed import timed_estimate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Launch:
     """What the arguments don't say: the cluster, its network and framework, GPUs, model and vocabulary."""
 
     cluster: str
@@ -33,7 +33,9 @@ class Checked(Answer):
     fits: bool = False
 
 
-def check_megatron(text: str, job: Job, *, name: str, before: tuple[str, str] | None, fit_chance: float) -> Checked:
+def check_megatron(
+    text: str, launch: Launch, *, name: str, before: tuple[str, str] | None, fit_chance: float
+) -> Checked:
     """Megatron-LM's arguments: seconds per step and GiB per GPU, beside those of an earlier version.
 
     name: of the file. before: the earlier version's name and its arguments, None for none.
@@ -41,12 +43,12 @@ def check_megatron(text: str, job: Job, *, name: str, before: tuple[str, str] | 
     Raises:
         InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.imports.megatron.megatron_run`.
     """
-    after = _figures(text, job)
+    after = _figures(text, launch)
     fits = after["fit_chance"] >= fit_chance
-    record = {"file": name, "cluster": job.cluster, "least_chance": fit_chance, "fits": fits, "after": after}
-    lines = [f"{name} on {job.cluster}: {_line(after)}"]
+    record = {"file": name, "cluster": launch.cluster, "least_chance": fit_chance, "fits": fits, "after": after}
+    lines = [f"{name} on {launch.cluster}: {_line(after)}"]
     if before is not None:
-        old, earlier = before[0], _figures(before[1], job)
+        old, earlier = before[0], _figures(before[1], launch)
         record |= {"against": old, "before": earlier}
         lines += [f"before ({old}): {_line(earlier)}", f"change: {_change(earlier, after)}"]
     if not fits:
@@ -54,15 +56,15 @@ def check_megatron(text: str, job: Job, *, name: str, before: tuple[str, str] | 
     return Checked("", record, "\n".join(lines), fits)
 
 
-def _figures(text: str, job: Job) -> dict[str, Any]:
-    cluster = load_cluster(job.cluster, network=job.network)
+def _figures(text: str, launch: Launch) -> dict[str, Any]:
+    cluster = load_cluster(launch.cluster, network=launch.network)
     run = megatron_run(
         text,
         cluster,
-        load_framework(job.framework or cluster.framework),
-        gpus=job.gpus,
-        model=job.model,
-        vocab=job.vocab,
+        load_framework(launch.framework or cluster.framework),
+        gpus=launch.gpus,
+        model=launch.model,
+        vocab=launch.vocab,
     )
     found = timed_estimate(run.setup, run.layouts)
     return {

@@ -36,14 +36,14 @@ def command(
 
     Exit code 1 where it may not fit.
     """
-    from planner.api.checked import Job, check_megatron
+    from planner.api.checked import Launch, check_megatron
     from planner.base.files import read_bytes, read_text
 
     framework, _ = o.framework(framework)
     read_bytes(file, MOST_BYTES)
-    job = Job(cluster=cluster, network=network, framework=framework, gpus=gpus, model=model, vocab=vocab)
+    launch = Launch(cluster=cluster, network=network, framework=framework, gpus=gpus, model=model, vocab=vocab)
     before = None if against is None else (against, _as_of(against, file))
-    answer = check_megatron(read_text(file), job, name=str(file), before=before, fit_chance=fit_chance)
+    answer = check_megatron(read_text(file), launch, name=str(file), before=before, fit_chance=fit_chance)
     o.show(answer, json)
     if not answer.fits:
         o.finish(1)
