@@ -157,7 +157,8 @@ def _facts(
     if schedule is None:
         return facts
     if c == 0.0:
-        facts["bubble_closed_form"] = float(schedule.bubble_fraction(pipe, *times))
+        known = "bubble_closed_form" if schedule.quick else "bubble_longest_path"
+        facts[known] = float(schedule.bubble_fraction(pipe, *times))
     ranks = range(pipe.p)
     return facts | {
         "weight_versions_by_rank": [float(schedule.weight_versions(pipe, r)) for r in ranks],

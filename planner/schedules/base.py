@@ -114,7 +114,7 @@ class Schedule(ABC):
     looped_placement: bool = True
     """Stage s lies on rank s mod p; False: the V, on rank s mod 2p or, above p, 2p - 1 - s mod 2p."""
     quick: bool = True
-    """The closed form takes microseconds; False: it is found from the order, seconds for a large pipeline."""
+    """The bubble has a closed form; False: it is the longest path of the order itself, seconds for a large pipeline."""
     exact_uneven: bool = False
     """`makespan` follows uneven ranks closely (tested); False: finalists of a search are simulated."""
     one_layer_chunks: bool = False
