@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,8 @@ from planner.report.timeline_plot import plot_timeline, timeline_svg
 from planner.schedules.csv_file import read_schedule
 from planner.setup import Setup
 from planner.step.estimate import estimate
+from planner.step.legality import check_legal
+from planner.step.slice_program import cut
 from planner.step.timeline.critical_path import CriticalPath, critical_path
 from planner.step.timeline.step import StepSimulation
 from planner.step.timeline.step import simulate as simulate_step
@@ -55,6 +58,7 @@ class Simulation(Shown):
     step: StepSimulation
     closed_form_s: float | None
     streams: StreamStep | None = None
+    slices: Sequence[int] | None = None
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -108,7 +112,7 @@ class Simulation(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner simulate --json` prints; docs/json.md has the keys."""
-        return dict(self._record)
+        return self._record | ({} if self.slices is None else {"slices": list(self.slices)})
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row an operation: rank, stage, kind, micro_batch, slice, start_s, end_s."""
@@ -125,7 +129,9 @@ class Simulation(Shown):
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner simulate` prints."""
-        return self._title, "", simulations.simulation_view(*self._shown)
+        sizes = ", ".join(f"{n:,}" for n in self.slices or ())
+        cuts = (f"slices of {sizes} tokens", "") if sizes else ()
+        return self._title, "", *cuts, simulations.simulation_view(*self._shown)
 
     def _repr_html_(self) -> str:
         drawn = len(self.step.timeline.order) <= MOST_DRAWN
@@ -137,13 +143,13 @@ class Simulation(Shown):
 class Timing:
     """How a step is simulated besides its layout.
 
-    schedule_file: a CSV with a schedule of one's own instead of the layout's. even_slices: sequence slices of equal
-    tokens instead of equal work. links: transfers and collectives queue on links; slow_down: with links, compute
-    beside them is 1 + this slower.
+    schedule_file: a CSV with a schedule of one's own instead of the layout's. slices: how the sequence is cut
+    (`planner.step.slice_program.cut`); empty is that all slices take alike. links: transfers and collectives queue on
+    links; slow_down: with links, compute beside them is 1 + this slower.
     """
 
     schedule_file: Path | None = None
-    even_slices: bool = False
+    slices: str = ""
     links: bool = False
     slow_down: float = 0.0
 
@@ -152,16 +158,18 @@ def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) 
     """The timeline of a table of one layout; raises as `simulate`."""
     how = how or Timing()
     order = None if how.schedule_file is None else read_schedule(how.schedule_file)
-    step = simulate_step(setup, layouts, order=order, even_slices=how.even_slices)
+    check_legal(setup.model, setup.cluster, layouts)
+    slices = cut(setup, layouts, how.slices) if how.slices else None
+    step = simulate_step(setup, layouts, order=order, slices=slices)
     closed = None
     if order is None:
         closed = float(np.asarray(estimate(setup, layouts).step_time_s)[0])
     streams = None
     if how.links or how.slow_down:
-        if order is not None or how.even_slices:
-            raise InputError("--links is given with --schedule-file or --even-slices; allowed: one of them")
+        if order is not None or slices is not None:
+            raise InputError("--links is given with --schedule-file or --slices; allowed: one of them")
         streams = simulate_streams(setup, layouts, how.slow_down)
-    return Simulation(setup, layouts, step, closed, streams)
+    return Simulation(setup, layouts, step, closed, streams, slices)
 
 
 def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Simulation:
@@ -200,6 +208,7 @@ def simulate(
     optimizer: str = "adam",
     dispatcher: str | None = None,
     expert_imbalance: float = 1.0,
+    slices: str = "",
     framework: str | None = None,
     precision: str | None = None,
     attention: str | None = None,
@@ -207,6 +216,8 @@ def simulate(
     """The exact timeline of one layout's step; arguments as of `planner.estimate`.
 
     schedule_file: a CSV with a schedule of one's own, a row a rank (docs/schedules.md), instead of the layout's.
+    slices: how the sequence is cut: work, even, auto (TeraPipe's program under its schedule), or the tokens of each,
+    "11040,8416,7080,6232"; empty is that all slices take alike.
 
     Raises:
         InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.estimate`.
@@ -214,4 +225,6 @@ def simulate(
     """
     given = {name: value for name, value in locals().items() if name in CHOICES}
     file = None if schedule_file is None else Path(schedule_file)
-    return simulate_one(asked(model, cluster, framework), Timing(schedule_file=file), global_batch=batch, **given)
+    return simulate_one(
+        asked(model, cluster, framework), Timing(schedule_file=file, slices=slices), global_batch=batch, **given
+    )

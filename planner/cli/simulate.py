@@ -22,9 +22,9 @@ def command(
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
-    even_slices: Annotated[
-        bool, typer.Option("--even-slices", help="Sequence slices of equal tokens instead of equal work.")
-    ] = False,
+    slices: Annotated[
+        str, typer.Option(help="How the sequence is cut: work, even, auto (TeraPipe's program), or each one's tokens.")
+    ] = "",
     links: Annotated[bool, typer.Option("--links", help="Transfers and collectives queue on links.")] = False,
     slow_down: Annotated[float, typer.Option(help="With --links: compute beside them is 1 + this slower.")] = 0.0,
     schedule_file: Annotated[Path | None, typer.Option(help="A CSV with a schedule of your own.")] = None,
@@ -46,7 +46,7 @@ def command(
     if schedule_file is not None and choices["schedule"] is not None:
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
     setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    how = Timing(schedule_file=schedule_file, even_slices=even_slices, links=links, slow_down=slow_down)
+    how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down)
     batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     step = simulate_one(setup, how, global_batch=batch, **choices)
     for path in (trace, svg, png):

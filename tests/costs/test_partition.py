@@ -1,5 +1,6 @@
 """Stage partition against an integer program and brute force; sequence slices against published splits."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from planner.base.errors import InputError, LayoutError
-from planner.costs.layer.slices import even_slices, slice_shares
+from planner.costs.layer.slices import equal_work_slices, even_slices, slice_shares
 from planner.models import Transformer
 from planner.step.partition import partition
 from planner.step.splits import balanced_load
@@ -130,6 +131,16 @@ SPLITS = [
 def test_slices_that_seq1f1b_takes_for_equal_are_equal(model, tokens, split):
     assert sum(split) == tokens
     assert slice_shares(model, split).tolist() == pytest.approx([0.25] * 4, rel=5e-3)  # it rounds to 8 tokens
+
+
+@pytest.mark.parametrize(("model", "tokens", "split"), SPLITS)
+def test_the_cut_of_equal_work_is_seq1f1bs_own(model, tokens, split):
+    assert equal_work_slices(replace(model, seq_len=tokens), 4, 8) == split
+
+
+def test_too_many_slices_of_equal_work():
+    with pytest.raises(InputError, match="sequence_slices is 4; the 16 tokens are too few, or no multiple of 8"):
+        equal_work_slices(replace(gpt(2, 64, 2), seq_len=16), 4, 8)
 
 
 def test_slices_that_do_not_divide_say_so():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,8 @@ from planner.models.flops import forward_flops
 from planner.models.mix import window_share
 
 
-def slice_shares(model: Transformer, slices: Sequence[int]) -> NDArray[np.float64]:
-    """Each slice's share of a sequence's forward FLOP, shape (k,), summing to 1.
+def work_until(model: Transformer, end: Any) -> NDArray[np.float64]:
+    """Forward FLOP of a sequence's tokens up to a place in it; arrays broadcast.
 
     A token costs all products but attention's, the vocabulary's counted twice as Seq1F1B's solver does, and for every
     token before it (of a sliding window those within it) the scores, the values and 3 FLOP of softmax a head.
@@ -25,11 +26,39 @@ def slice_shares(model: Transformer, slices: Sequence[int]) -> NDArray[np.float6
     attention = flops["attention_scores"] + flops["attention_values"]
     per_token = (sum(flops.values()) - attention + flops["head"]) / s
     per_pair = attention / s**2 + 3.0 * model.num_attention_layers * model.num_heads
-    end = np.cumsum(np.asarray(slices, dtype=np.float64))
-    beyond = np.maximum(end - model.window, 0.0)
-    pairs = (end * end - window_share(model) * beyond * beyond) / 2.0  # of a query and a key, up to a slice's end
-    work = per_token * np.asarray(slices) + per_pair * np.diff(pairs, prepend=0.0)
+    tokens = np.asarray(end, dtype=np.float64)
+    beyond = np.maximum(tokens - model.window, 0.0)
+    pairs = (tokens * tokens - window_share(model) * beyond * beyond) / 2.0  # of a query and a key
+    return np.asarray(per_token * tokens + per_pair * pairs)
+
+
+def slice_shares(model: Transformer, slices: Sequence[int]) -> NDArray[np.float64]:
+    """Each slice's share of a sequence's forward FLOP (`work_until`), shape (k,), summing to 1."""
+    work = np.diff(work_until(model, np.cumsum(slices)), prepend=0.0)
     return np.asarray(work / work.sum())
+
+
+def equal_work_slices(model: Transformer, k: int, multiple: int = 1) -> list[int]:
+    """k slices of about equal work, as Seq1F1B's solver cuts them.
+
+    From the last one on each has the most tokens, a multiple of `multiple`, whose work is at most a k-th of the
+    sequence's; the first takes what is left.
+
+    Raises:
+        InputError: The sequence is too short for it.
+    """
+    seq_len = int(model.seq_len)
+    each = float(work_until(model, seq_len)) / k
+    out, end = [], seq_len
+    for _ in range(k - 1):
+        sizes = np.arange(0, end, multiple)
+        work = float(work_until(model, end)) - work_until(model, end - sizes)
+        out.append(int(sizes[np.searchsorted(work, each * (1.0 + 1e-12), side="right") - 1]))
+        end -= out[-1]
+    out.append(end)
+    if min(out) < 1 or end % multiple:
+        raise InputError(f"sequence_slices is {k}; the {seq_len} tokens are too few, or no multiple of {multiple}")
+    return out[::-1]
 
 
 def even_slices(seq_len: int, k: int) -> list[int]:

@@ -8,14 +8,14 @@ stages both give the same step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.base.errors import LayoutError, ScheduleError
-from planner.costs.layer import slices
+from planner.costs.layer.slices import even_slices
 from planner.costs.memory.parameters import rank_parameters
 from planner.costs.memory.rank import left_alone, rank_memory
 from planner.layouts import Layouts
@@ -25,6 +25,7 @@ from planner.step.chunk_gathers import NAMES, chunk_seconds, has_chunks
 from planner.step.data_comm import DataComm, data_comm
 from planner.step.legality import check_legal
 from planner.step.pipelines import layers_at_once
+from planner.step.slice_program import times
 from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.chunk_links import ChunkLinks, chunk_links
 from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
@@ -94,11 +95,11 @@ def simulate(
     layouts: Layouts,
     *,
     order: Order | None = None,
-    even_slices: bool = False,
+    slices: Sequence[int] | None = None,
 ) -> StepSimulation:
     """The timeline of one layout; `order` replaces the schedule's own (a user's schedule).
 
-    even_slices: slices of the same number of tokens, of which later ones take longer, instead of equal work.
+    slices: tokens of the sequence's slices (`planner.step.slice_program.cut`); None is that all take alike.
 
     Raises:
         LayoutError: more than one layout, or an illegal one.
@@ -115,7 +116,7 @@ def simulate(
     if schedule.steady and order is None:
         return _steady(costs, schedule, pipe)
     chosen = order or schedule.order(pipe)
-    prepared = _prepare(costs, schedule, pipe, chosen, even_slices=even_slices)
+    prepared = _prepare(costs, schedule, pipe, chosen, slices=_slices(setup, layouts, slices))
     return _finish(prepared, run_all([prepared.run])[0])
 
 
@@ -169,6 +170,22 @@ def _side_by_side(costs: StepCosts, sizes: list[_Size], rows: list[int]) -> Iter
     timelines = dict(zip(prepared, run_all([x.run for x in prepared.values()]), strict=True))
     for i in rows:
         yield _finish(prepared[i], timelines[i]) if i in prepared else _steady(costs.take([i]), *sizes[i])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceLoads:
+    """What each slice of a sequence takes, and its tokens, over those of the mean one of as many tokens; shape (k,)."""
+
+    seconds: Array
+    tokens: Array
+
+
+def _slices(setup: Setup, layouts: Layouts, cut: Sequence[int] | None) -> SliceLoads | None:
+    if cut is None:
+        return None
+    k, tokens = len(cut), np.asarray(cut, dtype=np.float64)
+    mean = float(times(setup, layouts, even_slices(int(setup.model.seq_len), k)).mean())
+    return SliceLoads(seconds=times(setup, layouts, cut) / mean, tokens=tokens / tokens.mean())
 
 
 def _schedule(layouts: Layouts) -> _Size:
@@ -235,6 +252,7 @@ class _Prepared:
     share: Array
     data: DataComm
     run: TimedOrder
+    slices: SliceLoads | None
 
 
 def _prepare(
@@ -244,7 +262,7 @@ def _prepare(
     order: Order,
     *,
     steps: int = 1,
-    even_slices: bool = False,
+    slices: SliceLoads | None = None,
 ) -> _Prepared:
     """What an order of so many steps lasts, operation by operation. share: of the busiest rank's parameters."""
     model, k = costs.case.model, pipe.k
@@ -257,12 +275,12 @@ def _prepare(
     share = params / costs.busiest_params
     data = data_comm(costs, ranks.forward_s, ranks.backward_s)
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
-    if even_slices:
-        tokens = slices.even_slices(int(model.seq_len), k)
-        lasting = lasting * (k * slices.slice_shares(model, tokens))[order.slice]
+    if slices is not None:
+        lasting = lasting * slices.seconds[order.slice]
     shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
     return _Prepared(
         costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks, share=share, data=data,
+        slices=slices,
         run=TimedOrder(order=order, duration_s=lasting, release_s=shown, links=_links(costs, order, loads, lasting)),
     )  # fmt: skip
 
@@ -309,12 +327,13 @@ def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
         at_once=layers_at_once(costs.case.layouts, ranks.chunks.layers), held=held,
     ).total_bytes  # fmt: skip
     gather = x.share * x.data.gather_s
+    tokens = 1.0 if x.slices is None else x.slices.tokens[order.slice]
     return StepSimulation(
         schedule=schedule, pipe=x.pipe, steps=x.steps, loads=x.loads, timeline=timeline, gather_s=gather,
         gather_hidden_s=gather - shown,
         reduce_s=reduce, tied_s=tied, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
         update_start_s=ready, update_end_s=finish,
-        held_bytes=timeline.held(lambda stage: stage_bytes[stage], float(held.weight_grad_share[0])),
+        held_bytes=timeline.held(lambda stage: stage_bytes[stage] * tokens, float(held.weight_grad_share[0])),
         static_bytes=static,
         step_time_s=float((finish - begin).max()) if schedule.unsynchronised_end else float(finish.max()),
     )  # fmt: skip
