@@ -173,10 +173,12 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         curve: bool = True,
         tokens: float | None = None,
         loss: float | None = None,
+        why: Sequence[str] = (),
     ) -> None:
         """Write a report, in seconds: .html to read and play with, one file; .png or .pdf of its plots.
 
-        curve: with the shortest time to train on `tokens`, or to a `loss` in nats per token; else compute-optimal.
+        why: what `Plan.why` is asked, for the page to answer. curve: with the shortest time to train on `tokens`, or to
+        a `loss` in nats per token; else compute-optimal.
 
         Raises:
             InputError: another suffix, or a number out of range.
@@ -190,7 +192,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             f"planner.recommend({self.setup.model.name!r}, {self.setup.cluster.name!r}, gpus={self.gpus}, "
             f"batch={self.batch}, ...)"
         )
-        gathered = self.gathered(command, curve=curve, tokens=tokens, loss=loss)
+        answers = [self.why(wanted) for wanted in why]
+        gathered = self.gathered(command, curve=curve, tokens=tokens, loss=loss, answers=answers)
         if target.suffix == ".html":
             from planner.report.html import write_html
 
@@ -201,14 +204,18 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             write_slides(gathered, **{target.suffix.removeprefix("."): target})
 
     def gathered(
-        self, command: str, *, curve: bool, tokens: float | None, loss: float | None, working: Working = nullcontext
-    ) -> PlanReport:
-        """All that a report shows, computed; command: what made the report; working: told what is being done."""
+        self, command: str, *, curve: bool, tokens: float | None, loss: float | None, answers: Sequence[Answer] = (),
+        working: Working = nullcontext,
+    ) -> PlanReport:  # fmt: skip
+        """All that a report shows, computed.
+
+        command: what made the report. answers: of `why`, to be shown. working: told what is being done.
+        """
         from planner.api.reports import gather_report
         from planner.training_time.goal import goal
 
         aim = goal(self.setup.model, tokens=tokens, loss=loss) if curve else None
-        return gather_report(self, command=command, aim=aim, working=working)
+        return gather_report(self, command=command, aim=aim, answers=answers, working=working)
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """A row a layout, best first; with `everything`, all that were searched, those that were simulated last."""

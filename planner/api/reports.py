@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner import __version__
 from planner.api.anchored import interval_s, trust
+from planner.api.reasons import reasons
 from planner.api.training import MOST_GPUS
 from planner.base.errors import LayoutError
 from planner.export.plan_export import TARGETS, export_plan
 from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.tables import question_title
 from planner.search import Recommendation
-from planner.search.request import Request
 from planner.search.scan import sample
 from planner.setup import Setup
 from planner.step.timeline.step import StepSimulation, simulate
@@ -25,9 +26,11 @@ from planner.training_time.assumptions import assume
 from planner.training_time.fastest import plan_fastest
 from planner.training_time.goal import Goal
 from planner.training_time.joint import strategy
+from planner.training_time.time import run_of
 from planner.validation import accuracy_of
 
 if TYPE_CHECKING:
+    from planner.api.answer import Answer
     from planner.api.plan import Plan
 
 LARGEST_COMPANION = 60_000  # characters of a schedule's CSV in a page
@@ -41,9 +44,10 @@ _accuracy = cache(accuracy_of)
 
 
 def gather_report(
-    plan: Plan, *, command: str, aim: Goal | None, brief: bool = False, working: Working = nullcontext
-) -> PlanReport:
-    """All that a report shows: takes seconds; brief: all but other layouts' dots and the timelines, at once.
+    plan: Plan, *, command: str, aim: Goal | None, brief: bool = False, answers: Sequence[Answer] = (),
+    working: Working = nullcontext,
+) -> PlanReport:  # fmt: skip
+    """All that a report shows: takes seconds; brief: all but searches and timelines, at once.
 
     command: what made the report. aim: what is trained, None: without the curve of the shortest time. working: told
     what is being done, around it.
@@ -52,7 +56,7 @@ def gather_report(
     architecture = setup.cluster.accelerator.efficiency.name
     if aim is not None:
         with working("searching the shortest time to train"):
-            curve = shortest_times(setup, asked, aim)
+            curve = _training(setup, found, aim) if brief else shortest_times(setup, found, aim)
     steps: dict[int, StepSimulation] = {}
     if not brief:
         with working("simulating the layouts of the report"):
@@ -71,6 +75,8 @@ def gather_report(
         accuracy=_accuracy(architecture),
         trust=trust(setup),
         curve=curve,
+        answers=[answer.to_dict() for answer in answers],
+        reasons=[] if brief else reasons(plan),
         exports=_exports(plan) if len(plan) else [],
     )
 
@@ -99,18 +105,27 @@ def simulate_row(plan: Plan, row: int) -> StepSimulation:
     return simulate(plan.setup, plan.found.estimate.layouts.take([row]))
 
 
-def shortest_times(setup: Setup, asked: Request, aim: Goal) -> Curve:
+def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     """The shortest training times on up to `MORE_GPUS` times the accelerators asked for, as the cluster allows."""
+    asked, curve = found.asked, _training(setup, found, aim)
     most = min(setup.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * asked.gpus, LEAST_GPUS))
-    assumptions = assume(setup.cluster)
     try:
-        found = plan_fastest(
-            setup, aim, assumptions, strategy("3d"), max_gpus=most,
+        fastest = plan_fastest(
+            setup, aim, curve.assumptions, strategy("3d"), max_gpus=most,
             precision=asked.precision, attention=asked.attention,
         )  # fmt: skip
     except LayoutError as error:
-        return Curve(found=None, none=str(error), goal=aim, assumptions=assumptions)
-    return Curve(found=found, none="", goal=aim, assumptions=assumptions)
+        return replace(curve, none=str(error))
+    return replace(curve, found=fastest)
+
+
+def _training(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
+    """The training with the recommended layout on the accelerators asked for, and no search beside it."""
+    assumptions, asked, own = assume(setup.cluster), found.asked, None
+    if len(found.best):
+        step = found.estimate.step_time_s[found.best[0]]
+        own, _, _ = run_of(setup, aim, assumptions, step, gpus=asked.gpus, batch=asked.global_batch)
+    return Curve(found=None, none="", goal=aim, assumptions=assumptions, own=own)
 
 
 def _exports(plan: Plan) -> list[ExportText]:

@@ -91,8 +91,9 @@ def command(
         o.save_json(save, plan.to_dict())
     if html or png or pdf:
         shown = plan.gathered(
-            shlex.join(["planner", *sys.argv[1:]]), curve=curve, tokens=tokens, loss=loss, working=o.working
-        )
+            shlex.join(["planner", *sys.argv[1:]]), curve=curve, tokens=tokens, loss=loss, answers=answers,
+            working=o.working,
+        )  # fmt: skip
         report.write_reports(shown, html, png, pdf)
     o.warn_of_length(model, setup.model, seq_len)
     if json:

@@ -12,6 +12,7 @@ from planner.hardware import Cluster, Framework
 from planner.models import Transformer
 
 if TYPE_CHECKING:
+    from planner.scaling import TrainingTime
     from planner.search import Recommendation
     from planner.step.estimate import Estimate
     from planner.step.timeline.step import StepSimulation
@@ -38,12 +39,17 @@ class ExportText:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The shortest time against accelerators: the search, or why there is none; what is trained and assumed."""
+    """The reader's own training, and the shortest time against accelerators.
+
+    found: that search; None where there is none, for the reason in `none`, or it was not asked for. goal, assumptions:
+    what is trained, and what is assumed. own: the training with the recommended layout; None where nothing fits.
+    """
 
     found: Fastest | None
     none: str
     goal: Goal
     assumptions: Assumptions
+    own: TrainingTime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,8 @@ class PlanReport:
     others: the estimate of some of the layouts that were searched, evenly through the space; None: not drawn.
     steps: simulated steps by the layout's row in the recommendation's table; intervals_s: for each row that is shown
     between which seconds its measured step lies in 80 % of such cases, if that is known; trust: how far predictions
-    have been from measured runs. answers: the records of `Plan.why`. command: the line that made this report, by
+    have been from measured runs. answers: the records of `Plan.why`; reasons: what the nearest other
+    decisions would cost, a sentence each. command: the line that made this report, by
     planner of that version.
     """
 
@@ -72,6 +79,7 @@ class PlanReport:
     curve: Curve | None = None
     exports: Sequence[ExportText] = ()
     answers: Sequence[dict[str, Any]] = ()
+    reasons: Sequence[str] = ()
 
 
 def shown_layouts(found: Recommendation) -> list[int]:

@@ -173,6 +173,11 @@ def _roomiest_line(result: Estimate, i: int, roomiest: int) -> str:
 
 def why_lines(found: Recommendation) -> list[str]:
     """How many layouts lost and why, what limits the best, and whether more memory would help, in sentences."""
+    return counted_lines(found) + reason_lines(found)
+
+
+def counted_lines(found: Recommendation) -> list[str]:
+    """How many layouts were searched, fit, and can't be told from the best."""
     result = found.estimate
     over = found.legal - found.fitting
     room = "in memory"
@@ -181,6 +186,13 @@ def why_lines(found: Recommendation) -> list[str]:
     lines = [f"{found.legal:,} legal layouts; {over:,} do not fit {room}, {found.fitting:,} do."]
     if found.ties > 0:
         lines.append(f"{found.ties} more are within 1 % of the best: too close to tell apart.")
+    return lines
+
+
+def reason_lines(found: Recommendation) -> list[str]:
+    """The nearest miss, what limits the best, and whether more memory would help."""
+    result = found.estimate
+    lines: list[str] = []
     miss = found.nearest_miss
     if miss is not None:
         excess = float(result.memory_bytes[miss]) - result.usable_bytes

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.api.plan import Plan
+from planner.api.reasons import reasons
 from planner.api.reports import gather_report, simulate_row
 from planner.choices.table import CHOICES, SETTLED
 from planner.imports.megatron import megatron_run
@@ -15,6 +16,7 @@ from planner.report.html import html_page
 from planner.report.html.record import answer_record, report_record, timeline_text
 from planner.report.plan_report import shown_layouts
 from planner.serve.question import AskedQuestion
+from planner.training_time.goal import Goal, goal
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +31,23 @@ class Planned:
 def planned(question: AskedQuestion) -> Planned:
     """The plan of a question, and what the page shows at once: all of a report that takes no simulation."""
     plan = question.plan()
-    report = gather_report(plan, command=question.command, aim=None, brief=True)
+    report = gather_report(plan, command=question.command, aim=_aim(question), brief=True)
     record = report_record(report) | {"python": question.python}
     return Planned(question, plan, _json(record))
+
+
+def _aim(question: AskedQuestion) -> Goal:
+    return goal(question.model.transformer, tokens=question.tokens)
 
 
 def why(planned: Planned, *, wanted: str) -> str:
     """Why the best isn't as wanted, part by part."""
     return _json(answer_record(planned.plan.why(wanted).to_dict()))
+
+
+def nearest(planned: Planned) -> str:
+    """What the nearest other decisions would cost, a sentence each."""
+    return _json({"reasons": reasons(planned.plan)})
 
 
 def timeline(planned: Planned, *, row: str) -> str:
@@ -70,7 +81,7 @@ def _word(value: Any) -> str:
 def report(planned: Planned) -> str:
     """The whole report as an HTML file's text."""
     plan = planned.plan
-    return _json({"html": html_page(gather_report(plan, command=planned.question.command, aim=None))})
+    return _json({"html": html_page(gather_report(plan, command=planned.question.command, aim=_aim(planned.question)))})
 
 
 def _json(record: object) -> str:
@@ -79,6 +90,6 @@ def _json(record: object) -> str:
 
 ANSWERS: Mapping[str, tuple[Callable[..., str] | None, tuple[str, ...]]] = {
     "answer": (None, ()), "why": (why, ("wanted",)), "timeline": (timeline, ("row",)), "taken": (taken, ("text",)),
-    "report": (report, ()),
+    "report": (report, ()), "reasons": (nearest, ()),
 }  # fmt: skip
 """By what the page asks: who answers, None for the plan's own text; and the fields beside the question."""

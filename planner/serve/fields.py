@@ -43,7 +43,7 @@ class Field:
     @property
     def allowed(self) -> str:
         """What a value may be, in words."""
-        return self.says if self.among is None else ", ".join(self.among())
+        return self.says or "a value" if self.among is None else ", ".join(self.among())
 
     def check(self, text: str) -> None:
         """Nothing, if the text is among the names.
@@ -74,6 +74,13 @@ def _length(text: str) -> int:
         raise InputError(f"seq_len is {shown(text)}; allowed: tokens, such as 4096 or 128k") from None
 
 
+def _count(text: str) -> float:
+    try:
+        return parse_count(text)
+    except ValueError:
+        raise InputError(f"tokens is {shown(text)}; allowed: a number of tokens, such as 15T") from None
+
+
 def _on(text: str) -> bool:
     return text == "on"
 
@@ -97,26 +104,27 @@ def _frameworks() -> list[str]:
     return [*dict.fromkeys((*profile_names("frameworks"), *TARGETS))]
 
 
-ASK, ROOM, MORE = "The question", "Memory", "Precision, software, goal"
+ASK, OWN = "The question", "Network, tokens, a model of your own"
+ROOM, MORE = "Memory", "Precision, software, objective"
 FIELDS: Mapping[str, Field] = {f.name: f for f in (
-    Field(name="model", label="Model", says="A preset.", group=ASK, among=model_names, default="llama2-70b",
-          argument=False),
-    Field(name="config", label="Or a config.json, pasted", says="Of Hugging Face; it takes the preset's place.",
-          group=ASK, kind="area", argument=False),
-    Field(name="cluster", label="Cluster", says="A profile that ships with planner.", group=ASK, among=cluster_names,
-          default="dgx-h100", argument=False),
-    Field(name="network", label="Network", says="Between nodes, instead of the cluster's own.", group=ASK,
-          among=link_names, argument=False),
+    Field(name="model", label="Model", says="", group=ASK, among=model_names, default="llama2-70b", argument=False),
+    Field(name="cluster", label="Cluster", says="", group=ASK, among=cluster_names, default="dgx-h100", argument=False),
     Field(name="gpus", label="GPUs", says="A whole number.", group=ASK, default="256", kind="number", argument=False),
-    Field(name="batch", label="Batch per step", says="A number such as 1024; of tokens also 4M.", group=ASK,
-          default="1024", argument=False),
-    Field(name="batch_in", label="Batch in", says="Sequences or tokens.", group=ASK,
-          among=lambda: [SEQUENCES, TOKENS], default=SEQUENCES, argument=False),
-    Field(name="seq_len", label="Tokens per sequence", says="Such as 8192 or 128k; else the model's.", group=ASK,
-          read=_length, argument=False),
-    Field(name="max_memory_gib", label="At most, GiB per GPU", says="A cap on predicted memory.", group=ROOM,
+    Field(name="seq_len", label="Sequence, tokens", says="8192 or 128k; else the model's.", group=ASK, read=_length,
+          argument=False),
+    Field(name="batch", label="Batch per step", says="Such as 1024, or 4M tokens.", group=ASK, default="1024",
+          argument=False),
+    Field(name="batch_in", label="Batch in", says="", group=ASK, among=lambda: [SEQUENCES, TOKENS], default=SEQUENCES,
+          argument=False),
+    Field(name="network", label="Network", says="Between nodes, instead of the cluster's own.", group=OWN,
+          among=link_names, argument=False),
+    Field(name="tokens", label="Tokens to train on", says="Such as 15T, for days and dollars; else compute-optimal.",
+          group=OWN, read=_count, argument=False),
+    Field(name="config", label="A config.json of Hugging Face, pasted", says="It takes the preset's place.", group=OWN,
+          kind="area", argument=False),
+    Field(name="max_memory_gib", label="Most GiB per GPU", says="A cap on predicted memory.", group=ROOM,
           read=lambda text: decimal("max_memory_gib", text), option="--max-memory"),
-    Field(name="headroom_gib", label="Leave free, GiB per GPU", says="Memory that stays free.", group=ROOM,
+    Field(name="headroom_gib", label="Free GiB per GPU", says="Memory that stays free.", group=ROOM,
           read=lambda text: decimal("headroom_gib", text), option="--headroom"),
     Field(name="fit_chance", label="Chance of fitting", says="At least, 0 to 1; 0.95 unless a cap is given.",
           group=ROOM, read=lambda text: decimal("fit_chance", text), option="--fit-chance"),

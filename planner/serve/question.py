@@ -38,6 +38,11 @@ class AskedQuestion:
     given: Mapping[str, Any]
     texts: Mapping[str, str]
 
+    @property
+    def tokens(self) -> float | None:
+        """What is trained on; None for the compute-optimal tokens."""
+        return FIELDS["tokens"].read(self.texts["tokens"]) if "tokens" in self.texts else None
+
     def plan(self) -> Plan:
         """The answer. Raises as `planner.recommend`."""
         return recommend(self.model, self.cluster, gpus=self.gpus, batch=self.batch, **self.given)
@@ -95,6 +100,7 @@ def read_question(texts: Mapping[str, str]) -> AskedQuestion:
     for name, text in said.items():
         if name in FIELDS:
             FIELDS[name].check(text)
+            FIELDS[name].read(text)
     if missing := next((FIELDS[n] for n in ("cluster", "gpus", "batch") if n not in said), None):
         raise InputError(f"{missing.label} is missing; allowed: {missing.allowed}")
     length = None if "seq_len" not in said else FIELDS["seq_len"].read(said["seq_len"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from planner.base.errors import InputError, LayoutError
 from planner.layouts import Attention, Precision
@@ -87,12 +88,9 @@ def plan_time(
             f"{setup.cluster.accelerator.name} has; give more GPUs"
         )
     best = int(found.best[0])
-    over = float(samples_factor(size, goal.scale))
-    tokens = goal.target.tokens * (1.0 if exact_tokens or goal.rule == "cap" else over)
-    run = training_time(
-        found.estimate.step_time_s[best], gpus, size, tokens,
-        reliability=assumptions.reliability, storage=assumptions.storage(model), prices=assumptions.prices,
-    )  # fmt: skip
+    run, over, tokens = run_of(
+        setup, goal, assumptions, found.estimate.step_time_s[best], gpus=gpus, batch=batch, exact_tokens=exact_tokens
+    )
     worth = tokens / (1.0 if goal.rule == "cap" else over)
     loss = float(loss_at(goal.loss_law, goal.target.size(goal.loss_law), worth))
     return TrainingPlan(
@@ -105,3 +103,21 @@ def plan_time(
         overhead=over - 1.0,
         loss=loss,
     )
+
+
+def run_of(
+    setup: Setup, goal: Goal, assumptions: Assumptions, step_time_s: Any, *, gpus: int, batch: int,
+    exact_tokens: bool = False,
+) -> tuple[TrainingTime, float, float]:  # fmt: skip
+    """A training whose step is known: its time, the samples over those that small batches need, and its tokens.
+
+    step_time_s: of a step of `batch` sequences on `gpus` accelerators.
+    """
+    size = float(batch * setup.model.seq_len)
+    over = float(samples_factor(size, goal.scale))
+    tokens = goal.target.tokens * (1.0 if exact_tokens or goal.rule == "cap" else over)
+    run = training_time(
+        step_time_s, gpus, size, tokens,
+        reliability=assumptions.reliability, storage=assumptions.storage(setup.model), prices=assumptions.prices,
+    )  # fmt: skip
+    return run, over, tokens

@@ -13,10 +13,11 @@ from planner.report.html.timelines import packed, timeline_record
 from planner.report.plan_report import Curve, PlanReport, shown_layouts
 from planner.report.records import estimate_record
 from planner.report.sources import figure_sources
-from planner.report.tables import PARTS, chance_text, layout_text, why_lines
+from planner.report.tables import PARTS, chance_text, counted_lines, layout_text, reason_lines
 from planner.report.training import finite, goal_lines
 
 if TYPE_CHECKING:
+    from planner.scaling import TrainingTime
     from planner.step.timeline.step import StepSimulation
     from planner.training_time.fastest import Fastest
 
@@ -42,7 +43,8 @@ def report_record(report: PlanReport) -> dict[str, Any]:
         "command": report.command,
         "asked": _asked(report),
         "capacity_gib": capacity / GIB,
-        "why": why_lines(found),
+        "why": [*report.reasons, *reason_lines(found)],
+        "counted": counted_lines(found),
         "searched": found.legal,
         "front_points": len(found.front),
         "runs_on": _runs_on(report),
@@ -96,7 +98,10 @@ def _runs_on(report: PlanReport) -> list[str]:
     gpus, each = report.found.asked.gpus, report.cluster.gpus_per_node
     nodes = -(-gpus // each)
     whole = f"{nodes:,} node{'s' if nodes > 1 else ''} of {each}" if gpus >= each else f"of a node of {each}"
-    return [f"{gpus:,} {report.cluster.accelerator.name}", f"{whole}, {report.framework.name}"]
+    return [
+        f"{gpus:,} GPU{'s' if gpus > 1 else ''}",
+        f"{report.cluster.accelerator.name}, {whole}; {report.framework.name}",
+    ]
 
 
 def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
@@ -184,6 +189,7 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
             for a in curve.assumptions.figures.values()
         ],
         "here_gpus": report.found.asked.gpus,
+        "own": None if curve.own is None else _training(curve.own) | {"tokens": curve.goal.target.tokens},
     }
     if curve.found is None:
         return out
@@ -198,15 +204,19 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
     }
 
 
-def _point(found: Fastest, i: int) -> dict[str, Any]:
-    run = found.run
+def _training(run: TrainingTime, i: int = 0) -> dict[str, Any]:
     return {
         "gpus": int(run.gpus[i]),
         "days": float(run.wall_s[i]) / DAY,
-        "batch": int(found.estimate.layouts.global_batch[i]),
         "goodput": float(run.goodput[i]),
         "gpu_hours": float(run.gpu_hours[i]),
         "cost_usd": finite(float(run.cost_usd[i])),
+    }
+
+
+def _point(found: Fastest, i: int) -> dict[str, Any]:
+    return _training(found.run, i) | {
+        "batch": int(found.estimate.layouts.global_batch[i]),
         "mfu": float(found.estimate.mfu[i]),
         "text": layout_text(found.estimate.layouts.row(i)),
     }

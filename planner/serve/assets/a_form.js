@@ -19,6 +19,7 @@ const State = {
   },
 };
 
+const HALF = ["gpus", "seq_len", "batch", "batch_in", "max_memory_gib", "headroom_gib", "precision", "attention"]; // two in a row
 const option = (value, text) => el("option", { value }, text ?? value);
 const control = (f, kind, attributes) => ({
   select: () =>
@@ -62,7 +63,7 @@ function plainField(f) {
   const flag = f.kind === "flag";
   const label = el("label", { for: id }, flag ? [node, f.label] : f.label);
   return {
-    node: el("div", { class: `field ${f.kind}` }, label, flag ? null : node, says),
+    node: el("div", { class: `field ${f.kind}${HALF.includes(f.name) ? " half" : ""}` }, label, flag ? null : node, says),
     get: () => (flag ? (node.checked ? "on" : "") : node.value.trim()),
     set: (text) => { if (flag) node.checked = text === "on"; else node.value = text; },
   };
@@ -73,7 +74,7 @@ function drawForm(changed) {
   for (const f of FIELDS) Controls.set(f.name, f.kind === "choice" ? choiceField(f) : plainField(f));
   const narrow = matchMedia("(max-width: 880px)").matches;
   put("form", FORM.groups.map((group, i) =>
-    el("details", { open: i === 0 || (i === 1 && !narrow) }, el("summary", null, group.title), group.fields.map((f) => Controls.get(f.name).node)),
+    el("details", { open: i === 0 || (group.title === "Memory" && !narrow) }, el("summary", null, group.title), el("div", { class: "fields" }, group.fields.map((f) => Controls.get(f.name).node))),
   ), el("div", { class: "buttons" }, el("button", { type: "button", onclick: () => { history.replaceState(null, "", "#"); showState(); changed(0); } }, "Start anew")));
   byId("form").addEventListener("submit", (e) => { e.preventDefault(); readForm(); changed(0); });
   byId("form").addEventListener("input", (e) => { readForm(); changed(e.target.matches("select, [type=checkbox]") ? 0 : 250); });

@@ -37,11 +37,11 @@ function working() {
     bar.hidden = true;
     byId("main").classList.remove("stale");
     byId("main").removeAttribute("aria-busy");
-    tell(text ?? `Answered in ${seconds((Date.now() - since) / 1000)}.`, fault);
+    tell(`${text ?? "Done"}${fault ? "" : ` Answered in ${seconds((Date.now() - since) / 1000)}.`}`, fault);
   };
 }
 
-const askPlan = asker(), askWhy = asker(), askTimeline = asker();
+const askPlan = asker(), askWhy = asker(), askTimeline = asker(), askReasons = asker();
 let done = () => {}, timer = 0, asked = 0;
 function ask() {
   const mine = ++asked, question = { ...State.texts };
@@ -56,8 +56,13 @@ function ask() {
     document.title = `${data.title} – planner`;
     drawAll();
     sameElsewhere();
-    finish();
+    finish(BEST >= 0 ? `Run ${LAYOUTS[BEST].text}: ${seconds(LAYOUTS[BEST].step_s)} per step.` : "Nothing fits in memory.");
     whyPinned();
+    askReasons("/reasons", { question }).then((x) => {
+      if (mine !== asked) return;
+      DATA.why = [...x.reasons, ...DATA.why];
+      answer();
+    }).catch(() => {}); // the answer stands without them
   }).catch((error) => {
     if (mine !== asked || error.name === "AbortError") return;
     finish(error.message, true);

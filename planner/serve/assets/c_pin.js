@@ -54,6 +54,11 @@ function whyPinned() {
     .then((later) => later || byId("pin-answer").classList.remove("stale"));
 }
 
+document.querySelector(".skip").addEventListener("click", (e) => {
+  e.preventDefault(); // the address is the question's
+  byId("answer").focus();
+  byId("answer").scrollIntoView();
+});
 addEventListener("hashchange", () => { showState(); showPin(); ask(); });
 drawForm(changed);
 drawPin();

@@ -52,6 +52,18 @@ function ahead() {
   ];
 }
 
+// The fastest and the roomiest beside the recommended one.
+function others() {
+  const all = LAYOUTS.map((x, i) => [x, i]).filter(([x]) => x.roles.includes("fastest") || x.roles.includes("roomiest"));
+  const line = ([x, i]) => {
+    const named = x.roles.filter((r) => r === "fastest" || r === "roomiest").map((r) => ROLES[r][0]).join(", "),
+      slower = x.step_s / LAYOUTS[BEST].step_s - 1;
+    return el("li", null, `${named}: `, el("button", { type: "button", class: "link mono", onclick: () => Selected.choose(i) }, x.text),
+      `, ${percent(Math.abs(slower))} ${slower < 0 ? "faster" : "slower"}, ${gib(x.memory_gib)}, fits in ${x.fit_chance}.`);
+  };
+  return all.length ? [el("h3", null, "Or"), el("ul", null, all.map(line))] : null;
+}
+
 function answer() {
   put("answer-title", BEST >= 0 ? "Run this" : "Nothing fits in memory");
   put("answer-layout", BEST >= 0 ? LAYOUTS[BEST].text : "");
@@ -69,14 +81,15 @@ function answer() {
         seconds(x.step_s),
         x.interval_s ? `80 % of cases like this: ${intervalText(x)}` : "unverified on such GPUs",
       ),
-      figure("Model FLOP utilisation", percent(x.mfu), "6N + 12LHQT a token over peak"),
-      figure("Throughput", `${digits4(x.tokens_per_s_per_gpu)}`, "tokens a second and GPU"),
+      figure("Model FLOP utilisation", percent(x.mfu), "6N + 12LHQT per token, over peak"),
+      figure("Throughput", `${digits4(x.tokens_per_s_per_gpu)}`, "tokens per second per GPU"),
       figure("Memory per GPU", gib(x.memory_gib), `of ${gib(DATA.capacity_gib)}; fits in ${x.fit_chance} of such cases`),
-      x.cost_usd === null ? null : figure("Cost", `${digits4(x.cost_usd)} USD`, "a step"),
+      x.cost_usd === null ? null : figure("Cost", `${digits4(x.cost_usd)} USD`, "per step"),
     );
   }
   put(
     "reasons",
+    others(),
     el("h3", null, "Why"),
     el(
       "ul",
@@ -125,7 +138,7 @@ function meaning(x) {
         : "layers not split",
     ],
     [`pp ${c.pp}`, c.pp > 1 ? `layers in ${c.pp} pipeline stages` : "no pipeline"],
-    c.virtual_stages > 1 ? [`v ${c.virtual_stages}`, `${c.virtual_stages} chunks of layers a pipeline rank`] : null,
+    c.virtual_stages > 1 ? [`v ${c.virtual_stages}`, `${c.virtual_stages} chunks of layers per pipeline rank`] : null,
     c.pp > 1 || c.virtual_stages > 1 ? ["schedule", c.schedule] : null,
     c.cp > 1 ? [`cp ${c.cp}`, `every sequence split over ${c.cp} GPUs`] : null,
     c.ep > 1 ? [`ep ${c.ep}`, `experts spread over ${c.ep} GPUs`] : null,
@@ -135,7 +148,7 @@ function meaning(x) {
       : null,
     [
       `mb ${c.micro_batch}`,
-      `${c.micro_batch} sequence${s(c.micro_batch)} a micro-batch, ${x.micro_batches} micro-batch${x.micro_batches === 1 ? "" : "es"} a step and replica`,
+      `${c.micro_batch} sequence${s(c.micro_batch)} per micro-batch, ${x.micro_batches} micro-batch${x.micro_batches === 1 ? "" : "es"} per step and replica`,
     ],
     [`zero ${c.zero}`, ZERO[c.zero]],
     c.dp_replicate > 1
@@ -184,7 +197,7 @@ function details() {
       el(
         "p",
         null,
-        `${seconds(x.step_s)} a step (80 %: ${intervalText(x)}), MFU ${percent(x.mfu)}, ${digits4(x.tokens_per_s_per_gpu)} tokens/s/GPU, ${gib(x.memory_gib)} of ${gib(DATA.capacity_gib)}.`,
+        `${seconds(x.step_s)} per step (80 %: ${intervalText(x)}), MFU ${percent(x.mfu)}, ${digits4(x.tokens_per_s_per_gpu)} tokens/s/GPU, ${gib(x.memory_gib)} of ${gib(DATA.capacity_gib)}.`,
       ),
       el(
         "dl",

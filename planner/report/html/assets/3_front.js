@@ -17,7 +17,7 @@ function mark(x, size) {
   return svg("circle", { r: s, fill: paint, stroke, "stroke-width": 2 });
 }
 const pointText = (x) =>
-  `${x.text}\n${seconds(x.step_s)} a step, ${gib(x.memory_gib)}${x.fits ? "" : ", does not fit"}`;
+  `${x.text}\n${seconds(x.step_s)} per step, ${gib(x.memory_gib)}${x.fits ? "" : ", does not fit"}`;
 
 const Front = { near: true, redraw: null };
 
@@ -43,7 +43,7 @@ function drawFront(width) {
   const X = (m) => pad.left + (m / most) * (width - pad.left - pad.right);
   const Y = (t) => height - pad.bottom - (Math.log(t / low) / Math.log(top / low)) * (height - pad.top - pad.bottom);
   const bottom = height - pad.bottom;
-  const what = "Step time against memory, a point a layout; arrow keys move between them";
+  const what = "Step time against memory, each point a layout; arrow keys move between them";
   const root = picture(width, height, "group", what);
   for (const m of ticks(0, most, width < 420 ? 4 : 7)) root.append(...gridAtX(X(m), pad.top, bottom, String(m)));
   for (const t of logTicks(low, top)) root.append(...gridAtY(Y(t), pad.left, width - pad.right, seconds(t)));
@@ -56,7 +56,7 @@ function drawFront(width) {
     svg(
       "text",
       { x: 0, y: 0, transform: `translate(13 ${(pad.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" },
-      "seconds a step",
+      "seconds per step",
     ),
     svg("rect", {
       x: X(DATA.capacity_gib),
@@ -191,7 +191,7 @@ function frontLegend() {
     has((x) => x.roles.includes("front")) ? item(["front"], true, "on the front") : null,
     has((x) => x.roles.includes("top") && !x.roles.includes("front")) ? item(["top"], true, "nearly as fast") : null,
     has((x) => !x.fits) ? item(["miss"], false, "does not fit") : null,
-    el(
+    !DATA.cloud.length ? null : el(
       "span",
       null,
       el("i", {
@@ -236,6 +236,7 @@ function frontTable() {
           ],
         })),
       ),
+      DATA.counted.map((line) => el("p", { class: "note" }, line.replaceAll(" %", "\u00a0%"))),
       DATA.front_points > LAYOUTS.filter((x) => x.roles.includes("front")).length
         ? el(
             "p",

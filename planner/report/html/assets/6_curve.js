@@ -90,16 +90,34 @@ function drawCurve(width) {
   byId("curve-chart").replaceChildren(root);
 }
 
+// The reader's own GPUs, days and dollars.
+function ownTraining() {
+  const x = CURVE.own;
+  if (!x) return null;
+  return el(
+    "div",
+    { class: "figures" },
+    figure("On these GPUs", days(x.days), `${count(x.tokens)} tokens on ${x.gpus.toLocaleString("en-US")} GPUs`),
+    figure("GPU-hours", count(x.gpu_hours), `goodput ${percent(x.goodput)}: failures and checkpoints counted`),
+    x.cost_usd === null ? null : figure("Cost", `${count(x.cost_usd)} USD`, "at the cluster's price"),
+  );
+}
+
 function curve() {
   CURVE = DATA.curve;
   KNEE = CURVE && CURVE.by_gpus && CURVE.knee < CURVE.by_gpus.length - 1; // else it may lie beyond the search
   byId("curve").hidden = !CURVE;
   if (!CURVE) return;
-  if (!CURVE.by_gpus) return put("curve-body", el("p", null, CURVE.none));
+  const own = ownTraining(),
+    laws = CURVE.laws.map((line) => el("li", null, line));
+  if (!CURVE.by_gpus)
+    return put("curve-body", own, CURVE.none ? el("p", null, CURVE.none) : null, el("ul", { class: "plain note" }, laws));
   const last = CURVE.by_gpus[CURVE.by_gpus.length - 1];
   const priced = CURVE.by_gpus.some((p) => p.cost_usd !== null);
   put(
     "curve-body",
+    own,
+    el("h3", null, "The shortest time"),
     el(
       "p",
       { class: "lead" },
@@ -142,11 +160,11 @@ function curve() {
     el(
       "ul",
       { class: "plain note" },
-      CURVE.laws.map((line) => el("li", null, line)),
+      laws,
       el(
         "li",
         null,
-        `${CURVE.searched.toLocaleString("en-US")} combinations of GPUs, batch and layout were searched; what binds: relaxed twofold it shortens the time by that share, more than anything else`,
+        `${CURVE.searched.toLocaleString("en-US")} combinations of GPUs, batch and layout were searched; what binds: the constraint whose doubling helps most, and the time it saves`,
       ),
     ),
   );
