@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,18 +19,22 @@ from starlette.routing import Route
 
 from planner.base.errors import InputError, PlannerError, shown
 from planner.serve import answers
+from planner.serve.fields import FIELDS
 from planner.serve.guard import LOOPBACK, Guard, body_of
 from planner.serve.page import page_html
 from planner.serve.question import read_question
-from planner.serve.searches import BusyError, Searches
+from planner.serve.searches import BusyError, Gone, Searches
 
 UNKEPT = {"x-content-type-options": "nosniff", "cache-control": "no-store", "referrer-policy": "no-referrer"}
 
 
-def make_app(*, hosts: tuple[str, ...] | None = LOOPBACK, token: str = "", searches: Searches | None = None) -> Any:
+def make_app(
+    *, hosts: tuple[str, ...] | None = LOOPBACK, token: str = "", searches: Searches | None = None, warm: bool = False
+) -> Any:
     """The ASGI application.
 
-    hosts: the names by which a browser may ask, any where None. token: what it must show then, "" for none.
+    hosts: the names by which a browser may ask, any where None. token: what it must show then, "" for none. warm: the
+    question that an empty form asks is searched at the start.
     """
     pool, (html, policy) = searches or Searches(), page_html()
     headers = {**UNKEPT, "content-security-policy": policy}
@@ -45,44 +50,65 @@ def make_app(*, hosts: tuple[str, ...] | None = LOOPBACK, token: str = "", searc
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
+        texts = {name: field.default for name, field in FIELDS.items() if field.default}
+        first = [asyncio.ensure_future(_plan(pool, texts, asyncio.Event().wait))] if warm else []
         yield
+        for task in first:
+            task.cancel()
         pool.close()
 
     return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
 
 
 async def _solved(request: Request, pool: Searches) -> Response:
-    """The answer to a POST, or its fault with the status that fits."""
+    """The answer to a POST, or its fault with the status that fits: 200 for what is wrong with the question itself."""
     try:
-        body = await body_of(request)
-        texts, more = body.pop("question", None), body
-        if not isinstance(texts, dict) or not all(isinstance(v, str) for v in (*texts.values(), *more.values())):
-            raise InputError("the request has no question; allowed: a question of texts, and texts beside it")
-        make, fields = answers.ANSWERS[request.url.path[1:]]
-        if set(more) != set(fields):
-            raise InputError(f"the request has fields {shown(list(more))}; allowed: question, {', '.join(fields)}")
+        texts, make, more = _asked(request.url.path[1:], await body_of(request))
+    except InputError as error:
+        return _fault(422, str(error))
 
-        async def gone() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
 
-        async def plan() -> Any:
-            key = json.dumps(texts, sort_keys=True)
-            return await pool.get(("plan", key), lambda: answers.planned(read_question(texts)), gone)
-
-        planned = await plan()
+    try:
+        planned = await _plan(pool, texts, gone)
         if planned is None:
             return Response(status_code=204)
-        key = json.dumps([request.url.path, texts, more], sort_keys=True)
-        text = planned.text if make is None else await pool.get(key, lambda: make(planned, **more), gone)
+        if make is None:
+            return Response(planned.text, media_type="application/json", headers=UNKEPT)
+        whole = json.dumps([request.url.path, texts, more], sort_keys=True)
+        text = await pool.get(whole, lambda: make(planned, **more), gone)
         return Response(text or "", media_type="application/json", headers=UNKEPT)
     except PlannerError as error:
-        return _fault(422, str(error))
+        return _fault(200, str(error))
     except (BusyError, MemoryError):
         return _fault(503, "too much is asked at once; ask again in a moment")
     except Exception:
         traceback.print_exc(file=sys.stderr)
         return _fault(500, "planner failed at this question; its terminal has the traceback")
+
+
+async def _plan(pool: Searches, texts: dict[str, str], gone: Gone) -> answers.Planned | None:
+    """The plan of a question, searched or kept; None if the asker left first."""
+    key = ("plan", json.dumps(texts, sort_keys=True))
+    found: answers.Planned | None = await pool.get(key, lambda: answers.planned(read_question(texts)), gone)
+    return found
+
+
+def _asked(name: str, body: dict[str, Any]) -> tuple[dict[str, str], Callable[..., str] | None, dict[str, str]]:
+    """The question of a request, who answers it, and the texts beside it.
+
+    Raises:
+        InputError: The request is not what the page sends.
+    """
+    texts, more = body.pop("question", None), body
+    if not isinstance(texts, dict) or not all(isinstance(v, str) for v in (*texts.values(), *more.values())):
+        raise InputError("the request has no question; allowed: a question of texts, and texts beside it")
+    make, fields = answers.ANSWERS[name]
+    if set(more) != set(fields):
+        raise InputError(f"the request has fields {shown(list(more))}; allowed: question, {', '.join(fields)}")
+    return texts, make, more
 
 
 def _fault(status: int, text: str) -> Response:

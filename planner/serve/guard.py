@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from http.cookies import CookieError, SimpleCookie
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
@@ -73,7 +74,7 @@ async def refuse(send: Send, status: int, text: str, more: Headers | None = None
     await send({"type": "http.response.body", "body": body})
 
 
-async def body_of(request: Request) -> dict[str, object]:
+async def body_of(request: Request) -> dict[str, Any]:
     """The JSON object of a request.
 
     Raises:

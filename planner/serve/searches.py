@@ -9,6 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+Gone = Callable[[], Awaitable[Any]]
+"""Returns when the asker has left."""
+
 
 class BusyError(Exception):
     """As many searches wait as may wait."""
@@ -36,12 +39,10 @@ class Searches:
         """Jobs that run or wait."""
         return len(self._under_way)
 
-    async def get(self, key: Hashable, make: Callable[[], Any], gone: Callable[[], Awaitable[Any]]) -> Any:
+    async def get(self, key: Hashable, make: Callable[[], Any], gone: Gone) -> Any:
         """What `make` returns; None if the asker left first.
 
         Askers of one key share one job. A job that hasn't begun is dropped when all its askers have left.
-        gone: returns when the asker has left.
-
         Raises:
             BusyError: too many jobs wait. Whatever `make` raises.
         """

@@ -57,6 +57,14 @@ def nothing_fits() -> PlanReport:
 
 
 @pytest.fixture(scope="session")
+def asked_why() -> PlanReport:
+    """A report that was asked why the best is not otherwise."""
+    plan = search_plan(load_setup("llama-13b", "dgx-a100-80gb"), gpus=16, global_batch=128)
+    answers = [plan.why("tp=4,recompute=full"), plan.why("tp=3")]
+    return plan.gathered("planner recommend", curve=False, tokens=None, loss=None, answers=answers)
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install '.[browser]'")
     with api.sync_playwright() as play:

@@ -147,3 +147,30 @@ def test_grey_dots_are_layouts_of_the_space_in_the_picture(report):
     assert dots[:, 1].max() <= 1.0005 * max(x["step_s"] for x in record["layouts"])  # dots have four digits
     legal = report.found.legal
     assert abs(len(report.others.layouts) - legal / -(-legal // 4096)) <= 1
+
+
+def test_the_readers_own_training_is_there(report):
+    own = report_record(report)["curve"]["own"]
+    best = report.found.estimate.step_time_s[report.found.best[0]]
+    assert own["gpus"] == 16
+    assert own["gpu_hours"] == pytest.approx(16 * 24 * own["days"], rel=1e-5)
+    tokens = 128 * report.model.seq_len
+    assert own["days"] * 86400 * own["goodput"] >= 0.999 * best * 1e11 / tokens  # as many steps at least
+
+
+def test_reasons_name_layouts_that_were_estimated_and_statistics_stand_apart(asked_why):
+    record = report_record(asked_why)
+    assert 1 <= len([line for line in record["why"] if " instead of " in line]) <= 5
+    assert not any("legal layouts" in line for line in record["why"])
+    assert "legal layouts" in record["counted"][0]
+    slower, illegal = record["answers"]
+    assert slower["layout"]["text"].startswith("dp")
+    assert slower["difference"]["step_time_s"] > 0
+    assert (illegal["reason"], illegal["layout"]) == ("illegal", None)
+
+
+def test_the_first_card_says_what_it_runs_on_and_its_chance(report):
+    record = report_record(report)
+    assert record["runs_on"][0] == "16 GPUs"
+    assert "2 nodes of 8" in record["runs_on"][1]
+    assert all(layout["fit_chance"].endswith("%") for layout in record["layouts"])

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.report.conftest import small_report
+
 pytestmark = pytest.mark.extra
 SHOWN = "#details .layout"
 
@@ -48,7 +50,7 @@ def test_click_selects_and_all_follows(opened, report):
 def test_hover_names_a_layout(opened, report):
     page = opened(report)
     page.locator("#front .point").last.hover()
-    assert "a step" in page.inner_text("#tip")
+    assert "per step" in page.inner_text("#tip")
     assert page.inner_text("#tip").splitlines()[0] == page.inner_text(SHOWN)
     page.mouse.move(2, 2)
     assert page.locator("#tip").is_hidden()
@@ -187,3 +189,25 @@ def test_paper_shows_no_controls(opened, report):
         assert not page.locator(hidden).first.is_visible(), hidden
     for shown in ("#answer", "#front svg", "canvas", "#export-0"):
         assert page.locator(shown).first.is_visible(), shown
+
+
+def test_the_timeline_opens_on_the_first_and_last_micro_batches(opened, report):
+    page = opened(report)
+    page.wait_for_selector("text=Drawn are the first and the last micro-batches")
+    short = page.evaluate("document.querySelector('canvas').toDataURL()")
+    page.get_by_role("button", name="Show the whole step").click()
+    assert page.evaluate("document.querySelector('canvas').toDataURL()") != short
+    assert page.locator("text=Drawn are the first").count() == 0
+
+
+def test_no_picture_where_there_is_no_pipeline(opened):
+    page = opened(replace(small_report(pp=[1], tp=[2]), curve=None))
+    page.wait_for_selector("text=No pipeline: every GPU does the same.")
+    assert not page.locator("canvas").is_visible()
+
+
+def test_it_answers_why_part_by_part(opened, asked_why):
+    page = opened(asked_why)
+    assert "Why not tp 4, recompute full?" in page.inner_text("#why")
+    assert "recomputed forward" in page.inner_text("#why")
+    assert "activations" in page.inner_text("#why")

@@ -1,9 +1,11 @@
 """The server: what it answers, whom it refuses, what it survives."""
 
+import asyncio
 import http.client
 import json
 import random
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -17,6 +19,12 @@ def ask(server, method, path, body=None, headers=None):
         connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
+
+
+def at_last(coroutine):
+    """What a coroutine returns; in a thread, for Playwright has a loop of its own in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def post(server, path, body, **headers):
@@ -80,7 +88,7 @@ def test_foreign_pages_are_refused(server, headers, status):
     "body",
     [
         "", "[]", "{", "null", '{"question": 1}', '{"question": {"gpus": 4}}', '{"question": {}, "more": "x"}',
-        "[" * 100_000, b"\xff\xfe", '{"question": {"model": "/etc/passwd"}}',
+        "[" * 100_000, b"\xff\xfe",
     ],
 )  # fmt: skip
 def test_a_wrong_body_gets_one_line(server, body):
@@ -88,6 +96,13 @@ def test_a_wrong_body_gets_one_line(server, body):
     assert status == 422
     assert "\n" not in record["error"]
     assert "Traceback" not in record["error"]
+
+
+def test_what_is_wrong_with_a_question_is_an_answer(server):
+    for name in ("/etc/passwd", "nose", ""):
+        status, record = post(server, "/answer", {"question": ASK | {"model": name}})
+        assert status == 200
+        assert "allowed: " in record["error"] or "did you mean" in record["error"]
 
 
 def test_a_long_body_is_refused(server):
@@ -117,17 +132,15 @@ def test_a_token_is_asked_for_where_others_can_reach_it():
         await guard(scope, None, send)
         return sent
 
-    import asyncio
-
-    assert asyncio.run(shown())[0]["status"] == 401
-    assert asyncio.run(shown(b"token=wrong"))[0]["status"] == 401
-    assert asyncio.run(shown(headers=[(b"cookie", b"planner-token=wrong")]))[0]["status"] == 401
+    assert at_last(shown())[0]["status"] == 401
+    assert at_last(shown(b"token=wrong"))[0]["status"] == 401
+    assert at_last(shown(headers=[(b"cookie", b"planner-token=wrong")]))[0]["status"] == 401
     assert said == []
-    given = asyncio.run(shown(b"token=secret"))[0]
+    given = at_last(shown(b"token=secret"))[0]
     cookie = dict(given["headers"])[b"set-cookie"]
     assert given["status"] == 303
     assert b"HttpOnly; SameSite=Strict" in cookie
-    asyncio.run(shown(headers=[(b"cookie", cookie.split(b";")[0])]))
+    at_last(shown(headers=[(b"cookie", cookie.split(b";")[0])]))
     assert said == ["let in"]
 
 

@@ -9,7 +9,7 @@ async function post(path, body, signal) {
     throw new Fault("No answer: planner serve has ended, or the machine can't be reached.");
   });
   const record = await answer.json();
-  if (!answer.ok) throw new Fault(record.error);
+  if (record.error) throw new Fault(record.error);
   return record;
 }
 // One kind of question: what is asked now, and giving up what was asked before.
@@ -26,28 +26,32 @@ const tell = (text, fault) => {
   byId("state").textContent = text;
   byId("state").className = fault ? "state fault" : "state";
 };
-// After a second a search shows that it goes on.
+// After a second a search shows that it goes on; what this returns ends that.
 function working() {
-  const since = Date.now(), bar = byId("progress");
-  byId("main").classList.add("stale");
-  byId("main").setAttribute("aria-busy", "true");
+  const bar = byId("progress"), main = byId("main");
+  main.classList.add("stale");
+  main.setAttribute("aria-busy", "true");
   const shown = setTimeout(() => { bar.hidden = false; tell("Searching every legal layout…"); }, 1000);
-  return (text, fault) => {
+  return () => {
     clearTimeout(shown);
     bar.hidden = true;
-    byId("main").classList.remove("stale");
-    byId("main").removeAttribute("aria-busy");
-    tell(`${text ?? "Done"}${fault ? "" : ` Answered in ${seconds((Date.now() - since) / 1000)}.`}`, fault);
+    main.classList.remove("stale");
+    main.removeAttribute("aria-busy");
   };
 }
 
 const askPlan = asker(), askWhy = asker(), askTimeline = asker(), askReasons = asker();
-let done = () => {}, timer = 0, asked = 0;
-function ask() {
-  const mine = ++asked, question = { ...State.texts };
-  done();
-  tell("Asking…");
-  const finish = (done = working());
+let rest = () => {}, timer = 0, asked = 0;
+// The question is another one: what was asked before counts no more, and soon the new one is asked.
+function changed(wait) {
+  const mine = ++asked;
+  clearTimeout(timer);
+  rest();
+  rest = working();
+  timer = setTimeout(() => ask(mine, { ...State.texts }), wait);
+}
+function ask(mine, question) {
+  const since = Date.now();
   askPlan("/answer", { question }).then((data) => {
     if (mine !== asked) return;
     byId("main").hidden = false;
@@ -56,22 +60,24 @@ function ask() {
     document.title = `${data.title} – planner`;
     drawAll();
     sameElsewhere();
-    finish(BEST >= 0 ? `Run ${LAYOUTS[BEST].text}: ${seconds(LAYOUTS[BEST].step_s)} per step.` : "Nothing fits in memory.");
+    rest();
+    const run = BEST >= 0 ? `Run ${LAYOUTS[BEST].text}: ${seconds(LAYOUTS[BEST].step_s)} per step.` : "Nothing fits in memory.";
+    tell(`${run} Answered in ${seconds((Date.now() - since) / 1000)}.`);
     whyPinned();
-    askReasons("/reasons", { question }).then((x) => {
-      if (mine !== asked) return;
-      DATA.why = [...x.reasons, ...DATA.why];
-      answer();
-    }).catch(() => {}); // the answer stands without them
+    giveReasons(mine, question);
   }).catch((error) => {
     if (mine !== asked || error.name === "AbortError") return;
-    finish(error.message, true);
+    rest();
+    tell(error.message, true);
     if (!(error instanceof Fault)) throw error;
   });
 }
-function changed(wait) {
-  clearTimeout(timer);
-  timer = setTimeout(ask, wait);
+function giveReasons(mine, question) {
+  askReasons("/reasons", { question }).then((x) => {
+    if (mine !== asked) return;
+    DATA.why = [...x.reasons, ...DATA.why];
+    answer();
+  }).catch((error) => { if (error.name !== "AbortError" && !(error instanceof Fault)) throw error; }); // the answer stands without them
 }
 
 // Timelines are simulated when somebody first wants to see one.

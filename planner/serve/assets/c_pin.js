@@ -59,9 +59,9 @@ document.querySelector(".skip").addEventListener("click", (e) => {
   byId("answer").focus();
   byId("answer").scrollIntoView();
 });
-addEventListener("hashchange", () => { showState(); showPin(); ask(); });
+addEventListener("hashchange", () => { showState(); showPin(); changed(0); });
 drawForm(changed);
 drawPin();
 showState();
 showPin();
-ask();
+changed(0);

@@ -50,7 +50,7 @@ function table(columns, rows, attributes) {
   const head = el(
     "tr",
     null,
-    columns.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)),
+    columns.map(([name, kind]) => (name ? el("th", { scope: "col", class: kind }, name) : el("td", { class: kind }))),
   );
   const body = rows.map((row) =>
     el(

@@ -40,7 +40,7 @@ function partsTable(what, unit, parts, others, total) {
     attributes: { class: "sum" },
     cells: [total.label, "", number(total.value), percent(1)].concat(others ? [number(total.other)] : []),
   });
-  return el("div", { class: "wide" }, table(columns, rows, { class: "parts" }));
+  return el("div", { class: "wide", tabindex: 0 }, table(columns, rows, { class: "parts" }));
 }
 
 const FAMILY = {

@@ -92,7 +92,7 @@ function timeline() {
   const box = el("div", { class: "chart" }, canvas),
     notes = el("p", { class: "lead" }),
     keys = el("div", { class: "legend" }),
-    ranks = el("div", { class: "wide" });
+    ranks = el("div", { class: "wide", tabindex: 0 });
   const button = (label, name, act) => el("button", { type: "button", "aria-label": name, onclick: act }, label);
   const controls = el(
     "div",

@@ -130,7 +130,7 @@ function curve() {
       el("summary", null, "As a table"),
       el(
         "div",
-        { class: "wide" },
+        { class: "wide", tabindex: 0 },
         table(
           [
             ["GPUs", "n"],

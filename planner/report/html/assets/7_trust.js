@@ -78,7 +78,7 @@ function accuracy() {
         el("summary", null, "By source of measured runs"),
         el(
           "div",
-          { class: "wide" },
+          { class: "wide", tabindex: 0 },
           table(
             [
               ["source", "mono"],
@@ -134,7 +134,7 @@ function assumed() {
           el("h3", null, "Of the training time"),
           el(
             "div",
-            { class: "wide" },
+            { class: "wide", tabindex: 0 },
             table(
               [
                 ["option", "mono"],
@@ -154,7 +154,7 @@ function assumed() {
       el("summary", null, `The cluster's ${DATA.figures.length} figures`),
       el(
         "div",
-        { class: "wide" },
+        { class: "wide", tabindex: 0 },
         table(
           [
             ["figure", "mono"],

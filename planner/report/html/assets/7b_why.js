@@ -10,7 +10,7 @@ function differences(names, unit, best, other, total) {
   const row = ([label, a, b], attributes) => ({ attributes, cells: [label, digits4(a), digits4(b), signed(b - a)] });
   return el(
     "div",
-    { class: "wide" },
+    { class: "wide", tabindex: 0 },
     table(
       [
         [unit, ""],
