@@ -31,9 +31,11 @@ AMPERE = (
     FittedParameter("efficiency:memory_fraction", 0.4, 0.95, 0.8),
     FittedParameter("efficiency:attention_matrix_fraction", 0.1, 0.8, 0.3),
     FittedParameter("networks:fraction", 0.1, 0.95, 0.6),
-    FittedParameter("megatron-lm,megatron-deepspeed,aa-scaling:host_layer_backward_s", 0.0, 3e-3, 1e-3),
-    FittedParameter("megatron-deepspeed,aa-scaling:tensor_slowdown", 1.0, 5.0, 2.0),
-    FittedParameter("megatron-deepspeed:sharded_nodes", 1.0, 40.0, 16.0),
+    FittedParameter(
+        "megatron-lm,megatron-deepspeed,megatron-deepspeed-2021,aa-scaling:host_layer_backward_s", 0.0, 3e-3, 1e-3
+    ),
+    FittedParameter("megatron-deepspeed,megatron-deepspeed-2021,aa-scaling:tensor_slowdown", 1.0, 5.0, 2.0),
+    FittedParameter("megatron-deepspeed-2021:sharded_nodes", 1.0, 40.0, 16.0),
     FittedParameter("aa-scaling:sharded_nodes", 1.0, 40.0, 16.0),
 )
 HOPPER = (

@@ -366,7 +366,7 @@ def test_every_profile_of_megatron_core_may_shard_all_states_without_a_pipeline(
     core = [n for n in framework_names() if n.startswith(kinds)]
     assert len(core) >= 8
     stages = {name: load_framework(name).unstated.zero for name in framework_names()}
-    others = dict.fromkeys(("aa-scaling", "megatron-deepspeed", "megatron-lm"), (1,))
+    others = dict.fromkeys(("aa-scaling", "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-lm"), (1,))
     assert stages == dict.fromkeys(core, (1, 3)) | others | {"nanotron": (0, 1)}
 
 
