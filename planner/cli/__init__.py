@@ -27,6 +27,7 @@ from planner.cli import (
     laws,
     models,
     network,
+    observe,
     paper,
     pareto,
     partition,
@@ -105,6 +106,7 @@ app.command("explain")(explain.command)
 app.command("export")(export.command)
 app.command("check")(check.command)
 app.command("validate")(validate.command)
+app.command("observe")(observe.command)
 app.command("laws")(laws.command)
 app.command("models")(models.command)
 app.command("clusters")(clusters.command)

@@ -72,7 +72,7 @@ def command(
                 python = {name: choices[name] for name in (*OF_PYTHON, "attention")}
                 answer = review_deepspeed(deepspeed, cluster, **named, seq_len=seq_len, **python)
             else:
-                arguments = _text(str(megatron_args))
+                arguments = text_of(str(megatron_args))
                 answer = review_megatron(arguments, cluster, **named, vocab=vocab, attention=choices["attention"])
         o.show(answer, json)
         return
@@ -119,7 +119,7 @@ def _check_beside(
             )
 
 
-def _text(arguments: str) -> str:
+def text_of(arguments: str) -> str:
     """A launch script's text: the option's own, or that of @FILE."""
     from planner.base.files import read_bytes, read_text
 

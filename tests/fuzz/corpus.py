@@ -180,6 +180,13 @@ def _profile(folder: str, name: str) -> str:
     return (PROFILES / folder / f"{name}.toml").read_text(encoding="utf-8")
 
 
+LOG = "".join(
+    f" iteration {i:8d}/     100 | elapsed time per iteration (ms): {2000 + i}.5 | global batch size:    64 |\n"
+    f"[Rank 0] memory (MB) | max reserved: {41000 + i}.0\r {i}%|## | {i}/100 [00:30<03:00,  2.01s/it]\n"
+    for i in range(1, 9)
+)
+
+
 def _runs() -> list[list[str]]:
     """The header and a few rows of two shipped files, notes left out."""
     grid: list[list[str]] = []
@@ -253,6 +260,9 @@ def kinds() -> tuple[Kind, ...]:
                        f"estimate @config.json --cluster dgx-a100-80gb {LAYOUT} --json")),
         Kind(name="runs.csv", examples=(_runs(),),
              commands=("validate @runs.csv", "validate @runs.csv --json", "validate @runs.csv --predictions @out.csv")),
+        Kind(name="anchor.csv", examples=(_runs(),),
+             commands=(f"estimate gpt2 --cluster selene {LAYOUT} --anchor @anchor.csv",)),
+        Kind(name="run.log", examples=(LOG,), commands=("observe @run.log", "observe @run.log --json")),
         Kind(name="mine.csv", examples=(SCHEDULE, SPLIT_SCHEDULE),
              commands=("schedule @mine.csv", "schedule @mine.csv --json", "schedule @mine.csv --csv @out.csv",
                        "simulate gpt2 --cluster dgx-a100-80gb --pp 2 --global-batch 2 --schedule-file @mine.csv",

@@ -30,6 +30,7 @@ SOUND = {
     "explain": f"{SMALL} --global-batch 16",
     "network": "gpt2 --cluster dgx-a100-80gb --gpus 16 --tp 1 --pp 1 --global-batch 16",
     "validate": "@runs.csv",
+    "observe": "@run.log",
     "laws": "gpt2",
     "models": "gpt2",
     "clusters": "selene",

@@ -1,0 +1,175 @@
+"""Logs of runs: what they measured, beside the prediction of the layout that ran, and as rows of measured runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.api.anchored import interval_s
+from planner.api.answer import Answer
+from planner.base.errors import InputError
+from planner.base.files import read_text, write_text
+from planner.hardware import load_cluster, load_framework
+from planner.imports.megatron import megatron_run
+from planner.imports.run_log import RunLog, read_log
+from planner.layouts import Layouts
+from planner.plan_file import read_plan
+from planner.report.observed import observed_view
+from planner.search.found import largest_part
+from planner.setup import Setup
+from planner.step.estimate import Estimate
+from planner.step.timeline.timed import timed_estimate
+from planner.validation.runs import COLUMNS, OPTIONAL, read_runs
+
+NOISY, SLOW, OTHER_MEMORY = 0.05, 0.02, 0.1
+"""Spread of steps, share of far slower steps, and error of the memory from which on they are said first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedRun:
+    """What ran: setup, and a table of its one layout; cluster: as a table of runs names it."""
+
+    setup: Setup
+    layouts: Layouts
+    cluster: str
+
+
+def planned_run(path: Path, cluster: str | None = None) -> ObservedRun:
+    """The run of a plan's best layout. Raises as `planner.plan_file.read_plan`."""
+    plan = read_plan(path, cluster=cluster)
+    return ObservedRun(setup=plan.setup, layouts=plan.layouts, cluster=cluster or plan.setup.cluster.name)
+
+
+def megatron_arguments_run(
+    text: str, cluster: str, *, framework: str | None, gpus: int | None, vocab: int | None
+) -> ObservedRun:
+    """The run of Megatron-LM's arguments. Raises as `planner.imports.megatron.megatron_run`."""
+    hardware = load_cluster(cluster)
+    stack = load_framework(framework or hardware.framework)
+    run = megatron_run(text, hardware, stack, gpus=gpus, model=None, vocab=vocab)
+    return ObservedRun(setup=run.setup, layouts=run.layouts, cluster=cluster)
+
+
+def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
+    """What logs measured; with the run that they are of, beside its prediction.
+
+    Raises:
+        FileFormatError, InputError: as `planner.imports.run_log.read_log`; or a log's batch is not the run's.
+    """
+    logs = [read_log(path) for path in paths]
+    result = None if run is None else timed_estimate(run.setup, run.layouts)
+    records = [
+        log_record(path, log) | ({} if run is None or result is None else beside(path, log, run, result))
+        for path, log in zip(paths, logs, strict=True)
+    ]
+    return Answer("", {"logs": records}, observed_view(records))
+
+
+def log_record(path: Path, log: RunLog) -> dict[str, Any]:
+    """What a log says by itself."""
+    return {
+        "log": str(path), "framework": log.format.name, "steps": len(log.values), "warm_up": log.warm_up,
+        "kind": log.kind, "median": log.median, "spread": log.spread, "slow_share": log.slow_share,
+        "tflops_per_gpu": log.tflops, "memory_gib": None if log.memory_bytes is None else log.memory_bytes / 2**30,
+        "global_batch": log.batch,
+    }  # fmt: skip
+
+
+def beside(path: Path, log: RunLog, run: ObservedRun, result: Estimate) -> dict[str, Any]:
+    """The measured step and memory beside the predicted, and what to look at first."""
+    row, gpus = run.layouts.row(0), int(run.layouts.gpus[0])
+    batch, seq_len = int(row["global_batch"]), int(run.setup.model.seq_len)
+    if log.batch not in (None, batch):
+        raise InputError(f"{path}: global batch size is {log.batch}, the run's is {batch}; allowed: a log of that run")
+    measured, predicted = log.step_time_s(gpus=gpus, batch=batch, seq_len=seq_len), float(result.step_time_s[0])
+    low, high = interval_s(run.setup, result, 0)
+    memory = None if log.memory_bytes is None else log.memory_bytes / float(result.memory_bytes[0]) - 1.0
+    part, share = largest_part(result, 0)
+    return {
+        "measured_step_time_s": measured, "predicted_step_time_s": predicted, "interval_s": [low, high],
+        "slower": measured / predicted - 1.0, "tokens_per_s_per_gpu": batch * seq_len / gpus / measured,
+        "predicted_memory_gib": float(result.memory_bytes[0]) / 2**30, "memory_more": memory,
+        "largest_overhead": part, "overhead_share": share,
+        "first": _first(log, measured, predicted, (low, high), memory),
+    }  # fmt: skip
+
+
+def _first(
+    log: RunLog, measured: float, predicted: float, interval: tuple[float, float], memory: float | None
+) -> list[str]:
+    """What to look at, the most telling first; a sentence each."""
+    out = []
+    if log.spread > NOISY:
+        out.append(f"Steps differ by {log.spread:.0%}: first find what varies (data loading, clocks, other jobs).")
+    if log.slow_share > SLOW:
+        out.append(f"{log.slow_share:.0%} of the steps took over 1.5 times the median: checkpoints, evaluation, data?")
+    low, high = interval
+    off = abs(measured / predicted - 1.0)
+    if measured > high:
+        out.append(
+            f"It is {off:.0%} slower than predicted, more than in nine of ten such cases: compare GPU clocks and "
+            "power under load, what the framework overlaps, and a trace's gaps between kernels with the prediction."
+        )
+    elif measured < low:
+        out.append(
+            f"It is {off:.0%} faster than predicted, more than in nine of ten such cases: check that GPUs, sequence "
+            "length and recomputation are the run's."
+        )
+    else:
+        out.append("The step lies in its interval: this run can anchor what you plan (--row, then --anchor).")
+    if memory is not None and abs(memory) > OTHER_MEMORY:
+        out.append(f"Its peak memory is {abs(memory):.0%} {'above' if memory > 0 else 'below'} the predicted.")
+    return out
+
+
+def measured_rows(answer: Answer, run: ObservedRun) -> list[dict[str, str]]:
+    """The logs as rows of a table of measured runs, cells as text."""
+    m, layout = run.setup.model, run.layouts.row(0)
+    same = ("global_batch", "micro_batch", "tp", "pp", "dp", "cp", "ep", "etp", "dp_replicate", "virtual_stages",
+            "schedule", "zero", "sequence_parallel", "recompute", "attention", "fused_norm", "precision",
+            "layer_split")  # fmt: skip
+    cells = {name: layout[name] for name in same} | {
+        "source": "own", "model": m.name, "family": m.family, "layers": m.num_layers, "hidden": m.hidden, "ffn": m.ffn,
+        "heads": m.num_heads, "kv_heads": m.num_kv_heads, "vocab": m.vocab, "seq_len": m.seq_len,
+        "experts": m.num_experts or "", "top_k": m.top_k or "", "cluster": run.cluster,
+        "n_gpus": int(run.layouts.gpus[0]), "seq_splits": layout["sequence_slices"],
+        "step_time_kind": "measured", "outcome": "ok", "framework": run.setup.framework.name,
+    }  # fmt: skip
+    out = []
+    for record in answer.record["logs"]:
+        own = {
+            "run": Path(record["log"]).stem,
+            "step_time_s": f"{record['measured_step_time_s']:.6g}",
+            "peak_memory_gib": "" if record["memory_gib"] is None else f"{record['memory_gib']:.4g}",
+            "note": f"planner observe: {record['steps']} steady steps of a log of {record['framework']}",
+        }
+        text = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in (cells | own).items()}
+        out.append({column: text.get(column, "") for column in (*COLUMNS, *OPTIONAL)})
+    return out
+
+
+def add_rows(path: Path, rows: Sequence[dict[str, str]]) -> None:
+    """Write rows to a table of measured runs: a new one, or one with the same columns, whose rows stay.
+
+    Raises:
+        FileFormatError: what stands there is no table of measured runs.
+        InputError: its columns are others.
+        OutputError: it can't be written.
+    """
+    header = [*COLUMNS, *OPTIONAL]
+    text = ""
+    if path.exists():
+        read_runs(path)
+        text = read_text(path)
+        if next(csv.reader(io.StringIO(text)), []) != header:
+            raise InputError(f"{path}: has other columns; allowed: a new file, or one that planner observe wrote")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, header, lineterminator="\n")
+    if not text:
+        writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text + out.getvalue())

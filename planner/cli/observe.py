@@ -1,0 +1,60 @@
+"""`planner observe`: what a run's log measured, beside the prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli import completion as complete
+from planner.cli import options as o
+
+
+def command(
+    logs: Annotated[list[Path], typer.Argument(help="Logs of training runs, one a run.")],
+    plan: Annotated[Path | None, o.asks("--plan", "The plan that ran (planner recommend --save).")] = None,
+    megatron_args: Annotated[
+        str | None, o.asks("--megatron-args", "Or its arguments for Megatron-LM, or @FILE with them.")
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        o.asks("--cluster", "A cluster, or a TOML file; else the plan's.", autocompletion=complete.clusters),
+    ] = None,
+    gpus: Annotated[int | None, o.asks("--gpus", "GPUs, where the arguments don't say.", min=1)] = None,
+    framework: o.FrameworkName = None,
+    vocab: Annotated[int | None, o.asks("--vocab", "Words of the tokenizer.", min=1)] = None,
+    row: Annotated[
+        Path | None, o.writes("--row", says="Add the runs to a CSV for --anchor, validate and calibrate --from.")
+    ] = None,
+    json: o.Json = False,
+) -> None:
+    """Read logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, DeepSpeed, nanotron or Hugging Face's Trainer.
+
+    The median of the iterations after warm-up; with what ran, beside its prediction, and what to look at first.
+
+    Example: planner observe run.log --plan plan.json --row mine.csv
+
+    Then: planner recommend ... --anchor mine.csv
+    """
+    from planner.api.observed import add_rows, measured_rows, megatron_arguments_run, observe, planned_run
+    from planner.base.errors import InputError
+    from planner.cli.estimate import text_of
+
+    if plan is not None and megatron_args is not None:
+        raise InputError("--plan and --megatron-args are both given; allowed: one of them")
+    run = None
+    if plan is not None:
+        run = planned_run(plan, cluster)
+    elif megatron_args is not None:
+        if cluster is None:
+            raise InputError("--cluster is missing; arguments of Megatron-LM don't say where they ran")
+        arguments = text_of(megatron_args)
+        run = megatron_arguments_run(arguments, cluster, framework=framework, gpus=gpus, vocab=vocab)
+    elif row is not None or cluster is not None:
+        raise InputError("--plan is missing; what ran must be known, from --plan or --megatron-args")
+    with o.working("reading logs"):
+        answer = observe(logs, run)
+    if row is not None and run is not None:
+        add_rows(row, measured_rows(answer, run))
+    o.show(answer, json)

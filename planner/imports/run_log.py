@@ -1,0 +1,182 @@
+"""Logs that training runs leave, read line by line in bounded memory: steady step time, its spread, memory, rates."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base.errors import FileFormatError, InputError
+from planner.imports.log_formats import FORMATS, LogFormat
+
+Array = NDArray[np.float64]
+LONGEST_LINE = 2**16
+MOST_STEPS = 100_000  # kept, the last ones
+LEAST_STEPS = 3
+WARM = 0.1
+"""An iteration this much beyond the median of the second half is still warming up."""
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
+UNITS = {"K": 1e3, "M": 1e6}
+# What a fact counts in, in SI: rates keep their name.
+PER_STEP = {"time_s": 1.0, "time_ms": 1e-3}
+MEMORY = {"memory_gib": 2.0**30, "memory_mib": 2.0**20}
+RATES = ("steps_per_s", "samples_per_s", "tokens_per_s_per_gpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLog:
+    """What a log tells. kind: how its speed is said, `time_s` or one of `RATES`; values: steady ones, shape (steps,).
+
+    warm_up: iterations left out before them. tflops: a GPU's, the median; memory_bytes: the highest peak of a rank;
+    batch: sequences per step. None: the log doesn't say.
+    """
+
+    format: LogFormat
+    kind: str
+    values: Array
+    warm_up: int
+    tflops: float | None
+    memory_bytes: float | None
+    batch: int | None
+
+    @property
+    def median(self) -> float:
+        """Of the steady iterations."""
+        return float(np.median(self.values))
+
+    @property
+    def spread(self) -> float:
+        """Their standard deviation over the median, from the median of the distances: outliers don't count."""
+        return float(1.4826 * np.median(np.abs(self.values - self.median)) / self.median)
+
+    @property
+    def slow_share(self) -> float:
+        """Share of the steady iterations that took over 1.5 times the median."""
+        ratio = self.values / self.median if self.kind == "time_s" else self.median / self.values
+        return float(np.mean(ratio > 1.5))
+
+    def step_time_s(self, *, gpus: int, batch: int, seq_len: int) -> float:
+        """Seconds of a step of so many sequences on so many GPUs."""
+        work = {"time_s": 1.0, "steps_per_s": 1.0, "samples_per_s": float(batch)}
+        amount = work.get(self.kind, batch * seq_len / gpus)
+        return self.median if self.kind == "time_s" else amount / self.median
+
+
+@dataclass
+class _Found:
+    """What one format has found so far."""
+
+    speed: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MOST_STEPS))
+    kind: str = ""
+    steps: int = 0
+    tflops: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_STEPS))
+    memory_bytes: float = 0.0
+    batch: int | None = None
+
+    def take(self, facts: dict[str, float]) -> None:
+        """Keep an iteration's facts. Of ranks that report one step the slowest counts."""
+        if "tflops" in facts:
+            self.tflops.append(facts["tflops"])
+        for name, unit in MEMORY.items():
+            self.memory_bytes = max(self.memory_bytes, facts.get(name, 0.0) * unit)
+        if "batch" in facts:
+            self.batch = int(facts["batch"])
+        value = next((facts[name] * unit for name, unit in PER_STEP.items() if name in facts), None)
+        kind = "time_s" if value is not None else next((name for name in RATES if name in facts), "")
+        if value is None:
+            value = facts.get(kind, 0.0)
+        if not kind or value <= 0.0 or self.kind not in ("", kind):
+            return
+        step, self.kind = int(facts.get("step", self.steps)), kind
+        if self.speed and self.speed[-1][0] == step:
+            worse = max if kind == "time_s" else min
+            self.speed[-1] = (step, worse(value, self.speed[-1][1]))
+        else:
+            self.speed.append((step, value))
+            self.steps += 1
+
+
+def read_log(path: Path) -> RunLog:
+    """What a training run's log tells.
+
+    Raises:
+        FileFormatError: the file can't be read, is no text, or is no known framework's log.
+        InputError: it has fewer than three iterations with a time.
+    """
+    found = {f.name: _Found() for f in FORMATS}
+    number = 0
+    for line in _lines(path):
+        number += 1
+        for log_format in FORMATS:
+            if not any(mark in line for mark in log_format.marks):
+                continue
+            pieces = _pieces(log_format, line)
+            for piece in pieces:
+                found[log_format.name].take(_facts(log_format.facts, piece))
+            if not pieces and log_format.anywhere:
+                found[log_format.name].take(_facts(log_format.anywhere, line))
+            if pieces:
+                break
+    best = max(FORMATS, key=lambda f: found[f.name].steps)
+    its = found[best.name]
+    if not its.steps:
+        names = ", ".join(f.name for f in FORMATS)
+        raise FileFormatError(f"{path}: none of its {number:,} lines is an iteration's; allowed: a log of {names}")
+    if len(its.speed) < LEAST_STEPS:
+        few = f"{its.steps} iteration{'s' * (its.steps != 1)} with a time"
+        raise InputError(f"{path}: a log of {best.name} with {few}; allowed: {LEAST_STEPS} or more")
+    values = np.array([value for _, value in its.speed])
+    first = _first_steady(values)
+    return RunLog(
+        format=best, kind=its.kind, values=values[first:], warm_up=first,
+        tflops=float(np.median(list(its.tflops)[min(first, len(its.tflops) - 1) :])) if its.tflops else None,
+        memory_bytes=its.memory_bytes or None, batch=its.batch,
+    )  # fmt: skip
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Lines without colours and control characters; a progress bar's rewritten lines one by one.
+
+    What is over `LONGEST_LINE` in one line comes in pieces, so that no file takes more memory than that.
+    """
+    try:
+        with path.open("rb") as stream:
+            while data := stream.readline(LONGEST_LINE):
+                if b"\x00\x00\x00\x00" in data:
+                    raise FileFormatError(f"{path}: has binary data; allowed: a log's text")
+                for part in data.decode("utf-8", errors="replace").split("\r"):
+                    yield ESCAPES.sub("", part)
+    except OSError as error:
+        raise FileFormatError(f"{path}: can't be read: {error.strerror}") from None
+
+
+def _pieces(log_format: LogFormat, line: str) -> list[str]:
+    """The texts of iterations in a line: more than one where several processes wrote into it."""
+    at = [m.start() for m in log_format.begins.finditer(line)]
+    return [line[a:b] for a, b in pairwise([*at, len(line)])]
+
+
+def _facts(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, float]:
+    """The numbers of the named groups."""
+    out: dict[str, float] = {}
+    for pattern in patterns:
+        if match := pattern.search(text):
+            for name, value in match.groupdict().items():
+                number = float((value or "nan").rstrip("KM").replace(",", "")) * UNITS.get((value or " ")[-1], 1.0)
+                if math.isfinite(number):
+                    out[name] = number
+    return out
+
+
+def _first_steady(values: Array) -> int:
+    """The index of the first iteration that is as the second half's are; at least three are left."""
+    usual = np.median(values[len(values) // 2 :])
+    steady = np.flatnonzero(np.abs(values / usual - 1.0) <= WARM)
+    return min(int(steady[0]) if len(steady) else 0, len(values) - LEAST_STEPS)

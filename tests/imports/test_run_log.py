@@ -1,0 +1,201 @@
+"""Logs of training runs: each framework's own text, hostile files, and the way from a log to an anchored answer.
+
+The samples are written after what the frameworks' formatters print (`planner.imports.log_formats` says where).
+"""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from planner.base.errors import FileFormatError, InputError
+from planner.imports.log_formats import FORMATS
+from planner.imports.run_log import read_log
+from planner.validation import read_runs
+from tests.cli.test_cli import planner
+
+RED, END = "\x1b[31m", "\x1b[39m"
+
+
+def torchtitan(i: int, ms: float) -> str:
+    return (
+        f"[rank0]:[titan] 2025-07-01 10:00:{i % 60:02d},000 - root - INFO - {RED}step: {i:2}  \x1b[32mloss:  8.1000  "
+        f"\x1b[33mgrad_norm:  1.2000  \x1b[36mmemory: 40.25GiB(50.90%)  \x1b[34mtps: {round(8.192e6 / ms):,}  "
+        f"\x1b[36mtflops: 412.31  \x1b[35mmfu: 41.70%{END}\n"
+    )
+
+
+def nanotron(i: int, ms: float) -> str:
+    return (
+        f"07/01/2025 10:00:00 [INFO|DP=0|PP=0|TP=0|node-1]: iteration: {i} / 100 | consumed_tokens: {i * 8}K | "
+        f"elapsed_time_per_iteration_ms: {ms / 1000:.4g}K | tokens_per_sec: 262K | tokens_per_sec_per_gpu: 32.8K | "
+        "global_batch_size: 256 | lm_loss: 9.2 | lr: 0.0003 | model_tflops_per_gpu: 200 | "
+        "hardware_tflops_per_gpu: 210 | grad_norm: 1.1\n"
+        "07/01/2025 10:00:00 [INFO|DP=0|PP=0|TP=0|node-1]:  Memory usage: 10.00MiB. Peak allocated 20.0MiB. "
+        "Peak reserved: 41216.00MiB\n"
+    )
+
+
+def megatron(i: int, ms: float) -> str:
+    memory = "[Rank 0] (after 2 iterations) memory (MB) | allocated: 1.0 | max allocated: 2.0 | reserved: 3.0 | "
+    return (f"{memory}max reserved: 41216.0\n" if i == 2 else "") + (
+        f" [2025-07-01 10:00:00] iteration {i:8d}/     100 | consumed samples: {i * 256:12d} | elapsed time per "
+        f"iteration (ms): {ms:.1f} | throughput per GPU (TFLOP/s/GPU): 420.5 | learning rate: 3.000000E-04 | global "
+        "batch size:   256 | lm loss: 9.2E+00 | grad norm: 1.2 | number of skipped iterations:   0 |\n"
+    )
+
+
+def nemo(i: int, ms: float) -> str:
+    return (
+        f"Training epoch 0, iteration {i}/99 | lr: 3e-04 | global_batch_size: 256 | global_step: {i} | "
+        f"reduced_train_loss: 9.2 | train_step_timing in s: {ms / 1000:.4g} | consumed_samples: {i * 256}\n"
+    )
+
+
+def nemo_bar(i: int, ms: float) -> str:
+    return (
+        f"\rEpoch 0: : {i}%|##  | {i}/100 [10:48<00:00, reduced_train_loss=0.0172, global_step={i}.00, "
+        f"consumed_samples=25600.0, train_step_timing in s={ms / 1000:.4g}]"
+    )
+
+
+def deepspeed(i: int, ms: float) -> str:
+    return (
+        f"[2025-07-01 10:00:00,000] [INFO] [timer.py:260:stop] epoch=0/micro_step={i * 4}/global_step={i}, "
+        f"RunningAvgSamplesPerSec=25.7, CurrSamplesPerSec={256e3 / ms}, MemAllocated=4.32GB, MaxMemAllocated=40.25GB\n"
+    )
+
+
+def trainer(i: int, ms: float) -> str:
+    return f"\r {i}%|##        | {i}/100 [00:30<03:00,  {ms / 1000:.2f}s/it]{{'loss': 2.5, 'epoch': 0.1}}"
+
+
+SAMPLES = [
+    ("torchtitan", torchtitan, 40.25),
+    ("nanotron", nanotron, 40.25), ("Megatron-LM or Megatron-Bridge", megatron, 40.25),
+    ("NeMo", nemo, None), ("NeMo", nemo_bar, None), ("DeepSpeed", deepspeed, 40.25),
+    ("Hugging Face Trainer", trainer, None),
+]  # fmt: skip
+WARM = [9000.0, 5000.0, *[2000.0 + 10 * (i % 3) for i in range(18)]]
+
+
+def written(path: Path, line, times=WARM) -> Path:
+    path.write_text("Loading data\n" + "".join(line(i, ms) for i, ms in enumerate(times, 1)) + "\ndone\n")
+    return path
+
+
+@pytest.mark.parametrize(("name", "line", "memory_gib"), SAMPLES)
+def test_each_framework_s_log_gives_the_steady_step(tmp_path: Path, name: str, line, memory_gib: float | None) -> None:
+    log = read_log(written(tmp_path / "run.log", line))
+    assert log.format.name == name
+    # The sample of torchtitan has 8,192 tokens a GPU and step; that of DeepSpeed 256 sequences a step.
+    assert log.step_time_s(gpus=8, batch=256, seq_len=256) == pytest.approx(2.01, rel=0.003)
+    assert (log.warm_up, len(log.values)) == (2, 18)
+    assert log.spread < 0.01
+    assert log.memory_bytes == (None if memory_gib is None else memory_gib * 2**30)
+
+
+def test_every_format_has_a_sample_and_a_source() -> None:
+    assert {f.name for f in FORMATS} == {name for name, _, _ in SAMPLES}
+    assert all(f.source for f in FORMATS)
+
+
+def test_ranks_that_write_into_one_line_are_told_apart_and_the_slowest_counts(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    pairs = [torchtitan(i, 2000.0).rstrip("\n") + torchtitan(i, 2500.0) for i in range(1, 11)]
+    path.write_text("".join(pairs))
+    log = read_log(path)
+    assert len(log.values) == 10
+    assert log.median == pytest.approx(8.192e6 / 2500, abs=1)
+
+
+def test_a_number_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
+    path = written(tmp_path / "run.log", megatron, [2000.0] * 5)
+    text = megatron(6, 2000.0)
+    path.write_text(path.read_text() + text[: text.index("2000.0") + 1])
+    assert read_log(path).values.tolist() == [2.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "none of its 0 lines"),
+        (b"hello\n" * 10, "none of its 10 lines is an iteration's; allowed: a log of torchtitan, nanotron, NeMo"),
+        (b"\x00" * 1000, "has binary data"),
+        (b"\xff\xfe\xfa" * 100 + b"\n", "none of its 1 lines"),
+        (b"9" * 300_000, "none of its 5 lines"),
+        ((b"1/" * 100_000) + b" [", "none of its"),
+        (megatron(1, 2000.0).encode(), "a log of Megatron-LM or Megatron-Bridge with 1 iteration with a time"),
+        (megatron(1, 0.0).encode() * 9, "none of its 9 lines"),
+        (b"step:  1  loss:  1.0  tps: 1e999  tflops: 1e999  \n" * 9, "none of its 9 lines"),
+    ],
+)  # fmt: skip
+def test_a_foreign_or_damaged_file_gets_one_line(tmp_path: Path, data: bytes, says: str) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(data)
+    with pytest.raises((FileFormatError, InputError)) as caught:
+        read_log(path)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_memory_is_bounded_whatever_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "long.log"
+    with path.open("w") as stream:
+        for i in range(110_000):
+            stream.write(nemo(i, 2000.0))
+        stream.write("x" * 20_000_000)
+    tracemalloc.start()
+    log = read_log(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(log.values) == 100_000
+    assert peak < 40e6
+
+
+def test_from_a_plan_and_its_log_to_a_row_that_anchors_the_next_answer(tmp_path: Path) -> None:
+    plan, row, log = tmp_path / "plan.json", tmp_path / "mine.csv", tmp_path / "run.log"
+    question = ["llama3-8b", "--cluster", "dgx-h100"]
+    layout = ["--dp", "64", "--recompute", "full", "--global-batch", "256"]
+    one = json.loads(planner("estimate", *question, *layout, "--save", str(plan), "--json").stdout)
+    step = one["step_time_s"]
+    written(log, megatron, [3e3 * step, *[1.08e3 * step] * 9])
+    told = planner("observe", str(log), "--plan", str(plan), "--row", str(row))
+    assert told.returncode == 0, told.stderr
+    assert "+8.0%" in told.stdout
+    assert "Look at first" in told.stdout
+    assert planner("observe", str(log), "--plan", str(plan), "--row", str(row)).returncode == 0
+    runs = read_runs(row)
+    assert len(runs) == 2
+    assert runs[0]["step_time_s"] == pytest.approx(1.08 * step, rel=1e-4)
+    scored = json.loads(planner("validate", str(row), "--json").stdout)
+    assert scored["overall"]["bias"] == pytest.approx(1 / 1.08 - 1, abs=0.005)  # the row is the plan's own layout
+    next_one = json.loads(planner("estimate", *question, *layout, "--anchor", str(row), "--json").stdout)
+    assert 1.03 * step < next_one["step_time_s"] < 1.08 * step
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--row", "mine.csv"], "--plan is missing"),
+        (["--megatron-args", "--num-layers 2"], "--cluster is missing"),
+        (["--plan", "a.json", "--megatron-args", "x"], "allowed: one of them"),
+    ],
+)
+def test_what_ran_must_be_known(tmp_path: Path, options: list[str], says: str) -> None:
+    refused = planner("observe", str(written(tmp_path / "run.log", megatron)), *options)
+    assert refused.returncode == 2
+    assert says in refused.stderr
+
+
+def test_a_log_of_another_batch_is_refused(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    planner(
+        "estimate", "llama3-8b", "--cluster", "dgx-h100", "--dp", "64", "--global-batch", "512", "--save", str(plan)
+    )
+    refused = planner("observe", str(written(tmp_path / "run.log", megatron)), "--plan", str(plan))
+    assert refused.returncode == 2
+    assert "global batch size is 256, the run's is 512" in refused.stderr
