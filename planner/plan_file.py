@@ -102,17 +102,22 @@ def read_choices(path: Path) -> tuple[Transformer, dict[str, Any]]:
 
 def _chosen(record: dict[str, Any], number: int, path: Path) -> dict[str, Any]:
     """The record of one layout: of the best ones by its number, or the file's only one."""
-    best = record.get("best")
+    best, where = record.get("best"), ""
     if best is None and number == 1:
         chosen: Any = record
-    elif isinstance(best, list) and 1 <= number <= len(best):
-        chosen = best[number - 1]
+    elif best is not None and not isinstance(best, list):
+        raise FileFormatError(f"{path}: field best is {shown(best)}; allowed: a list of layouts")
+    elif best is not None and 1 <= number <= len(best):
+        chosen, where = best[number - 1], f"best.{number - 1}."
     else:
-        count = len(best) if isinstance(best, list) else 1
+        count = 1 if best is None else len(best)
         raise FileFormatError(f"{path}: has {count} layouts, not a number {number}; allowed: one that it has")
     if not isinstance(chosen, dict) or not isinstance(chosen.get("layout"), dict):
+        there = chosen.get("layout") if isinstance(chosen, dict) else None
+        fault = "is missing" if there is None else f"is {shown(there)}"
         raise FileFormatError(
-            f"{path}: no plan; allowed: what planner recommend --save, recommend --json or estimate --json writes"
+            f"{path}: no plan: field {where}layout {fault}; allowed: the table that planner recommend --save, "
+            "recommend --json or estimate --json writes"
         )
     return chosen
 

@@ -251,20 +251,29 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     Raises:
         OSError: the file can't be written; what was there before is still there.
     """
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
+        # What was secret is so in the neighbour, too.
+        with os.fdopen(os.open(temporary, flags, 0o600 if path.exists() else 0o666), "wb") as stream:
             write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if mode is not None:
-            temporary.chmod(mode)
-        temporary.replace(path)
+        move_over(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def move_over(written: Path, path: Path) -> None:
+    """Rename a written file of the same file system over another, which it replaces in one step, keeping its mode.
+
+    Raises:
+        OSError: it can't be moved; both are as before.
+    """
+    with written.open("rb+") as stream:
+        os.fsync(stream.fileno())
+    if path.exists():
+        written.chmod(stat.S_IMODE(path.stat().st_mode))
+    written.replace(path)
 
 
 def make_folder(path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
@@ -43,7 +45,7 @@ from planner.cli import (
 
 __all__ = ["app", "main"]
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 
 app = typer.Typer(
     name="planner",
@@ -117,6 +119,13 @@ app.command("doctor")(doctor.command)
 
 def main() -> None:
     """Run the command line; a fault of the user or of the system is one line on stderr and exit code 2."""
+    with _stopped_as_by_ctrl_c() as stopped:
+        code = _run()
+    sys.exit(TERMINATED if stopped else code)
+
+
+def _run() -> int:
+    """The exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack a name's letters
@@ -146,7 +155,27 @@ def main() -> None:
             raise
         text = _option_fault(error) or message().strip()
         code = _fault(f"{text} (planner COMMAND --help)") if text else 2
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _stopped_as_by_ctrl_c() -> Iterator[list[int]]:
+    """A request to end (SIGTERM) cleans up as an interrupt does; what came is in the list."""
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        stopped.append(number)
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread: signals are the caller's own
+        yield stopped
+        return
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fault(message: str) -> int:

@@ -144,6 +144,8 @@ def from_config(path: Path) -> Transformer:
 
 def _language_model(path: Path) -> dict[str, Any]:
     data = read_json(path)
+    if not isinstance(data.get("text_config"), dict | None):
+        raise Config(data, path).fault("text_config", "a table, the language model's config")
     if isinstance(data.get("text_config"), dict):
         tied = {"tie_word_embeddings": data["tie_word_embeddings"]} if "tie_word_embeddings" in data else {}
         return {**tied, **data["text_config"]}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import FileFormatError, MissingPackageError, OutputError
+from planner.base.files import move_over
 from planner.sweep.cases import MOST_CASES
 from planner.sweep.columns import ANSWER, AXES, Column
 
@@ -71,7 +72,7 @@ def write_results(
             for group in _groups(rows):
                 arrays = [pa.array(c, type=f.type) for c, f in zip(zip(*group, strict=True), schema, strict=True)]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        growing.replace(Path(os.path.realpath(path)))
+        move_over(growing, Path(os.path.realpath(path)))
     except OSError as error:
         raise OutputError(f"{path}: can't be written: {error.strerror or error}") from None
 

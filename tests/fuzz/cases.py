@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from planner.base.state import DIGEST, digest
 from tests.fuzz.corpus import KINDS, Kind, bytes_of
 from tests.fuzz.harness import Outcome, faults, run, snapshot
 from tests.fuzz.mutations import broken_bytes, csv_text, mutated_grid, mutated_tree, toml_text
@@ -53,6 +54,7 @@ def judge(case: Case, limit_s: float = 60.0) -> tuple[Outcome, list[str]]:
     with tempfile.TemporaryDirectory() as name, chdir(name):
         folder = Path(name)
         for file, data in case.files.items():
+            (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_bytes(data)
         before = snapshot(folder)
         outcome = run(case.argv(folder), limit_s)
@@ -60,7 +62,7 @@ def judge(case: Case, limit_s: float = 60.0) -> tuple[Outcome, list[str]]:
 
 
 def _case(kind: Kind, data: bytes, command: str) -> Case:
-    files = {name: text.encode() for name, text in (kind.beside or {}).items()}
+    files = {name: bytes_of(text) for name, text in (kind.beside or {}).items()}
     return Case(files=files | {kind.name: data}, words=tuple(command.split()))
 
 
@@ -80,7 +82,11 @@ def structural_cases(draw: st.DrawFn, slow: bool = True) -> Case:
     if isinstance(example, str):
         text = toml_text(draw(mutated_tree(tomllib.loads(example))))
     elif isinstance(example, dict):
-        text = json.dumps(draw(mutated_tree(example)), indent=draw(st.sampled_from([None, 1])))
+        tree = draw(mutated_tree(example))
+        if kind.signed and draw(st.booleans()):
+            tree = {key: value for key, value in tree.items() if key != DIGEST}
+            tree[DIGEST] = digest(tree).hex()
+        text = json.dumps(tree, indent=draw(st.sampled_from([None, 1])))
     else:
         text = csv_text(draw(mutated_grid(example)))
     if draw(st.integers(0, 9)) == 0:
@@ -100,6 +106,6 @@ def byte_case(seed: int, slow: bool = True) -> Case:
 def option_case(argv: tuple[str, ...]) -> Case:
     """A command of the matrix of options, with the sound files that it may name."""
     named = [kind for kind in KINDS if f"@{kind.name}" in argv]
-    files = {name: text.encode() for kind in named for name, text in (kind.beside or {}).items()}
+    files = {name: bytes_of(text) for kind in named for name, text in (kind.beside or {}).items()}
     files |= {kind.name: bytes_of(kind.examples[0]) for kind in named}
     return Case(files=files, words=argv)

@@ -9,6 +9,7 @@ import csv
 import json
 import tempfile
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -166,14 +167,16 @@ SPLIT_SCHEDULE = [
 class Kind:
     """A kind of file: its name in the case's folder, sound examples, and the commands that read it.
 
-    beside: further files that it refers to; slow: a sound one takes over half a second.
+    beside: further files that it refers to; slow: a sound one takes over half a second; signed: the file holds its own
+    digest, which a mutation may leave right.
     """
 
     name: str
     examples: tuple[Any, ...]
     commands: tuple[str, ...]
-    beside: dict[str, str] | None = None
+    beside: dict[str, str | bytes] | None = None
     slow: bool = False
+    signed: bool = False
 
 
 def _profile(folder: str, name: str) -> str:
@@ -235,6 +238,74 @@ def _cluster_kinds() -> list[Kind]:
     ]  # fmt: skip
 
 
+def _base_kinds() -> list[Kind]:
+    """Profiles that say only in what they differ from another."""
+    node = (
+        'name = "mine"\nbase = "dgx-a100-80gb"\ngpus_per_node = { value = 4, source = "seen" }\n'
+        'accelerator = "./gpu.toml"\n[sources]\nseen = "counted"\n'
+    )
+    gpu = (
+        'name = "half"\nbase = "a100-sxm-80gb"\nmemory_gib = { value = 40, source = "sheet" }\n'
+        '[sources]\nsheet = "a data sheet"\n'
+    )
+    return [
+        Kind(name=name, examples=(text,), commands=CLUSTER_COMMANDS, beside={other: beside})
+        for name, text, other, beside in (
+            ("cluster.toml", node, "gpu.toml", gpu),
+            ("gpu.toml", gpu, "cluster.toml", node),
+        )
+    ]
+
+
+def _state_kinds() -> list[Kind]:
+    """What planner keeps to go on: a checkpoint's two files, a sweep's part and manifest."""
+    from tests.fuzz.harness import run
+
+    train = "train --scale tiny --steps 1 --micro-batch 1 --micro-batches 1 --checkpoint"
+    sweep = "sweep @sweep.toml --workers 1 --output @out.parquet"
+    with tempfile.TemporaryDirectory() as name:
+        saved, state = Path(name) / "saved", _sweep_state(Path(name))
+        assert run([*train.split(), str(saved)]).code == 0
+        latest, part = json.loads((saved / "latest.json").read_text()), next(saved.glob("*.npz"))
+        data, at = part.read_bytes(), f"saved/{part.name}"
+    beside = {"saved/latest.json": json.dumps(latest)}
+    definition: dict[str, str | bytes] = {"sweep.toml": SWEEP_OF_TWO}
+    return [
+        Kind(name="saved/latest.json", examples=(latest,), commands=(f"{train} @saved",), beside={at: data},
+             signed=True),
+        Kind(name=at, examples=(data,), commands=(f"{train} @saved",), beside=beside),
+        *(Kind(name=file, examples=(tree,), commands=(sweep,), slow=True, signed=True,
+               beside=definition | {other: json.dumps(t) for other, t in state.items() if other != file})
+          for file, tree in state.items()),
+    ]  # fmt: skip
+
+
+SWEEP_OF_TWO = """
+models = ["gpt2"]
+clusters = ["dgx-a100-80gb"]
+gpus = [2, 4]
+global_batches = [4]
+[search]
+tp = [1]
+pp = [1]
+micro_batch = [1]
+schedule = ["1f1b"]
+"""
+
+
+def _sweep_state(folder: Path) -> dict[str, Any]:
+    """A sweep's manifest and its part, as they are while it runs."""
+    from planner.sweep.load import load_sweep
+    from planner.sweep.run import run_sweep
+    from tests.sweep.test_resume import Here
+
+    (folder / "sweep.toml").write_text(SWEEP_OF_TWO)
+    with suppress(KeyboardInterrupt):
+        run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here(most=1))
+    found = sorted((folder / "out.parquet.parts").glob("*.json"))
+    return {f"out.parquet.parts/{path.name}": json.loads(path.read_text()) for path in found}
+
+
 @cache
 def kinds() -> tuple[Kind, ...]:
     """All kinds of files."""
@@ -292,6 +363,8 @@ def kinds() -> tuple[Kind, ...]:
                        "time gpt2 --cluster dgx-a100-80gb --gpus 2 --tp 1 --pp 1 --loss 3.0 --loss-law @laws.toml "
                        "--json")),
         *_cluster_kinds(),
+        *_base_kinds(),
+        *_state_kinds(),
     )  # fmt: skip
 
 

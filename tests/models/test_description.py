@@ -48,7 +48,7 @@ def test_moe(write: Any) -> None:
         ("[model]\n" + GPT.replace("768", "770"), "hidden is 770"),
         ("[model]\n" + GPT.replace("768", "-768"), "hidden is -768"),
         ("[model]\n" + GPT.replace('"gpt"', '"rnn"'), "family is 'rnn'"),
-        ("[model]\n" + GPT + "kv_heads = 5\n", "num_kv_heads 5"),
+        ("[model]\n" + GPT + "kv_heads = 5\n", "heads 12 .* kv_heads 5"),
         ("[model]\n" + GPT + "kv_lora_rank = 5\n", "v_head_dim"),
         ("[model]\n" + GPT + "dense_layers = 13\n", "dense_layers 13"),
         ("[model]\n" + GPT + "dense_layers = 3\n", "sparse layers need"),
