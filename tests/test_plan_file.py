@@ -68,7 +68,7 @@ BAD = [
     ({"cluster": 7}, "cluster is 7"),
     ({"shape": []}, r"field shape is \[\]"),
     ({"shape": None, "model": "/etc/config.json"}, "model is '/etc/config.json'"),
-    ({"layout": None}, "no plan; allowed: what planner recommend --save"),
+    ({"layout": None}, "no plan: field .*layout is .*planner recommend --save"),
     ({"best": [1]}, "no plan"),
     ({"best": []}, "has 0 layouts"),
     ({"mfu": "high"}, "mfu is 'high'; allowed: a finite number"),
