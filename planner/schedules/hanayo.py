@@ -2,8 +2,9 @@
 
 v chunks per rank, v even: stages run down the ranks and back up, v/2 waves. The order is an action list made greedily:
 a backward as soon as one is ready, else the deepest forward that is. With B = 2F and m = p the paper states a bubble
-fraction of (2p - 2)/(3p W + p - 1) for W waves; this order's is below it for W = 1 (1/3 for 2/5 at p = 4) and
-within 8 % of it for more waves.
+fraction of (2p - 2)/(3p W + p - 1) for W waves. Of one wave this order idles for those 2p - 2 forwards beside 3p of
+work, so that they are (2p - 2)/(3p + 2p - 2) of the step (1/3 for the paper's 2/5 at p = 4): a denominator of
+3p + p - 1 is less than work and idling together. More waves idle a little longer, within 8 % of the paper's fraction.
 
 rank 0  0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1     (p = 2, m = 2, v = 2)
 rank 1  1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1
