@@ -57,7 +57,7 @@ def _sentence(best: Estimate, changed: Changed, i: int, said: dict[str, Any], ro
         need = format_bytes(float(other.memory_bytes[i]))
         return f"{with_} instead of {was}: {-share:.1%} faster, but its {need} per GPU don't fit safely."
     if share < 0:
-        return f"{with_} instead of {was}: {-share:.1%} faster, too little to tell, and less plain."
+        return f"{with_} instead of {was}: {-share:.1%} faster, too little to tell."
     a, b = (records.parts(x.time, j, "_s") for x, j in ((best, 0), (other, i)))
     part = max(a, key=lambda name: b[name] - a[name])
     return f"{with_} instead of {was}: {share:.1%} slower; {PARTS[part]} {format_seconds(b[part] - a[part])} more."

@@ -9,12 +9,21 @@ async function unpacked(letters) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
+const SIDE = 36; // operations of a rank at each end: more can't be read
+
 // Between which ticks a picture of the first and last micro-batches leaves the rest out; null: there is no rest.
 function middle(rows, cut) {
   const all = rows.flatMap((row) => row.ops);
   const [first, last] = [Math.min(...all.map((o) => o.m)), Math.max(...all.map((o) => o.m))];
-  const from = Math.max(...all.filter((o) => o.m === first).map((o) => o.to));
-  const to = Math.min(...all.filter((o) => o.m === last).map((o) => o.from));
+  const many = rows.filter((row) => row.ops.length > 2 * SIDE);
+  const from = Math.min(
+    Math.max(...all.filter((o) => o.m === first).map((o) => o.to)),
+    ...many.map((row) => row.ops[SIDE].from),
+  );
+  const to = Math.max(
+    Math.min(...all.filter((o) => o.m === last).map((o) => o.from)),
+    ...many.map((row) => row.ops[row.ops.length - SIDE].from),
+  );
   if (cut) return [Math.min(from, cut[0]), Math.max(to, cut[1])];
   return to > 1.2 * from ? [from, to] : null;
 }

@@ -62,7 +62,7 @@ function timelineEvents(canvas) {
 
 function timelineNotes(t) {
   const notes = [
-    `${seconds(t.step_s)} a step by the exact simulation of ${t.operations.toLocaleString("en-US")} operations on ${t.ranks} pipeline rank${t.ranks === 1 ? "" : "s"} (${t.schedule}).`,
+    `${seconds(t.step_s)} per step by the exact simulation of ${t.operations.toLocaleString("en-US")} operations on ${t.ranks} pipeline rank${t.ranks === 1 ? "" : "s"} (${t.schedule}).`,
   ];
   if (t.steps > 1) notes.push(`The pipeline is never drained: ${t.steps} steps are shown.`);
   if (t.rows.length < t.ranks) notes.push(`${t.rows.length} of the ranks are drawn, the first and the last.`);

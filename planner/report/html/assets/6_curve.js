@@ -99,7 +99,9 @@ function ownTraining() {
     { class: "figures" },
     figure("On these GPUs", days(x.days), `${count(x.tokens)} tokens on ${x.gpus.toLocaleString("en-US")} GPUs`),
     figure("GPU-hours", count(x.gpu_hours), `goodput ${percent(x.goodput)}: failures and checkpoints counted`),
-    x.cost_usd === null ? null : figure("Cost", `${count(x.cost_usd)} USD`, "at the cluster's price"),
+    x.cost_usd === null
+      ? figure("Cost", "not known", "no price of these GPUs is known: planner time --price takes one")
+      : figure("Cost", `${count(x.cost_usd)} USD`, "at the cluster's price"),
   );
 }
 
