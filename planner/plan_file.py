@@ -17,7 +17,8 @@ from planner.choices.table import CHOICES
 from planner.hardware import Cluster, load_cluster, load_framework, profile_names
 from planner.layouts import Layouts
 from planner.models import Transformer, load_model
-from planner.models.transformer import FLAGS, NOT_NEGATIVE, POSITIVE, check, with_seq_len
+from planner.models.from_shape import with_seq_len
+from planner.models.possible import FLAGS, NOT_NEGATIVE, POSITIVE, check
 from planner.plan_fields import FIGURES, PARTS, check_fields, check_figures
 from planner.question import one_layout
 from planner.setup import Setup

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from planner.base.errors import InputError, shown
 from planner.base.units import parse_count
 from planner.cli import completion as complete
+from planner.cli.unfold import in_place_of
 
 
 def count(text: str) -> float:
@@ -64,19 +64,7 @@ def assumes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]
     """Gives a command that takes `given` an option for every assumption, or for those named."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True)
-        options = [_figure(name) for name in names or FIGURES]
-
-        @wraps(command)
-        def run(**values: Any) -> None:
-            command(given={option.name: values.pop(option.name) for option in options}, **values)
-
-        kept = [p for p in own.parameters.values() if p.name != "given"]
-        rest = [p for p in kept if p.kind is p.VAR_KEYWORD]
-        every = [p.replace(kind=p.KEYWORD_ONLY) for p in kept if p not in rest] + options + rest
-        run.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in every}
-        return run
+        return in_place_of(command, "given", [_figure(name) for name in names or FIGURES], dict)
 
     return decorate
 

@@ -16,8 +16,8 @@ from planner.choices.choice import Choice, number
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
+from planner.cli.unfold import Command, unfolded, with_signature
 
-Command = Callable[..., None]
 ALSO = {"virtual_stages": ("--vp",)}
 """Options by other names too."""
 LAYOUT = "The layout"
@@ -74,13 +74,11 @@ def gib(text: str) -> float:
 
 
 def _with_options(command: Command, options: list[inspect.Parameter]) -> Command:
-    """The command with the options in place of `**choices`, as typer reads a command: from its signature."""
+    """The command with the options in place of `**choices`, and those of its records of options."""
+    command = unfolded(command)
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    every = [*own, *(p for p in options if p.name not in signature.parameters)]
-    command.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in every}
-    return command
+    return with_signature(command, signature, [*own, *(p for p in options if p.name not in signature.parameters)])
 
 
 def _one(choice: Choice, panel: str = LAYOUT) -> inspect.Parameter:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.base.errors import InputError
 from planner.choices.table import CHOICES
 from planner.cli import options as o
 from planner.cli.choices import takes_layout
 from planner.cli.words import in_words
+
+if TYPE_CHECKING:
+    from planner.api.answer import Shown
 
 OF_PYTHON = ("pp", "ep", "recompute")
 """What DeepSpeed's JSON can't say."""
@@ -20,16 +24,12 @@ MOST_BYTES = 2**20
 @in_words
 @takes_layout()
 def command(
-    cluster: o.ClusterName,
+    place: o.Place,
+    size: o.StepBatch,
+    *,
     model: Annotated[
         str | None, typer.Argument(help="A preset, a config.json or its folder, or a TOML file.", show_default=False)
     ] = None,
-    global_batch: o.GlobalBatch = None,
-    batch_tokens: o.BatchTokens = None,
-    network: o.Network = None,
-    nics_per_node: o.Nics = None,
-    framework: o.FrameworkName = None,
-    seq_len: o.SeqLen = None,
     anchor: o.Anchor = None,
     megatron_args: Annotated[
         str | None, o.asks("--megatron-args", "A run's arguments for Megatron-LM, or @FILE with them.")
@@ -49,31 +49,13 @@ def command(
 
     Or: planner estimate --megatron-args @launch.sh --cluster selene --gpus 512
     """
-    from planner.api.anchored import anchored
-    from planner.api.existing_run import review_deepspeed, review_megatron
-    from planner.api.layout_estimate import estimate_one
-    from planner.base.errors import InputError
-    from planner.question import load_setup
-
-    framework, _ = o.framework(framework)
     if megatron_args is not None or deepspeed is not None:
-        _check_beside(
-            megatron_args,
-            deepspeed,
-            choices
-            | {"nics_per_node": nics_per_node, "seq_len": seq_len}
-            | {"global_batch": global_batch, "batch_tokens": batch_tokens},
-            save,
-            anchor,
-        )
-        named: dict[str, Any] = {"model": model, "network": network, "framework": framework, "gpus": gpus}
+        _check_beside(megatron_args, deepspeed, choices | vars(place) | vars(size), save, anchor)
         with o.working("searching what else it could run"):
             if deepspeed is not None:
-                python = {name: choices[name] for name in (*OF_PYTHON, "attention")}
-                answer = review_deepspeed(deepspeed, cluster, **named, seq_len=seq_len, **python)
+                answer = _deepspeed_run(deepspeed, place, choices, model=model, gpus=gpus)
             else:
-                arguments = text_of(str(megatron_args))
-                answer = review_megatron(arguments, cluster, **named, vocab=vocab, attention=choices["attention"])
+                answer = _megatron_run(str(megatron_args), place, choices, model=model, gpus=gpus, vocab=vocab)
         o.show(answer, json)
         return
     for name, value in (("--gpus", gpus), ("--vocab", vocab)):
@@ -81,26 +63,44 @@ def command(
             raise InputError(f"{name} is for an existing run, with --megatron-args or --deepspeed")
     if model is None:
         raise InputError("MODEL is missing; give it, or an existing run with --megatron-args or --deepspeed")
+    o.show(_one_layout(model, place, size, choices, anchor, save), json)
+
+
+def _one_layout(
+    model: str, place: o.Place, size: o.StepBatch, choices: dict[str, Any], anchor: Path | None, save: Path | None
+) -> Shown:
+    """The estimate of the layout that the options say, also as a plan where a file is given."""
+    from planner.api.anchored import anchored
+    from planner.api.layout_estimate import estimate_one
+
     if save is not None:
         o.check_files({"--save": (save, save.suffix)})
-    setup = load_setup(
-        model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
-    )
-    setup = anchored(setup, anchor)
-    batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
-    one = estimate_one(setup, global_batch=batch, **choices)
+    setup = anchored(place.setup(model)[0], anchor)
+    one = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **choices)
     if save is not None:
         o.save_json(save, one.to_dict())
-    o.warn_of_length(model, setup.model, seq_len)
-    o.show(one, json)
+    return one
+
+
+def _deepspeed_run(path: Path, place: o.Place, choices: dict[str, Any], **known: Any) -> Shown:
+    """An existing run of DeepSpeed, with what its JSON can't say."""
+    from planner.api.existing_run import review_deepspeed
+
+    python = {name: choices[name] for name in (*OF_PYTHON, "attention")}
+    return review_deepspeed(path, **place.names(), seq_len=place.seq_len, **known, **python)
+
+
+def _megatron_run(arguments: str, place: o.Place, choices: dict[str, Any], **known: Any) -> Shown:
+    """An existing run of Megatron-LM."""
+    from planner.api.existing_run import review_megatron
+
+    return review_megatron(text_of(arguments), **place.names(), attention=choices["attention"], **known)
 
 
 def _check_beside(
     arguments: str | None, file: Path | None, given: dict[str, Any], save: Path | None, anchor: Path | None
 ) -> None:
     """Raises InputError if an option stands beside an existing run's configuration, which makes that choice itself."""
-    from planner.base.errors import InputError
-
     if arguments is not None and file is not None:
         raise InputError("--megatron-args and --deepspeed are both given; allowed: one of them")
     if save is not None:
@@ -109,7 +109,7 @@ def _check_beside(
         raise InputError("--anchor stands beside an existing run's configuration; allowed: with one layout's choices")
     if arguments is not None and given["seq_len"] is not None:
         raise InputError("--seq-len stands beside an existing run's configuration; change --seq-length there")
-    free = {"attention", "seq_len", *(OF_PYTHON if file is not None else ())}
+    free = {"attention", "seq_len", "cluster", "network", "framework", *(OF_PYTHON if file is not None else ())}
     for name, value in given.items():
         choice = CHOICES.get(name)
         default = None if choice is None or choice.derived else choice.plain(choice.default)

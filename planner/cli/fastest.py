@@ -12,6 +12,7 @@ from planner.cli import options as o
 from planner.cli.choices import searches
 
 if TYPE_CHECKING:
+    from planner.api.answer import Shown
     from planner.hardware import Cluster
 
 
@@ -72,9 +73,7 @@ def command(
         settled: dict[str, Any] = {"cluster": cluster, "network": network, "node-size": node_size}
         settled |= {"max-gpus": max_gpus, "nics-per-node": nics_per_node}
         settled |= {"max-cost": max_cost, "tokens": tokens, "loss": loss, "seq-len": seq_len}
-        if taken := [name for name, value in settled.items() if value]:
-            raise InputError(f"--{taken[0]} is given, and settled by --paper; leave one of them out")
-        _paper(model, paper, framework, json)
+        o.show(_paper(model, paper, framework, settled), json)
         return
     if not cluster:
         raise InputError("--cluster is missing; give a cluster (planner clusters lists them), or --paper")
@@ -95,13 +94,15 @@ def command(
     o.show(answer, json)
 
 
-def _paper(model: str, paper: str, framework: str | None, json: bool) -> None:
-    """A paper's question, its answer and ours."""
+def _paper(model: str, paper: str, framework: str | None, settled: dict[str, Any]) -> Shown:
+    """A paper's question, its answer and ours; settled: options whose values the paper's question has."""
     from planner.api.fastest_of_paper import fastest_of_paper
+    from planner.base.errors import InputError
 
+    if taken := [name for name, value in settled.items() if value]:
+        raise InputError(f"--{taken[0]} is given, and settled by --paper; leave one of them out")
     with o.working("searching GPUs, batches and layouts"):
-        answer = fastest_of_paper(paper, model, framework)
-    o.show(answer, json)
+        return fastest_of_paper(paper, model, framework)
 
 
 def clusters(names: list[str], networks: list[str], sizes: list[int]) -> list[Cluster]:

@@ -13,25 +13,20 @@ from planner.cli.choices import searches
 @a.assumes()
 def command(
     model: o.Model,
-    cluster: o.ClusterName,
+    place: o.Place,
+    size: o.StepBatch,
+    *,
     days: Annotated[float | None, o.asks("--days", "The training must end within so many days.")] = None,
     max_cost: Annotated[float | None, o.asks("--max-cost", "Most USD; needs a price.")] = None,
     max_gpus: Annotated[int | None, o.asks("--max-gpus", "Most GPUs; else the cluster's, or 100,000.")] = None,
     tokens: a.Tokens = None,
     loss: a.Loss = None,
-    batch: o.GlobalBatch = None,
-    batch_tokens: o.BatchTokens = None,
-    network: o.Network = None,
-    nics_per_node: o.Nics = None,
-    framework: o.FrameworkName = None,
     runs_on: o.RunsOn = None,
-    seq_len: o.SeqLen = None,
     loss_law: a.LossLawName = "besiroglu-2024",
     critical_batch_law: a.BatchLawName = "zhang-2024",
     critical_batch: a.CriticalBatch = None,
     batch_rule: a.BatchRule = "overhead",
     json: o.Json = False,
-    *,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
@@ -42,15 +37,10 @@ def command(
     Example: planner fewest llama3-70b --cluster dgx-h100 --tokens 15T --days 60
     """
     from planner.api.training import fewest_gpus
-    from planner.question import load_setup
     from planner.training_time.goal import goal
 
-    framework, runs_on = o.framework(framework, runs_on)
-    setup = load_setup(
-        model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
-    )
-    if batch_tokens is not None:
-        batch = o.batch(batch, batch_tokens, setup.model.seq_len)
+    setup, runs_on = place.setup(model, runs_on)
+    batch = None if size == o.StepBatch() else size.sequences(setup.model.seq_len)
     aim = goal(
         setup.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
         critical_batch=critical_batch,
@@ -60,5 +50,4 @@ def command(
             setup, aim, given, days=days, max_cost=max_cost, max_gpus=max_gpus, batch=batch,
             exact_tokens=loss is None, runs_on=runs_on, **choices,
         )  # fmt: skip
-    o.warn_of_length(model, setup.model, seq_len)
     o.show(answer, json)

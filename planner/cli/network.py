@@ -16,8 +16,8 @@ def command(
     model: o.Model,
     cluster: o.ClusterName,
     gpus: o.Gpus,
-    global_batch: o.GlobalBatch = None,
-    batch_tokens: o.BatchTokens = None,
+    size: o.StepBatch,
+    *,
     along: Annotated[str, o.asks("--along", "bandwidth (of a node), or latency.")] = "bandwidth",
     slow: Annotated[
         str, o.asks("--slow", "The network that the improved way is asked on.", autocompletion=complete.links)
@@ -45,7 +45,7 @@ def command(
 
     o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png")})
     shape = Model(model, seq_len=seq_len)
-    batch = o.batch(global_batch, batch_tokens, shape.seq_len)
+    batch = size.sequences(shape.seq_len)
     with o.working("searching along the network"):
         answer = suffices(
             shape, Cluster(cluster, network=network), gpus=gpus, batch=batch, framework=framework, along=along,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -13,9 +14,8 @@ from planner.base.units import parse_count, parse_length
 from planner.cli import completion as complete
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from planner.api.answer import Shown
+    from planner.setup import Setup
 
 USUAL_BATCH_TOKENS = 4e6
 """Tokens per step where none are given: LLaMA 2 (arXiv 2307.09288, 2.2), LLaMA 3's first (2407.21783, 3.4.1)."""
@@ -77,11 +77,67 @@ Anchor = Annotated[
     Path | None,
     asks("--anchor", "Runs measured on such a machine (docs/calibration.md)."),
 ]
-PrecisionName = Annotated[str | None, asks("--precision", "fp32, tf32, fp16, bf16 or fp8.")]
-AttentionName = Annotated[str | None, asks("--attention", "unfused, fused, flash1, flash2 or flash3.")]
 Svg = Annotated[Path | None, writes("--svg", says="Write a picture as SVG.")]
 Png = Annotated[Path | None, writes("--png", says="Write a picture as PNG.")]
 Json = Annotated[bool, writes("--json", says="Print JSON (docs/json.md) and nothing else.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What a model is trained on, as the options say it; `planner.cli.unfold` makes the options."""
+
+    cluster: ClusterName
+    network: Network = None
+    nics_per_node: Nics = None
+    framework: FrameworkName = None
+    seq_len: SeqLen = None
+
+    def names(self) -> dict[str, Any]:
+        """Cluster, network and the framework's profile."""
+        return {"cluster": self.cluster, "network": self.network, "framework": framework(self.framework)[0]}
+
+    def setup(self, model: str, runs_on: str | None = None) -> tuple[Setup, str | None]:
+        """Model, cluster and framework, and the export that a search is held to. Raises as `load_setup`."""
+        from planner.question import load_setup
+
+        profile, runs_on = framework(self.framework, runs_on)
+        setup = load_setup(
+            model, self.cluster, network=self.network, framework=profile, seq_len=self.seq_len,
+            nics_per_node=self.nics_per_node,
+        )  # fmt: skip
+        _warn_of_length(model, setup.model, self.seq_len)
+        return setup, runs_on
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepBatch:
+    """The batch of an optimizer step, as the options say it: in sequences or in tokens."""
+
+    global_batch: GlobalBatch = None
+    batch_tokens: BatchTokens = None
+
+    def sequences(self, seq_len: Any) -> int:
+        """Sequences per optimizer step: of tokens the nearest number that divides well.
+
+        With neither option it is `USUAL_BATCH_TOKENS`, which stderr says.
+
+        Raises:
+            InputError: Both are given, or the tokens are less than one sequence.
+        """
+        from planner.base.errors import InputError
+        from planner.question import batch_of_tokens
+
+        if self.global_batch is not None and self.batch_tokens is not None:
+            raise InputError("give --global-batch or --batch-tokens: one of the two")
+        if self.global_batch is not None:
+            return self.global_batch
+        if self.batch_tokens is None:
+            usual = batch_of_tokens("--batch-tokens", max(USUAL_BATCH_TOKENS, float(seq_len)), int(seq_len))
+            told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
+            typer.echo(f"planner: no batch is given, so it is {told}", err=True)
+            return usual
+        check_finite(batch_tokens=self.batch_tokens)
+        return batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len))
 
 
 def _number(option: str, text: str, parse: Callable[[str], Any], allowed: str) -> Any:
@@ -108,38 +164,13 @@ def framework(name: str | None, runs_on: str | None = None) -> tuple[str | None,
     return named
 
 
-def warn_of_length(name: str, model: Any, seq_len: int | None) -> None:
+def _warn_of_length(name: str, model: Any, seq_len: int | None) -> None:
     """Say on stderr where a Hugging Face config's longest sequence stands for the training's."""
     from planner.base.files import is_path
 
     if seq_len is None and is_path(name, (".json",)) and not name.endswith(".toml"):
         told = f"{model.seq_len:,} tokens per sequence are its max_position_embeddings, no training length"
         typer.echo(f"planner: {name}: {told}; --seq-len sets the training's", err=True)
-
-
-def batch(global_batch: int | None, batch_tokens: float | None, seq_len: Any) -> int:
-    """Sequences per optimizer step, from one of the two options: of tokens the nearest number that divides well.
-
-    With neither it is `USUAL_BATCH_TOKENS`, which stderr says.
-
-    Raises:
-        InputError: Both are given, or the tokens are less than one sequence.
-    """
-    from planner.base.errors import InputError
-
-    if global_batch is not None and batch_tokens is not None:
-        raise InputError("give --global-batch or --batch-tokens: one of the two")
-    if global_batch is not None:
-        return global_batch
-    if batch_tokens is None:
-        usual = batch(None, max(USUAL_BATCH_TOKENS, float(seq_len)), seq_len)
-        told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
-        typer.echo(f"planner: no batch is given, so it is {told}", err=True)
-        return usual
-    from planner.question import batch_of_tokens
-
-    check_finite(batch_tokens=batch_tokens)
-    return batch_of_tokens("--batch-tokens", batch_tokens, int(seq_len))
 
 
 def check_finite(**values: float) -> None:

@@ -13,12 +13,9 @@ from planner.cli.words import in_words
 @takes_layout("layer_split")
 def command(
     model: o.Model,
-    cluster: o.ClusterName,
-    global_batch: o.GlobalBatch = None,
-    batch_tokens: o.BatchTokens = None,
-    network: o.Network = None,
-    framework: o.FrameworkName = None,
-    seq_len: o.SeqLen = None,
+    place: o.Place,
+    size: o.StepBatch,
+    *,
     json: o.Json = False,
     **choices: Any,
 ) -> None:
@@ -27,8 +24,7 @@ def command(
     Example: planner partition llama3-8b --cluster dgx-a100-80gb --tp 2 --pp 8 --global-batch 64
     """
     from planner.api.compared import partition
-    from planner.question import load_setup
 
-    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
+    setup, _ = place.setup(model)
+    batch = size.sequences(setup.model.seq_len)
     o.show(partition(setup, global_batch=batch, **choices), json)

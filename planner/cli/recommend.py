@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -16,19 +16,19 @@ from planner.cli.choices import searches
 from planner.cli.export import Base
 from planner.cli.words import in_words
 
+if TYPE_CHECKING:
+    from planner.api.answer import Answer
+    from planner.api.plan import Plan
+
 
 @in_words
 @searches
 def command(
     model: o.Model,
-    cluster: o.ClusterName,
+    place: o.Place,
     gpus: o.Gpus,
-    global_batch: o.GlobalBatch = None,
-    batch_tokens: o.BatchTokens = None,
-    network: o.Network = None,
-    nics_per_node: o.Nics = None,
-    framework: o.FrameworkName = None,
-    seq_len: o.SeqLen = None,
+    size: o.StepBatch,
+    *,
     anchor: o.Anchor = None,
     objective: Annotated[
         str,
@@ -65,22 +65,17 @@ def command(
     from planner.api.anchored import anchored
     from planner.api.plan import search_plan
     from planner.cli.export import asked_for, check_base, write_best
-    from planner.question import load_setup
     from planner.search.why import parse_wanted
 
-    files = {"--html": (html, ".html"), "--png": (png, ".png"), "--pdf": (pdf, ".pdf")}
-    o.check_files(files | ({"--save": (save, save.suffix)} if save is not None else {}))
+    report.check_files(html, png, pdf, save)
     report.check_aim(tokens, loss, used=curve and bool(html or png or pdf))
-    framework, runs_on = o.framework(framework, runs_on)
+    setup, runs_on = place.setup(model, runs_on)
+    setup = anchored(setup, anchor)
+    batch = size.sequences(setup.model.seq_len)
     targets = asked_for(export or [])
     check_base(base, [target.name for target, _ in targets] + ([runs_on] if runs_on is not None else []))
     for wanted in why or []:
         parse_wanted(wanted)
-    setup = load_setup(
-        model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
-    )
-    setup = anchored(setup, anchor)
-    batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
     with o.working("searching every legal layout"):
         plan = search_plan(
             setup, gpus=gpus, global_batch=batch, top=top, objective=objective, runs_on=runs_on, base=base,
@@ -95,15 +90,24 @@ def command(
             working=o.working,
         )  # fmt: skip
         report.write_reports(shown, html, png, pdf)
-    o.warn_of_length(model, setup.model, seq_len)
-    if json:
-        o.print_json(plan.to_dict() | ({"why": [answer.record for answer in answers]} if why else {}))
-    else:
-        o.print_view(*plan.lines)
-        for answer in answers:
-            o.print_view("", answer.view)
+    _show(plan, answers, json)
     if not len(plan):
-        for path in ([save] if save is not None else []) + [file for _, file in targets]:
-            typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
-        o.finish(1)
+        _nothing_written(([save] if save is not None else []) + [file for _, file in targets])
     write_best(targets, plan, base)
+
+
+def _show(plan: Plan, answers: list[Answer], json: bool) -> None:
+    """The plan on stdout, then why it is not otherwise, where that was asked."""
+    if json:
+        o.print_json(plan.to_dict() | ({"why": [answer.record for answer in answers]} if answers else {}))
+        return
+    o.print_view(*plan.lines)
+    for answer in answers:
+        o.print_view("", answer.view)
+
+
+def _nothing_written(files: list[Path]) -> NoReturn:
+    """Says on stderr which files were not written, for nothing fits in memory; exit code 1."""
+    for path in files:
+        typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
+    o.finish(1)

@@ -31,6 +31,12 @@ WithCurve = Annotated[
 ]
 
 
+def check_files(html: Path | None, png: Path | None, pdf: Path | None, save: Path | None) -> None:
+    """Asks before the search whether the files can be written. Raises as `planner.cli.options.check_files`."""
+    files = {"--html": (html, ".html"), "--png": (png, ".png"), "--pdf": (pdf, ".pdf")}
+    o.check_files(files | ({"--save": (save, save.suffix)} if save is not None else {}))
+
+
 def check_aim(tokens: float | None, loss: float | None, *, used: bool) -> None:
     """Nothing, if a report will say how long so many tokens, or such a loss, take; or neither is given.
 

@@ -12,6 +12,7 @@ from planner.cli import options as o
 
 if TYPE_CHECKING:
     from planner.schedules import Order, Pipeline, Schedule
+    from planner.step.timeline.timeline import Timeline
 
 
 def command(
@@ -39,46 +40,63 @@ def command(
 
     Example: planner schedule zb-h1 --pp 4 --micro-batches 8
     """
-    from planner.base.errors import InputError
-
     if name is None:
         _list(json)
         return
     sizes = {"--pp": pp, "--micro-batches": micro_batches, "--steps": steps, "--virtual-stages": virtual_stages,
              "--slices": slices}  # fmt: skip
+    _check_sizes(sizes, {"--forward": forward, "--input-grad": input_grad, "--weight-grad": weight_grad}, transfer)
+    o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png")})
+    schedule, pipe, order = _order(name, pp, micro_batches, virtual_stages, slices, steps)
+    from planner.step.timeline.timeline import durations, run
+
+    parts = pipe.v * pipe.k
+    timeline = run(order, durations(order, forward / parts, input_grad / parts, weight_grad / parts), transfer)
+    title = _title(name, pipe)
+    _write(timeline, order, schedule, title, pictures=[path for path in (svg, png) if path is not None], csv=csv)
+    facts = _facts(schedule, pipe, order, timeline, (forward, input_grad, weight_grad), transfer)
+    if json:
+        o.print_json({"schedule": name} | facts | {"rows": [[str(op) for op in row] for row in order.rows()]})
+    else:
+        _draw(title, timeline, facts)
+
+
+def _check_sizes(sizes: dict[str, int | None], seconds: dict[str, float], transfer: float) -> None:
+    """Raises InputError if a number of an option is out of range; sizes that are not given are the schedule's own."""
+    from planner.base.errors import InputError
+
     for option, value in sizes.items():
         if value is not None and not 1 <= value <= 100_000:
             raise InputError(f"{option} is {value}; allowed: a whole number from 1 to 100000")
-    for option, seconds in (("--forward", forward), ("--input-grad", input_grad), ("--weight-grad", weight_grad)):
-        if not 0.0 < seconds < float("inf"):
-            raise InputError(f"{option} is {seconds}; allowed: a number above 0")
+    for option, lasts in seconds.items():
+        if not 0.0 < lasts < float("inf"):
+            raise InputError(f"{option} is {lasts}; allowed: a number above 0")
     if not 0.0 <= transfer < float("inf"):
         raise InputError(f"--transfer is {transfer}; allowed: a number from 0")
-    for suffix, path in ((".svg", svg), (".png", png)):
-        if path is not None and path.suffix != suffix:
-            raise InputError(f"{suffix.replace('.', '--')} is {path}; allowed: a path that ends in {suffix}")
-    schedule, pipe, order = _order(name, pp, micro_batches, virtual_stages, slices, steps)
-    parts = pipe.v * pipe.k
-    from planner.step.timeline.timeline import durations, run
 
-    lasting = durations(order, forward / parts, input_grad / parts, weight_grad / parts)
-    timeline = run(order, lasting, transfer)
+
+def _title(name: str, pipe: Pipeline) -> str:
+    title = f"{name}: {pipe.p} ranks, {pipe.m} micro-batches"
+    title += f", {pipe.v} virtual stages per rank" if pipe.v > 1 else ""
+    return title + (f", {pipe.k} slices a sequence" if pipe.k > 1 else "")
+
+
+def _write(
+    timeline: Timeline, order: Order, schedule: Schedule | None, title: str, *, pictures: list[Path], csv: Path | None
+) -> None:
+    """The files that were asked for."""
     if csv is not None:
         from planner.export.schedule_csv import write_schedule_csv
 
         write_schedule_csv(csv, order, schedule)
-    title = f"{name}: {pipe.p} ranks, {pipe.m} micro-batches"
-    title += f", {pipe.v} virtual stages per rank" if pipe.v > 1 else ""
-    title += f", {pipe.k} slices a sequence" if pipe.k > 1 else ""
-    for path in (svg, png):
-        if path is not None:
-            from planner.report.timeline_plot import plot_timeline
+    for path in pictures:
+        from planner.report.timeline_plot import plot_timeline
 
-            plot_timeline(timeline, path, title)
-    facts = _facts(schedule, pipe, order, timeline, (forward, input_grad, weight_grad), transfer)
-    if json:
-        o.print_json({"schedule": name} | facts | {"rows": [[str(op) for op in row] for row in order.rows()]})
-        return
+        plot_timeline(timeline, path, title)
+
+
+def _draw(title: str, timeline: Timeline, facts: dict[str, Any]) -> None:
+    """The drawing and the facts on stdout, as wide as the terminal."""
     from rich.console import Console
 
     from planner.report.drawing import draw_timeline

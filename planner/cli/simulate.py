@@ -16,12 +16,9 @@ from planner.cli.words import in_words
 @takes_layout()
 def command(
     model: o.Model,
-    cluster: o.ClusterName,
-    global_batch: o.GlobalBatch = None,
-    batch_tokens: o.BatchTokens = None,
-    network: o.Network = None,
-    framework: o.FrameworkName = None,
-    seq_len: o.SeqLen = None,
+    place: o.Place,
+    size: o.StepBatch,
+    *,
     slices: Annotated[
         str, typer.Option(help="How the sequence is cut: work, even, auto (TeraPipe's program), or each one's tokens.")
     ] = "",
@@ -40,14 +37,13 @@ def command(
     """
     from planner.api.simulated import Timing, simulate_one
     from planner.base.errors import InputError
-    from planner.question import load_setup
 
     o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png"), "--trace": (trace, ".json")})
     if schedule_file is not None and choices["schedule"] is not None:
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
-    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup, _ = place.setup(model)
     how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down)
-    batch = o.batch(global_batch, batch_tokens, setup.model.seq_len)
+    batch = size.sequences(setup.model.seq_len)
     step = simulate_one(setup, how, global_batch=batch, **choices)
     for path in (trace, svg, png):
         if path is not None:

@@ -17,8 +17,9 @@ from planner.cli.words import in_words
 @a.assumes()
 def command(
     model: o.Model,
-    cluster: o.ClusterName,
+    place: o.Place,
     gpus: o.Gpus,
+    *,
     tokens: a.Tokens = None,
     loss: a.Loss = None,
     batch: Annotated[
@@ -31,17 +32,12 @@ def command(
         ),
     ] = None,
     batch_tokens: o.BatchTokens = None,
-    network: o.Network = None,
-    nics_per_node: o.Nics = None,
-    framework: o.FrameworkName = None,
     runs_on: o.RunsOn = None,
-    seq_len: o.SeqLen = None,
     loss_law: a.LossLawName = "besiroglu-2024",
     critical_batch_law: a.BatchLawName = "zhang-2024",
     critical_batch: a.CriticalBatch = None,
     batch_rule: a.BatchRule = "overhead",
     json: o.Json = False,
-    *,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
@@ -53,15 +49,11 @@ def command(
     Example: planner time gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --tokens 300e9 --global-batch 1536
     """
     from planner.api.training import training_time
-    from planner.question import load_setup
     from planner.training_time.goal import goal
 
-    framework, runs_on = o.framework(framework, runs_on)
-    setup = load_setup(
-        model, cluster, network=network, framework=framework, seq_len=seq_len, nics_per_node=nics_per_node
-    )
+    setup, runs_on = place.setup(model, runs_on)
     if batch_tokens is not None:
-        batch = o.batch(batch, batch_tokens, setup.model.seq_len)
+        batch = o.StepBatch(global_batch=batch, batch_tokens=batch_tokens).sequences(setup.model.seq_len)
     aim = goal(
         setup.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
         critical_batch=critical_batch,
@@ -70,5 +62,4 @@ def command(
         answer = training_time(
             setup, aim, given, gpus=gpus, batch=batch, exact_tokens=loss is None, runs_on=runs_on, **choices
         )
-    o.warn_of_length(model, setup.model, seq_len)
     o.show(answer, json)

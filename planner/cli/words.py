@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from planner.base.errors import InputError, shown
 from planner.cli import completion
+from planner.cli.unfold import Command, with_signature
 
 SAYS = {"cluster": "In place of --cluster: a cluster, or its GPU (h100).", "gpus": "In place of --gpus."}
 SUFFIX = "_word"
 
 
-def in_words(command: Callable[..., None]) -> Callable[..., None]:
+def in_words(command: Command) -> Command:
     """Lets the command's options `--cluster` and, where it has it, `--gpus` be given as words after the model."""
     signature = inspect.signature(command, eval_str=True)
     named = [name for name in SAYS if name in signature.parameters]
@@ -32,10 +32,7 @@ def in_words(command: Callable[..., None]) -> Callable[..., None]:
         command(**given)
 
     options = [_optional(p) if p.name in needed else p for p in signature.parameters.values()]
-    keywords = [p.replace(kind=p.KEYWORD_ONLY) for p in options] + [_word(name) for name in named]
-    asked.__signature__ = signature.replace(parameters=keywords)  # type: ignore[attr-defined]
-    asked.__annotations__ = {p.name: p.annotation for p in keywords}
-    return asked
+    return with_signature(asked, signature, [*options, *(_word(name) for name in named)])
 
 
 def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:

@@ -140,16 +140,25 @@ def _context(cp: int, ulysses: int) -> list[tuple[str, Any]]:
 
 def _overrides(job: Job) -> list[tuple[str, Any]]:
     """Fields of the container, each with its value as Python writes it."""
-    row, f, model = job.row, job.framework, job.model
-    dispatcher = dispatcher_name(job)
+    return [
+        *_parallelism(job),
+        *_recompute(job),
+        *_batch(job),
+        *_data_parallelism(job),
+        *_model_parts(job),
+        *_numerics(job),
+        *_optimizer(job),
+        *([("comm_overlap", "CommOverlapConfig(tp_comm_overlap=True)")] if _overlaps_tensor(job) else []),
+    ]
+
+
+def _parallelism(job: Job) -> list[tuple[str, Any]]:
+    row, model = job.row, job.model
     layout = uneven_layout(job) if row["pp"] > 1 else ""
     dtype = {"fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}.get(
         row["precision"], "torch.bfloat16"
     )
-    sharded = row["zero"] > 1
-    reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
-    overlaps = row["dp"] * row["cp"] > 1 and reduced > 0
-    out: list[tuple[str, Any]] = [
+    return [
         ("model.tensor_model_parallel_size", row["tp"]),
         ("model.pipeline_model_parallel_size", row["pp"]),
         ("model.pipeline_dtype", dtype if row["pp"] > 1 else None),
@@ -161,17 +170,33 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         ("model.seq_length", model.seq_len),
         ("dataset.seq_length", model.seq_len),
         ("model.attention_backend", f"AttnBackend.{'flash' if row['attention'].startswith('flash') else 'unfused'}"),
-        *_recompute(job),
-        ("train.micro_batch_size", row["micro_batch"]),
-        ("train.global_batch_size", row["global_batch"]),
+    ]
+
+
+def _batch(job: Job) -> list[tuple[str, Any]]:
+    return [("train.micro_batch_size", job.row["micro_batch"]), ("train.global_batch_size", job.row["global_batch"])]
+
+
+def _data_parallelism(job: Job) -> list[tuple[str, Any]]:
+    """How gradients and states are sharded and sent."""
+    row, f = job.row, job.framework
+    reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
+    overlaps = row["dp"] * row["cp"] > 1 and reduced > 0
+    return [
         ("ddp.use_distributed_optimizer", row["zero"] > 0 and row["optimizer"] != "muon"),
         ("optimizer.use_distributed_optimizer", row["zero"] > 0 and row["optimizer"] != "muon"),
-        ("ddp.use_megatron_fsdp", sharded),
+        ("ddp.use_megatron_fsdp", row["zero"] > 1),
         ("ddp.data_parallel_sharding_strategy", quoted(SHARDING.get(row["zero"], "no_shard"))),
         ("ddp.num_distributed_optimizer_instances", row["dp_replicate"]),
         ("ddp.overlap_grad_reduce", overlaps),
         ("ddp.overlap_param_gather", overlaps and row["zero"] > 0 and f.overlap_param_gather > 0),
     ]
+
+
+def _model_parts(job: Job) -> list[tuple[str, Any]]:
+    """What multi-token prediction and experts need, and Megatron-FSDP's own."""
+    row, model, dispatcher = job.row, job.model, dispatcher_name(job)
+    out: list[tuple[str, Any]] = []
     if model.num_mtp_layers or (model.name in RECIPES and model.kv_lora_rank):
         # DeepSeek-V3's recipe has a module.
         out.append(("model.mtp_num_layers", model.num_mtp_layers or None))
@@ -182,18 +207,29 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
             ("model.moe_token_dispatcher_type", quoted("alltoall" if dispatcher == "alltoall" else "flex")),
             ("model.moe_flex_dispatcher_backend", None if dispatcher == "alltoall" else quoted(dispatcher)),
         ]
-    if sharded:
+    if row["zero"] > 1:
         out += [
             ("dist.use_megatron_fsdp", True),
             ("ddp.average_in_collective", False),
             ("model.gradient_accumulation_fusion", False),
             ("checkpoint.ckpt_format", quoted("fsdp_dtensor")),
         ]
-    if row["precision"] in PRECISIONS:
-        name = quoted(PRECISIONS[row["precision"]])
+    return out
+
+
+def _numerics(job: Job) -> list[tuple[str, Any]]:
+    out: list[tuple[str, Any]] = []
+    if job.row["precision"] in PRECISIONS:
+        name = quoted(PRECISIONS[job.row["precision"]])
         out.append(("mixed_precision", f"get_mixed_precision_config({name})" if _half_gradients(job) else name))
     if _half_gradients(job):  # the named recipes reduce in fp32, and override what ddp says
         out += [("mixed_precision.grad_reduce_in_fp32", False), ("ddp.grad_reduce_in_fp32", False)]
+    return out
+
+
+def _optimizer(job: Job) -> list[tuple[str, Any]]:
+    row = job.row
+    out: list[tuple[str, Any]] = []
     if row["offload_optimizer"]:
         out += [("optimizer.optimizer_cpu_offload", True), ("optimizer.optimizer_offload_fraction", 1.0)]
     if row["offload_optimizer"] or row["optimizer"] in MOMENTS:
@@ -203,8 +239,6 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         out += [("optimizer.exp_avg_dtype", dtype), ("optimizer.exp_avg_sq_dtype", dtype)]
     if row["optimizer"] in ("muon", "sgd"):
         out.append(("optimizer.optimizer", quoted(optimizer_name(row))))
-    if _overlaps_tensor(job):
-        out.append(("comm_overlap", "CommOverlapConfig(tp_comm_overlap=True)"))
     return out
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from planner.base.errors import InputError, shown
 from planner.imports.words import Arguments
 from planner.models import Transformer
 from planner.models.hybrid import from_pattern
-from planner.models.transformer import check
+from planner.models.possible import check
 
 ASSUMED_VOCAB = 128_000
 MODULES = ("*E", "*-")
@@ -43,70 +44,91 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
     layers = (a.number if "hybrid-layer-pattern" in a else a.needed)("num-layers")
     hidden, heads = a.needed("hidden-size"), a.needed("num-attention-heads")
     seq_len = a.needed("seq-length")
-    gated = "swiglu" in a or "quick-geglu" in a
     notes: list[str] = []
-    rotary = a.text("position-embedding-type") == "rope" or "use-rotary-position-embeddings" in a
-    learned = not rotary and a.text("position-embedding-type", "learned_absolute") == "learned_absolute"
-    experts = a.number("num-experts", 0, least=0) or 0
+    gated, biased = "swiglu" in a or "quick-geglu" in a, "disable-bias-linear" not in a
     # Megatron-LM's own defaults: 4 h, or two thirds of it in steps of 64 where three matrices take it.
     ffn = a.number("ffn-hidden-size") or (int((4 * hidden * 2 / 3) / 64) * 64 if gated else 4 * hidden)
-    moe_ffn = (a.number("moe-ffn-hidden-size") or ffn) if experts else 0
-    kinds, modules = _kinds(a, layers, hidden, experts), _modules(a)
-    every = "disable-bias-linear" not in a
-    grouped = a.number("num-query-groups", 1) if "group-query-attention" in a else heads
-    latent = "multi-latent-attention" in a
-    rope_dim = a.number("qk-pos-emb-head-dim", 64) or 0
-    if a.number("kv-channels") is None and not latent and hidden % heads:
-        raise InputError(
-            f"--hidden-size {hidden} isn't a multiple of --num-attention-heads {heads}; give --kv-channels"
-        )
-    head_dim = a.number("kv-channels", hidden // heads)
+    experts = _experts(a, ffn)
+    kinds, modules = _kinds(a, layers, hidden, experts["num_experts"]), _modules(a)
     model = Transformer(
         name=name,
-        family="hybrid"
-        if "num_ssm_layers" in kinds
-        else "moe"
-        if experts
-        else "nemotron"
-        if "squared-relu" in a
-        else "llama"
-        if gated
-        else "gpt",
+        family=_family(a, kinds, experts["num_experts"], gated),
         hidden=hidden,
         ffn=ffn if kinds["num_dense_layers"] else 0,
-        num_heads=heads,
-        num_kv_heads=heads if latent else grouped,
-        head_dim=(a.number("qk-head-dim", 128) or 0) + rope_dim if latent else head_dim,
         vocab=_vocab(a, vocab, notes),
         seq_len=seq_len,
-        max_positions=(a.number("max-position-embeddings") or seq_len) if learned else 0,
         gated=gated,
         rms_norm=a.text("normalization", "LayerNorm") == "RMSNorm",
-        rotary=rotary,
         tied="untie-embeddings-and-output-weights" not in a,
-        qkv_bias=every or "add-qkv-bias" in a,
-        output_bias=every,
-        mlp_bias=every and kinds["num_dense_layers"] > 0,
-        expert_bias=every and experts > 0,
+        qkv_bias=biased or "add-qkv-bias" in a,
+        output_bias=biased,
+        mlp_bias=biased and kinds["num_dense_layers"] > 0,
+        expert_bias=biased and experts["num_experts"] > 0,
         clamped=gated and "activation-func-clamp-value" in a,
         qk_norm="qk-layernorm" in a,
-        num_experts=experts,
-        top_k=(a.number("moe-router-topk", 2) or 0) if experts else 0,
-        num_shared_experts=-(-(a.number("moe-shared-expert-intermediate-size", 0, least=0) or 0) // max(moe_ffn, 1)),
-        moe_ffn=moe_ffn,
-        moe_latent=(a.number("moe-latent-size", 0, least=0) or 0) if experts else 0,
-        expert_groups=(a.number("moe-router-num-groups", 0) or 0) if experts else 0,
-        top_k_groups=(a.number("moe-router-group-topk", 0) or 0) if experts else 0,
-        q_lora_rank=(a.number("q-lora-rank", 0) or 0) if latent else 0,
-        kv_lora_rank=(a.number("kv-lora-rank", 32) or 0) if latent else 0,
-        qk_rope_head_dim=rope_dim if latent else 0,
-        v_head_dim=(a.number("v-head-dim", 128) or 0) if latent else 0,
         num_mtp_layers=modules,
         mtp_shared=modules > 0 and "mtp-use-repeated-layer" in a,
+        **_positions(a, seq_len),
+        **_attention(a, hidden, heads),
+        **experts,
         **kinds,
     )
     window, layers = _windows(a, model.num_attention_layers)
     return check(replace(model, window=window, num_window_layers=layers)), notes
+
+
+def _family(a: Arguments, kinds: dict[str, int], experts: int, gated: bool) -> str:
+    if "num_ssm_layers" in kinds:
+        return "hybrid"
+    if experts:
+        return "moe"
+    return "nemotron" if "squared-relu" in a else "llama" if gated else "gpt"
+
+
+def _positions(a: Arguments, seq_len: int) -> dict[str, Any]:
+    """How tokens know where they are: by a learned table, by rotation, or by neither."""
+    rotary = a.text("position-embedding-type") == "rope" or "use-rotary-position-embeddings" in a
+    learned = not rotary and a.text("position-embedding-type", "learned_absolute") == "learned_absolute"
+    return {"rotary": rotary, "max_positions": (a.number("max-position-embeddings") or seq_len) if learned else 0}
+
+
+def _attention(a: Arguments, hidden: int, heads: int) -> dict[str, int | None]:
+    """Heads and their sizes, of latent attention or of the usual one."""
+    if "multi-latent-attention" in a:
+        rope_dim = a.number("qk-pos-emb-head-dim", 64) or 0
+        return {
+            "num_heads": heads,
+            "num_kv_heads": heads,
+            "head_dim": (a.number("qk-head-dim", 128) or 0) + rope_dim,
+            "q_lora_rank": a.number("q-lora-rank", 0) or 0,
+            "kv_lora_rank": a.number("kv-lora-rank", 32) or 0,
+            "qk_rope_head_dim": rope_dim,
+            "v_head_dim": a.number("v-head-dim", 128) or 0,
+        }
+    if a.number("kv-channels") is None and hidden % heads:
+        raise InputError(
+            f"--hidden-size {hidden} isn't a multiple of --num-attention-heads {heads}; give --kv-channels"
+        )
+    return {
+        "num_heads": heads,
+        "num_kv_heads": a.number("num-query-groups", 1) if "group-query-attention" in a else heads,
+        "head_dim": a.number("kv-channels", hidden // heads),
+    }
+
+
+def _experts(a: Arguments, ffn: int) -> dict[str, int]:
+    """The experts' number and sizes, all 0 in a dense model."""
+    experts = a.number("num-experts", 0, least=0) or 0
+    moe_ffn = (a.number("moe-ffn-hidden-size") or ffn) if experts else 0
+    shared = -(-(a.number("moe-shared-expert-intermediate-size", 0, least=0) or 0) // max(moe_ffn, 1))
+    sizes = {
+        "top_k": a.number("moe-router-topk", 2),
+        "moe_latent": a.number("moe-latent-size", 0, least=0),
+        "expert_groups": a.number("moe-router-num-groups", 0),
+        "top_k_groups": a.number("moe-router-group-topk", 0),
+    }
+    of_experts = {name: (size or 0) if experts else 0 for name, size in sizes.items()}
+    return {"num_experts": experts, "num_shared_experts": shared, "moe_ffn": moe_ffn, **of_experts}
 
 
 def _windows(a: Arguments, attention: int) -> tuple[int, int]:

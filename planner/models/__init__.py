@@ -10,7 +10,9 @@ from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.base.files import is_path, read_toml
 from planner.base.lookup import same_name
 from planner.models import counts, flops, mix
-from planner.models.transformer import FAMILIES, Transformer, check, from_shape, stack, with_seq_len
+from planner.models.from_shape import FAMILIES, from_shape, with_seq_len
+from planner.models.possible import check
+from planner.models.transformer import Transformer, stack
 
 __all__ = [
     "FAMILIES",

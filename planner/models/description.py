@@ -13,8 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import validate
+from planner.models.from_shape import FAMILIES
 from planner.models.hybrid import from_pattern
-from planner.models.transformer import FAMILIES, FLAGS, LARGEST, Transformer, check
+from planner.models.possible import FLAGS, LARGEST, check
+from planner.models.transformer import Transformer
 
 Size = StrictInt
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.base.errors import FileFormatError, shown
-from planner.models.transformer import LARGEST
+from planner.models.possible import LARGEST
 
 ATTENTION = ("full_attention", "sliding_attention")
 """Kinds of layers in `layer_types`; others, such as linear attention, are not modelled."""

@@ -86,26 +86,15 @@ def recommend(
     """
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
-    fixed = fixed or Fixed()
     asked = Request.of(
-        setup.framework, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed
-    )
+        setup.framework, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention,
+        fixed=fixed or Fixed(),
+    )  # fmt: skip
     kept = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals)
     closed = _finalists(setup, kept)
-    order, result = _ranked(closed, objective), closed
-    if objective != "memory":
-        result = refine(setup, result, order, top, kinds(result.layouts) if plainest else None)
-        order = order[np.argsort(result.step_time_s[order], kind="stable")]
-        order = order[result.fits[order]]
-    legal, fitting, fits = kept.legal, kept.fitting, int(closed.fits.sum())
-    if objective != "memory" and fixed.schedule is None and fixed.virtual_stages is None:
-        more = try_others(setup, result, order, fixed.allow_async)
-        if more is not None:
-            result, legal = Estimate.concatenate([result, more]), legal + 1
-    if objective != "memory":
-        more = try_some_layers(setup, asked, result, order)
-        if more is not None:
-            result, legal = Estimate.concatenate([result, more]), legal + 1
+    tried = [] if objective == "memory" else _tried(setup, asked, closed, top, plainest)
+    result = Estimate.concatenate(tried) if tried else closed
+    legal, fitting, fits = kept.legal + max(len(tried) - 1, 0), kept.fitting, int(closed.fits.sum())
     pick = plainest and objective != "memory"
     for rounds in count():
         order = _ranked(result, objective)
@@ -124,6 +113,22 @@ def recommend(
             break
         result = timed(setup, result, found.named)
     return replace(found, ties=_ties(kept, closed, result, order) if len(order) else 0)
+
+
+def _tried(setup: Setup, asked: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
+    """The finalists, the best of them simulated; then, a layout each, what a search's grids have none of and may help.
+
+    That is another schedule, and full recomputation of some layers alone.
+    """
+    order = _ranked(closed, "time")
+    out = [refine(setup, closed, order, top, kinds(closed.layouts) if plainest else None)]
+    order = order[np.argsort(out[0].step_time_s[order], kind="stable")]
+    order = order[out[0].fits[order]]
+    if asked.fixed.schedule is None and asked.fixed.virtual_stages is None:
+        more = try_others(setup, out[0], order, asked.fixed.allow_async)
+        out += [] if more is None else [more]
+    more = try_some_layers(setup, asked, Estimate.concatenate(out), order)
+    return out if more is None else [*out, more]
 
 
 def _best(result: Estimate, order: Indices, pick: bool) -> Indices:

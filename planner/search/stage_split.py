@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from planner.setup import Setup
 from planner.step.legality import check_legal
 from planner.step.partition import partition
 from planner.step.pipelines import layers_at_once, pipeline
-from planner.step.step_costs import step_costs
+from planner.step.step_costs import StepCosts, step_costs
 
 Array = NDArray[np.float64]
 
@@ -44,43 +45,14 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
     Raises:
         LayoutError: more than one layout, an illegal one, or no split fits.
     """
-    model = setup.model
     if len(layouts) != 1:
         raise LayoutError(f"a stage split takes one layout, got {len(layouts)}")
-    check_legal(model, setup.cluster, layouts)
-    schedule = get_schedule(layouts.row(0)["schedule"])
-    p, v, L = int(layouts.pp[0]), int(layouts.virtual_stages[0]), int(model.num_layers)
-    stages = p * v
+    check_legal(setup.model, setup.cluster, layouts)
     costs = step_costs(setup, layouts)
-    ends, layer_s = costs.ends, float(costs.layer.total_s[0])
-    embedding_s = float(ends.embedding_forward_s[0] + ends.embedding_backward_s[0])
-    head_s = float(ends.head_s[0])
-    seconds = np.array([embedding_s, *[layer_s] * L, head_s])
-
-    def size(layers: float, first: float, last: float) -> float:
-        """Bytes of a rank but for its activations."""
-        memory = rank_memory(
-            costs.case, layers=layers, in_flight=0.0, first=first, last=last,
-            copies=schedule.copies, at_once=layers_at_once(layouts, L / p),
-        )  # fmt: skip
-        return float(memory.total_bytes[0])
-
-    fixed = size(0.0, 0.0, 0.0)
-    layer_state = (size(float(L), 0.0, 0.0) - fixed) / L
-    ends_state = (size(0.0, 1.0, 0.0) - fixed, size(0.0, 0.0, 1.0) - fixed)
-    slack = 1.0 + setup.framework.fragmentation
-    saved = float(costs.activations.layer[0]) * slack
-    looked_up = float(embedding_bytes(costs.case)[0]) * slack
-    pipe = pipeline(layouts)
-
-    ranks = [int(schedule.rank_of(pipe, np.array([stage]), np.array([0]))[0]) for stage in range(stages)]
-
-    def held(stage: int) -> Array:
-        """What each item holds on a stage."""
-        flight = float(schedule.in_flight(pipe, ranks[stage])[0])
-        layers = [layer_state + saved * flight] * L
-        return np.array([ends_state[0] + looked_up * flight, *layers, ends_state[1]])
-
+    L, v = int(setup.model.num_layers), int(layouts.virtual_stages[0])
+    stages = int(layouts.pp[0]) * v
+    seconds = _item_seconds(costs, L)
+    ranks, fixed, held = _held(setup, layouts, costs, L)
     room = (setup.cluster.accelerator.memory_bytes - fixed) / v
     try:
         counts = partition(seconds, stages, size_bytes=held, cap_bytes=lambda stage: room)
@@ -90,18 +62,60 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
             f"no split of {L} layers over {stages} stages fits in {capacity} per GPU; recompute, shard, use more stages"
         ) from None
     edges = np.concatenate([[0], np.cumsum(counts)])
-    even = np.full(stages, L // stages)
-    even[: L % stages] += 1
-    even_s = even * layer_s
-    even_s[0] += embedding_s
-    even_s[-1] += head_s
     layers = counts.copy()
-    layers[0] -= 1
-    layers[-1] -= 1
+    layers[[0, -1]] -= 1  # embedding and head
     return StageSplit(
-        rank=np.array(ranks),
+        rank=ranks,
         layers=layers,
         seconds=np.add.reduceat(seconds, edges[:-1]),
         size_bytes=np.array([held(s)[edges[s] : edges[s + 1]].sum() for s in range(stages)]) + fixed / v,
-        even_slowest_s=float(even_s.max()),
+        even_slowest_s=_even_slowest_s(seconds, stages),
     )
+
+
+def _item_seconds(costs: StepCosts, layers: int) -> Array:
+    """Seconds of one micro-batch, forward and backward, in the embedding, every layer and the head."""
+    ends, layer_s = costs.ends, float(costs.layer.total_s[0])
+    embedding_s = float(ends.embedding_forward_s[0] + ends.embedding_backward_s[0])
+    return np.array([embedding_s, *[layer_s] * layers, float(ends.head_s[0])])
+
+
+def _even_slowest_s(seconds: Array, stages: int) -> float:
+    """The slowest stage's seconds were the layers split evenly, the remainder over the first stages."""
+    layers = len(seconds) - 2
+    even = np.full(stages, layers // stages)
+    even[: layers % stages] += 1
+    even_s = even * seconds[1]
+    even_s[0] += seconds[0]
+    even_s[-1] += seconds[-1]
+    return float(even_s.max())
+
+
+def _held(
+    setup: Setup, layouts: Layouts, costs: StepCosts, layers: int
+) -> tuple[NDArray[np.int64], float, Callable[[int], Array]]:
+    """The rank of every stage, the bytes of a rank without layers, and the bytes of every item on a given stage."""
+    schedule, pipe = get_schedule(layouts.row(0)["schedule"]), pipeline(layouts)
+    stages = np.arange(int(layouts.pp[0] * layouts.virtual_stages[0]))
+    ranks = np.array([int(schedule.rank_of(pipe, np.array([s]), np.array([0]))[0]) for s in stages])
+
+    def size(layers_held: float, first: float, last: float) -> float:
+        """Bytes of a rank but for its activations."""
+        memory = rank_memory(
+            costs.case, layers=layers_held, in_flight=0.0, first=first, last=last,
+            copies=schedule.copies, at_once=layers_at_once(layouts, layers / int(layouts.pp[0])),
+        )  # fmt: skip
+        return float(memory.total_bytes[0])
+
+    fixed = size(0.0, 0.0, 0.0)
+    layer_state = (size(float(layers), 0.0, 0.0) - fixed) / layers
+    embedding_state, head_state = size(0.0, 1.0, 0.0) - fixed, size(0.0, 0.0, 1.0) - fixed
+    slack = 1.0 + setup.framework.fragmentation
+    saved = float(costs.activations.layer[0]) * slack
+    looked_up = float(embedding_bytes(costs.case)[0]) * slack
+
+    def held(stage: int) -> Array:
+        flight = float(schedule.in_flight(pipe, int(ranks[stage]))[0])
+        return np.array([embedding_state + looked_up * flight, *[layer_state + saved * flight] * layers, head_state])
+
+    return ranks, fixed, held

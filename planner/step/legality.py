@@ -34,6 +34,10 @@ UNEVEN_CHUNKS = (
 )
 
 
+Table = list[tuple[str, Any]]
+"""Rules: the sentence of each, and where it is broken."""
+
+
 def _schedule_rules(layouts: Layouts) -> list[Rule]:
     out = []
     micro_batches = np.maximum(layouts.micro_batches, 1)
@@ -57,7 +61,7 @@ def _trait(layouts: Layouts, name: str) -> NDArray[np.bool_]:
     return np.asarray(values[layouts.schedule])
 
 
-def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> list[tuple[str, Any]]:
+def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> Table:
     """Those of stages that a layout gives (Megatron-Core, pipeline_parallel_layer_layout.py); none where none does."""
     if not np.any(given):
         return []
@@ -84,7 +88,7 @@ def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> lis
     return [(text, given & broken) for text, broken in table]
 
 
-def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> list[tuple[str, Any]]:
+def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
     """Those of a dispatcher that is named, and of the experts' load; none where nothing is said of either."""
     named, uneven = x.dispatcher > Dispatcher.FRAMEWORK, x.expert_imbalance != 1.0
     if not np.any(named | uneven):
@@ -107,22 +111,40 @@ def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> list[
 
 def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
     """Every rule with where it is broken, boolean of shape (n,), or of a grid as far as it depends on its choices."""
-    x = layouts
-    heads, kv = np.asarray(model.num_heads), np.asarray(model.num_kv_heads)
-    layers, sequence = np.asarray(model.num_layers), np.asarray(model.seq_len)
-    experts, state_space = np.asarray(model.num_experts), np.asarray(model.num_ssm_layers)
-    heads_out = np.asarray(model.output_heads)
-    lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
-    split, ends, last = x.dp * x.micro_batch, x.layer_split == Split.ENDS, x.layer_split == Split.LAST
-    chunks, given, looped = np.maximum(x.pp * x.virtual_stages, 1), is_given(x), _trait(x, "looped_placement")
     table = [
+        *_size_rules(model, layouts),
+        *_stage_rules(model, layouts),
+        *_sequence_rules(model, layouts),
+        *_expert_rules(model, layouts),
+        *_sharding_rules(model, layouts),
+        *_dispatcher_rules(model, cluster, layouts),
+        *_numeric_rules(model, cluster, layouts),
+        *_capacity_rules(model, cluster, layouts),
+    ]
+    return [Rule(text=text, broken=np.asarray(broken)) for text, broken in table] + _schedule_rules(layouts)
+
+
+def _size_rules(model: Transformer, x: Layouts) -> Table:
+    """Those of the degrees, the batch and the heads."""
+    heads, kv = np.asarray(model.num_heads), np.asarray(model.num_kv_heads)
+    return [
         ("degrees, micro-batch, global batch, virtual stages and sequence slices are at least 1",
          reduce(np.minimum, [x.dp, x.tp, x.pp, x.cp, x.ep, x.etp, x.micro_batch, x.global_batch,
                              x.virtual_stages, x.sequence_slices]) < 1),
-        ("global_batch must be divisible by dp * micro_batch", x.global_batch % np.maximum(split, 1) != 0),
+        ("global_batch must be divisible by dp * micro_batch",
+         x.global_batch % np.maximum(x.dp * x.micro_batch, 1) != 0),
         ("tp must divide the attention heads", heads % np.maximum(x.tp, 1) != 0),
         ("tp must divide the key-value heads or be a multiple of them",
          (kv % np.maximum(x.tp, 1) != 0) & (x.tp % np.maximum(kv, 1) != 0)),
+    ]  # fmt: skip
+
+
+def _stage_rules(model: Transformer, x: Layouts) -> Table:
+    """Those of how the layers lie on virtual stages."""
+    layers, heads_out = np.asarray(model.num_layers), np.asarray(model.output_heads)
+    ends, last = x.layer_split == Split.ENDS, x.layer_split == Split.LAST
+    chunks, given, looped = np.maximum(x.pp * x.virtual_stages, 1), is_given(x), _trait(x, "looped_placement")
+    return [
         ("pp * virtual_stages must not exceed the layers (with layer_split ends layers, embedding and heads)",
          ~given & (x.pp * x.virtual_stages > layers + ends * (1 + heads_out))),
         (UNEVEN_CHUNKS,
@@ -137,6 +159,13 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
          "stage, with embedding and head on its first and last rank",
          last & ((x.pp == 1) | ~has_short_last(layers, chunks) | ~_trait(x, "has_ends"))),
         *_given_rules(model, x, given, looped),
+    ]  # fmt: skip
+
+
+def _sequence_rules(model: Transformer, x: Layouts) -> Table:
+    """Those of what cuts a sequence: context ranks, slices, sequence parallelism."""
+    kv, sequence = np.asarray(model.num_kv_heads), np.asarray(model.seq_len)
+    return [
         ("cp must divide half the sequence (causal balance takes two chunks per rank)",
          (x.cp > 1) & (sequence % np.maximum(2 * x.cp, 1) != 0)),
         ("ulysses must divide cp and the key-value heads of a tensor rank",
@@ -149,6 +178,13 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("cp above 1 needs a flash attention kernel", (x.cp > 1) & (x.attention < Attention.FLASH1)),
         ("sequence parallelism needs a sequence divisible by tp * cp",
          x.sequence_parallel & (sequence % np.maximum(x.tp * x.cp, 1) != 0)),
+    ]  # fmt: skip
+
+
+def _expert_rules(model: Transformer, x: Layouts) -> Table:
+    """Those of models with experts or state-space layers."""
+    experts, state_space = np.asarray(model.num_experts), np.asarray(model.num_ssm_layers)
+    return [
         ("ep must divide the experts (1 for a dense model)",
          np.where(experts > 0, experts % np.maximum(x.ep, 1) != 0, x.ep != 1)),
         ("tp must divide the heads and the groups of state-space layers",
@@ -159,34 +195,53 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         ("etp must be tp, or 1 with experts and sequence parallelism",
          (x.etp != x.tp) & ((x.etp != 1) | ~x.sequence_parallel | (experts == 0))),
         ("ep * etp must divide tp * dp * cp", (x.tp * x.dp * x.cp) % np.maximum(x.ep * x.etp, 1) != 0),
+    ]  # fmt: skip
+
+
+def _sharding_rules(model: Transformer, x: Layouts) -> Table:
+    """Those of ZeRO and of copies of what it shards."""
+    experts = np.asarray(model.num_experts)
+    return [
         ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
         ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches) but where all micro-batches pass a "
          "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~_trait(x, "layer_at_a_time")),
         ("dp_replicate must be 1 without ZeRO, else divide dp, and the replicas of an expert",
          (x.dp_replicate < 1) | (x.dp % np.maximum(x.dp_replicate, 1) != 0) | ((x.zero == 0) & (x.dp_replicate > 1))
          | ((experts > 0) & (expert_replicas(x) % np.maximum(x.dp_replicate, 1) != 0))),
-        *_dispatcher_rules(model, cluster, x),
+    ]  # fmt: skip
+
+
+def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
+    """Those of recomputation, number formats and optimizers."""
+    several_heads = np.asarray(model.output_heads) > 1
+    lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
+    return [
         ("fine recomputation needs experts or latent attention",
          (x.recompute == Recompute.FINE) & ~model.has_experts_or_latents),
         ("recompute_layers needs recompute full", (x.recompute_layers > 0) & (x.recompute != Recompute.FULL)),
         ("recompute_layers needs virtual stages that share a rank's layers alike: several exclude layer_split last, a "
          "pipeline_layout, and layer_split ends with multi-token prediction",
-         (x.recompute_layers > 0) & (x.virtual_stages > 1) & (given | last | (ends & (heads_out > 1)))),
+         (x.recompute_layers > 0) & (x.virtual_stages > 1)
+         & (is_given(x) | (x.layer_split == Split.LAST) | ((x.layer_split == Split.ENDS) & several_heads))),
         ("a split backward (I and W) excludes full recomputation: what W keeps is more than it saves",
          _trait(x, "splits_backward") & (x.recompute == Recompute.FULL)),
         ("layered and modular have one layer a virtual stage", _trait(x, "one_layer_chunks")
-         & (x.virtual_stages * x.pp != layers)),
+         & (x.virtual_stages * x.pp != np.asarray(model.num_layers))),
         ("the accelerator has no arithmetic of that precision", lacks[x.precision]),
         ("muon updates whole matrices on the accelerator: zero 0 or 1, without offload_optimizer",
          (x.optimizer == OptimizerKind.MUON) & ((x.zero > 1) | x.offload_optimizer)),
         ("bf16 gradients (grad_dtype, grad_reduce_dtype) need precision bf16 or fp8",
          ((x.grad_dtype == GradDtype.BF16) | (x.grad_reduce_dtype == GradDtype.BF16)) & (x.precision < Precision.BF16)),
-        ("more accelerators than the cluster has", x.gpus > (cluster.max_gpus or np.inf)),
     ]  # fmt: skip
+
+
+def _capacity_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
+    """Those of how much the cluster has."""
+    table: Table = [("more accelerators than the cluster has", x.gpus > (cluster.max_gpus or np.inf))]
     if cluster.host_memory_bytes is not None and np.any(x.offload_optimizer):
         nodes = np.ceil(x.gpus / cluster.gpus_per_node)
         table.append((HOST_MEMORY, offloaded_bytes(model, x, weight_copies(x)) > nodes * cluster.host_memory_bytes))
-    return [Rule(text=text, broken=np.asarray(broken)) for text, broken in table] + _schedule_rules(layouts)
+    return table
 
 
 def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,48 +111,65 @@ def split_layers(
     ranks between the ends those with a layer more are taken to lie first.
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
-    share, less = np.ceil(L / p), np.floor(L / p)
-    first, last = share, np.where(p == 1, 0.0, less)
-    pick = (layouts.layer_split == Split.BALANCED) & (p > 1)
-    if np.any(pick):
-        T = balanced_load(L, p, embedding, head)
-        most, between = np.floor(T + 1e-9), np.maximum(p - 2, 0)
-        most_first = np.maximum(np.floor(T - embedding + 1e-9), 0)
-        most_last = np.maximum(np.floor(T - head + 1e-9), 0)
-        fewer = np.minimum(most_last, np.maximum(share, L - most_first - between * most))
-        first = np.where(pick, np.minimum(most_first, np.maximum(share, L - fewer - between * most)), first)
-        last = np.where(pick, fewer, last)
-        # Two ranks: the first takes what the last leaves.
-        first = np.where(pick & (p == 2), L - last, first)
-    by_size = (layouts.layer_split == Split.PARAMETERS) & (p > 1)
-    if np.any(by_size):
-        e, g = (np.broadcast_to(np.asarray(x, dtype=np.float64), layouts.shape) for x in sizes)
-        room = np.floor(balanced_load(L, p, e, g) + 1e-9)
-        filled = np.minimum(np.floor(balanced_load(L, p, e, g) - e + 1e-9), L)
-        left = np.maximum(L - filled - np.maximum(p - 2, 0) * room, 0.0)
-        first, last = np.where(by_size, filled, first), np.where(by_size, left, last)
-    by_ends = (layouts.layer_split == Split.ENDS) & (p > 1)
-    if np.any(by_ends):
-        each = (L + 1.0 + heads) / p
-        first, last = np.where(by_ends, each - 1.0, first), np.where(by_ends, each - heads, last)
-    by_last = (layouts.layer_split == Split.LAST) & (p > 1)
-    if np.any(by_last):
-        every = layouts.virtual_stages * np.ceil(L / (p * layouts.virtual_stages))
-        first, last = np.where(by_last, every, first), np.where(by_last, L - (p - 1.0) * every, last)
-    by_products = (layouts.layer_split == Split.PRODUCTS) & (p > 1)
-    if np.any(by_products):
-        every = (L + head_products) / p
-        until = [np.minimum(np.floor(ranks * every + 1e-9) + 1.0, L) for ranks in (1.0, p - 1.0)]
-        first, last = np.where(by_products, until[0], first), np.where(by_products, L - until[1], last)
-    first = np.where(p == 1, L, first)
+    ways: list[tuple[Split, Callable[[], tuple[Array, Array]]]] = [
+        (Split.BALANCED, lambda: _balanced(L, p, embedding, head)),
+        (Split.PARAMETERS, lambda: _by_parameters(L, layouts, sizes)),
+        (Split.ENDS, lambda: ((L + 1.0 + heads) / p - 1.0, (L + 1.0 + heads) / p - heads)),
+        (Split.LAST, lambda: _short_last(L, p, layouts.virtual_stages)),
+        (Split.PRODUCTS, lambda: _by_products(L, p, head_products)),
+    ]
+    first, last = np.ceil(L / p), np.where(p == 1, 0.0, np.floor(L / p))
+    for split, way in ways:
+        of_split = (layouts.layer_split == split) & (p > 1)
+        if np.any(of_split):
+            first, last = (np.where(of_split, new, old) for new, old in zip(way(), (first, last), strict=True))
+    return _between(L, p, np.where(p == 1, L, first), last, (layouts.layer_split == Split.BALANCED) & (p > 1))
+
+
+def _balanced(L: Array, p: Any, embedding: Array, head: Array) -> tuple[Array, Array]:
+    """Layers of the first and the last rank under the least load of the slowest."""
+    T, share = balanced_load(L, p, embedding, head), np.ceil(L / p)
+    most, between = np.floor(T + 1e-9), np.maximum(p - 2, 0)
+    most_first = np.maximum(np.floor(T - embedding + 1e-9), 0)
+    most_last = np.maximum(np.floor(T - head + 1e-9), 0)
+    last = np.minimum(most_last, np.maximum(share, L - most_first - between * most))
+    first = np.minimum(most_first, np.maximum(share, L - last - between * most))
+    # Two ranks: the first takes what the last leaves.
+    return np.where(p == 2, L - last, first), last
+
+
+def _by_parameters(L: Array, layouts: Layouts, sizes: tuple[Any, Any]) -> tuple[Array, Array]:
+    """Layers of the first and the last rank where each has as many as the least number on the fullest allows."""
+    p = layouts.pp
+    e, g = (np.broadcast_to(np.asarray(x, dtype=np.float64), layouts.shape) for x in sizes)
+    fullest = balanced_load(L, p, e, g)
+    first = np.minimum(np.floor(fullest - e + 1e-9), L)
+    return first, np.maximum(L - first - np.maximum(p - 2, 0) * np.floor(fullest + 1e-9), 0.0)
+
+
+def _short_last(L: Array, p: Any, virtual_stages: Any) -> tuple[Array, Array]:
+    """Layers of the first and the last rank where all but the last virtual stage have the even count rounded up."""
+    every = virtual_stages * np.ceil(L / (p * virtual_stages))
+    return every, L - (p - 1.0) * every
+
+
+def _by_products(L: Array, p: Any, head_products: Any) -> tuple[Array, Array]:
+    """Layers of the first and the last rank where the products of layers and head are shared."""
+    every = (L + head_products) / p
+    until = [np.minimum(np.floor(ranks * every + 1e-9) + 1.0, L) for ranks in (1.0, p - 1.0)]
+    return until[0], L - until[1]
+
+
+def _between(L: Array, p: Any, first: Array, last: Array, remainder_last: Any) -> Stages:
+    """The stages whose ranks between the ends share evenly what these leave; the remainder lies first, or last."""
     ranks = np.maximum(p - 2, 1)
     rest = np.where(p > 2, L - first - last, 0.0)
     least = np.floor(rest / ranks)
     extra = rest - least * ranks
     return Stages(
         first=first,
-        early=least + np.where(pick, 0.0, 1.0),
-        num_early=np.where(pick, ranks - extra, extra),
-        late=least + np.where(pick, 1.0, 0.0),
+        early=least + np.where(remainder_last, 0.0, 1.0),
+        num_early=np.where(remainder_last, ranks - extra, extra),
+        late=least + np.where(remainder_last, 1.0, 0.0),
         last=last,
     )

@@ -7,7 +7,7 @@ from math import gcd
 
 from planner.base.errors import UnknownNameError
 from planner.models import Transformer
-from planner.models.transformer import check
+from planner.models.possible import check
 from planner.trainer.text import VOCAB
 
 # Name: hidden size, layers, sequence length, aimed at.

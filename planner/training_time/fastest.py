@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.base.errors import InputError, LayoutError
 from planner.base.pareto import pareto_front
+from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
 from planner.scaling import TrainingTime, knee
@@ -121,6 +122,18 @@ def _sizes(model: Transformer, goal: Goal, max_gpus: int) -> JobSizes:
     return JobSizes(max_gpus=max_gpus, least_batch=max(critical / 256, 1.0), most_batch=max(most / model.seq_len, 1.0))
 
 
+def _check_limits(cluster: Cluster, assumptions: Assumptions, max_gpus: int, max_cost: float | None) -> None:
+    """Raises InputError if there can't be so many accelerators, or the cost is no limit."""
+    if not 1 <= max_gpus <= 10_000_000:
+        raise InputError(f"max-gpus is {max_gpus}; allowed: a whole number from 1 to 10000000")
+    if cluster.max_gpus is not None and max_gpus > cluster.max_gpus:
+        raise InputError(f"max-gpus is {max_gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
+    if max_cost is not None and assumptions.prices.price_per_hour is None:
+        raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
+    if max_cost is not None and not max_cost > 0:
+        raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
+
+
 def plan_fastest(
     setup: Setup,
     goal: Goal,
@@ -144,14 +157,7 @@ def plan_fastest(
         LayoutError: nothing fits in memory, or under the cost.
     """
     model, cluster = setup.model, setup.cluster
-    if not 1 <= max_gpus <= 10_000_000:
-        raise InputError(f"max-gpus is {max_gpus}; allowed: a whole number from 1 to 10000000")
-    if cluster.max_gpus is not None and max_gpus > cluster.max_gpus:
-        raise InputError(f"max-gpus is {max_gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
-    if max_cost is not None and assumptions.prices.price_per_hour is None:
-        raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
-    if max_cost is not None and not max_cost > 0:
-        raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
+    _check_limits(setup.cluster, assumptions, max_gpus, max_cost)
     q = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
     asked = Request.of(
         setup.framework,

@@ -44,6 +44,25 @@ def default_batch(critical: float, gpus: int) -> int:
     return max(d for d in range(1, gpus + 1) if gpus % d == 0 and d <= max(critical, 1.0))
 
 
+def _batch(goal: Goal, seq_len: int, gpus: int, given: int | None) -> tuple[int, str]:
+    """Sequences per step, and where they come from, for a person.
+
+    Raises:
+        InputError: A number is out of range, or the batch is over the critical one where the rule caps it there.
+    """
+    if not 1 <= gpus <= 10_000_000:
+        raise InputError(f"gpus is {gpus}; allowed: a whole number from 1 to 10000000")
+    if given is not None and not 1 <= given <= 10_000_000:
+        raise InputError(f"batch is {given}; allowed: a whole number from 1 to 10000000")
+    critical = goal.critical / seq_len
+    batch = default_batch(critical, gpus) if given is None else given
+    if goal.rule == "cap" and batch * seq_len > max(goal.critical, seq_len):
+        raise InputError(
+            f"batch is {batch}; allowed with the batch rule cap: up to the critical {critical:,.0f} sequences"
+        )
+    return batch, "given" if given is not None else f"near under the critical batch of {critical:,.0f} sequences"
+
+
 def plan_time(
     setup: Setup,
     goal: Goal,
@@ -65,18 +84,7 @@ def plan_time(
         InputError, LayoutError: numbers out of range, nothing legal, or nothing that fits in memory.
     """
     model = setup.model
-    if not 1 <= gpus <= 10_000_000:
-        raise InputError(f"gpus is {gpus}; allowed: a whole number from 1 to 10000000")
-    if batch is not None and not 1 <= batch <= 10_000_000:
-        raise InputError(f"batch is {batch}; allowed: a whole number from 1 to 10000000")
-    origin = "given"
-    if batch is None:
-        batch = default_batch(goal.critical / model.seq_len, gpus)
-        origin = f"near under the critical batch of {goal.critical / model.seq_len:,.0f} sequences"
-    size = float(batch * model.seq_len)
-    if goal.rule == "cap" and size > max(goal.critical, model.seq_len):
-        most = goal.critical / model.seq_len
-        raise InputError(f"batch is {batch}; allowed with the batch rule cap: up to the critical {most:,.0f} sequences")
+    batch, origin = _batch(goal, int(model.seq_len), gpus, batch)
     found = recommend(
         setup, gpus=gpus, global_batch=batch, precision=precision, attention=attention,
         fixed=fixed, top=1, plainest=True,

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from planner.base.units import parse_count, parse_length
 from planner.cli import app
-from planner.cli.options import batch
+from planner.cli.options import StepBatch
 
 ASKED = ["recommend", "gpt2-xl", "--cluster", "dgx-a100-80gb", "--gpus", "16", "--json"]
 
@@ -23,7 +23,7 @@ def answer(*options):
     [("32768", 32), ("40k", 32), ("0.1M", 96), ("131072", 128), ("50176", 49)],
 )
 def test_tokens_per_step_are_the_nearest_sequences_that_divide_well(tokens, sequences):
-    assert batch(None, parse_count(tokens), 1024) == sequences
+    assert StepBatch(batch_tokens=parse_count(tokens)).sequences(1024) == sequences
 
 
 def test_a_length_in_thousands_is_of_1024():

@@ -11,7 +11,7 @@ from planner.costs.layer.layer_cost import Fusions, pointwise_s
 from planner.costs.memory.saved_activations import saved_bytes
 from planner.layouts import Precision, Recompute
 from planner.models import counts, load_model
-from planner.models.transformer import check
+from planner.models.possible import check
 from tests.costs.toy import BYTES, FRAMEWORK, GPT, LAUNCHES, LLAMA, MOE, case, layout
 
 PLAIN = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token

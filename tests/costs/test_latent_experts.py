@@ -20,7 +20,7 @@ from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
 from planner.costs.network.traffic import layer_traffic
 from planner.layouts import Precision
 from planner.models import counts
-from planner.models.transformer import check
+from planner.models.possible import check
 from tests.costs.toy import BYTES, FLOP, LLAMA, MOE, case, device, layout
 
 PLAIN = replace(MOE, num_dense_layers=0)  # two layers with 4 experts of 16, of which a token meets 2, and one shared

@@ -17,7 +17,7 @@ from planner.costs.optimizer import offloaded_bytes
 from planner.layouts import Split
 from planner.models import mix
 from planner.models.counts import expert_params, total_params
-from planner.models.transformer import check
+from planner.models.possible import check
 from planner.setup import Setup
 from planner.step.step_costs import step_costs
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, HYBRID, LLAMA, MOE, case, device, layout

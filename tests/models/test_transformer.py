@@ -11,7 +11,7 @@ import pytest
 from planner import models
 from planner.base.errors import InputError
 from planner.models import from_shape, load_model
-from planner.models.transformer import check
+from planner.models.possible import check
 
 SHAPE: dict[str, Any] = {
     "layers": 4, "hidden": 64, "ffn": 256, "heads": 8, "kv_heads": 4, "vocab": 1000, "seq_len": 32,

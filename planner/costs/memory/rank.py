@@ -180,7 +180,9 @@ def _whole_bytes(case: Case, own: RankParameters, layers: Any, modules: Any, at_
     unscattered = np.maximum(np.minimum(at_once, layers) * layer, own.ends) * reduced_bytes(case)
     gathered = np.minimum(2.0 * at_once, layers) * layer
     gathered = gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case))
-    return unscattered, gathered + own.ends * parameter_bytes(case.layouts)
+    gathered = gathered + own.ends * parameter_bytes(case.layouts)
+    stage = np.where(case.layouts.shards > 1, case.layouts.zero, 0)  # one rank shards nothing
+    return np.where(stage >= 2, unscattered, 0.0), np.where(stage == 3, gathered, 0.0)
 
 
 def rank_memory(
@@ -212,44 +214,58 @@ def rank_memory(
     held = held or activations(case)
     modules = last if modules is None else modules
     own = rank_parameters(case.model, layouts, layers, first, last, modules, dense)
-    mixed = case.device.element_bytes < 4.0
-    fp8_copy = fp8_copy_bytes(case)
-    kept_gradient = gradient_bytes(case)
-    if framework.bucket_bytes > 0:
-        kept_gradient = kept_gradient + (layouts.zero == 0) * framework.bucket_bytes
-    gradient = np.where(mixed, kept_gradient, 4.0)
-    gradients = state_parameters(own, layouts, 2) * gradient * copies
-    states = state_parameters(optimizer_bytes(own, case), layouts, 1) * copies
-    parameters = state_parameters(kept_bytes(own, case), layouts, 3) * copies * versions
-    if framework.one_sharded_copy:
-        parameters = np.where((layouts.zero == 3) & mixed, 0.0, parameters)
-    # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
-    parameters = parameters + np.where(layouts.zero < 3, fp8_copy, 0.0) * (own.layers + own.experts) * copies
-
     alone = left_alone(layouts, layers, layouts.virtual_stages)
     of_layers = held.layer * layers + held.whole * alone
     kept = in_flight * (of_layers + first * held.embedding + modules * held.modules)
     slack = 1.0 + framework.fragmentation
+    states = state_parameters(optimizer_bytes(own, case), layouts, 1) * copies
     # By the time that a layer is made again, those behind it that were kept are freed.
     working = held.working - np.where(alone > 0, held.again, 0.0)
     buffers = (working + layers * held.keys_values) * slack
     if np.any(layouts.zero >= 2):
         unscattered, gathered = _whole_bytes(case, own, layers, modules, at_once)
-        stage = np.where(layouts.shards > 1, layouts.zero, 0)  # one rank shards nothing
-        buffers = buffers + np.where(stage >= 2, unscattered, 0.0) + np.where(stage == 3, gathered, 0.0)
-    # A backward pass frees what its micro-batch holds while the pass's own gradient grows: the more of the two counts.
+        buffers = buffers + unscattered + gathered
     if framework.pass_gradient_bytes > 0:
-        grown = np.where(mixed, framework.pass_gradient_bytes, 0.0) * own.total
         freed = of_layers + first * held.embedding + last * held.logits
-        buffers = buffers + np.maximum(grown - freed, 0.0)
+        buffers = buffers + _grown_bytes(case, own, freed)
     if framework.gather_copy_bytes > 0:
         buffers = buffers + gather_copy_bytes(case, own.total, last)
     return Memory(
-        parameters_bytes=np.asarray(parameters),
-        gradients_bytes=np.asarray(gradients),
+        parameters_bytes=np.asarray(_parameters_bytes(case, own, copies, versions)),
+        gradients_bytes=np.asarray(_gradients_bytes(case, own) * copies),
         optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, states),
         activations_bytes=np.asarray(kept * slack),
         logits_bytes=np.asarray(last * held.logits * slack),
         buffers_bytes=np.asarray(buffers),
         reserved_bytes=np.broadcast_to(np.float64(framework.reserved_bytes), layouts.shape),
     )
+
+
+def _is_mixed(case: Case) -> Any:
+    """Where training is in mixed precision: products of fewer than 32 bits."""
+    return case.device.element_bytes < 4.0
+
+
+def _gradients_bytes(case: Case, own: RankParameters) -> Array:
+    """Bytes of the gradients that a rank keeps of one copy of its states."""
+    kept = gradient_bytes(case)
+    if case.framework.bucket_bytes > 0:
+        kept = kept + (case.layouts.zero == 0) * case.framework.bucket_bytes
+    return np.asarray(state_parameters(own, case.layouts, 2) * np.where(_is_mixed(case), kept, 4.0))
+
+
+def _parameters_bytes(case: Case, own: RankParameters, copies: Any, versions: Any) -> Array:
+    """Bytes of a rank's parameters, and of what products keep of them in fp8."""
+    layouts = case.layouts
+    parameters = state_parameters(kept_bytes(own, case), layouts, 3) * copies * versions
+    if case.framework.one_sharded_copy:
+        parameters = np.where((layouts.zero == 3) & _is_mixed(case), 0.0, parameters)
+    # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
+    fp8_copy = np.where(layouts.zero < 3, fp8_copy_bytes(case), 0.0)
+    return np.asarray(parameters + fp8_copy * (own.layers + own.experts) * copies)
+
+
+def _grown_bytes(case: Case, own: RankParameters, freed: Array) -> Array:
+    """Bytes of a pass's own gradient over what its backward pass frees meanwhile, where the more of the two counts."""
+    grown = np.where(_is_mixed(case), case.framework.pass_gradient_bytes, 0.0) * own.total
+    return np.asarray(np.maximum(grown - freed, 0.0))

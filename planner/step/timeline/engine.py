@@ -42,30 +42,24 @@ def _advance(
     and per operation the first lane that waits for it. end: -1 where not done.
     """
     lanes = len(lane_start) - 1
-    n = len(duration)
     position, next_waiter, stack, first_waiter = 0, lanes, 2 * lanes, 3 * lanes
     for lane in range(lanes):
         state[position + lane] = lane_start[lane]
         state[next_waiter + lane] = -1
         state[stack + lane] = lanes - 1 - lane
-    for i in range(n):
-        state[first_waiter + i] = -1
-        end[i] = -1.0
-    top = lanes
-    done = 0
+    for i in range(len(duration)):
+        state[first_waiter + i], end[i] = -1, -1.0
+    top, done = lanes, 0
     while top > 0:
         top -= 1
         lane = state[stack + top]
         i = state[position + lane]
-        clock = release[lane]
-        if i > lane_start[lane]:
-            clock = end[i - 1]
+        clock = end[i - 1] if i > lane_start[lane] else release[lane]
         while i < lane_start[lane + 1]:
             last = i
             while fused[last]:
                 last += 1
-            begin = clock
-            blocked = -1
+            begin, blocked = clock, -1
             for k in range(i * width, (last + 1) * width):
                 before = waits[k]
                 if before < 0:

@@ -1,0 +1,123 @@
+"""Predictions beside measured runs: what `planner validate` shows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.api.anchored import anchor_record, predicted_runs, told_lines
+from planner.api.answer import Shown
+from planner.base.errors import InputError
+from planner.calibration.anchor import Anchor
+from planner.report.validation import publications_view, scores_view
+from planner.validation import Predictions, read_runs, scores, shipped_files
+from planner.validation.interval import held_out_mape, held_shares
+from planner.validation.own_profiles import loaders
+from planner.validation.publications import publications_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+FITTED = (
+    "The profiles were fitted to most of these runs (docs/accuracy.md): mape is the error of a fit. held, held out: "
+    "the same of fits that had not seen the publication (of vtrain-single-h1024 and megatron-bridge-gb300 the part "
+    "that they predict)."
+)
+
+
+@dataclass(frozen=True)
+class Validated(Shown):
+    """Measured runs as they were predicted, and the scores of that.
+
+    ends: both ends of each step's interval, shape (rows, 2). sources, overall: scores of each source and of all.
+    anchor: the runs that the predictions stand on, which they leave out; None where no file is given.
+    unseen: errors of fits that had not seen the publication, by source and `overall`; None where the runs, the profiles
+    or the anchor are the user's own.
+    """
+
+    predictions: Predictions
+    ends: NDArray[np.float64]
+    sources: Mapping[str, dict[str, Any]]
+    overall: dict[str, Any]
+    anchor: Anchor | None
+    unseen: Mapping[str, float] | None
+
+    @property
+    def unpredicted(self) -> list[dict[str, Any]]:
+        """The runs that can't be predicted, each with its reason."""
+        return [
+            {"file": str(run.path), "line": run.line, "source": run["source"], "run": run["run"], "reason": reason}
+            for run, reason in zip(self.predictions.runs, self.predictions.reasons, strict=True)
+            if reason
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `planner validate --json` prints; docs/json.md has the keys."""
+
+        def scored(name: str, own: dict[str, Any]) -> dict[str, Any]:
+            return own if self.unseen is None else own | {"held_out_mape": self.unseen.get(name)}
+
+        return {
+            "sources": {name: scored(name, own) for name, own in self.sources.items()},
+            "overall": scored("overall", self.overall),
+            "publications": [asdict(p) for p in publications_of(self.sources)],
+            "filled_cells": self.predictions.filled_cells,
+            "unpredicted": self.unpredicted,
+            **({} if self.anchor is None else {"anchor": anchor_record(self.anchor)}),
+        }
+
+    @property
+    def lines(self) -> tuple[RenderableType, ...]:
+        """What `planner validate` prints."""
+        cited = publications_of(self.sources)
+        filled = f"{self.predictions.filled_cells} empty cells were filled by rule"
+        lost = int(np.sum(~np.isfinite(self.predictions.step_time_s)))
+        return (
+            scores_view(self.sources, self.overall, self.unseen),
+            *(() if self.anchor is None else ("", *told_lines(self.anchor))),
+            *(() if self.unseen is None else ("", FITTED)),
+            *(("", publications_view(cited)) if cited else ()),
+            "",
+            f"{filled}; {lost} runs could not be predicted.",
+            *self._reasons(),
+        )
+
+    def _reasons(self) -> list[str]:
+        """Why runs are not predicted: a line for each reason, with the first run that has it."""
+        by_reason = defaultdict(list)
+        for row in self.unpredicted:
+            by_reason[row["reason"]].append(row)
+        return [
+            f"  {first['file']}:{first['line']} {first['run']}{f' and {len(more)} more' if more else ''}: {reason}"
+            for reason, (first, *more) in by_reason.items()
+        ]
+
+
+def validate(files: Sequence[Path] | None, profiles: Path | None, anchor: Path | None = None) -> Validated:
+    """The shipped runs, or those of some files, as the shipped profiles predict them, or those of a folder.
+
+    anchor: measured runs of the same machine, which correct the figures.
+
+    Raises:
+        InputError: The files have no runs, or none that can be predicted.
+        FileFormatError: A file can't be read, parsed or validated.
+    """
+    paths = files or shipped_files()
+    runs = [run for path in paths for run in read_runs(path)]
+    if not runs:
+        raise InputError(f"{', '.join(map(str, paths))}: no runs in the file")
+    found, ends, known = predicted_runs(runs, anchor, *loaders(profiles))
+    if not np.isfinite(found.step_time_s).any():
+        first = found.runs[0]
+        raise InputError(f"{first.path}:{first.line}: no run can be predicted: {found.reasons[0]}")
+    inside, (sources, overall) = held_shares(found, ends), scores(found)
+    for name, own in [*sources.items(), ("overall", overall)]:
+        own["in_interval"] = inside[name]
+    unseen = None if files or profiles or anchor else held_out_mape()
+    return Validated(found, ends, sources, overall, known, unseen)

@@ -1,0 +1,143 @@
+"""Which shapes of a transformer are possible: every size in its range, and sizes that agree with one another."""
+
+from __future__ import annotations
+
+from planner.base.errors import InputError, shown
+from planner.models.transformer import Transformer
+
+POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
+NOT_NEGATIVE = (
+    "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "moe_latent", "expert_groups",
+    "top_k_groups", "num_dense_layers",
+    "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_window_layers", "window", "num_ssm_layers",
+    "num_mixer_only_layers", "num_mlp_only_layers", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv",
+    "num_mtp_layers",
+)  # fmt: skip
+SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
+FLAGS = (
+    "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "expert_bias", "clamped", "qk_norm",
+    "embedding_norm", "mtp_shared",
+)  # fmt: skip
+LARGEST = 10**9
+LONGEST_NAME = 200
+MOST_PARAMS = 10**18
+
+
+def check(model: Transformer) -> Transformer:
+    """The same model if its shape is possible.
+
+    Raises:
+        InputError: a size is not a whole number in range, or sizes contradict each other; names the field.
+    """
+    _check_fields(model)
+    for contradiction in (_layers, _windows, _state_space, _experts, _latent_attention, _routing):
+        if text := contradiction(model):
+            raise InputError(f"model {model.name}: {text}")
+    if _rough_params(model) > MOST_PARAMS:
+        raise InputError(f"model {model.name}: its sizes make over 1e18 parameters; allowed: fewer")
+    return model
+
+
+def _check_fields(m: Transformer) -> None:
+    """Raises InputError if a field by itself is out of its range."""
+    if not isinstance(m.name, str) or not m.name.isprintable() or not 1 <= len(m.name) <= LONGEST_NAME:
+        raise InputError(f"model's name is {shown(m.name)}; allowed: 1 to {LONGEST_NAME} characters that print")
+    for name in POSITIVE + NOT_NEGATIVE:
+        value = getattr(m, name)
+        least = 1 if name in POSITIVE else 0
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+            raise InputError(f"model {m.name}: {name} is {shown(value)}; allowed: a whole number from {least} to 1e9")
+    for name in FLAGS:
+        if not isinstance(getattr(m, name), bool):
+            raise InputError(f"model {m.name}: {name} is {getattr(m, name)!r}; allowed: true or false")
+
+
+def _layers(m: Transformer) -> str:
+    """What contradicts the number of layers and heads; nothing where none does."""
+    if m.num_heads % m.num_kv_heads:
+        return f"num_heads {m.num_heads} isn't a multiple of num_kv_heads {m.num_kv_heads}"
+    for one, other in (
+        ("num_dense_layers", "num_mixer_only_layers"),
+        ("num_ssm_layers", "num_mlp_only_layers"),
+        ("num_mixer_only_layers", "num_mlp_only_layers"),
+    ):
+        some, more = getattr(m, one), getattr(m, other)
+        if some + more > m.num_layers:
+            return f"{one} {some} and {other} {more} are over num_layers {m.num_layers}"
+    return ""
+
+
+def _windows(m: Transformer) -> str:
+    """What contradicts the layers with a sliding window."""
+    if m.num_window_layers <= m.num_attention_layers and bool(m.num_window_layers) == bool(m.window):
+        return ""
+    return (
+        f"num_window_layers {m.num_window_layers} and window {m.window}; allowed: both 0, or a window >= 1 "
+        f"in 1 to {m.num_attention_layers} layers, those with attention"
+    )
+
+
+def _state_space(m: Transformer) -> str:
+    """What contradicts the sizes of state-space layers."""
+    if not m.num_ssm_layers or (min(getattr(m, name) for name in SSM_SIZES) >= 1 and not m.ssm_heads % m.ssm_groups):
+        return ""
+    got = ", ".join(f"{name} {getattr(m, name)}" for name in SSM_SIZES)
+    return f"state-space layers need every ssm size >= 1 and ssm_heads a multiple of ssm_groups; got {got}"
+
+
+def _experts(m: Transformer) -> str:
+    """What contradicts the MLPs, dense and of experts, and what belongs to either."""
+    if m.num_mtp_layers and m.num_mixer_only_layers == m.num_layers:
+        return f"num_mtp_layers is {m.num_mtp_layers}; allowed: 0, for no layer has an MLP"
+    if m.num_dense_layers and not m.ffn:
+        return "ffn is 0; allowed: 1 or more, for there are dense layers"
+    sparse = m.num_dense_layers + m.num_mixer_only_layers < m.num_layers
+    if sparse and not (m.moe_ffn and 0 < m.top_k <= m.num_experts):
+        return (
+            f"sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
+            f"got moe_ffn {m.moe_ffn}, top_k {m.top_k}, num_experts {m.num_experts}"
+        )
+    for name, without, owner, has_owner in (
+        ("expert_bias", False, "experts", m.num_experts),
+        ("clamped", False, "gated MLPs", m.gated),
+        ("moe_latent", 0, "experts", m.num_experts),
+    ):
+        if getattr(m, name) and not has_owner:
+            return f"{name} is {getattr(m, name)}; allowed: {without}, for there are no {owner}"
+    return ""
+
+
+def _latent_attention(m: Transformer) -> str:
+    """What contradicts the sizes of latent attention."""
+    if not m.kv_lora_rank or (m.v_head_dim and m.qk_rope_head_dim < m.head_dim):
+        return ""
+    return (
+        f"kv_lora_rank {m.kv_lora_rank} needs v_head_dim >= 1 and qk_rope_head_dim < head_dim; "
+        f"got v_head_dim {m.v_head_dim}, qk_rope_head_dim {m.qk_rope_head_dim}, head_dim {m.head_dim}"
+    )
+
+
+def _routing(m: Transformer) -> str:
+    """What contradicts the groups of experts that a token's lie in."""
+    if not (m.expert_groups or m.top_k_groups):
+        return ""
+    size = m.num_experts // max(m.expert_groups, 1)
+    fewest = -(-m.top_k // max(size, 1))
+    if m.num_experts == size * m.expert_groups and fewest <= m.top_k_groups < m.expert_groups:
+        return ""
+    return (
+        f"expert_groups {m.expert_groups} and top_k_groups {m.top_k_groups}; allowed: both 0, or equal "
+        f"groups of num_experts {m.num_experts}, fewer of which hold top_k {m.top_k}"
+    )
+
+
+def _rough_params(m: Transformer) -> int:
+    """An upper bound in Python's own integers, so that counts in int64 can't wrap."""
+    heads = m.num_heads * (2 * m.head_dim + m.v_head_dim + 2)
+    ranks = m.q_lora_rank + m.kv_lora_rank
+    attention = (2 * m.hidden + ranks) * (heads + ranks + m.hidden)
+    space = (m.hidden + m.ssm_conv + 4) * (4 * m.ssm_heads * m.ssm_head_dim + 4 * m.ssm_groups * m.ssm_state + 1)
+    inner = m.ffn + m.moe_ffn * (m.num_experts + m.num_shared_experts) + m.num_experts
+    layer = 2 * attention + space + 4 * (m.hidden + m.moe_latent + 1) * (inner + m.moe_latent + 2)
+    outside = (2 * m.vocab + m.max_positions + 6) * m.hidden
+    return int((m.num_layers + m.num_mtp_layers) * (layer + 2 * m.hidden * m.hidden) + outside)
