@@ -3,11 +3,13 @@
     python benchmarks/memory_errors.py            # prints; writes planner/costs/memory/fit_chance.toml with --write
 
 The logarithm of needed over predicted memory is taken as logistic, one distribution for all runs. A run that states its
-memory counts by the density there, one that ran out or fit by the probability of that; a run that fit with less than
-60 % of the memory predicted says nothing and is left out. A set of n runs counts as the root of n. For kinds
-(framework, GPU architecture, precision, experts) of which fewer than ten runs state memory or ran out, the scale is
-that of the errors of fits without the run's framework. The chances that are shown come from fits without the run's own
-publication.
+memory counts by the density there, one that ran out or fit by the probability of that. A set of n runs counts as the
+root of n. Left out, as they say nothing of the formula: a run that fit with less than 60 % of the memory predicted; one
+that does not state its recomputation, which the prediction chose; one that fit though its states and the inputs of its
+recomputed layers alone are more than the memory, so that host memory held some. For kinds (framework, GPU architecture,
+precision, experts) of which fewer than ten runs state memory or ran out, the scale is that of the errors of fits
+without the run's framework. The chances that are shown come from fits without the run's own publication, of runs that
+state their recomputation and can have been as stated.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from numpy.typing import NDArray
 
 from planner.costs.memory import fit_chance as chance
 from planner.hardware import load_cluster, load_framework
+from planner.layouts import Layouts
 from planner.setup import Setup
+from planner.step.estimate import estimate
 from planner.validation.accuracy import shipped_files, unseen_files
-from planner.validation.defaults import framework_name
+from planner.validation.defaults import candidates, framework_name
 from planner.validation.predict import Models, predict
 from planner.validation.runs import MeasuredRun, read_runs
 from planner.validation.software import cluster_name
@@ -51,17 +55,30 @@ class Known:
     share: NDArray[np.float64]
     ratio: NDArray[np.float64]
     ok: NDArray[np.bool_]
+    told: NDArray[np.bool_]
+    """Whether a run states its recomputation, and can have been as it is stated."""
 
     @property
     def telling(self) -> NDArray[np.bool_]:
         """Which say something of memory's error."""
-        return np.isfinite(self.ratio) | ~self.ok | (self.share > np.log(TELLS))
+        return self.told & (np.isfinite(self.ratio) | ~self.ok | (self.share > np.log(TELLS)))
 
     def measured(self, rows: NDArray[np.bool_]) -> set[str]:
         """Kinds of which ten of some runs state their memory or ran out of it."""
         known = np.flatnonzero(rows & (np.isfinite(self.ratio) | ~self.ok))
         count = Counter(kind for i in known for kind in self.kinds[i])
         return {kind for kind, n in count.items() if n >= LEAST}
+
+
+def can_have_been(run: MeasuredRun, setup: Setup) -> bool:
+    """Whether states and the inputs of recomputed layers alone fit, of a run that recomputes all."""
+    if run["recompute"] != "full":
+        return True
+    table = Layouts.of_rows(candidates(run, setup.model, setup.framework)[:1])
+    m = estimate(setup, table).memory
+    inputs = m.activations_bytes / (1.0 + setup.framework.fragmentation)
+    least = m.parameters_bytes + m.gradients_bytes + m.optimizer_bytes + inputs
+    return bool(least[0] <= setup.cluster.accelerator.memory_bytes)
 
 
 def known_runs() -> Known:
@@ -76,12 +93,17 @@ def known_runs() -> Known:
         setups.append(Setup(models.models[models.of(every[i])], cluster, framework))
     room = np.array([s.cluster.accelerator.memory_bytes for s in setups])
     source = np.array([every[i]["source"] for i in rows])
+    ok, share = p.ok[rows], np.log(p.memory_bytes[rows] / room)
+    told = [
+        every[i]["recompute"] is not None and (not fit or over <= 0 or can_have_been(every[i], s))
+        for i, s, fit, over in zip(rows, setups, ok, share, strict=True)
+    ]
     return Known(
         runs=[every[i] for i in rows],
         kinds=[chance.kinds_of(s, every[i]["precision"]) for s, i in zip(setups, rows, strict=True)],
         source=source, publication=np.array([name.split("-")[0] for name in source]),
-        framework=np.array([s.framework.name for s in setups]), share=np.log(p.memory_bytes[rows] / room),
-        ratio=np.log(p.measured_memory_bytes[rows] / p.memory_bytes[rows]), ok=p.ok[rows],
+        framework=np.array([s.framework.name for s in setups]), share=share,
+        ratio=np.log(p.measured_memory_bytes[rows] / p.memory_bytes[rows]), ok=ok, told=np.array(told),
     )  # fmt: skip
 
 
@@ -147,7 +169,7 @@ def main() -> None:
     print(f"with measured memory: {', '.join(measured)}\n")
     print("chance said   all runs   did fit   of sets with failures   did fit")
     for low, high in [*pairwise(BANDS), (0.9, 1.0)]:
-        here = (said >= low) & ((said < high) | (high == 1.0))
+        here = (said >= low) & ((said < high) | (high == 1.0)) & known.told
         of = here & failing
         shares = [f"{ok[k].mean():8.1%}" if k.any() else " " * 8 for k in (here, of)]
         print(f"{low:4.0%} to {high:4.0%} {here.sum():10,}  {shares[0]} {of.sum():23,}  {shares[1]}")

@@ -204,6 +204,12 @@ class Framework:
     gather_copy_bytes: float = field(metadata=figure(
         0, 4, "Bytes per parameter of the copy, in one piece, through which ZeRO 1 and 2 gather updated parameters.",
         default=0.0, because=NONE_KNOWN))
+    live_parameters: float = field(metadata=figure(
+        0, 1e13, "Parameters that ZeRO 3 keeps gathered at most, or one matrix; 0: two layers, whatever their size.",
+        default=0.0, because="whole layers, as FSDP wraps them"))
+    reduce_bucket_parameters: float = field(metadata=figure(
+        0, 1e13, "Gradients that ZeRO 2 and 3 hold at most before they scatter them, or one matrix's; 0: a layer's.",
+        default=0.0, because="whole layers, as FSDP wraps them"))
     gathered_inputs: float = field(metadata=figure(
         0, 2, "Of a layer's two column-parallel products, how many keep the whole input that sequence parallelism "
         "gathered until the backward pass, rather than this rank's part of it.",

@@ -253,6 +253,12 @@ def test_what_is_whole_while_it_is_at_work():
     assert more(3, layers=1.0) == 872 * (4 + 2)  # there is no second layer
     half = replace(FRAMEWORK, bf16_grad_reduce_bytes=2.0)
     assert [more(zero, framework=half) for zero in (2, 3)] == [872 * 2, 872 * (2 + 2 * 2)]
+    # DeepSpeed holds so many parameters and gradients at most, or its largest matrix, 8 x 32.
+    limited = replace(FRAMEWORK, live_parameters=1000, reduce_bucket_parameters=300)
+    assert [more(zero, framework=limited) for zero in (2, 3)] == [300 * 4, 300 * 4 + 1000 * 2]
+    least = replace(FRAMEWORK, live_parameters=1, reduce_bucket_parameters=1)
+    assert more(3, framework=least) == 256 * (4 + 2)
+    assert more(3, framework=least, tp=2) == 128 * (4 + 2)
     # The average layer of a mixture: half of 1,040 + 688, and half of four experts of 384, two of them on a rank.
     assert more(3, model=MOE) == (864 + 768) * (4 + 2 * 2)
     assert more(3, model=MOE, ep=2) == (864 + 384) * (4 + 2 * 2)

@@ -174,11 +174,19 @@ def _whole_bytes(case: Case, own: RankParameters, layers: Any, modules: Any, at_
     """Bytes of what sharding leaves whole for a while: gradients with ZeRO-2 and 3, parameters with ZeRO-3.
 
     Gradients are of what is at work as it is sent: so many layers', or the ends'. Parameters are of twice as many,
-    those at work and the next, which are fetched beside them; and of the ends between the passes.
+    those at work and the next, which are fetched beside them; and of the ends between the passes. A framework that
+    takes matrix after matrix (DeepSpeed) holds no more than its limits say, or the largest one.
     """
-    layer = (own.layers + own.experts) / np.maximum(layers + modules * case.model.num_mtp_modules, 1)
-    unscattered = np.maximum(np.minimum(at_once, layers) * layer, own.ends) * reduced_bytes(case)
-    gathered = np.minimum(2.0 * at_once, layers) * layer
+    framework, model = case.framework, case.model
+    layer = (own.layers + own.experts) / np.maximum(layers + modules * model.num_mtp_modules, 1)
+    matrix = model.hidden * np.maximum(model.ffn, model.moe_ffn) / case.layouts.tp
+
+    def at_most(count: Any, limit: float) -> Any:
+        return np.minimum(count, np.maximum(matrix, limit or np.inf))
+
+    scattered = at_most(np.minimum(at_once, layers) * layer, framework.reduce_bucket_parameters)
+    unscattered = np.maximum(scattered, own.ends) * reduced_bytes(case)
+    gathered = at_most(np.minimum(2.0 * at_once, layers) * layer, framework.live_parameters)
     gathered = gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case))
     gathered = gathered + own.ends * parameter_bytes(case.layouts)
     stage = np.where(case.layouts.shards > 1, case.layouts.zero, 0)  # one rank shards nothing
