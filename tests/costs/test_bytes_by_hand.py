@@ -342,7 +342,15 @@ def test_the_fullest_rank_counts():
 def test_what_is_known_is_not_computed_again():
     none = np.zeros(1)
     nothing = Activations(
-        layer=none, embedding=none, logits=none, modules=none, working=none, keys_values=none, weight_grad_share=none
+        layer=none,
+        embedding=none,
+        logits=none,
+        modules=none,
+        working=none,
+        keys_values=none,
+        weight_grad_share=none,
+        whole=none,
+        again=none,
     )
     m = memory(more={"held": nothing})
     assert [float(x[0]) for x in (m.activations_bytes, m.logits_bytes, m.buffers_bytes)] == [0.0, 0.0, 0.0]
