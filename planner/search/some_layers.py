@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.layouts import Layouts, Recompute
 from planner.search.other_schedules import WORTH_IT
@@ -28,11 +29,11 @@ def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) 
     full = [int(i) for i in order if result.layouts.recompute[i] == Recompute.FULL][:MOST_LAYOUTS]
     if not full or not setup.framework.block_recompute or asked.fixed.recompute_layers is not None:
         return None
-    few = _fewest(setup, result.layouts.take(full))
     best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT)
-    if few is None:
+    found = _fewest(setup, result.layouts.take(full))
+    if found is None:
         return None
-    seconds = totals(setup, few).step_time_s
+    few, seconds = found
     hopeful = [int(i) for i in np.argsort(seconds, kind="stable") if seconds[i] < best][:MOST_SIMULATED]
     if not hopeful:
         return None
@@ -41,8 +42,11 @@ def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) 
     return timed.take(faster[[np.argmin(timed.step_time_s[faster])]]) if len(faster) else None
 
 
-def _fewest(setup: Setup, layouts: Layouts) -> Layouts | None:
-    """Of layouts that recompute all layers those that also fit with fewer, each with the fewest with which it does."""
+def _fewest(setup: Setup, layouts: Layouts) -> tuple[Layouts, NDArray[np.float64]] | None:
+    """Of layouts that recompute all layers those that also fit with fewer, each with the fewest with which it does.
+
+    And the seconds of their steps by the closed form; None where there are none.
+    """
     most = -(-int(setup.model.num_layers) // (layouts.pp * layouts.virtual_stages))
     of = np.repeat(np.arange(len(layouts)), most - 1)
     layers = np.concatenate([np.arange(1, n) for n in most]).astype(np.int64)
@@ -50,5 +54,9 @@ def _fewest(setup: Setup, layouts: Layouts) -> Layouts | None:
     ok = np.flatnonzero(legal(setup.model, setup.cluster, table)) if len(of) else of
     if not len(ok):
         return None
-    fits = ok[totals(setup, table.take(ok)).memory_bytes <= setup.cluster.accelerator.usable_bytes]
-    return table.take(fits[np.unique(of[fits], return_index=True)[1]]) if len(fits) else None
+    said = totals(setup, table.take(ok))
+    fits = np.flatnonzero(said.memory_bytes <= setup.cluster.accelerator.usable_bytes)
+    if not len(fits):
+        return None
+    first = fits[np.unique(of[ok[fits]], return_index=True)[1]]
+    return table.take(ok[first]), said.step_time_s[first]

@@ -130,7 +130,8 @@ def test_a_framework_without_it_is_not_told_to():
 def test_the_fewest_that_fit():
     found = recommend(**BOUND_BY_MEMORY)
     setup, best = found.setup, found.found.estimate.layouts.take(found.found.best[:1])
-    few = _fewest(setup, replace(best, recompute_layers=np.zeros(1, dtype=np.int64)))
+    few, seconds = _fewest(setup, replace(best, recompute_layers=np.zeros(1, dtype=np.int64)))
+    assert seconds == pytest.approx(totals(setup, best).step_time_s)
     every = replace(best.take(np.zeros(5, dtype=int)), recompute_layers=np.arange(1, 6))
     fits = totals(setup, every).memory_bytes <= setup.cluster.accelerator.usable_bytes
     assert few.recompute_layers.tolist() == [int(np.argmax(fits)) + 1] == best.recompute_layers.tolist()
