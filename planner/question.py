@@ -6,7 +6,7 @@ The command line and the Python API both come through here, so that a name or a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from planner.base.errors import InputError
@@ -16,6 +16,7 @@ from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
+from planner.hardware.framework import Runs
 from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule, usual_schedule
@@ -26,7 +27,7 @@ from planner.setup import Setup
 __all__ = ["batch_of_tokens", "careful", "load_setup", "numerics", "one_layout", "what_is_fixed", "whole", "word"]
 
 
-RUNS = ("schedule", "cp", "zero")
+RUNS = tuple(field.name for field in fields(Runs))
 """Choices of which a framework may run some alone."""
 MOST_NICS = 1024
 FIT_CHANCE = 0.95  # of a layout, where nothing is said of memory

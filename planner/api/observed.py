@@ -13,6 +13,7 @@ from planner.api.anchored import interval_s
 from planner.api.answer import Answer
 from planner.base.errors import InputError
 from planner.base.files import read_text, write_text
+from planner.choices.table import CHOICES
 from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
 from planner.imports.run_log import RunLog, read_log
@@ -129,10 +130,7 @@ def _first(
 def measured_rows(answer: Answer, run: ObservedRun) -> list[dict[str, str]]:
     """The logs as rows of a table of measured runs, cells as text."""
     m, layout = run.setup.model, run.layouts.row(0)
-    same = ("global_batch", "micro_batch", "tp", "pp", "dp", "cp", "ep", "etp", "dp_replicate", "virtual_stages",
-            "schedule", "zero", "sequence_parallel", "recompute", "attention", "fused_norm", "precision",
-            "layer_split")  # fmt: skip
-    cells = {name: layout[name] for name in same} | {
+    cells = {name: layout[name] for name in (*COLUMNS, *OPTIONAL) if name in CHOICES} | {
         "source": "own", "model": m.name, "family": m.family, "layers": m.num_layers, "hidden": m.hidden, "ffn": m.ffn,
         "heads": m.num_heads, "kv_heads": m.num_kv_heads, "vocab": m.vocab, "seq_len": m.seq_len,
         "experts": m.num_experts or "", "top_k": m.top_k or "", "cluster": run.cluster,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 MOST = 5
 LEAST = 0.001  # of the step: less is no difference
-FOLLOWS = ("etp", "sequence_parallel", "layer_split", "dp_replicate")
-"""Choices that change with others: not worth a word beside them."""
 
 
 def reasons(plan: Plan) -> list[str]:
@@ -36,7 +34,7 @@ def reasons(plan: Plan) -> list[str]:
     if changed is None:
         return []
     row = best.layouts.row(0)
-    said = [{k: v for k, v in change.items() if k not in FOLLOWS} or change for change in changed.changes]
+    said = [{k: v for k, v in change.items() if not CHOICES[k].follows} or change for change in changed.changes]
     nearest: dict[tuple[str, ...], tuple[float, int]] = {}
     for i, change in enumerate(said):
         share = float(changed.estimate.step_time_s[i] / best.step_time_s[0]) - 1.0

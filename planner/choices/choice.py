@@ -27,6 +27,10 @@ class Choice:
     layouts apart, from 1; 0 for those that don't.
     tried: the values that a search combines with every layout, unless told otherwise. axis: on which axis of its
     grids, from 1 (choices that share one are listed together); 0 for what a grid's rows or the question have.
+    pipelined: it means something in a pipeline alone. depends: the framework or other choices say which values are
+    worth trying. follows: it changes with others, and is not worth a word beside them.
+    always: a line of text shows it at its default too. apart: layouts that differ in it are different answers, not
+    twins. risky: it is one more thing to go wrong where it is not at its default.
     parse: reads a text that is more than a name, and raises InputError if it is none.
     of_layer: what a layer, the embedding or the head costs for one micro-batch may depend on it.
     """
@@ -43,6 +47,12 @@ class Choice:
     axis: int = 0
     of_layer: bool = True
     tried: tuple[Any, ...] = ()
+    pipelined: bool = False
+    depends: bool = False
+    follows: bool = False
+    always: bool = False
+    apart: bool = False
+    risky: bool = False
     parse: Callable[[str], object] | None = None
     least: int = 1
     most: int = LARGEST

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -18,6 +19,7 @@ from planner.cli.mpi_threads import share_processors, started_by_mpirun
 from planner.cli.train_outcome import After, finish
 from planner.cli.train_plan import Choices, make_training, read_plan
 from planner.cli.train_prediction import read_prices
+from planner.cli.unfold import unfolded
 
 if TYPE_CHECKING:
     from planner.trainer.communicator import Communicator
@@ -28,6 +30,40 @@ _OUT_OF_MEMORY = "out of memory; try a smaller --scale or --micro-batch, or --re
 Override = Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Instead:
+    """Choices that the plan's layout gives way to, as the options say them."""
+
+    schedule: Annotated[str | None, typer.Option(help="Instead of the plan's.", autocompletion=complete.schedules)] = (
+        None
+    )
+    dp: Override = None
+    tp: Override = None
+    cp: Override = None
+    ulysses: Override = None
+    ep: Override = None
+    pp: Override = None
+    virtual_stages: Override = None
+    sequence_slices: Annotated[int | None, typer.Option("--slices", min=1, help="Instead of the plan's.")] = None
+    micro_batch: Override = None
+    zero: Annotated[int | None, typer.Option(min=0, max=3, help="Instead of the plan's.")] = None
+    dp_replicate: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None
+    recompute: Annotated[
+        str | None,
+        typer.Option(
+            help="none, selective or full, instead of the plan's.", autocompletion=complete.one_of(names(Recompute))
+        ),
+    ] = None
+    recompute_layers: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's.")] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Their values by name; a way to recompute that is given means all layers, unless it is said how many."""
+        values = {name: value for name, value in vars(self).items() if value is not None}
+        return ({"recompute_layers": 0} if self.recompute else {}) | values
+
+
+@unfolded
 def command(
     plan: Annotated[Path | None, typer.Argument(help="JSON of planner recommend or estimate --json.")] = None,
     model: Annotated[
@@ -37,28 +73,9 @@ def command(
         str, typer.Option(help="A small model of the same kind: tiny, small, medium, large; or full.")
     ] = "small",
     steps: Annotated[int, typer.Option(min=1, max=100_000_000, help="Optimizer steps.")] = 100,
-    schedule: Annotated[
-        str | None, typer.Option(help="Instead of the plan's.", autocompletion=complete.schedules)
-    ] = None,
-    dp: Override = None,
-    tp: Override = None,
-    cp: Override = None,
-    ulysses: Override = None,
-    ep: Override = None,
-    pp: Override = None,
-    virtual_stages: Override = None,
-    slices: Override = None,
-    micro_batch: Override = None,
+    *,
+    instead: Instead,
     micro_batches: Override = None,
-    zero: Annotated[int | None, typer.Option(min=0, max=3, help="Instead of the plan's.")] = None,
-    dp_replicate: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None,
-    recompute: Annotated[
-        str | None,
-        typer.Option(
-            help="none, selective or full, instead of the plan's.", autocompletion=complete.one_of(names(Recompute))
-        ),
-    ] = None,
-    recompute_layers: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's.")] = None,
     engine: Annotated[str | None, typer.Option(help="serial (default), mpi (default under mpirun) or nccl.")] = None,
     device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp16 (with a loss scale; not under mpi), fp32 or fp64.")] = "fp32",
@@ -84,12 +101,6 @@ def command(
     share_processors()
     keep_freed_memory()
     engine = engine or ("mpi" if started_by_mpirun() else "serial")
-    overrides = {
-        "schedule": schedule, "dp": dp, "tp": tp, "cp": cp, "ulysses": ulysses, "ep": ep, "pp": pp,
-        "virtual_stages": virtual_stages, "sequence_slices": slices, "micro_batch": micro_batch, "zero": zero,
-        "dp_replicate": dp_replicate, "recompute": recompute,
-        "recompute_layers": 0 if recompute and recompute_layers is None else recompute_layers,
-    }  # fmt: skip
 
     def prepare() -> Training:
         o.check_finite(learning_rate=learning_rate, clip=clip)
@@ -98,9 +109,9 @@ def command(
         if trace is not None:
             check_writable(trace)
         shape, row = read_plan(plan, model)
-        row |= {key: value for key, value in overrides.items() if value is not None}
+        row |= instead.given
         choices = Choices(
-            scale=scale, steps=steps, micro_batch=micro_batch, micro_batches=micro_batches,
+            scale=scale, steps=steps, micro_batch=instead.micro_batch, micro_batches=micro_batches,
             precision=precision, allow_async=allow_async, seed=seed, clip=clip, text=text,
         )  # fmt: skip
         return make_training(

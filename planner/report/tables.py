@@ -53,8 +53,6 @@ def question_title(setup: Setup, gpus: int, global_batch: int) -> str:
     return f"{model.name} on {gpus} GPUs of {cluster.name}, batch {global_batch} x {model.seq_len} tokens"
 
 
-ALWAYS = ("dp", "tp", "pp", "micro_batch", "zero")
-"""Choices that a line of text shows at their defaults too."""
 SPLITS = {"balanced": "balanced", "parameters": "by parameters", "products": "by products", "ends": "by ends",
           "last": "short last stage"}  # fmt: skip
 
@@ -74,7 +72,7 @@ def _choice_text(choice: Choice, row: dict[str, Any]) -> str:
     if choice.name == "layer_split":
         return SPLITS.get(value, "")
     default = row["tp"] if choice.name == "etp" else choice.plain(choice.default)
-    if not choice.short or (value == default and choice.name not in ALWAYS):
+    if not choice.short or (value == default and not choice.always):
         return ""
     return choice.short if choice.kind is bool else f"{choice.short} {value}"
 

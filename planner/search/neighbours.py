@@ -18,9 +18,6 @@ from planner.step.estimate import Estimate
 from planner.step.legality import legal
 from planner.step.timeline.timed import timed_estimate
 
-DEPENDENT = ("zero", "dp_replicate", "sequence_parallel", "layer_split")
-"""Choices of which other choices, or the framework, say what they may be."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Changed:
@@ -40,7 +37,7 @@ def one_change(setup: Setup, layouts: Layouts, runnable: Fixed, attention: str) 
     row = layouts.row(0)
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for change in _neighbours(setup.model, setup.framework, row, attention):
-        if change.keys() & {"pp", "virtual_stages", "layer_split"}:
+        if any(name == "pp" or CHOICES[name].pipelined for name in change):
             change["pipeline_layout"] = ""  # the given stages were of another pipeline
         new = row | change
         if new != row:
@@ -62,7 +59,7 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
     """Fields that each decision sets."""
     out: list[dict[str, Any]] = [{"attention": attention}]
     for choice in CHOICES.values():
-        if choice.axis and choice.name not in DEPENDENT:
+        if choice.axis and not choice.depends:
             tried = [value for value in choice.tried if value is not Recompute.FINE or framework.fine_recompute]
             all_layers = {"recompute_layers": 0} if choice.name == "recompute" else {}
             out += [{choice.name: choice.plain(value)} | all_layers for value in tried]
@@ -110,7 +107,7 @@ def _moved(row: dict[str, Any], source: str, target: str, factor: int, whole: bo
     if new["dp"] % row["dp_replicate"]:
         change["dp_replicate"] = 1
     if new["pp"] == 1:
-        change |= {"virtual_stages": 1, "schedule": "1f1b", "layer_split": "even", "sequence_slices": 1}
+        change |= {c.name: c.plain(c.default) for c in CHOICES.values() if c.pipelined}
     return change
 
 

@@ -12,11 +12,6 @@ from planner.layouts import Layouts
 from planner.search.found import EQUAL
 from planner.step.estimate import Estimate
 
-PLAIN = ("virtual_stages", "sequence_slices", "dp_replicate", "layer_split", "recompute", "recompute_layers",
-         "offload_optimizer")  # fmt: skip
-"""Choices that are one more thing to go wrong where they are not at their default."""
-KIND = ("tp", "pp", "cp", "ep", "schedule")
-"""Choices by which answers differ: layouts that share all of them are twins, of which a table shows the best."""
 SURE = 0.01  # of not fitting: less tells nothing apart
 USUAL_SCHEDULES = ("1f1b", "interleaved")
 
@@ -30,14 +25,15 @@ def unusual(layouts: Layouts) -> NDArray[np.int64]:
     usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
     count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64)
     count += np.ceil(np.log2(layouts.cp)).astype(np.int64)
-    for name in PLAIN:
-        count += getattr(layouts, name) != CHOICES[name].default
+    for choice in CHOICES.values():
+        if choice.risky:
+            count += getattr(layouts, choice.name) != choice.default
     return np.asarray(count)
 
 
 def kinds(layouts: Layouts) -> NDArray[np.int64]:
-    """A number for each layout, the same where all of `KIND` is, shape (n,)."""
-    columns = np.stack([getattr(layouts, name) for name in KIND])
+    """A number for each layout, the same for twins, which share all that sets answers `apart`, shape (n,)."""
+    columns = np.stack([getattr(layouts, choice.name) for choice in CHOICES.values() if choice.apart])
     return np.asarray(np.unique(columns, axis=1, return_inverse=True)[1].ravel())
 
 

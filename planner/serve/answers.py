@@ -69,9 +69,8 @@ def taken(planned: Planned, *, text: str) -> str:
 
 def _matters(name: str, row: Mapping[str, Any]) -> bool:
     """Whether a choice of a run says something: pipelines' own where there is one, experts' where they are spread."""
-    if name in ("schedule", "layer_split", "virtual_stages"):
-        return bool(row["pp"] > 1)
-    return name in ("dp", "tp", "pp", "micro_batch") or row[name] != CHOICES[name].plain(CHOICES[name].default)
+    choice = CHOICES[name]
+    return bool(row["pp"] > 1) if choice.pipelined else choice.always or row[name] != choice.plain(choice.default)
 
 
 def _word(value: Any) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
+from planner.choices.table import CHOICES
 from planner.costs.memory.parameters import expert_replicas
 from planner.costs.network.collectives import groups
 from planner.costs.optimizer import offloaded_bytes
@@ -27,7 +28,7 @@ MOST_RDMA_TOKENS = 21_845  # 3 * 21,845 + 1 is 65,536
 FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell"), 8
 """Where the flex dispatcher runs (NVIDIA-NeMo/Megatron-Bridge, training/flex_dispatcher_backend.py)."""
 EMPTY = PipelineLayout((0,), (0,))
-SHOWN = ("dp", "tp", "pp", "cp", "ulysses", "ep", "etp", "micro_batch", "global_batch", "zero", "dp_replicate")
+SHOWN = tuple(choice.name for choice in CHOICES.values() if choice.kind is int)
 UNEVEN_CHUNKS = (
     "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends, a short last "
     "one with layer_split last, stages of a V with a layer each, or a pipeline_layout"
@@ -273,14 +274,9 @@ def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> None:
         if text:
             row = layouts.row(i)
             shown = ", ".join(f"{key} {row[key]}" for key in SHOWN)
-            sequence = (
-                f"sequence_slices {row['sequence_slices']}, "
-                f"sequence_parallel {'on' if row['sequence_parallel'] else 'off'}, seq_len {model.seq_len}"
-            )
+            sequence = f"sequence_parallel {'on' if row['sequence_parallel'] else 'off'}, seq_len {model.seq_len}"
             if given := row["pipeline_layout"]:
                 has = parse_pipeline_layout(given)
                 sequence += f", pipeline_layout of {len(has.layers)} stages, {sum(has.layers)} layers and "
                 sequence += f"{sum(has.modules)} modules"
-            raise LayoutError(
-                f"illegal layout: {text}; got {shown}, virtual_stages {row['virtual_stages']}, {sequence}"
-            )
+            raise LayoutError(f"illegal layout: {text}; got {shown}, {sequence}")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.base.errors import InputError, LayoutError
 from planner.base.pareto import pareto_front
+from planner.choices.table import DEGREES
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer
@@ -257,7 +258,9 @@ def _every_choice(q: TrainingCase, asked: Request, tried: Estimate, chosen: NDAr
     for gpus, batch in np.unique(sizes[chosen], axis=0):
         here = np.flatnonzero((sizes == (gpus, batch)).all(axis=1) & tried.fits)
         near = layouts.take(here[np.argsort(tried.step_time_s[here], kind="stable")[:DEGREES_OF]])
-        degrees: dict[str, Any] = {name: tuple(np.unique(getattr(near, name)).tolist()) for name in ("tp", "pp", "cp")}
+        degrees: dict[str, Any] = {
+            name: tuple(np.unique(getattr(near, name)).tolist()) for name in DEGREES if name != "dp"
+        }
         here_asked = replace(asked, gpus=int(gpus), global_batch=int(batch), fixed=replace(asked.fixed, **degrees))
         kept = search(q.setup, here_asked)
         assert kept.fits is not None, "a candidate that fits is among the layouts searched"

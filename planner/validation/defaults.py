@@ -30,18 +30,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework
 from planner.layouts import usual_etp
 from planner.models import Transformer, load_model, model_names
 from planner.schedules import get_schedule
 from planner.step.splits import has_short_last, shared_by_ends
-from planner.validation.runs import MeasuredRun
+from planner.validation.runs import COLUMNS, NEEDED, MeasuredRun
 from planner.validation.software import said
 
-FILLED = (
-    "dp", "cp", "ep", "virtual_stages", "schedule", "zero", "sequence_parallel", "attention", "fused_norm",
-    "recompute", "micro_batch",
-)  # fmt: skip
+FILLED = tuple(column for column in COLUMNS if column in CHOICES and column not in NEEDED)
+"""Cells of a layout that are filled by rule where a row says nothing."""
 MICRO_BATCHES = (1, 2, 4, 8)
 
 

@@ -215,8 +215,11 @@ def layout_traits(setup: Setup, result: Estimate, i: int) -> tuple[str, ...]:
 def step_interval_s(setup: Setup, result: Estimate, i: int, share: float = 0.8) -> tuple[float, float]:
     """Between which step times the measured one of layout i lies in `share` of such cases."""
     x = result.layouts
-    sizes = {name: getattr(x, name)[i] for name in ("gpus", "global_batch", "tp", "pp", "micro_batch")}
-    factors = interval_factors(likeness(setup.model, **sizes), layout_traits(setup, result, i), share)
+    like = likeness(
+        setup.model, gpus=x.gpus[i], global_batch=x.global_batch[i], tp=x.tp[i], pp=x.pp[i],
+        micro_batch=x.micro_batch[i],
+    )  # fmt: skip
+    factors = interval_factors(like, layout_traits(setup, result, i), share)
     step = float(result.step_time_s[i])
     return step * factors[0], step * factors[1]
 

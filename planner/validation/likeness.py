@@ -54,7 +54,10 @@ def likeness_of_runs(runs: list[MeasuredRun]) -> tuple[Array, NDArray[np.str_]]:
     for run in runs:
         model, cluster = models.models[models.of(run)], cluster_of(cluster_name(run))
         framework = framework_of(framework_name(run, cluster))
-        degrees = {name: run[name] for name in ("global_batch", "tp", "pp")}
-        sizes.append(likeness(model, gpus=run["n_gpus"], micro_batch=run["micro_batch"] or 1, **degrees))
+        like = likeness(
+            model, gpus=run["n_gpus"], global_batch=run["global_batch"], tp=run["tp"], pp=run["pp"],
+            micro_batch=run["micro_batch"] or 1,
+        )  # fmt: skip
+        sizes.append(like)
         kinds.append(traits(model, cluster, framework, run["n_gpus"], run["precision"]))
     return np.array(sizes).reshape(-1, len(LIKENESS)), np.array(kinds, dtype=str).reshape(-1, len(TRAITS))

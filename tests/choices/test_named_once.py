@@ -1,0 +1,68 @@
+"""Lists of choices and figures stand once: what says something of several of them is a column of theirs."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import planner
+from planner.choices.table import CHOICES
+from planner.hardware import Framework
+
+MOST = 2
+MAY_LIST = {
+    "calibration/moved.py": "the figures that one kind of time scales",
+    "choices/table.py": "the table itself",
+    "cli/estimate.py": "what DeepSpeed's JSON can't say is DeepSpeed's to decide",
+    "reproductions/layout_figures.py": "what a paper says of a layout that it measured",
+    "search/bounds.py": "the choices whose least that file's formulas take",
+    "sweep/columns.py": "the columns of a file, docs/sweep.md",
+    "validation/runs.py": "the columns of a file, docs/measured-runs.md",
+}
+ROOT = Path(planner.__file__).parent
+
+
+FIGURES = {field.name for field in fields(Framework)} - {"name", "sources"}
+KNOWN = {*CHOICES, *FIGURES}
+PARTS_OF_A_STEP = {"attention", "recompute", "optimizer"}
+"""Names of choices that are also names of parts of a step, which `report/` gives words and colours."""
+
+
+def named(tree: ast.Module) -> Iterator[tuple[int, set[str]]]:
+    """The line of each tuple, list and set, and of each dictionary of a module, with the names that it lists.
+
+    A dictionary inside a function gives choices values, as a call does: it makes a layout, and lists none.
+    """
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    in_functions = {id(child) for function in functions for child in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            names = node.elts
+        elif isinstance(node, ast.Dict) and id(node) not in in_functions:
+            names = [key for key in node.keys if key is not None]
+        else:
+            continue
+        yield node.lineno, {name.value for name in names if isinstance(name, ast.Constant) and str(name.value) in KNOWN}
+
+
+def test_choices_and_figures_are_listed_once():
+    found, seen = [], 0
+    for path in sorted(ROOT.rglob("*.py")):
+        where = path.relative_to(ROOT).as_posix()
+        for line, names in named(ast.parse(path.read_text(encoding="utf-8"))):
+            seen += bool(names)
+            several = len(names & CHOICES.keys()) > MOST or len(names & FIGURES) > MOST
+            if several and where not in MAY_LIST and names != PARTS_OF_A_STEP:
+                found.append(f"{where}:{line}: {', '.join(sorted(names))}")
+    assert seen > 20
+    assert found == []
+
+
+def test_every_file_that_may_list_choices_does():
+    listing = {
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*.py")
+        for _, names in named(ast.parse(path.read_text(encoding="utf-8")))
+        if len(names & CHOICES.keys()) > MOST or len(names & FIGURES) > MOST
+    }
+    assert MAY_LIST.keys() <= listing
