@@ -1,12 +1,30 @@
 """The Python API: `Model`, `Cluster`, `recommend`, `estimate`, `simulate`, `network`, and the objects that they return.
 
-Import these names from `planner`; docs/python-api.md lists those that stay.
+Import these names from `planner`; docs/python-api.md lists those that stay. Each is loaded when asked for, so that a
+command loads its own alone.
 """
 
-from planner.api.inputs import Cluster, Model
-from planner.api.layout_estimate import LayoutEstimate, estimate
-from planner.api.networks import network
-from planner.api.plan import Plan, recommend
-from planner.api.simulated import Simulation, simulate
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.api.inputs import Cluster, Model
+    from planner.api.layout_estimate import LayoutEstimate, estimate
+    from planner.api.networks import network
+    from planner.api.plan import Plan, recommend
+    from planner.api.simulated import Simulation, simulate
 
 __all__ = ["Cluster", "LayoutEstimate", "Model", "Plan", "Simulation", "estimate", "network", "recommend", "simulate"]
+
+_MODULE = {
+    "Cluster": "inputs", "Model": "inputs", "LayoutEstimate": "layout_estimate", "estimate": "layout_estimate",
+    "network": "networks", "Plan": "plan", "recommend": "plan", "Simulation": "simulated", "simulate": "simulated",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'planner.api' has no attribute {name!r}")
+    return getattr(import_module(f"planner.api.{_MODULE[name]}"), name)

@@ -29,12 +29,15 @@ def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -
         return None
     asked, tp = found.asked, found.estimate.layouts.tp[found.best]
     only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(tp).tolist())}
-    wider = search(
-        setup, gpus=asked.gpus, global_batch=asked.global_batch, precision=asked.precision,
-        attention=asked.attention, fixed=replace(asked.fixed, **only), top=1, plainest=True,
-    )  # fmt: skip
-    best = LayoutEstimate(setup, wider.estimate, int(wider.best[0])) if len(wider.best) else None
     worth = WORTH_SAYING * float(found.estimate.step_time_s[found.best[0]])
+    try:
+        wider = search(
+            setup, gpus=asked.gpus, global_batch=asked.global_batch, precision=asked.precision,
+            attention=asked.attention, fixed=replace(asked.fixed, **only), top=1, plainest=True, reach_s=worth,
+        )  # fmt: skip
+    except LayoutError:  # nothing is that fast
+        return None
+    best = LayoutEstimate(setup, wider.estimate, int(wider.best[0])) if len(wider.best) else None
     return best if best is not None and best.step_time_s < worth else None
 
 

@@ -48,6 +48,16 @@ class Recommendation:
         return np.unique([*self.best, *self.front, *(i for i in some if i is not None)]).astype(np.int64)
 
     @property
+    def nearly_fastest(self) -> Indices:
+        """The layouts to list, the fastest, and what of the front is at most 5 % slower: all that may be the one to
+        run."""
+        if self.fastest is None:
+            return self.best
+        step = self.estimate.step_time_s
+        near = self.front[step[self.front] <= (1.0 + ROOMY) * step[self.fastest]]
+        return np.unique([*self.best, self.fastest, *near]).astype(np.int64)
+
+    @property
     def nearest_miss(self) -> int | None:
         """The layout over memory that exceeds it least; None if all fit."""
         return self._least_memory(np.flatnonzero(~self.estimate.fits))

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.errors import UnknownNameError
+from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
 from planner.search.finalists import refine
-from planner.search.found import Indices, Recommendation, known
+from planner.search.found import EQUAL, Indices, Recommendation, known
 from planner.search.other_schedules import try_others
 from planner.search.pick import first_of_each, kinds, plainest_first
 from planner.search.scan import search
@@ -24,12 +24,15 @@ from planner.step.estimate import Estimate, estimate
 from planner.step.timeline.timed import timed
 
 OBJECTIVES = ("time", "throughput", "cost", "memory")
+ALL_AGAIN = 1.5  # times a step without, at most, where all layers are recomputed: fewer may then be (`some_layers`)
 ROUNDS = 4  # in which what an answer names is run on the timeline; then it names only what was
 
 
 def _finalists(setup: Setup, kept: Kept) -> Estimate:
-    """The estimate of all that was kept, with its parts."""
+    """The estimate of all that was kept, with its parts; LayoutError where nothing was."""
     pools = [pool.layouts for pool in (kept.fits, kept.over) if pool is not None and len(pool.serial)]
+    if not pools:
+        raise LayoutError(f"no layout that fits may take {kept.reach_s:.4g} s a step")
     return estimate(setup, Layouts.concatenate(pools))
 
 
@@ -72,16 +75,18 @@ def recommend(
     objective: str = "time",
     rivals: int = 0,
     plainest: bool = False,
+    reach_s: float = np.inf,
 ) -> Recommendation:
     """Search all legal layouts.
 
     objective: memory, or time, throughput, cost, which give the same order on a given number of accelerators.
     rivals: how many of the fastest layouts the estimate should hold at least, of those that fit and of those that
     would in twice the memory. plainest: of those that can't be told apart from the fastest the plainest is best, and
-    of those that share tp, pp, cp, ep and schedule the best alone is listed (`planner.search.pick`).
+    of those that share tp, pp, cp, ep and schedule the best alone is listed (`planner.search.pick`). reach_s: of
+    what is faster than so many seconds, or can't be told apart, only the best is asked for, not the front nor counts.
 
     Raises:
-        LayoutError, InputError: nothing legal, numbers out of range.
+        LayoutError, InputError: nothing legal, nothing that fast, numbers out of range.
         UnknownNameError: no such objective.
     """
     if objective not in OBJECTIVES:
@@ -90,7 +95,8 @@ def recommend(
         setup.framework, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention,
         fixed=fixed or Fixed(),
     )  # fmt: skip
-    kept = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals)
+    slowest_s = reach_s * (1.0 + EQUAL) * (ALL_AGAIN if setup.framework.block_recompute else 1.0)
+    kept = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals, reach_s=slowest_s)
     closed = _finalists(setup, kept)
     tried = [] if objective == "memory" else _tried(setup, asked, closed, top, plainest)
     result = Estimate.concatenate(tried) if tried else closed
@@ -109,9 +115,10 @@ def recommend(
             front=order[pareto_front(result.step_time_s[order], result.memory_bytes[order])],
             ties=0,
         )
-        if known(result)[found.named].all():
+        due = found.nearly_fastest if reach_s < np.inf else found.named
+        if known(result)[due].all():
             break
-        result = timed(setup, result, found.named)
+        result = timed(setup, result, due)
     return replace(found, ties=_ties(kept, closed, result, order) if len(order) else 0)
 
 

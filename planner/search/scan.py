@@ -27,6 +27,7 @@ def search(
     top: int = 1,
     by_memory: bool = False,
     rivals: int = 0,
+    reach_s: float = np.inf,
     chunk: int = CHUNK,
     prune: bool = True,
 ) -> Kept:
@@ -34,14 +35,15 @@ def search(
 
     top: how many layouts will be shown; by_memory: the least memory is best, not the least time.
     rivals: how many of the fastest to keep besides, of those that fit and of those that would in twice the memory.
+    reach_s: keep only what fits and may have a step of so many seconds or fewer; then others are not all counted.
     chunk: layouts estimated at once; prune: leave out rows whose bounds say that they can't matter. Nothing depends on
     either but memory and speed.
     """
-    kept = Kept(setup.cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals)
+    kept = Kept(setup.cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals, reach_s=reach_s)
     unpruned = patience = PATIENCE
     for whole in space(setup.model, setup.cluster, asked, chunk):
         grid, one = whole, one_layer(setup, whole.layouts)
-        if prune and unpruned <= 0:
+        if prune and (unpruned <= 0 or reach_s < np.inf):
             grid, one = _pruned(setup, kept, whole, one)
             patience = 2 * patience if len(grid.serial) == len(whole.serial) else PATIENCE
             unpruned = patience if patience > PATIENCE else 0
@@ -61,7 +63,7 @@ def _pruned(setup: Setup, kept: Kept, grid: Grid, one: OneLayer) -> tuple[Grid, 
     over = bound.memory_bytes > setup.cluster.accelerator.usable_bytes
     kept.count(grid.take(out & over))
     slow = np.flatnonzero(out & ~over)
-    if len(slow):
+    if len(slow) and kept.reach_s == np.inf:
         some = grid.take(slow)
         kept.count(some, peak_bytes(setup, some.layouts, one.take(slow)))
     rest = np.flatnonzero(~out)

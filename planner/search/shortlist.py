@@ -65,12 +65,15 @@ class Kept:
     """Takes grids with their totals, keeps what may matter.
 
     capacity_bytes: of an accelerator; top: how many layouts will be shown; by_memory: least memory is best, not time.
-    rivals: how many of the fastest to keep that fit, and as many that would in twice the memory.
+    rivals: how many of the fastest to keep that fit, and as many that would in twice the memory. reach_s: if less than
+    endless, only what fits and may have such a step is kept.
     legal, fitting: layouts that passed, and those of them within the capacity. fits, over: those that were kept.
     """
 
-    def __init__(self, capacity_bytes: float, top: int, *, by_memory: bool = False, rivals: int = 0) -> None:
-        self.capacity_bytes, self.by_memory, self.rivals = capacity_bytes, by_memory, rivals
+    def __init__(
+        self, capacity_bytes: float, top: int, *, by_memory: bool = False, rivals: int = 0, reach_s: float = np.inf
+    ) -> None:
+        self.capacity_bytes, self.by_memory, self.rivals, self.reach_s = capacity_bytes, by_memory, rivals, reach_s
         self.legal = self.fitting = 0
         self.fits: Candidates | None = None
         self.over: Candidates | None = None
@@ -86,6 +89,8 @@ class Kept:
         """Rows of a grid whose every layout `add` would only count."""
         reach = np.maximum.accumulate(self._limit[::-1])[::-1]
         least, memory = bound.step_time_s, bound.memory_bytes
+        if self.reach_s < np.inf:
+            return (least > self.reach_s) | (memory > self.capacity_bytes)
         return (least > reach[self._bin(memory)]) & ((least > self._slower) | (memory > self.capacity_bytes))
 
     def count(self, grid: Grid, memory_bytes: Array | None = None) -> None:
@@ -107,6 +112,8 @@ class Kept:
         self.fitting += int(np.count_nonzero(fits))
         least = step - np.where(exact_uneven(grid.layouts), 0.0, totals.bubble_s)
         hopeful = (step <= self._limit[self._bin(memory)]) & grid.legal | (least <= self._slower) & fits
+        if self.reach_s < np.inf:
+            hopeful &= fits & (least <= self.reach_s)
         flat = np.flatnonzero(hopeful)
         if not len(flat):
             return

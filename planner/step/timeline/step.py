@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,6 +142,16 @@ def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
 _Size = tuple[Schedule, Pipeline]
 
 
+def _order(schedule: Schedule, pipe: Pipeline) -> Order:
+    return schedule.order(pipe) if schedule.quick else _generated(schedule, pipe)
+
+
+@lru_cache(maxsize=16)
+def _generated(schedule: Schedule, pipe: Pipeline) -> Order:
+    """The order of a schedule that takes up to a tenth of a second to make: the next search asks for it again."""
+    return schedule.order(pipe)
+
+
 def _groups(sizes: list[_Size]) -> list[list[int]]:
     """Layouts to run side by side: those of one order one after another, of about `TOGETHER` operations in all."""
     long = [3 * pipe.m * pipe.v * pipe.k for _, pipe in sizes]
@@ -165,7 +176,7 @@ def _side_by_side(costs: StepCosts, sizes: list[_Size], rows: list[int]) -> Iter
         schedule, pipe = sizes[i]
         if not schedule.steady:
             same = (schedule.name, pipe)
-            orders[same] = orders.get(same) or schedule.order(pipe)
+            orders[same] = orders.get(same) or _order(schedule, pipe)
             prepared[i] = _prepare(costs.take([i]), schedule, pipe, orders[same])
     timelines = dict(zip(prepared, run_all([x.run for x in prepared.values()]), strict=True))
     for i in rows:
