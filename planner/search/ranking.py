@@ -32,7 +32,7 @@ def _finalists(setup: Setup, kept: Kept) -> Estimate:
     """The estimate of all that was kept, with its parts; LayoutError where nothing was."""
     pools = [pool.layouts for pool in (kept.fits, kept.over) if pool is not None and len(pool.serial)]
     if not pools:
-        raise LayoutError(f"no layout that fits may take {kept.reach_s:.4g} s a step")
+        raise LayoutError(f"no layout that fits takes at most {kept.reach_s:.4g} s per step")
     return estimate(setup, Layouts.concatenate(pools))
 
 
