@@ -33,6 +33,7 @@ from planner.cli import (
     paper,
     pareto,
     partition,
+    probe,
     recommend,
     schedule,
     serve,
@@ -114,6 +115,7 @@ app.command("models")(models.command)
 app.command("clusters")(clusters.command)
 app.command("train")(train.command)
 app.command("calibrate")(calibrate.command)
+app.command("probe")(probe.command)
 app.command("doctor")(doctor.command)
 
 

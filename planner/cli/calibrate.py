@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 MOST_SECONDS = 600
-MACHINE, RUNS = "Measuring this machine", "Fitting profiles to measured runs"
+MACHINE, RUNS, PROBE = "Measuring this machine", "Fitting profiles to measured runs", "From a probe of a machine"
+
+NEEDS = {MACHINE: "a file of prices", RUNS: "--from RUNS.csv", PROBE: "--probe FILE"}
 
 
 def command(
@@ -57,9 +59,16 @@ def command(
     max_evaluations: Annotated[
         int, typer.Option(min=1, max=10_000, help="Steps of the least-squares fit.", rich_help_panel=RUNS)
     ] = 40,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).", rich_help_panel=RUNS)] = False,
+    probe: Annotated[
+        Path | None,
+        typer.Option(help="What probe.py measured (planner probe): its figures as profiles.", rich_help_panel=PROBE),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="The cluster, or TOML file, that the probe ran on.", rich_help_panel=PROBE)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).")] = False,
 ) -> None:
-    """Measure this machine for the trainer, or fit hardware and framework profiles to measured training runs.
+    """Measure this machine for the trainer; or make profiles from measured training runs, or from a probe of a node.
 
     Example: mpirun -n 2 planner calibrate prices.toml, then mpirun -n 2 planner train --pp 2 --prices prices.toml
 
@@ -67,16 +76,26 @@ def command(
 
     Example: planner calibrate --from measured_runs/*.csv --architecture hopper --hold-out dgxc --profile mine
 
+    Example: planner calibrate --probe probe.json --cluster dgx-h100 --profile mine
+
     Robust least squares within physical bounds, every source alike. Figures that the runs don't tell stay as they are.
     """
     from planner.base.errors import InputError
 
     given = [p for p in context.command.params if _was_given(context, p.name)]
-    other = MACHINE if from_ else RUNS
+    mine = RUNS if from_ else PROBE if probe else MACHINE
     for parameter in given:
-        if getattr(parameter, "rich_help_panel", None) == other:
-            rule = "doesn't go with --from" if from_ else "needs --from RUNS.csv"
+        other = getattr(parameter, "rich_help_panel", None)
+        if other in NEEDS and other != mine:
+            rule = f"doesn't go with {NEEDS[mine]}" if mine != MACHINE and other == MACHINE else f"needs {NEEDS[other]}"
             raise InputError(f"{parameter.opts[0]} {rule}: it is for {other[0].lower()}{other[1:]}")
+    if probe is not None:
+        from planner.cli.probe import probe_to_profiles
+
+        if paths:
+            raise InputError(f"{paths[0]} stands beside --probe; allowed: --profile FOLDER to write profiles")
+        probe_to_profiles(probe, cluster, profile, json)
+        return
     if from_:
         from planner.cli.calibrate_runs import fit_runs
 

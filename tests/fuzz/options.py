@@ -35,6 +35,7 @@ SOUND = {
     "models": "gpt2",
     "clusters": "selene",
     "train": "--scale tiny --steps 1",
+    "probe": "--write @none/probe.py",
     "calibrate": "@none/prices.toml --quick",  # no such folder: it measures for long where all is well
 }
 """A sound and quick call of each command; an option that is given once more counts instead, or as well."""

@@ -1,0 +1,254 @@
+"""What a probe measured (`planner probe --write probe.py`) as a cluster's figures: each beside the profile's.
+
+A rate's figure is the profile's times predicted over measured seconds of the same kernel by the planner's own formula,
+the median over the large ones. Where the probe says nothing of a figure it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from planner.base.errors import InputError
+from planner.base.files import read_json, validate
+from planner.calibration.figures import FittedFigure, Profiles
+from planner.calibration.fit import Fit
+from planner.calibration.profile_files import fitted_profiles
+from planner.costs.kernels.attention import FLASH_BLOCK
+from planner.costs.kernels.device import Device, matmul_s
+from planner.hardware import Cluster, Link
+from planner.layouts import Precision
+
+Array = NDArray[np.float64]
+LARGE = 0.25
+"""Of the largest of a kind: from this share of its work on a kernel shows its rate."""
+SLOWER = 0.05
+"""A rank whose products take this much longer than the median's is named."""
+KERNELS = {"FLASH_ATTENTION": "flash2", "CUDNN_ATTENTION": "flash3"}
+
+
+class Row(BaseModel):
+    """One figure of a probe: what ran, its sizes, its median seconds."""
+
+    kind: str = Field("", max_length=100)
+    precision: str = Field("", max_length=10)
+    kernel: str = Field("", max_length=100)
+    rows: int = Field(1, gt=0, le=10**9)
+    columns: int = Field(1, gt=0, le=10**9)
+    depth: int = Field(1, gt=0, le=10**9)
+    heads: int = Field(1, gt=0, le=10**6)
+    width: int = Field(1, gt=0, le=10**6)
+    length: int = Field(1, gt=0, le=10**9)
+    bytes: int = Field(1, gt=0, le=10**15)
+    ranks: int = Field(1, gt=0, le=10**7)
+    local: int = Field(1, gt=0, le=10**7)
+    rank: int = Field(0, ge=0, le=10**7)
+    host: str = Field("", max_length=200)
+    seconds: float = Field(0.0, ge=0, le=1e6, allow_inf_nan=False)
+    spread: float = Field(0.0, ge=0, le=1e6, allow_inf_nan=False)
+    slower: float = Field(0.0, ge=-1, le=1e9, allow_inf_nan=False)
+    missing: str = Field("", max_length=300)
+
+
+class Machine(BaseModel):
+    """What a probe ran on."""
+
+    device: Literal["cpu", "cuda"]
+    name: str = Field(max_length=200)
+    torch: str = Field(max_length=100)
+
+
+class Probe(BaseModel):
+    """A probe's file; sections that it didn't come to are empty."""
+
+    format: Literal["planner probe 1"]
+    machine: Machine
+    launch: list[Row] = []
+    products: list[Row] = []
+    attention: list[Row] = []
+    memory: list[Row] = []
+    collectives: list[Row] = []
+    overlap: list[Row] = []
+    ranks: list[Row] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbedFigure:
+    """A figure of a profile as a probe has it; spread: the standard deviation of the kernels that tell it."""
+
+    figure: FittedFigure
+    value: float
+    spread: float
+    kernels: int
+
+
+def probe_script() -> str:
+    """The text of the file that measures a machine; it needs torch alone."""
+    return (resources.files("planner.calibration") / "probe_script.py").read_text(encoding="utf-8")
+
+
+def read_probe(path: Path) -> Probe:
+    """A probe's file.
+
+    Raises:
+        FileFormatError: it can't be read, or is none.
+    """
+    return validate(Probe, read_json(path), path)
+
+
+def probed_figures(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
+    """The figures of a cluster's profiles that a probe tells.
+
+    Raises:
+        InputError: it tells none; or a kernel was faster than the cluster's accelerators can be.
+    """
+    found = [*_products(probe, cluster), *_attention(probe, cluster), *_memory(probe, cluster), *_links(probe, cluster)]
+    for f in found:
+        if f.value > 1.0:
+            raise InputError(
+                f"{f.figure.label} would be {f.value:.3g}, allowed: up to 1; the probe ran on {probe.machine.name}, "
+                f"--cluster {cluster.name} has {cluster.accelerator.name}: name the cluster that it ran on"
+            )
+    if not found:
+        raise InputError("the probe has no figure that a profile has; allowed: one with products, memory or attention")
+    return found
+
+
+def probe_profiles(found: Sequence[ProbedFigure], probe: Probe, cluster: str) -> dict[str, str]:
+    """Texts of the profiles with a probe's figures, by path in a folder laid out as `hardware_profiles/`."""
+    n = len(found)
+    fit = Fit(
+        figures=tuple(f.figure for f in found), value=np.array([f.value for f in found]),
+        error=np.array([f.spread for f in found]), jacobian=np.zeros((n, n)), variance=0.0, timed_runs=n, sources=1,
+        converged=True, base=Profiles(),
+    )  # fmt: skip
+    about = f"planner calibrate --probe: {probe.machine.name}, torch {probe.machine.torch}, {date.today().isoformat()}"
+    return fitted_profiles(fit, [cluster], [], about)
+
+
+def slow_ranks(probe: Probe) -> list[Row]:
+    """Ranks whose products are slower than the median's."""
+    return [row for row in probe.ranks if row.slower > SLOWER]
+
+
+def hidden_share(probe: Probe) -> float | None:
+    """Of the shorter of a product and an all-reduce, the share that hides where both run; None without the figures."""
+    time_s = {row.kind: row.seconds for row in probe.overlap if row.seconds}
+    if set(time_s) != {"product", "all_reduce", "both"}:
+        return None
+    alone = (time_s["product"], time_s["all_reduce"])
+    return float(np.clip((sum(alone) - time_s["both"]) / min(alone), 0.0, 1.0))
+
+
+def _figure(folder: str, name: str, field: str, now: float, keys: tuple[str, ...] = ()) -> FittedFigure:
+    return FittedFigure(
+        folder=folder, names=(name,), field=field, keys=keys, low=0.0, high=1.0, profile=now, start=now
+    )  # fmt: skip
+
+
+def _probed(figure: FittedFigure, each: Array) -> list[ProbedFigure]:
+    """A figure from what each kernel tells of it; none without kernels."""
+    each = each[np.isfinite(each) & (each > 0)]
+    if not len(each):
+        return []
+    return [ProbedFigure(figure=figure, value=float(np.median(each)), spread=float(np.std(each)), kernels=len(each))]
+
+
+def _timed(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.seconds > 0 and not row.missing]
+
+
+def _products(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
+    """Shares of peak, by precision, of products of at least `LARGE` of the largest's work."""
+    accelerator, out = cluster.accelerator, []
+    for name, share in accelerator.efficiency.matrix_fraction.items():
+        rows = [row for row in _timed(probe.products) if row.precision == name]
+        if not rows or name not in accelerator.peak_flops:
+            continue
+        m, n, k, seconds = np.array([(r.rows, r.columns, r.depth, r.seconds) for r in rows], dtype=np.float64).T
+        large = m * n * k >= LARGE * (m * n * k).max()
+        device = Device.of(accelerator, np.full(len(rows), int(Precision[name.upper()])))
+        ratio = (matmul_s(device, m, n, k) - device.latency_s) / np.maximum(seconds - device.latency_s, 1e-9)
+        figure = _figure("efficiency", accelerator.efficiency.name, "matrix_fraction", share, (name,))
+        out += _probed(figure, share * ratio[large])
+    return out
+
+
+def _attention(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
+    """Shares of peak of causal attention, forward (two products) and backward (five), of the longest sequences."""
+    e, out = cluster.accelerator.efficiency, []
+    for kernel, name in KERNELS.items():
+        for kind, field, times in (("forward", "flash_forward", 1.0), ("backward", "flash_backward", 2.5)):
+            table: Mapping[str, float] = getattr(e, field)
+            rows = [r for r in _timed(probe.attention) if r.kernel == kernel and r.kind == kind]
+            rows = [r for r in rows if r.precision in cluster.accelerator.peak_flops]
+            if not rows or name not in table:
+                continue
+            longest = max(r.length for r in rows)
+            half = e.flash_half_tokens.get(name, 0.0)
+            each = []
+            for r in (r for r in rows if 2 * r.length >= longest):
+                computed = 0.5 * (1.0 + FLASH_BLOCK / r.length) * (1.0 + half / r.length)
+                flop = times * 4.0 * r.heads * r.length**2 * r.width * computed
+                each.append(flop / r.seconds / cluster.accelerator.peak_flops[r.precision])
+            out += _probed(_figure("efficiency", e.name, field, table[name], (name,)), np.array(each))
+    return out
+
+
+def _memory(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
+    """Share of the memory's bandwidth of large copies and sums; on a processor the time of a call too."""
+    accelerator = cluster.accelerator
+    e, rows = accelerator.efficiency, [r for r in _timed(probe.memory) if r.kind in ("copy", "add")]
+    largest = max((r.bytes for r in rows), default=0)
+    rates = [r.bytes / r.seconds for r in rows if r.bytes >= LARGE * largest]
+    share = np.array(rates) / accelerator.memory_bandwidth_bytes_per_s
+    out = _probed(_figure("efficiency", e.name, "memory_fraction", e.memory_fraction), share)
+    if probe.machine.device == "cpu":
+        calls = np.array([r.seconds for r in _timed(probe.launch)])
+        out += _probed(_figure("efficiency", e.name, "kernel_latency_s", e.kernel_latency_s), calls)
+    return out
+
+
+def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
+    """Share of a link's bandwidth that rings of all-reduces reach: of a node's link, or of the network over nodes."""
+    rows = [r for r in _timed(probe.collectives) if r.kind == "all_reduce" and r.ranks > 1]
+    if len({r.bytes for r in rows}) < 2:
+        return []
+    ranks, local = rows[0].ranks, rows[0].local
+    link: Link = cluster.node_link if ranks <= local else cluster.network
+    bandwidth = link.bandwidth_bytes_per_s
+    if ranks > local:
+        bandwidth *= cluster.nics_per_node / cluster.gpus_per_node * local
+    largest = max(r.bytes for r in rows)
+    # What a byte more takes: seconds over bytes, weighted as relative errors are alike.
+    size, seconds = np.array([(r.bytes, r.seconds) for r in rows], dtype=np.float64).T
+    slope = np.polyfit(size, seconds, 1, w=1.0 / seconds)[0]
+    each = np.array([2.0 * (ranks - 1) / ranks / max(slope, 1e-30) / bandwidth])
+    large = np.array([2.0 * (ranks - 1) / ranks * r.bytes / r.seconds / bandwidth for r in rows if r.bytes == largest])
+    value = _probed(_figure("links", link.name, "fraction", link.fraction), each)
+    return [replace(f, spread=float(abs(f.value - large[0])), kernels=len(rows)) for f in value]
+
+
+def probe_record(found: Sequence[ProbedFigure], probe: Probe) -> dict[str, Any]:
+    """What a probe tells, as plain values."""
+    return {
+        "machine": probe.machine.model_dump(),
+        "figures": [
+            {
+                "figure": f.figure.label, "profile": f.figure.profile / f.figure.profile_unit,
+                "probe": f.value / f.figure.profile_unit, "spread": f.spread / f.figure.profile_unit,
+                "kernels": f.kernels,
+            }
+            for f in found
+        ],
+        "slow_ranks": [row.model_dump(include={"rank", "host", "slower"}) for row in slow_ranks(probe)],
+        "hidden_share": hidden_share(probe),
+    }  # fmt: skip

@@ -1,0 +1,283 @@
+"""What this machine's PyTorch achieves: products, attention, memory, launches, an optimizer's step, collectives.
+
+    python probe.py                                    # one GPU, or the processor
+    torchrun --nproc-per-node 8 probe.py               # a node; with --nnodes 2 across the network too
+
+Needs only torch. Writes probe.json (--output) after each section: a probe that is killed keeps what it measured.
+Then, where planner is installed: planner calibrate --probe probe.json --cluster dgx-h100 --profile mine
+Nothing is trained, downloaded or sent. Every figure is the median of repeated runs; `spread` is their median distance
+from it, relative. All ranks measure at the same time, as they train at the same time; rank 0's figures are written.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+
+GPU = torch.cuda.is_available()
+RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+LOCAL, LOCAL_WORLD = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+DEVICE = torch.device("cuda", LOCAL) if GPU else torch.device("cpu")
+WIDTHS = (1024, 2048, 4096, 8192) if GPU else (128, 256, 512)
+ROWS = (2048, 8192) if GPU else (256, 1024)
+LENGTHS = (2048, 4096, 8192, 16384) if GPU else (256, 512, 1024)
+BYTES = tuple(2**k for k in ((16, 20, 24, 28, 30) if GPU else (12, 16, 20, 22, 24)))
+FLOATS = {"bf16": torch.bfloat16, "fp16": torch.float16} if GPU else {"fp32": torch.float32}
+
+
+def wait():
+    """Until the device has done what it was given."""
+    if GPU:
+        torch.cuda.synchronize()
+
+
+def timed(work, seconds, together=False):
+    """Median seconds of some work, and its spread. together: ranks run it as one, so all repeat it as often."""
+    for _ in range(2):
+        work()
+    wait()
+    start = time.perf_counter()
+    work()
+    wait()
+    once = max(time.perf_counter() - start, 1e-7)
+    # A sample lasts a millisecond or more, so that the clock and the last launch don't count in it.
+    inner = max(1, int(1e-3 / once))
+    samples = max(5, min(50, int(seconds / (once * inner))))
+    if together:
+        shared = torch.tensor([inner, samples], device=DEVICE)
+        dist.broadcast(shared, 0)
+        inner, samples = shared.tolist()
+    found = []
+    for _ in range(samples):
+        if together:
+            dist.barrier()
+        wait()
+        start = time.perf_counter()
+        for _ in range(inner):
+            work()
+        wait()
+        found.append((time.perf_counter() - start) / inner)
+    middle = statistics.median(found)
+    return {"seconds": middle, "spread": statistics.median(abs(x - middle) for x in found) / middle}
+
+
+def machine(_):
+    """What was measured on."""
+    out = {"torch": torch.__version__, "host": platform.node(), "world": WORLD, "local_world": LOCAL_WORLD}
+    if not GPU:
+        return out | {
+            "device": "cpu",
+            "name": platform.processor() or platform.machine(),
+            "threads": torch.get_num_threads(),
+        }
+    props = torch.cuda.get_device_properties(DEVICE)
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.version.cuda else None
+    return out | {
+        "device": "cuda",
+        "name": props.name,
+        "memory_bytes": props.total_memory,
+        "cuda": torch.version.cuda,
+        "compute_units": props.multi_processor_count,
+        "nccl": nccl,
+        "count": torch.cuda.device_count(),
+    }
+
+
+def products(seconds):
+    """y = x w, the input's gradient y w^T, the weight's x^T y; sizes: rows x depth times depth x columns."""
+    out = []
+    for name, dtype in FLOATS.items():
+        for rows in ROWS:
+            for width in WIDTHS:
+                for columns in (width, 4 * width):
+                    x = torch.randn(rows, width, device=DEVICE).to(dtype)
+                    w = torch.randn(width, columns, device=DEVICE).to(dtype)
+                    y = torch.randn(rows, columns, device=DEVICE).to(dtype)
+                    kinds = {
+                        "forward": ((rows, columns, width), lambda: x @ w),
+                        "input": ((rows, width, columns), lambda: y @ w.t()),
+                        "weight": ((width, columns, rows), lambda: x.t() @ y),
+                    }
+                    for kind, (shape, work) in kinds.items():
+                        sizes = dict(zip(("rows", "columns", "depth"), shape))
+                        out.append({"precision": name, "kind": kind} | sizes | timed(work, seconds))
+    return out
+
+
+def attention(seconds):
+    """Causal attention, forward and backward, by kernel: PyTorch's flash, and cuDNN's on a GPU."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    out, heads, width = [], 16 if GPU else 4, 128 if GPU else 64
+    name, dtype = ("bf16", torch.bfloat16) if GPU else ("fp32", torch.float32)
+    for kernel in ("FLASH_ATTENTION", "CUDNN_ATTENTION") if GPU else ("FLASH_ATTENTION",):
+        for length in LENGTHS:
+            q, k, v = (torch.randn(1, heads, length, width, device=DEVICE).to(dtype).requires_grad_() for _ in range(3))
+            with sdpa_kernel(getattr(SDPBackend, kernel)):
+                y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+                g = torch.randn_like(y)
+                passes = {
+                    "forward": lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+                    "backward": lambda: torch.autograd.grad(y, (q, k, v), g, retain_graph=True),
+                }
+                for kind, work in passes.items():
+                    shape = {"heads": heads, "width": width, "length": length}
+                    row = {"kernel": kernel, "kind": kind, "precision": name}
+                    out.append(row | shape | timed(work, seconds))
+    return out
+
+
+def memory(seconds):
+    """Passes over memory: a copy (read and written), a sum (two read, one written), a norm (read and written)."""
+    out = []
+    dtype = torch.bfloat16 if GPU else torch.float32
+    for size in [n for n in BYTES if n >= 2**20]:
+        a = torch.randn(size // (2 if GPU else 4) // 1024, 1024, device=DEVICE).to(dtype)
+        b, c = a.clone(), torch.empty_like(a)
+        works = {
+            "copy": (2, lambda: c.copy_(a)),
+            "add": (3, lambda: torch.add(a, b, out=c)),
+            "layer_norm": (2, lambda: functional.layer_norm(a, (1024,))),
+        }
+        for kind, (times, work) in works.items():
+            out.append({"kind": kind, "bytes": times * size} | timed(work, seconds))
+    return out
+
+
+def launch(seconds):
+    """An operation so small that only its launch, and on a processor its call, takes time."""
+    a = torch.ones(8, device=DEVICE)
+    return [{"kind": "tiny add"} | timed(lambda: a.add_(1.0), seconds)]
+
+
+def optimizer(seconds):
+    """A step of AdamW in fp32: reads parameter, gradient and two moments, writes three of them (28 bytes each)."""
+    n = 2**26 if GPU else 2**20
+    p = torch.nn.Parameter(torch.randn(n, device=DEVICE))
+    p.grad = torch.randn(n, device=DEVICE)
+    adam = torch.optim.AdamW([p], fused=True)
+    return [{"kind": "adamw fused", "parameters": n} | timed(adam.step, seconds)]
+
+
+def collectives(seconds):
+    """All ranks at once. bytes: of the whole tensor, before or after, whichever is larger; a send's its own."""
+    out = []
+    for size in BYTES if WORLD > 1 else ():
+        n = max(size // 4 // WORLD, 1) * WORLD
+        whole, other = torch.zeros(n, device=DEVICE), torch.zeros(n, device=DEVICE)
+        part = torch.zeros(n // WORLD, device=DEVICE)
+        peer = RANK ^ 1
+
+        def send():
+            if peer < WORLD:
+                first, second = (dist.send, dist.recv) if peer > RANK else (dist.recv, dist.send)
+                first(whole, peer)
+                second(other, peer)
+
+        works = {
+            "all_reduce": lambda: dist.all_reduce(whole),
+            "all_gather": lambda: dist.all_gather_into_tensor(whole, part),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole),
+            "all_to_all": lambda: dist.all_to_all_single(other, whole),
+            "send and back": send,
+        }
+        for kind, work in works.items():
+            row = {"kind": kind, "bytes": 4 * n, "ranks": WORLD, "local": LOCAL_WORLD}
+            try:
+                out.append(row | timed(work, seconds, together=True))
+            except (RuntimeError, NotImplementedError) as error:  # a backend may lack it
+                out.append(row | {"missing": str(error).splitlines()[0][:200]})
+    return out
+
+
+def overlap(seconds):
+    """A product beside an all-reduce: how long each alone, both at once."""
+    if WORLD == 1:
+        return []
+    width = WIDTHS[-2]
+    x = torch.randn(ROWS[-1], width, device=DEVICE)
+    w, whole = torch.randn(width, width, device=DEVICE), torch.zeros(BYTES[-2] // 4, device=DEVICE)
+
+    def both():
+        pending = dist.all_reduce(whole, async_op=True)
+        x @ w
+        pending.wait()
+
+    works = {"product": lambda: x @ w, "all_reduce": lambda: dist.all_reduce(whole), "both": both}
+    return [{"kind": kind} | timed(work, seconds, together=True) for kind, work in works.items()]
+
+
+def ranks(seconds):
+    """The same product on every rank: which are slower than the median."""
+    width = WIDTHS[-1]
+    x = torch.randn(width, width, device=DEVICE).to(torch.bfloat16 if GPU else torch.float32)
+    mine = timed(lambda: x @ x, 5 * seconds) | {"rank": RANK, "host": platform.node()}
+    every = [None] * WORLD
+    if WORLD > 1:
+        dist.all_gather_object(every, mine)
+    else:
+        every = [mine]
+    usual = statistics.median(row["seconds"] for row in every)
+    return [row | {"slower": row["seconds"] / usual - 1.0} for row in every]
+
+
+def under_load(_):
+    """Memory that context and libraries take, clocks, power and temperature right after the load."""
+    if not GPU:
+        return []
+    free, total = torch.cuda.mem_get_info()
+    row = {"taken_bytes": total - free, "reserved_bytes": torch.cuda.memory_reserved(), "total_bytes": total}
+    fields = "clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu"
+    try:
+        command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", f"--id={LOCAL}"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        row |= dict(zip(fields.split(","), (cell.strip() for cell in said.split(","))))
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return [row]
+
+
+SECTIONS = (machine, launch, products, attention, memory, optimizer, collectives, overlap, ranks, under_load)
+
+
+def main():
+    """Every section in turn."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", default="probe.json")
+    parser.add_argument("--seconds", type=float, default=0.05, help="of each figure; 0.05")
+    given = parser.parse_args()
+    if GPU:
+        torch.cuda.set_device(DEVICE)
+    if WORLD > 1:
+        dist.init_process_group("nccl" if GPU else "gloo")
+    found = {"format": "planner probe 1"}
+    for section in SECTIONS:
+        try:
+            found[section.__name__] = section(given.seconds)
+        except (RuntimeError, NotImplementedError) as error:  # such as no memory: the other sections still count
+            found[section.__name__] = []
+            found.setdefault("failed", {})[section.__name__] = str(error).splitlines()[0][:200]
+        if GPU:
+            torch.cuda.empty_cache()
+        if RANK == 0:
+            with open(given.output + ".part", "w") as file:
+                json.dump(found, file, indent=1)
+            os.replace(given.output + ".part", given.output)
+            print(f"{section.__name__}: {len(found[section.__name__])} figures", flush=True)
+    if RANK == 0:
+        for row in found["ranks"]:
+            if row["slower"] > 0.05:
+                print(f"rank {row['rank']} on {row['host']}: products {row['slower']:.0%} slower than the median")
+    if WORLD > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

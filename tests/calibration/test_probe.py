@@ -1,0 +1,152 @@
+"""A probe's file as profiles: figures found again, what is refused; the script itself on one and two processes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.base.errors import FileFormatError, InputError
+from planner.calibration.probe import hidden_share, probe_script, probed_figures, read_probe, slow_ranks
+from planner.costs.kernels.attention import FLASH_BLOCK
+from planner.costs.kernels.device import Device, matmul_s
+from planner.hardware import load_cluster
+from planner.layouts import Precision
+from tests.cli.test_cli import planner
+
+SLOWER = 1.25
+
+
+def made() -> dict[str, Any]:
+    """What a probe of a DGX H100 would say whose kernels and links were all slower than the profile's by a factor."""
+    cluster = load_cluster("dgx-h100")
+    e, peak = cluster.accelerator.efficiency, cluster.accelerator.peak_flops["bf16"]
+    device = Device.of(cluster.accelerator, np.array([int(Precision.BF16)]))
+    products, attention, collectives = [], [], []
+    for size in (1024, 4096, 8192):
+        seconds = float(matmul_s(device, size, size, size)[0]) - device.latency_s
+        sizes = {"rows": size, "columns": size, "depth": size}
+        products.append(
+            {"precision": "bf16", "kind": "forward", **sizes, "seconds": SLOWER * seconds + device.latency_s}
+        )
+    for length in (2048, 16384):
+        share = 0.5 * (1 + FLASH_BLOCK / length) * (1 + e.flash_half_tokens.get("flash2", 0) / length)
+        seconds = 4 * 16 * length**2 * 128 * share / (peak * e.flash_forward["flash2"])
+        row = {"kernel": "FLASH_ATTENTION", "kind": "forward", "precision": "bf16", "heads": 16, "width": 128}
+        attention.append(row | {"length": length, "seconds": SLOWER * seconds})
+    link = cluster.node_link
+    for size in (2**20, 2**24, 2**28, 2**30):
+        seconds = 3e-5 + 2 * 7 / 8 * size / (link.bandwidth_bytes_per_s * link.fraction)
+        row = {"kind": "all_reduce", "bytes": size, "ranks": 8, "local": 8}
+        collectives.append(row | {"seconds": SLOWER * seconds})
+    copy_s = 2**31 / (cluster.accelerator.memory_bandwidth_bytes_per_s * e.memory_fraction)
+    return {
+        "format": "planner probe 1",
+        "machine": {"device": "cuda", "name": "NVIDIA H100", "torch": "2.13.0"},
+        "launch": [{"kind": "tiny add", "seconds": 4e-6}],
+        "products": products, "attention": attention, "collectives": collectives,
+        "memory": [{"kind": "copy", "bytes": 2**31, "seconds": SLOWER * copy_s}],
+        "overlap": [{"kind": k, "seconds": s} for k, s in (("product", 1.0), ("all_reduce", 0.5), ("both", 1.2))],
+        "ranks": [{"rank": r, "host": "node-1", "seconds": 1.0, "slower": 0.07 if r == 11 else 0.0} for r in range(16)],
+    }  # fmt: skip
+
+
+def written(folder: Path, **other: Any) -> Path:
+    path = folder / "probe.json"
+    path.write_text(json.dumps(made() | other))
+    return path
+
+
+def test_kernels_slower_by_a_factor_make_the_figures_smaller_by_it(tmp_path: Path) -> None:
+    found = probed_figures(read_probe(written(tmp_path)), load_cluster("dgx-h100"))
+    assert {f.figure.field for f in found} == {"matrix_fraction", "flash_forward", "memory_fraction", "fraction"}
+    for f in found:
+        assert f.value == pytest.approx(f.figure.profile / SLOWER, rel=1e-3), f.figure.label
+
+
+def test_slow_ranks_and_what_hides_are_said(tmp_path: Path) -> None:
+    probe = read_probe(written(tmp_path))
+    assert [row.rank for row in slow_ranks(probe)] == [11]
+    assert hidden_share(probe) == pytest.approx(0.6)
+
+
+def test_profiles_of_a_probe_are_taken_by_other_commands(tmp_path: Path) -> None:
+    done = planner(
+        "calibrate", "--probe", str(written(tmp_path)), "--cluster", "dgx-h100", "--profile", str(tmp_path / "m")
+    )
+    assert done.returncode == 0, done.stderr
+    assert "-20%" in done.stdout
+    assert "rank 11 on node-1: products 7% slower" in done.stdout
+    layout = ["--dp", "8", "--recompute", "full", "--global-batch", "64", "--json"]
+    shipped = json.loads(planner("estimate", "llama3-8b", "--cluster", "dgx-h100", *layout).stdout)
+    own = str(tmp_path / "m" / "clusters" / "dgx-h100.toml")
+    probed = json.loads(planner("estimate", "llama3-8b", "--cluster", own, *layout).stdout)
+    assert 1.1 < probed["step_time_s"] / shipped["step_time_s"] < SLOWER + 0.01
+
+
+def test_a_probe_of_a_faster_machine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"allowed: up to 1; the probe ran on NVIDIA H100, --cluster selene has a100"):
+        probed_figures(read_probe(written(tmp_path)), load_cluster("selene"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"format": "planner probe 2"}, {"machine": {}}, {"products": [{"seconds": -1}]}, {"products": 3},
+        {"products": [{"rows": 0, "seconds": 1}]}, {"memory": [{"bytes": "x"}]},
+    ],
+)  # fmt: skip
+def test_another_file_is_refused(tmp_path: Path, other: dict[str, Any]) -> None:
+    with pytest.raises(FileFormatError):
+        read_probe(written(tmp_path, **other))
+
+
+def test_an_empty_probe_and_missing_options_are_refused(tmp_path: Path) -> None:
+    empty = {name: [] for name in ("products", "attention", "memory", "collectives")}
+    with pytest.raises(InputError, match="no figure"):
+        probed_figures(read_probe(written(tmp_path, **empty)), load_cluster("dgx-h100"))
+    path = str(written(tmp_path))
+    for options, says in (
+        (["--probe", path], "--cluster is missing"),
+        (["--probe", path, "--cluster", "dgx-h100", "x.toml"], "stands beside --probe"),
+        (["--cluster", "dgx-h100", "x.toml"], "--cluster needs --probe FILE"),
+        (["--probe", path, "--quick"], "--quick doesn't go with --probe FILE"),
+    ):
+        refused = planner("calibrate", *options)
+        assert refused.returncode == 2
+        assert says in refused.stderr
+
+
+def test_the_script_needs_torch_and_the_standard_library_alone() -> None:
+    tree = ast.parse(probe_script())
+    named = {
+        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    named |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert named - set(sys.stdlib_module_names) == {"torch"}
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_script_measures_this_machine(tmp_path: Path, processes: int) -> None:
+    pytest.importorskip("torch")
+    assert planner("probe", "--write", str(tmp_path / "probe.py")).returncode == 0
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
+    command = [sys.executable, *launcher, "probe.py", "--seconds", "0.002"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "probe.json").read_text())
+    assert "failed" not in found
+    assert all(row["seconds"] > 0 for row in (*found["products"], *found["attention"], *found["memory"]))
+    assert len(found["ranks"]) == processes
+    assert bool(found["collectives"]) == (processes > 1)
+    figures = probed_figures(read_probe(tmp_path / "probe.json"), load_cluster("workstation-cpu"))
+    fields = {f.figure.field for f in figures}
+    assert {"matrix_fraction", "flash_forward", "memory_fraction", "kernel_latency_s"} <= fields
+    assert ("fraction" in fields) == (processes > 1)
