@@ -25,6 +25,7 @@ CHANGES = {
     "recompute": ["none", "full", "selective", "!full"], "schedule": ["1f1b", "interleaved"], "zero": ["0", "1"],
     "objective": ["memory", "time"], "micro_batch": ["1", "2", "4"],
 }  # fmt: skip
+BESIDE = {"/answer": "", "/why": "wanted", "/taken": "text", "/timeline": "row", "/reasons": "", "/x": ""}
 NOISE = ["", "0", "-1", "1e400", "nan", "9" * 400, "/etc/passwd", "\x00", "!", ",", "x" * 3000, "{}", "8,8,8", "\u202e"]
 
 
@@ -104,7 +105,9 @@ def hostile(server: str, draw: random.Random, count: int) -> None:
     statuses: dict[int, int] = {}
     for n in range(count):
         question = BASE | {draw.choice(fields): draw.choice(NOISE) for _ in range(draw.randint(1, 3))}
-        body = json.dumps({"question": question, "wanted": draw.choice(["tp=9", "=", "x=1", "tp=" + "9" * 99])})
+        path = draw.choice(list(BESIDE))
+        said = draw.choice(["tp=9", "=", "x=1", "tp=" + "9" * 99, "--tensor-model-parallel-size 8", *NOISE])
+        body = json.dumps({"question": question} | ({BESIDE[path]: said} if BESIDE[path] else {}))
         if n % 2:
             raw = bytearray(
                 f"POST /why HTTP/1.1\r\nhost: {server}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()[:400]
@@ -114,7 +117,7 @@ def hostile(server: str, draw: random.Random, count: int) -> None:
             with socket.create_connection((host, int(port))) as connection:
                 connection.sendall(bytes(raw[: draw.randrange(1, len(raw))]))
         else:
-            status, _ = post(server, draw.choice(["/answer", "/why", "/taken", "/timeline", "/x"]), json.loads(body))
+            status, _ = post(server, path, json.loads(body))
             statuses[status] = statuses.get(status, 0) + 1
     print(f"{count} hostile requests: {dict(sorted(statuses.items()))}, the rest cut off")
     assert all(status < 500 for status in statuses)

@@ -34,7 +34,7 @@ def run(host: str, port: int, *, local: bool) -> None:
     print("planner serve: Ctrl + C ends it.", flush=True)
     config = uvicorn.Config(
         make_app(hosts=LOOPBACK if local else None, token=token, warm=True),
-        limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=5, log_level="warning", access_log=False,
+        limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=5, log_level="error", access_log=False,
         server_header=False, lifespan="on", timeout_graceful_shutdown=1,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[sock])
