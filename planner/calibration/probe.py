@@ -110,6 +110,10 @@ def probed_figures(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
     Raises:
         InputError: it tells none; or a kernel was faster than the cluster's accelerators can be.
     """
+    on_processor = cluster.node_link.kind == "memory"
+    if on_processor != (probe.machine.device == "cpu"):
+        ran, has = ("a processor", "GPUs") if not on_processor else ("a GPU", "processors")
+        raise InputError(f"the probe ran on {ran}, --cluster {cluster.name} has {has}: name the cluster that it ran on")
     found = [*_products(probe, cluster), *_attention(probe, cluster), *_memory(probe, cluster), *_links(probe, cluster)]
     for f in found:
         if f.value > 1.0:

@@ -150,3 +150,11 @@ def test_the_script_measures_this_machine(tmp_path: Path, processes: int) -> Non
     fields = {f.figure.field for f in figures}
     assert {"matrix_fraction", "flash_forward", "memory_fraction", "kernel_latency_s"} <= fields
     assert ("fraction" in fields) == (processes > 1)
+
+
+def test_a_processor_s_probe_is_no_gpu_s(tmp_path: Path) -> None:
+    processor = {"device": "cpu", "name": "x86_64", "torch": "2.13.0"}
+    with pytest.raises(InputError, match="ran on a processor, --cluster dgx-h100 has GPUs"):
+        probed_figures(read_probe(written(tmp_path, machine=processor)), load_cluster("dgx-h100"))
+    with pytest.raises(InputError, match="ran on a GPU, --cluster workstation-cpu has processors"):
+        probed_figures(read_probe(written(tmp_path)), load_cluster("workstation-cpu"))
