@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from planner.api.inputs import Cluster, Model
     from planner.api.layout_estimate import LayoutEstimate, estimate
     from planner.api.networks import network
-    from planner.api.plan import Plan, recommend
+    from planner.api.plan import Plan
+    from planner.api.recommended import recommend
     from planner.api.simulated import Simulation, simulate
 
 __all__ = ["Cluster", "LayoutEstimate", "Model", "Plan", "Simulation", "estimate", "network", "recommend", "simulate"]
 
 _MODULE = {
     "Cluster": "inputs", "Model": "inputs", "LayoutEstimate": "layout_estimate", "estimate": "layout_estimate",
-    "network": "networks", "Plan": "plan", "recommend": "plan", "Simulation": "simulated", "simulate": "simulated",
+    "network": "networks", "Plan": "plan", "recommend": "recommended", "Simulation": "simulated", "simulate": "simulated",
 }  # fmt: skip
 
 

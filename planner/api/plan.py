@@ -12,23 +12,18 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from planner.api.alternatives import faster_elsewhere, fewest_gpus
-from planner.api.anchored import anchor_entry, anchor_lines, anchored, trust
+from planner.api.alternatives import fewest_gpus
+from planner.api.anchored import anchor_entry, anchor_lines, trust
 from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
-from planner.api.frameworks import may_choose, named_framework
-from planner.api.inputs import Cluster, Model, asked
 from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB
-from planner.choices.table import SETTLED, SHARED
-from planner.question import RUNS, numerics, whole, word
 from planner.report import notebook, records, tables
 from planner.report.columns import layout_columns
 from planner.report.difference import why_record, why_view
 from planner.search import Recommendation
-from planner.search import recommend as search
 from planner.search.scan import every_estimate
 from planner.search.why import parse_wanted, why_not
 from planner.setup import Setup
@@ -261,99 +256,3 @@ class Plan(Shown, Sequence[LayoutEstimate]):
 
     def _repr_html_(self) -> str:
         return notebook.plan_html(self._title, self.to_dict())
-
-
-Numbers = int | Sequence[int] | None
-Names = str | Sequence[str] | None
-
-
-def recommend(
-    model: Model | str | os.PathLike[str],
-    cluster: Cluster | str | os.PathLike[str],
-    *,
-    gpus: int,
-    batch: int,
-    tp: Numbers = None,
-    pp: Numbers = None,
-    dp: Numbers = None,
-    cp: Numbers = None,
-    ulysses: Numbers = None,
-    ep: Numbers = None,
-    etp: Numbers = None,
-    micro_batch: Numbers = None,
-    virtual_stages: Numbers = None,
-    zero: Numbers = None,
-    dp_replicate: Numbers = None,
-    recompute: Names = None,
-    recompute_layers: Numbers = None,
-    schedule: Names = None,
-    layer_split: Names = None,
-    sequence_parallel: bool | None = None,
-    allow_offload: bool = False,
-    allow_async: bool = False,
-    any_framework: bool = False,
-    exclude: Sequence[str] | None = None,
-    fit_chance: float | None = None,
-    headroom_gib: float | None = None,
-    max_memory_gib: float | None = None,
-    framework: str | None = None,
-    precision: str | None = None,
-    attention: str | None = None,
-    grad_dtype: str | None = None,
-    grad_reduce_dtype: str | None = None,
-    optimizer: str = "adam",
-    dispatcher: str | None = None,
-    expert_imbalance: float = 1.0,
-    runs_on: str | None = None,
-    base: str | None = None,
-    top: int = 5,
-    objective: str = "time",
-    anchor: str | os.PathLike[str] | None = None,
-) -> Plan:
-    """Search every legal layout of a model on so many accelerators; the best `top`, and why the rest lost.
-
-    batch: sequences per optimizer step. tp to sequence_parallel: allow only this value, or these; None allows all.
-    allow_offload: also optimizer state in host memory. allow_async: also schedules that change the training.
-    any_framework: also what the framework does not have. exclude: what must not be chosen, such as "schedule=zb-*",
-    "tp=8", or "cp" for any but its default. fit_chance: how likely a layout must fit in memory: 0.95,
-    unless headroom_gib, the memory to leave free, or max_memory_gib, the most to take, says otherwise.
-    framework, precision, attention: None is what is usual on the cluster. framework: a profile, or one that
-    `LayoutEstimate.export` writes for; runs_on: the latter, by its former name. base: torchtitan's own recipe, for a
-    model that it doesn't have.
-    objective: time, throughput, cost (one order) or memory. anchor: a CSV of runs measured on such a machine, which
-    correct its figures.
-
-    Raises:
-        InputError: a value out of range, or of the wrong kind; names the field.
-        UnknownNameError: no such model, cluster, framework, schedule, recompute mode, precision, kernel or objective.
-        FileFormatError: a file that can't be read, parsed or validated.
-        LayoutError: no layout is legal, or `runs_on` can run none of the model; says why.
-    """
-    given = {name: value for name, value in locals().items() if name in (*SETTLED, *SHARED, "precision", "attention")}
-    framework, runs_on = named_framework(framework, runs_on)
-    return search_plan(
-        anchored(asked(model, cluster, framework), anchor), gpus=gpus, global_batch=whole("batch", batch), top=top,
-        objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async,
-        any_framework=any_framework, exclude=exclude, fit_chance=fit_chance, headroom_gib=headroom_gib,
-        max_memory_gib=max_memory_gib, **given,
-    )  # fmt: skip
-
-
-def search_plan(
-    setup: Setup, *, gpus: int, global_batch: int, top: int = 5, objective: str = "time", runs_on: str | None = None,
-    base: str | None = None, precision: str | None = None, attention: str | None = None, **choices: Any,
-) -> Plan:  # fmt: skip
-    """The plan for a question; choices: what the search may choose from, by name. Raises as `recommend`."""
-    number, kernel = numerics(setup.cluster, precision, attention)
-    whole("gpus", gpus)
-    whole("global_batch", global_batch)
-    setup, fixed = may_choose(setup, number, runs_on, base, **choices)
-    found = search(
-        setup, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
-        fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),
-        plainest=True,
-    )  # fmt: skip
-    elsewhere = None
-    if objective != "memory" and runs_on is None and not choices.get("any_framework"):
-        elsewhere = faster_elsewhere(setup, found, [name for name in RUNS if choices.get(name) is None])
-    return Plan(setup, gpus, global_batch, found, elsewhere)

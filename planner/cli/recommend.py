@@ -63,7 +63,7 @@ def command(
     Exit code 1 where nothing fits in memory.
     """
     from planner.api.anchored import anchored
-    from planner.api.plan import search_plan
+    from planner.api.recommended import search_plan
     from planner.cli.export import asked_for, check_base, write_best
     from planner.search.why import parse_wanted
 

@@ -6,67 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 from planner.base.errors import InputError, LayoutError, one_line
-from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout, pipeline_layout_text
 from planner.export.recompute_modules import FINE
-from planner.export.target import stage_layers
 from planner.hardware import Cluster, Framework
 from planner.imports.gradients import stated_gradients
-from planner.imports.megatron_model import MODEL_ARGUMENTS, NEWER_MODEL_ARGUMENTS, model_of
+from planner.imports.megatron_model import model_of
+from planner.imports.megatron_names import ARGUMENTS, LAUNCHER, NEWER, NO_MATTER
+from planner.imports.megatron_stages import LAYOUT, virtual_stages, with_stages
 from planner.imports.run import ExistingRun
 from planner.imports.words import Arguments, read_arguments
-from planner.layouts import Layouts, Split
 from planner.models import Transformer, load_model, with_seq_len
 from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
-from planner.step.splits import has_short_last, shared_by_ends
 
-LAUNCHER = (
-    "nnodes",
-    "nproc-per-node",
-    "node-rank",
-    "master-addr",
-    "master-port",
-    "rdzv-id",
-    "rdzv-backend",
-    "rdzv-endpoint",
-)
-ARGUMENTS = (
-    *MODEL_ARGUMENTS,
-    "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "cp-comm-type",
-    "hierarchical-context-parallel-sizes", "expert-model-parallel-size",
-    "expert-tensor-parallel-size", "sequence-parallel", "tp-comm-overlap", "num-layers-per-virtual-pipeline-stage",
-    "num-virtual-stages-per-pipeline-rank", "pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
-    "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",
-    "account-for-loss-in-pipeline-split", "use-distributed-optimizer", "num-distributed-optimizer-instances",
-    "use-megatron-fsdp", "use-torch-fsdp2", "torch-fsdp2-no-reshard-after-forward", "data-parallel-sharding-strategy",
-    "overlap-grad-reduce", "overlap-param-gather", "optimizer-cpu-offload", "micro-batch-size", "global-batch-size",
-    "recompute-activations", "recompute-granularity", "recompute-method", "recompute-num-layers", "recompute-modules",
-    "attention-backend", "use-flash-attn", "no-masked-softmax-fusion", "transformer-impl", "bf16", "fp16", "fp8-format",
-    "fp8-param-gather", "grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32", "optimizer",
-    "use-precision-aware-optimizer", "main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype",
-    "moe-enable-deepep", "overlap-moe-expert-parallel-comm",
-)  # fmt: skip
-# Newer than the version whose names these are; the first in Megatron-Core 0.16.1.
-NEWER = ("moe-flex-dispatcher-backend", *NEWER_MODEL_ARGUMENTS)
-# What changes neither a step's time nor its memory by much: data, learning rate, logs, checkpoints, kernels' detail.
-NO_MATTER = (
-    "data-", "train-", "valid-", "test-", "split", "mock-data", "vocab-file", "merge-file", "tokenizer-", "lr",
-    "min-lr", "adam-", "weight-decay", "clip-grad", "seed", "init-method", "log-", "tensorboard-", "wandb-", "timing-",
-    "save", "load", "no-save", "no-load", "ckpt-", "dist-ckpt", "async-save", "use-dist-ckpt", "eval-", "exit-",
-    "distributed-", "num-workers", "no-create-attention-mask", "reset-", "eod-mask", "manual-gc", "no-manual-gc",
-    "loss-scale", "initial-loss-scale", "min-loss-scale", "hysteresis", "use-mcore-models",
-    "optimizer-offload-fraction", "attention-dropout", "hidden-dropout",
-    "norm-epsilon", "rotary-base", "glu-linear-offset", "softmax-type",
-    "rotary-percent", "use-rope-scaling", "rope-", "no-rope-fusion", "no-gradient-accumulation-fusion",
-    "attention-softmax-in-fp32", "moe-grouped-gemm", "moe-token-dispatcher", "moe-aux-loss",
-    "moe-router-load", "moe-router-dtype", "moe-z-loss", "moe-permute-fusion", "finetune", "override-opt", "no-bias-",
-    "cross-entropy-", "microbatch-group-size", "fp8-recipe", "fp8-amax", "fp8-margin", "dataloader-type",
-    "local-rank", "no-async-tensor", "apply-layernorm-1p", "moe-router-",
-    "profile", "rampup-batch-size", "sgd-", "start-weight", "end-weight", "use-checkpoint", "tiktoken", "ddp-",
-)  # fmt: skip
 MOMENTS = ("fp32", "fp16", "bf16", "fp8")
-LAYOUT = "pipeline-model-parallel-layout"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -98,7 +51,7 @@ def megatron_run(
     row = _choices(a, profile, gpus, notes)
     if attention is not None:
         row["attention"] = attention
-    layouts = _split(a, profile, one_layout(cluster, **row))
+    layouts = with_stages(a, profile, one_layout(cluster, **row))
     check_legal(shape, cluster, layouts)
     actual, switches = _turned_off(a, framework, layouts.row(0))
     known = {*ARGUMENTS, *LAUNCHER, *NEWER}
@@ -131,7 +84,7 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
         raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {pp} * cp {cp}")
     dp = gpus // (tp * pp * cp)
     micro = a.needed("micro-batch-size")
-    v, zero = _virtual_stages(a, int(asked.model.num_layers), pp), _zero(a)
+    v, zero = virtual_stages(a, int(asked.model.num_layers), pp), _zero(a)
     precision = _precision(a, notes)
     etp, ep = a.number("expert-tensor-parallel-size", tp), a.number("expert-model-parallel-size", 1) or 1
     return {
@@ -147,22 +100,6 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
     }  # fmt: skip
-
-
-def _virtual_stages(a: Arguments, layers: int, pp: int) -> int:
-    layout = a.text(LAYOUT)
-    if layout is not None:
-        stages = len(_given(layout).layers)
-        if stages % pp:
-            raise LayoutError(f"--{LAYOUT} has {stages} stages; allowed: a multiple of pp {pp}")
-        return stages // pp
-    v, each = a.number("num-virtual-stages-per-pipeline-rank"), a.number("num-layers-per-virtual-pipeline-stage")
-    if v is None and each is not None:
-        more = ("account-for-embedding-in-pipeline-split" in a) + ("account-for-loss-in-pipeline-split" in a)
-        if (layers + more) % (pp * each):
-            raise LayoutError(f"{layers + more} layers aren't a multiple of pp {pp} * {each} layers a virtual stage")
-        v = (layers + more) // (pp * each)
-    return (v or 1) if pp > 1 else 1
 
 
 def _ulysses(a: Arguments, cp: int, notes: list[str]) -> int:
@@ -251,63 +188,6 @@ def _precision(a: Arguments, notes: list[str]) -> str:
         notes.append("neither --bf16 nor --fp16 is there: Megatron-LM then trains in fp32")
         return "fp32"
     return "bf16" if "bf16" in a else "fp16"
-
-
-def _given(layout: str) -> PipelineLayout:
-    """The stages of `--pipeline-model-parallel-layout`."""
-    try:
-        return parse_pipeline_layout(layout)
-    except InputError as error:
-        raise InputError(str(error).replace("pipeline_layout", f"--{LAYOUT}", 1)) from None
-
-
-def _split(a: Arguments, asked: Setup, layouts: Layouts) -> Layouts:
-    """The layout with the run's split of layers, where it says one by numbers: ours of that name, or stage by stage."""
-    pp, layers, v = int(layouts.pp[0]), int(asked.model.num_layers), int(layouts.virtual_stages[0])
-    stages = _run_stages(a, layers, pp, v)
-    if stages is None:
-        return layouts
-    heads = int(asked.model.output_heads)
-    possible = [Split.EVEN, Split.ENDS, Split.LAST] if v > 1 else list(Split)
-    if layers % (pp * v) and v > 1:
-        possible.remove(Split.EVEN)
-    if not has_short_last(layers, pp * v):
-        possible.remove(Split.LAST)
-    if v > 1 and not shared_by_ends(layers, pp * v, heads):
-        possible.remove(Split.ENDS)
-    for split in possible:
-        kind = replace(layouts, layer_split=layouts.layer_split * 0 + split)
-        if stage_layers(asked, kind) == stages:
-            return kind
-    modules = [0] * (len(stages) - 1) + [int(asked.model.num_mtp_layers)]
-    row = layouts.row(0) | {"layer_split": "even", "pipeline_layout": pipeline_layout_text(stages, modules)}
-    return Layouts.of_rows([row])
-
-
-def _run_stages(a: Arguments, layers: int, pp: int, v: int) -> list[int] | None:
-    """Layers of each virtual stage, where the arguments say in numbers something else than equal stages."""
-    first, last = a.number("decoder-first-pipeline-num-layers"), a.number("decoder-last-pipeline-num-layers")
-    embedding, loss = ("account-for-embedding-in-pipeline-split" in a), ("account-for-loss-in-pipeline-split" in a)
-    if pp == 1 or LAYOUT in a or not (first or last or embedding or loss):
-        return None
-    if embedding or loss:
-        each = (layers + embedding + loss) // (pp * v)
-        stages = [each - embedding, *[each] * (pp * v - 2), each - loss]
-    else:
-        middle = pp - (first is not None) - (last is not None)
-        rest = layers - (first or 0) - (last or 0)
-        if rest < 0 or (middle == 0 and rest) or (middle and rest % middle):
-            raise LayoutError(
-                f"{rest} layers between the first and the last stage aren't a multiple of {middle} stages"
-            )
-        between = [rest // middle] * middle if middle else []
-        ranks = [*([] if first is None else [first]), *between, *([] if last is None else [last])]
-        if odd := [n for n in ranks if n % v]:
-            raise LayoutError(f"a rank has {odd[0]} layers; allowed: a multiple of its {v} virtual stages")
-        stages = [n // v for n in ranks] * v
-    if sum(stages) != layers:
-        raise LayoutError(f"the pipeline's stages have {sum(stages)} layers in all; allowed: the model's {layers}")
-    return stages
 
 
 def _gradients(a: Arguments, precision: str, f: Framework) -> dict[str, str]:

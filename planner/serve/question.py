@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from planner.api.inputs import Cluster, Model
-from planner.api.plan import Plan, recommend
+from planner.api.plan import Plan
+from planner.api.recommended import recommend
 from planner.base.errors import InputError, PlannerError, shown
 from planner.choices.choice import Choice, number
 from planner.choices.table import CHOICES, SETTLED, SHARED

@@ -16,7 +16,8 @@ from planner.export.plan_export import export_plan, get_target
 from planner.export.target import stage_layers
 from planner.hardware import load_cluster, load_framework
 from planner.imports.deepspeed import deepspeed_run
-from planner.imports.megatron import ARGUMENTS, megatron_run
+from planner.imports.megatron import megatron_run
+from planner.imports.megatron_names import ARGUMENTS
 from planner.imports.run import ExistingRun
 from planner.imports.words import read_arguments
 from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planner.api.plan import search_plan
+from planner.api.recommended import search_plan
 from planner.question import load_setup
 from planner.report.html import html_page
 from planner.report.plan_report import ExportText, PlanReport
