@@ -21,7 +21,8 @@ __all__ = ["Cluster", "LayoutEstimate", "Model", "Plan", "Simulation", "estimate
 
 _MODULE = {
     "Cluster": "inputs", "Model": "inputs", "LayoutEstimate": "layout_estimate", "estimate": "layout_estimate",
-    "network": "networks", "Plan": "plan", "recommend": "recommended", "Simulation": "simulated", "simulate": "simulated",
+    "network": "networks", "Plan": "plan", "recommend": "recommended", "Simulation": "simulated",
+    "simulate": "simulated",
 }  # fmt: skip
 
 

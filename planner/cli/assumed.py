@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,10 @@ from planner.base.errors import InputError, shown
 from planner.base.units import parse_count
 from planner.cli import completion as complete
 from planner.cli.unfold import in_place_of
+
+if TYPE_CHECKING:
+    from planner.models import Transformer
+    from planner.training_time.goal import Goal
 
 
 def count(text: str) -> float:
@@ -47,6 +52,28 @@ CriticalBatch = Annotated[
 BatchRule = Annotated[
     str, typer.Option("--batch-rule", help="overhead: large batches need more samples; cap: none over the critical.")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aim:
+    """What a training is to reach, as the options say it, and the laws that say what that takes."""
+
+    tokens: Tokens = None
+    loss: Loss = None
+    loss_law: LossLawName = "besiroglu-2024"
+    critical_batch_law: BatchLawName = "zhang-2024"
+    critical_batch: CriticalBatch = None
+    batch_rule: BatchRule = "overhead"
+
+    def goal(self, model: Transformer) -> Goal:
+        """The goal of a training of a model. Raises as `planner.training_time.goal.goal`."""
+        from planner.training_time.goal import goal
+
+        return goal(
+            model, tokens=self.tokens, loss=self.loss, loss_law=self.loss_law, batch_law=self.critical_batch_law,
+            rule=self.batch_rule, critical_batch=self.critical_batch,
+        )  # fmt: skip
+
 
 FIGURES = {
     "mtbf_hours": ("--mtbf-hours", "Mean time between failures of a GPU; 1e12: never."),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 @a.assumes()
 def command(
     model: o.Model,
+    aim: a.Aim,
+    *,
     cluster: Annotated[
         list[str] | None,
         typer.Option("--cluster", help="A cluster; several are set side by side.", autocompletion=complete.clusters),
@@ -42,17 +44,10 @@ def command(
         typer.Option("--network", help="Another network; several are set side by side.", autocompletion=complete.links),
     ] = None,
     nics_per_node: o.Nics = None,
-    tokens: a.Tokens = None,
-    loss: a.Loss = None,
-    loss_law: a.LossLawName = "besiroglu-2024",
-    critical_batch_law: a.BatchLawName = "zhang-2024",
-    critical_batch: a.CriticalBatch = None,
-    batch_rule: a.BatchRule = "overhead",
     framework: o.FrameworkName = None,
     runs_on: o.RunsOn = None,
     seq_len: o.SeqLen = None,
     json: o.Json = False,
-    *,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
@@ -65,14 +60,13 @@ def command(
     from planner.api.training import fastest
     from planner.base.errors import InputError
     from planner.models import load_model, with_seq_len
-    from planner.training_time.goal import goal
     from planner.training_time.joint import strategy
 
     framework, runs_on = o.framework(framework, runs_on)
     if paper is not None:
         settled: dict[str, Any] = {"cluster": cluster, "network": network, "node-size": node_size}
         settled |= {"max-gpus": max_gpus, "nics-per-node": nics_per_node}
-        settled |= {"max-cost": max_cost, "tokens": tokens, "loss": loss, "seq-len": seq_len}
+        settled |= {"max-cost": max_cost, "tokens": aim.tokens, "loss": aim.loss, "seq-len": seq_len}
         o.show(_paper(model, paper, framework, settled), json)
         return
     if not cluster:
@@ -80,15 +74,11 @@ def command(
     shape = load_model(model)
     if seq_len is not None:
         shape = with_seq_len(shape, seq_len)
-    aim = goal(
-        shape, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
-        critical_batch=critical_batch,
-    )  # fmt: skip
     plans = [strategy(s.strip()) for s in strategies.split(",")]
     cases = clusters(cluster, network or [], node_size or [])
     with o.working("searching GPUs, batches and layouts"):
         answer = fastest(
-            shape, cases, aim, given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
+            shape, cases, aim.goal(shape), given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
             nics_per_node=nics_per_node, runs_on=runs_on, **choices,
         )  # fmt: skip
     o.show(answer, json)

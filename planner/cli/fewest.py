@@ -19,13 +19,8 @@ def command(
     days: Annotated[float | None, o.asks("--days", "The training must end within so many days.")] = None,
     max_cost: Annotated[float | None, o.asks("--max-cost", "Most USD; needs a price.")] = None,
     max_gpus: Annotated[int | None, o.asks("--max-gpus", "Most GPUs; else the cluster's, or 100,000.")] = None,
-    tokens: a.Tokens = None,
-    loss: a.Loss = None,
+    aim: a.Aim,
     runs_on: o.RunsOn = None,
-    loss_law: a.LossLawName = "besiroglu-2024",
-    critical_batch_law: a.BatchLawName = "zhang-2024",
-    critical_batch: a.CriticalBatch = None,
-    batch_rule: a.BatchRule = "overhead",
     json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
@@ -37,17 +32,12 @@ def command(
     Example: planner fewest llama3-70b --cluster dgx-h100 --tokens 15T --days 60
     """
     from planner.api.training import fewest_gpus
-    from planner.training_time.goal import goal
 
     setup, runs_on = place.setup(model, runs_on)
     batch = None if size == o.StepBatch() else size.sequences(setup.model.seq_len)
-    aim = goal(
-        setup.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
-        critical_batch=critical_batch,
-    )  # fmt: skip
     with o.working("searching every legal layout on more and more GPUs"):
         answer = fewest_gpus(
-            setup, aim, given, days=days, max_cost=max_cost, max_gpus=max_gpus, batch=batch,
-            exact_tokens=loss is None, runs_on=runs_on, **choices,
+            setup, aim.goal(setup.model), given, days=days, max_cost=max_cost, max_gpus=max_gpus, batch=batch,
+            exact_tokens=aim.loss is None, runs_on=runs_on, **choices,
         )  # fmt: skip
     o.show(answer, json)

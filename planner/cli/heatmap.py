@@ -8,19 +8,21 @@ import typer
 
 from planner.cli import options as o
 from planner.cli.pareto import ResultsFile, Where
+from planner.cli.unfold import unfolded
 
 
+@unfolded
 def command(
     results: ResultsFile,
     x: Annotated[str, typer.Option(help="An axis of the sweep, such as accelerator.memory_gib.")],
     y: Annotated[str, typer.Option(help="Another axis, such as network.bandwidth_gbit_per_s.")],
+    pictures: o.Pictures,
+    *,
     value: Annotated[str, typer.Option(help="What is drawn: time, cost, energy, mfu, binding or any column.")] = "time",
     by: Annotated[
         str | None, typer.Option(help="A cell shows its best case by this; else by the value itself, text by time.")
     ] = None,
     where: Where = None,
-    svg: o.Svg = None,
-    png: o.Png = None,
     json: o.Json = False,
 ) -> None:
     """Draw one figure of a model's cases over two axes: each cell the best over all the others.
@@ -33,13 +35,12 @@ def command(
     from planner.sweep.grid import grid
     from planner.sweep.results import load_results
 
-    o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png")})
-    if svg is None and png is None and not json:
+    paths = pictures.checked()
+    if not paths and not json:
         raise InputError("a heat map needs --svg or --png with a path, or --json")
     rows = load_results(results).where(where or [])
     found = grid(rows, x, y, value, by)
-    for path in (svg, png):
-        if path is not None:
-            write_picture(draw_heatmap(found, rows), path)
+    for path in paths:
+        write_picture(draw_heatmap(found, rows), path)
     if json:
         o.print_json(heatmap_record(found, rows))

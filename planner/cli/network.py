@@ -17,6 +17,7 @@ def command(
     cluster: o.ClusterName,
     gpus: o.Gpus,
     size: o.StepBatch,
+    pictures: o.Pictures,
     *,
     along: Annotated[str, o.asks("--along", "bandwidth (of a node), or latency.")] = "bandwidth",
     slow: Annotated[
@@ -29,8 +30,6 @@ def command(
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
-    svg: o.Svg = None,
-    png: o.Png = None,
     json: o.Json = False,
     **choices: Any,
 ) -> None:
@@ -43,7 +42,7 @@ def command(
     from planner.api.inputs import Cluster, Model
     from planner.api.networks import network as suffices
 
-    o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png")})
+    paths = pictures.checked()
     shape = Model(model, seq_len=seq_len)
     batch = size.sequences(shape.seq_len)
     with o.working("searching along the network"):
@@ -51,7 +50,6 @@ def command(
             shape, Cluster(cluster, network=network), gpus=gpus, batch=batch, framework=framework, along=along,
             slow=slow, price=price, network_price=network_price, **choices,
         )  # fmt: skip
-    for path in (svg, png):
-        if path is not None:
-            answer.save_picture(path)
+    for path in paths:
+        answer.save_picture(path)
     o.show(answer, json)

@@ -83,6 +83,19 @@ Json = Annotated[bool, writes("--json", says="Print JSON (docs/json.md) and noth
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """The pictures to write, as the options say it."""
+
+    svg: Svg = None
+    png: Png = None
+
+    def checked(self) -> list[Path]:
+        """Their paths. Raises as `check_files`, before long work."""
+        check_files({"--svg": (self.svg, ".svg"), "--png": (self.png, ".png")})
+        return [path for path in (self.svg, self.png) if path is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """What a model is trained on, as the options say it; `planner.cli.unfold` makes the options."""
 

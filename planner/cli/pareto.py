@@ -8,20 +8,22 @@ from typing import Annotated
 import typer
 
 from planner.cli import options as o
+from planner.cli.unfold import unfolded
 
 Where = Annotated[list[str] | None, typer.Option(help="Only rows with COLUMN=VALUE; may be given several times.")]
 ResultsFile = Annotated[Path, typer.Argument(help="What planner sweep wrote.")]
 
 
+@unfolded
 def command(
     results: ResultsFile,
+    pictures: o.Pictures,
+    *,
     of: Annotated[
         list[str] | None,
         typer.Option(help="time, cost, power, energy, memory or a column; else the first three, cost if priced."),
     ] = None,
     where: Where = None,
-    svg: o.Svg = None,
-    png: o.Png = None,
     json: o.Json = False,
 ) -> None:
     """Find the Pareto front of each model of a sweep: the cases that no other case beats in everything.
@@ -32,15 +34,14 @@ def command(
     from planner.sweep.pareto import fronts
     from planner.sweep.results import load_results
 
-    o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png")})
+    paths = pictures.checked()
     rows = load_results(results).where(where or [])
     found = fronts(rows, of or ["time", *(["cost"] if rows.priced() else []), "power"])
-    for path in (svg, png):
-        if path is not None:
-            from planner.report.pareto_plot import draw_fronts
-            from planner.report.pictures import write_picture
+    for path in paths:
+        from planner.report.pareto_plot import draw_fronts
+        from planner.report.pictures import write_picture
 
-            write_picture(draw_fronts(found), path)
+        write_picture(draw_fronts(found), path)
     if json:
         o.print_json(pareto_record(found))
     else:

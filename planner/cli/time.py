@@ -20,8 +20,7 @@ def command(
     place: o.Place,
     gpus: o.Gpus,
     *,
-    tokens: a.Tokens = None,
-    loss: a.Loss = None,
+    aim: a.Aim,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -33,10 +32,6 @@ def command(
     ] = None,
     batch_tokens: o.BatchTokens = None,
     runs_on: o.RunsOn = None,
-    loss_law: a.LossLawName = "besiroglu-2024",
-    critical_batch_law: a.BatchLawName = "zhang-2024",
-    critical_batch: a.CriticalBatch = None,
-    batch_rule: a.BatchRule = "overhead",
     json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
@@ -49,17 +44,19 @@ def command(
     Example: planner time gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --tokens 300e9 --global-batch 1536
     """
     from planner.api.training import training_time
-    from planner.training_time.goal import goal
 
     setup, runs_on = place.setup(model, runs_on)
     if batch_tokens is not None:
         batch = o.StepBatch(global_batch=batch, batch_tokens=batch_tokens).sequences(setup.model.seq_len)
-    aim = goal(
-        setup.model, tokens=tokens, loss=loss, loss_law=loss_law, batch_law=critical_batch_law, rule=batch_rule,
-        critical_batch=critical_batch,
-    )  # fmt: skip
     with o.working("searching every legal layout"):
         answer = training_time(
-            setup, aim, given, gpus=gpus, batch=batch, exact_tokens=loss is None, runs_on=runs_on, **choices
+            setup,
+            aim.goal(setup.model),
+            given,
+            gpus=gpus,
+            batch=batch,
+            exact_tokens=aim.loss is None,
+            runs_on=runs_on,
+            **choices,
         )
     o.show(answer, json)

@@ -79,6 +79,9 @@ class Loads:
         return F, I, W
 
 
+WHOLE_ROUNDS = "needs a number of micro-batches divisible by pp"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """A rule of legality: its text for a person, and where it is broken, boolean of shape (n,)."""
@@ -137,6 +140,14 @@ class Schedule(ABC):
         else:
             out.append(Rule(text=f"{self.name} does not slice the sequence", broken=np.asarray(pipe.k != 1)))
         return out + self.own_rules(pipe)
+
+    def even_ranks(self, pipe: Pipeline) -> Rule:
+        """The rule of two directions that must not meet."""
+        return Rule(text=f"{self.name} needs an even pp", broken=np.asarray(np.asarray(pipe.p) % 2 != 0))
+
+    def whole_rounds(self, pipe: Pipeline) -> Rule:
+        """The rule of micro-batches that run in groups of p."""
+        return Rule(text=f"{self.name} {WHOLE_ROUNDS}", broken=np.asarray(np.asarray(pipe.m) % pipe.p != 0))
 
     def own_rules(self, pipe: Pipeline) -> list[Rule]:
         """Rules beyond those of chunks and slices."""

@@ -30,13 +30,7 @@ class Chimera(Schedule):
 
     def own_rules(self, pipe: Pipeline) -> list[Rule]:
         """With odd p the directions would meet; units are whole."""
-        return [
-            Rule(text=f"{self.name} needs an even pp", broken=np.asarray(np.asarray(pipe.p) % 2 != 0)),
-            Rule(
-                text=f"{self.name} needs a number of micro-batches divisible by pp",
-                broken=np.asarray(np.asarray(pipe.m) % pipe.p != 0),
-            ),
-        ]
+        return [self.even_ranks(pipe), self.whole_rounds(pipe)]
 
     def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> NDArray[np.int64]:
         """Stage s lies on rank s for even micro-batches, on p - 1 - s for odd ones."""

@@ -107,7 +107,7 @@ class DualPipe(Schedule):
     def own_rules(self, pipe: Pipeline) -> list[Rule]:
         """Both halves alike, and enough micro-batches for the middle."""
         return [
-            Rule(text="dualpipe needs an even pp", broken=np.asarray(np.asarray(pipe.p) % 2 != 0)),
+            self.even_ranks(pipe),
             Rule(
                 text="dualpipe needs an even number of micro-batches, at least 2 pp",
                 broken=np.asarray((pipe.m % 2 != 0) | (np.asarray(pipe.m) < 2 * pipe.p)),

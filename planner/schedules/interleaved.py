@@ -12,8 +12,6 @@ import numpy as np
 from planner.schedules.base import Array, Order, Pipeline, Rule, Schedule
 from planner.schedules.weave import Table, one_in_one_out, units
 
-WHOLE_ROUNDS = "needs a number of micro-batches divisible by pp"
-
 
 class Interleaved(Schedule):
     """1F1B over v chunks per rank: the bubble is 1/v of 1F1B's, for v times the messages."""
@@ -26,10 +24,7 @@ class Interleaved(Schedule):
         """At least two ranks, and micro-batches in whole groups of p."""
         return [
             Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(pipe.p < 2)),
-            Rule(
-                text=f"{self.name} {WHOLE_ROUNDS}",
-                broken=np.asarray(pipe.m % pipe.p != 0),
-            ),
+            self.whole_rounds(pipe),
         ]
 
     def order(self, pipe: Pipeline) -> Order:

@@ -15,7 +15,7 @@ from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Layouts, Recompute
 from planner.models import FAMILIES, Transformer, from_shape, load_model, stack, with_seq_len
 from planner.models.flops import step_flops
-from planner.schedules.interleaved import WHOLE_ROUNDS
+from planner.schedules.base import WHOLE_ROUNDS
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import UNEVEN_CHUNKS, first_broken
