@@ -234,8 +234,8 @@ def test_korthikanti_table_5(reference_runs):
 def test_days_of_narayanan(name, gpus, batch, tokens, pp, days):
     """Narayanan et al. 2021, section 5.1: about 34 and 84 days, their degrees, full recomputation, no interleaving."""
     fixed = Fixed(
-        tp=(8,), pp=(pp,), cp=(1,), zero=(0,), recompute=(Recompute.FULL,), sequence_parallel=(False,),
-        schedule=("1f1b",),
+        tp=(8,), pp=(pp,), cp=(1,), zero=(0,), recompute=(Recompute.FULL,), recompute_layers=(0,),
+        sequence_parallel=(False,), schedule=("1f1b",),
     )  # fmt: skip
     found = recommend(
         Setup(load_model(name), load_cluster("selene"), load_framework("megatron-lm")), gpus=gpus, global_batch=batch,
