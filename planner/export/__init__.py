@@ -1,1 +1,1 @@
-"""What other programs read: PyTorch's schedules, traces."""
+"""A plan as a file that another program reads: a framework's launch, PyTorch's schedules, traces."""

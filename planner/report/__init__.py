@@ -1,1 +1,1 @@
-"""Results for people and programs: terminal tables, JSON records."""
+"""Results drawn for people and programs: tables, JSON records, pages, slides. Nothing here searches or simulates."""
