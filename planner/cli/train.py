@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _OUT_OF_MEMORY = "out of memory; try a smaller --scale or --micro-batch, or --recompute full"
 
+MOST_SERIAL_RANKS = 256  # each a thread, and each wakes all when it sends
+
 Override = Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")]
 
 
@@ -131,6 +133,8 @@ def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -
     xp = xp_for(device)
     if engine == "serial":
         training = prepare()
+        if (ranks := training.task.num_ranks) > MOST_SERIAL_RANKS:
+            raise InputError(f"the layout has {ranks} ranks; allowed: {MOST_SERIAL_RANKS} with the engine serial")
 
         def rank(c: Any) -> Any:
             return train(c, training, _reporter(training, quiet=after.json or c.rank > 0))

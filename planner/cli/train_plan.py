@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import InputError, LayoutError
+from planner.base.units import GIB
 
 if TYPE_CHECKING:
     from planner.models import Transformer
     from planner.schedules import Pipeline, Schedule
     from planner.trainer.loop import Training
+    from planner.trainer.text import Samples
     from planner.trainer.worker import Task
 
 MOST_SEQUENCES = 8
-MOST_RANKS = 4096  # the serial engine's are threads
+MOST_RANKS = 4096
+MOST_PASSES = 1_000_000  # of a step on all ranks: a millisecond each at least
 MOST_TOKENS = 2**31  # of a step, all replicas: their positions in the text are drawn at once
 PRECISIONS = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
@@ -71,6 +74,11 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
         )
     pipe = _pipeline(schedule, row, choices.micro_batches)
     check_size(pipe, 1 if schedule.synchronous else choices.steps)
+    if (passes := 2 * ranks * pipe.m * pipe.v * pipe.k) > MOST_PASSES:
+        raise LayoutError(
+            f"{ranks} ranks, {pipe.m} micro-batches, {pipe.v} virtual stages and {pipe.k} slices make {passes:,} "
+            f"passes a step; allowed: {MOST_PASSES:,}"
+        )
     task = _task(model, row, schedule, pipe, choices)
     samples = Samples(
         text=load_text(choices.text), seq_len=task.model.seq_len, micro_batches=task.micro_batches, dp=task.dp,
@@ -81,6 +89,7 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
             f"micro_batch {samples.micro_batch}, {task.micro_batches} micro-batches and dp {task.dp} make {tokens} "
             f"tokens per step; allowed: {MOST_TOKENS}"
         )
+    _check_memory(task, samples)
     training = Training(task=task, samples=samples, steps=choices.steps, **how)
     if schedule.synchronous:
         return training
@@ -89,6 +98,27 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
         staleness=STALENESS[schedule.name],
         updates_behind=lambda rank, micro_batch: int(schedule.updates_behind(pipe, rank, micro_batch)),
     )
+
+
+def _check_memory(task: Task, samples: Samples) -> None:
+    """Nothing, if a micro-batch's scores of the next byte and the inputs of its layers alone fit this machine.
+
+    Raises:
+        InputError: they don't; before minutes of trying.
+    """
+    import os
+
+    import numpy as np
+
+    model, tokens = task.model, samples.micro_batch * samples.seq_len // (task.cp * (len(task.bounds) - 1))
+    numbers = tokens * (model.vocab // task.tp + model.hidden * (model.num_layers // max(len(task.rows), 1)))
+    needed = numbers * np.dtype(task.dtype).itemsize
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else needed
+    if needed > here:
+        raise InputError(
+            f"micro_batch is {samples.micro_batch}: a micro-batch needs over {needed / GIB:,.0f} GiB, this machine has "
+            f"{here / GIB:,.0f} GiB; allowed: fewer sequences, or a smaller --scale"
+        )
 
 
 def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pipeline, choices: Choices) -> Task:

@@ -113,7 +113,7 @@ class Sourced(Strict):
                 raise _refuse(f"a source of {field} that stands in [sources]; {key!r} does not")
         for key in self.sources:
             if key not in used:
-                raise _refuse(f"only sources that a figure uses; {key!r} is not used")
+                raise _refuse(f"only sources that a figure uses; sources.{key} is not used")
         return self
 
 

@@ -278,6 +278,16 @@ def test_loading_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "exploded").exists()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    ["--pp 1000", "--micro-batches 10000000", "--micro-batch 10000000", "--dp 300", "--pp 200 --micro-batches 9999"],
+)
+def test_training_that_would_take_hours_or_all_memory_is_refused_at_once(asked: str) -> None:
+    outcome = run(["train", "--scale", "tiny", "--steps", "1", *asked.split()], 20.0)
+    assert (outcome.code, outcome.crash) == (2, "")
+    assert "allowed: " in outcome.stderr
+
+
 @pytest.mark.parametrize("option", ["--dp", "--tp", "--pp", "--micro-batches", "--virtual-stages", "--slices"])
 def test_training_on_a_thousand_million_of_anything_is_refused(option: str) -> None:
     schedule = {"--virtual-stages": "breadth-first", "--slices": "seq1f1b"}.get(option, "1f1b")
