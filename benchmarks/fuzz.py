@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import json
 import random
 import re
 import resource
@@ -29,18 +30,28 @@ from tests.fuzz.options import option_cases
 
 LIMIT_S = 20.0
 MOST_KIB = 2 * 2**20
-INTERRUPTED = 130
+INTERRUPTED = (130, 143)
 BATCH = 250
 
 
 class Tally:
-    """Outcomes counted, faults kept."""
+    """Outcomes counted, faults kept; in a file too where one is given, so that a run that was ended goes on."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: Path | None) -> None:
+        self.work, self.before = work, collections.Counter[str]()
         self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
-        self.faults: list[tuple[Case, list[str]]] = []
+        self.faults: list[tuple[str, list[str]]] = []
         self.messages: dict[str, str] = {}
         self.slowest: list[tuple[float, str]] = []
+        for line in work.read_text().splitlines() if work is not None and work.exists() else ():
+            how, ending, command, found = json.loads(line)
+            self.before[how] += 1
+            self._count(how, ending, command, found)
+
+    def _count(self, how: str, ending: str, command: str, found: list[str]) -> None:
+        self.outcomes[how, ending] += 1
+        if found:
+            self.faults.append((command, found))
 
     def add(self, how: str, case: Case) -> None:
         """Run one case."""
@@ -49,12 +60,14 @@ class Tally:
         outcome, found = judge(case, LIMIT_S)
         if held <= MOST_KIB < (most := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss):
             found.append(f"{most / 2**20:.1f} GiB of memory")
-        if outcome.code == INTERRUPTED:
+        if outcome.code in INTERRUPTED:
             raise KeyboardInterrupt
         self.slowest = sorted([*self.slowest, (time.perf_counter() - start, case.command[:150])])[-5:]
-        self.outcomes[how, "broken promise" if found else f"exit {outcome.code}"] += 1
-        if found:
-            self.faults.append((case, found))
+        ending = "broken promise" if found else f"exit {outcome.code}"
+        self._count(how, ending, case.command, found)
+        if self.work is not None:
+            with self.work.open("a") as log:
+                log.write(json.dumps([how, ending, case.command, found]) + "\n")
         if outcome.code == 2:
             shape = re.sub(r"'[^']*'|\"[^\"]*\"|/\S+|[-\d.e+]*\d", "_", outcome.stderr.strip())
             self.messages.setdefault(shape[:160], outcome.stderr.strip())
@@ -70,7 +83,8 @@ def structural(tally: Tally, count: int, start: int) -> None:
         max_examples=BATCH, deadline=None, database=None, phases=[Phase.generate], verbosity=Verbosity.quiet,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    done, batch = 0, 0
+    batch = tally.before["structure"] // BATCH  # of one that was ended the rest is left out
+    done = tally.before["structure"]
     while done < count:
         batch += 1
         test = settings(chosen, max_examples=min(BATCH, count - done))(given(case=structural_cases())(draw))
@@ -87,9 +101,9 @@ def run_all(tally: Tally, cases: int, start: int) -> None:
     random.Random(start).shuffle(options)
     options = options[: cases // 3]
     rest = cases - len(options)
-    for argv in options:
+    for argv in options[tally.before["option"] :]:
         tally.add("option", option_case(argv))
-    for i in range(rest // 2):
+    for i in range(tally.before["bytes"], rest // 2):
         tally.add("bytes", byte_case(start * 1_000_003 + i))
     structural(tally, rest - rest // 2, start)
 
@@ -100,16 +114,17 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--messages", action="store_true", help="print each kind of refusal once")
+    parser.add_argument("--work", type=Path, help="a file of what was found, from which an ended run goes on")
     chosen = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (12 * 2**30, 12 * 2**30))
     warnings.simplefilter("error")  # a warning would reach the user's terminal
-    tally, began = Tally(), time.perf_counter()
+    tally, began = Tally(chosen.work), time.perf_counter()
     try:
         run_all(tally, chosen.cases, chosen.seed)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-    for case, found in tally.faults:
-        print(f"--- {case.command[:300]!r}", *(fault[-1500:] for fault in found), sep="\n")
+    for command, found in tally.faults:
+        print(f"--- {command[:300]!r}", *(fault[-1500:] for fault in found), sep="\n")
     if chosen.messages:
         print(*sorted(tally.messages.values()), sep="\n")
     for (how, ending), count in sorted(tally.outcomes.items()):
