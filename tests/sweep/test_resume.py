@@ -158,8 +158,10 @@ def test_results_that_were_rewritten(tiny, tmp_path, change, said):
 def test_results_with_one_bit_of_a_number_changed(tiny, tmp_path):
     out = tmp_path / "out.parquet"
     run(tiny, out)
+    column = pq.read_metadata(out).row_group(0).column(0)
+    begin = column.dictionary_page_offset or column.data_page_offset
     data = bytearray(out.read_bytes())
-    data[len(data) // 3] ^= 1
+    data[begin + column.total_compressed_size - 1] ^= 1  # the last of its pages, not a header
     out.write_bytes(data)
     with pytest.raises(FileFormatError, match=r"out\.parquet: can't be read"):
         read_results(out)
