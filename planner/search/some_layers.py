@@ -23,11 +23,14 @@ MOST_SIMULATED = 2
 def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) -> Estimate | None:
     """An estimate of one more layout that is faster than the best and recomputes fewer layers; None if there is none.
 
+    Not where a question allows `full` alone: it means every layer.
+
     order: fitting layouts, best first. Of the fastest that recompute all layers each gets the fewest with which it fits
     in memory by the closed form; the fastest of these are run on the timeline.
     """
     full = [int(i) for i in order if result.layouts.recompute[i] == Recompute.FULL][:MOST_LAYOUTS]
-    if not full or not setup.framework.block_recompute or asked.fixed.recompute_layers is not None:
+    settled = asked.fixed.recompute == (Recompute.FULL,) or asked.fixed.recompute_layers is not None
+    if not full or not setup.framework.block_recompute or settled:
         return None
     best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT)
     found = _fewest(setup, result.layouts.take(full))
