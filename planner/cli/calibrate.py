@@ -110,6 +110,8 @@ def command(
             json=json,
         )
         return
+    if json:
+        raise InputError(f"--json needs {NEEDS[RUNS]}, or {NEEDS[PROBE]}")
     if paths is None or len(paths) != 1:
         raise InputError(
             f"{len(paths or [])} files to write prices to; allowed: one, or --from RUNS.csv to fit profiles"
