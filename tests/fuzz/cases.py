@@ -77,7 +77,7 @@ def structural_cases(draw: st.DrawFn, slow: bool = True) -> Case:
     kind = draw(st.sampled_from([k for k in KINDS if slow or not k.slow]))
     example = draw(st.sampled_from(kind.examples))
     command = draw(st.sampled_from(kind.commands))
-    if isinstance(example, bytes) or kind.name.endswith(".sh"):  # no structure to mutate that we know of
+    if isinstance(example, bytes) or kind.name.endswith((".sh", ".log")):  # no structure to mutate that we know of
         return _case(kind, broken_bytes(bytes_of(example), random.Random(draw(st.integers(0, 2**32)))), command)
     if isinstance(example, str):
         text = toml_text(draw(mutated_tree(tomllib.loads(example))))
