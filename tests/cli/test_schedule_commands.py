@@ -104,7 +104,7 @@ BAD = [
     (["schedule", "seq1f1b", "--csv", "/tmp/never.csv"], "slices"),
     (["schedule", "no-such-file.csv"], "no-such-file.csv"),
     (["simulate", *LAYOUT, "--schedule", "zb-v"], "exactly 2 virtual stages"),
-    (["simulate", *LAYOUT, "--sequence-slices", "3"], "sequence_slices 3, sequence_parallel off, seq_len 2048"),
+    (["simulate", *LAYOUT, "--sequence-slices", "3"], "sequence_slices 3, micro_batch 1, global_batch 16"),
     (["simulate", *LAYOUT, "--trace", "step.txt"], "--trace is step.txt; allowed: a path that ends in .json"),
     (
         ["partition", "gpt3-175b", "--cluster", "dgx-a100-80gb", "--pp", "4", "--global-batch", "8"],
