@@ -1,7 +1,9 @@
 """Shared by all tests."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,3 +17,18 @@ settings.load_profile("planner")
 def reference_runs() -> Callable[[str], Path]:
     """The path of a shipped set of measured runs."""
     return lambda name: Path(__file__).parents[1] / "measured_runs" / name
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, where there is one: one for the reports and for planner serve, for a process can have one alone."""
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install '.[browser]'")
+    with api.sync_playwright() as play:
+        own = Path(play.chromium.executable_path)
+        names = ("chromium", "chromium-browser", "google-chrome")
+        found = str(own) if own.exists() else next(filter(None, map(shutil.which, names)), None)
+        if found is None:
+            pytest.skip("no Chromium: playwright install chromium, or install the system's")
+        chromium = play.chromium.launch(executable_path=found)
+        yield chromium
+        chromium.close()

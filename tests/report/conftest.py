@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,20 +60,6 @@ def asked_why() -> PlanReport:
     plan = search_plan(load_setup("llama-13b", "dgx-a100-80gb"), gpus=16, global_batch=128)
     answers = [plan.why("tp=4,recompute=full"), plan.why("tp=3")]
     return plan.gathered("planner recommend", curve=False, tokens=None, loss=None, answers=answers)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install '.[browser]'")
-    with api.sync_playwright() as play:
-        own = Path(play.chromium.executable_path)
-        names = ("chromium", "chromium-browser", "google-chrome")
-        found = str(own) if own.exists() else next(filter(None, map(shutil.which, names)), None)
-        if found is None:
-            pytest.skip("no Chromium: playwright install chromium, or install the system's")
-        chromium = play.chromium.launch(executable_path=found)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

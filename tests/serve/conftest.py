@@ -8,10 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.report.conftest import browser
-
-__all__ = ["browser", "server"]
-
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
