@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from planner.api.answer import Answer
+from planner.api.existing_run import run_of_megatron
 from planner.base.units import GIB
-from planner.hardware import load_cluster, load_framework
-from planner.imports.megatron import megatron_run
 from planner.report.mfu import mfu_text
 from planner.report.tables import chance_text, layout_text
 from planner.step.timeline.timed import timed_estimate
@@ -57,15 +56,7 @@ def check_megatron(
 
 
 def _figures(text: str, launch: Launch) -> dict[str, Any]:
-    cluster = load_cluster(launch.cluster, network=launch.network)
-    run = megatron_run(
-        text,
-        cluster,
-        load_framework(launch.framework or cluster.framework),
-        gpus=launch.gpus,
-        model=launch.model,
-        vocab=launch.vocab,
-    )
+    run = run_of_megatron(text, **asdict(launch))
     found = timed_estimate(run.setup, run.layouts)
     return {
         "layout": layout_text(run.layouts.row(0)),

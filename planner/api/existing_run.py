@@ -36,10 +36,18 @@ def review_megatron(
     Raises:
         InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.imports.megatron.megatron_run`.
     """
-    hardware = load_cluster(cluster, network=network)
-    stack = load_framework(framework or hardware.framework)
-    run = megatron_run(text, hardware, stack, gpus=gpus, model=model, vocab=vocab, attention=attention)
+    run = run_of_megatron(
+        text, cluster, network=network, framework=framework, gpus=gpus, model=model, vocab=vocab, attention=attention
+    )
     return _answer(run, get_target("megatron"))
+
+
+def run_of_megatron(
+    text: str, cluster: str, *, network: str | None = None, framework: str | None = None, **known: Any
+) -> ExistingRun:
+    """The run of Megatron-LM's arguments on a cluster by name; known: as `megatron_run` takes it, and raises."""
+    hardware = load_cluster(cluster, network=network)
+    return megatron_run(text, hardware, load_framework(framework or hardware.framework), **known)
 
 
 def review_deepspeed(

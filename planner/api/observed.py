@@ -11,11 +11,10 @@ from typing import Any
 
 from planner.api.anchored import interval_s
 from planner.api.answer import Answer
+from planner.api.existing_run import run_of_megatron
 from planner.base.errors import InputError
 from planner.base.files import read_text, write_text
 from planner.choices.table import CHOICES
-from planner.hardware import load_cluster, load_framework
-from planner.imports.megatron import megatron_run
 from planner.imports.run_log import RunLog, read_log
 from planner.layouts import Layouts
 from planner.plan_file import read_plan
@@ -49,9 +48,7 @@ def megatron_arguments_run(
     text: str, cluster: str, *, framework: str | None, gpus: int | None, vocab: int | None
 ) -> ObservedRun:
     """The run of Megatron-LM's arguments. Raises as `planner.imports.megatron.megatron_run`."""
-    hardware = load_cluster(cluster)
-    stack = load_framework(framework or hardware.framework)
-    run = megatron_run(text, hardware, stack, gpus=gpus, model=None, vocab=vocab)
+    run = run_of_megatron(text, cluster, framework=framework, gpus=gpus, model=None, vocab=vocab)
     return ObservedRun(setup=run.setup, layouts=run.layouts, cluster=cluster)
 
 

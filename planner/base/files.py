@@ -63,14 +63,14 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     return data
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, most: int = MOST_BYTES) -> str:
     """A UTF-8 file's text, without the byte order mark that spreadsheets and Windows begin it with.
 
     Raises:
-        FileFormatError: the file can't be read, or is no UTF-8 text.
+        FileFormatError: the file can't be read, is larger than `most` bytes, or is no UTF-8 text.
     """
     try:
-        return read_bytes(path).decode("utf-8-sig")
+        return read_bytes(path, most).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path}: can't be read: not UTF-8 text at byte {error.start}") from None
 

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from planner.cli import options as o
+from planner.cli.estimate import MOST_BYTES, launch_script
 
-MOST_BYTES = 2**20
 GIT_SECONDS = 60
 
 
@@ -37,13 +37,12 @@ def command(
     Exit code 1 where it may not fit.
     """
     from planner.api.checked import Launch, check_megatron
-    from planner.base.files import read_bytes, read_text
 
     framework, _ = o.framework(framework)
-    read_bytes(file, MOST_BYTES)
+    text = launch_script(file)
     launch = Launch(cluster=cluster, network=network, framework=framework, gpus=gpus, model=model, vocab=vocab)
     before = None if against is None else (against, _as_of(against, file))
-    answer = check_megatron(read_text(file), launch, name=str(file), before=before, fit_chance=fit_chance)
+    answer = check_megatron(text, launch, name=str(file), before=before, fit_chance=fit_chance)
     o.show(answer, json)
     if not answer.fits:
         o.finish(1)

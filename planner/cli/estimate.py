@@ -121,9 +121,11 @@ def _check_beside(
 
 def text_of(arguments: str) -> str:
     """A launch script's text: the option's own, or that of @FILE."""
-    from planner.base.files import read_bytes, read_text
+    return launch_script(Path(arguments[1:])) if arguments.startswith("@") else arguments
 
-    if not arguments.startswith("@"):
-        return arguments
-    read_bytes(Path(arguments[1:]), MOST_BYTES)
-    return read_text(Path(arguments[1:]))
+
+def launch_script(path: Path) -> str:
+    """A launch script's text. Raises FileFormatError if it can't be read, or is longer than scripts are."""
+    from planner.base.files import read_text
+
+    return read_text(path, MOST_BYTES)

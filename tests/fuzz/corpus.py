@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.sweep.conftest import TINY
+
 __all__ = ["KINDS", "Kind", "bytes_of"]
 
 ROOT = Path(__file__).parents[2]
@@ -269,7 +271,7 @@ def _state_kinds() -> list[Kind]:
         latest, part = json.loads((saved / "latest.json").read_text()), next(saved.glob("*.npz"))
         data, at = part.read_bytes(), f"saved/{part.name}"
     beside = {"saved/latest.json": json.dumps(latest)}
-    definition: dict[str, str | bytes] = {"sweep.toml": SWEEP_OF_TWO}
+    definition: dict[str, str | bytes] = {"sweep.toml": TINY}
     return [
         Kind(name="saved/latest.json", examples=(latest,), commands=(f"{train} @saved",), beside={at: data},
              signed=True),
@@ -280,26 +282,13 @@ def _state_kinds() -> list[Kind]:
     ]  # fmt: skip
 
 
-SWEEP_OF_TWO = """
-models = ["gpt2"]
-clusters = ["dgx-a100-80gb"]
-gpus = [2, 4]
-global_batches = [4]
-[search]
-tp = [1]
-pp = [1]
-micro_batch = [1]
-schedule = ["1f1b"]
-"""
-
-
 def _sweep_state(folder: Path) -> dict[str, Any]:
     """A sweep's manifest and its part, as they are while it runs."""
     from planner.sweep.load import load_sweep
     from planner.sweep.run import run_sweep
     from tests.sweep.test_resume import Here
 
-    (folder / "sweep.toml").write_text(SWEEP_OF_TWO)
+    (folder / "sweep.toml").write_text(TINY)
     with suppress(KeyboardInterrupt):
         run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here(most=1))
     found = sorted((folder / "out.parquet.parts").glob("*.json"))
