@@ -14,9 +14,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import Array, Bools, Ints
 from planner.base.errors import InputError
 from planner.choices.enumerations import (
     Attention,
@@ -34,9 +34,6 @@ __all__ = [
     "Attention", "Dispatcher", "GradDtype", "Layouts", "OptimizerKind", "Precision", "Recompute", "Split", "choice",
 ]  # fmt: skip
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 DTYPES: Mapping[type, Any] = {bool: np.bool_, float: np.float64}
 """Of the columns that aren't whole numbers."""
@@ -98,7 +95,7 @@ class Layouts:
     grad_reduce_dtype: Ints
     optimizer: Ints
     dispatcher: Ints
-    expert_imbalance: Floats
+    expert_imbalance: Array
 
     @cached_property
     def shape(self) -> tuple[int, ...]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.base.units import format_seconds
 from planner.calibration.anchor import Anchor, AnchoredSetup, anchor, check_kind
@@ -44,7 +44,7 @@ def anchored(setup: Setup, path: str | os.PathLike[str] | None) -> Setup:
 
 def predicted_runs(
     runs: list[MeasuredRun], path: Path | None, cluster_of: LoadCluster, framework_of: LoadFramework
-) -> tuple[Predictions, NDArray[np.float64], Anchor | None]:
+) -> tuple[Predictions, Array, Anchor | None]:
     """Predictions of measured runs, both ends of their intervals, shape (rows, 2), and the anchor if a file has one.
 
     The anchor's own rows are left out of the predictions: what they measured is known.

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.api.anchored import anchor_record, predicted_runs, told_lines
 from planner.api.answer import Shown
+from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.calibration.anchor import Anchor
 from planner.report.validation import publications_view, scores_view
@@ -42,7 +42,7 @@ class Validated(Shown):
     """
 
     predictions: Predictions
-    ends: NDArray[np.float64]
+    ends: Array
     sources: Mapping[str, dict[str, Any]]
     overall: dict[str, Any]
     anchor: Anchor | None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from planner.base.arrays import Ints
 
 
-def pareto_front(first: Any, second: Any) -> NDArray[np.int64]:
+def pareto_front(first: Any, second: Any) -> Ints:
     """Indices of the points that none beats in both, ascending in the first; arrays of shape (n,).
 
     Of equal points the first in order counts; those that are not finite are left out.

@@ -18,8 +18,8 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.calibration.moved import KINDS, moved_cluster, moved_framework, over_peak
 from planner.hardware import Cluster, load_cluster, load_framework
@@ -29,7 +29,6 @@ from planner.validation.predict import LoadCluster, LoadFramework, Predictions, 
 from planner.validation.runs import MeasuredRun
 from planner.validation.software import cluster_name
 
-Array = NDArray[np.float64]
 STEP = 0.03
 ROUNDS = 3
 

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from planner.base.arrays import Array
 from planner.base.units import MICRO
 from planner.calibration.parameters import FittedParameter
 from planner.hardware import Cluster, Efficiency, Framework, Link, load_cluster, load_framework
 from planner.validation import MeasuredRun, Predictions, predict
 
-Array = NDArray[np.float64]
 T = TypeVar("T", Efficiency, Link, Framework)
 
 

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.calibration.figures import FittedFigure, Profiles, predict_with
 from planner.validation import MeasuredRun, Predictions
 
-Array = NDArray[np.float64]
 ROBUST = 0.02
 """Relative error from which on a run counts by its size rather than its square."""
 STEP = 0.01

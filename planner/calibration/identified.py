@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.calibration.figures import FittedFigure
 from planner.calibration.fit import ROBUST, Fit, Problem, fit_figures, jacobian_at_start
 
-Array = NDArray[np.float64]
 GUESS = 12.0
 """One over the variance of a guess in the unit interval."""
 LEAST_TOLD = 0.5

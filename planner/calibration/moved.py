@@ -7,11 +7,10 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.hardware import Accelerator, Cluster, Efficiency, Framework, Link
 
-Array = NDArray[np.float64]
 T = TypeVar("T", Efficiency, Framework)
 
 # Kind: what it is called, and of each profile the figures whose inverse (rates) or which themselves (times) it scales.

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.base.files import read_json, validate
 from planner.calibration.figures import FittedFigure, Profiles
@@ -27,7 +27,6 @@ from planner.costs.kernels.device import Device, matmul_s
 from planner.hardware import Cluster, Link
 from planner.layouts import Precision
 
-Array = NDArray[np.float64]
 LARGE = 0.25
 """Of the largest of a kind: from this share of its work on a kernel shows its rate."""
 SLOWER = 0.05

@@ -7,16 +7,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.costs.kernels.device import Device
 from planner.costs.shapes import padded_vocab
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.setup import Setup
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +52,7 @@ class Case:
         return np.asarray(self.local_tokens / self.layouts.sequence_slices)
 
     @cached_property
-    def token_shares(self) -> NDArray[np.int64]:
+    def token_shares(self) -> Ints:
         """Ranks among which sequence parallelism shares the hidden state's tokens; 1 without it. Shape (n,)."""
         return np.asarray(np.where(self.layouts.sequence_parallel, self.layouts.tp, 1))
 

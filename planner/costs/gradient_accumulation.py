@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.layer.embedding_head import EndsCost
 from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.memory.bytes_per_parameter import accumulated_bytes
-
-Array = NDArray[np.float64]
 
 
 def with_accumulation(

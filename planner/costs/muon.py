@@ -11,14 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.device import Device, matmul_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.memory.parameters import RankParameters, state_parameters
 
-Array = NDArray[np.float64]
 STEPS = 5  # of Newton-Schulz, in Jordan's Muon, Moonlight's and Megatron-Core's
 
 

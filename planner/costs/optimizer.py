@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, main_bytes, moment_bytes, updated_bytes
 from planner.costs.memory.parameters import RankParameters, expert_replicas, state_parameters
 from planner.costs.muon import muon_s
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import Transformer, counts, mix
-
-Array = NDArray[np.float64]
 
 CLIP_BYTES = 16.0  # casting the gradient to fp32, scaling and clipping by the global norm pass over it four times
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.layouts import Attention, Layouts
 from planner.models import Transformer, mix
-
-Array = NDArray[np.float64]
 
 
 def has_dropout(model: Transformer, layouts: Layouts) -> Any:

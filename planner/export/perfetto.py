@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.files import write_text
 from planner.schedules.operations import KINDS
 from planner.step.timeline.timeline import Timeline
 
 Event = dict[str, Any]
-Ints = NDArray[np.int64]
 
 COMPUTE = "compute"
 """The stream of the schedule's operations."""
@@ -48,7 +47,7 @@ class Counter:
     """
 
     name: str
-    values: NDArray[np.float64]
+    values: Array
     base: Any = 0.0
 
 

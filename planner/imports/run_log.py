@@ -11,12 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import FileFormatError, InputError
 from planner.imports.log_formats import FORMATS, LogFormat
 
-Array = NDArray[np.float64]
 LONGEST_LINE = 2**16
 MOST_STEPS = 100_000  # kept, the last ones
 LEAST_STEPS = 3

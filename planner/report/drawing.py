@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.text import Text
 
+from planner.base.arrays import Ints
 from planner.schedules.operations import KINDS
 
 if TYPE_CHECKING:
@@ -93,5 +93,5 @@ def _row(timeline: Timeline, rank: int, scale: float, chunks: bool) -> Text:
     return line
 
 
-def _edges(seconds: Any, scale: float) -> NDArray[np.int64]:
+def _edges(seconds: Any, scale: float) -> Ints:
     return np.asarray(np.round(np.asarray(seconds) * scale), dtype=np.int64)

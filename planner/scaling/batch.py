@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.models import Transformer, counts
 from planner.scaling.laws import ComputeOptimal, CriticalBatchLaw, LossLaw
 
-Array = NDArray[np.float64]
 BATCH_RULES = ("overhead", "cap")
 """overhead: any batch, at the cost of McCandlish et al.'s samples; cap: at most the critical batch, at no cost."""
 

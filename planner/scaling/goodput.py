@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from planner.base.arrays import Array
+
 NEVER = 1e-12  # a job with less goodput than this does not end
 
 

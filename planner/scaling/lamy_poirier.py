@@ -13,12 +13,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools
 from planner.base.errors import InputError
 from planner.base.units import GBIT, GIGA, TERA
 
-Array = NDArray[np.float64]
 INFINIBAND = 50.0 * GIGA
 """200 Gb/s per GPU, in plus out, bytes/s."""
 ETHERNET = 2.0 * 25.0 * GBIT
@@ -234,7 +233,7 @@ def _space(task: PaperTask, strategy: PaperStrategy, hardware: Hardware) -> Conf
 
 def allowed(
     task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, least_efficiency: float
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Where the rules hold: data and pipeline traffic hide, and at least half of the time is compute.
 
     A modular pipeline needs a micro-batch a stage. The least efficiency counts every overhead. The paper's own rule is

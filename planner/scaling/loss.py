@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.scaling.laws import LossLaw, get_critical_batch_law
-
-Array = NDArray[np.float64]
 
 
 def least_loss(law: LossLaw, N: Any) -> Array:

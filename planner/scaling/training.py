@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import UnknownNameError
 from planner.base.units import HOUR
 from planner.scaling.batch import BATCH_RULES, samples_factor
 from planner.scaling.goodput import Reliability, checkpoint_interval_s, checkpoint_s, goodput
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

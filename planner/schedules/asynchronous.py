@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.schedules.base import Array, Loads, Order, Pipeline, Rule, Schedule
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Loads, Order, Pipeline, Rule, Schedule
 from planner.schedules.one_f_one_b import OneFOneB
 
 
@@ -46,7 +46,7 @@ class PipeDream(OneFOneB):
         """p - r: one for every micro-batch in flight."""
         return np.asarray(1.0 * pipe.p - rank)
 
-    def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> NDArray[np.int64]:
+    def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> Ints:
         """p - 1 - r: the micro-batches between a forward and its backward each update the weights."""
         return np.asarray(np.minimum(np.asarray(pipe.p) - 1 - rank, micro_batch), dtype=np.int64)
 
@@ -69,7 +69,7 @@ class TwoBufferedWeights(PipeDream):
         """2, on every rank."""
         return np.asarray(2.0 + 0.0 * (pipe.p + rank))
 
-    def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> NDArray[np.int64]:
+    def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> Ints:
         """1 on every rank: micro-batch i uses version max(i // m - 1, 0), forward and backward."""
         since = np.minimum(np.asarray(micro_batch) // pipe.m, 1)
         return np.asarray(since + 0 * (np.asarray(rank) + pipe.p), dtype=np.int64)
@@ -89,7 +89,7 @@ class XPipe(PipeDream):
         """2: the weights and their prediction."""
         return np.asarray(2.0 + 0.0 * (pipe.p + rank))
 
-    def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> NDArray[np.int64]:
+    def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> Ints:
         """i // m - (i - (p - 1 - r)) // m: ceil((p - 1 - r)/m) for the first of a mini-batch; predicted away."""
         i, m = np.asarray(micro_batch), np.asarray(pipe.m)
         done = np.maximum(i - (np.asarray(pipe.p) - 1 - rank), 0)

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import Array, Bools, Ints
 from planner.schedules.operations import Operation, Order
 
 __all__ = ["Array", "Loads", "Operation", "Order", "Pipeline", "Rule", "Schedule"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +85,7 @@ class Rule:
     """A rule of legality: its text for a person, and where it is broken, boolean of shape (n,)."""
 
     text: str
-    broken: NDArray[np.bool_]
+    broken: Bools
 
 
 class Schedule(ABC):
@@ -157,7 +155,7 @@ class Schedule(ABC):
     def order(self, pipe: Pipeline) -> Order:
         """The operations of every rank, in order, of one step; integers in `pipe`, its rules kept."""
 
-    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> NDArray[np.int64]:
+    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
         """The rank that runs a stage for a micro-batch; arrays broadcast."""
         p, s = np.asarray(pipe.p), np.asarray(stage) + 0 * np.asarray(micro_batch)
         if self.looped_placement:
@@ -213,7 +211,7 @@ class Schedule(ABC):
         """Transfers to a neighbour, of a whole micro-batch's boundary, each way, a micro-batch and rank."""
         return np.asarray(pipe.v * 1.0)
 
-    def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> NDArray[np.int64]:
+    def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> Ints:
         """Updates between the weights of a micro-batch's forward and those that its gradient updates.
 
         micro_batch: counted through all steps from the first, whose weights nothing has updated.

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.schedules.base import Array, Operation, Order, Pipeline, Rule, Schedule
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Operation, Order, Pipeline, Rule, Schedule
 
 Pass = tuple[int, int]
 """A chunk's micro-batch: (chunk 0 to 3, its place among that chunk's)."""
@@ -33,7 +33,7 @@ class BitPipe(Schedule):
         """With odd p the directions would meet; units are whole."""
         return [self.even_ranks(pipe), self.whole_rounds(pipe)]
 
-    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> NDArray[np.int64]:
+    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
         """Stages r and 2p - 1 - r lie on rank r for even micro-batches, on rank p - 1 - r for odd ones."""
         p, s = np.asarray(pipe.p), np.asarray(stage)
         down = np.where(s < p, s, 2 * p - 1 - s)

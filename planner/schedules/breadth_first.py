@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Order, Pipeline, Rule, Schedule
+from planner.base.arrays import Array
+from planner.schedules.base import Order, Pipeline, Rule, Schedule
 from planner.schedules.weave import one_in_one_out, units
 
 

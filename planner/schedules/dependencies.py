@@ -7,13 +7,12 @@ With sequence slices F of slice j needs F of slice j - 1 (keys and values) and B
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Bools, Ints
 from planner.base.errors import ScheduleError
 from planner.schedules.operations import KINDS, Order
 
 F, B, I, W = range(len(KINDS))
-Ints = NDArray[np.int64]
 
 
 def dependencies(order: Order) -> Ints:
@@ -80,7 +79,7 @@ class _Places:
         table[unit] = at
         return table
 
-    def _name(self, wrong: NDArray[np.bool_]) -> str:
+    def _name(self, wrong: Bools) -> str:
         """The first unit of some."""
         stage, micro_batch, part = np.unravel_index(int(np.argmax(wrong)), self.shape)
         return f"stage {stage}, micro-batch {micro_batch}" + (f", slice {part}" if self.shape[2] > 1 else "")

@@ -15,9 +15,9 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.schedules.base import Array, Operation, Order, Pipeline, Rule, Schedule
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Operation, Order, Pipeline, Rule, Schedule
 
 
 class _Rank:
@@ -114,7 +114,7 @@ class DualPipe(Schedule):
             ),
         ]
 
-    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> NDArray[np.int64]:
+    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
         """Stage s lies on rank s for even micro-batches, on p - 1 - s for odd ones."""
         s, i = np.asarray(stage), np.asarray(micro_batch)
         return np.asarray(np.where(i % 2 == 0, s, pipe.p - 1 - s), dtype=np.int64)

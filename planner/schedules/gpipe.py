@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Loads, Order, Pipeline, Schedule
+from planner.base.arrays import Array
+from planner.schedules.base import Loads, Order, Pipeline, Schedule
 from planner.schedules.weave import one_in_one_out, units
 
 

@@ -6,13 +6,10 @@ The end of a step is a longest path: the largest of sums a F + b I + c W with wh
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import Order
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _COUNTS = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0], [0, 0, 1]])
 """How often F, I and W are in a kind's duration."""
@@ -57,7 +54,7 @@ class LongestPaths:
                     out.append(j)
         return out
 
-    def bubble(self, seconds: Floats, span: bool) -> Floats:
+    def bubble(self, seconds: Array, span: bool) -> Array:
         """Step less a rank's work, shape (durations,), for seconds (durations, 3) of one operation's F, I and W.
 
         span: from a rank's first operation to its last, the longest of any rank; else from the first of all on.
@@ -65,7 +62,7 @@ class LongestPaths:
         parts = np.array_split(seconds, max(-(-len(seconds) // _AT_ONCE), 1))
         return np.concatenate([self._bubble(part, span) for part in parts])
 
-    def _bubble(self, seconds: Floats, span: bool) -> Floats:
+    def _bubble(self, seconds: Array, span: bool) -> Array:
         lasts = self._kinds @ seconds.T
         end = np.empty((len(self._before), len(seconds)))
         kind = self._kind.tolist()
@@ -84,7 +81,7 @@ class LongestPaths:
         return np.asarray(step.max(axis=0) - seconds @ self._work)
 
 
-def peak_pieces(order: Order, rank: int) -> Floats:
+def peak_pieces(order: Order, rank: int) -> Array:
     """Rows (n, k): the most a rank holds is the largest n + k kept, in activations of one forward."""
     at = slice(int(order.start[rank]), int(order.start[rank + 1]))
     kind = order.kind[at]
@@ -99,6 +96,6 @@ def peak_pieces(order: Order, rank: int) -> Floats:
     return np.array([(n, k) for k, n in sorted(best.items())], dtype=np.float64)
 
 
-def largest_of(pieces: Floats, kept: Floats) -> Floats:
+def largest_of(pieces: Array, kept: Array) -> Array:
     """The largest n + k kept over the rows (n, k) of `pieces`."""
     return np.asarray((pieces[:, 0] + np.multiply.outer(kept, pieces[:, 1])).max(axis=-1))

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Bools, Ints
 from planner.base.errors import ScheduleError
 
 KINDS = "FBIW"
@@ -59,12 +59,12 @@ class Order:
     start: shape (p + 1,); stage, kind (code in KINDS), micro_batch, slice: int64 of shape (n,); fused: bool, (n,).
     """
 
-    start: NDArray[np.int64]
-    stage: NDArray[np.int64]
-    kind: NDArray[np.int64]
-    micro_batch: NDArray[np.int64]
-    slice: NDArray[np.int64]
-    fused: NDArray[np.bool_]
+    start: Ints
+    stage: Ints
+    kind: Ints
+    micro_batch: Ints
+    slice: Ints
+    fused: Bools
 
     def __len__(self) -> int:
         return len(self.stage)
@@ -75,7 +75,7 @@ class Order:
         return len(self.start) - 1
 
     @property
-    def rank(self) -> NDArray[np.int64]:
+    def rank(self) -> Ints:
         """The rank of every operation, shape (n,)."""
         return np.repeat(np.arange(self.ranks), np.diff(self.start))
 
@@ -104,7 +104,7 @@ class Order:
         return Order.of_tables(np.split(table, np.cumsum([len(row) for row in lists])[:-1]))
 
     @staticmethod
-    def of_tables(tables: Sequence[NDArray[np.int64]]) -> Order:
+    def of_tables(tables: Sequence[Ints]) -> Order:
         """From one table a rank, int64 of shape (operations, 4 or 5): stage, kind, micro-batch, slice[, fused]."""
         start = np.concatenate([[0], np.cumsum([len(t) for t in tables])]).astype(np.int64)
         flat = np.concatenate(tables) if len(tables) else np.zeros((0, 5), dtype=np.int64)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array
+from planner.base.arrays import Array
 
 
 def largest(F: Any, I: Any, W: Any, *pieces: tuple[Any, Any, Any]) -> Array:

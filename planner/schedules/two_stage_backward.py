@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.schedules.base import Array, Order, Pipeline, Schedule
+from planner.base.arrays import Array
+from planner.schedules.base import Order, Pipeline, Schedule
 from planner.schedules.pieces import largest
 from planner.schedules.weave import one_in_one_out, units
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Ints
 from planner.schedules.operations import KINDS
 
-Table = NDArray[np.int64]
+Table = Ints
 
 
 def units(stage: Any, kind: str, micro_batch: Any, part: Any = 0) -> Table:

@@ -15,8 +15,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.schedules.base import Order, Passes, Pipeline
 from planner.schedules.generated import Generated
 from planner.schedules.operations import KINDS
@@ -28,9 +28,7 @@ _F, _I, _W = range(3)
 class _List:
     """The list as it grows: what each rank has done, until when, and what it holds."""
 
-    def __init__(
-        self, p: int, m: int, seconds: NDArray[np.float64], transfer: float, limit: float, kept: float
-    ) -> None:
+    def __init__(self, p: int, m: int, seconds: Array, transfer: float, limit: float, kept: float) -> None:
         self.p, self.m, self.transfer, self.limit = p, m, transfer, limit
         self.cost: list[list[float]] = seconds.tolist()
         self.memory = (1.0, kept - 1.0, -kept)
@@ -182,7 +180,7 @@ def fitted_order(
     return Order.of_tables([_row(r, kinds) for r, kinds in enumerate(best.rows)])
 
 
-def _row(r: int, kinds: list[int]) -> NDArray[np.int64]:
+def _row(r: int, kinds: list[int]) -> Ints:
     """A rank's operations as a table: stage, kind, micro-batch, slice."""
     kind = np.array(kinds, dtype=np.int64)
     micro_batch = np.zeros_like(kind)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.schedules.base import Array, Order, Passes, Pipeline, Rule, Schedule
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Order, Passes, Pipeline, Rule, Schedule
 from planner.schedules.operations import KINDS
 from planner.schedules.pieces import largest
 from planner.schedules.zero_bubble_fitted_v import fitted_v_order
@@ -89,7 +89,7 @@ class ZeroBubbleV(Schedule):
         return np.asarray(1.0 * pipe.p + 0.0 * (np.asarray(rank) + pipe.m))
 
 
-def _table(row: list[int], stages: tuple[int, int], m: int) -> NDArray[np.int64]:
+def _table(row: list[int], stages: tuple[int, int], m: int) -> Ints:
     """A rank's operations from what it does (F, I, W of its shallow or deep stage), but for micro-batches from m on."""
     what = np.array(row, dtype=np.int64)
     micro_batch = np.zeros_like(what)

@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import Array
 from planner.costs.memory.rank import rank_memory
 from planner.costs.one_layer import OneLayer
 from planner.layouts import Layouts, Split
 from planner.step.pipelines import by_schedule, pipeline
 
-Array = NDArray[np.float64]
 ROUNDING = 1.0 - 1e-9  # sums in another order differ by less
 FREE = (
     "recompute",

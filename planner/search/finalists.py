@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Ints
 from planner.layouts import Layouts
 from planner.search.pick import first_of_each
 from planner.search.shortlist import ALTERED
@@ -22,7 +22,7 @@ TOGETHER = 12  # simulated side by side where one is due that the others are lik
 MOST_OPERATIONS = 250_000  # in all: about half a second of Python
 
 
-def refine(setup: Setup, result: Estimate, order: Any, top: int, kind: NDArray[np.int64] | None = None) -> Estimate:
+def refine(setup: Setup, result: Estimate, order: Any, top: int, kind: Ints | None = None) -> Estimate:
     """The estimate with the step times of likely winners simulated.
 
     order: fitting layouts, best first. kind: a number for each layout; of those that share it the first alone counts
@@ -60,7 +60,7 @@ def refine(setup: Setup, result: Estimate, order: Any, top: int, kind: NDArray[n
     return result.with_simulated(simulated, step[simulated], peaks)
 
 
-def _within(due: list[int], size: NDArray[np.int64], left: int) -> list[int]:
+def _within(due: list[int], size: Ints, left: int) -> list[int]:
     """The first layout, and as many of the next as their operations allow: they are likely to be due then."""
     return due[: max(int(np.searchsorted(np.cumsum(size[due]), left, side="right")), 1)]
 

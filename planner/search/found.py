@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import Bools, Ints
 from planner.search.request import Request
 from planner.step.estimate import Estimate
 from planner.step.timeline.timed import has_timeline
 
-Indices = NDArray[np.int64]
 EQUAL = 0.0225
 """Steps that can't be told apart: of two layouts predicted that near to each other the one said to be faster is so with
 odds of less than two to one, in pairs of measured runs by fits without their publication
@@ -36,19 +35,19 @@ class Recommendation:
     estimate: Estimate
     legal: int
     fitting: int
-    best: Indices
+    best: Ints
     fastest: int | None
-    front: Indices
+    front: Ints
     ties: int
 
     @property
-    def named(self) -> Indices:
+    def named(self) -> Ints:
         """All layouts that an answer names."""
         some = (self.fastest, self.nearest_miss, self.faster_over_memory, self.roomiest)
         return np.unique([*self.best, *self.front, *(i for i in some if i is not None)]).astype(np.int64)
 
     @property
-    def nearly_fastest(self) -> Indices:
+    def nearly_fastest(self) -> Ints:
         """The layouts to list, the fastest, and what of the front is at most 5 % slower: all that may be the one to
         run."""
         if self.fastest is None:
@@ -70,7 +69,7 @@ class Recommendation:
         step = self.estimate.step_time_s
         return self._least_memory(np.flatnonzero(~self.estimate.fits & (step < (1.0 - WORTH_IT) * step[self.fastest])))
 
-    def _least_memory(self, rows: Indices) -> int | None:
+    def _least_memory(self, rows: Ints) -> int | None:
         return int(rows[np.argmin(self.estimate.memory_bytes[rows])]) if len(rows) else None
 
     @property
@@ -80,7 +79,7 @@ class Recommendation:
         return self._least_memory(self.front[step <= (1.0 + ROOMY) * step.min(initial=np.inf)])
 
 
-def known(result: Estimate) -> NDArray[np.bool_]:
+def known(result: Estimate) -> Bools:
     """Where step and memory are what every answer says of the layout (`planner.step.timeline.timed`)."""
     return np.asarray(result.simulated | ~has_timeline(result.layouts))
 

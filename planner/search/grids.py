@@ -13,9 +13,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import Bools, Ints
 from planner.choices.table import CHOICES, DEGREES
 from planner.costs.network.collectives import nodes_of
 from planner.hardware import Cluster
@@ -23,7 +23,6 @@ from planner.layouts import DTYPES, Layouts
 from planner.models import Transformer
 from planner.step.legality import legal
 
-Ints = NDArray[np.int64]
 CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
 A_NODE_EACH = 0  # dp_replicate of a grid: as many copies as a data-parallel group has nodes
@@ -86,7 +85,7 @@ class Grid:
     """
 
     layouts: Layouts
-    legal: NDArray[np.bool_]
+    legal: Bools
     serial: Ints
 
     def take(self, rows: Any) -> Grid:
@@ -116,7 +115,7 @@ class _Pending:
 
     families: list[tuple[int, Family]] = field(default_factory=list)
     size: int = 0
-    rows: list[tuple[Ints, NDArray[np.bool_]]] = field(default_factory=list)
+    rows: list[tuple[Ints, Bools]] = field(default_factory=list)
     legal: int = 0
 
 

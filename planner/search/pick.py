@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Ints
 from planner.choices.table import CHOICES
 from planner.layouts import Layouts
 from planner.search.found import EQUAL
@@ -16,7 +16,7 @@ SURE = 0.01  # of not fitting: less tells nothing apart
 USUAL_SCHEDULES = ("1f1b", "interleaved")
 
 
-def unusual(layouts: Layouts) -> NDArray[np.int64]:
+def unusual(layouts: Layouts) -> Ints:
     """How many choices of each layout are not the usual ones, shape (n,).
 
     Each doubling of the context-parallel ranks counts as one: it cuts a sequence into shorter pieces and spreads a
@@ -31,19 +31,19 @@ def unusual(layouts: Layouts) -> NDArray[np.int64]:
     return np.asarray(count)
 
 
-def kinds(layouts: Layouts) -> NDArray[np.int64]:
+def kinds(layouts: Layouts) -> Ints:
     """A number for each layout, the same for twins, which share all that sets answers `apart`, shape (n,)."""
     columns = np.stack([getattr(layouts, choice.name) for choice in CHOICES.values() if choice.apart])
     return np.asarray(np.unique(columns, axis=1, return_inverse=True)[1].ravel())
 
 
-def first_of_each(order: Any, kind: NDArray[np.int64]) -> NDArray[np.int64]:
+def first_of_each(order: Any, kind: Ints) -> Ints:
     """Of indices in order, the first of each kind."""
     _, first = np.unique(kind[order], return_index=True)
     return np.asarray(order[np.sort(first)])
 
 
-def plainest_first(result: Estimate, order: Any) -> NDArray[np.int64]:
+def plainest_first(result: Estimate, order: Any) -> Ints:
     """Fitting layouts, fastest first, with the one to run before them.
 
     Pipelines whose exact timeline is not known don't count.

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from planner.base.arrays import Ints
 from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
 from planner.search.finalists import refine
-from planner.search.found import EQUAL, Indices, Recommendation, known
+from planner.search.found import EQUAL, Recommendation, known
 from planner.search.other_schedules import try_others
 from planner.search.pick import first_of_each, kinds, plainest_first
 from planner.search.scan import search
@@ -36,7 +37,7 @@ def _finalists(setup: Setup, kept: Kept) -> Estimate:
     return estimate(setup, Layouts.concatenate(pools))
 
 
-def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Indices) -> int:
+def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Ints) -> int:
     """How many more fitting layouts are as good as the best, the simulated ones by their simulated step."""
     values = result.memory_bytes if kept.by_memory else result.step_time_s
     best = float(values[order[0]])
@@ -49,13 +50,13 @@ def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Indices) -> int
     return int(np.sum(~same) + np.sum(values[now] <= (1.0 + NEAR) * best)) - 1
 
 
-def _distinct(order: Indices, step: Any, memory: Any) -> Indices:
+def _distinct(order: Ints, step: Any, memory: Any) -> Ints:
     """Sorted indices without layouts that equal the one before in time and memory (a split that changes nothing)."""
     same = (step[order][1:] == step[order][:-1]) & (memory[order][1:] == memory[order][:-1])
     return np.asarray(order[np.r_[True, ~same]] if len(order) else order)
 
 
-def _ranked(result: Estimate, objective: str) -> Indices:
+def _ranked(result: Estimate, objective: str) -> Ints:
     """The fitting layouts, distinct, best first."""
     rows = np.flatnonzero(result.fits)
     keys = (result.memory_bytes[rows], result.step_time_s[rows])
@@ -138,6 +139,6 @@ def _tried(setup: Setup, asked: Request, closed: Estimate, top: int, plainest: b
     return out if more is None else [*out, more]
 
 
-def _best(result: Estimate, order: Indices, pick: bool) -> Indices:
+def _best(result: Estimate, order: Ints, pick: bool) -> Ints:
     """The layouts to list, best first; pick: of those that can't be told apart the plainest, and one of a kind."""
     return first_of_each(plainest_first(result, order), kinds(result.layouts)) if pick else order

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools
 from planner.choices.table import CHOICES
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts
@@ -77,7 +77,7 @@ def estimate_all(setup: Setup, layouts: Layouts) -> Estimate:
     return parts[0] if len(parts) == 1 else Estimate.concatenate(parts)
 
 
-def totals_all(setup: Setup, layouts: Layouts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def totals_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
     """Step seconds and peak bytes of a table, as `estimate_all` gives them, without what they are made of."""
     parts = [totals(setup, layouts.take(slice(i, i + TABLE))) for i in range(0, len(layouts), TABLE)]
     return np.concatenate([part.step_time_s for part in parts]), np.concatenate([part.memory_bytes for part in parts])
@@ -103,7 +103,7 @@ def every_estimate(setup: Setup, asked: Request, simulated: Estimate) -> Estimat
     return Estimate.concatenate([estimate_all(setup, rest), simulated])
 
 
-def _among(layouts: Layouts, some: Layouts) -> NDArray[np.bool_]:
+def _among(layouts: Layouts, some: Layouts) -> Bools:
     """Where a layout is one of some others."""
     columns = list(CHOICES)
     rows = {tuple(int(getattr(some, name)[i]) for name in columns) for i in range(len(some))}

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import Array, Bools, Ints
 from planner.search.bounds import Bounds
 from planner.search.grids import Grid
 from planner.step.estimate import Totals
 from planner.step.pipelines import exact_uneven
 
-Array = NDArray[np.float64]
 ALTERED = 128  # finalists whose step may change in all
 NEAR = 0.01  # layouts within that of the best are counted as ties
 MOST_TIES = 65_536
@@ -38,11 +38,11 @@ class Candidates:
     or in place of it where in its grid each is.
     """
 
-    serial: NDArray[np.int64]
+    serial: Ints
     step_time_s: Array
     least_s: Array
     memory_bytes: Array
-    pipelined: NDArray[np.bool_]
+    pipelined: Bools
     layouts: Any
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class Kept:
         self._limit = np.full(BINS * MULTIPLES, np.inf)
         """For each bin of memory the step above which a layout is dominated."""
 
-    def out(self, bound: Bounds) -> NDArray[np.bool_]:
+    def out(self, bound: Bounds) -> Bools:
         """Rows of a grid whose every layout `add` would only count."""
         reach = np.maximum.accumulate(self._limit[::-1])[::-1]
         least, memory = bound.step_time_s, bound.memory_bytes
@@ -163,7 +163,7 @@ class Kept:
         self.over = self.over.take(self._mattering_over(self.over))
         self._tighten(self.fits, self.over)
 
-    def _mattering(self, fits: Candidates) -> NDArray[np.bool_]:
+    def _mattering(self, fits: Candidates) -> Bools:
         """Which of the sorted layouts that fit may matter: the first, the finalists, the front, the rivals."""
         step, least = fits.step_time_s, fits.least_s
         keep = np.arange(len(step)) < max(self._depth, self.rivals) + 1
@@ -173,7 +173,7 @@ class Kept:
         keep[_rarely_dominated(fits.memory_bytes, self._depth + 1)] = True
         return np.asarray(keep)
 
-    def _mattering_over(self, over: Candidates) -> NDArray[np.bool_]:
+    def _mattering_over(self, over: Candidates) -> Bools:
         """Which of the sorted layouts over memory may matter: the front, and the rivals in twice the memory."""
         keep = _rarely_dominated(over.memory_bytes, 1)
         if self.rivals:
@@ -220,7 +220,7 @@ class Kept:
         return np.asarray(self._ties[:, self._ties[int(self.by_memory)] <= (1.0 + NEAR) * best])
 
 
-def _rarely_dominated(values: Array, times: int) -> NDArray[np.bool_]:
+def _rarely_dominated(values: Array, times: int) -> Bools:
     """Where fewer than `times` earlier values are as small, boolean; true for some others too.
 
     Compared in blocks, each with the smallest values of the blocks before it.

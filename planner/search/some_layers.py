@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.layouts import Layouts, Recompute
 from planner.search.other_schedules import WORTH_IT
 from planner.search.request import Request
@@ -45,7 +45,7 @@ def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) 
     return timed.take(faster[[np.argmin(timed.step_time_s[faster])]]) if len(faster) else None
 
 
-def _fewest(setup: Setup, layouts: Layouts) -> tuple[Layouts, NDArray[np.float64]] | None:
+def _fewest(setup: Setup, layouts: Layouts) -> tuple[Layouts, Array] | None:
     """Of layouts that recompute all layers those that also fit with fewer, each with the fewest with which it does.
 
     And the seconds of their steps by the closed form; None where there are none.

@@ -8,8 +8,8 @@ from functools import cache
 from itertools import chain, product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Bools, Ints
 from planner.base.errors import InputError
 from planner.choices.table import AXES, CHOICES, NUMERICS, SETTLED
 from planner.hardware import Cluster
@@ -178,7 +178,7 @@ def sequence_choices(tp: int, etp: int, fixed: Fixed) -> tuple[int, ...]:
 
 def runs_of(
     model: Transformer, asked: Request, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
-) -> dict[Axes, NDArray[np.int64]]:
+) -> dict[Axes, Ints]:
     """What a pipeline of so many stages may have: rows of schedule, virtual stages and slices, by what combines."""
     out: dict[Axes, list[Run]] = {}
     for run in _runs(model, pp, names, asked.fixed):
@@ -188,7 +188,7 @@ def runs_of(
     return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}
 
 
-def allows(fixed: Fixed, layouts: Layouts) -> NDArray[np.bool_]:
+def allows(fixed: Fixed, layouts: Layouts) -> Bools:
     """Where a table is within what is fixed, boolean of shape (n,)."""
     out = np.ones(len(layouts), dtype=bool)
     for name in SETTLED:
@@ -208,11 +208,11 @@ def families(model: Transformer, asked: Request, names: tuple[str, ...]) -> Iter
     gpus, global_batch, fixed = asked.gpus, asked.global_batch, asked.fixed
 
     @cache
-    def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, NDArray[np.int64]]:
+    def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, Ints]:
         return runs_of(model, asked, names, pp, sequence)
 
     @cache
-    def micro(dp: int) -> NDArray[np.int64]:
+    def micro(dp: int) -> Ints:
         return np.array(fixed.among("micro_batch", divisors(global_batch // dp)), dtype=np.int64)
 
     for degree in sorted(degrees(model, gpus, global_batch, fixed), key=lambda d: (d.tp, d.cp, d.ep, d.etp, d.pp)):
@@ -281,6 +281,6 @@ def enumerate_layouts(
     return whole_space(model, cluster, asked)
 
 
-def canonical(layouts: Layouts) -> NDArray[np.int64]:
+def canonical(layouts: Layouts) -> Ints:
     """Indices that sort a table by its columns: an order that does not depend on how the space was cut."""
     return np.lexsort([getattr(layouts, name) for name in reversed(ORDER)])

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.base.errors import LayoutError
 from planner.base.units import format_bytes
 from planner.costs.memory.rank import embedding_bytes, rank_memory
@@ -19,8 +19,6 @@ from planner.step.partition import partition
 from planner.step.pipelines import layers_at_once, pipeline
 from planner.step.step_costs import StepCosts, step_costs
 
-Array = NDArray[np.float64]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StageSplit:
@@ -29,8 +27,8 @@ class StageSplit:
     even_slowest_s: the slowest stage's seconds were the layers split evenly.
     """
 
-    rank: NDArray[np.int64]
-    layers: NDArray[np.int64]
+    rank: Ints
+    layers: Ints
     seconds: Array
     size_bytes: Array
     even_slowest_s: float
@@ -91,9 +89,7 @@ def _even_slowest_s(seconds: Array, stages: int) -> float:
     return float(even_s.max())
 
 
-def _held(
-    setup: Setup, layouts: Layouts, costs: StepCosts, layers: int
-) -> tuple[NDArray[np.int64], float, Callable[[int], Array]]:
+def _held(setup: Setup, layouts: Layouts, costs: StepCosts, layers: int) -> tuple[Ints, float, Callable[[int], Array]]:
     """The rank of every stage, the bytes of a rank without layers, and the bytes of every item on a given stage."""
     schedule, pipe = get_schedule(layouts.row(0)["schedule"]), pipeline(layouts)
     stages = np.arange(int(layouts.pp[0] * layouts.virtual_stages[0]))

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools
 from planner.costs.network.data_parallel import by_layer, gathered_twice
 from planner.step.pipelines import by_chunk
 from planner.step.step_costs import StepCosts
 
-Array = NDArray[np.float64]
 NAMES = ("gather_s", "again_s", "reduce_s", "gather_cost_s", "again_cost_s", "reduce_cost_s")
 SETTLED = 3  # visits after which each further one takes as long as the one before
 
@@ -41,7 +40,7 @@ class ChunkSeconds:
     ends_s: Array
 
 
-def has_chunks(costs: StepCosts) -> NDArray[np.bool_]:
+def has_chunks(costs: StepCosts) -> Bools:
     """Where a layout's sharded states are moved chunk by chunk, boolean."""
     return np.asarray(by_chunk(costs.case.layouts) & by_layer(costs.case))
 

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.step.layer_time import shown_s
 from planner.step.pipelines import layer_at_a_time
 from planner.step.step_costs import StepCosts
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

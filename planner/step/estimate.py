@@ -12,9 +12,9 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import Array, Bools
 from planner.costs.memory.fit_chance import fit_chance, kinds_of, unmeasured
 from planner.costs.memory.rank import Memory
 from planner.costs.one_layer import OneLayer
@@ -25,7 +25,6 @@ from planner.step.rank_memory import rank_memories
 from planner.step.step_costs import StepCosts, step_costs
 from planner.step.step_time import StepTime, step_time
 
-Array = NDArray[np.float64]
 ROUNDING = 1e-12  # of a step
 
 
@@ -46,12 +45,12 @@ class Estimate:
     first_rank_bytes: Array
     capacity_bytes: float
     usable_bytes: float
-    memory_unmeasured: NDArray[np.bool_]
+    memory_unmeasured: Bools
     model_flop: Array
     tokens: Array
     peak_flops: Array
     closed_form_s: Array
-    simulated: NDArray[np.bool_]
+    simulated: Bools
 
     @cached_property
     def step_time_s(self) -> Array:
@@ -64,7 +63,7 @@ class Estimate:
         return self.memory.total_bytes
 
     @property
-    def fits(self) -> NDArray[np.bool_]:
+    def fits(self) -> Bools:
         """Where the fullest rank's peak memory is within what a layout may take."""
         return np.asarray(self.memory_bytes <= self.usable_bytes)
 

@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools, Ints
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.layouts import Layouts, Split
 from planner.models import Transformer, mix
 from planner.schedules import Pipeline, get_schedule
 from planner.step.pipelines import end_shares
 from planner.step.splits import Stages, virtual_stage_layers
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +32,7 @@ class Chunks:
         return Chunks(layers=holds @ self.layers, modules=holds @ self.modules, dense=holds @ self.dense)
 
 
-def is_given(layouts: Layouts) -> NDArray[np.bool_]:
+def is_given(layouts: Layouts) -> Bools:
     """Where a layout gives its stages layer by layer."""
     return np.array([bool(name) for name in layouts.pipeline_layout_names])[layouts.pipeline_layout]
 
@@ -57,7 +55,7 @@ def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) 
         return given_chunks(row["pipeline_layout"], model)
     split = int(layouts.layer_split[0])
     if count == p * v and (v == 1 or split not in (Split.ENDS, Split.LAST)):
-        layers: NDArray[np.int64] = _shared_out(stages.layers(0, p), row)
+        layers: Ints = _shared_out(stages.layers(0, p), row)
     else:
         split = split if count == p * v else Split.EVEN
         layers = virtual_stage_layers(int(model.num_layers), count, split, int(model.output_heads))
@@ -65,7 +63,7 @@ def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) 
     return Chunks(layers=layers.astype(np.float64), modules=modules, dense=np.zeros(count))
 
 
-def _shared_out(ranks: NDArray[np.int64], row: dict[str, Any]) -> NDArray[np.int64]:
+def _shared_out(ranks: Ints, row: dict[str, Any]) -> Ints:
     """Layers of the virtual stages of ranks with so many: alike, a remainder one each to a rank's first ones."""
     p, v = row["pp"], row["virtual_stages"]
     stage = np.arange(p * v)

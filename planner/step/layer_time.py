@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.kept_operations import by_operation
@@ -20,8 +20,6 @@ from planner.hardware import Framework
 from planner.layouts import Recompute
 from planner.models import Transformer, mix
 from planner.step.pipelines import by_chunk, layer_at_a_time
-
-Array = NDArray[np.float64]
 
 COLUMN_PARALLEL = 7.0 / 12.0
 """Of a GPT layer's 12 h^2 weights, those of its column-parallel products: QKV 3 h^2, the MLP's first 4 h^2.

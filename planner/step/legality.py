@@ -6,8 +6,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Bools
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
 from planner.choices.table import CHOICES
@@ -56,7 +56,7 @@ def _schedule_rules(layouts: Layouts) -> list[Rule]:
     return out
 
 
-def _trait(layouts: Layouts, name: str) -> NDArray[np.bool_]:
+def _trait(layouts: Layouts, name: str) -> Bools:
     """A boolean of each layout's schedule."""
     values = np.array([getattr(get_schedule(s), name) for s in layouts.schedule_names], dtype=bool)
     return np.asarray(values[layouts.schedule])
@@ -245,7 +245,7 @@ def _capacity_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
     return table
 
 
-def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> NDArray[np.bool_]:
+def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> Bools:
     """Where a layout breaks no rule: boolean of shape (n,), or of the grid's."""
     broken: dict[tuple[int, ...], Any] = {}
     # In a grid most rules depend on few axes: those of a shape first, then all together.

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Ints
 from planner.base.errors import LayoutError
-
-Array = NDArray[np.float64]
 
 
 def partition(
@@ -19,7 +17,7 @@ def partition(
     *,
     size_bytes: Callable[[int], Any] | None = None,
     cap_bytes: Callable[[int], float] | None = None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Items per stage, int64 of shape (stages,), each at least 1, whose largest sum of seconds is least.
 
     seconds: cost of each item (embedding, layers, head), shape (n,). size_bytes: what each item holds on a stage, by

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools, Ints
 from planner.layouts import Layouts
 from planner.schedules import Pipeline, Schedule, get_schedule
-
-Array = NDArray[np.float64]
 
 
 def by_schedule(layouts: Layouts) -> Iterator[tuple[Schedule, Any]]:
@@ -33,18 +31,18 @@ def pipeline(layouts: Layouts, rows: Any = slice(None)) -> Pipeline:
     )
 
 
-def layer_at_a_time(layouts: Layouts) -> NDArray[np.bool_]:
+def layer_at_a_time(layouts: Layouts) -> Bools:
     """Where all micro-batches pass a chunk before the next one."""
     trait = np.array([get_schedule(name).layer_at_a_time for name in layouts.schedule_names])
     return np.asarray(trait[layouts.schedule])
 
 
-def by_chunk(layouts: Layouts) -> NDArray[np.bool_]:
+def by_chunk(layouts: Layouts) -> Bools:
     """Where the ranks of a pipeline take a chunk at a time, so that its sharded states are moved once a visit."""
     return np.asarray(layer_at_a_time(layouts) & (layouts.pp > 1))
 
 
-def weight_copies(layouts: Layouts) -> NDArray[np.int64]:
+def weight_copies(layouts: Layouts) -> Ints:
     """Copies of the weights that a rank holds."""
     copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])
     return np.asarray(copies[layouts.schedule])
@@ -55,7 +53,7 @@ def layers_at_once(layouts: Layouts, layers: Any) -> Array:
     return np.asarray(np.where(layer_at_a_time(layouts), layers / layouts.virtual_stages, 1.0))
 
 
-def exact_uneven(layouts: Layouts) -> NDArray[np.bool_]:
+def exact_uneven(layouts: Layouts) -> Bools:
     """Where the closed form of the schedule follows uneven ranks closely."""
     trait = np.array([get_schedule(name).exact_uneven for name in layouts.schedule_names])
     return np.asarray(trait[layouts.schedule])
@@ -67,7 +65,7 @@ def end_shares(layouts: Layouts) -> Array:
     return np.asarray(np.where(layouts.pp == 1, 1.0, by_schedule[layouts.schedule].T))
 
 
-def ends_apart(layouts: Layouts) -> NDArray[np.bool_]:
+def ends_apart(layouts: Layouts) -> Bools:
     """Where embedding and head lie on different ranks, so that a tied table's gradients are summed between them."""
     embedding, head, _, _ = end_shares(layouts)
     return np.asarray(embedding != head)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.costs.memory.rank import Memory, rank_memory
 from planner.step.pipelines import by_schedule, layers_at_once, pipeline
 from planner.step.ranks import key_ranks
 from planner.step.step_costs import StepCosts
-
-Array = NDArray[np.float64]
 
 
 def rank_memories(costs: StepCosts) -> list[Memory]:

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.layouts import Layouts
 from planner.step.given_stages import is_given
 from planner.step.pipelines import end_shares, weight_copies
 from planner.step.splits import Stages
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

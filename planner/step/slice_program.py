@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.costs.layer.slices import equal_work_slices, even_slices
 from planner.layouts import Layouts, Recompute
@@ -20,7 +20,6 @@ from planner.models.mix import window_share
 from planner.setup import Setup
 from planner.step.step_costs import step_costs
 
-Array = NDArray[np.float64]
 MOST_UNITS = 256
 """Units of a sequence that its slices are made of: the program takes their square in memory."""
 SPLITS = ("work", "even", "auto")

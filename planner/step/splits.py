@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.layouts import Layouts, Split
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +30,7 @@ class Stages:
     dense: tuple[Any, Any, Any, Any] = (0.0, 0.0, 0.0, 0.0)
     fullest: Array | None = None
 
-    def layers(self, index: int, p: int) -> NDArray[np.int64]:
+    def layers(self, index: int, p: int) -> Ints:
         """Layers of every rank of one layout that `layer_split` splits, shape (p,)."""
         middle = np.where(np.arange(p - 2) < self.num_early[index], self.early[index], self.late[index])
         return np.concatenate([self.first[[index]], middle, self.last[[index]]]).astype(np.int64)[:p]
@@ -57,7 +55,7 @@ def has_short_last(num_layers: Any, stages: Any) -> Any:
     return (num_layers % stages != 0) & (left_to_last(num_layers, stages) > 0)
 
 
-def virtual_stage_layers(num_layers: int, stages: int, split: int, heads: int = 1) -> NDArray[np.int64]:
+def virtual_stage_layers(num_layers: int, stages: int, split: int, heads: int = 1) -> Ints:
     """Layers of every virtual stage of one layout, (stages,): alike, or split by ends or last."""
     if split == Split.LAST:
         return np.append(np.full(stages - 1, -(-num_layers // stages)), left_to_last(num_layers, stages))

@@ -10,9 +10,9 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EndsCost, with_gathered_logits, with_modules
@@ -33,8 +33,6 @@ from planner.step.layer_time import LayerTime, layer_time, other_layer
 from planner.step.pipelines import by_chunk, end_shares, ends_apart, layer_at_a_time, weight_copies
 from planner.step.ranks import key_ranks
 from planner.step.splits import Stages, split_layers
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

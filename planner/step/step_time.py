@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import Array
 from planner.costs.memory.rank import left_alone
 from planner.layouts import Layouts
 from planner.schedules import Loads
@@ -17,8 +17,6 @@ from planner.step.data_comm import data_comm
 from planner.step.layer_time import LayerTime
 from planner.step.pipelines import by_chunk, by_schedule, end_shares, pipeline
 from planner.step.step_costs import StepCosts
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Ints
 from planner.base.errors import InputError
 from planner.sweep.results import LARGER_IS_BETTER, Results
 
@@ -27,7 +27,7 @@ class CaseGrid:
     xs: list[Any]
     ys: list[Any]
     cells: list[list[Any]]
-    rows: NDArray[np.int64]
+    rows: Ints
     over: list[str]
 
 

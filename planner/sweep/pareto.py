@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.base.errors import InputError
 from planner.sweep.results import LARGER_IS_BETTER, Results
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Front:
     best: Results
 
 
-def nondominated(points: Array) -> NDArray[np.int64]:
+def nondominated(points: Array) -> Ints:
     """Indices of the points of shape (n, k) that no other is at most equal to in all, and less in one.
 
     Less is better; of equal points the first is kept. Ascending by the first figure, then the next.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError, UnknownNameError
 from planner.sweep.columns import FITS
 from planner.sweep.parquet import read_results
@@ -57,7 +57,7 @@ class Results:
         values: list[Any] = self.table[name].to_pylist()
         return values
 
-    def numbers(self, name: str) -> NDArray[np.float64]:
+    def numbers(self, name: str) -> Array:
         """A column as floats of shape (n,), NaN for null.
 
         Raises:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.base.errors import InputError, LayoutError
 from planner.base.pareto import pareto_front
 from planner.choices.table import DEGREES
@@ -25,7 +25,6 @@ from planner.training_time.joint import JobSizes, Strategy, coarse, families, fi
 from planner.training_time.training import TrainingCase
 from planner.training_time.variants import UNLIMITED, with_node_size
 
-Array = NDArray[np.float64]
 NEAR = 300  # candidates that compete for a point of a front once a constraint is relaxed
 DEGREES_OF = 4  # best candidates on some accelerators with some batch, whose degrees are searched there
 BEST_OF_OCTAVE = 24  # coarse candidates of half an octave of accelerators that are refined
@@ -57,8 +56,8 @@ class Fastest:
     run: TrainingTime
     searched: int
     best: int
-    by_gpus: NDArray[np.int64]
-    by_cost: NDArray[np.int64]
+    by_gpus: Ints
+    by_cost: Ints
     knee_gpus: int
     knee_cost: int
     binding: tuple[Binding, ...]
@@ -92,7 +91,7 @@ def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
     return out
 
 
-def _bindings(q: TrainingCase, result: Estimate, wall: Array, points: NDArray[np.int64]) -> tuple[Binding, ...]:
+def _bindings(q: TrainingCase, result: Estimate, wall: Array, points: Ints) -> tuple[Binding, ...]:
     """What binds at each point of a front, among the candidates near it with no more accelerators."""
     hopeful = q.wall_s(result.step_time_s, True, result.layouts, relaxed=2.0)
     near = []
@@ -207,7 +206,7 @@ def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, max_cost: float | N
     )
 
 
-def _promising(q: TrainingCase, layouts: Layouts) -> NDArray[np.int64]:
+def _promising(q: TrainingCase, layouts: Layouts) -> Ints:
     """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave."""
     step_s, peak_bytes = totals_all(q.setup, layouts)
     wall = q.wall_s(step_s, peak_bytes <= q.setup.cluster.accelerator.usable_bytes, layouts)
@@ -228,7 +227,7 @@ def _wall_s(q: TrainingCase, result: Estimate, max_cost: float | None) -> Array:
     return np.where(_price(q.runs(result.step_time_s, result.layouts)) <= max_cost, wall, np.inf)
 
 
-def _near_best(layouts: Layouts, wall: Array) -> NDArray[np.int64]:
+def _near_best(layouts: Layouts, wall: Array) -> Ints:
     """The best candidates of a few sizes of job that are nearly the fastest: other choices may put one first."""
     rows = np.flatnonzero(wall <= (1.0 + NEAR_BEST) * wall.min())
     rows = rows[np.argsort(wall[rows], kind="stable")]
@@ -241,14 +240,14 @@ def _along(q: TrainingCase, result: Estimate) -> tuple[Any, Array]:
     return result.layouts.gpus, _price(q.runs(result.step_time_s, result.layouts))
 
 
-def _thinned(front: NDArray[np.int64], along: Any, points: int) -> NDArray[np.int64]:
+def _thinned(front: Ints, along: Any, points: int) -> Ints:
     """About so many points of a front, evenly in the logarithm of `along`, with both ends."""
     x = np.log(np.asarray(along, dtype=np.float64)[front])
     aims = np.linspace(x[0], x[-1], points)
     return np.asarray(front[np.unique(np.abs(x[None, :] - aims[:, None]).argmin(axis=1))])
 
 
-def _every_choice(q: TrainingCase, asked: Request, tried: Estimate, chosen: NDArray[np.int64]) -> tuple[Estimate, int]:
+def _every_choice(q: TrainingCase, asked: Request, tried: Estimate, chosen: Ints) -> tuple[Estimate, int]:
     """The best of every choice at the accelerators and batches of some candidates, and how many were searched.
 
     Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch.

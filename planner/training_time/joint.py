@@ -14,8 +14,8 @@ from itertools import chain, product
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Ints
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.table import AXES, CHOICES, NUMERICS
 from planner.hardware import Cluster
@@ -27,7 +27,6 @@ from planner.search.request import LEAST_TOKENS, Fixed, Request, divisors
 from planner.search.space import allows, runs_of, sequence_choices
 from planner.step.legality import legal
 
-Ints = NDArray[np.int64]
 Value = TypeVar("Value")
 KINDS: Mapping[str, tuple[bool, bool]] = {
     "data": (False, False),

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
 from planner.hardware import Cluster
@@ -23,7 +23,6 @@ from planner.search.scan import estimate_all, search
 from planner.setup import Setup
 from planner.step.timeline.step import simulate_all
 
-Array = NDArray[np.float64]
 NEAR = 0.05
 """A network suffices where the step is within this share of that on the best network of the axis."""
 BANDWIDTHS = {

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.layouts import Layouts
 from planner.scaling import TrainingTime, tokens_at_batch, training_time
 from planner.setup import Setup
@@ -33,7 +33,7 @@ class TrainingCase:
             reliability=a.reliability, storage=a.storage(self.setup.model), prices=a.prices,
         )  # fmt: skip
 
-    def wall_s(self, step_time_s: Any, fits: Any, layouts: Layouts, relaxed: float = 1.0) -> NDArray[np.float64]:
+    def wall_s(self, step_time_s: Any, fits: Any, layouts: Layouts, relaxed: float = 1.0) -> Array:
         """Wall seconds, endless where a layout does not fit or its batch is over the critical one that is a cap."""
         run = self.runs(step_time_s, layouts, relaxed)
         ok = fits

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.files import shipped_folder
 from planner.base.units import format_seconds
 from planner.hardware import Cluster, load_cluster
@@ -66,7 +66,7 @@ class Accuracy:
     """
 
     architecture: str
-    errors: NDArray[np.float64]
+    errors: Array
     fits_right: float
     sources: dict[str, dict[str, Any]]
 

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.validation.likeness import LIKENESS, TRAIT_WORDS, TRAITS, likeness, likeness_of_runs, traits
 from planner.validation.predict import Predictions
 from planner.validation.publications import publication_of
-
-Array = NDArray[np.float64]
 
 COLUMNS = ("source", "run", *TRAITS, *LIKENESS, "held_out_step_time_s", "measured_step_time_s")
 ALONE = ("vtrain-single-h1024", "megatron-bridge-gb300")
@@ -63,7 +62,7 @@ class HeldOut:
         return self.traits[:, TRAITS.index("architecture")]
 
     @property
-    def experts(self) -> NDArray[np.bool_]:
+    def experts(self) -> Bools:
         """Which models have experts."""
         return np.asarray(self.traits[:, TRAITS.index("kind")] == "experts")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools
 from planner.base.errors import InputError
 from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
@@ -23,8 +23,6 @@ from planner.validation.defaults import candidates, filled_cells, framework_name
 from planner.validation.runs import MeasuredRun
 from planner.validation.software import cluster_name, said
 
-Array = NDArray[np.float64]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
@@ -36,14 +34,14 @@ class Predictions:
     runs: list[MeasuredRun]
     step_time_s: Array
     memory_bytes: Array
-    fits: NDArray[np.bool_]
+    fits: Bools
     measured_s: Array
     measured_memory_bytes: Array
     reasons: list[str]
     filled_cells: int
 
     @property
-    def ok(self) -> NDArray[np.bool_]:
+    def ok(self) -> Bools:
         """Where the run fit in memory."""
         return np.array([run["outcome"] == "ok" for run in self.runs], dtype=bool)
 

@@ -6,8 +6,8 @@ import csv
 import io
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.units import GIB
 from planner.validation.predict import Predictions
 
@@ -17,7 +17,7 @@ HEADER = (
 )  # fmt: skip
 
 
-def predictions_csv(p: Predictions, ends: NDArray[np.float64]) -> str:
+def predictions_csv(p: Predictions, ends: Array) -> str:
     """A header and a row a run; cells are empty where nothing was predicted or measured.
 
     ends: of the intervals, low_s and high_s, shape (rows, 2).

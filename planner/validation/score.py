@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from planner.base.arrays import Array
 
 
 def _ranks(x: Array) -> Array:

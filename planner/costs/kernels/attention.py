@@ -11,15 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.device import aligned_share
 from planner.costs.shapes import has_dropout, is_latent
 from planner.layouts import Attention
 from planner.models import Transformer, mix
-
-Array = NDArray[np.float64]
 
 FLASH_BLOCK = 128  # rows of a flash attention block: the diagonal blocks are computed whole
 # Bytes per score element that kernels move between the products, forward and backward, in 16 bits. Megatron-LM's fused

@@ -11,12 +11,10 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.hardware import Accelerator
 from planner.layouts import Precision
-
-Array = NDArray[np.float64]
 
 # Smaller output tiles fill a GPU with small products, at less reuse of what is loaded: the side of a tile
 # relative to the largest one, and the rate relative to it (CUTLASS profiles; library kernels choose the best).
@@ -51,7 +49,7 @@ class Device:
     matrix_bytes: Array
 
     @staticmethod
-    def of(accelerator: Accelerator, precision: NDArray[np.int64], gpus: Any = 1) -> Device:
+    def of(accelerator: Accelerator, precision: Ints, gpus: Any = 1) -> Device:
         """The device at each layout's precision; NaN rates where the accelerator lacks it.
 
         Every step waits for the slowest of its `gpus`, whose matrix rate therefore counts. A part with less power than

@@ -12,13 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.models import mix
 from planner.models.flops import SSM_CHUNK
-
-Array = NDArray[np.float64]
 
 # How often kernels read or write a head's channel and a number of B and C, in the activation's bytes (gradients of B
 # and C before their last sum are fp32 and count double); a number of a chunk's states in fp32, and in the activation's

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.device import matmul_s, stream_s
 from planner.costs.shapes import has_dropout
 from planner.layouts import Recompute
 from planner.models import Transformer
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

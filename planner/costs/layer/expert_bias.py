@@ -8,13 +8,11 @@ fp32, for probabilities are. The first product's bias is added in its epilogue, 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.models import mix
-
-Array = NDArray[np.float64]
 
 # How often an element of experts' outputs crosses memory, 4-byte values counting twice (r: read, w: written); counted
 # in Megatron-Core's experts.py, TEGroupedMLP._apply_bias.

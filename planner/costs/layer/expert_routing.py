@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.hardware import Framework
 from planner.layouts import Dispatcher
 from planner.models import mix
-
-Array = NDArray[np.float64]
 
 
 class Routing(IntEnum):
@@ -112,7 +110,7 @@ def routed_s(case: Case, how: Routing) -> tuple[Array, Array]:
     return forward, backward
 
 
-def by_node(case: Case) -> NDArray[np.bool_]:
+def by_node(case: Case) -> Bools:
     """Where a token is sent once to each rank and node of its experts."""
     told = case.layouts.dispatcher != Dispatcher.FRAMEWORK
     return np.asarray(np.where(told, case.layouts.dispatcher > Dispatcher.ALLTOALL, case.framework.node_dispatch))

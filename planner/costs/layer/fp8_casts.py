@@ -10,15 +10,13 @@ gradients are cast one by one (csrc/extensions/cast.cpp: only delayed scaling ha
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.layer.matmul_shapes import common_products
 from planner.costs.shapes import inner_width, is_latent, routed_width
 from planner.models import mix
-
-Array = NDArray[np.float64]
 
 # Bytes an element.
 CAST = 3.0  # r 16 bits, w 8

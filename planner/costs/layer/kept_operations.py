@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools
 from planner.costs.case import Case
 from planner.costs.kernels.device import aligned_share, group_s, matmul_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products
@@ -19,10 +19,8 @@ from planner.costs.shapes import is_latent
 from planner.layouts import Recompute
 from planner.models import mix
 
-Array = NDArray[np.float64]
 
-
-def by_operation(case: Case) -> NDArray[np.bool_]:
+def by_operation(case: Case) -> Bools:
     """Where selective recomputation chooses by operation, boolean of shape (n,)."""
     return np.asarray((case.layouts.recompute == Recompute.SELECTIVE) & case.framework.selective_operations)
 

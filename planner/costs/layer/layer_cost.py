@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.attention import attention_s
 from planner.costs.kernels.device import aligned_share, group_s, matmul_s, stream_s
@@ -25,8 +25,6 @@ from planner.costs.shapes import has_dropout, inner_width, is_latent, routed_wid
 from planner.hardware import Framework
 from planner.layouts import Recompute
 from planner.models import mix
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.models import Transformer
 from planner.models.flops import forward_flops
 from planner.models.mix import window_share
 
 
-def work_until(model: Transformer, end: Any) -> NDArray[np.float64]:
+def work_until(model: Transformer, end: Any) -> Array:
     """Forward FLOP of a sequence's tokens up to a place in it; arrays broadcast.
 
     A token costs all products but attention's, the vocabulary's counted twice as Seq1F1B's solver does, and for every
@@ -32,7 +32,7 @@ def work_until(model: Transformer, end: Any) -> NDArray[np.float64]:
     return np.asarray(per_token * tokens + per_pair * pairs)
 
 
-def slice_shares(model: Transformer, slices: Sequence[int]) -> NDArray[np.float64]:
+def slice_shares(model: Transformer, slices: Sequence[int]) -> Array:
     """Each slice's share of a sequence's forward FLOP (`work_until`), shape (k,), summing to 1."""
     work = np.diff(work_until(model, np.cumsum(slices)), prepend=0.0)
     return np.asarray(work / work.sum())

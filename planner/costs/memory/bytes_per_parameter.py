@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.memory.parameters import RankParameters
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
-
-Array = NDArray[np.float64]
 
 
 def _from_bf16(layouts: Layouts, others: float, bf16: float) -> Array:

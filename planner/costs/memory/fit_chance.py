@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.files import read_toml
 from planner.setup import Setup
 
@@ -46,12 +46,12 @@ def unmeasured(kinds: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kind for kind in kinds if kind not in measured)
 
 
-def _scale(wide: Any) -> NDArray[np.float64]:
+def _scale(wide: Any) -> Array:
     _, scale, wider, _ = _figures()
     return np.where(wide, wider, scale)
 
 
-def fit_chance(predicted_bytes: Any, capacity_bytes: Any, wide: Any = False) -> NDArray[np.float64]:
+def fit_chance(predicted_bytes: Any, capacity_bytes: Any, wide: Any = False) -> Array:
     """The chance, 0 to 1, that a layout fits whose peak memory is predicted; arrays of one shape.
 
     wide: whether it is of a kind without measured memory.

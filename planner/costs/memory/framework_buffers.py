@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.shapes import inner_width
-
-Array = NDArray[np.float64]
 
 
 def gathered_inputs_bytes(case: Case) -> Array:

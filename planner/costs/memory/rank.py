@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.matmul_shapes import common_products, expert_products
@@ -31,8 +31,6 @@ from planner.costs.memory.saved_attention import score_gradient_bytes
 from planner.costs.shapes import has_dropout, is_latent
 from planner.layouts import Layouts, Recompute
 from planner.models import mix
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

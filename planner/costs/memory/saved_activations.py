@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.state_space import ssm_bytes
 from planner.costs.layer.kept_operations import by_operation, kept_operation_bytes
@@ -14,8 +14,6 @@ from planner.costs.memory.saved_attention import attention_core_bytes
 from planner.costs.shapes import has_dropout, inner_width, is_latent
 from planner.layouts import Attention, Recompute
 from planner.models import mix
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

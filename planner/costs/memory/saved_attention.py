@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.attention import score_elements
 from planner.costs.shapes import has_dropout
 from planner.layouts import Attention
-
-Array = NDArray[np.float64]
 
 
 def attention_core_bytes(case: Case) -> Array:

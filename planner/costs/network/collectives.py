@@ -14,12 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools, Ints
 from planner.hardware import Cluster
 from planner.layouts import Layouts
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +128,7 @@ def with_startup(cluster: Cluster, startup_s: float) -> Cluster:
     return replace(cluster, network=later)
 
 
-def nodes_of(cluster: Cluster, ranks: Any, stride: Any, gpus: Any) -> NDArray[np.int64]:
+def nodes_of(cluster: Cluster, ranks: Any, stride: Any, gpus: Any) -> Ints:
     """Nodes on which groups of so many ranks at a stride lie, in jobs on so many accelerators."""
     return np.asarray(place(cluster, ranks, stride, node_ranks(cluster, gpus)).nodes, dtype=np.int64)
 
@@ -208,7 +206,7 @@ class Hop:
     crosses: it leaves a node. bandwidth_bytes_per_s: that a rank's send over it achieves; latency_s: its start.
     """
 
-    crosses: NDArray[np.bool_]
+    crosses: Bools
     bandwidth_bytes_per_s: Array
     latency_s: Array
 

@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
 from planner.costs.memory.parameters import RankParameters, expert_shards
 from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, with_startup
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import mix
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +89,12 @@ class DataCollectives:
         return np.asarray(seconds)
 
 
-def by_layer(case: Case) -> NDArray[np.bool_]:
+def by_layer(case: Case) -> Bools:
     """Where parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
     return np.asarray((case.layouts.zero == 3) | ((case.layouts.zero == 2) & case.framework.zero2_by_layer))
 
 
-def gathered_twice(layouts: Layouts) -> NDArray[np.bool_]:
+def gathered_twice(layouts: Layouts) -> Bools:
     """Where the backward pass gathers a layer anew; what ZeRO-2 has gathered stays until then."""
     return np.asarray(layouts.zero == 3)
 

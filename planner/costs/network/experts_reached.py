@@ -6,11 +6,9 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.models import Transformer
-
-Array = NDArray[np.float64]
 
 
 def reached(model: Transformer, units: Any) -> Array:

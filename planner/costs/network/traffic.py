@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import by_node
 from planner.costs.layer.kept_operations import by_operation
@@ -27,8 +27,6 @@ from planner.costs.network.experts_reached import reached
 from planner.costs.shapes import is_latent
 from planner.layouts import Recompute
 from planner.models import mix
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from gzip import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Bools, Ints
 from planner.base.units import GIB
 from planner.schedules.operations import KINDS
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 TICKS = 40  # of an operation's average place on a rank: finer than a pixel
 MOST_RANKS = 32
-
-Ints = NDArray[np.int64]
 
 
 def timeline_record(step: StepSimulation, most_operations: int) -> dict[str, Any]:
@@ -72,9 +70,7 @@ def packed(records: list[dict[str, Any] | None]) -> str:
     return b64encode(compress(text.encode(), mtime=0)).decode()
 
 
-def _ends(
-    start: Ints, end: Ints, kept: NDArray[np.bool_], most: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[int] | None]:
+def _ends(start: Ints, end: Ints, kept: Bools, most: int) -> tuple[Bools, Bools, list[int] | None]:
     """Operations of the fill and of the drain, together about `most`, and between which ticks the rest lies.
 
     Where there is room for all, all are of the fill.

@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import KINDS, Order
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 F = KINDS.index("F")
 
 

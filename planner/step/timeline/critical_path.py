@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Ints
 from planner.schedules.operations import KINDS
 from planner.step.timeline.timeline import Timeline
 
@@ -20,7 +20,7 @@ class CriticalPath:
     waiting_s: what of the path is transfers and starts, not operations.
     """
 
-    operations: NDArray[np.int64]
+    operations: Ints
     parts: list[tuple[int, str, float]]
     waiting_s: float
     total_s: float

@@ -17,8 +17,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools, Ints
 from planner.step.timeline.waves import run_waves
 
 PYTHON_S, COMPILED_S = 1.2e-6, 0.03e-6
@@ -99,15 +99,15 @@ def _compiled() -> Callable[..., int]:
 
 
 def run_lanes(
-    lane_start: NDArray[np.int64],
-    waits: NDArray[np.int64],
-    lag: NDArray[np.float64],
-    duration: NDArray[np.float64],
-    fused: NDArray[np.bool_],
-    release: NDArray[np.float64] | None = None,
+    lane_start: Ints,
+    waits: Ints,
+    lag: Array,
+    duration: Array,
+    fused: Bools,
+    release: Array | None = None,
     *,
     compiled: bool | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[Array, Array, Ints]:
     """Start and end of every operation in seconds, shape (n,), end -1 where never done; where each lane stopped.
 
     lane_start: (lanes + 1,); waits, lag: (n, width); duration, fused: (n,); release: (lanes,), from 0, which is the
@@ -134,9 +134,7 @@ def run_lanes(
     return np.array(lists[7]), np.array(lists[8]), np.array(lists[9][:lanes], dtype=np.int64)
 
 
-def needed(
-    lane_start: NDArray[np.int64], waits: NDArray[np.int64], lag: NDArray[np.float64], fused: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def needed(lane_start: Ints, waits: Ints, lag: Array, fused: Bools) -> tuple[Ints, Array]:
     """What operations wait for, and how long after its end, without what their own lane has done before them anyway."""
     n = len(waits)
     lane = np.repeat(np.arange(len(lane_start) - 1), np.diff(lane_start))

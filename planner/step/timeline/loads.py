@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.schedules import Order
 from planner.step.given_stages import Chunks, chunks_of
 from planner.step.step_costs import StepCosts
 from planner.step.step_time import passes
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +23,7 @@ class StageLoads:
     weight_grad_s: Array
 
     @property
-    def layers(self) -> NDArray[np.int64]:
+    def layers(self) -> Ints:
         """Layers of the stages."""
         return self.chunks.layers.astype(np.int64)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import LayoutError, ScheduleError
 from planner.costs.layer.slices import even_slices
 from planner.costs.memory.parameters import rank_parameters
@@ -32,7 +32,6 @@ from planner.step.timeline.chunk_links import ChunkLinks, chunk_links
 from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
 from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, durations, run_all
 
-Array = NDArray[np.float64]
 TOGETHER = 250_000  # operations of layouts that are run side by side
 
 

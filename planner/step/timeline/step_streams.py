@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array
 from planner.base.errors import LayoutError
 from planner.costs.network.collectives import groups, hop
 from planner.hardware import Framework
@@ -32,7 +32,7 @@ class StreamStep:
 
     plain: StepSimulation
     streams: StreamTimeline
-    update_start_s: NDArray[np.float64]
+    update_start_s: Array
     step_time_s: float
 
     @property

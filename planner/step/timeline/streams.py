@@ -13,13 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Ints
 from planner.base.errors import InputError, ScheduleError
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import KINDS, Order
 from planner.step.timeline.engine import run_lanes
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LANES = ("compute", "node links", "network")
 MOST_ROUNDS = 100

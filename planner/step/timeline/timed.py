@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Bools, Ints
 from planner.layouts import Layouts
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
@@ -19,13 +19,13 @@ from planner.step.timeline.step import simulate_all
 MOST_OPERATIONS = 100_000
 
 
-def operations(layouts: Layouts) -> NDArray[np.int64]:
+def operations(layouts: Layouts) -> Ints:
     """At most so many operations has a step of each layout, shape (n,)."""
     each = layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
     return np.asarray(3 * layouts.pp * each)
 
 
-def has_timeline(layouts: Layouts) -> NDArray[np.bool_]:
+def has_timeline(layouts: Layouts) -> Bools:
     """Where the timeline is the answer, boolean of shape (n,)."""
     return np.asarray((layouts.pp > 1) & (operations(layouts) <= MOST_OPERATIONS))
 

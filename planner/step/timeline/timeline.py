@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.base.arrays import Array, Bools, Ints
 from planner.base.errors import ScheduleError
 from planner.schedules.base import Pipeline
 from planner.schedules.dependencies import dependencies
@@ -18,7 +18,6 @@ from planner.step.timeline.engine import needed, run_lanes
 
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
 
-Array = NDArray[np.float64]
 F, B, I, W = range(len(KINDS))
 
 
@@ -30,7 +29,7 @@ class Timeline:
     """
 
     order: Order
-    waits: NDArray[np.int64]
+    waits: Ints
     lag_s: Array
     start_s: Array
     end_s: Array
@@ -58,7 +57,7 @@ class Timeline:
         whole = self.span_s if span else self.makespan_s
         return float(1.0 - self.busy_s.mean() / whole)
 
-    def held(self, bytes_of: Callable[[NDArray[np.int64]], Any] | None = None, kept: float = 0.0) -> Array:
+    def held(self, bytes_of: Callable[[Ints], Any] | None = None, kept: float = 0.0) -> Array:
         """Activations that each rank holds after each of its operations starts, shape (n,).
 
         bytes_of: size of one forward's activations by stage (default 1). kept: the share that an input gradient
@@ -72,7 +71,7 @@ class Timeline:
         after -= np.repeat(before_rank, np.diff(self.order.start))
         return np.where(change < 0, after - change, after)
 
-    def peak(self, bytes_of: Callable[[NDArray[np.int64]], Any] | None = None, kept: float = 0.0) -> Array:
+    def peak(self, bytes_of: Callable[[Ints], Any] | None = None, kept: float = 0.0) -> Array:
         """The most that each rank holds, shape (p,)."""
         return np.maximum.reduceat(self.held(bytes_of, kept), self.order.start[:-1])
 
@@ -166,15 +165,15 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
 class _Lanes:
     """What the engine takes."""
 
-    start: NDArray[np.int64]
-    waits: NDArray[np.int64]
+    start: Ints
+    waits: Ints
     lag: Array
     duration: Array
-    fused: NDArray[np.bool_]
+    fused: Bools
     release: Array
 
 
-_Waits = tuple[NDArray[np.int64], Array, tuple[NDArray[np.int64], Array]]
+_Waits = tuple[Ints, Array, tuple[Ints, Array]]
 
 
 def _waits(order: Order, transfer_s: float) -> _Waits:
@@ -209,7 +208,7 @@ def _lags(tables: list[Array], width: int) -> Array:
     return np.broadcast_to(0.0, (sum(map(len, tables)), width))
 
 
-def _with_links(one: TimedOrder, links: ChunkLinks, waits: NDArray[np.int64], lag: Array) -> _Lanes:
+def _with_links(one: TimedOrder, links: ChunkLinks, waits: Ints, lag: Array) -> _Lanes:
     """A lane for each rank, and one for each rank's links behind them."""
     order, n, many = one.order, len(one.order), len(links.rank)
     by_lane = np.lexsort((links.place, links.rank))
@@ -233,7 +232,7 @@ def _with_links(one: TimedOrder, links: ChunkLinks, waits: NDArray[np.int64], la
     )
 
 
-def _cycle(order: Order, waits: NDArray[np.int64], end: Array, stopped: NDArray[np.int64]) -> str:
+def _cycle(order: Order, waits: Ints, end: Array, stopped: Ints) -> str:
     """The circle of waiting ranks, in words."""
     rank = order.rank
     at = next(r for r in range(order.ranks) if stopped[r] < order.start[r + 1])

@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from planner.base.arrays import Array, Bools, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +41,7 @@ class _Units:
 
 
 def run_waves(
-    lane_start: Ints, waits: Ints, lag: Array, duration: Array, fused: NDArray[np.bool_], release: Array
+    lane_start: Ints, waits: Ints, lag: Array, duration: Array, fused: Bools, release: Array
 ) -> tuple[Array, Array, Ints]:
     """Start and end of every operation, shape (n,), end -1 where never done; where each lane stopped.
 

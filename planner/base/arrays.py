@@ -1,0 +1,10 @@
+"""What arrays of numbers are called in signatures; their shapes stand in docstrings."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
