@@ -213,6 +213,7 @@ def estimate(
     sequence_parallel: bool = False,
     fused_norm: bool = True,
     offload_optimizer: bool = False,
+    offload_fraction: float = 1.0,
     grad_dtype: str | None = None,
     grad_reduce_dtype: str | None = None,
     optimizer: str = "adam",

@@ -55,6 +55,7 @@ def recommend(
     grad_dtype: str | None = None,
     grad_reduce_dtype: str | None = None,
     optimizer: str = "adam",
+    offload_fraction: float = 1.0,
     dispatcher: str | None = None,
     expert_imbalance: float = 1.0,
     runs_on: str | None = None,

@@ -11,9 +11,13 @@ from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, main_bytes, moment_bytes, updated_bytes
 from planner.costs.memory.parameters import RankParameters, expert_replicas, state_parameters
 from planner.costs.muon import muon_s
+from planner.hardware import Cluster
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import Transformer, counts, mix
 
+HOST_REACHED = 0.5
+"""Of its memory's bandwidth a host reaches as it updates: CPU-Adam takes 0.22 s of 1e9 parameters and 2.57 s of 1e10
+with 256 GB/s (Ren et al. 2021, ZeRO-Offload, arXiv 2101.06840, table 4; recalled), at the 30 bytes that count here."""
 CLIP_BYTES = 16.0  # casting the gradient to fp32, scaling and clipping by the global norm pass over it four times
 
 
@@ -21,20 +25,31 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
     """Seconds of the update, shape (n,).
 
     own: parameters of the busiest rank before ZeRO's sharding.
-    Zeroing and averaging the gradient buffer passes over all that it holds. An offloaded state sends gradients to the
-    host and gets parameters back over the host link; the host's own arithmetic is taken to keep up.
+    Zeroing and averaging the gradient buffer passes over all that it holds. Of an offloaded state gradients go to the
+    host, which updates its share at its memory's rate, and parameters come back over the host link, one after another.
     """
     layouts = case.layouts
     gradients, local = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
-    moved = state_parameters(updated_bytes(own, layouts), layouts, 1) + local * CLIP_BYTES
-    update = moved / case.device.memory_rate
+    moved, clipped = state_parameters(updated_bytes(own, layouts), layouts, 1), local * CLIP_BYTES
+    update = (moved + clipped) / case.device.memory_rate
     muon = layouts.optimizer == OptimizerKind.MUON
     if np.any(muon):
         update = update + np.where(muon, muon_s(case, own), 0.0)
     buffer = 3.0 * gradients * gradient_bytes(case) / case.device.memory_rate
-    host = case.cluster.host_link.bandwidth_bytes_per_s * case.cluster.host_link.fraction
-    offloaded = local * (gradient_bytes(case) + 2.0) / host
-    return np.asarray(np.where(layouts.offload_optimizer, offloaded, update) + buffer + case.framework.host_step_s)
+    host = np.where(layouts.offload_optimizer, layouts.offload_fraction, 0.0)
+    there = moved / host_memory_rate(case.cluster) + clipped / case.device.memory_rate
+    there = there + local * (gradient_bytes(case) + 2.0) / host_link_rate(case.cluster)
+    return np.asarray((1.0 - host) * update + host * there + buffer + case.framework.host_step_s)
+
+
+def host_link_rate(cluster: Cluster) -> float:
+    """Bytes per second between a GPU and its host, each way."""
+    return cluster.host_link.bandwidth_bytes_per_s * cluster.host_link.fraction
+
+
+def host_memory_rate(cluster: Cluster) -> float:
+    """Bytes per second at which a GPU's process updates what lies in host memory: its share of the node's."""
+    return HOST_REACHED * cluster.host_memory_bandwidth_bytes_per_s / cluster.gpus_per_node
 
 
 def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
@@ -49,5 +64,7 @@ def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     whole = (once - experts) * layouts.dp * layouts.cp + experts * expert_replicas(layouts)
     held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)
     return np.asarray(
-        np.where(layouts.offload_optimizer, held * (main_bytes(layouts) + moment_bytes(layouts)), 0.0), dtype=np.float64
+        np.where(layouts.offload_optimizer, layouts.offload_fraction * held, 0.0)
+        * (main_bytes(layouts) + moment_bytes(layouts)),
+        dtype=np.float64,
     )

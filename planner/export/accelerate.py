@@ -49,6 +49,7 @@ class Accelerate(Target):
         if row["tp"] > 1:
             nearest.note("sequence_parallel: the model's own tensor-parallel plan (tp_plan) decides, not this file")
         if row["offload_optimizer"]:
+            nearest.change("offload_fraction", 1.0, "it moves all or nothing")
             nearest.note("offload_optimizer: fsdp_offload_params keeps parameters and gradients in host memory too")
         if row["recompute"] == "selective":
             nearest.change("recompute", "none", "fsdp_activation_checkpointing recomputes whole layers or nothing")

@@ -46,6 +46,8 @@ class DeepSpeed(Target):
             nearest.note("precision tf32: no key for it; exported as fp32, PyTorch's setting decides")
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "offload_optimizer needs ZeRO")
+        if row["zero"] < 3:
+            nearest.change("offload_fraction", 1.0, "the ratio of offload_optimizer is ZeRO 3's alone")
         nearest.change("pipeline_layout", "", "PipelineModule splits the layers itself")
         if row["pp"] > 1:
             method = "uniform" if row["layer_split"] == "even" else "parameters"
@@ -104,4 +106,6 @@ def _zero(job: Job) -> dict[str, Any]:
         zero |= {"overlap_comm": reduced > 0, "reduce_scatter": True, "contiguous_gradients": True}
     if row["offload_optimizer"]:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+        if row["offload_fraction"] < 1:
+            zero["offload_optimizer"]["ratio"] = row["offload_fraction"]
     return zero

@@ -140,7 +140,7 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
         if row["zero"] > 0 and f.overlap_param_gather > 0 and row["optimizer"] != "muon":
             out.append(("--overlap-param-gather",))
     if row["offload_optimizer"]:
-        out += [("--optimizer-cpu-offload",), ("--optimizer-offload-fraction", "1.0")]
+        out += [("--optimizer-cpu-offload",), ("--optimizer-offload-fraction", str(row["offload_fraction"]))]
     if row["offload_optimizer"] or row["optimizer"] in MOMENTS:
         out.append(("--use-precision-aware-optimizer",))
     if dtype := MOMENTS.get(row["optimizer"]):

@@ -231,7 +231,10 @@ def _optimizer(job: Job) -> list[tuple[str, Any]]:
     row = job.row
     out: list[tuple[str, Any]] = []
     if row["offload_optimizer"]:
-        out += [("optimizer.optimizer_cpu_offload", True), ("optimizer.optimizer_offload_fraction", 1.0)]
+        out += [
+            ("optimizer.optimizer_cpu_offload", True),
+            ("optimizer.optimizer_offload_fraction", row["offload_fraction"]),
+        ]
     if row["offload_optimizer"] or row["optimizer"] in MOMENTS:
         out.append(("optimizer.use_precision_aware_optimizer", True))
     if row["optimizer"] in MOMENTS:

@@ -79,6 +79,7 @@ class Torchtitan(Target):
                 "zero 1: FSDP shards parameters and gradients too, between steps; the pipeline gathers them once"
             )
         if row["offload_optimizer"]:
+            nearest.change("offload_fraction", 1.0, "it moves all or nothing")
             nearest.note("offload_optimizer: enable_cpu_offload keeps parameters and gradients in host memory too")
         if row["recompute"] == "selective":
             nearest.note("recompute selective: SelectiveAC recomputes other operations than the attention core")

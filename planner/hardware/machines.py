@@ -147,6 +147,9 @@ class Cluster:
         1e-3, 1e5, "Bandwidth of a node to storage.", unit="gbyte_per_s"))
     max_gpus: int | None = field(metadata=figure(1, 1e7, "Accelerators in all.", whole=True, needed=False))
     framework: str
+    host_memory_bandwidth_bytes_per_s: float = field(metadata=figure(
+        0.1, 1e6, "Bandwidth of a node's host memory, which its GPUs' processes share where they update offloaded "
+        "states.", unit="gbyte_per_s", default=409.6, because="two sockets of eight channels of DDR4-3200"))
     host_memory_bytes: float | None = field(default=None, metadata=figure(
         0.1, 1e6, "Memory of a node's host, for offloaded states; not checked where it isn't stated.", unit="gib",
         needed=False))

@@ -53,7 +53,11 @@ def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> Exis
         raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {python['pp']}")
     dp = gpus // (tp * python["pp"])
     batch, micro = _batch(config, dp, path)
-    offload = _table(zero, "offload_optimizer", path, "zero_optimization.").get("device", "none") != "none"
+    moved = _table(zero, "offload_optimizer", path, "zero_optimization.")
+    offload, ratio = moved.get("device", "none") != "none", moved.get("ratio", 1.0)
+    if type(ratio) not in (int, float) or not 0 <= ratio <= 1:
+        field = "zero_optimization.offload_optimizer.ratio"
+        raise FileFormatError(f"{path}: field {field} is {shown(ratio)}; allowed: a number from 0 to 1")
     if _table(zero, "offload_param", path, "zero_optimization.").get("device", "none") != "none":
         notes.append("zero_optimization.offload_param: not counted; planner offloads the optimizer's state alone")
     if "activation_checkpointing" in config and python["recompute"] == "none":
@@ -61,7 +65,8 @@ def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> Exis
     precision = "bf16" if _on(config, "bf16", path) else "fp16" if _on(config, "fp16", path) else "fp32"
     layouts = one_layout(
         asked.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
-        offload_optimizer=offload, **_gradients(config, precision, stage, asked.framework, path), **python,
+        offload_optimizer=offload, offload_fraction=float(ratio) if offload else 1.0,
+        **_gradients(config, precision, stage, asked.framework, path), **python,
     )  # fmt: skip
     check_legal(asked.model, asked.cluster, layouts)
     actual, switches = _turned_off(zero, stage, dp, asked.framework)

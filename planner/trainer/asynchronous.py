@@ -141,6 +141,8 @@ def run_asynchronously(
         raise LayoutError("an asynchronous schedule needs zero 0 and an untied head: ranks update at different times")
     if rule.predicted and not isinstance(worker.optimizer, Adam | SGD):
         raise LayoutError("predicted weights need an optimizer with a momentum: adam, adamw or sgd")
+    if rule.predicted and task.offload_fraction:
+        raise LayoutError("predicted weights need an optimizer on the device: offload_fraction 0")
     per_update = task.micro_batches if rule.mini_batch else 1
     versions = _Versions(worker, rule, per_update, lambda i: int(updates_behind(worker.mesh.p, i)))
     store.clear_gradients()

@@ -96,7 +96,8 @@ def load_checkpoint(folder: Path, worker: Worker, samples: Samples) -> bool:
     if found.pop(DIGEST).tobytes() != _digest(worker, step, expected, found).tobytes():
         raise _damaged(part, "other numbers than were written, or those of another step, rank or run")
     for key, value in found.items():
-        mine[key][...] = worker.communicator.xp.asarray(value)
+        mine[key][...] = value if isinstance(mine[key], np.ndarray) else worker.communicator.xp.asarray(value)
+    worker.host.forget()
     worker.steps = step
     if worker.scale is not None:
         worker.scale.value, worker.scale.good_steps = scale, good_steps
@@ -110,7 +111,8 @@ def _arrays(worker: Worker) -> dict[str, Array]:
     for name in worker.store.units:
         owned = worker.store.owned(name)[0]
         out[f"{name}/w"] = owned
-        for key, value in worker.optimizer.state(worker.communicator.xp, name, owned).items():
+        here = (np, on_host(owned)) if name in worker.host.units else (worker.communicator.xp, owned)
+        for key, value in worker.optimizer.state(here[0], name, here[1]).items():
             out[f"{name}/{key}"] = value
     return out
 

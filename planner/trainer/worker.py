@@ -20,6 +20,7 @@ from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.context_parallel import Context
 from planner.trainer.executor import Batch, Executor, RankOperation
 from planner.trainer.experts import ExpertRanks
+from planner.trainer.host_states import HostStates
 from planner.trainer.layer import Setting
 from planner.trainer.loss_scale import LossScale
 from planner.trainer.mesh import Mesh
@@ -43,6 +44,7 @@ class Task:
     recompute_layers: of each stage, its first ones, that `recompute` is of; 0 all.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
+    offload_fraction: of the optimizer's state, kept and updated in host memory.
     """
 
     model: Transformer
@@ -67,6 +69,7 @@ class Task:
     seed: int = 0
     clip: float = 0.0
     layer_at_a_time: bool = False
+    offload_fraction: float = 0.0
 
     @property
     def pp(self) -> int:
@@ -127,6 +130,8 @@ def check_task(task: Task) -> None:
             raise LayoutError(f"tp is {task.tp}; the trainer needs one that divides {name} {size}")
     if task.zero not in (0, 1, 2, 3):
         raise LayoutError(f"zero is {task.zero}; allowed: 0, 1, 2 or 3")
+    if not 0.0 <= task.offload_fraction <= 1.0:
+        raise LayoutError(f"offload_fraction is {task.offload_fraction}; allowed: a number from 0 to 1")
     copies = task.dp_replicate
     if copies < 1 or task.dp % copies or (copies > 1 and task.zero == 0):
         raise LayoutError(f"dp_replicate is {copies}; allowed: a divisor of dp {task.dp}, and 1 where zero is 0")
@@ -169,6 +174,29 @@ def _check_experts(task: Task) -> None:
         raise LayoutError(f"{len(task.bounds) - 1} sequence slices with experts; the trainer balances whole sequences")
 
 
+def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
+    """What all layers of a rank share."""
+    region = Region(
+        communicator=communicator,
+        group=mesh.tensor,
+        index=mesh.t,
+        sequence_parallel=task.sequence_parallel,
+    )
+    return Setting(
+        xp=communicator.xp, dtype=task.dtype, model=task.model, region=region, recompute=task.recompute,
+        context=Context(
+            xp=communicator.xp, communicator=communicator, neighbours=mesh.neighbours, ring=mesh.ring,
+            member=mesh.c % task.ulysses, place=mesh.c // task.ulysses, gathered=task.gathered_keys,
+            zigzag=task.zigzag,
+        ),
+        experts=ExpertRanks(
+            xp=communicator.xp, communicator=communicator,
+            group=RankGroup("ep", mesh.expert_mesh(task.ep).tensor.ranks),
+            sequence=mesh.sequence, balance=task.balance,
+        ),
+    )  # fmt: skip
+
+
 class Worker:
     """One rank, ready to step."""
 
@@ -181,25 +209,7 @@ class Worker:
             dp=task.dp * task.cp, tp=task.tp, pp=task.pp, rank=communicator.rank, cp=task.cp, ulysses=task.ulysses,
             dp_replicate=task.dp_replicate,
         )  # fmt: skip
-        region = Region(
-            communicator=communicator,
-            group=self.mesh.tensor,
-            index=self.mesh.t,
-            sequence_parallel=task.sequence_parallel,
-        )
-        self.setting = Setting(
-            xp=communicator.xp, dtype=task.dtype, model=task.model, region=region, recompute=task.recompute,
-            context=Context(
-                xp=communicator.xp, communicator=communicator, neighbours=self.mesh.neighbours, ring=self.mesh.ring,
-                member=self.mesh.c % task.ulysses, place=self.mesh.c // task.ulysses, gathered=task.gathered_keys,
-                zigzag=task.zigzag,
-            ),
-            experts=ExpertRanks(
-                xp=communicator.xp, communicator=communicator,
-                group=RankGroup("ep", self.mesh.expert_mesh(task.ep).tensor.ranks),
-                sequence=self.mesh.sequence, balance=task.balance,
-            ),
-        )  # fmt: skip
+        self.setting = _setting(communicator, task, self.mesh)
         stages = make_stages(
             self.setting,
             task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages),
@@ -215,7 +225,7 @@ class Worker:
             dtype=np.promote_types(task.dtype, np.float32),
             compute=task.dtype,
             seed=task.seed,
-            sequence_parallel=region.split_tokens,
+            sequence_parallel=self.setting.region.split_tokens,
             ep=task.ep,
         )
         self.executor = Executor(
@@ -232,6 +242,9 @@ class Worker:
         self.scale = LossScale() if np.dtype(task.dtype).itemsize < 4 else None
         self._weights = {name: self.store.weights(name) for name in units}
         self._decays = {name: self.store.decays(name) for name in units}
+        self.host = HostStates(
+            communicator, {name: len(self.store.owned(name)[0]) for name in units}, task.offload_fraction
+        )
 
     def gradients(self, batch: Batch) -> float:
         """Forward and backward passes of one step, gradients complete in the store; the mean loss, on every rank."""
@@ -283,7 +296,10 @@ class Worker:
         for name, decays in self._decays.items():
             w, g = self.store.owned(name)
             g = g * shrink if shrink < 1.0 else g
-            self.optimizer.update(self.communicator.xp, name, w, g, decays, step)
+            if name in self.host.units:
+                self.host.update(self.optimizer, name, w, g, decays, step)
+            else:
+                self.optimizer.update(self.communicator.xp, name, w, g, decays, step)
 
     def whole(self, which: str = "gradients") -> dict[str, Array]:
         """The gradients (or `parameters`) of this rank's units as the model's own tensors, on the host."""

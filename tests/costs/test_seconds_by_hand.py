@@ -342,8 +342,12 @@ def test_the_optimizer_by_its_bytes():
 
     assert seconds() == 25 * 46 + 3 * 100 * 4 + 7
     assert seconds(precision=Precision.FP16) == 25 * 46 + 3 * 100 * 2 + 7
-    # Gradients out and 16-bit parameters in, over a host link that achieves 1 B/s.
-    assert seconds(offload_optimizer=True) == 25 * (4 + 2) + 3 * 100 * 4 + 7
+    # Gradients out and 16-bit parameters in, over a host link that achieves 1 B/s; clipped here, updated at 30 bytes by
+    # a host that gives each of 4 GPUs half of a fourth of its 8 B/s.
+    host = 25 * (4 + 2) + 25 * 16 + 25 * 30
+    assert seconds(offload_optimizer=True) == host + 3 * 100 * 4 + 7
+    assert seconds(offload_optimizer=True, offload_fraction=0.25) == 0.25 * host + 0.75 * 25 * 46 + 3 * 100 * 4 + 7
+    assert seconds(offload_fraction=0.25) == seconds()  # a share of what isn't offloaded
 
 
 def test_costs_of_a_table_are_those_of_its_rows():

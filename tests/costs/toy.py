@@ -114,6 +114,7 @@ CLUSTER = replace(
         _BASE.network, bandwidth_bytes_per_s=3.0, fraction=0.5, send_fraction=0.25, latency_s=10.0, ring_step_s=4.0
     ),
     host_link=replace(_BASE.host_link, bandwidth_bytes_per_s=2.0, fraction=0.5),
+    host_memory_bandwidth_bytes_per_s=8.0,
     gpus_per_node=4,
     nics_per_node=2,
 )

@@ -206,7 +206,12 @@ LAYOUTS = [
     ("--transformer-impl local", {"attention": "fused"}),
     ("--transformer-impl local --use-flash-attn", {"attention": "flash3"}),
     ("--attention-backend local --no-masked-softmax-fusion", {"attention": "unfused"}),
-    ("--optimizer-cpu-offload --use-distributed-optimizer", {"offload_optimizer": True}),
+    ("--optimizer-cpu-offload --use-distributed-optimizer", {"offload_optimizer": True, "offload_fraction": 1.0}),
+    (
+        "--optimizer-cpu-offload --use-distributed-optimizer --optimizer-offload-fraction 0.5",
+        {"offload_optimizer": True, "offload_fraction": 0.5},
+    ),
+    ("--optimizer-offload-fraction 0.5", {"offload_optimizer": False, "offload_fraction": 1.0}),
     # The profile keeps and reduces bf16 gradients in fp32, as Megatron-Core does unless told otherwise.
     ("--bf16", {"grad_dtype": "framework", "grad_reduce_dtype": "framework", "optimizer": "adam"}),
     ("--bf16 --grad-reduce-in-bf16", {"grad_dtype": "bf16", "grad_reduce_dtype": "framework"}),

@@ -239,7 +239,7 @@ def rank_memory(
     return Memory(
         parameters_bytes=np.asarray(_parameters_bytes(case, own, copies, versions)),
         gradients_bytes=np.asarray(_gradients_bytes(case, own) * copies),
-        optimizer_bytes=np.where(layouts.offload_optimizer, 0.0, states),
+        optimizer_bytes=np.where(layouts.offload_optimizer, 1.0 - layouts.offload_fraction, 1.0) * states,
         activations_bytes=np.asarray(kept * slack),
         logits_bytes=np.asarray(last * held.logits * slack),
         buffers_bytes=np.asarray(buffers),
