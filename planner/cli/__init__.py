@@ -38,6 +38,7 @@ from planner.cli import (
     schedule,
     serve,
     simulate,
+    sites,
     sweep,
     time,
     train,
@@ -104,6 +105,7 @@ app.command("sweep")(sweep.command)
 app.command("pareto")(pareto.command)
 app.command("heatmap")(heatmap.command)
 app.command("network")(network.command)
+app.command("sites")(sites.command)
 app.command("paper")(paper.command)
 app.command("explain")(explain.command)
 app.command("export")(export.command)

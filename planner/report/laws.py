@@ -33,7 +33,11 @@ def laws_view(laws: LawFile) -> RenderableType:
     front = plain_table("compute-optimal front", "known", "source")
     for c in laws.compute_optimal.values():
         front.add_row(c.name, c.mark, c.source)
-    return stacked(loss, "", batch, "", front)
+    replicas = plain_table("replicas", "known", "fitted parameters", "fitted replicas", "source")
+    for r in laws.replicas.values():
+        size = " to ".join(map(count_text, r.fitted_parameters))
+        replicas.add_row(r.name, r.mark, size, f"{r.fitted_replicas[0]:g} to {r.fitted_replicas[1]:g}", r.source)
+    return stacked(loss, "", batch, "", front, "", replicas)
 
 
 def comparison_record(found: Laws, seq_len: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=3)]
 Span = Annotated[tuple[float, float], AfterValidator(_ascending)]
 Mark = Literal["read", "recalled", "derived"]
@@ -62,7 +63,7 @@ class CriticalBatchLaw(Law):
     variable: Literal["loss", "parameters", "tokens", "compute"]
     unit: Positive
     coefficient: Positive
-    exponent: Annotated[float, Field(allow_inf_nan=False)]
+    exponent: Finite
     overhead: Annotated[float, Field(gt=0, le=1)]
     fitted: Span
 
@@ -79,6 +80,20 @@ class ComputeOptimal(Law):
     steps_exponent: Positive
 
 
+class ReplicaLaw(Law):
+    """Loss of M replicas that exchange every H steps over that of data parallelism, from N parameters: A N^a M^b,
+    b = B N^c (ln H / ln fitted_every)^d."""
+
+    coefficient: Positive
+    exponent: Finite
+    replicas_coefficient: Positive
+    replicas_exponent: Finite
+    every_exponent: Annotated[float, Field(ge=0, le=2)]
+    fitted_every: Annotated[float, Field(gt=1, allow_inf_nan=False)]
+    fitted_parameters: Span
+    fitted_replicas: Span
+
+
 class LawFile(BaseModel):
     """`laws.toml`."""
 
@@ -87,6 +102,7 @@ class LawFile(BaseModel):
     loss: dict[str, LossLaw] = {}
     critical_batch: dict[str, CriticalBatchLaw] = {}
     compute_optimal: dict[str, ComputeOptimal] = {}
+    replicas: dict[str, ReplicaLaw] = {}
 
 
 @cache
@@ -153,4 +169,10 @@ def get_critical_batch_law(name: str) -> CriticalBatchLaw:
 def get_compute_optimal(name: str) -> ComputeOptimal:
     """The compute-optimal front of that name, or the one in a TOML file; raises as `get_loss_law`."""
     law: ComputeOptimal = _chosen("compute_optimal", "compute-optimal front", name)
+    return law
+
+
+def get_replica_law(name: str) -> ReplicaLaw:
+    """The law of replicas that exchange seldom of that name, or the one in a TOML file; raises as `get_loss_law`."""
+    law: ReplicaLaw = _chosen("replicas", "law of replicas", name)
     return law

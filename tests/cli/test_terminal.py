@@ -42,6 +42,7 @@ COMMANDS = {
     "fastest beside": ["fastest", "llama-13b", *ON, "--max-gpus", "64", "--strategies", "data,data+tensor"],
     "explain": ["explain", "llama-13b", *ON, *FEW],
     "network": ["network", "llama-13b", *ON, *FEW, "--price", "2"],
+    "sites": ["sites", "llama-13b", *ON, "--sites", "2x16", "--gbit", "1", "--global-batch", "64", "--price", "2"],
     "papers": ["paper"],
     "paper": ["paper", "narayanan-2021"],
     "validate": ["validate", "measured_runs/korthikanti_2022_a100.csv"],

@@ -1,0 +1,76 @@
+"""A training on several sites with slow links: `planner sites`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from planner.api.answer import Answer
+from planner.api.training import Given
+from planner.base.errors import InputError
+from planner.base.units import GBIT
+from planner.question import careful, numerics, whole
+from planner.report.sites import sites_record, sites_view
+from planner.scaling.laws import get_replica_law
+from planner.scaling.replicas import beyond_fit
+from planner.setup import Setup
+from planner.training_time.assumptions import assume
+from planner.training_time.goal import Goal
+from planner.training_time.sites import BUSY, LAYERS_A_SHARE, Sites, SitesCase, best_way, site_ways
+
+BITS = (4, 8, 16, 32)
+MOST_SITES = 1000
+
+
+def training_on_sites(
+    setup: Setup, goal: Goal, given: Given, *, sites: Sequence[int], gbit: Sequence[float], latency_ms: float,
+    batch: int, sync_every: int, shares: int | None, bits: int, overlap_steps: float, replica_law: str,
+    exact_tokens: bool, precision: str | None = None, attention: str | None = None, **choices: Any,
+) -> Answer:  # fmt: skip
+    """Days and dollars of every way to train on sites of so many GPUs, joined by links of so many Gb/s.
+
+    gbit: of each site's link, or one for all. latency_ms: one way. sync_every, shares, bits, overlap_steps: DiLoCo's
+    steps between exchanges, Streaming DiLoCo's shares (None: of three layers each), bits of an outer gradient, steps
+    that a share travels behind. choices: what the search may choose from, as of `planner.recommend`.
+
+    Raises:
+        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
+    """
+    if not 1 <= len(sites) <= MOST_SITES:
+        raise InputError(f"sites are {len(sites)}; allowed: 1 to {MOST_SITES}")
+    for gpus in sites:
+        whole("sites", gpus)
+    if len(gbit) not in (1, len(sites)):
+        raise InputError(f"gbit has {len(gbit)} values for {len(sites)} sites; allowed: one, or one a site")
+    for rate in gbit:
+        _within("gbit", rate, 1e-3, 1e6)
+    _within("latency_ms", latency_ms, 0.0, 1e4)
+    _within("overlap_steps", overlap_steps, 0.0, 1e4)
+    whole("global_batch", batch)
+    whole("sync_every", sync_every, most=10**6)
+    if bits not in BITS:
+        raise InputError(f"bits is {bits}; allowed: {', '.join(map(str, BITS))}")
+    layers = int(setup.model.num_layers)
+    shares = math.ceil(layers / LAYERS_A_SHARE) if shares is None else whole("shares", shares, most=layers)
+    number, kernel = numerics(setup.cluster, precision, attention)
+    setup, fixed = careful(setup, precision=number, **choices)
+    rates = tuple(r * GBIT for r in (gbit if len(gbit) > 1 else list(gbit) * len(sites)))
+    case = SitesCase(
+        setup=setup, goal=goal, assumptions=assume(setup.cluster, given),
+        sites=Sites(gpus=tuple(sites), bytes_per_s=rates, latency_s=latency_ms / 1e3), batch=batch, precision=number,
+        attention=kernel, fixed=fixed, law=get_replica_law(replica_law), every=sync_every, shares=shares,
+        bits=float(bits), overlap_steps=overlap_steps, exact_tokens=exact_tokens,
+    )  # fmt: skip
+    ways = site_ways(case)
+    best = best_way(ways)
+    record = sites_record(
+        case, ways, best=None if best is None else best.name, loss_nats=goal.target.loss, busy=BUSY,
+        extrapolations=beyond_fit(case.law, goal.target.parameters, len(sites), sync_every),
+    )  # fmt: skip
+    return Answer("", record, sites_view(case, record))
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InputError(f"{name} is {value:g}; allowed: {low:g} to {high:g}")

@@ -1,0 +1,75 @@
+"""`planner sites`: a training on several sites with slow links between them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from planner.base.errors import InputError, shown
+from planner.cli import assumed as a
+from planner.cli import completion as complete
+from planner.cli import options as o
+from planner.cli.choices import searches
+from planner.cli.words import in_words
+
+
+def _gpus(text: str) -> tuple[int, ...]:
+    """GPUs of each site: 3x256, or 256,256,128."""
+    out: list[int] = []
+    for part in text.split(","):
+        times, _, gpus = part.strip().rpartition("x")
+        if not gpus.isdecimal() or not (times or "1").isdecimal() or int(times or 1) > 1000:
+            raise InputError(f"--sites is {shown(text)}; allowed: GPUs of each site, such as 3x256 or 256,256,128")
+        out += [int(gpus)] * int(times or 1)
+    return tuple(out)
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    """Gb/s of the sites' links: one, or one a site."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--gbit is {shown(text)}; allowed: Gb/s, one for all sites or one a site, as 10,1") from None
+
+
+@in_words
+@searches
+@a.assumes()
+def command(
+    model: o.Model,
+    place: o.Place,
+    size: o.StepBatch,
+    *,
+    sites: Annotated[str, o.asks("--sites", "GPUs of each site, such as 3x256 or 256,256,128.")],
+    gbit: Annotated[str, o.asks("--gbit", "Gb/s of each site's link to the others: one, or one a site.")] = "10",
+    latency_ms: Annotated[float, o.asks("--latency-ms", "Between the farthest two sites, one way.")] = 30.0,
+    sync_every: Annotated[int, o.asks("--sync-every", "DiLoCo's steps between exchanges.")] = 100,
+    shares: Annotated[int | None, o.asks("--shares", "Streaming DiLoCo's shares; else of three layers each.")] = None,
+    bits: Annotated[int, o.asks("--bits", "Bits of an outer gradient: 32, 16, 8 or 4.")] = 32,
+    overlap_steps: Annotated[float, o.asks("--overlap-steps", "Steps behind which a share travels.")] = 1.0,
+    replica_law: Annotated[
+        str,
+        o.asks(
+            "--replica-law", "What seldom exchanges add to the loss: charles-2025, rahman-2026 or a file.",
+            autocompletion=complete.replica_laws,
+        ),
+    ] = "charles-2025",
+    aim: a.Aim,
+    json: o.Json = False,
+    given: dict[str, float | None],
+    **choices: Any,
+) -> None:  # fmt: skip
+    """Days and dollars on sites with slow links: one site alone, every step, DiLoCo, Streaming DiLoCo, a pipeline.
+
+    Example: planner sites llama2-7b --cluster dgx-h100 --sites 4x64 --gbit 1 --global-batch 1024
+    """
+    from planner.api.sites import training_on_sites
+
+    setup, _ = place.setup(model)
+    batch = size.sequences(setup.model.seq_len)
+    with o.working("searching every way to divide the training"):
+        answer = training_on_sites(
+            setup, aim.goal(setup.model), given, sites=_gpus(sites), gbit=_rates(gbit), latency_ms=latency_ms,
+            batch=batch, sync_every=sync_every, shares=shares, bits=bits, overlap_steps=overlap_steps,
+            replica_law=replica_law, exact_tokens=aim.loss is None, **choices,
+        )  # fmt: skip
+    o.show(answer, json)

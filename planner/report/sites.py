@@ -1,0 +1,117 @@
+"""A training on several sites, as a record and a view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from planner.base.units import DAY, GBIT, GIB, format_seconds
+from planner.report.plain_table import plain_table, stacked
+from planner.report.tables import layout_text
+from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
+
+if TYPE_CHECKING:
+    from planner.training_time.sites import Sites, SitesCase, SiteWay
+
+
+def sites_record(case: SitesCase, ways: tuple[SiteWay, ...], **more: Any) -> dict[str, Any]:
+    """The question and every way with its days and dollars.
+
+    more: `best`, the name of the way that ends first, or None; `loss_nats`, to which all train; `busy`, with which
+    links are called enough; `extrapolations` of the law of replicas.
+    """
+    links = case.sites
+    return {
+        "model": case.setup.model.name, "cluster": case.setup.cluster.name, "framework": case.setup.framework.name,
+        "sites": [{"gpus": g, "link_gbit_per_s": b / GBIT} for g, b in zip(links.gpus, links.bytes_per_s, strict=True)],
+        "latency_s": links.latency_s, "global_batch": case.batch, "sync_every": case.every, "shares": case.shares,
+        "bits": case.bits, "overlap_steps": case.overlap_steps, **more, "ways": [_record(w) for w in ways],
+        "replica_law": case.law.name, "replica_law_source": case.law.source,
+        "goal": goal_record(case.goal, int(case.setup.model.seq_len)),
+        "assumptions": assumptions_record(case.assumptions),
+    }  # fmt: skip
+
+
+def _record(w: SiteWay) -> dict[str, Any]:
+    if w.run is None:
+        return {"way": w.name, "none": w.none}
+    return {
+        "way": w.name, "none": "", "gpus": w.gpus, "sites": w.sites, "step_time_s": w.step_s,
+        "compute_s": w.compute_s, "travel_s": w.travel_s, "enough_gbit_per_s": finite(w.enough_gbit),
+        "loss_ratio": w.loss_ratio, "tokens_ratio": w.tokens_ratio, "days": finite(float(w.run.wall_s[0]) / DAY),
+        "goodput": float(w.run.goodput[0]), "cost_usd": finite(float(w.run.cost_usd[0])),
+        "outer_gib_per_gpu": w.outer_bytes / GIB, "outer_on_host": w.outer_on_host,
+        "layout": None if w.layouts is None else w.layouts.row(0),
+        "layout_text": "" if w.layouts is None else layout_text(w.layouts.row(0)),
+    }  # fmt: skip
+
+
+def sites_text(sites: Sites) -> str:
+    """How many GPUs each site has and how they are joined."""
+    gpus, rates = (list(dict.fromkeys(x)) for x in (sites.gpus, sites.bytes_per_s))
+    each = (
+        f"{len(sites.gpus)} sites of {gpus[0]:,}" if len(gpus) == 1 else f"sites of {', '.join(map(str, sites.gpus))}"
+    )
+    links = " ".join(f"{r / GBIT:g}" for r in (rates if len(rates) == 1 else sites.bytes_per_s))
+    return f"{each} GPUs, links of {links} Gb/s, {sites.latency_s * 1e3:g} ms one way"
+
+
+def sites_view(case: SitesCase, r: Mapping[str, Any]) -> RenderableType:
+    """What ends first, then every way, then what is law and what is assumed."""
+    ends = "nothing fits" if r["best"] is None else f"{r['best']} ends first"
+    head = f"{r['model']} on {sites_text(case.sites)} of {r['cluster']}, batch {case.batch:,}: {ends}"
+    priced = any(w.get("cost_usd") is not None for w in r["ways"])
+    money = ["USD"] if priced else []
+    table = plain_table(
+        "way", "GPUs", "step", "computes", "loss", "tokens", "days", *money, f"Gb/s for {r['busy']:.0%}", "layout",
+        numbers=tuple(range(1, 8 + priced)),
+    )  # fmt: skip
+    for w in r["ways"]:
+        if w["none"]:
+            table.add_row(w["way"], *["-"] * (7 + priced), f"none: {w['none']}")
+            continue
+        cost = [count_text(w["cost_usd"])] if priced else []
+        days = "never ends" if w["days"] is None else f"{w['days']:,.1f}"
+        gbit = "none" if w["enough_gbit_per_s"] is None else f"{w['enough_gbit_per_s']:.3g}" if w["sites"] > 1 else "-"
+        table.add_row(
+            w["way"], f"{w['gpus']:,}", f"{w['step_time_s']:.4g} s", f"{w['compute_s'] / w['step_time_s']:.0%}",
+            f"{w['loss_ratio'] - 1:+.2%}", f"x {w['tokens_ratio']:.3g}", days, *cost, gbit, w["layout_text"],
+        )  # fmt: skip
+    return stacked(
+        Text(head, style="bold"), "", table, "", Text("Law", style="bold"), *_laws(case, r), "",
+        Text("Assumed", style="bold"), *_assumed(case, r), "", assumption_lines(case.assumptions),
+    )  # fmt: skip
+
+
+def _laws(case: SitesCase, r: Mapping[str, Any]) -> list[str]:
+    return [
+        f"  loss of sites that exchange seldom: {case.law.name} (--replica-law): {case.law.source}",
+        f"  days are those to {r['loss_nats']:.3f} nats per token, with as many more tokens as the loss law asks for; "
+        "a gain saves none",
+        *(f"  careful: {text}" for text in r["extrapolations"]),
+        *goal_lines(case.goal, int(case.setup.model.seq_len)),
+    ]
+
+
+def _assumed(case: SitesCase, r: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "  all sites exchange directly, each 2 (M - 1) / M of the values over its own link, both ways at once; the "
+        "slowest link and the longest latency hold all up",
+        "  at every step: gradients travel behind the last micro-batch's backward pass; DiLoCo waits for its exchange; "
+        f"Streaming DiLoCo sends {case.shares} shares in turn, each behind {case.overlap_steps:g} of its steps",
+        f"  outer gradients of {case.bits:g} bits (--bits) add nothing to the loss: so at 4 bits in Douillard et al. "
+        "2025 (arXiv 2501.18512, table 1: one model of 1B); a share at a time and behind steps neither",
+        "  a failure stops all sites until the restart",
+        "  pipeline: sites in order, 1F1B or GPipe; what is searched is the layout of one cluster, then the links",
+    ]
+    outer = next((w for w in r["ways"] if w.get("outer_gib_per_gpu")), None)
+    if outer is not None:
+        where = "on the host: it doesn't fit beside the layout" if outer["outer_on_host"] else "beside the layout"
+        lines.append(f"  the outer optimizer keeps {outer['outer_gib_per_gpu']:.3g} GiB per GPU, {where}")
+    slowest = max((w for w in r["ways"] if not w["none"]), key=lambda w: w["travel_s"], default=None)
+    if slowest is not None and slowest["travel_s"]:
+        lines.append(f"  the longest exchange takes {format_seconds(slowest['travel_s'])} ({slowest['way']})")
+    return lines

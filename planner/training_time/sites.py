@@ -1,0 +1,229 @@
+"""A training on several sites with slow links between them: every way to divide it, and what each takes.
+
+One site alone; data parallelism that exchanges at every step, every H steps (local SGD, DiLoCo), or a share at a time
+behind the steps (Streaming DiLoCo); a pipeline whose stages lie on the sites in order (`site_pipeline`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.base.errors import InputError, LayoutError
+from planner.base.units import GBIT
+from planner.costs.network.sites import OUTER_BYTES, SiteExchange, enough_bytes_per_s, exposed_s, share_s
+from planner.layouts import Attention, Layouts, Precision
+from planner.models import counts
+from planner.scaling import TrainingTime
+from planner.scaling.laws import ReplicaLaw
+from planner.scaling.replicas import loss_ratio, tokens_ratio
+from planner.search import Fixed, recommend
+from planner.setup import Setup
+from planner.step.estimate import Estimate
+from planner.training_time.assumptions import Assumptions
+from planner.training_time.goal import Goal
+from planner.training_time.site_pipeline import pipeline_over_sites
+from planner.training_time.time import run_of
+
+BUSY = 0.95
+"""The share of its time that a site computes with the links that are called enough."""
+BACKWARD = 2.0 / 3.0
+"""Of a micro-batch's time: its backward pass, behind which gradients travel that are exchanged at every step."""
+LAYERS_A_SHARE = 3
+"""Of Streaming DiLoCo's shares where their number is not given: arXiv 2501.18512, table 4."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sites:
+    """GPUs of each site; bytes/s, each way, of its link to the others; seconds one way between the farthest two."""
+
+    gpus: tuple[int, ...]
+    bytes_per_s: tuple[float, ...]
+    latency_s: float
+
+    @property
+    def slowest_bytes_per_s(self) -> float:
+        """The link that an exchange among all sites waits for."""
+        return min(self.bytes_per_s)
+
+    def batches(self, batch: int) -> tuple[int, ...]:
+        """Sequences of a step that each site takes, as many a GPU.
+
+        Raises:
+            InputError: They are no whole numbers.
+        """
+        total = sum(self.gpus)
+        if any(batch * g % total for g in self.gpus):
+            raise InputError(
+                f"global batch is {batch} on sites of {', '.join(map(str, self.gpus))} GPUs; allowed: a batch that "
+                f"gives each site whole sequences in proportion to its GPUs"
+            )
+        return tuple(batch * g // total for g in self.gpus)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SitesCase:
+    """A training on sites, and how they may divide it; the fields of `SiteExchange` are DiLoCo's.
+
+    every, shares, bits, overlap_steps: steps between exchanges, Streaming DiLoCo's shares, bits of an outer gradient,
+    steps that a share travels behind. law: what seldom exchanges add to the loss.
+    """
+
+    setup: Setup
+    goal: Goal
+    assumptions: Assumptions
+    sites: Sites
+    batch: int
+    precision: Precision
+    attention: Attention
+    fixed: Fixed
+    law: ReplicaLaw
+    every: int
+    shares: int
+    bits: float
+    overlap_steps: float
+    exact_tokens: bool
+
+    @property
+    def parameters(self) -> float:
+        """What is exchanged: all of the model."""
+        return float(counts.total_params(self.setup.model))
+
+    def best(self, gpus: int, batch: int, **settled: Any) -> Estimate:
+        """The best layout of a search, an estimate of one.
+
+        Raises:
+            LayoutError: Nothing is legal, or nothing fits.
+        """
+        found = recommend(
+            self.setup, gpus=gpus, global_batch=batch, precision=self.precision, attention=self.attention,
+            fixed=replace(self.fixed, **settled) if settled else self.fixed, top=1, plainest=True,
+        )  # fmt: skip
+        if not len(found.best):
+            raise LayoutError(f"no layout of {self.setup.model.name} on gpus {gpus} fits in memory")
+        return found.estimate.take(found.best[:1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteWay:
+    """One way to divide a training over sites, or why there is none.
+
+    compute_s: a step without waiting for links; step_s: with it, amortised. travel_s: seconds of one exchange between
+    sites. enough_gbit: Gb/s of a site's link with which it computes `BUSY` of its time. loss_ratio: as the law has it;
+    tokens_ratio: tokens over those of data parallelism, for its loss. outer_bytes: of a GPU, what the outer optimizer
+    keeps; outer_on_host: it doesn't fit beside the layout.
+    """
+
+    name: str
+    gpus: int = 0
+    sites: int = 1
+    exchange: SiteExchange | None = None
+    compute_s: float = float("nan")
+    step_s: float = float("nan")
+    travel_s: float = 0.0
+    enough_gbit: float = 0.0
+    loss_ratio: float = 1.0
+    tokens_ratio: float = 1.0
+    outer_bytes: float = 0.0
+    outer_on_host: bool = False
+    layouts: Layouts | None = None
+    run: TrainingTime | None = None
+    none: str = ""
+
+
+def exchanges(case: SitesCase, micro_batches: int) -> dict[str, SiteExchange]:
+    """The data-parallel ways by name."""
+    grad = 8.0 * (case.setup.framework.bf16_grad_reduce_bytes if case.precision >= Precision.BF16 else
+                  case.setup.framework.grad_reduce_bytes)  # fmt: skip
+    layers = float(case.setup.model.num_layers)
+    each = SiteExchange(every=1, bits=grad, hidden_steps=BACKWARD / micro_batches, pieces=layers)
+    seldom = SiteExchange(every=case.every, bits=case.bits)
+    some = replace(seldom, shares=case.shares, hidden_steps=case.overlap_steps)
+    return {"data parallel, every step": each, "DiLoCo": seldom, "Streaming DiLoCo": some}
+
+
+def site_ways(case: SitesCase) -> tuple[SiteWay, ...]:
+    """Every way, in a fixed order."""
+    largest = max(case.sites.gpus)
+    out = [_way(case, "one site alone", lambda: _alone(case, largest))]
+    for name in exchanges(case, 1):
+        out.append(_way(case, name, lambda name=name: _data_parallel(case, name)))
+    out.append(_way(case, "pipeline over sites", lambda: _pipeline(case)))
+    return tuple(out)
+
+
+def best_way(ways: tuple[SiteWay, ...]) -> SiteWay | None:
+    """The way that ends first; None where none does."""
+    return min((w for w in ways if w.run is not None), key=_wall_s, default=None)
+
+
+def _wall_s(way: SiteWay) -> float:
+    return float("inf") if way.run is None else float(way.run.wall_s[0])
+
+
+def _way(case: SitesCase, name: str, made: Any) -> SiteWay:
+    """A way with its training time, or with the reason why there is none."""
+    try:
+        way: SiteWay = made()
+    except LayoutError as error:
+        return SiteWay(name=name, none=str(error))
+    if way.tokens_ratio == float("inf"):
+        return replace(way, name=name, none="no number of tokens makes up for its loss")
+    target = replace(case.goal.target, tokens=case.goal.target.tokens * way.tokens_ratio)
+    run, _, _ = run_of(
+        case.setup, replace(case.goal, target=target), case.assumptions, way.step_s, gpus=way.gpus, batch=case.batch,
+        exact_tokens=case.exact_tokens,
+    )  # fmt: skip
+    return replace(way, name=name, run=run)
+
+
+def _alone(case: SitesCase, gpus: int) -> SiteWay:
+    """The largest site does it all."""
+    found = case.best(gpus, case.batch)
+    step = float(found.step_time_s[0])
+    return SiteWay(name="", gpus=gpus, compute_s=step, step_s=step, layouts=found.layouts)
+
+
+def _slowest_site(case: SitesCase) -> Estimate:
+    """The best layout of the site whose step is longest.
+
+    Raises:
+        InputError, LayoutError: as `Sites.batches`, `SitesCase.best`.
+    """
+    parts = sorted(set(zip(case.sites.gpus, case.sites.batches(case.batch), strict=True)))
+    return max((case.best(*part) for part in parts), key=lambda found: float(found.step_time_s[0]))
+
+
+def _data_parallel(case: SitesCase, name: str) -> SiteWay:
+    """Each site trains a copy on its part of the batch."""
+    found = _slowest_site(case)
+    exchange = exchanges(case, int(found.layouts.micro_batches[0]))[name]
+    step, sites, links = float(found.step_time_s[0]), len(case.sites.gpus), case.sites
+    travel = float(share_s(exchange, case.parameters, sites, links.slowest_bytes_per_s, links.latency_s))
+    enough = float(enough_bytes_per_s(exchange, case.parameters, sites, links.latency_s, step, BUSY))
+    N = case.goal.target.parameters
+    ratio = float(loss_ratio(case.law, N, sites, exchange.every))
+    size = case.goal.target.size(case.goal.loss_law)
+    more = float(tokens_ratio(case.goal.loss_law, size, case.goal.target.tokens, ratio))
+    outer = OUTER_BYTES * case.parameters / min(links.gpus) if exchange.every > 1 and sites > 1 else 0.0
+    return SiteWay(
+        name=name, gpus=sum(links.gpus), sites=sites, exchange=exchange, compute_s=step,
+        step_s=step + float(exposed_s(exchange, travel, step)), travel_s=travel, enough_gbit=enough / GBIT,
+        loss_ratio=ratio, tokens_ratio=more, outer_bytes=outer,
+        outer_on_host=bool(found.memory_bytes[0] + outer > found.usable_bytes), layouts=found.layouts,
+    )  # fmt: skip
+
+
+def _pipeline(case: SitesCase) -> SiteWay:
+    """Stages on the sites in order."""
+    sites = case.sites
+    if len(set(sites.gpus)) > 1:
+        raise LayoutError("the sites differ in their GPUs: stages of unequal sites are not modelled")
+    found, step_s, travel_s, enough = pipeline_over_sites(
+        case.setup, len(sites.gpus), sum(sites.gpus), sites.slowest_bytes_per_s, sites.latency_s, BUSY,
+        case.fixed, lambda **settled: case.best(sum(sites.gpus), case.batch, **settled),
+    )  # fmt: skip
+    return SiteWay(
+        name="", gpus=sum(sites.gpus), sites=len(sites.gpus), compute_s=float(found.step_time_s[0]), step_s=step_s,
+        travel_s=travel_s, enough_gbit=enough / GBIT, layouts=found.layouts,
+    )  # fmt: skip
