@@ -40,7 +40,7 @@ SCHEDULES = {
 PARTS = {
     "work": ("matmul", "attention", "pointwise", "recompute", "embedding_head", "optimizer"),
     "exposed communication": (
-        "tensor_comm", "context_comm", "expert_comm", "sharding_comm", "pipeline_comm", "data_comm",
+        "tensor_comm", "context_comm", "expert_comm", "sharding_comm", "pipeline_comm", "host_comm", "data_comm",
     ),
     "waiting": ("bubble", "imbalance", "host"),
 }  # fmt: skip

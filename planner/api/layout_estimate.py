@@ -214,6 +214,7 @@ def estimate(
     fused_norm: bool = True,
     offload_optimizer: bool = False,
     offload_fraction: float = 1.0,
+    offload_layers: int = 0,
     grad_dtype: str | None = None,
     grad_reduce_dtype: str | None = None,
     optimizer: str = "adam",

@@ -39,6 +39,7 @@ def recommend(
     dp_replicate: Numbers = None,
     recompute: Names = None,
     recompute_layers: Numbers = None,
+    offload_layers: Numbers = None,
     schedule: Names = None,
     layer_split: Names = None,
     sequence_parallel: bool | None = None,

@@ -57,6 +57,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            tried=(False, True), settled=False, of_layer=False, risky=True),
     Choice("offload_fraction", float, 1.0, "Share of the optimizer's state that offload_optimizer moves to the host, "
            "which updates it.", "share", settled=False, shared=True, of_layer=False, least=0, most=1),
+    Choice("offload_layers", int, 0, "Layers of each virtual stage, its first ones, whose activations wait in host "
+           "memory.", "offloaded", tie=18, axis=5, tried=(0,), least=0, of_layer=False, risky=True),
     Choice("grad_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that micro-batches add up in: fp32 or bf16.",
            settled=False, shared=True, derived="the framework's own"),
     Choice("grad_reduce_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that replicas sum: fp32 or bf16.",

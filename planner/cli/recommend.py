@@ -38,7 +38,9 @@ def command(
     allow_async: Annotated[
         bool, o.asks("--allow-async", "Also schedules that change the training, such as 2bw.")
     ] = False,
-    allow_offload: Annotated[bool, o.asks("--allow-offload", "Also try optimizer state in host memory.")] = False,
+    allow_offload: Annotated[
+        bool, o.asks("--allow-offload", "Also try optimizer state and activations in host memory.")
+    ] = False,
     base: Base = None,
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
     why: Annotated[list[str] | None, typer.Option(help="Why not such a layout: tp=8,pp=1.")] = None,

@@ -57,6 +57,7 @@ class Instead:
         ),
     ] = None
     recompute_layers: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's.")] = None
+    offload_layers: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's.")] = None
 
     @property
     def given(self) -> dict[str, Any]:

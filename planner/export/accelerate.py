@@ -26,12 +26,22 @@ class Accelerate(Target):
 
     def only(self, fixed: Fixed) -> Fixed:
         """No pipeline, no experts of one's own, gradients sharded or all replicated."""
-        return allowed(fixed, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,), recompute_layers=(0,))
+        return allowed(
+            fixed,
+            pp=(1,),
+            ep=(1,),
+            zero=(0, 2, 3),
+            schedule=("1f1b",),
+            ulysses=(1,),
+            recompute_layers=(0,),
+            offload_layers=(0,),
+        )
 
     def adapt(self, nearest: Nearest) -> None:
         """FSDP over dp x cp, tensor and context parallelism."""
         row = nearest.row
         nearest.change("ulysses", 1, "it has no exchange of heads")
+        nearest.change("offload_layers", 0, "no key moves activations")
         nearest.change("recompute_layers", 0, "it recomputes every layer or none")
         if row["pp"] > 1:
             raise nearest.refuse("pp", "has no pipeline", "recommend with --framework accelerate")

@@ -27,7 +27,7 @@ class DeepSpeed(Target):
     def only(self, fixed: Fixed) -> Fixed:
         """One chunk a rank, no ring over the sequence, no sequence parallelism, no copies of what ZeRO shards."""
         return allowed(fixed, schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,),
-                       recompute_layers=(0,))  # fmt: skip
+                       recompute_layers=(0,), offload_layers=(0,))  # fmt: skip
 
     def adapt(self, nearest: Nearest) -> None:
         """1F1B, ZeRO, AutoTP; what is Python's to say is noted."""
@@ -37,6 +37,7 @@ class DeepSpeed(Target):
         nearest.schedules(("1f1b",))
         if row["etp"] < row["tp"]:
             raise nearest.refuse("etp", "has no experts whole on a tensor rank", "give etp the value of tp, or tp 1")
+        nearest.change("offload_layers", 0, "cpu_checkpointing moves all layers' inputs or none")
         nearest.change("recompute_layers", 0, "no key leaves some layers of a stage alone")
         nearest.change("sequence_parallel", False, "AutoTP keeps whole sequences")
         nearest.change("dp_replicate", 1, "no key shards gradients or states over some of the replicas")

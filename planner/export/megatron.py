@@ -57,6 +57,7 @@ class Megatron(Target):
                 "--outer-dp-sharding-strategy stays no_shard"
             )
         adapt_optimizer(nearest)
+        nearest.whole_activations("--cpu-offloading-num-layers")
         if row["precision"] == "tf32":
             nearest.note(
                 "precision tf32: Megatron-LM has no argument for it; exported as fp32, PyTorch's setting decides"
@@ -139,6 +140,8 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
         out.append(("--overlap-grad-reduce",))
         if row["zero"] > 0 and f.overlap_param_gather > 0 and row["optimizer"] != "muon":
             out.append(("--overlap-param-gather",))
+    if row["offload_layers"]:
+        out.append(("--cpu-offloading-num-layers", str(row["offload_layers"])))
     if row["offload_optimizer"]:
         out += [("--optimizer-cpu-offload",), ("--optimizer-offload-fraction", str(row["offload_fraction"]))]
     if row["offload_optimizer"] or row["optimizer"] in MOMENTS:

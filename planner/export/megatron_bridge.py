@@ -60,6 +60,7 @@ class MegatronBridge(Target):
         row, model = nearest.row, nearest.setup.model
         nearest.schedules(SCHEDULES)
         adapt_optimizer(nearest)
+        nearest.whole_activations("cpu_offloading")
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "optimizer_cpu_offload needs use_distributed_optimizer")
         if row["precision"] in ("tf32", "fp32"):
@@ -248,9 +249,12 @@ def _optimizer(job: Job) -> list[tuple[str, Any]]:
 def _recompute(job: Job) -> list[tuple[str, Any]]:
     full, some = job.row["recompute"] == "full", modules(job.row["recompute"], job.model)
     method, layers = recompute_method(job.row)
+    moved = job.row["offload_layers"]
     return [
         ("model.recompute_granularity", quoted("full" if full else "selective") if full or some else None),
         ("model.recompute_method", quoted(method) if full else None),
         ("model.recompute_num_layers", layers if full else None),
         ("model.recompute_modules", f"[{', '.join(map(quoted, some))}]" if some else None),
-    ]
+        *([("model.cpu_offloading", True), ("model.cpu_offloading_num_layers", moved),
+           ("model.cpu_offloading_activations", True), ("model.cpu_offloading_weights", False)] if moved else []),
+    ]  # fmt: skip

@@ -11,6 +11,7 @@ from planner.export.perfetto import COMPUTE, Counter, Span, write_trace
 from planner.step.timeline.step import StepSimulation
 from planner.step.timeline.step_streams import StreamStep
 from planner.step.timeline.streams import LANES
+from planner.step.timeline.timeline import F
 
 
 def write_step_trace(path: Path, step: StepSimulation, links: StreamStep | None = None) -> None:
@@ -44,6 +45,21 @@ def link_spans(links: StreamStep) -> list[Span]:
     ]
 
 
+def host_spans(step: StepSimulation) -> list[Span]:
+    """Activations on the host link: they have left as a forward pass ends, and come back as the backward one begins."""
+    order, timeline = step.timeline.order, step.timeline
+    seconds = np.broadcast_to(step.moved_s, len(step.loads.layers))[order.stage]
+    out = []
+    for i in np.flatnonzero(seconds > 0.0).tolist():
+        name, rank, lasts = f"{order.operation(i)}", int(order.rank[i]), float(seconds[i])
+        start, end = float(timeline.start_s[i]), float(timeline.end_s[i])
+        if order.kind[i] == F:
+            out.append(Span(rank=rank, stream="to the host", name=name, start_s=end - lasts, end_s=end))
+        else:
+            out.append(Span(rank=rank, stream="from the host", name=name, start_s=start, end_s=start + lasts))
+    return out
+
+
 def step_spans(step: StepSimulation) -> list[Span]:
     """What every rank does beside its schedule: parameter gather and gradient reduction on the network, the update."""
     order, timeline = step.timeline.order, step.timeline
@@ -57,7 +73,7 @@ def step_spans(step: StepSimulation) -> list[Span]:
         ("data-parallel network", "reduce gradients", step.reduce_start_s, step.reduce_end_s),
         (COMPUTE, "update", step.update_start_s.clip(min=done), step.update_end_s),
     )
-    return [
+    return host_spans(step) + [
         Span(rank=rank, stream=stream, name=name, start_s=start, end_s=end)
         for stream, name, starts, ends in table
         for rank, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True))

@@ -57,12 +57,13 @@ class Torchtitan(Target):
     def only(self, fixed: Fixed) -> Fixed:
         """Schedules that it names or loads from a CSV."""
         names = tuple(s.name for s in SCHEDULES.values() if s.quick and _runs(s))
-        return allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,))
+        return allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,))
 
     def adapt(self, nearest: Nearest) -> None:
         """FSDP for ZeRO, PyTorch's schedules, bf16."""
         row = nearest.row
         nearest.change("ulysses", 1, "it has no exchange of heads")
+        nearest.change("offload_layers", 0, "no field moves activations")
         nearest.change("recompute_layers", 0, "it recomputes every layer alike")
         # Its own names first: among the others, any that is legal could be loaded from a CSV.
         if not _runs(get_schedule(row["schedule"])):

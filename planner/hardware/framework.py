@@ -144,6 +144,9 @@ class Framework:
     block_recompute: bool = field(metadata=yes(
         "Full recomputation can be of the first layers of each virtual stage alone.",
         because="only what a profile says it can"))
+    offloads_layers: bool = field(metadata=yes(
+        "Without a pipeline and recomputation, layers' activations can wait in host memory.",
+        because="only what a profile says it can"))
     hybrid_sharding: bool = field(metadata=yes(
         "It can shard over some replicas, such as a node's, and keep a copy of the shards on others.",
         because="only what a profile says it can"))

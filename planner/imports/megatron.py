@@ -99,6 +99,7 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
         **_gradients(a, precision, asked.framework), "optimizer": _optimizer(a, notes),
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
+        "offload_layers": a.number("cpu-offloading-num-layers", 0, least=0),
         "offload_fraction": a.share("optimizer-offload-fraction") if "optimizer-cpu-offload" in a else 1.0,
     }  # fmt: skip
 

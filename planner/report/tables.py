@@ -40,6 +40,7 @@ PARTS = {
     "expert_comm": "expert all-to-all",
     "sharding_comm": "parameter gathers (ZeRO-3)",
     "pipeline_comm": "sends between stages",
+    "host_comm": "activations to the host and back, exposed",
     "imbalance": "uneven stages",
     "bubble": "pipeline bubble",
     "data_comm": "gradient reduction, exposed",

@@ -1,4 +1,5 @@
-"""Full recomputation of some layers alone, tried on the best layouts that recompute all: as few as fit in memory."""
+"""Recomputation, or activations in host memory, of some layers alone, tried on the best layouts that recompute all: of
+as few as fit in memory."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from planner.step.estimate import Estimate, totals
 from planner.step.legality import legal
 from planner.step.timeline.timed import timed_estimate
 
+FULL = Recompute.FULL
 MOST_LAYOUTS = 64  # that recompute all layers: of many virtual stages few have layers to leave alone
 MOST_SIMULATED = 2
 
@@ -23,37 +25,49 @@ MOST_SIMULATED = 2
 def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) -> Estimate | None:
     """An estimate of one more layout that is faster than the best and recomputes fewer layers; None if there is none.
 
-    Not where a question allows `full` alone: it means every layer.
+    Not where a question allows `full` alone: it means every layer. Activations go to the host where --allow-offload
+    is given, in layouts that then recompute nothing.
 
     order: fitting layouts, best first. Of the fastest that recompute all layers each gets the fewest with which it fits
     in memory by the closed form; the fastest of these are run on the timeline.
     """
+    fixed = asked.fixed
     full = [int(i) for i in order if result.layouts.recompute[i] == Recompute.FULL][:MOST_LAYOUTS]
-    settled = asked.fixed.recompute == (Recompute.FULL,) or asked.fixed.recompute_layers is not None
-    if not full or not setup.framework.block_recompute or settled:
-        return None
-    best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT)
-    found = _fewest(setup, result.layouts.take(full))
+    best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if full else 0.0
+    out: list[Estimate] = []
+    if full and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):
+        out += _faster(setup, _fewest(setup, result.layouts.take(full)), best)
+    alone = [i for i in full if result.layouts.pp[i] == 1]
+    kept = Recompute.NONE in (fixed.recompute or (Recompute.NONE,)) and fixed.offload_layers is None
+    if alone and fixed.offload and setup.framework.offloads_layers and kept:
+        whole = replace(result.layouts.take(alone), recompute=np.full(len(alone), Recompute.NONE))
+        out += _faster(setup, _fewest(setup, whole, "offload_layers"), best)
+    return min(out, key=lambda one: float(one.step_time_s[0]), default=None)
+
+
+def _faster(setup: Setup, found: tuple[Layouts, Array] | None, best: float) -> list[Estimate]:
+    """The fastest of some layouts on the timeline, if it fits and is faster than the best."""
     if found is None:
-        return None
+        return []
     few, seconds = found
     hopeful = [int(i) for i in np.argsort(seconds, kind="stable") if seconds[i] < best][:MOST_SIMULATED]
     if not hopeful:
-        return None
+        return []
     timed = timed_estimate(setup, few.take(hopeful))
     faster = np.flatnonzero(timed.fits & (timed.step_time_s < best))
-    return timed.take(faster[[np.argmin(timed.step_time_s[faster])]]) if len(faster) else None
+    return [timed.take(faster[[np.argmin(timed.step_time_s[faster])]])] if len(faster) else []
 
 
-def _fewest(setup: Setup, layouts: Layouts) -> tuple[Layouts, Array] | None:
-    """Of layouts that recompute all layers those that also fit with fewer, each with the fewest with which it does.
+def _fewest(setup: Setup, layouts: Layouts, choice: str = "recompute_layers") -> tuple[Layouts, Array] | None:
+    """Of layouts those that fit with a choice of fewer layers than all, each with the fewest with which it does.
 
     And the seconds of their steps by the closed form; None where there are none.
     """
     most = -(-int(setup.model.num_layers) // (layouts.pp * layouts.virtual_stages))
     of = np.repeat(np.arange(len(layouts)), most - 1)
     layers = np.concatenate([np.arange(1, n) for n in most]).astype(np.int64)
-    table = replace(layouts.take(of), recompute_layers=layers)
+    some: dict[str, Any] = {choice: layers}
+    table = replace(layouts.take(of), **some)
     ok = np.flatnonzero(legal(setup.model, setup.cluster, table)) if len(of) else of
     if not len(ok):
         return None

@@ -124,10 +124,10 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
     if other.layouts.pp[0] > 1 and not kind.synchronous and not found.asked.fixed.allow_async:
         return because("asynchronous", f"Not searched: {kind.name} is asynchronous and changes the training; "
                        f"--allow-async searches it. {difference}", other)  # fmt: skip
-    if other.layouts.offload_optimizer[0] and not found.asked.fixed.offload:
-        return because(
-            "offload", f"Not searched: --allow-offload tries the optimizer in host memory. {difference}", other
-        )
+    for name, of in (("offload_optimizer", "the optimizer"), ("offload_layers", "activations of layers")):
+        if getattr(other.layouts, name)[0] and not found.asked.fixed.offload and name not in found.asked.fixed.settled:
+            text = f"Not searched: --allow-offload tries {of} in host memory. {difference}"
+            return because("offload", text, other)
     for key in ("schedule", "cp"):
         value, runs = other.layouts.row(0)[key], getattr(setup.framework.runs, key)
         if key in wanted and runs and value not in runs and getattr(found.asked.fixed, key) == runs:

@@ -128,7 +128,7 @@ FIELDS: Mapping[str, Field] = {f.name: f for f in (
           read=lambda text: decimal("headroom_gib", text), option="--headroom"),
     Field(name="fit_chance", label="Chance of fitting", says="At least, 0 to 1; 0.95 unless a cap is given.",
           group=ROOM, read=lambda text: decimal("fit_chance", text), option="--fit-chance"),
-    Field(name="allow_offload", label="Allow optimizer state in host memory", says="", group=ROOM, read=_on,
+    Field(name="allow_offload", label="Allow states and activations in host memory", says="", group=ROOM, read=_on,
           kind="flag", option="--allow-offload"),
     Field(name="precision", label="Precision", says="Else the GPU's usual one.", group=MORE,
           among=lambda: names(Precision), option="--precision"),

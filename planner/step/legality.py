@@ -224,6 +224,11 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
          "pipeline_layout, and layer_split ends with multi-token prediction",
          (x.recompute_layers > 0) & (x.virtual_stages > 1)
          & (is_given(x) | (x.layer_split == Split.LAST) | ((x.layer_split == Split.ENDS) & several_heads))),
+        ("offload_layers must be fewer than a virtual stage's layers: its last one's activations are needed at once",
+         x.offload_layers >= np.maximum(np.ceil(np.asarray(model.num_layers) / (x.pp * x.virtual_stages)), 1)),
+        ("offload_layers excludes a split backward, sequence slices and recompute_layers",
+         (x.offload_layers > 0)
+         & (_trait(x, "splits_backward") | (x.sequence_slices > 1) | (x.recompute_layers > 0))),
         ("a split backward (I and W) excludes full recomputation: what W keeps is more than it saves",
          _trait(x, "splits_backward") & (x.recompute == Recompute.FULL)),
         ("layered and modular have one layer a virtual stage", _trait(x, "one_layer_chunks")

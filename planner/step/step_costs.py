@@ -24,7 +24,7 @@ from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
 from planner.costs.network.traffic import Traffic, layer_traffic, traffic
 from planner.costs.one_layer import OneLayer, one_layer
-from planner.costs.optimizer import optimizer_s
+from planner.costs.optimizer import host_link_rate, optimizer_s
 from planner.layouts import Layouts, Recompute
 from planner.models import counts, mix
 from planner.setup import Setup
@@ -43,7 +43,8 @@ class StepCosts:
     what the gather's bytes take of a node's links.
     send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage. update_s: the optimizer's.
     busiest_params: parameters of the rank with most, before sharding. alone: a layer that recomputation leaves alone,
-    where some are; `layer` is then one that it repeats. dense_s: forward, backward, and of that the
+    where some are; `layer` is then one that it repeats. move_s: of a layer's activations to the host, or back; None
+    where none go there. dense_s: forward, backward, and of that the
     weight gradient, of a layer with a dense MLP, less those of one with experts; 0 where no layer's place is known.
     """
 
@@ -61,6 +62,7 @@ class StepCosts:
     update_s: Array
     busiest_params: Array
     alone: LayerTime | None = None
+    move_s: Array | None = None
     dense_s: tuple[Any, Any, Any] = (0.0, 0.0, 0.0)
 
     def take(self, index: Any) -> StepCosts:
@@ -112,8 +114,16 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
         update_s=weight_copies(layouts) * optimizer_s(case, own),
         busiest_params=own.total,
         alone=_alone(case, one, cost, params),
+        move_s=_move_s(case, spread(one.activations)),
         dense_s=_dense_s(case, one, layer, cost),
     )
+
+
+def _move_s(case: Case, held: Activations) -> Array | None:
+    """Seconds in which a layer's activations of one micro-batch go to the host, or come back."""
+    if not np.any(case.layouts.offload_layers):
+        return None
+    return np.asarray(held.layer / host_link_rate(case.cluster) + case.cluster.host_link.latency_s)
 
 
 def _alone(case: Case, one: OneLayer, cost: LayerCost, params: RankParameters) -> LayerTime | None:

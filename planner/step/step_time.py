@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from planner.base import records
 from planner.base.arrays import Array
-from planner.costs.memory.rank import left_alone
+from planner.costs.memory.rank import left_alone, moved_layers
 from planner.layouts import Layouts
 from planner.schedules import Loads
 from planner.step.chunk_gathers import chunk_wait_s
@@ -35,6 +35,7 @@ class StepTime:
     expert_comm_s: Array
     sharding_comm_s: Array
     pipeline_comm_s: Array
+    host_comm_s: Array
     imbalance_s: Array
     bubble_s: Array
     data_comm_s: Array
@@ -72,10 +73,30 @@ def passes(
     backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
     forward = forward + modules * ends.module_forward_s + dense * costs.dense_s[0]
     backward = backward + modules * ends.module_backward_s + dense * costs.dense_s[1]
+    if costs.move_s is not None:
+        forward, backward = _with_moves(costs, costs.move_s, layers, first, stages, forward, backward)
     # The head's gradient is two equal products, one of them the weight's.
     weights = layers * costs.cost.weight_grad_s + last * ends.head_backward_s / 2.0
     weights = weights + modules * ends.module_backward_s / 2.0 + dense * costs.dense_s[2]
     return forward, backward - weights, weights
+
+
+def _with_moves(
+    costs: StepCosts, move_s: Array, layers: Any, first: Any, stages: Any, forward_s: Array, backward_s: Array
+) -> tuple[Array, Array]:
+    """The passes that wait for layers' activations on their way to the host, or back.
+
+    They leave one after another from the end of a stage's first layer on, and have left when the pass ends. They come
+    back from the pass's beginning on, before the stage's first layer goes backward; another has room as soon as one
+    has gone. That all, and no more than a layer's room, is what these two bounds need (tested layer by layer).
+    """
+    layer, ends, t = costs.layer, costs.ends, costs.traffic
+    moved = moved_layers(costs.case.layouts, layers, stages)
+    quarter = first * (t.ends_s + np.where(by_chunk(costs.case.layouts), 0.0, t.ends_sharding_s)) / 4.0
+    before = stages * layer.forward_s + (stages - first) * costs.send_s + quarter + first * ends.embedding_forward_s
+    after = stages * layer.backward_s + quarter + first * ends.embedding_backward_s
+    out, back = (np.where(moved > 0, x + moved * move_s, 0.0) for x in (before, after))
+    return np.maximum(forward_s, out), np.maximum(backward_s, back)
 
 
 def _loads(costs: StepCosts) -> Loads:
@@ -126,6 +147,7 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
     slowest = forward + input_grad + weight_grad
     span = _makespan(layouts, loads) if bubble else m * slowest
     mean = sum(loads.total(p)) / p
+    unmoved = mean if costs.move_s is None else sum(_loads(replace(costs, move_s=None)).total(p)) / p
     work = m * costs.case.model.num_layers / p
     data = data_comm(costs, forward, input_grad + weight_grad)
     sharded_ends = np.where(by_chunk(layouts), 0.0, m * t.ends_sharding_s / p)
@@ -142,6 +164,7 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
         expert_comm_s=work * layer.expert_s,
         sharding_comm_s=work * layer.sharding_s + sharded_ends + chunk_wait_s(costs, forward, input_grad + weight_grad),
         pipeline_comm_s=m * 2.0 * (layouts.virtual_stages - 1.0 / p) * costs.send_s,
+        host_comm_s=m * (mean - unmoved),
         imbalance_s=m * (slowest - mean),
         # No order takes less; sums of one rank's passes in another order round otherwise.
         bubble_s=np.where(p == 1, 0.0, np.maximum(span - m * slowest, 0.0)),

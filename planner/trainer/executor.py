@@ -19,6 +19,7 @@ from planner.base.errors import LayoutError
 from planner.trainer.arrays import Array, num_bytes
 from planner.trainer.attention import KeysValues
 from planner.trainer.communicator import Communicator
+from planner.trainer.host_arena import HostArena
 from planner.trainer.layer import Layer, Setting, SliceOf
 from planner.trainer.mesh import Mesh
 from planner.trainer.stage import Stage, add_gradients
@@ -141,11 +142,15 @@ class Executor:
         self.layer_at_a_time = layer_at_a_time
         self.where = rank_of_passes(rows)
         self.live = Live()
+        self.arena = HostArena(communicator, self.live)
         self.loss_scale = 1.0
         self.events: list[Event] = []
         self._check_slices()
 
     def _check_slices(self) -> None:
+        split = len(self.bounds) > 2 or any(op.kind == "I" for op in self.row)
+        if split and any(stage.moved for stage in self.stages):
+            raise LayoutError("offload_layers excludes sequence slices and a split backward pass; allowed: 0")
         region = self.setting.region
         parts = [(b - a) // self.setting.context.size for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
         if region.split_tokens and any(n % region.size for n in parts):
@@ -194,7 +199,7 @@ class Executor:
             loss_weight=1.0 / batch.num_tokens,
             loss_scale=self.loss_scale,
         )
-        y, saved = self.stages[here.stage].forward(self.store, x, part, keep)
+        y, saved = self.stages[here.stage].forward(self.store, x, part, keep, self.arena)
         state.saved[key] = part, saved
         size = num_bytes(saved) + num_bytes(part.keys_values if here.slice == 0 else None)
         state.bytes_of[key] = size
@@ -209,7 +214,7 @@ class Executor:
         part, saved = state.saved.pop(key)
         stage = self.stages[here.stage]
         if here.kind == "B":
-            dx = stage.backward(self.store, dy, saved, part, keep)
+            dx = stage.backward(self.store, dy, saved, part, keep, self.arena)
             self.live.change(-1, 0, -state.bytes_of.pop(key))
         else:
             dx, state.waiting[key] = stage.input_gradient(self.store, dy, saved, part, keep)

@@ -110,6 +110,8 @@ class Layer(ABC):
     """A layer of the model on one rank. It holds no arrays: parameters and what a pass saved are handed in."""
 
     units: tuple[Unit, ...]
+    index = -1
+    """Of a transformer layer in the model."""
 
     @abstractmethod
     def forward(self, parameters: Views, x_bsh: Array, part: SliceOf) -> tuple[Array, Any]:

@@ -14,6 +14,7 @@ from planner.layouts import Recompute
 from planner.trainer.arrays import Array
 from planner.trainer.block import Block
 from planner.trainer.ends import Embedding, Head
+from planner.trainer.host_arena import HostArena
 from planner.trainer.layer import Layer, Setting, SliceOf
 from planner.trainer.parameters import Unit, Views
 from planner.trainer.sparse_block import SparseBlock
@@ -27,23 +28,31 @@ def split_evenly(num_layers: int, num_stages: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Stage:
-    """Layers that run together; the first stage of the model has the embedding, the last the head."""
+    """Layers that run together; the first stage of the model has the embedding, the last the head.
+
+    moved: the places of those whose activations wait in host memory, last first.
+    """
 
     layers: tuple[Layer, ...]
+    moved: tuple[int, ...] = ()
 
     @property
     def units(self) -> list[Unit]:
         """Parameters of all layers."""
         return [unit for layer in self.layers for unit in layer.units]
 
-    def forward(self, store: Store, x_bsh: Array, part: SliceOf, keep: bool) -> tuple[Array, list[Any]]:
+    def forward(
+        self, store: Store, x_bsh: Array, part: SliceOf, keep: bool, arena: HostArena
+    ) -> tuple[Array, list[Any]]:
         """The output and what each layer saved; `keep`: gathered parameters stay for the next operation."""
-        saved = []
-        for layer in self.layers:
+        saved: list[Any] = []
+        for i, layer in enumerate(self.layers):
             x_bsh, kept = layer.forward(_parameters(store, layer), x_bsh, part)
-            saved.append(kept)
+            saved.append(arena.leave((kept, part.keys_values.pop(layer.index, None))) if i in self.moved else kept)
+            del kept
             if not keep:
                 store.release(layer.units)
+        arena.settle()
         return x_bsh, saved
 
     def input_gradient(
@@ -58,13 +67,29 @@ class Stage:
                 store.release(layer.units)
         return dy_bsh, waiting
 
-    def backward(self, store: Store, dy_bsh: Array, saved: list[Any], part: SliceOf, keep: bool) -> Array:
-        """Both gradients, layer by layer, so that nothing waits."""
-        for layer in reversed(self.layers):
-            dy_bsh, waiting = layer.input_gradient(_parameters(store, layer), dy_bsh, saved.pop(), part)
+    def backward(
+        self, store: Store, dy_bsh: Array, saved: list[Any], part: SliceOf, keep: bool, arena: HostArena
+    ) -> Array:
+        """Both gradients, layer by layer, so that nothing waits.
+
+        Room for one layer's activations more than the stage keeps is enough for all that come back: one at first, and
+        the next as each layer is done.
+        """
+        coming = iter(self.moved)
+        room = max((saved[i].size_bytes for i in self.moved), default=0)
+        arena.live.change(0, 0, room)
+        for i, layer in reversed(list(enumerate(self.layers))):
+            if (next_one := next(coming, None)) is not None:
+                arena.come(saved[next_one])
+            kept = saved.pop()
+            if i in self.moved:
+                kept, keys_values = arena.back(kept)
+                part.keys_values |= {} if keys_values is None else {layer.index: keys_values}
+            dy_bsh, waiting = layer.input_gradient(_parameters(store, layer), dy_bsh, kept, part)
             add_gradients(store, layer, waiting, keep)
             if not keep:
                 store.release(layer.units)
+        arena.live.change(0, 0, -room)
         return dy_bsh
 
 
@@ -91,10 +116,13 @@ def _block(setting: Setting, index: int) -> Layer:
     return kind(setting, index)
 
 
-def make_stages(setting: Setting, layers_per_stage: Sequence[int], recompute_layers: int = 0) -> list[Stage]:
+def make_stages(
+    setting: Setting, layers_per_stage: Sequence[int], recompute_layers: int = 0, offload_layers: int = 0
+) -> list[Stage]:
     """The whole model as stages of so many layers each.
 
     recompute_layers: the first ones of each stage that are recomputed as the setting says, the others not; 0 all.
+    offload_layers: the first ones of each stage, but for its last, whose activations wait in host memory.
 
     Raises:
         LayoutError: the counts don't add up to the model's layers.
@@ -109,4 +137,8 @@ def make_stages(setting: Setting, layers_per_stage: Sequence[int], recompute_lay
     ]
     stages[0].insert(0, Embedding(setting))
     stages[-1].append(Head(setting))
-    return [Stage(tuple(layers)) for layers in stages]
+    out = []
+    for n, layers in zip(layers_per_stage, stages, strict=True):
+        first = int(isinstance(layers[0], Embedding)) if layers else 0
+        out.append(Stage(tuple(layers), tuple(reversed(range(first, first + min(offload_layers, max(n - 1, 0)))))))
+    return out

@@ -44,7 +44,8 @@ class Task:
     recompute_layers: of each stage, its first ones, that `recompute` is of; 0 all.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
-    offload_fraction: of the optimizer's state, kept and updated in host memory.
+    offload_fraction: of the optimizer's state, kept and updated in host memory. offload_layers: of each stage, its
+    first ones but for its last, whose activations wait there.
     """
 
     model: Transformer
@@ -70,6 +71,7 @@ class Task:
     clip: float = 0.0
     layer_at_a_time: bool = False
     offload_fraction: float = 0.0
+    offload_layers: int = 0
 
     @property
     def pp(self) -> int:
@@ -130,6 +132,8 @@ def check_task(task: Task) -> None:
             raise LayoutError(f"tp is {task.tp}; the trainer needs one that divides {name} {size}")
     if task.zero not in (0, 1, 2, 3):
         raise LayoutError(f"zero is {task.zero}; allowed: 0, 1, 2 or 3")
+    if task.offload_layers < 0:
+        raise LayoutError(f"offload_layers is {task.offload_layers}; allowed: a whole number from 0")
     if not 0.0 <= task.offload_fraction <= 1.0:
         raise LayoutError(f"offload_fraction is {task.offload_fraction}; allowed: a number from 0 to 1")
     copies = task.dp_replicate
@@ -214,6 +218,7 @@ class Worker:
             self.setting,
             task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages),
             task.recompute_layers,
+            task.offload_layers,
         )
         units, holders = _units_here(task, self.mesh, stages)
         self.store = Store(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.base.units import GIB
-from planner.export.step_trace import write_step_trace
+from planner.export.step_trace import host_spans, write_step_trace
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
@@ -28,6 +28,7 @@ LAYOUTS = {
         "zero": 3,
     },
     "no data parallelism": {"schedule": "interleaved", "dp": 1, "pp": 4, "virtual_stages": 2, "global_batch": 8},
+    "offload": {"schedule": "1f1b", "dp": 2, "pp": 4, "global_batch": 16, "offload_layers": 4},
     "no pipeline": {"schedule": "1f1b", "dp": 8, "pp": 1, "global_batch": 64, "zero": 3},
 }
 
@@ -53,3 +54,18 @@ def test_the_trace_is_the_step(tmp_path: Path, name: str) -> None:
     assert "update" in named
     if not step.schedule.unsynchronised_end:
         assert max(e["ts"] + e["dur"] for e in slices) * 1e-6 == pytest.approx(step.step_time_s)
+
+
+def test_activations_pass_the_host_link_in_lanes_of_their_own() -> None:
+    cluster = load_cluster("dgx-a100-80gb")
+    layouts = Layouts.of(**LAYOUT, **LAYOUTS["offload"])
+    step = simulate(Setup(load_model("llama-13b"), cluster, load_framework(cluster.framework)), layouts)
+    spans = host_spans(step)
+    order, timeline = step.timeline.order, step.timeline
+    # One each way for every pass; it lies within its own pass and lasts as long as four layers' activations take.
+    assert len(spans) == len(order)
+    assert {span.stream for span in spans} == {"to the host", "from the host"}
+    for i, span in enumerate(spans):
+        assert span.end_s - span.start_s == pytest.approx(float(step.moved_s[order.stage[i]]))
+        assert timeline.start_s[i] <= span.start_s + 1e-12
+        assert span.end_s <= timeline.end_s[i] + 1e-12

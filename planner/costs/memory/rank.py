@@ -77,18 +77,29 @@ def weight_grad_share(case: Case) -> Array:
     return np.asarray(kept / saved_bytes(case)[0])
 
 
-def left_alone(layouts: Layouts, layers: Any, stages: Any) -> Array:
-    """Of so many layers on virtual stages that share them alike, those that full recomputation doesn't repeat.
-
-    A remainder lies one each on the first of the stages.
-    """
-    if not np.any(layouts.recompute_layers):
-        return np.zeros(1)
-    some = layouts.recompute_layers
+def first_layers(number: Any, layers: Any, stages: Any, but: int = 0) -> Array:
+    """Of so many layers on virtual stages that share them alike, the first ones of each: a number, and not its last
+    `but`. A remainder lies one each on the first of the stages."""
     least = np.floor(layers / stages)
     more = layers - least * stages
-    repeated = more * np.minimum(some, least + 1.0) + (stages - more) * np.minimum(some, least)
-    return np.where(some > 0, layers - repeated, 0.0)
+    longer, shorter = (np.minimum(number, np.maximum(n - but, 0.0)) for n in (least + 1.0, least))
+    return np.asarray(more * longer + (stages - more) * shorter)
+
+
+def left_alone(layouts: Layouts, layers: Any, stages: Any) -> Array:
+    """Of so many layers on so many virtual stages those that full recomputation doesn't repeat."""
+    some = layouts.recompute_layers
+    return np.where(some > 0, layers - first_layers(some, layers, stages), 0.0) if np.any(some) else np.zeros(1)
+
+
+def moved_layers(layouts: Layouts, layers: Any, stages: Any) -> Array:
+    """Of so many layers on so many virtual stages those whose activations wait in host memory.
+
+    A stage keeps its last layer's, which are needed at once (as Megatron-LM's --cpu-offloading-num-layers does), and
+    has room for one more layer's on their way.
+    """
+    some = layouts.offload_layers
+    return first_layers(some, layers, stages, but=1) if np.any(some) else np.zeros(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,12 +232,13 @@ def rank_memory(
     modules = last if modules is None else modules
     own = rank_parameters(case.model, layouts, layers, first, last, modules, dense)
     alone = left_alone(layouts, layers, layouts.virtual_stages)
-    of_layers = held.layer * layers + held.whole * alone
+    moved = moved_layers(layouts, layers, layouts.virtual_stages)
+    of_layers = held.layer * (layers - moved) + held.whole * alone
     kept = in_flight * (of_layers + first * held.embedding + modules * held.modules)
     slack = 1.0 + framework.fragmentation
     states = state_parameters(optimizer_bytes(own, case), layouts, 1) * copies
     # By the time that a layer is made again, those behind it that were kept are freed.
-    working = held.working - np.where(alone > 0, held.again, 0.0)
+    working = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
     buffers = (working + layers * held.keys_values) * slack
     if np.any(layouts.zero >= 2):
         unscattered, gathered = _whole_bytes(case, own, layers, modules, at_once)

@@ -18,7 +18,7 @@ from planner.base.arrays import Array
 from planner.base.errors import LayoutError, ScheduleError
 from planner.costs.layer.slices import even_slices
 from planner.costs.memory.parameters import rank_parameters
-from planner.costs.memory.rank import left_alone, rank_memory
+from planner.costs.memory.rank import left_alone, moved_layers, rank_memory
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.setup import Setup
@@ -43,6 +43,7 @@ class StepSimulation:
     gather_end_s: when a rank's first forward may start; reduce_s, tied_s: its gradients' reduction and
     the tied embedding's; reduce_start_s, reduce_end_s: when they run;
     update_end_s: its update. held_bytes: activations after each operation's start, (n,); static_bytes: the rest, (p,).
+    moved_s: a stage's activations to the host, and again back, shape (stages,).
     """
 
     schedule: Schedule
@@ -60,6 +61,7 @@ class StepSimulation:
     update_end_s: Array
     held_bytes: Array
     static_bytes: Array
+    moved_s: Array
     step_time_s: float
 
     @property
@@ -327,8 +329,10 @@ def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
     begin = timeline.start_s[order.start[:-1]] - shown
     held = costs.activations
     slack = (1.0 + costs.case.framework.fragmentation) / x.pipe.k
-    chunks, alone = x.loads.chunks, left_alone(costs.case.layouts, x.loads.chunks.layers, 1.0)
-    stage_bytes = (chunks.layers * held.layer[0] + alone * held.whole[0] + chunks.modules * held.modules[0]) * slack
+    chunks = x.loads.chunks
+    alone, moved = (of(costs.case.layouts, chunks.layers, 1.0) for of in (left_alone, moved_layers))
+    stays = (chunks.layers - moved) * held.layer[0]
+    stage_bytes = (stays + alone * held.whole[0] + chunks.modules * held.modules[0]) * slack
     stage_bytes[0] += held.embedding[0] * slack
     static = rank_memory(
         costs.case, layers=ranks.chunks.layers, in_flight=0.0, first=ranks.first,
@@ -345,5 +349,6 @@ def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
         update_start_s=ready, update_end_s=finish,
         held_bytes=timeline.held(lambda stage: stage_bytes[stage] * tokens, float(held.weight_grad_share[0])),
         static_bytes=static,
+        moved_s=moved * (0.0 if costs.move_s is None else costs.move_s[0]),
         step_time_s=float((finish - begin).max()) if schedule.unsynchronised_end else float(finish.max()),
     )  # fmt: skip

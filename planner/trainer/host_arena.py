@@ -1,0 +1,93 @@
+"""Activations that wait in host memory between a layer's forward and backward pass, copied beside the passes.
+
+Two threads copy, one each way. Under numpy the host's arrays are a second arena in the same memory; under CuPy they lie
+on the host.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
+from dataclasses import fields, is_dataclass
+from typing import Any, Protocol
+
+from planner.trainer.arrays import num_bytes
+from planner.trainer.communicator import Communicator
+from planner.trainer.host_states import LINK
+
+
+class Counts(Protocol):
+    """Who counts what passes hold on the device."""
+
+    def change(self, forward: int, waiting: int, size_bytes: int) -> None:
+        """Add to what is live."""
+
+
+class Away:
+    """Arrays on the host, or on their way there or back."""
+
+    def __init__(self, size_bytes: int, there: Future[Any]) -> None:
+        self.size_bytes, self.there = size_bytes, there
+        self.here: Future[Any] | None = None
+
+
+class HostArena:
+    """One rank's host memory for activations. live: counts the one value that is on its way out of the device."""
+
+    def __init__(self, communicator: Communicator, live: Counts) -> None:
+        self.communicator, self.live = communicator, live
+        self._out, self._in = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        self._leaving: Away | None = None
+
+    def leave(self, value: Any) -> Away:
+        """Begin to copy arrays to the host, when those before have left."""
+        self.settle()
+        size = num_bytes(value)
+        self._leaving = Away(size, self._out.submit(copied, value, _to_host))
+        self._count("out", size)
+        self.live.change(0, 0, size)
+        return self._leaving
+
+    def settle(self) -> None:
+        """Wait until all have left."""
+        if self._leaving is not None:
+            self._leaving.there.result()
+            self.live.change(0, 0, -self._leaving.size_bytes)
+            self._leaving = None
+
+    def come(self, away: Away) -> None:
+        """Begin to copy arrays back; the host's go when they are here."""
+        self._count("in", away.size_bytes)
+        away.here = self._in.submit(copied, away.there.result(), self.communicator.xp.array)
+
+    def back(self, away: Away) -> Any:
+        """The arrays, when they are back."""
+        assert away.here is not None
+        return away.here.result()
+
+    def _count(self, way: str, size_bytes: int) -> None:
+        self.communicator.traffic.add(LINK, way, size_bytes, 2)
+
+
+def _to_host(array: Any) -> Any:
+    return array.get() if hasattr(array, "get") else array.copy()
+
+
+def copied(value: Any, copy_of: Any, seen: dict[int, Any] | None = None) -> Any:
+    """Nested tuples, lists, dictionaries and dataclasses with copies of their arrays, each array copied once."""
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return seen[id(value)]
+    out = value
+    if hasattr(value, "nbytes"):
+        out = copy_of(value)
+    elif isinstance(value, dict):
+        out = {key: copied(x, copy_of, seen) for key, x in value.items()}
+    elif isinstance(value, tuple | list):
+        out = type(value)([copied(x, copy_of, seen) for x in value])
+    elif is_dataclass(value) and not isinstance(value, type):
+        out = copy(value)
+        for field in fields(value):
+            object.__setattr__(out, field.name, copied(getattr(value, field.name), copy_of, seen))
+    seen[id(value)] = out
+    return out
