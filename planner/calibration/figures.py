@@ -11,6 +11,7 @@ from planner.base.arrays import Array
 from planner.base.units import MICRO
 from planner.calibration.parameters import FittedParameter
 from planner.hardware import Cluster, Efficiency, Framework, Link, load_cluster, load_framework
+from planner.hardware.declared import movable
 from planner.validation import MeasuredRun, Predictions, predict
 
 T = TypeVar("T", Efficiency, Link, Framework)
@@ -84,7 +85,6 @@ def figures_of(
     """The parameters' figures in these profiles: links one by one, frameworks that are there, keys that are there."""
     efficiencies = _by_name(c.accelerator.efficiency for c in clusters)
     node_links, networks = _by_name(c.node_link for c in clusters), _by_name(c.network for c in clusters)
-    used = _by_name(frameworks)
     out: list[FittedFigure] = []
     for p in parameters:
         kind, _, place = p.path.partition(":")
@@ -94,14 +94,26 @@ def figures_of(
         elif kind in ("node_link", "network"):
             links = node_links if kind == "node_link" else networks
             groups, folder = [{name: link} for name, link in links.items()], "links"
-        elif kind == "networks":
-            groups, folder = [networks], "links"
         else:
-            groups, folder = [{name: used[name] for name in kind.split(",") if name in used}], "frameworks"
+            groups, folder = [networks], "links"
         known = {(f.folder, f.names, f.field, f.keys) for f in out}
         found = [_figure(p, folder, group, place) for group in groups if group]
         out += [f for f in found if f is not None and (f.folder, f.names, f.field, f.keys) not in known]
-    return out
+    return out + _of_frameworks(_by_name(frameworks), efficiencies)
+
+
+def _of_frameworks(used: Mapping[str, Framework], architectures: Iterable[str]) -> list[FittedFigure]:
+    """The figures that frameworks' profiles say a fit may move on such GPUs, of all that share a figure together."""
+    shared: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, framework in sorted(used.items()):
+        for place in (place for a in architectures for place in framework.fitted.get(a, {}).items()):
+            shared.setdefault(place, {})[name] = framework
+    out = []
+    for (key, _), frameworks in sorted(shared.items()):
+        field, d = movable(Framework)[key]
+        bounds = [value * d.names(field)[key] for value in d.fit or ()]
+        out.append(_figure(FittedParameter(field, *bounds), "frameworks", frameworks, field))
+    return [figure for figure in out if figure is not None]
 
 
 def _by_name(profiles: Iterable[Any]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 class FittedParameter:
     """A figure under calibration: `kind:field[.key,key]`, its bounds in SI units, and where a fit starts.
 
-    kind: efficiency; node_link or network, for each such link of the runs' clusters; networks, which share the figure;
-    or frameworks by name, which share it too. start: a usual value; None for the profile's own. A shipped profile's
-    would give away to a fit without some of the runs what they had told.
+    kind: efficiency; node_link or network, for each such link of the runs' clusters; networks, which share the figure.
+    What may move of a framework its profile says (`fitted`). start: a usual value; None for the profile's own. A
+    shipped profile's would give away to a fit without some of the runs what they had told.
     """
 
     path: str
@@ -24,29 +24,18 @@ class FittedParameter:
     start: float | None = None
 
 
-# Frameworks of DeepSpeed's years share tensor_slowdown; all of Megatron's kind the host's time.
 AMPERE = (
     FittedParameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.75),
     FittedParameter("efficiency:kernel_latency_s", 1e-6, 15e-6, 5e-6),
     FittedParameter("efficiency:memory_fraction", 0.4, 0.95, 0.8),
     FittedParameter("efficiency:attention_matrix_fraction", 0.1, 0.8, 0.3),
     FittedParameter("networks:fraction", 0.1, 0.95, 0.6),
-    FittedParameter(
-        "megatron-lm,megatron-deepspeed,megatron-deepspeed-2021,aa-scaling:host_layer_backward_s", 0.0, 3e-3, 1e-3
-    ),
-    FittedParameter("megatron-deepspeed,megatron-deepspeed-2021,aa-scaling:tensor_slowdown", 1.0, 5.0, 2.0),
-    FittedParameter("megatron-deepspeed-2021:sharded_nodes", 1.0, 40.0, 16.0),
-    FittedParameter("aa-scaling:sharded_nodes", 1.0, 40.0, 16.0),
 )
 HOPPER = (
     FittedParameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.7),
     FittedParameter("efficiency:matrix_fraction.fp8", 0.2, 0.9, 0.55),
     # Start: what Ampere's kernel gives on these compute units and clocks.
     FittedParameter("efficiency:flash_backward.flash1", 0.05, 0.5, 0.15),
-    FittedParameter("megatron-core,nanotron:overlap_tensor", 0.0, 0.95, 0.5),
-    FittedParameter("nemo:overlap_tensor", 0.0, 0.95, 0.5),
-    FittedParameter("nanotron:overlap_grad_reduce", 0.0, 0.95, 0.5),
-    FittedParameter("fsdp,megatron-core,nemo:overlap_param_gather", 0.0, 1.0, 0.8),
 )
 ANY = (
     FittedParameter("efficiency:matrix_fraction.fp16,bf16", 0.2, 0.95),

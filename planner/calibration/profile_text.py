@@ -18,20 +18,20 @@ def profile_text(data: Mapping[str, Any]) -> str:
     tables = {k: v for k, v in data.items() if isinstance(v, Mapping) and "value" not in v and k != "sources"}
     plain = {k: v for k, v in data.items() if k not in tables and k != "sources"}
     used = used_sources(plain | tables)
-    lines = [_line(k, v) for k, v in plain.items()]
+    lines = _lines(plain)
     for name, table in tables.items():
-        lines += ["", f"[{name}]", *(_line(k, v) for k, v in table.items())]
-    lines += ["", "[sources]", *(_line(k, v) for k, v in data["sources"].items() if k in used)]
+        lines += ["", f"[{name}]", *_lines(table)]
+    lines += ["", "[sources]", *_lines({k: v for k, v in data["sources"].items() if k in used})]
     return "\n".join(lines) + "\n"
 
 
-def _line(key: str, value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{key} = {{ value = {_plain(value['value'])}, source = {_plain(value['source'])} }}"
-    return f"{key} = {_plain(value)}"
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_plain(value)}" for key, value in table.items()]
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(_lines(value))} }}"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

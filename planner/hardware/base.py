@@ -20,6 +20,7 @@ def over_base(path: Path, data: Mapping[str, Any], base: Mapping[str, Any]) -> d
     for key in own:
         if own[key] != inherited.get(key, own[key]):
             raise FileFormatError(f"{path}: field sources.{key} is another in its base; allowed: a key of its own")
+    base = {field: value for field, value in base.items() if field != "fitted"}
     out = dict(base)
     for field, value in data.items():
         if field != "base":

@@ -34,6 +34,7 @@ class Declared:
     the figure whose value holds otherwise. With neither, nothing is known: None, or an empty table.
     beside: The figure that a profile must state with it.
     flag: It is 1 or 0 in a profile, and true or false here.
+    fit: Between which values a fit to measured runs may move it where a profile says so, and where it starts.
     """
 
     says: str
@@ -49,6 +50,7 @@ class Declared:
     like: str = ""
     beside: str = ""
     flag: bool = False
+    fit: tuple[float, float, float] | None = None
 
     def names(self, field: str) -> dict[str, float]:
         """The keys by which a profile may state the field, each with the factor to SI."""
@@ -77,3 +79,8 @@ def setting(kind: Any, says: str, **default: Any) -> dict[str, Any]:
 def declared(record: type) -> dict[str, tuple[Field[Any], Declared]]:
     """The figures of a record by name: each field with its declaration."""
     return {f.name: (f, f.metadata["declared"]) for f in fields(record) if "declared" in f.metadata}
+
+
+def movable(record: type) -> dict[str, tuple[str, Declared]]:
+    """The figures of a record that a fit may move, by a profile's name for them: each's field and declaration."""
+    return {key: (name, d) for name, (_, d) in declared(record).items() if d.fit for key in d.names(name)}

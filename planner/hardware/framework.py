@@ -89,14 +89,16 @@ class Framework:
 
     # What hides under compute, as a share of the traffic's time.
     overlap_grad_reduce: float = field(metadata=figure(
-        0, 1, "Share of the gradient reduction that hides under the backward pass without a pipeline."))
+        0, 1, "Share of the gradient reduction that hides under the backward pass without a pipeline.",
+        fit=(0.0, 0.95, 0.5)))
     overlap_grad_reduce_pipelined: float = field(metadata=figure(
         0, 1, "Share of the gradient reduction that hides under the backward pass with pipeline stages."))
     overlap_param_gather: float = field(metadata=figure(
         0, 1, "Share of parameter gathers that hides under the passes, of the time that a node's links alone would "
-        "need: the rest is what they take of memory and compute units; 0: they are waited for."))
+        "need: the rest is what they take of memory and compute units; 0: they are waited for.", fit=(0.0, 1.0, 0.8)))
     overlap_pipeline: float = field(metadata=figure(0, 1, "Share of the sends between stages that hides."))
-    overlap_tensor: float = field(metadata=figure(0, 1, "Share of the tensor-parallel collectives that hides."))
+    overlap_tensor: float = field(metadata=figure(
+        0, 1, "Share of the tensor-parallel collectives that hides.", fit=(0.0, 0.95, 0.5)))
     overlap_tensor_backward: float = field(metadata=figure(
         0, 1, "Share of the backward pass's collectives that run beside the weight gradient's product, before "
         "overlap_tensor."))
@@ -106,7 +108,7 @@ class Framework:
 
     # Traffic.
     tensor_slowdown: float = field(metadata=figure(
-        1, 10, "Time of its tensor-parallel collectives over what the link gives."))
+        1, 10, "Time of its tensor-parallel collectives over what the link gives.", fit=(1.0, 5.0, 2.0)))
     gate_reduces: float = field(metadata=figure(
         0, 1, "All-reduces of a gated MLP's input gradient beyond one: 1 where gate and up are two products that each "
         "sum theirs.", whole=True, default=0.0, because="gate and up are one product, " + MEGATRON))
@@ -121,7 +123,7 @@ class Framework:
         "doubles: host synchronisation, proxies.", unit="us"))
     sharded_nodes: float = field(metadata=figure(
         1e-3, 1e6, "Nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it "
-        "falls as their number grows, down to one NIC of a node."))
+        "falls as their number grows, down to one NIC of a node.", fit=(1.0, 40.0, 16.0)))
     sharded_stage: float = field(metadata=figure(
         1, 3, "The least ZeRO stage of which sharded_nodes is so.", default=1.0, because="all stages alike"))
     node_dispatch: bool = field(metadata=yes(
@@ -186,7 +188,7 @@ class Framework:
     host_layer_forward_s: float = field(metadata=figure(
         0, 1e5, "The host's time to launch a layer's forward pass, which bounds short kernels.", unit="us"))
     host_layer_backward_s: float = field(metadata=figure(
-        0, 1e5, "The host's time to launch a layer's backward pass.", unit="us"))
+        0, 1e5, "The host's time to launch a layer's backward pass.", unit="us", fit=(0.0, 3000.0, 1000.0)))
     host_experts_s: float = field(metadata=figure(
         0, 1e5, "The host's time beyond that for either pass of a layer with experts: launches, and the wait for how "
         "many tokens each expert gets.", unit="us", default=0.0, because="CUDA graphs, or none known"))
@@ -246,5 +248,8 @@ class Framework:
         Unstated, "What a measured run of it is taken to have run where it doesn't say.", default=Unstated()))
     runs: Runs = field(metadata=setting(
         Runs, "Schedules, and degrees of context parallelism, that it has; all, where it doesn't say.", default=Runs()))
+    fitted: Mapping[str, Mapping[str, str]] = field(metadata=setting(
+        dict[str, dict[str, str]], "By GPU architecture, the figures that a fit to runs may move, each with a name: "
+        "frameworks that say the same one share the figure. A base's don't count.", default={}))
     sources: Mapping[str, str]
 # fmt: on

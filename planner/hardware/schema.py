@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from planner.hardware.declared import Declared, declared
+from planner.hardware.declared import Declared, declared, movable
 
 
 def _refuse(allowed: str) -> PydanticCustomError:
@@ -207,6 +207,10 @@ def _together(record: type) -> Any:
                 raise _refuse(f"exactly one of {' and '.join(keys)}")
             if d.beside and bool(given) != (getattr(self, d.beside, given) is not None):
                 raise _refuse(f"both {keys[0]} and {d.beside}, or neither")
+        allowed = movable(record)
+        for name in (name for moved in getattr(self, "fitted", {}).values() for name in moved):
+            if name not in allowed:
+                raise _refuse(f"in fitted only {', '.join(allowed)}; {name!r} is none")
         return self
 
     return check

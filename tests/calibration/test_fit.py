@@ -144,6 +144,25 @@ def test_the_list_of_every_architecture_names_fields_that_there_are():
                 assert f.start >= 0.0
 
 
+def test_a_framework_profile_says_what_a_fit_may_move_and_with_whom(tmp_path):
+    cluster = load_cluster("dgx-h100")
+    shipped = [load_framework(name) for name in ("megatron-core", "nanotron", "nemo")]
+
+    def moved(text):
+        path = tmp_path / "mine.toml"
+        path.write_text('name = "mine"\nbase = "megatron-core"\n' + text)
+        figures = figures_of((), [cluster], [*shipped, load_framework(str(path))])
+        return {f.field: f.names for f in figures if f.start == 0.5 and "nemo" not in f.names}
+
+    assert moved("") == {"overlap_tensor": ("megatron-core", "nanotron"), "overlap_grad_reduce": ("nanotron",)}
+    assert moved('[fitted.hopper]\noverlap_tensor = "megatron-core"')["overlap_tensor"] == (
+        "megatron-core", "mine", "nanotron",
+    )  # fmt: skip
+    assert "mine" not in moved('[fitted.ampere]\noverlap_tensor = "megatron-core"')["overlap_tensor"]
+    with pytest.raises(FileFormatError, match=r"in fitted only .*'host_step_us' is none"):
+        moved('[fitted.hopper]\nhost_step_us = "x"')
+
+
 def test_selection_says_what_it_leaves(made):
     chosen = select([*made, *shipped_runs("korthikanti")], hold_out=["megatron-core"])
     assert chosen.architecture == "hopper"

@@ -78,7 +78,7 @@ def numbers(profile: Any) -> list[tuple[str, float]]:
         value = getattr(profile, field.name)
         if isinstance(value, float):
             found.append((field.name, value))
-        elif isinstance(value, dict) and field.name != "sources":
+        elif isinstance(value, dict) and field.name not in ("sources", "fitted"):
             found += [(f"{field.name}.{key}", v) for key, v in value.items()]
     return found
 
