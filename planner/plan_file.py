@@ -156,7 +156,7 @@ def _model(record: dict[str, Any], path: Path) -> Transformer:
             f"{path}: field shape.name is {shown(shape['name'])}; allowed: text without control characters"
         )
     try:
-        return check(Transformer(**shape))
+        return check(Transformer(**{"dropout": shape.get("max_positions", 0) > 0} | shape))  # of older plans
     except InputError as error:
         raise FileFormatError(f"{path}: field shape: {error}") from None
 

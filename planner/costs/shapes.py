@@ -12,8 +12,8 @@ from planner.models import Transformer, mix
 
 
 def has_dropout(model: Transformer, layouts: Layouts) -> Any:
-    """GPT-2 and GPT-3 recipes (learned positions) train with dropout 0.1; later ones, with flash kernels, without."""
-    return (np.asarray(model.max_positions) > 0) & (layouts.attention < Attention.FLASH1)
+    """Where the model's recipe has dropout; runs with flash kernels came later, and left it out."""
+    return np.asarray(model.dropout) & (layouts.attention < Attention.FLASH1)
 
 
 def inner_width(model: Transformer, copies: Any) -> Any:

@@ -89,7 +89,8 @@ def _positions(a: Arguments, seq_len: int) -> dict[str, Any]:
     """How tokens know where they are: by a learned table, by rotation, or by neither."""
     rotary = a.text("position-embedding-type") == "rope" or "use-rotary-position-embeddings" in a
     learned = not rotary and a.text("position-embedding-type", "learned_absolute") == "learned_absolute"
-    return {"rotary": rotary, "max_positions": (a.number("max-position-embeddings") or seq_len) if learned else 0}
+    positions = (a.number("max-position-embeddings") or seq_len) if learned else 0
+    return {"rotary": rotary, "max_positions": positions, "dropout": learned}
 
 
 def _attention(a: Arguments, hidden: int, heads: int) -> dict[str, int | None]:

@@ -80,6 +80,7 @@ def x_family(alpha: int) -> Transformer:
             vocab=51200,
             seq_len=16 * alpha,
             max_positions=16 * alpha,
+            dropout=True,
             num_dense_layers=alpha,
             **FAMILIES["gpt"],
         )

@@ -25,9 +25,10 @@ class Description(BaseModel):
     """Fields of a `[model]` table; what is not said follows the family.
 
     ffn defaults to 4 hidden, kv_heads to heads, head_dim to hidden / heads, max_positions to seq_len for the
-    gpt family (else 0), dense_layers to all layers (none for the moe family). The hybrid family has a pattern, one
-    letter a layer (M state-space, * attention, - MLP, E experts), instead of layers and dense_layers; ssm_heads
-    default to those of twice the width. window_layers with a window default to all with attention.
+    gpt family (else 0), dropout to whether there are positions, dense_layers to all layers (none for the moe family).
+    The hybrid family has a pattern, one letter a layer (M state-space, * attention, - MLP, E experts), instead of
+    layers and dense_layers; ssm_heads default to those of twice the width. window_layers with a window default to all
+    with attention.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -75,6 +76,7 @@ class Description(BaseModel):
     ssm_state: Size = Field(default=128, gt=0, le=LARGEST)
     ssm_conv: Size = Field(default=4, gt=0, le=LARGEST)
     mtp_layers: Size = Field(default=0, ge=0, le=1000)
+    dropout: StrictBool | None = None
     mtp_shared: StrictBool | None = None
 
 
@@ -113,6 +115,8 @@ def _described(data: Any, path: Path | str, name: str) -> Transformer:
     sparse = d.family == "moe" or "E" in (d.pattern or "")
     chosen = dict(FAMILIES[d.family]) | {f: getattr(d, f) for f in FLAGS if getattr(d, f) is not None}
     positions = d.seq_len if d.family == "gpt" and not chosen.get("rotary") else 0
+    positions = positions if d.max_positions is None else d.max_positions
+    chosen = {"dropout": positions > 0} | chosen
     model = Transformer(
         name=d.name or name,
         family=d.family,
@@ -123,7 +127,7 @@ def _described(data: Any, path: Path | str, name: str) -> Transformer:
         head_dim=d.head_dim if d.head_dim is not None else d.hidden // d.heads,
         vocab=d.vocab,
         seq_len=d.seq_len,
-        max_positions=d.max_positions if d.max_positions is not None else positions,
+        max_positions=positions,
         num_experts=d.experts,
         top_k=d.top_k,
         num_shared_experts=d.shared_experts,

@@ -62,7 +62,7 @@ def from_shape(
         **layers_of,
     )
     if family == "gpt":
-        model = replace(model, max_positions=seq_len)
+        model = replace(model, max_positions=seq_len, dropout=True)
     if sparse:
         model = replace(model, num_experts=experts, top_k=top_k, moe_ffn=ffn)
     return check(model)

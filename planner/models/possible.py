@@ -16,7 +16,7 @@ NOT_NEGATIVE = (
 SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
 FLAGS = (
     "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "expert_bias", "clamped", "qk_norm",
-    "embedding_norm", "mtp_shared",
+    "embedding_norm", "mtp_shared", "dropout",
 )  # fmt: skip
 LARGEST = 10**9
 LONGEST_NAME = 200

@@ -20,6 +20,7 @@ class Transformer:
     them share (LatentMoE: Elango et al. 2026, arXiv 2601.18089; Nemotron 3 Super).
     num_dense_layers: layers with the dense MLP, all of them in a dense model.
     max_positions: rows of a learned position table, 0 for rotary and ALiBi.
+    dropout: its recipe drops 0.1 of attention's scores and of each block's output, as GPT-2's and GPT-3's do.
     qkv_bias, output_bias, mlp_bias: biases in the query, key and value products, in attention's output
     product, in a dense layer's MLP. expert_bias: in the router and in both products of every expert (GPT-OSS).
     clamped: a gated MLP's two inner halves are clamped before they meet (GPT-OSS).
@@ -48,6 +49,7 @@ class Transformer:
     vocab: Any
     seq_len: Any
     max_positions: Any = 0
+    dropout: Any = False
     gated: Any = False
     rms_norm: Any = False
     rotary: Any = False

@@ -73,11 +73,12 @@ def device(of: Any, layouts: Layouts) -> Device:
 # 48 tokens per micro-batch of 3 sequences; 768 weights in a layer's products.
 GPT = Transformer(
     name="toy-gpt", family="gpt", num_layers=2, hidden=8, ffn=32, num_heads=2, num_kv_heads=2, head_dim=4, vocab=250,
-    seq_len=16, max_positions=16, tied=True, qkv_bias=True, output_bias=True, mlp_bias=True, num_dense_layers=2,
+    seq_len=16, max_positions=16, dropout=True, tied=True, qkv_bias=True, output_bias=True, mlp_bias=True,
+    num_dense_layers=2,
 )  # fmt: skip
 LLAMA = replace(
-    GPT, family="llama", max_positions=0, tied=False, qkv_bias=False, output_bias=False, mlp_bias=False, gated=True,
-    rms_norm=True, rotary=True,
+    GPT, family="llama", max_positions=0, dropout=False, tied=False, qkv_bias=False, output_bias=False, mlp_bias=False,
+    gated=True, rms_norm=True, rotary=True,
 )  # fmt: skip
 MOE = replace(LLAMA, family="moe", num_dense_layers=1, num_experts=4, top_k=2, moe_ffn=16, num_shared_experts=1)
 MLA = replace(LLAMA, head_dim=6, v_head_dim=4, q_lora_rank=6, kv_lora_rank=4, qk_rope_head_dim=2)

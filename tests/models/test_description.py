@@ -27,6 +27,9 @@ def test_what_is_said_wins(write: Any) -> None:
     assert (m.gated, m.tied, m.num_kv_heads, m.head_dim, m.max_positions, m.ffn) == (True, False, 4, 32, 7, 5)
     assert (m.qkv_bias, m.output_bias, m.mlp_bias) == (True, True, False)
     assert load_model(write("[model]\n" + GPT + "rotary = true\n", "mine.toml")).max_positions == 0
+    said = ("", "rotary = true\n", "dropout = false\n", "rotary = true\ndropout = true\n")
+    drops = [load_model(write("[model]\n" + GPT + text, "mine.toml")).dropout for text in said]
+    assert drops == [True, False, False, True]
 
 
 def test_moe(write: Any) -> None:

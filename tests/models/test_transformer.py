@@ -42,7 +42,7 @@ def test_check(change: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("family", "positions", "flags"),
     [
-        ("gpt", 32, {"tied", "qkv_bias", "output_bias", "mlp_bias"}),
+        ("gpt", 32, {"dropout", "tied", "qkv_bias", "output_bias", "mlp_bias"}),
         ("llama", 0, {"gated", "rms_norm", "rotary"}),
         ("nemotron", 0, {"rotary"}),
     ],
