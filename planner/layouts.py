@@ -100,6 +100,7 @@ class Layouts:
     optimizer: Ints
     dispatcher: Ints
     expert_imbalance: Array
+    capacity_factor: Array
 
     @cached_property
     def shape(self) -> tuple[int, ...]:

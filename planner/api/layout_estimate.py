@@ -220,6 +220,7 @@ def estimate(
     optimizer: str = "adam",
     dispatcher: str | None = None,
     expert_imbalance: float = 1.0,
+    capacity_factor: float = 0.0,
     framework: str | None = None,
     precision: str | None = None,
     attention: str | None = None,

@@ -59,6 +59,7 @@ def recommend(
     offload_fraction: float = 1.0,
     dispatcher: str | None = None,
     expert_imbalance: float = 1.0,
+    capacity_factor: float = 0.0,
     runs_on: str | None = None,
     base: str | None = None,
     top: int = 5,

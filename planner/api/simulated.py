@@ -210,6 +210,7 @@ def simulate(
     optimizer: str = "adam",
     dispatcher: str | None = None,
     expert_imbalance: float = 1.0,
+    capacity_factor: float = 0.0,
     slices: str = "",
     framework: str | None = None,
     precision: str | None = None,

@@ -69,6 +69,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "hybridep.", settled=False, shared=True, derived="the framework's own"),
     Choice("expert_imbalance", float, 1.0, "Tokens of the rank with the busiest experts over the mean.", "imbalance",
            settled=False, shared=True, most=64),
+    Choice("capacity_factor", float, 0.0, "Tokens that an expert takes at most over the mean; others are dropped. "
+           "0: none.", "capacity", settled=False, shared=True, least=0, most=64),
 )}  # fmt: skip
 """By name, in the order of records, files and lines of text."""
 

@@ -57,9 +57,15 @@ class Case:
         return np.asarray(np.where(self.layouts.sequence_parallel, self.layouts.tp, 1))
 
     @cached_property
+    def busiest(self) -> Array:
+        """Tokens of the rank with the busiest experts over the mean, with those that a capacity drops gone; (n,)."""
+        factor = self.layouts.capacity_factor
+        return np.asarray(np.minimum(self.layouts.expert_imbalance, np.where(factor > 0.0, factor, np.inf)))
+
+    @cached_property
     def busiest_copies(self) -> Array:
         """Copies of tokens that come to the rank with the busiest experts, for each token of its own, shape (n,)."""
-        return np.asarray(self.model.top_k * self.layouts.expert_imbalance)
+        return np.asarray(self.model.top_k * self.busiest)
 
     @cached_property
     def padded_vocab(self) -> Array:

@@ -140,6 +140,8 @@ def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
         out.append(("--overlap-grad-reduce",))
         if row["zero"] > 0 and f.overlap_param_gather > 0 and row["optimizer"] != "muon":
             out.append(("--overlap-param-gather",))
+    if row["capacity_factor"]:
+        out.append(("--moe-expert-capacity-factor", str(row["capacity_factor"])))
     if row["offload_layers"]:
         out.append(("--cpu-offloading-num-layers", str(row["offload_layers"])))
     if row["offload_optimizer"]:

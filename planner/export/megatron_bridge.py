@@ -206,6 +206,7 @@ def _model_parts(job: Job) -> list[tuple[str, Any]]:
             ("model.expert_model_parallel_size", row["ep"]),
             ("model.expert_tensor_parallel_size", row["etp"]),
             ("model.moe_token_dispatcher_type", quoted("alltoall" if dispatcher == "alltoall" else "flex")),
+            *([("model.moe_expert_capacity_factor", row["capacity_factor"])] if row["capacity_factor"] else []),
             ("model.moe_flex_dispatcher_backend", None if dispatcher == "alltoall" else quoted(dispatcher)),
         ]
     if row["zero"] > 1:

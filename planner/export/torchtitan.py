@@ -63,6 +63,7 @@ class Torchtitan(Target):
         """FSDP for ZeRO, PyTorch's schedules, bf16."""
         row = nearest.row
         nearest.change("ulysses", 1, "it has no exchange of heads")
+        nearest.change("capacity_factor", 0.0, "it drops no tokens")
         nearest.change("offload_layers", 0, "no field moves activations")
         nearest.change("recompute_layers", 0, "it recomputes every layer alike")
         # Its own names first: among the others, any that is legal could be loaded from a CSV.

@@ -99,8 +99,9 @@ def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[st
         **_gradients(a, precision, asked.framework), "optimizer": _optimizer(a, notes),
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
+        "capacity_factor": a.real("moe-expert-capacity-factor", 0.0, 64) if asked.model.num_experts else 0.0,
         "offload_layers": a.number("cpu-offloading-num-layers", 0, least=0),
-        "offload_fraction": a.share("optimizer-offload-fraction") if "optimizer-cpu-offload" in a else 1.0,
+        "offload_fraction": a.real("optimizer-offload-fraction", 1.0, 1) if "optimizer-cpu-offload" in a else 1.0,
     }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ ARGUMENTS = (
     "account-for-loss-in-pipeline-split", "use-distributed-optimizer", "num-distributed-optimizer-instances",
     "use-megatron-fsdp", "use-torch-fsdp2", "torch-fsdp2-no-reshard-after-forward", "data-parallel-sharding-strategy",
     "overlap-grad-reduce", "overlap-param-gather", "optimizer-cpu-offload", "optimizer-offload-fraction",
-    "cpu-offloading-num-layers",    "micro-batch-size", "global-batch-size",
+    "cpu-offloading-num-layers", "moe-expert-capacity-factor",    "micro-batch-size", "global-batch-size",
     "recompute-activations", "recompute-granularity", "recompute-method", "recompute-num-layers", "recompute-modules",
     "attention-backend", "use-flash-attn", "no-masked-softmax-fusion", "transformer-impl", "bf16", "fp16", "fp8-format",
     "fp8-param-gather", "grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32", "optimizer",

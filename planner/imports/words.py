@@ -53,15 +53,17 @@ class Arguments:
             raise InputError(f"--{name} is {shown(text)}; allowed: a whole number from {least}")
         return int(text)
 
-    def share(self, name: str) -> float:
-        """The value of an argument as a number from 0 to 1; 1 where it isn't given.
+    def real(self, name: str, default: float, most: float) -> float:
+        """The value of an argument as a number from 0 up; the default where it isn't given.
 
         Raises:
-            InputError: it is something else.
+            InputError: it is something else, or out of range.
         """
-        text = self.text(name, "1")
-        if not text or not re.fullmatch(r"0?\.[0-9]{1,9}|0|1|[01]\.0{0,9}", text):
-            raise InputError(f"--{name} is {shown(text)}; allowed: a number from 0 to 1")
+        text = self.text(name)
+        if text is None:
+            return default
+        if not re.fullmatch(r"[0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9}", text) or float(text) > most:
+            raise InputError(f"--{name} is {shown(text)}; allowed: a number from 0 to {most:g}")
         return float(text)
 
     def needed(self, name: str) -> int:

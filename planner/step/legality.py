@@ -91,15 +91,17 @@ def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> Tab
 
 def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
     """Those of a dispatcher that is named, and of the experts' load; none where nothing is said of either."""
-    named, uneven = x.dispatcher > Dispatcher.FRAMEWORK, x.expert_imbalance != 1.0
+    named, uneven = x.dispatcher > Dispatcher.FRAMEWORK, (x.expert_imbalance != 1.0) | (x.capacity_factor > 0.0)
     if not np.any(named | uneven):
         return []
     flex, experts = x.dispatcher > Dispatcher.ALLTOALL, np.asarray(model.num_experts)
     tokens = x.micro_batch * np.asarray(model.seq_len) / (x.cp * np.where(x.sequence_parallel, x.tp, 1))
     several = groups(cluster, x)["expert"].nodes > 1
     return [
-        ("dispatcher and expert_imbalance need experts", (named | uneven) & (experts == 0)),
+        ("dispatcher, expert_imbalance and capacity_factor need experts", (named | uneven) & (experts == 0)),
         ("expert_imbalance must not exceed ep: one rank can't have more than all copies", x.expert_imbalance > x.ep),
+        ("capacity_factor needs the dispatcher alltoall, the only one that drops tokens",
+         flex & (x.capacity_factor > 0.0)),
         ("deepep and hybridep run on Ampere, Hopper and Blackwell",
          flex & (cluster.accelerator.efficiency.name not in FLEX)),
         ("deepep does not run on racks of one NVLink domain (GB200, GB300); hybridep does",

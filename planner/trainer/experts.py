@@ -1,4 +1,7 @@
-"""A mixture of experts on one rank: routing, tokens to their experts and back, gradients. No token is dropped.
+"""A mixture of experts on one rank: routing, tokens to their experts and back, gradients.
+
+No copy of a token is dropped, or with a capacity factor those beyond what an expert takes of a rank's micro-batch, the
+least probable first; their outputs count as zero (Megatron-Core, --moe-expert-capacity-factor).
 
 A token goes to the top k experts by the router's softmax; their outputs are added with its probabilities, which are
 scaled to sum to 1 (Mixtral: Jiang et al. 2024, arXiv 2401.04088). A rank holds whole experts, E / ep of them. Copies of
@@ -7,12 +10,13 @@ tokens are sorted by expert and go to the ranks that hold these, as many as ther
 The balance loss is that of each sequence on its own, so it does not depend on how a batch is cut (DeepSeek-AI 2024,
 arXiv 2412.19437, equations 17 to 20). It adds to gradients, not to the loss that is reported.
 
-Shapes: n tokens of this rank, k experts a token, c = n k copies of tokens sorted by expert, E experts, h hidden,
-f inner size; lists have an array for each expert of this rank.
+Shapes: n tokens of this rank, k experts a token, c copies of tokens sorted by expert, n k or those kept, E experts,
+h hidden, f inner size; lists have an array for each expert of this rank.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +52,7 @@ class ExpertRanks:
     group: RankGroup
     sequence: RankGroup
     balance: float
+    capacity_factor: float = 0.0
 
     def counts_from_all(self, counts_E: Array) -> Any:
         """Copies of tokens that every rank has for each expert of this one, on the host, shape (ep, E / ep)."""
@@ -142,14 +147,19 @@ def experts_forward(ranks: ExpertRanks, m: Transformer, p: Views, x_bsh: Array) 
     chosen = xp.argsort(-probabilities, axis=-1)[:, :k]
     gates = xp.take_along_axis(probabilities, chosen, axis=-1)
     gates = gates / gates.sum(axis=-1, keepdims=True)
-    order = xp.argsort(chosen.ravel(), kind="stable")
     counts_bE = (chosen.reshape(b, s * k, 1) == xp.arange(E)).sum(axis=1)
-    sent = on_host(counts_bE.sum(axis=0)).reshape(len(ranks.group), -1)
+    counts_E = counts_bE.sum(axis=0)
+    order = xp.argsort(chosen.ravel(), kind="stable")
+    if ranks.capacity_factor:
+        capacity = math.ceil(ranks.capacity_factor * b * s * k / E)
+        order = _within(xp, capacity, chosen.ravel(), gates.ravel(), counts_E)
+        counts_E = xp.minimum(counts_E, capacity)
+    sent = on_host(counts_E).reshape(len(ranks.group), -1)
     routing = TokenRoutes(ranks=ranks, order_c=order, sent=sent, came=ranks.counts_from_all(sent.ravel()))
     inputs = routing.to_experts(x_nh[order // k])
     ups = [x @ _matrix(w) for x, w in zip(inputs, p["experts.up"], strict=True)]
     outputs = [activated(xp, m.gated, up) @ w for up, w in zip(ups, p["experts.down"], strict=True)]
-    outputs_nkh = _unsorted(xp, routing.from_experts(outputs), order).reshape(-1, k, h)
+    outputs_nkh = _unsorted(xp, routing.from_experts(outputs), order, chosen.size).reshape(-1, k, h)
     y_nh = (outputs_nkh * gates[..., None]).sum(axis=1).astype(x_bsh.dtype, copy=False)
     whole = ranks.communicator.all_reduce(counts_bE.astype(gates.dtype), ranks.sequence)
     saved = SavedExperts(
@@ -173,7 +183,9 @@ def experts_gradient(
         for dout, up, w in zip(douts, saved.ups, p["experts.down"], strict=True)
     ]
     dinputs = [dup @ _matrix(w).T for dup, w in zip(dups, p["experts.up"], strict=True)]
-    dx_nh = _unsorted(xp, saved.routing.from_experts(dinputs), order).reshape(-1, k, h).sum(axis=1)
+    dx_nh = (
+        _unsorted(xp, saved.routing.from_experts(dinputs), order, saved.chosen_nk.size).reshape(-1, k, h).sum(axis=1)
+    )
     dgates_nk = (wide(saved.outputs_nkh) * wide(dy_nh)[:, None]).sum(axis=-1)
     dlogits = _router_gradient(ranks, saved, dgates_nk, part, (b, s)).astype(dy_nh.dtype, copy=False)
     inner = [activated(xp, m.gated, up) for up in saved.ups]
@@ -199,8 +211,17 @@ def _router_gradient(
     return p * (dp - (dp * p).sum(axis=-1, keepdims=True))
 
 
-def _unsorted(xp: Any, x_ch: Array, order_c: Array) -> Array:
-    out = xp.empty_like(x_ch)
+def _within(xp: Any, capacity: int, expert: Array, gate: Array, counts_E: Array) -> Array:
+    """Copies sorted by expert, of each the most probable ones that it has room for, shape (c,)."""
+    order = xp.argsort(-gate, kind="stable")
+    order = order[xp.argsort(expert[order], kind="stable")]
+    place = xp.arange(len(order)) - (xp.cumsum(counts_E) - counts_E)[expert[order]]
+    return order[place < capacity]
+
+
+def _unsorted(xp: Any, x_ch: Array, order_c: Array, copies: int) -> Array:
+    """All copies as they were, zeros for those that were dropped."""
+    out = xp.zeros((copies, x_ch.shape[1]), dtype=x_ch.dtype)
     out[order_c] = x_ch
     return out
 

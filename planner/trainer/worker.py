@@ -40,7 +40,7 @@ class Task:
     dp_replicate: copies of what `zero` shards over the data ranks. cp, ulysses, gathered_keys, zigzag: how tokens of a
     sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`). ep: neighbours
     among tensor and data ranks that share a layer's experts, each whole; balance: weight of the loss that balances
-    them.
+    them. capacity_factor: copies of a rank's tokens that an expert takes, over the mean; 0 all.
     recompute_layers: of each stage, its first ones, that `recompute` is of; 0 all.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
@@ -58,6 +58,7 @@ class Task:
     gathered_keys: bool = False
     ep: int = 1
     balance: float = 0.01
+    capacity_factor: float = 0.0
     zigzag: bool = True
     zero: int = 0
     dp_replicate: int = 1
@@ -172,6 +173,8 @@ def _check_experts(task: Task) -> None:
     experts, ranks = task.model.num_experts, task.tp * task.cp * task.dp
     if task.ep < 1 or ranks % task.ep or max(experts, 1) % task.ep or ranks // task.ep % task.dp_replicate:
         raise LayoutError(f"ep is {task.ep}; allowed: a divisor of the {experts} experts and of tp * cp * dp {ranks}")
+    if not 0.0 <= task.capacity_factor < math.inf:
+        raise LayoutError(f"capacity_factor is {task.capacity_factor}; allowed: a number from 0")
     if experts and task.tp > 1 and not task.sequence_parallel:
         raise LayoutError(f"tp is {task.tp} with experts; the trainer then needs sequence parallelism")
     if experts and len(task.bounds) > 2:
@@ -196,7 +199,7 @@ def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
         experts=ExpertRanks(
             xp=communicator.xp, communicator=communicator,
             group=RankGroup("ep", mesh.expert_mesh(task.ep).tensor.ranks),
-            sequence=mesh.sequence, balance=task.balance,
+            sequence=mesh.sequence, balance=task.balance, capacity_factor=task.capacity_factor,
         ),
     )  # fmt: skip
 

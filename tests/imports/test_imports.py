@@ -211,6 +211,7 @@ LAYOUTS = [
         "--optimizer-cpu-offload --use-distributed-optimizer --optimizer-offload-fraction 0.5",
         {"offload_optimizer": True, "offload_fraction": 0.5},
     ),
+    ("--moe-expert-capacity-factor 1.25", {"capacity_factor": 0.0}),  # a dense model has no experts
     ("--optimizer-offload-fraction 0.5", {"offload_optimizer": False, "offload_fraction": 1.0}),
     # The profile keeps and reduces bf16 gradients in fp32, as Megatron-Core does unless told otherwise.
     ("--bf16", {"grad_dtype": "framework", "grad_reduce_dtype": "framework", "optimizer": "adam"}),

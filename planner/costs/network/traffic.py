@@ -154,7 +154,7 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
         one = np.where(node, once, one)
     cut = layouts.sequence_parallel & (layouts.etp == layouts.tp)
     one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * model.top_k), 0.0)
-    once = 2.0 * layouts.expert_imbalance * mix.shares(model).sparse * layouts.sequence_slices * one
+    once = 2.0 * case.busiest * mix.shares(model).sparse * layouts.sequence_slices * one
     return once, np.where(layouts.recompute == Recompute.FULL, 2.0, 1.0) * once
 
 

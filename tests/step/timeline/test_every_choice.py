@@ -30,6 +30,7 @@ WAYS = [
     (DENSE, {"offload_layers": 7, "tp": 4}),
     (DENSE, {"offload_layers": 5, "recompute": Recompute.FULL}),
     (DENSE, {"offload_layers": 2, "recompute": Recompute.SELECTIVE, "dp": 2}),
+    (SPARSE, {"dp": 4, "ep": 4, "expert_imbalance": 2.0, "capacity_factor": 1.5}),
     (SPARSE, {"offload_layers": 7, "dp": 4, "ep": 4}),
     (DENSE, {"dp": 2, "grad_dtype": GradDtype.BF16, "optimizer": OptimizerKind.ADAM_8BIT}),
     (SPARSE, {"dp": 4, "ep": 4}),

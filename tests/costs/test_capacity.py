@@ -1,0 +1,69 @@
+"""A capacity of experts bounds what the busiest rank computes, receives and keeps; Megatron's flag both ways."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from planner import Cluster, Model
+from planner import estimate as estimate_one
+from planner.base.errors import LayoutError
+from planner.hardware import load_cluster, load_framework
+from planner.imports.megatron import megatron_run
+from planner.layouts import Dispatcher, Layouts
+from planner.models import load_model
+from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import check_legal
+from planner.step.timeline.step import simulate
+
+SETUP = Setup(load_model("mixtral-8x7b"), load_cluster("dgx-h100"), load_framework("megatron-core"))
+
+
+def layout(**choices) -> Layouts:
+    return Layouts.of(**{"dp": 8, "ep": 8, "global_batch": 64, "zero": 1} | choices)
+
+
+def test_the_busiest_rank_has_no_more_than_its_capacity():
+    capped = estimate(SETUP, layout(expert_imbalance=2.5, capacity_factor=[0.0, 3.0, 1.25, 0.5]))
+    plain = estimate(SETUP, layout(expert_imbalance=[2.5, 2.5, 1.25, 1.0]))
+    for part in fields(plain.time):
+        here, there = (getattr(x.time, part.name) for x in (capped, plain))
+        assert np.broadcast_to(here, 4)[:3] == pytest.approx(np.broadcast_to(there, 4)[:3], rel=1e-12)
+    assert capped.memory_bytes[:3] == pytest.approx(plain.memory_bytes[:3], rel=1e-12)
+    # Half a capacity drops half of the copies at balance too: half the all-to-alls.
+    assert capped.time.expert_comm_s[3] == pytest.approx(plain.time.expert_comm_s[3] / 2, rel=1e-9)
+    assert capped.time.matmul_s[3] < plain.time.matmul_s[3]
+
+
+@pytest.mark.parametrize("pp", [1, 4])
+def test_the_timeline_is_the_closed_forms(pp):
+    x = layout(pp=pp, dp=4, ep=4, expert_imbalance=2.0, capacity_factor=1.5)
+    said, step = estimate(SETUP, x), simulate(SETUP, x)
+    assert step.step_time_s == pytest.approx(float(said.step_time_s[0]), rel=1e-9 if pp == 1 else 1e-7)
+    assert step.peak_bytes.max() == pytest.approx(float(said.memory_bytes[0]), rel=1e-9)
+
+
+def test_megatron_takes_it_and_gives_it_back():
+    question = {"batch": 64, "dp": 8, "ep": 8, "capacity_factor": 1.25}
+    plan = estimate_one(Model("mixtral-8x7b"), Cluster("dgx-h100"), **question)
+    text = plan.export("megatron").text
+    assert "--moe-expert-capacity-factor 1.25" in text
+    run = megatron_run(text, SETUP.cluster, SETUP.framework, gpus=8, model="mixtral-8x7b", vocab=None)
+    assert run.layouts.row(0)["capacity_factor"] == 1.25
+    assert "moe_expert_capacity_factor = 1.25" in plan.export("megatron-bridge").text
+    assert "exported as capacity_factor 0.0" in " ".join(plan.export("deepspeed").text.split())
+
+
+@pytest.mark.parametrize(
+    ("model", "choices", "said"),
+    [
+        ("llama3-8b", {"ep": 1}, "capacity_factor need experts"),
+        ("mixtral-8x7b", {"dispatcher": Dispatcher.DEEPEP}, "capacity_factor needs the dispatcher alltoall"),
+    ],
+)
+def test_what_is_illegal(model, choices, said):
+    with pytest.raises(LayoutError, match=said):
+        check_legal(load_model(model), SETUP.cluster, layout(capacity_factor=1.0, **choices))
