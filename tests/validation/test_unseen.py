@@ -34,9 +34,10 @@ def predicted():
         ("deepspeed-azure-175b", 0.075, 0.39),
         ("deepspeed-azure-530b", 0.105, 0.23),
         ("deepspeed-azure-1t", 0.1, 0.2),
-        # V100 over Omni-Path: too fast as found (its notes: +- 40 %).
-        ("jeanzay-v100-gpt2", 0.36, 0.83),
-        ("jeanzay-v100-tr3m", 0.1, 0.35),
+        # V100 over Omni-Path (its notes: +- 40 %): 0.35, 0.09 and 0.34 as found, with A100's share of peak and its network.
+        ("jeanzay-v100-gpt2", 0.195, 0.72),
+        ("jeanzay-v100-tr3m", 0.2, 0.3),
+        ("jeanzay-v100-tr8", 0.21, 0.265),
         ("bignlp-a100", 0.02, 0.04),  # GPT-3 5B on 8 to 160 A100
         # Blackwell's figures are assumed; what an fp8 product keeps decides which of its runs must recompute.
         ("megatron-bridge-b200", 0.06, 0.11),  # LLaMA 3 of 8B and 405B
