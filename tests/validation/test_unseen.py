@@ -34,7 +34,7 @@ def predicted():
         ("deepspeed-azure-175b", 0.075, 0.39),
         ("deepspeed-azure-530b", 0.105, 0.23),
         ("deepspeed-azure-1t", 0.1, 0.2),
-        # V100 over Omni-Path (its notes: +- 40 %): 0.35, 0.09 and 0.34 as found, with A100's share of peak and its network.
+        # V100 over Omni-Path (its notes: +- 40 %): 0.35, 0.09, 0.34 as found, by A100's share of peak.
         ("jeanzay-v100-gpt2", 0.195, 0.72),
         ("jeanzay-v100-tr3m", 0.2, 0.3),
         ("jeanzay-v100-tr8", 0.21, 0.265),
