@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from planner.base.arrays import Array
 from planner.hardware import Accelerator, Cluster, Efficiency, Framework, Link
+from planner.hardware.declared import declared
 
-T = TypeVar("T", Efficiency, Framework)
+T = TypeVar("T", Efficiency, Framework, Link)
 
-# Kind: what it is called, and of each profile the figures whose inverse (rates) or which themselves (times) it scales.
+# Kind: what it is called. Which figures are of a kind their declarations say (`planner.hardware.declared`).
 KINDS = {
     "products": "matrix products",
     "attention": "attention and scans",
@@ -22,20 +23,6 @@ KINDS = {
     "node_link": "links in a node",
     "network": "the network",
 }
-RATES = {
-    "products": ("matrix_fraction",),
-    "attention": ("flash_forward", "flash_backward", "attention_matrix_fraction", "scan_matrix_fraction"),
-    "memory": ("memory_fraction", "permute_fraction"),
-}
-TIMES = {
-    "host": (
-        "kernel_latency_s", "expert_product_s", "wide_expert_product_s", "host_layer_forward_s",
-        "host_layer_backward_s", "host_experts_s", "host_step_s", "gather_piece_s",
-    ),
-    "network": ("network_startup_s",),
-}  # fmt: skip
-LINK_RATES = ("fraction", "send_fraction", "small_fraction", "bridge_fraction")
-LINK_TIMES = ("latency_s", "ring_step_s", "small_latency_s")
 
 
 def moved_cluster(cluster: Cluster, shift: Array) -> Cluster:
@@ -45,8 +32,8 @@ def moved_cluster(cluster: Cluster, shift: Array) -> Cluster:
     return replace(
         cluster,
         accelerator=replace(cluster.accelerator, efficiency=efficiency),
-        node_link=_moved_link(cluster.node_link, factor["node_link"]),
-        network=_moved_link(cluster.network, factor["network"]),
+        node_link=_moved(cluster.node_link, {"link": factor["node_link"]}),
+        network=_moved(cluster.network, {"link": factor["network"]}),
     )
 
 
@@ -68,20 +55,11 @@ def _factors(shift: Array) -> dict[str, float]:
 
 
 def _moved(profile: T, factor: Mapping[str, float]) -> T:
-    """A profile with those of its figures that a kind scales."""
-    own = {f.name for f in fields(profile)}
+    """A profile with those of its figures that a kind scales: times themselves, rates their inverse."""
     changed: dict[str, Any] = {}
-    for table, power in ((RATES, -1.0), (TIMES, 1.0)):
-        for kind, names in table.items():
-            for name in own.intersection(names):
-                value, by = getattr(profile, name), factor[kind] ** power
-                changed[name] = {k: v * by for k, v in value.items()} if isinstance(value, Mapping) else value * by
+    for name, (_, d) in declared(type(profile)).items():
+        value = getattr(profile, name)
+        if d.kind and value is not None:
+            by = factor[d.kind] ** (1.0 if "us" in d.units else -1.0)
+            changed[name] = {k: v * by for k, v in value.items()} if isinstance(value, Mapping) else value * by
     return replace(profile, **changed)
-
-
-def _moved_link(link: Link, factor: float) -> Link:
-    """A link whose transfers all last longer by a factor."""
-    powers = dict.fromkeys(LINK_RATES, -1.0) | dict.fromkeys(LINK_TIMES, 1.0)
-    stated = {name: getattr(link, name) for name in powers}
-    changed: dict[str, Any] = {k: v * factor ** powers[k] for k, v in stated.items() if v is not None}
-    return replace(link, **changed)

@@ -34,6 +34,7 @@ class Declared:
     the figure whose value holds otherwise. With neither, nothing is known: None, or an empty table.
     beside: The figure that a profile must state with it.
     flag: It is 1 or 0 in a profile, and true or false here.
+    kind: The kind of time that it tells (`planner.calibration.moved.KINDS`, or a link's): a time in us, else a rate.
     fit: Between which values a fit to measured runs may move it where a profile says so, and where it starts.
     """
 
@@ -50,6 +51,7 @@ class Declared:
     like: str = ""
     beside: str = ""
     flag: bool = False
+    kind: str = ""
     fit: tuple[float, float, float] | None = None
 
     def names(self, field: str) -> dict[str, float]:

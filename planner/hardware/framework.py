@@ -120,7 +120,7 @@ class Framework:
         "received.", default=1.0, because="both ways at once, " + MEGATRON))
     network_startup_s: float = field(metadata=figure(
         0, 1e5, "Time over the link's latency of a transfer between nodes, or of a collective each time their number "
-        "doubles: host synchronisation, proxies.", unit="us"))
+        "doubles: host synchronisation, proxies.", unit="us", kind="network"))
     sharded_nodes: float = field(metadata=figure(
         1e-3, 1e6, "Nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it "
         "falls as their number grows, down to one NIC of a node.", fit=(1.0, 40.0, 16.0)))
@@ -186,18 +186,20 @@ class Framework:
 
     # The host.
     host_layer_forward_s: float = field(metadata=figure(
-        0, 1e5, "The host's time to launch a layer's forward pass, which bounds short kernels.", unit="us"))
+        0, 1e5, "The host's time to launch a layer's forward pass, which bounds short kernels.", unit="us",
+        kind="host"))
     host_layer_backward_s: float = field(metadata=figure(
-        0, 1e5, "The host's time to launch a layer's backward pass.", unit="us", fit=(0.0, 3000.0, 1000.0)))
+        0, 1e5, "The host's time to launch a layer's backward pass.", unit="us", fit=(0.0, 3000.0, 1000.0),
+        kind="host"))
     host_experts_s: float = field(metadata=figure(
         0, 1e5, "The host's time beyond that for either pass of a layer with experts: launches, and the wait for how "
-        "many tokens each expert gets.", unit="us", default=0.0, because="CUDA graphs, or none known"))
-    host_step_s: float = field(metadata=figure(0, 1e8, "The host's fixed time per step.", unit="us"))
+        "many tokens each expert gets.", unit="us", default=0.0, because="CUDA graphs, or none known", kind="host"))
+    host_step_s: float = field(metadata=figure(0, 1e8, "The host's fixed time per step.", unit="us", kind="host"))
     blocking_launches: bool = field(metadata=setting(
         bool, "The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1): its time adds to the GPU's.", default=False))
     gather_piece_s: float = field(metadata=figure(
         0, 1e5, "The host's time for each piece of a tensor, one per replica, that ZeRO 1 and 2 gather piece by piece.",
-        unit="us", default=0.0, because="gathered in one piece"))
+        unit="us", default=0.0, because="gathered in one piece", kind="host"))
 
     # Memory.
     fp8_parameter_bytes: float = field(metadata=figure(

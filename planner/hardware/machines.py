@@ -23,30 +23,30 @@ class Efficiency:
         tuple[Literal["unfused", "fused", "flash1", "flash2", "flash3"], ...], "The attention kernels that it runs.",
         default=("unfused", "fused", *FLASH)))
     matrix_fraction: Mapping[str, float] = field(metadata=figure(
-        1e-3, 1, "Share of peak that a large product reaches, by precision.", keys=PRECISIONS))
+        1e-3, 1, "Share of peak that a large product reaches, by precision.", keys=PRECISIONS, kind="products"))
     tile_rows: float = field(metadata=figure(1, 1024, "Rows of the output tile of the largest kernel.", whole=True))
     tile_columns: float = field(metadata=figure(
         1, 1024, "Columns of the output tile of the largest kernel.", whole=True))
     depth_half: float = field(metadata=figure(
         0, 1e5, "Inner dimension at which a product reaches half of that share."))
-    kernel_latency_s: float = field(metadata=figure(0, 1e5, "Fixed time of one kernel.", unit="us"))
+    kernel_latency_s: float = field(metadata=figure(0, 1e5, "Fixed time of one kernel.", unit="us", kind="host"))
     expert_product_s: float = field(metadata=figure(
         0, 1e5, "Least time of one expert's product among a rank's, where the host launches them one by one, the "
-        "casts of its operands among it.", unit="us", default=0.0, because="not measured"))
+        "casts of its operands among it.", unit="us", default=0.0, because="not measured", kind="host"))
     wide_expert_product_s: float = field(metadata=figure(
         0, 1e5, "Least time of one expert's product in 16 bits, which needs no casts.", unit="us",
-        like="expert_product_s"))
+        like="expert_product_s", kind="host"))
     memory_fraction: float = field(metadata=figure(
-        1e-3, 1, "Share of memory bandwidth that a streaming kernel reaches."))
+        1e-3, 1, "Share of memory bandwidth that a streaming kernel reaches.", kind="memory"))
     permute_fraction: float = field(metadata=figure(
         1e-3, 1, "Share of memory bandwidth of the kernels that sort tokens by expert and back.",
-        like="memory_fraction"))
+        like="memory_fraction", kind="memory"))
     flash_forward: Mapping[str, float] = field(metadata=figure(
         1e-3, 1, "Share of matrix peak that causal attention of long sequences reaches forward, by kernel.",
-        keys=FLASH))
+        keys=FLASH, kind="attention"))
     flash_backward: Mapping[str, float] = field(metadata=figure(
         1e-3, 1, "Share of matrix peak that causal attention of long sequences reaches backward, by kernel.",
-        keys=FLASH))
+        keys=FLASH, kind="attention"))
     flash_half_tokens: Mapping[str, float] = field(metadata=figure(
         0, 1e5, "Sequence at which a flash kernel reaches half of its share.", keys=FLASH, needed=False))
     flash_tail_waves: Mapping[str, float] = field(metadata=figure(
@@ -65,10 +65,11 @@ class Efficiency:
         0, 1, "How the share of matrix peak falls with the power of a compute unit, as an exponent, on parts with "
         "less.", needed=False, beside="unit_power_w"))
     attention_matrix_fraction: float = field(metadata=figure(
-        1e-3, 1, "Share of matrix peak of the batched products of unfused and fused-softmax attention."))
+        1e-3, 1, "Share of matrix peak of the batched products of unfused and fused-softmax attention.",
+        kind="attention"))
     scan_matrix_fraction: float = field(metadata=figure(
         1e-3, 1, "Share of matrix peak of a state-space's scan, with all that its kernels do beside the products.",
-        like="attention_matrix_fraction"))
+        like="attention_matrix_fraction", kind="attention"))
     aligned_fraction: Mapping[str, float] = field(metadata=figure(
         1e-3, 1, "Share of its rate for a product whose operands' rows begin at multiples of so many bytes and no "
         "more; from 32 on, and where the table is left out, the whole.", keys=("bytes_16", "bytes_4", "bytes_2"),
@@ -110,22 +111,24 @@ class Link:
         0.01, 1e5, "Bandwidth: GB/s of an accelerator inside a node, Gb/s of a NIC on a network.",
         unit=("gbyte_per_s", "gbit_per_s")))
     latency_s: float = field(metadata=figure(
-        0, 1e5, "One step between neighbours of a ring, or a launch, software included.", unit="us"))
+        0, 1e5, "One step between neighbours of a ring, or a launch, software included.", unit="us", kind="link"))
     ring_step_s: float = field(metadata=figure(
         0, 1e5, "One step of a ring through several nodes, or of the protocol for small messages inside one.",
-        unit="us", like="latency_s"))
-    fraction: float = field(metadata=figure(1e-3, 1, "Share of bandwidth that rings of large messages reach."))
-    send_fraction: float = field(metadata=figure(1e-3, 1, "Share of bandwidth that a send between two reaches."))
+        unit="us", like="latency_s", kind="link"))
+    fraction: float = field(metadata=figure(
+        1e-3, 1, "Share of bandwidth that rings of large messages reach.", kind="link"))
+    send_fraction: float = field(metadata=figure(
+        1e-3, 1, "Share of bandwidth that a send between two reaches.", kind="link"))
     sources: Mapping[str, str]
     bridge_fraction: float | None = field(default=None, metadata=figure(
         1e-3, 100, "What all that passes between the two halves of a node shares, over one accelerator's bandwidth, "
-        "where accelerators hang on two host bridges.", needed=False))
+        "where accelerators hang on two host bridges.", needed=False, kind="link"))
     small_latency_s: float | None = field(default=None, metadata=figure(
         0, 1e5, "Launch of the protocol for small messages, where it is known.", unit="us", needed=False,
-        beside="small_fraction"))
+        beside="small_fraction", kind="link"))
     small_fraction: float | None = field(default=None, metadata=figure(
         1e-3, 1, "Share of bandwidth that the protocol for small messages reaches.", needed=False,
-        beside="small_latency_us"))
+        beside="small_latency_us", kind="link"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,43 +2,45 @@
 
 import ast
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import planner
 from planner.choices.table import CHOICES
-from planner.hardware import Framework
+from planner.hardware import Accelerator, Cluster, Efficiency, Framework, Link
+from planner.hardware.declared import declared
 
 MOST = 2
 MAY_LIST = {
-    "calibration/moved.py": "the figures that one kind of time scales",
+    "calibration/machine.py": "what it measures, where a fit of it starts, and the files that it writes",
     "choices/table.py": "the table itself",
     "cli/estimate.py": "what DeepSpeed's JSON can't say is DeepSpeed's to decide",
+    "export/target.py": "the layout nearest to a plan that a framework runs",
+    "imports/megatron.py": "a launch script as a layout",
     "reproductions/layout_figures.py": "what a paper says of a layout that it measured",
     "search/bounds.py": "the choices whose least that file's formulas take",
+    "search/conflicts.py": "a layout that has what is wanted, to say which rule it breaks",
+    "search/neighbours.py": "what is changed of a layout for each of its neighbours",
+    "search/space.py": "what the other choices leave to be tried of some",
     "sweep/columns.py": "the columns of a file, docs/sweep.md",
+    "trainer/checkpoint.py": "what must be as it was for a checkpoint to be read",
+    "validation/defaults.py": "the layouts that a measured run may have had",
     "validation/runs.py": "the columns of a file, docs/measured-runs.md",
 }
 ROOT = Path(planner.__file__).parent
 
 
-FIGURES = {field.name for field in fields(Framework)} - {"name", "sources"}
+FIGURES = {name for record in (Accelerator, Cluster, Efficiency, Framework, Link) for name in declared(record)}
 KNOWN = {*CHOICES, *FIGURES}
 PARTS_OF_A_STEP = {"attention", "recompute", "optimizer"}
 """Names of choices that are also names of parts of a step, which `report/` gives words and colours."""
 
 
 def named(tree: ast.Module) -> Iterator[tuple[int, set[str]]]:
-    """The line of each tuple, list and set, and of each dictionary of a module, with the names that it lists.
-
-    A dictionary inside a function gives choices values, as a call does: it makes a layout, and lists none.
-    """
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    in_functions = {id(child) for function in functions for child in ast.walk(function)}
+    """The line of each tuple, list, set and dictionary, with the names that it lists."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Tuple | ast.List | ast.Set):
             names = node.elts
-        elif isinstance(node, ast.Dict) and id(node) not in in_functions:
+        elif isinstance(node, ast.Dict):
             names = [key for key in node.keys if key is not None]
         else:
             continue
