@@ -1,0 +1,81 @@
+"""Matrix products as profiles of V100, MI300X, MI325X and MI355X predict them, beside single ones as published.
+
+V100: Anthony et al. (arXiv 2401.14489; github.com/jahatef/TransformerSizing, results, fp16). AMD's others: Hu
+et al. 2025, HipKittens (arXiv 2511.08083; github.com/HazyResearch/HipKittens, analysis), square ones; MI300X:
+AMD-AGI/Primus, docs_deprecated/node-smoke.md, median of six nodes. Numbers only were taken. No training run tells these.
+"""
+
+import numpy as np
+import pytest
+
+from planner.costs.kernels.attention import attention_s
+from planner.costs.kernels.device import Device, matmul_s
+from planner.hardware import load_accelerator
+from planner.layouts import Attention, Layouts, Precision
+from planner.models import Transformer
+from tests.costs.toy import case
+
+SQUARE = (4096, 8192, 16384)
+
+
+def tflops(gpu: str, precision: Precision, rows: int, columns: int, depth: int) -> float:
+    device = Device.of(load_accelerator(gpu), np.array([int(precision)]), 1)
+    seconds = matmul_s(device, np.array([float(rows)]), np.array([float(columns)]), np.array([float(depth)]))
+    return float(2.0 * rows * columns * depth / seconds[0] / 1e12)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "measured", "within"),
+    [
+        ("mi355x", Precision.BF16, (1432.7, 1574.7, 1579.2), 0.03),
+        ("mi355x", Precision.FP8, (2748.8, 3233.2, 3293.2), 0.02),
+        ("mi325x", Precision.BF16, (752.5, 785.3, 749.8), 0.1),
+    ],
+)
+def test_square_products_on_amd(gpu, precision, measured, within):
+    assert [tflops(gpu, precision, n, n, n) for n in SQUARE] == pytest.approx(list(measured), rel=within)
+
+
+def test_mi300x_s_follow_from_mi325x_s_by_power():
+    """750 W instead of 1,000, by the exponent that was measured of H100's parts."""
+    assert tflops("mi300x", Precision.BF16, 8192, 8192, 8192) == pytest.approx(724, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "rows", "columns", "depth", "measured"),
+    [
+        ("v100-sxm-32gb", 8192, 8192, 8192, 90.4),  # projection
+        ("v100-sxm-32gb", 8192, 24576, 8192, 85.4),  # queries, keys and values
+        ("v100-sxm-32gb", 8192, 32768, 8192, 84.9),
+        ("v100-sxm-32gb", 2304, 4096, 4096, 82.1),
+        ("v100-sxm-32gb", 2304, 6144, 4096, 82.0),
+        ("v100-sxm-32gb", 2048, 2048, 4096, 69.7),
+    ],
+)
+def test_products_on_v100(gpu, rows, columns, depth, measured):
+    """By A100's share of the peak they were 20 % too fast in the median."""
+    assert tflops(gpu, Precision.FP16, rows, columns, depth) == pytest.approx(measured, rel=0.13)
+
+
+# Composable Kernel on MI355X, causal, heads of 128, sixteen sequences, by tokens: TFLOP/s of the causal half.
+FORWARD_GROUPED = {1024: 603.2, 2048: 701.3, 4096: 813.4, 8192: 865.6, 16384: 888.6}
+BACKWARD = {  # milliseconds
+    (16, 16): {1024: 0.666, 2048: 1.833, 4096: 6.032, 8192: 22.922, 16384: 81.486},
+    (64, 8): {1024: 2.524, 2048: 6.807, 4096: 23.29, 8192: 89.926, 16384: 325.06},
+}
+
+
+@pytest.mark.parametrize("heads", list(BACKWARD), ids=["16", "64 on 8"])
+def test_attention_on_mi355x_within_14_percent(heads):
+    for tokens, backward_ms in BACKWARD[heads].items():
+        model = Transformer(
+            name="attention", family="gpt", num_layers=1, hidden=heads[0] * 128, ffn=1, num_heads=heads[0],
+            num_kv_heads=heads[1], head_dim=128, vocab=1000, seq_len=tokens, num_dense_layers=1,
+        )  # fmt: skip
+        layout = Layouts.of(micro_batch=16, global_batch=16, attention=Attention.FLASH2, precision=Precision.BF16)
+        device = Device.of(load_accelerator("mi355x"), layout.precision, 1)
+        forward_s, backward_s = (float(np.ravel(s)[0]) for s in attention_s(case(device, model, layout)))
+        assert backward_s * 1e3 == pytest.approx(backward_ms, rel=0.1)
+        flop = 2.0 * 16 * tokens**2 * heads[0] * 128
+        if heads == (64, 8):
+            assert flop / forward_s / 1e12 == pytest.approx(FORWARD_GROUPED[tokens], rel=0.14)
