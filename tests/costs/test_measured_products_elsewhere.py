@@ -2,7 +2,7 @@
 
 V100: Anthony et al. (arXiv 2401.14489; github.com/jahatef/TransformerSizing, results, fp16). AMD's others: Hu et al.
 2025, HipKittens (arXiv 2511.08083; github.com/HazyResearch/HipKittens, analysis), square ones; MI300X:
-AMD-AGI/Primus, docs_deprecated/node-smoke.md, median of six nodes. Numbers only were taken. No training run tells these.
+AMD-AGI/Primus, docs_deprecated/node-smoke.md, median of six nodes. Numbers only were taken. No training run tells them.
 """
 
 import numpy as np
