@@ -38,6 +38,8 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("zb-h1", Pipeline(p=2, m=4), {}),
         ("zb-v", Pipeline(p=2, m=4, v=2), {}),
         ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "ep": 2, "model": MIXTURE}),
+        ("1f1b", Pipeline(p=2, m=4), {"offload_layers": 2}),
+        ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "ep": 2, "model": MIXTURE, "offload_layers": 3}),
     ],
     4: [
         ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "tp": 2, "zero": 1, "sequence_parallel": True}),
@@ -52,6 +54,8 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("zb-v", Pipeline(p=4, m=8, v=2), {}),
         ("1f1b", Pipeline(p=1, m=2), {"dp": 4, "ep": 2, "zero": 1, "model": MIXTURE}),
         ("zb-h1", Pipeline(p=2, m=4), {"cp": 2, "ep": 2, "model": MIXTURE}),
+        ("interleaved", Pipeline(p=2, m=4, v=2), {"dp": 2, "zero": 3, "offload_layers": 1}),
+        ("1f1b", Pipeline(p=2, m=4), {"cp": 2, "offload_layers": 2, "recompute": Recompute.SELECTIVE}),
     ],
 }
 

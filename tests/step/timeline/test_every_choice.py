@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.hardware import load_cluster, load_framework
@@ -52,3 +54,20 @@ def test_equal_stages_take_what_the_closed_form_says(model, way):
     near = 1e-9 if x.dp[0] * x.cp[0] == 1 or deep else 1e-7
     assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=near)
     assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=1e-9)
+
+
+@pytest.mark.parametrize("way", [{"cp": 4}, {"cp": 2, "dp": 2, "recompute": Recompute.FULL}], ids=str)
+def test_gathered_keys_take_what_the_closed_form_says(way):
+    """A framework whose context ranks gather all keys and values (torchtitan's profile)."""
+    cluster, framework = load_cluster("dgx-h100"), load_framework("torchtitan")
+    assert framework.gathered_context
+    x = Layouts.of(**{"pp": 4, "global_batch": 64, "zero": 0} | way)
+    check_legal(load_model(DENSE), cluster, x)
+    seconds = {}
+    for gathered in (True, False):
+        setup = Setup(load_model(DENSE), cluster, replace(framework, gathered_context=gathered))
+        closed, exact = estimate(setup, x), simulate(setup, x)
+        assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=1e-7)
+        assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=1e-9)
+        seconds[gathered] = float(closed.time.context_comm_s[0])
+    assert seconds[True] > seconds[False]  # nothing hides under attention
