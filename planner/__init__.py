@@ -14,7 +14,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from planner.api import Cluster, LayoutEstimate, Model, Plan, Simulation, estimate, network, recommend, simulate
+    from planner.api import (
+        Cluster,
+        LayoutEstimate,
+        Model,
+        Plan,
+        Simulation,
+        estimate,
+        largest,
+        network,
+        recommend,
+        simulate,
+    )
     from planner.base.errors import (
         ExecutionError,
         FileFormatError,
@@ -46,6 +57,7 @@ __all__ = [
     "UnknownNameError",
     "__version__",
     "estimate",
+    "largest",
     "network",
     "recommend",
     "simulate",

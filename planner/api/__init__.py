@@ -1,4 +1,4 @@
-"""The Python API: `Model`, `Cluster`, `recommend`, `estimate`, `simulate`, `network`, and the objects that they return.
+"""The Python API: `Model`, `Cluster`, `recommend`, `estimate` and the other questions, and what they return.
 
 Import these names from `planner`; docs/python-api.md lists those that stay. Each is loaded when asked for, so that a
 command loads its own alone.
@@ -12,16 +12,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from planner.api.inputs import Cluster, Model
     from planner.api.layout_estimate import LayoutEstimate, estimate
+    from planner.api.limits import largest
     from planner.api.networks import network
     from planner.api.plan import Plan
     from planner.api.recommended import recommend
     from planner.api.simulated import Simulation, simulate
 
-__all__ = ["Cluster", "LayoutEstimate", "Model", "Plan", "Simulation", "estimate", "network", "recommend", "simulate"]
+__all__ = [
+    "Cluster",
+    "LayoutEstimate",
+    "Model",
+    "Plan",
+    "Simulation",
+    "estimate",
+    "largest",
+    "network",
+    "recommend",
+    "simulate",
+]
 
 _MODULE = {
     "Cluster": "inputs", "Model": "inputs", "LayoutEstimate": "layout_estimate", "estimate": "layout_estimate",
-    "network": "networks", "Plan": "plan", "recommend": "recommended", "Simulation": "simulated",
+    "largest": "limits", "network": "networks", "Plan": "plan", "recommend": "recommended", "Simulation": "simulated",
     "simulate": "simulated",
 }  # fmt: skip
 

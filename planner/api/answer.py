@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
@@ -54,3 +56,24 @@ class Answer(Shown):
     def lines(self) -> tuple[RenderableType, ...]:
         """The title, where there is one, and the view."""
         return (self.title, "", self.view) if self.title else (self.view,)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Drawn(Answer):
+    """An answer that can draw itself.
+
+    Attributes:
+        draw: Makes the picture, a figure of matplotlib.
+    """
+
+    draw: Callable[[], Any]
+
+    def save_picture(self, path: str | Path) -> None:
+        """The picture as SVG or PNG, by the path's suffix.
+
+        Raises:
+            OutputError: The path can't be written.
+        """
+        from planner.report.pictures import write_picture
+
+        write_picture(self.draw(), Path(path))

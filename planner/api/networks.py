@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from planner.api.answer import Answer
+from planner.api.answer import Drawn
 from planner.api.inputs import Cluster, Model, asked
 from planner.base.errors import InputError, UnknownNameError
 from planner.hardware import load_link
@@ -21,32 +19,11 @@ SLOW = "ethernet-25g"
 """The slow network of the first paper's question, where none is named."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class NetworkAnswer(Answer):
-    """What network suffices: an answer that can draw its curve.
-
-    Attributes:
-        draw: Makes the picture, a figure of matplotlib.
-    """
-
-    draw: Callable[[], Any]
-
-    def save_picture(self, path: str | Path) -> None:
-        """The curve as SVG or PNG, by the path's suffix.
-
-        Raises:
-            OutputError: The path can't be written.
-        """
-        from planner.report.pictures import write_picture
-
-        write_picture(self.draw(), Path(path))
-
-
 def network(
     model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], *, gpus: int, batch: int,
     framework: str | None = None, along: str = "bandwidth", slow: str = SLOW, price: float | None = None,
     network_price: float | None = None, precision: str | None = None, attention: str | None = None, **choices: Any,
-) -> NetworkAnswer:  # fmt: skip
+) -> Drawn:  # fmt: skip
     """Step time of the best layout against the bandwidth between nodes, or its latency, and what each strategy needs.
 
     along: "bandwidth" (1 to 3,200 Gb/s of a node) or "latency" (1 us to 10 ms). slow: the network that the improved
@@ -90,4 +67,4 @@ def network(
 
         return draw_network(record)
 
-    return NetworkAnswer("", record, network_view(record), draw)
+    return Drawn("", record, network_view(record), draw)

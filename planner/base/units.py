@@ -4,12 +4,14 @@ KIB = 1024.0
 MIB = 1024.0**2
 GIB = 1024.0**3
 MICRO = 1e-6
+MEGA = 1e6
 GIGA = 1e9
 TERA = 1e12
 GBIT = 1e9 / 8  # bytes in 1 Gb
 MINUTE = 60.0
 HOUR = 3600.0
 DAY = 86400.0
+MONTH = 365.25 / 12 * DAY
 KWH = 3.6e6  # joules
 
 

@@ -26,6 +26,7 @@ from planner.cli import (
     fastest,
     fewest,
     heatmap,
+    largest,
     laws,
     models,
     network,
@@ -101,6 +102,7 @@ app.command("partition")(partition.command)
 app.command("time")(time.command)
 app.command("fastest")(fastest.command)
 app.command("fewest")(fewest.command)
+app.command("largest")(largest.command)
 app.command("sweep")(sweep.command)
 app.command("pareto")(pareto.command)
 app.command("heatmap")(heatmap.command)

@@ -24,7 +24,7 @@ from planner.scaling.laws import (
     get_loss_law,
     loss_names,
 )
-from planner.scaling.loss import compute_optimal_tokens, least_loss, loss_at, tokens_for_loss
+from planner.scaling.loss import compute_optimal_size, compute_optimal_tokens, least_loss, loss_at, tokens_for_loss
 from planner.scaling.training import Prices, Storage, TrainingTime, tokens_at_batch, training_time
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "checkpoint_s",
     "compute_optimal",
     "compute_optimal_names",
+    "compute_optimal_size",
     "compute_optimal_tokens",
     "critical_batch_names",
     "critical_batch_tokens",

@@ -83,3 +83,14 @@ def compute_optimal_tokens(law: LossLaw, N: Any) -> Array:
         raise InputError(f"loss law {law.name} has no optimal tokens; allowed: a sum of powers, such as besiroglu-2024")
     A, a, B, b = law.parameters_coefficient, law.parameters_exponent, law.data_coefficient, law.data_exponent
     return np.asarray((b * B / (a * A)) ** (1.0 / b) * np.power(np.asarray(N, dtype=np.float64), a / b))
+
+
+def compute_optimal_size(law: LossLaw, compute_flop: Any) -> Array:
+    """Parameters N that make the best of 6 N D FLOP with `compute_optimal_tokens` D, which go as a power of N.
+
+    Raises:
+        InputError: a law of another form.
+    """
+    of_one = 6.0 * compute_optimal_tokens(law, 1.0)
+    power = 1.0 + law.parameters_exponent / law.data_exponent
+    return np.asarray((np.asarray(compute_flop, dtype=np.float64) / of_one) ** (1.0 / power))

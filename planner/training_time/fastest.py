@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,10 +37,14 @@ MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samp
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """The constraint whose doubling shortens a point's time most, and the share saved; "compute" if none does."""
+    """The constraint whose doubling shortens a point's time most, and the share saved; "compute" if none does.
+
+    gains: the share that the doubling of each constraint saves.
+    """
 
     name: str
     gain: float
+    gains: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +80,11 @@ def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
     step, fits = result.step_time_s, result.fits
     network = replace(c, network=replace(c.network, bandwidth_bytes_per_s=2 * c.network.bandwidth_bytes_per_s))
     link = replace(c, node_link=replace(c.node_link, bandwidth_bytes_per_s=2 * c.node_link.bandwidth_bytes_per_s))
+    sooner = replace(
+        c,
+        network=replace(c.network, latency_s=0.5 * c.network.latency_s),
+        node_link=replace(c.node_link, latency_s=0.5 * c.node_link.latency_s),
+    )
     room = result.memory_bytes <= 2 * c.accelerator.usable_bytes
     out = {
         "critical batch": q.wall_s(step, fits, x, relaxed=2.0),
@@ -85,13 +95,14 @@ def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
     for name, other in (
         ("network", network),
         ("node link", link),
+        ("latency", sooner),
         ("node size", with_node_size(c, min(2 * c.gpus_per_node, UNLIMITED))),
     ):
         out[name] = q.wall_s(estimate_all(replace(q.setup, cluster=other), x).step_time_s, fits, x)
     return out
 
 
-def _bindings(q: TrainingCase, result: Estimate, wall: Array, points: Ints) -> tuple[Binding, ...]:
+def bindings(q: TrainingCase, result: Estimate, wall: Array, points: Ints) -> tuple[Binding, ...]:
     """What binds at each point of a front, among the candidates near it with no more accelerators."""
     hopeful = q.wall_s(result.step_time_s, True, result.layouts, relaxed=2.0)
     near = []
@@ -103,14 +114,14 @@ def _bindings(q: TrainingCase, result: Estimate, wall: Array, points: Ints) -> t
     out = []
     for i, rows in zip(points, near, strict=True):
         here = np.searchsorted(every, np.r_[rows, i])
-        gains = {name: 1.0 - float(times[here].min()) / float(wall[i]) for name, times in relaxed.items()}
+        gains = {k: max(1.0 - float(times[here].min()) / float(wall[i]), 0.0) for k, times in relaxed.items()}
         name = max(gains, key=lambda k: gains[k])
         worth = gains[name] >= WORTH_SAYING
-        out.append(Binding(name=name if worth else "compute", gain=max(gains[name], 0.0)))
+        out.append(Binding(name=name if worth else "compute", gain=gains[name], gains=gains))
     return tuple(out)
 
 
-def _sizes(model: Transformer, goal: Goal, max_gpus: int) -> JobSizes:
+def job_bounds(model: Transformer, goal: Goal, max_gpus: int, least_gpus: int = 1) -> JobSizes:
     """Batches from a 256th of the critical one to where samples are five times the least, or twice the cap."""
     if goal.rule == "cap" and goal.critical < model.seq_len:
         raise InputError(
@@ -119,7 +130,10 @@ def _sizes(model: Transformer, goal: Goal, max_gpus: int) -> JobSizes:
         )
     most = 2.0 * goal.critical if goal.rule == "cap" else MOST_BATCH * goal.scale
     critical = goal.critical / model.seq_len
-    return JobSizes(max_gpus=max_gpus, least_batch=max(critical / 256, 1.0), most_batch=max(most / model.seq_len, 1.0))
+    return JobSizes(
+        max_gpus=max_gpus, least_gpus=least_gpus, least_batch=max(critical / 256, 1.0),
+        most_batch=max(most / model.seq_len, 1.0),
+    )  # fmt: skip
 
 
 def _check_limits(cluster: Cluster, assumptions: Assumptions, max_gpus: int, max_cost: float | None) -> None:
@@ -156,7 +170,6 @@ def plan_fastest(
         InputError: numbers out of range, a cost without a price, a choice that the strategy settles too.
         LayoutError: nothing fits in memory, or under the cost.
     """
-    model, cluster = setup.model, setup.cluster
     _check_limits(setup.cluster, assumptions, max_gpus, max_cost)
     q = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
     asked = Request.of(
@@ -167,31 +180,25 @@ def plan_fastest(
         attention=attention,
         fixed=plan.within(fixed or Fixed()),
     )
-    sizes = _sizes(model, goal, max_gpus)
-    first = coarse(model, cluster, families(model, cluster, asked, sizes), asked, sizes)
-    if not len(first):
+    tried, looked = explored(q, asked, job_bounds(setup.model, goal, max_gpus))
+    if tried is None:
         raise _nothing(q, plan, max_gpus, None)
-    promising = _promising(q, first)
-    if not len(promising):
-        raise _nothing(q, plan, max_gpus, None)
-    second = fine(model, cluster, first.take(promising), asked, sizes, (goal.critical / model.seq_len,))
-    tried = estimate_all(setup, Layouts.concatenate([first.take(promising), second]))
-    wall = _wall_s(q, tried, max_cost)
+    wall = wall_within(q, tried, max_cost)
     if not np.isfinite(wall).any():
         raise _nothing(q, plan, max_gpus, max_cost)
     gpus, price = _along(q, tried)
     fronts = [_thinned(pareto_front(x, wall), x, n) for x, n in ((gpus, points), (price, points // 2))]
     chosen = np.unique(np.concatenate([*fronts, _near_best(tried.layouts, wall)]))
-    whole, more = _every_choice(q, asked, tried, chosen)
+    whole, more = every_choice(q, asked, tried, chosen)
     result = Estimate.concatenate([whole, tried])
-    wall, run = _wall_s(q, result, max_cost), q.runs(result.step_time_s, result.layouts)
+    wall, run = wall_within(q, result, max_cost), q.runs(result.step_time_s, result.layouts)
     searched = np.where(np.arange(len(wall)) < len(whole.step_time_s), wall, np.inf)
     price = _price(run)
     by_gpus, by_cost = (pareto_front(along, searched) for along in _along(q, result))
     return Fastest(
-        strategy=plan.name, estimate=result, run=run, searched=len(first) + len(second) + more,
+        strategy=plan.name, estimate=result, run=run, searched=looked + more,
         best=int(by_gpus[-1]), by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee(wall[by_gpus], price[by_gpus]),
-        knee_cost=knee(wall[by_cost], price[by_cost]), binding=_bindings(q, result, wall, by_gpus),
+        knee_cost=knee(wall[by_cost], price[by_cost]), binding=bindings(q, result, wall, by_gpus),
         max_gpus=max_gpus,
     )  # fmt: skip
 
@@ -204,6 +211,23 @@ def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, max_cost: float | N
         f"nothing trains {model.name} on at most {max_gpus} GPUs of {cluster.name} by {plan.name}{money}: what is "
         f"legal does not fit{' or costs more' if money else ''}; give more GPUs{' or money' if money else ''}"
     )
+
+
+def explored(q: TrainingCase, asked: Request, sizes: JobSizes) -> tuple[Estimate | None, int]:
+    """Candidates near the fronts of accelerators, batches and few of each choice, and how many were tried.
+
+    None where nothing fits in memory.
+
+    Raises:
+        LayoutError: no layout has such sizes.
+    """
+    model, cluster = q.setup.model, q.setup.cluster
+    first = coarse(model, cluster, families(model, cluster, asked, sizes), asked, sizes)
+    near = first.take(_promising(q, first)) if len(first) else first
+    if not len(near):
+        return None, len(first)
+    second = fine(model, cluster, near, asked, sizes, (q.goal.critical / model.seq_len,))
+    return estimate_all(q.setup, Layouts.concatenate([near, second])), len(first) + len(second)
 
 
 def _promising(q: TrainingCase, layouts: Layouts) -> Ints:
@@ -219,7 +243,7 @@ def _promising(q: TrainingCase, layouts: Layouts) -> Ints:
     return np.unique(np.concatenate(keep))
 
 
-def _wall_s(q: TrainingCase, result: Estimate, max_cost: float | None) -> Array:
+def wall_within(q: TrainingCase, result: Estimate, max_cost: float | None) -> Array:
     """Wall seconds of candidates, endless where one doesn't fit or costs more."""
     wall = q.wall_s(result.step_time_s, result.fits, result.layouts)
     if max_cost is None:
@@ -247,7 +271,7 @@ def _thinned(front: Ints, along: Any, points: int) -> Ints:
     return np.asarray(front[np.unique(np.abs(x[None, :] - aims[:, None]).argmin(axis=1))])
 
 
-def _every_choice(q: TrainingCase, asked: Request, tried: Estimate, chosen: Ints) -> tuple[Estimate, int]:
+def every_choice(q: TrainingCase, asked: Request, tried: Estimate, chosen: Ints) -> tuple[Estimate, int]:
     """The best of every choice at the accelerators and batches of some candidates, and how many were searched.
 
     Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch.

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from planner.base.arrays import Ints
-from planner.base.errors import InputError, UnknownNameError
+from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.choices.table import AXES, CHOICES, NUMERICS
 from planner.hardware import Cluster
 from planner.layouts import DTYPES, Attention, Layouts, Recompute
@@ -82,9 +82,10 @@ def strategy(text: str) -> Strategy:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSizes:
-    """The bounds of a search: most accelerators, least and most sequences a batch."""
+    """The bounds of a search: most and least accelerators, least and most sequences a batch."""
 
     max_gpus: int
+    least_gpus: int
     least_batch: float
     most_batch: float
 
@@ -197,7 +198,13 @@ def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, asked: Reques
     node = cluster.gpus_per_node
     gpus, batch = layouts.gpus, layouts.global_batch
     whole = (gpus % node == 0) | (gpus < node)
-    keep = (gpus <= sizes.max_gpus) & (batch >= sizes.least_batch) & (batch <= sizes.most_batch) & whole
+    keep = (
+        (gpus <= sizes.max_gpus)
+        & (gpus >= sizes.least_gpus)
+        & (batch >= sizes.least_batch)
+        & (batch <= sizes.most_batch)
+        & whole
+    )
     layouts = layouts.take(keep)
     layouts = layouts.take(allows(asked.fixed, layouts))
     return layouts.take(legal(model, cluster, layouts)) if len(layouts) else layouts
@@ -234,10 +241,12 @@ def coarse(model: Transformer, cluster: Cluster, fam: Families, asked: Request, 
     dp = _whole_nodes(replicas[d.ravel()], size[index], cluster.gpus_per_node)
     steps = m[index, k.ravel()]
     batch = dp * steps * fam.column("micro_batch")[index]
-    ok = (dp * size[index] <= sizes.max_gpus) & (batch >= sizes.least_batch) & (batch <= sizes.most_batch)
+    gpus = dp * size[index]
+    ok = (gpus <= sizes.max_gpus) & (gpus >= sizes.least_gpus)
+    ok &= (batch >= sizes.least_batch) & (batch <= sizes.most_batch)
     triples = _distinct(np.stack([index[ok], dp[ok], steps[ok]]))
     if not triples.shape[1]:
-        raise InputError(
+        raise LayoutError(
             f"no layout of {model.name} has at most {sizes.max_gpus} GPUs and a batch of {sizes.least_batch:,.0f} to "
             f"{sizes.most_batch:,.0f} sequences; give more GPUs or another batch"
         )

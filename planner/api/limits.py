@@ -1,0 +1,60 @@
+"""The largest training within a time: `planner largest`, and `planner.largest` in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.api.answer import Drawn
+from planner.api.inputs import Cluster
+from planner.base.errors import InputError
+from planner.base.units import MEGA, MONTH
+from planner.hardware import load_framework
+from planner.question import careful, numerics
+from planner.report.largest import largest_record, largest_view
+from planner.setup import Setup
+from planner.training_time.assumptions import assume
+from planner.training_time.largest import COMPUTES, Question, Shape, plan_largest, shape_of
+
+
+def largest(
+    cluster: Cluster | str | os.PathLike[str], *, months: float = 3.0, gpus: int | None = None,
+    power_mw: float | None = None, max_cost: float | None = None, experts: Sequence[int] = (0,), aspect: float = 128.0,
+    seq_len: int = 8192, framework: str | None = None, critical_batch_law: str = "zhang-2024",
+    batch_rule: str = "overhead", given: Mapping[str, float | None] | None = None, precision: str | None = None,
+    attention: str | None = None, **choices: Any,
+) -> Drawn:  # fmt: skip
+    """The largest compute-optimal training that such accelerators finish within a time, and what binds on the way.
+
+    gpus, power_mw, max_cost: most of each, USD at the GPU's price. experts: of each kind of model that is asked, 0 for
+    dense. aspect: width over layers. given: assumptions by name, such as mtbf_hours. choices: what the search may
+    choose from, as of `planner.recommend`.
+
+    Raises:
+        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
+    """
+    own = (cluster if isinstance(cluster, Cluster) else Cluster(cluster)).profile
+    number, kernel = numerics(own, precision, attention)
+    kinds = []
+    for many in dict.fromkeys(experts):
+        shape = Shape(aspect=aspect, experts=many, seq_len=seq_len)
+        setup = Setup(shape_of(COMPUTES[0], shape), own, load_framework(framework or own.framework))
+        setup, fixed = careful(setup, precision=number, **choices)
+        q = Question(
+            cluster=setup.cluster, framework=setup.framework, shape=shape, assumptions=assume(own, given),
+            deadline_s=months * MONTH, max_gpus=gpus, max_power_w=None if power_mw is None else power_mw * MEGA,
+            max_cost=max_cost, batch_law=critical_batch_law, rule=batch_rule, precision=number, attention=kernel,
+            fixed=fixed,
+        )  # fmt: skip
+        kinds.append((q, plan_largest(q, COMPUTES)))
+    if not kinds:
+        raise InputError("experts is empty; allowed: at least one number of experts, 0 for dense models")
+    record = largest_record(kinds)
+
+    def draw() -> Any:
+        from planner.report.largest_plot import draw_largest
+
+        return draw_largest(record)
+
+    return Drawn("", record, largest_view(record), draw)

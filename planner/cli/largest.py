@@ -1,0 +1,56 @@
+"""`planner largest`: how large a training can be within a time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from planner.cli import assumed as a
+from planner.cli import options as o
+from planner.cli.choices import searches
+
+
+@searches
+@a.assumes()
+def command(
+    cluster: o.ClusterName,
+    pictures: o.Pictures,
+    *,
+    months: Annotated[float, o.asks("--months", "The training must end within so many months.")] = 3.0,
+    gpus: Annotated[int | None, o.asks("--gpus", "Most GPUs; else as many as help.")] = None,
+    power_mw: Annotated[float | None, o.asks("--power-mw", "Most MW, of the whole site.")] = None,
+    max_cost: Annotated[float | None, o.asks("--max-cost", "Most USD; needs a price.")] = None,
+    experts: Annotated[
+        list[int] | None,
+        typer.Option(help="Experts, of which 8 see a token; 0: dense models; several are set side by side."),
+    ] = None,
+    aspect: Annotated[float, typer.Option(help="The models' width over their layers; GPT-3's is 128.")] = 128.0,
+    seq_len: Annotated[int, typer.Option(help="Tokens a sequence.")] = 8192,
+    critical_batch_law: a.BatchLawName = "zhang-2024",
+    batch_rule: a.BatchRule = "overhead",
+    network: o.Network = None,
+    framework: o.FrameworkName = None,
+    json: o.Json = False,
+    given: dict[str, float | None],
+    **choices: Any,
+) -> None:
+    """The largest compute-optimal training that such GPUs finish within a time, and what binds on the way there.
+
+    From 1e22 FLOP on, a decade at a time: the fewest GPUs that keep the time, every batch and layout searched.
+
+    Example: planner largest --cluster dgx-h100 --months 3
+    """
+    from planner.api.inputs import Cluster
+    from planner.api.limits import largest
+
+    paths = pictures.checked()
+    with o.working("searching GPUs, batches and layouts of larger and larger trainings"):
+        answer = largest(
+            Cluster(cluster, network=network), months=months, gpus=gpus, power_mw=power_mw, max_cost=max_cost,
+            experts=experts or [0], aspect=aspect, seq_len=seq_len, framework=framework, batch_rule=batch_rule,
+            critical_batch_law=critical_batch_law, given=given, **choices,
+        )  # fmt: skip
+    for path in paths:
+        answer.save_picture(path)
+    o.show(answer, json)
