@@ -25,14 +25,13 @@ def draw_largest(r: Mapping[str, Any]) -> Figure:
         if not done:
             continue
         x, y = [t["flop"] for t in done], [100 * t["utilisation"] for t in done]
-        left.semilogx(x, y, marker="o", color=colour, label=kind_name(kind))
+        says = f"{kind_name(kind)}: up to {x[-1]:.1e} FLOP, on {done[-1]['gpus']:,} GPUs"
+        left.semilogx(x, y, marker="o", color=colour, label=says)
         left.axvline(x[-1], color=colour, linestyle=":", linewidth=1.2)
-        left.annotate(f"{x[-1]:.1e} FLOP\n{done[-1]['gpus']:,} GPUs", (x[-1], y[-1]), xytext=(6, 8),
-                      textcoords="offset points", fontsize=8, color=colour)  # fmt: skip
     left.set(xlabel="training compute (FLOP)", ylabel="utilisation, % of peak", xlim=(5e21, 2e32))
     left.set_ylim(bottom=0)
     left.set_title(f"Compute-optimal training in {r['months']:.3g} months, {r['cluster']}", fontsize=10)
-    left.legend(frameon=False, fontsize=8)
+    left.legend(frameon=False, fontsize=8, loc="upper right")
     done = [t for t in r["kinds"][0]["curve"] if t["gpus"] is not None]
     for name, colour in zip(done[0]["gains_if_relaxed_twofold"] if done else (), COLOURS, strict=False):
         gains = [100 * t["gains_if_relaxed_twofold"][name] for t in done]

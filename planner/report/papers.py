@@ -33,6 +33,8 @@ def number(value: float | None) -> str:
     """A figure in few digits; a dash for none."""
     if value is None:
         return "-"
+    if abs(value) >= 1e12:
+        return f"{value:.3g}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 

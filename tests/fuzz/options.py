@@ -20,6 +20,7 @@ SOUND = {
     "time": f"{SMALL} --tokens 1e9 --batch 16",
     "fewest": "gpt2 --cluster dgx-a100-80gb --max-gpus 4 --tokens 1e9 --tp 1 --pp 1 --batch-tokens 16384",
     "fastest": "gpt2 --cluster dgx-a100-80gb --max-gpus 4 --tokens 1e9",
+    "largest": "--cluster dgx-h100 --gpus 8 --months 1",
     "sweep": "@sweep.toml --workers 1 --output @none/out.parquet",
     "doctor": "",
     "serve": "--host 0.0.0.0",  # which is refused
