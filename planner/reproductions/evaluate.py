@@ -9,7 +9,6 @@ from planner.reproductions.claims import Claim, Outcome, merged
 from planner.reproductions.layout_figures import layout_figure
 from planner.reproductions.measured_figures import all_runs_figure, run_figure
 from planner.reproductions.model_of_2021 import model_of_2021
-from planner.reproductions.scaling_figures import scaling_figure
 from planner.reproductions.shortest import shortest_figure
 from planner.reproductions.timeline_figures import timeline_figure
 from planner.reproductions.trainer_figures import volume_figure
@@ -21,7 +20,6 @@ EVALUATORS: Mapping[str, Callable[..., tuple[float, str]]] = {
     "runs": all_runs_figure,
     "model of 2021": model_of_2021,
     "shortest": shortest_figure,
-    "scaling": scaling_figure,
     "volume": volume_figure,
 }
 """What ours comes from; each gives a figure and a note."""
