@@ -227,7 +227,7 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
          (x.recompute_layers > 0) & (x.virtual_stages > 1)
          & (is_given(x) | (x.layer_split == Split.LAST) | ((x.layer_split == Split.ENDS) & several_heads))),
         ("offload_layers must be fewer than a virtual stage's layers: its last one's activations are needed at once",
-         x.offload_layers >= np.maximum(np.ceil(np.asarray(model.num_layers) / (x.pp * x.virtual_stages)), 1)),
+         x.offload_layers >= np.ceil(np.asarray(model.num_layers) / np.maximum(x.pp * x.virtual_stages, 1))),
         ("offload_layers excludes a split backward, sequence slices and recompute_layers",
          (x.offload_layers > 0)
          & (_trait(x, "splits_backward") | (x.sequence_slices > 1) | (x.recompute_layers > 0))),

@@ -82,6 +82,7 @@ FP8_ON_ONE: dict[str, Any] = {
     **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "dp_replicate"), 1),
     "recompute": Recompute.NONE, "sequence_parallel": False, "layer_split": Split.EVEN, "offload_optimizer": False,
     "precision": Precision.FP8, "attention": Attention.FLASH3, "etp": None,
+    "offload_fraction": 1.0, "offload_layers": 0, "capacity_factor": 0.0,
 }  # fmt: skip
 
 
@@ -94,7 +95,8 @@ FP8_ON_ONE: dict[str, Any] = {
     attention=st.sampled_from([Attention.FLASH3, Attention.FUSED, Attention.UNFUSED]),
     model=st.sampled_from(["llama3-8b", "gpt2-large", "mixtral-8x7b", "deepseek-v3-mtp", "megatron-530b"]),
     framework=st.sampled_from(["megatron-core", "megatron-lm", "nemo"]), etp=st.sampled_from([None, 1]),
-    dp_replicate=st.sampled_from([1, 1, 2]),
+    dp_replicate=st.sampled_from([1, 1, 2]), offload_fraction=st.sampled_from([1.0, 0.5]),
+    offload_layers=st.sampled_from([0, 0, 3]), capacity_factor=st.sampled_from([0.0, 0.0, 1.25]),
 )  # fmt: skip
 @example(model="llama3-8b", framework="megatron-lm", zero=0, **FP8_ON_ONE)
 @example(model="llama3-8b", framework="nemo", zero=0, **FP8_ON_ONE)
@@ -103,6 +105,7 @@ def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices
     asked = question(model, framework=framework)
     schedule = "interleaved" if choices["virtual_stages"] > 1 else "1f1b"
     choices["sequence_parallel"] &= choices["tp"] > 1
+    choices["offload_fraction"] = choices["offload_fraction"] if choices["offload_optimizer"] else 1.0
     layouts = Layouts.of(global_batch=64, schedule=schedule, **choices)
     if not legal(asked.model, asked.cluster, layouts)[0]:
         return
@@ -130,11 +133,13 @@ def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices
 @settings(max_examples=60, deadline=None)
 @given(
     dp=SIZES, tp=SIZES, micro_batch=st.sampled_from([1, 2, 4]), zero=st.integers(0, 3),
-    offload_optimizer=st.booleans(), pp=st.sampled_from([1, 2, 4]), recompute=st.sampled_from([0, 2]),
+    offload_optimizer=st.booleans(), offload_fraction=st.sampled_from([1.0, 0.5]),
+    pp=st.sampled_from([1, 2, 4]), recompute=st.sampled_from([0, 2]),
     precision=st.sampled_from([Precision.BF16, Precision.FP16]), attention=st.sampled_from(list(Attention)),
 )  # fmt: skip
 def test_legal_layouts_go_through_deepspeed(tmp_path_factory, **choices):
     asked = question("llama3-8b")
+    choices["offload_fraction"] = choices["offload_fraction"] if choices["offload_optimizer"] else 1.0
     layouts = Layouts.of(global_batch=64, **choices)
     if not legal(asked.model, asked.cluster, layouts)[0]:
         return
@@ -147,6 +152,22 @@ def test_legal_layouts_go_through_deepspeed(tmp_path_factory, **choices):
     assert run.layouts.row(0) == was
     assert run.unknown == ()
     same(asked, done.layouts, run)
+
+
+@pytest.mark.parametrize("ratio", [2, -0.5, "half", True])
+def test_deepspeeds_ratio_is_a_share(tmp_path, ratio):
+    path = tmp_path / "ds.json"
+    zero = {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": ratio}}
+    path.write_text(json.dumps({"train_batch_size": 8, "zero_optimization": zero}))
+    with pytest.raises(PlannerError, match=r"offload_optimizer\.ratio is .*; allowed: a number from"):
+        deepspeed_run(path, question("llama3-8b"), gpus=8, pp=1, ep=1, recompute="none", attention=None)
+
+
+@pytest.mark.parametrize("share", ["1.5", "-1", "half", "nan"])
+def test_megatrons_fraction_is_a_share(share):
+    arguments = read_arguments(f"--optimizer-offload-fraction {share}")
+    with pytest.raises(InputError, match=r"--optimizer-offload-fraction is .*; allowed: a number from 0 to 1"):
+        arguments.real("optimizer-offload-fraction", 1.0, 1)
 
 
 def test_every_argument_that_is_understood_is_published():
