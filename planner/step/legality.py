@@ -96,7 +96,7 @@ def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table
         return []
     flex, experts = x.dispatcher > Dispatcher.ALLTOALL, np.asarray(model.num_experts)
     tokens = x.micro_batch * np.asarray(model.seq_len) / (x.cp * np.where(x.sequence_parallel, x.tp, 1))
-    several = groups(cluster, x)["expert"].nodes > 1
+    several = groups(cluster, x)["expert"].nodes > 1 if np.any(flex) else np.zeros(1, dtype=bool)
     return [
         ("dispatcher, expert_imbalance and capacity_factor need experts", (named | uneven) & (experts == 0)),
         ("expert_imbalance must not exceed ep: one rank can't have more than all copies", x.expert_imbalance > x.ep),

@@ -131,7 +131,7 @@ def test_a_search_has_the_dispatcher_and_the_load_that_were_asked_for():
         (
             "gpt2",
             {"dispatcher": "hybridep"},
-            "and dispatcher hybridep: dispatcher and expert_imbalance need experts; leave",
+            "and dispatcher hybridep: dispatcher, expert_imbalance and capacity_factor need experts; leave",
         ),
         ("mixtral-8x7b", {"expert_imbalance": 20.0}, "and expert_imbalance 20.0: expert_imbalance must not exceed ep"),
     ],
