@@ -15,7 +15,7 @@ from planner.question import careful, numerics
 from planner.report.largest import largest_record, largest_view
 from planner.setup import Setup
 from planner.training_time.assumptions import assume
-from planner.training_time.largest import COMPUTES, Question, Shape, plan_largest, shape_of
+from planner.training_time.largest import COMPUTES, LargestQuestion, Shape, plan_largest, shape_of
 
 
 def largest(
@@ -41,7 +41,7 @@ def largest(
         shape = Shape(aspect=aspect, experts=many, seq_len=seq_len)
         setup = Setup(shape_of(COMPUTES[0], shape), own, load_framework(framework or own.framework))
         setup, fixed = careful(setup, precision=number, **choices)
-        q = Question(
+        q = LargestQuestion(
             cluster=setup.cluster, framework=setup.framework, shape=shape, assumptions=assume(own, given),
             deadline_s=months * MONTH, max_gpus=gpus, max_power_w=None if power_mw is None else power_mw * MEGA,
             max_cost=max_cost, batch_law=critical_batch_law, rule=batch_rule, precision=number, attention=kernel,

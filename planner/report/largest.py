@@ -15,10 +15,10 @@ from planner.report.tables import layout_text
 from planner.report.training import assumptions_record, count_text, finite
 
 if TYPE_CHECKING:
-    from planner.training_time.largest import Largest, Question, Training
+    from planner.training_time.largest import Largest, LargestQuestion, LargestTraining
 
 
-def largest_record(kinds: Sequence[tuple[Question, Largest]]) -> dict[str, Any]:
+def largest_record(kinds: Sequence[tuple[LargestQuestion, Largest]]) -> dict[str, Any]:
     """What was asked, and for each kind of model the largest training and those of the curve."""
     q = kinds[0][0]
     return {
@@ -30,14 +30,14 @@ def largest_record(kinds: Sequence[tuple[Question, Largest]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _kind(q: Question, found: Largest) -> dict[str, Any]:
+def _kind(q: LargestQuestion, found: Largest) -> dict[str, Any]:
     return {
         "experts": q.shape.experts, "largest": None if found.best is None else _training(q, found.best),
         "limit": found.limit, "falls_at_flop": found.falls_at_flop, "curve": [_training(q, t) for t in found.trainings],
     }  # fmt: skip
 
 
-def _training(q: Question, t: Training) -> dict[str, Any]:
+def _training(q: LargestQuestion, t: LargestTraining) -> dict[str, Any]:
     """One compute's training; without accelerators where none keep the time."""
     record: dict[str, Any] = {
         "flop": t.flop, "layers": int(t.model.num_layers), "hidden": int(t.model.hidden),

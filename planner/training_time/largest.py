@@ -56,7 +56,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class LargestQuestion:
     """What is trained on, within which time, accelerators and money; the model follows from the compute."""
 
     cluster: Cluster
@@ -92,7 +92,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class LargestTraining:
     """A compute's training on the fewest accelerators that keep the time; without them where none do.
 
     estimate, run: of that one layout. utilisation: of the compute over what the accelerators could do in the time that
@@ -116,8 +116,8 @@ class Largest:
     limit: what the next larger one has too little of, where that was asked: GPUs, power, cost; else empty.
     """
 
-    trainings: tuple[Training, ...]
-    best: Training | None
+    trainings: tuple[LargestTraining, ...]
+    best: LargestTraining | None
     limit: str
 
     @property
@@ -155,7 +155,7 @@ def shape_of(flop: float, shape: Shape) -> Transformer:
     )  # fmt: skip
 
 
-def training_of(q: Question, flop: float) -> Training:
+def training_of(q: LargestQuestion, flop: float) -> LargestTraining:
     """The compute's training on the fewest accelerators that keep the time."""
     model = shape_of(flop, q.shape)
     aim = goal(model, tokens=flop / 6.0 / sizes(model)[1], batch_law=q.batch_law, rule=q.rule)
@@ -163,7 +163,7 @@ def training_of(q: Question, flop: float) -> Training:
     case = TrainingCase(setup=setup, goal=aim, assumptions=q.assumptions)
     asked = Request.of(q.framework, gpus=1, global_batch=1, precision=q.precision, attention=q.attention, fixed=q.fixed)
     least = max(math.ceil(flop / (q.peak_flops * q.deadline_s)), 1)
-    failed = Training(flop=flop, model=model, goal=aim)
+    failed = LargestTraining(flop=flop, model=model, goal=aim)
     for span in SPANS:
         most = max(least * span, q.cluster.gpus_per_node)
         most = int(min((most, *q.limits.values())))
@@ -183,7 +183,9 @@ def training_of(q: Question, flop: float) -> Training:
     return failed
 
 
-def _fewest(q: Question, case: TrainingCase, asked: Request, tried: Estimate, wall: Array) -> dict[str, Any] | None:
+def _fewest(
+    q: LargestQuestion, case: TrainingCase, asked: Request, tried: Estimate, wall: Array
+) -> dict[str, Any] | None:
     """The training with the fewest accelerators in time, of every choice at a few sizes of job; None if none is."""
     soon = np.flatnonzero(wall <= q.deadline_s)
     if not len(soon):
@@ -209,14 +211,14 @@ def _fewest(q: Question, case: TrainingCase, asked: Request, tried: Estimate, wa
     }
 
 
-def plan_largest(q: Question, computes: tuple[float, ...]) -> Largest:
+def plan_largest(q: LargestQuestion, computes: tuple[float, ...]) -> Largest:
     """Trainings of ascending computes, up to the first that can't keep the time, and the largest that can.
 
     Raises:
         InputError: numbers out of range, a cost without a price, a law or a shape that can't be.
     """
     _check(q)
-    done: list[Training] = []
+    done: list[LargestTraining] = []
     for flop in computes:
         done.append(training_of(q, flop))
         if done[-1].run is None:
@@ -232,7 +234,7 @@ def plan_largest(q: Question, computes: tuple[float, ...]) -> Largest:
     return Largest(trainings=tuple(sorted(done, key=lambda t: t.flop)), best=low, limit=_limit(q, low, high))
 
 
-def _limit(q: Question, best: Training, larger: Training) -> str:
+def _limit(q: LargestQuestion, best: LargestTraining, larger: LargestTraining) -> str:
     """Which of what was asked is used up by a larger training as good as the best."""
     assert best.run is not None
     more = larger.flop / best.flop
@@ -243,7 +245,7 @@ def _limit(q: Question, best: Training, larger: Training) -> str:
     return name if name and over[name] > 1.0 else ""
 
 
-def _check(q: Question) -> None:
+def _check(q: LargestQuestion) -> None:
     for name, value, low, high in (
         ("months", q.deadline_s / MONTH, 0.01, 1200.0),
         ("gpus", q.max_gpus, 1, 1e12),

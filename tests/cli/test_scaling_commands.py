@@ -123,7 +123,8 @@ def test_laws():
     for text in ("zhang-2024", "extrapolated", "besiroglu-2024", "kaplan-2020"):
         assert text in done.stdout
     record = json.loads(planner("laws", "--json").stdout)
-    assert set(record) == {"loss", "critical_batch", "compute_optimal"}
+    assert set(record) == {"loss", "critical_batch", "compute_optimal", "replicas"}
+    assert "charles-2025" in planner("laws").stdout
     said = json.loads(planner("laws", "gpt3-175b", "--tokens", "300e9", "--json").stdout)
     assert said["critical_batch"]["lamy-poirier-2021"]["tokens"] == pytest.approx(3.2e6, rel=0.01)
 

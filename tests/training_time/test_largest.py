@@ -16,7 +16,7 @@ from planner.search import recommend
 from planner.setup import Setup
 from planner.training_time.assumptions import assume
 from planner.training_time.goal import goal
-from planner.training_time.largest import Largest, Shape, Training, shape_of
+from planner.training_time.largest import Largest, LargestTraining, Shape, shape_of
 from planner.training_time.training import TrainingCase
 
 DENSE = Shape(aspect=128, experts=0, seq_len=8192)
@@ -112,7 +112,7 @@ def test_power_and_money_are_limits_too():
 
 def test_where_utilisation_falls_is_between_two_trainings():
     def trained(flop, share):
-        return Training(flop=flop, model=None, goal=None, run=object(), utilisation=share)
+        return LargestTraining(flop=flop, model=None, goal=None, run=object(), utilisation=share)
 
     curve = Largest(
         trainings=tuple(trained(10.0**e, u) for e, u in ((22, 0.5), (23, 0.5), (24, 0.3))), best=None, limit=""
