@@ -19,12 +19,13 @@ def command(
 
     Then: planner calibrate --probe probe.json --cluster dgx-h100 --profile mine
     """
+    from planner.base.errors import shown
     from planner.base.files import check_writable, write_text
     from planner.calibration.probe import probe_script
 
     check_writable(write)
     write_text(write, probe_script())
-    typer.echo(f"{write}: run it with python, or with torchrun on a node; it writes probe.json", err=True)
+    o.print_view(f"{shown(str(write))}: run it with python, or with torchrun on a node; it writes probe.json")
 
 
 def probe_to_profiles(path: Path, cluster: str | None, folder: Path | None, json: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.base.errors import InputError, shown
+from planner.choices.choice import number
 from planner.cli import completion
 from planner.cli.unfold import Command, with_signature
 
@@ -49,9 +50,9 @@ def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:
         raise InputError(f"{name} is given twice, as {shown(word)} and as --{name} {option}; give one of the two")
     if name == "cluster":
         return word
-    if not word.isdecimal():
+    if not isinstance(given := number(word), int):
         raise InputError(f"{name} is {shown(word)}; allowed: a whole number")
-    return int(word)
+    return given
 
 
 def _optional(option: inspect.Parameter) -> inspect.Parameter:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from planner.base.errors import InputError, LayoutError, one_line
+from planner.base.errors import InputError, LayoutError, one_line, shown
+from planner.choices.choice import number
 from planner.export.recompute_modules import FINE
 from planner.hardware import Cluster, Framework
 from planner.imports.gradients import stated_gradients
@@ -111,13 +112,14 @@ def _ulysses(a: Arguments, cp: int, notes: list[str]) -> int:
     if how == "all_gather" and cp > 1:
         notes.append("--cp-comm-type all_gather: counted as a ring, p2p")
     if how == "a2a+p2p":
-        sizes = a.words.get("hierarchical-context-parallel-sizes") or []
-        if len(sizes) != 2 or not all(s.isdigit() for s in sizes) or int(sizes[0]) * int(sizes[1]) != cp:
+        words = a.words.get("hierarchical-context-parallel-sizes") or []
+        sizes = [n for n in map(number, words) if isinstance(n, int)]
+        if len(words) != 2 or len(sizes) != 2 or sizes[0] * sizes[1] != cp:
             raise LayoutError(
-                f"--hierarchical-context-parallel-sizes is {' '.join(sizes) or 'missing'}; "
+                f"--hierarchical-context-parallel-sizes is {shown(' '.join(words)) if words else 'missing'}; "
                 f"allowed: two numbers whose product is cp {cp}"
             )
-        return int(sizes[0])
+        return sizes[0]
     return cp if how == "a2a" else 1
 
 

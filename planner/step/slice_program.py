@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.base.errors import InputError
+from planner.base.errors import InputError, shown
+from planner.choices.choice import number
 from planner.costs.layer.slices import equal_work_slices, even_slices
 from planner.layouts import Layouts, Recompute
 from planner.models.mix import window_share
@@ -135,11 +136,12 @@ def cut(setup: Setup, layouts: Layouts, said: str) -> list[int]:
         return [unit * units for units in program(seconds, m, row["pp"], k)]
     if said in SPLITS:
         return equal_work_slices(setup.model, k, multiple)
-    tokens = [int(word) if word.strip().isdecimal() else 0 for word in said.split(",")]
+    tokens = [n if isinstance(n := number(word.strip()), int) else 0 for word in said.split(",")]
     if len(tokens) != k or min(tokens) < 1 or sum(tokens) != length or any(n % multiple for n in tokens):
         of = f", multiples of tp {multiple}" if multiple > 1 else ""
         raise InputError(
-            f"slices is {said!r}; allowed: {', '.join(SPLITS)}, or the tokens of {k} slices that add up to {length}{of}"
+            f"slices is {shown(said)}; allowed: {', '.join(SPLITS)}, "
+            f"or the tokens of {k} slices that add up to {length}{of}"
         )
     return tokens
 

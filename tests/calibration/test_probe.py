@@ -158,3 +158,9 @@ def test_a_processor_s_probe_is_no_gpu_s(tmp_path: Path) -> None:
         probed_figures(read_probe(written(tmp_path, machine=processor)), load_cluster("dgx-h100"))
     with pytest.raises(InputError, match="ran on a GPU, --cluster workstation-cpu has processors"):
         probed_figures(read_probe(written(tmp_path)), load_cluster("workstation-cpu"))
+
+
+def test_the_command_says_on_stdout_what_to_do_with_the_script(tmp_path: Path) -> None:
+    done = planner("probe", "--write", str(tmp_path / "probe.py"))
+    assert not done.stderr
+    assert "run it with python, or with torchrun on a node" in " ".join(done.stdout.split())

@@ -45,6 +45,8 @@ def test_a_command_for_one_layout_takes_the_cluster_as_a_word(command):
         (["gpt2", "h100", "8", "--gpus", "16"], "gpus is given twice, as '8' and as --gpus 16; give one of the two"),
         (["gpt2", "h100", "8", "--cluster", "x"], "cluster is given twice, as 'h100' and as --cluster x"),
         (["gpt2", "h100", "eight"], "gpus is 'eight'; allowed: a whole number"),
+        (["gpt2", "h100", "9" * 5000], "gpus is '999"),
+        (["gpt2", "h100", "²"], "gpus is '²'; allowed: a whole number"),
         (["gpt2", "h100", "-8"], "No such option: -8"),
         (["gpt2", "h100"], "--gpus is missing"),
         (["gpt2"], "--cluster is missing"),

@@ -43,7 +43,7 @@ def test_others_say_that_they_lack_it(target):
     assert "ulysses 8: it has no exchange of heads; exported as ulysses 1" in plan(ulysses=8).export(target).text
 
 
-@pytest.mark.parametrize("sizes", ["2 3", "8", "2 x"])
+@pytest.mark.parametrize("sizes", ["2 3", "8", "2 x", "² 4", "9" * 5000 + " 4"])
 def test_sizes_that_do_not_fit_are_refused(sizes):
     text = (
         plan(ulysses=2)

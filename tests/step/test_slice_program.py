@@ -105,7 +105,9 @@ def test_terapipes_program_is_the_fastest_cut_on_the_timeline():
     assert auto.step.peak_bytes.max() == pytest.approx(even.step.peak_bytes.max(), rel=0.02)
 
 
-@pytest.mark.parametrize("said", ["11040,8416,7080", "16384,16384,0,0", "8190,8194,8192,8192", "thirds", "1,2,3,x"])
+@pytest.mark.parametrize(
+    "said", ["11040,8416,7080", "16384,16384,0,0", "8190,8194,8192,8192", "thirds", "1,2,3,x", "9" * 5000]
+)
 def test_what_is_no_cut_is_refused(said):
     with pytest.raises(InputError, match=r"slices is .*; allowed: work, even, auto, or the tokens of 4 slices"):
         cut(LONG, layout(), said)
