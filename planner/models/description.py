@@ -7,77 +7,55 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, create_model
 
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import validate
 from planner.models.from_shape import FAMILIES
 from planner.models.hybrid import from_pattern
-from planner.models.possible import FLAGS, LARGEST, check
+from planner.models.possible import FLAGS, LARGEST, NOT_NEGATIVE, POSITIVE, check
 from planner.models.transformer import Transformer
 
-Size = StrictInt
+SSM_SIZES = {"ssm_heads": None, "ssm_head_dim": 64, "ssm_groups": 8, "ssm_state": 128, "ssm_conv": 4}
+"""What a hybrid's state-space layers have unless the file says otherwise; heads as many as twice the width takes."""
+NEEDED = ("hidden", "heads", "vocab", "seq_len")
+LARGEST_OF = {
+    "layers": 100_000, "hidden": 10_000_000, "heads": 1_000_000, "vocab": 100_000_000, "ffn": 100_000_000,
+    "head_dim": 1_000_000, "experts": 1_000_000, "mtp_layers": 1000,
+}  # fmt: skip
+SHORT = {
+    f: f.removeprefix("num_")
+    for f in (*POSITIVE, *NOT_NEGATIVE, *FLAGS)
+    if f not in ("num_ssm_layers", "num_mixer_only_layers", "num_mlp_only_layers")
+}
+"""The fields of a `Transformer` that a file says, by their names there; a pattern says the others."""
 
 
-class Description(BaseModel):
-    """Fields of a `[model]` table; what is not said follows the family.
+def _size(field: str) -> Any:
+    """A size in its range: 1 or more of what every model or every state-space has, and of what follows the family."""
+    name = SHORT[field]
+    least = int(field in POSITIVE or name == "ffn" or name in SSM_SIZES)
+    size = Annotated[StrictInt, Field(ge=least, le=LARGEST_OF.get(name, LARGEST))]
+    return (size, ...) if name in NEEDED else (size | None, SSM_SIZES.get(name))
 
-    ffn defaults to 4 hidden, kv_heads to heads, head_dim to hidden / heads, max_positions to seq_len for the
-    gpt family (else 0), dropout to whether there are positions, dense_layers to all layers (none for the moe family).
-    The hybrid family has a pattern, one letter a layer (M state-space, * attention, - MLP, E experts), instead of
-    layers and dense_layers; ssm_heads default to those of twice the width. window_layers with a window default to all
-    with attention.
-    """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+_FIELDS: dict[str, Any] = {
+    "name": (str | None, None),
+    "family": (Literal["gpt", "llama", "nemotron", "moe", "hybrid"], ...),
+    "pattern": (Annotated[str, Field(max_length=100_000)] | None, None),
+    **{SHORT[field]: _size(field) for field in (*POSITIVE, *NOT_NEGATIVE) if field in SHORT},
+    **{SHORT[field]: (StrictBool | None, None) for field in FLAGS},
+}
+Description: Any = create_model("Description", __config__=ConfigDict(extra="forbid", frozen=True), **_FIELDS)
+"""Fields of a `[model]` table; what is not said follows the family.
 
-    name: str | None = None
-    family: Literal["gpt", "llama", "nemotron", "moe", "hybrid"]
-    layers: Size | None = Field(default=None, gt=0, le=100_000)
-    pattern: str | None = Field(default=None, max_length=100_000)
-    hidden: Size = Field(gt=0, le=10_000_000)
-    heads: Size = Field(gt=0, le=1_000_000)
-    vocab: Size = Field(gt=0, le=100_000_000)
-    seq_len: Size = Field(gt=0, le=1_000_000_000)
-    ffn: Size | None = Field(default=None, gt=0, le=100_000_000)
-    kv_heads: Size | None = Field(default=None, gt=0, le=LARGEST)
-    head_dim: Size | None = Field(default=None, gt=0, le=1_000_000)
-    max_positions: Size | None = Field(default=None, ge=0, le=LARGEST)
-    gated: StrictBool | None = None
-    rms_norm: StrictBool | None = None
-    rotary: StrictBool | None = None
-    tied: StrictBool | None = None
-    qkv_bias: StrictBool | None = None
-    output_bias: StrictBool | None = None
-    mlp_bias: StrictBool | None = None
-    expert_bias: StrictBool | None = None
-    clamped: StrictBool | None = None
-    qk_norm: StrictBool | None = None
-    embedding_norm: StrictBool | None = None
-    experts: Size = Field(default=0, ge=0, le=1_000_000)
-    top_k: Size = Field(default=0, ge=0, le=LARGEST)
-    shared_experts: Size = Field(default=0, ge=0, le=LARGEST)
-    moe_ffn: Size = Field(default=0, ge=0, le=LARGEST)
-    moe_latent: Size = Field(default=0, ge=0, le=LARGEST)
-    expert_groups: Size = Field(default=0, ge=0, le=LARGEST)
-    top_k_groups: Size = Field(default=0, ge=0, le=LARGEST)
-    dense_layers: Size | None = Field(default=None, ge=0, le=LARGEST)
-    q_lora_rank: Size = Field(default=0, ge=0, le=LARGEST)
-    kv_lora_rank: Size = Field(default=0, ge=0, le=LARGEST)
-    qk_rope_head_dim: Size = Field(default=0, ge=0, le=LARGEST)
-    v_head_dim: Size = Field(default=0, ge=0, le=LARGEST)
-    window: Size = Field(default=0, ge=0, le=LARGEST)
-    window_layers: Size | None = Field(default=None, ge=0, le=LARGEST)
-    ssm_heads: Size | None = Field(default=None, gt=0, le=LARGEST)
-    ssm_head_dim: Size = Field(default=64, gt=0, le=LARGEST)
-    ssm_groups: Size = Field(default=8, gt=0, le=LARGEST)
-    ssm_state: Size = Field(default=128, gt=0, le=LARGEST)
-    ssm_conv: Size = Field(default=4, gt=0, le=LARGEST)
-    mtp_layers: Size = Field(default=0, ge=0, le=1000)
-    dropout: StrictBool | None = None
-    mtp_shared: StrictBool | None = None
+ffn defaults to 4 hidden, kv_heads to heads, head_dim to hidden / heads, max_positions to seq_len for the
+gpt family (else 0), dropout to whether there are positions, dense_layers to all layers (none for the moe family).
+The hybrid family has a pattern, one letter a layer (M state-space, * attention, - MLP, E experts), instead of
+layers and dense_layers. window_layers with a window default to all with attention.
+"""
 
 
 def from_description(
@@ -107,52 +85,34 @@ def _file_name(field: str, names: Mapping[str, str]) -> str:
 
 
 def _described(data: Any, path: Path | str, name: str) -> Transformer:
-    d = validate(Description, data, path)
+    d: Any = validate(Description, data, path)
     if d.head_dim is None and d.hidden % d.heads:
         raise FileFormatError(f"{path}: field hidden is {d.hidden}; allowed: a multiple of heads {d.heads}")
     layers = _layers(d, path)
-    ssm = _state_space(d, path) if layers.get("num_ssm_layers") else {}
     sparse = d.family == "moe" or "E" in (d.pattern or "")
-    chosen = dict(FAMILIES[d.family]) | {f: getattr(d, f) for f in FLAGS if getattr(d, f) is not None}
-    positions = d.seq_len if d.family == "gpt" and not chosen.get("rotary") else 0
-    positions = positions if d.max_positions is None else d.max_positions
-    chosen = {"dropout": positions > 0} | chosen
-    model = Transformer(
-        name=d.name or name,
-        family=d.family,
-        hidden=d.hidden,
-        ffn=d.ffn if d.ffn is not None else (0 if sparse and not layers["num_dense_layers"] else 4 * d.hidden),
-        num_heads=d.heads,
-        num_kv_heads=d.kv_heads if d.kv_heads is not None else d.heads,
-        head_dim=d.head_dim if d.head_dim is not None else d.hidden // d.heads,
-        vocab=d.vocab,
-        seq_len=d.seq_len,
-        max_positions=positions,
-        num_experts=d.experts,
-        top_k=d.top_k,
-        num_shared_experts=d.shared_experts,
-        moe_ffn=d.moe_ffn,
-        moe_latent=d.moe_latent,
-        expert_groups=d.expert_groups,
-        top_k_groups=d.top_k_groups,
-        q_lora_rank=d.q_lora_rank,
-        kv_lora_rank=d.kv_lora_rank,
-        qk_rope_head_dim=d.qk_rope_head_dim,
-        v_head_dim=d.v_head_dim,
-        num_mtp_layers=d.mtp_layers,
-        **layers,
-        **ssm,
-        **chosen,
-    )
-    every = model.num_attention_layers if d.window else 0
-    windows = {"window": d.window, "num_window_layers": every if d.window_layers is None else d.window_layers}
+    told = {field: value for field, name in SHORT.items() if (value := getattr(d, name)) is not None}
+    if layers.get("num_ssm_layers"):
+        told["ssm_heads"] = _ssm_heads(d, path)
+    else:
+        told = {field: value for field, value in told.items() if field not in SSM_SIZES}
+    learned = d.family == "gpt" and not told.get("rotary", FAMILIES[d.family].get("rotary"))
+    positions = told.get("max_positions", d.seq_len if learned else 0)
+    usual = {
+        "ffn": 0 if sparse and not layers["num_dense_layers"] else 4 * d.hidden, "num_kv_heads": d.heads,
+        "head_dim": d.hidden // d.heads, "max_positions": positions, "dropout": positions > 0,
+    }  # fmt: skip
+    model = Transformer(name=d.name or name, family=d.family, **(usual | FAMILIES[d.family] | told | layers))
+    every = model.num_attention_layers if model.window else 0
+    windows = told.get("num_window_layers", every)
     try:
-        return check(replace(model, v_head_dim=model.v_head_dim if model.kv_lora_rank else 0, **windows))
+        return check(
+            replace(model, v_head_dim=model.v_head_dim if model.kv_lora_rank else 0, num_window_layers=windows)
+        )
     except InputError as error:
         raise FileFormatError(f"{path}: {error}") from None
 
 
-def _layers(d: Description, path: Path | str) -> dict[str, int]:
+def _layers(d: Any, path: Path | str) -> dict[str, int]:
     """How many layers of each kind: from a hybrid's pattern, else all alike but for the dense ones."""
     if d.family == "hybrid":
         for name, value in (("layers", d.layers), ("dense_layers", d.dense_layers)):
@@ -174,15 +134,11 @@ def _layers(d: Description, path: Path | str) -> dict[str, int]:
     return {"num_layers": d.layers, "num_dense_layers": dense}
 
 
-def _state_space(d: Description, path: Path | str) -> dict[str, int]:
-    """Sizes of the state-space layers."""
-    heads = d.ssm_heads
-    if heads is None:
-        if 2 * d.hidden % d.ssm_head_dim:
-            fault = f"{path}: field ssm_heads is missing, and twice hidden {d.hidden} isn't a multiple of ssm_head_dim"
-            raise FileFormatError(f"{fault} {d.ssm_head_dim}")
-        heads = 2 * d.hidden // d.ssm_head_dim
-    return {
-        "ssm_heads": heads, "ssm_head_dim": d.ssm_head_dim, "ssm_groups": d.ssm_groups, "ssm_state": d.ssm_state,
-        "ssm_conv": d.ssm_conv,
-    }  # fmt: skip
+def _ssm_heads(d: Any, path: Path | str) -> int:
+    """Heads of the state-space layers."""
+    if d.ssm_heads is not None:
+        return int(d.ssm_heads)
+    if 2 * d.hidden % d.ssm_head_dim:
+        fault = f"{path}: field ssm_heads is missing, and twice hidden {d.hidden} isn't a multiple of ssm_head_dim"
+        raise FileFormatError(f"{fault} {d.ssm_head_dim}")
+    return int(2 * d.hidden // d.ssm_head_dim)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from planner.base.errors import InputError, shown
 from planner.models.transformer import Transformer
 
+FLAGS = tuple(f.name for f in fields(Transformer) if f.default is False)
 POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
-NOT_NEGATIVE = (
-    "ffn", "max_positions", "num_experts", "top_k", "num_shared_experts", "moe_ffn", "moe_latent", "expert_groups",
-    "top_k_groups", "num_dense_layers",
-    "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_window_layers", "window", "num_ssm_layers",
-    "num_mixer_only_layers", "num_mlp_only_layers", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv",
-    "num_mtp_layers",
-)  # fmt: skip
+NOT_NEGATIVE = ("ffn", *(f.name for f in fields(Transformer) if f.default == 0 and f.name not in FLAGS))
 SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
-FLAGS = (
-    "gated", "rms_norm", "rotary", "tied", "qkv_bias", "output_bias", "mlp_bias", "expert_bias", "clamped", "qk_norm",
-    "embedding_norm", "mtp_shared", "dropout",
-)  # fmt: skip
 LARGEST = 10**9
 LONGEST_NAME = 200
 MOST_PARAMS = 10**18
