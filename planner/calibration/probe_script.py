@@ -15,6 +15,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 
 import torch
@@ -276,8 +277,11 @@ def main():
             if row["slower"] > 0.05:
                 print(f"rank {row['rank']} on {row['host']}: products {row['slower']:.0%} slower than the median")
     if WORLD > 1:
+        dist.barrier()
         dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    os._exit(0)  # all is written; gloo's threads now and then abort a process that ends by itself
