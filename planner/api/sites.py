@@ -43,10 +43,14 @@ def training_on_sites(
         whole("sites", gpus)
     if len(gbit) not in (1, len(sites)):
         raise InputError(f"gbit has {len(gbit)} values for {len(sites)} sites; allowed: one, or one a site")
-    for rate in gbit:
-        _within("gbit", rate, 1e-3, 1e6)
-    _within("latency_ms", latency_ms, 0.0, 1e4)
-    _within("overlap_steps", overlap_steps, 0.0, 1e4)
+    limits = [("gbit", rate, 1e-3, 1e6) for rate in gbit]
+    for name, value, low, high in [
+        *limits,
+        ("latency_ms", latency_ms, 0, 1e4),
+        ("overlap_steps", overlap_steps, 0, 1e4),
+    ]:
+        if not low <= value <= high:
+            raise InputError(f"{name} is {value:g}; allowed: {low:g} to {high:g}")
     whole("global_batch", batch)
     whole("sync_every", sync_every, most=10**6)
     if bits not in BITS:
@@ -69,8 +73,3 @@ def training_on_sites(
         extrapolations=beyond_fit(case.law, goal.target.parameters, len(sites), sync_every),
     )  # fmt: skip
     return Answer("", record, sites_view(case, record))
-
-
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise InputError(f"{name} is {value:g}; allowed: {low:g} to {high:g}")

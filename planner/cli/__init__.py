@@ -28,6 +28,7 @@ from planner.cli import (
     heatmap,
     largest,
     laws,
+    mixed,
     models,
     network,
     observe,
@@ -108,6 +109,7 @@ app.command("pareto")(pareto.command)
 app.command("heatmap")(heatmap.command)
 app.command("network")(network.command)
 app.command("sites")(sites.command)
+app.command("mixed")(mixed.command)
 app.command("paper")(paper.command)
 app.command("explain")(explain.command)
 app.command("export")(export.command)

@@ -75,13 +75,6 @@ def batch_laws(incomplete: str) -> list[str]:
     return _begin(read_laws().critical_batch, incomplete)
 
 
-def replica_laws(incomplete: str) -> list[str]:
-    """Laws of replicas that exchange seldom."""
-    from planner.scaling.laws import read_laws
-
-    return _begin(read_laws().replicas, incomplete)
-
-
 def objectives(incomplete: str) -> list[str]:
     """What a search can rank by."""
     from planner.search import OBJECTIVES

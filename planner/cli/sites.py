@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from planner.base.errors import InputError, shown
 from planner.cli import assumed as a
-from planner.cli import completion as complete
 from planner.cli import options as o
 from planner.cli.choices import searches
 from planner.cli.words import in_words
@@ -48,10 +47,7 @@ def command(
     overlap_steps: Annotated[float, o.asks("--overlap-steps", "Steps behind which a share travels.")] = 1.0,
     replica_law: Annotated[
         str,
-        o.asks(
-            "--replica-law", "What seldom exchanges add to the loss: charles-2025, rahman-2026 or a file.",
-            autocompletion=complete.replica_laws,
-        ),
+        o.asks("--replica-law", "What seldom exchanges add to the loss: charles-2025, rahman-2026 or a file."),
     ] = "charles-2025",
     aim: a.Aim,
     json: o.Json = False,

@@ -37,14 +37,12 @@ def tokens_ratio(law: LossLaw, N: Any, tokens: Any, ratio: Any) -> Array:
 
 def beyond_fit(law: ReplicaLaw, N: float, replicas: int, every: float) -> list[str]:
     """Where a question lies outside of the runs that a law was fitted to, a phrase each."""
-    out = []
-    spans = (
-        ("parameters", N, law.fitted_parameters),
-        ("sites", replicas, law.fitted_replicas),
-        ("steps between exchanges", every, (law.fitted_every, law.fitted_every)),
-    )
-    for what, value, (low, high) in spans:
-        if not low <= value <= high:
-            span = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-            out.append(f"{law.name}: {value:.3g} {what}, fitted at {span}")
-    return out
+    spans = {
+        "parameters": (N, *law.fitted_parameters), "sites": (replicas, *law.fitted_replicas),
+        "steps between exchanges": (every, law.fitted_every, law.fitted_every),
+    }  # fmt: skip
+    return [
+        f"{law.name}: {x:.3g} {what}, fitted at " + (f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}")
+        for what, (x, low, high) in spans.items()
+        if not low <= x <= high
+    ]

@@ -46,11 +46,9 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
     if len(layouts) != 1:
         raise LayoutError(f"a stage split takes one layout, got {len(layouts)}")
     check_legal(setup.model, setup.cluster, layouts)
-    costs = step_costs(setup, layouts)
     L, v = int(setup.model.num_layers), int(layouts.virtual_stages[0])
     stages = int(layouts.pp[0]) * v
-    seconds = _item_seconds(costs, L)
-    ranks, fixed, held = _held(setup, layouts, costs, L)
+    seconds, ranks, fixed, held = stage_items(setup, layouts)
     room = (setup.cluster.accelerator.memory_bytes - fixed) / v
     try:
         counts = partition(seconds, stages, size_bytes=held, cap_bytes=lambda stage: room)
@@ -69,6 +67,13 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
         size_bytes=np.array([held(s)[edges[s] : edges[s + 1]].sum() for s in range(stages)]) + fixed / v,
         even_slowest_s=_even_slowest_s(seconds, stages),
     )
+
+
+def stage_items(setup: Setup, layouts: Layouts) -> tuple[Array, Ints, float, Callable[[int], Array]]:
+    """Of one legal layout: seconds of embedding, layers and head, the rank of every stage, the bytes of a rank without
+    layers, and those of every item on a given stage."""
+    costs, L = step_costs(setup, layouts), int(setup.model.num_layers)
+    return _item_seconds(costs, L), *_held(setup, layouts, costs, L)
 
 
 def _item_seconds(costs: StepCosts, layers: int) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Ints
+from planner.base.arrays import Array, Ints
 from planner.base.errors import LayoutError
 
 
@@ -20,29 +20,28 @@ def partition(
 ) -> Ints:
     """Items per stage, int64 of shape (stages,), each at least 1, whose largest sum of seconds is least.
 
-    seconds: cost of each item (embedding, layers, head), shape (n,). size_bytes: what each item holds on a stage, by
-    the stage's number (with more micro-batches in flight it is more), shape (n,); cap_bytes: what the stage may hold.
+    seconds: cost of each item (embedding, layers, head), shape (n,), or on each stage, (stages, n). size_bytes: what
+    each item holds on a stage, by the stage's number (with more micro-batches in flight it is more), shape (n,);
+    cap_bytes: what the stage may hold.
     T[s, i] = min over j of max(T[s - 1, j], seconds[j:i]); O(stages n^2). Of equal splits the one with fewest items
     on the last stages.
 
     Raises:
         LayoutError: more stages than items, or no split keeps the caps.
     """
-    cost = np.asarray(seconds, dtype=np.float64)
-    n = len(cost)
+    cost = np.atleast_2d(np.asarray(seconds, dtype=np.float64))
+    n = cost.shape[-1]
     if not 1 <= stages <= n:
         raise LayoutError(f"{n} items can't make {stages} stages; allowed: 1 to {n}")
-    before = np.concatenate([[0.0], np.cumsum(cost)])
-    load = before[None, :] - before[:, None]  # [j, i]: items j..i-1
-    load = np.where(np.arange(n + 1)[:, None] < np.arange(n + 1)[None, :], load, np.inf)
+    loads = [_between(row) for row in cost]
     best = np.full(n + 1, np.inf)
     best[0] = 0.0
     cut = np.zeros((stages, n + 1), dtype=np.int64)
     for s in range(stages):
-        step = load
+        step = loads[s % len(loads)]
         if size_bytes is not None and cap_bytes is not None:
-            total = np.concatenate([[0.0], np.cumsum(np.asarray(size_bytes(s), dtype=np.float64))])
-            step = np.where(total[None, :] - total[:, None] <= cap_bytes(s), load, np.inf)
+            held = _between(np.asarray(size_bytes(s), dtype=np.float64))
+            step = np.where(held <= cap_bytes(s), step, np.inf)
         reach = np.maximum(best[:, None], step)
         cut[s] = np.argmin(reach, axis=0)
         best = np.min(reach, axis=0)
@@ -53,3 +52,10 @@ def partition(
         begin = int(cut[s, end])
         sizes[s], end = end - begin, begin
     return sizes
+
+
+def _between(items: Array) -> Array:
+    """Sums of items j to i - 1, at [j, i]; infinite where there are none."""
+    before = np.concatenate([[0.0], np.cumsum(items)])
+    some = np.arange(len(before))[:, None] < np.arange(len(before))[None, :]
+    return np.where(some, before[None, :] - before[:, None], np.inf)

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
-from planner.costs.network.sites import OUTER_BYTES, SiteExchange, enough_bytes_per_s, exposed_s, share_s
+from planner.costs.network.sites import OUTER_BYTES, SiteExchange, enough_bytes_per_s, every_step, exposed_s, share_s
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import counts
 from planner.scaling import TrainingTime
@@ -27,8 +27,6 @@ from planner.training_time.time import run_of
 
 BUSY = 0.95
 """The share of its time that a site computes with the links that are called enough."""
-BACKWARD = 2.0 / 3.0
-"""Of a micro-batch's time: its backward pass, behind which gradients travel that are exchanged at every step."""
 LAYERS_A_SHARE = 3
 """Of Streaming DiLoCo's shares where their number is not given: arXiv 2501.18512, table 4."""
 
@@ -117,7 +115,6 @@ class SiteWay:
     name: str
     gpus: int = 0
     sites: int = 1
-    exchange: SiteExchange | None = None
     compute_s: float = float("nan")
     step_s: float = float("nan")
     travel_s: float = 0.0
@@ -133,10 +130,7 @@ class SiteWay:
 
 def exchanges(case: SitesCase, micro_batches: int) -> dict[str, SiteExchange]:
     """The data-parallel ways by name."""
-    grad = 8.0 * (case.setup.framework.bf16_grad_reduce_bytes if case.precision >= Precision.BF16 else
-                  case.setup.framework.grad_reduce_bytes)  # fmt: skip
-    layers = float(case.setup.model.num_layers)
-    each = SiteExchange(every=1, bits=grad, hidden_steps=BACKWARD / micro_batches, pieces=layers)
+    each = every_step(case.setup.framework, case.precision, micro_batches, case.setup.model.num_layers)
     seldom = SiteExchange(every=case.every, bits=case.bits)
     some = replace(seldom, shares=case.shares, hidden_steps=case.overlap_steps)
     return {"data parallel, every step": each, "DiLoCo": seldom, "Streaming DiLoCo": some}
@@ -207,7 +201,7 @@ def _data_parallel(case: SitesCase, name: str) -> SiteWay:
     more = float(tokens_ratio(case.goal.loss_law, size, case.goal.target.tokens, ratio))
     outer = OUTER_BYTES * case.parameters / min(links.gpus) if exchange.every > 1 and sites > 1 else 0.0
     return SiteWay(
-        name=name, gpus=sum(links.gpus), sites=sites, exchange=exchange, compute_s=step,
+        name=name, gpus=sum(links.gpus), sites=sites, compute_s=step,
         step_s=step + float(exposed_s(exchange, travel, step)), travel_s=travel, enough_gbit=enough / GBIT,
         loss_ratio=ratio, tokens_ratio=more, outer_bytes=outer,
         outer_on_host=bool(found.memory_bytes[0] + outer > found.usable_bytes), layouts=found.layouts,

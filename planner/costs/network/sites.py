@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.hardware import Framework
+from planner.layouts import Precision
 
 OUTER_BYTES = 8.0
 """Of a parameter, what DiLoCo's outer optimizer keeps: the last shared value and Nesterov's momentum, in 32 bits."""
@@ -37,6 +39,17 @@ class SiteExchange:
     def window_steps(self) -> Array:
         """Steps during which a share may travel unseen: the next one begins H / F steps later."""
         return np.asarray(np.minimum(self.hidden_steps, np.asarray(self.every) / self.shares))
+
+
+BACKWARD = 2.0 / 3.0
+"""Of a micro-batch's time: its backward pass, behind which gradients travel that are exchanged at every step."""
+
+
+def every_step(framework: Framework, precision: Precision, micro_batches: Any, layers: Any) -> SiteExchange:
+    """Gradients at every step, in the framework's format, behind the last micro-batch's backward pass."""
+    bf16 = precision >= Precision.BF16
+    size = framework.bf16_grad_reduce_bytes if bf16 else framework.grad_reduce_bytes
+    return SiteExchange(every=1, bits=8.0 * size, hidden_steps=BACKWARD / micro_batches, pieces=float(layers))
 
 
 def share_s(exchange: SiteExchange, parameters: Any, sites: Any, bytes_per_s: Any, latency_s: Any) -> Array:

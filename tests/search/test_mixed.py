@@ -1,0 +1,208 @@
+"""`planner mixed`: the homogeneous limit, brute force, permutations, bounds, a published order, bad files."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.api.mixed import question, training_on_groups
+from planner.base.errors import FileFormatError, InputError, LayoutError, UnknownNameError
+from planner.hardware import load_cluster, load_link
+from planner.hardware.groups import load_mixed
+from planner.layouts import Layouts
+from planner.question import load_setup, numerics
+from planner.search.mixed import least_makespan_s, mixed_ways, pipeline_of, shared_out
+from planner.search.ranking import recommend
+from planner.search.request import Fixed
+from planner.step.partition import partition
+from planner.step.timeline.mixed import mixed_step
+from planner.step.timeline.step import simulate
+from tests.training_time.test_sites import makespan, one_f_one_b
+
+
+def file_of(path, *groups, network=None):
+    text = 'name = "mixed"\n' + (f'network = "{network}"\n' if network else "")
+    for cluster, gpus, *own in groups:
+        text += f'[[groups]]\ncluster = "{cluster}"\ngpus = {gpus}\n' + (f'network = "{own[0]}"\n' if own else "")
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.fixture
+def two(tmp_path):
+    return file_of(tmp_path / "two.toml", ("dgx-h100", 16), ("dgx-a100-80gb", 16))
+
+
+def test_equal_groups_give_the_homogeneous_answer_bit_for_bit(tmp_path):
+    path = file_of(tmp_path / "equal.toml", ("dgx-a100-80gb", 16), ("dgx-a100-80gb", 16))
+    record = training_on_groups("llama-7b", path, batch=128).to_dict()
+    cluster = load_cluster("dgx-a100-80gb")
+    setup = load_setup("llama-7b", cluster)
+    precision, attention = numerics(cluster, None, None)
+    found = recommend(
+        setup, gpus=32, global_batch=128, precision=precision, attention=attention, fixed=Fixed(), top=1, plainest=True
+    )
+    assert record["groups"] == [{"cluster": "dgx-a100-80gb", "network": cluster.network.name, "gpus": 32}]
+    assert record["ways"][0]["step_time_s"] == found.estimate.step_time_s[found.best[0]]
+    assert record["ways"][0]["parts"][0]["layout"] == found.estimate.layouts.row(int(found.best[0]))
+
+
+@pytest.mark.parametrize("layers", ["Et*8|t*8|t*8|t*8L", "Et*5|t*11|t*9|t*7L"])
+def test_a_pipeline_over_two_halves_of_one_cluster_is_its_simulation(layers):
+    setup = load_setup("llama-7b", "dgx-a100-80gb")
+    one = Layouts.of(tp=2, pp=4, dp=4, global_batch=64, zero=1, pipeline_layout=layers)
+    whole = simulate(setup, one)
+    step, peak = mixed_step([setup, setup], [one, one], np.array([0, 0, 1, 1]), np.zeros(4), np.zeros(4))
+    assert step == pytest.approx(whole.step_time_s, rel=1e-12)
+    assert np.allclose(peak, whole.peak_bytes, rtol=1e-12)
+
+
+def test_the_order_of_the_groups_in_the_file_says_nothing(tmp_path, two):
+    other = file_of(tmp_path / "other.toml", ("dgx-a100-80gb", 8), ("dgx-h100", 16), ("dgx-a100-80gb", 8))
+    first, second = (training_on_groups("llama-7b", path, batch=128).to_dict() for path in (two, other))
+    assert first["ways"] == second["ways"]
+
+
+def test_more_machines_never_hurt_and_useless_ones_are_left_out(tmp_path, two):
+    best = training_on_groups("llama-7b", two, batch=128).to_dict()["ways"][0]
+    singles = [w for w in training_on_groups("llama-7b", two, batch=128).to_dict()["ways"] if w["way"] == "one group"]
+    assert len(singles) == 2
+    assert best["step_time_s"] <= min(w["step_time_s"] for w in singles)
+    slow = file_of(tmp_path / "slow.toml", ("dgx-h100", 16), ("rtx-3090-server", 8), network="ethernet-10g")
+    record = training_on_groups("llama-7b", slow, batch=128).to_dict()
+    names = [g["cluster"] for g in record["groups"]]
+    assert [names[g] for g in record["ways"][0]["left_out"]] == ["rtx-3090-server"]
+
+
+@given(st.integers(2, 3), st.integers(3, 9), st.randoms(use_true_random=False))
+def test_parts_shared_out_are_the_best_where_more_never_take_less(groups, parts, random):
+    took = [np.cumsum([random.uniform(0.1, 3.0) for _ in range(parts)]) + random.uniform(0, 4) for _ in range(groups)]
+    has = shared_out(lambda g, n: float(took[g][n - 1]) if n else 1e9, groups, parts)
+    every = [x for x in product(range(1, parts + 1), repeat=groups) if sum(x) == parts]
+    assert sum(has) == parts
+    best = min(max(took[g][n - 1] for g, n in enumerate(x)) for x in every)
+    assert max(took[g][n - 1] for g, n in enumerate(has)) == pytest.approx(best)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 6), st.randoms(use_true_random=False))
+def test_layers_over_unequal_stages_equal_brute_force_within_their_memory(a, b, more, random):
+    p, n = a + b, a + b + more
+    cost = np.array([[random.uniform(0.2, 2.0)] * n for _ in range(p)])
+    cap = [random.uniform(2.0, n) for _ in range(p)]
+    splits = [
+        x
+        for x in product(range(1, n + 1), repeat=p)
+        if sum(x) == n and all(k <= c for k, c in zip(x, cap, strict=True))
+    ]
+    if not splits:
+        with pytest.raises(LayoutError, match="keeps every stage's memory"):
+            partition(cost, p, size_bytes=lambda s: np.ones(n), cap_bytes=lambda s: cap[s])
+        return
+    sizes = partition(cost, p, size_bytes=lambda s: np.ones(n), cap_bytes=lambda s: cap[s])
+    best = min(max(k * cost[s, 0] for s, k in enumerate(x)) for x in splits)
+    assert max(k * cost[s, 0] for s, k in enumerate(sizes)) == pytest.approx(best)
+
+
+def test_no_pipeline_is_faster_than_its_bound_and_the_search_finds_the_best(two):
+    """All pipelines of one micro-batch size without recomputation, each simulated, against what the search keeps."""
+    asked = question(load_mixed(two), "llama-7b", 64)
+    found = next(w for w in mixed_ways(asked) if w.name == "pipeline")
+    best = np.inf
+    for dp, left, right in product((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)):
+        if 16 % (dp * left) or 16 % (dp * right):
+            continue
+        for order, tp in (((0, 1), (left, right)), ((1, 0), (right, left))):
+            stages = tuple(16 // (dp * t) for t in tp)
+            common = {"dp": dp, "micro_batch": 1, "global_batch": 64, "recompute": 0, "zero": 1}
+            try:
+                way = pipeline_of(asked, order, tp, stages, partial(Layouts.of, **common))
+            except LayoutError:
+                continue
+            best = min(best, way.step_s)
+            fastest = 1e-4  # no layer of a 7B takes less on a GPU
+            assert way.step_s >= least_makespan_s(32, 64 // dp, stages, [fastest] * 2)
+            assert sum(map(sum, way.layers)) == 32
+    assert found.step_s <= best * (1 + 1e-12)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 12), st.floats(0.5, 3), st.floats(0.5, 3))
+def test_the_bound_is_under_every_split(a, b, m, s, t):
+    """m T_s + what lies ahead of stage s is what 1F1B takes at least (`test_sites.makespan` runs it)."""
+    layers, seconds = 3 * (a + b), [s] * a + [t] * b
+    p = a + b
+    for split in ([3] * p, [1] * a + [(layers - a) // b] * (b - 1) + [layers - a - (layers - a) // b * (b - 1)]):
+        works = [n * x for n, x in zip(split, seconds, strict=True)]
+        ran = max(m * w + sum(works[:k]) for k, w in enumerate(works))
+        assert least_makespan_s(layers, m, [a, b], [s, t]) <= ran * (1 + 1e-9)
+    even = least_makespan_s(layers, m, [p], [s])
+    assert even <= makespan(p, m, 1, 0.0, one_f_one_b(p, m), f=s, b=2 * s) * (1 + 1e-9)
+
+
+def test_holmes_order(tmp_path):
+    """Holmes, arXiv 2312.03549 (figures recalled): GPT of 3.6B, 32 A100 on InfiniBand 197, on RoCE 160, half and half
+    joined by Ethernet 149, on Ethernet 122 TFLOP/s a GPU. The order is ours, the size not (docs/network.md).
+    NICs of a node as its config.json has them: four of InfiniBand, two of RoCE; their Gb/s recalled."""
+    model = tmp_path / "gpt.toml"
+    model.write_text(
+        '[model]\nfamily = "gpt"\nlayers = 30\nhidden = 3072\nffn = 12288\nheads = 32\nvocab = 51200\nseq_len = 2048\n'
+    )
+    for name, nics in (("ib", 4), ("roce", 2), ("eth", 1)):
+        (tmp_path / f"{name}.toml").write_text(
+            f'name = "{name}"\nbase = "dgx-a100-80gb"\nnics_per_node = {{ value = {nics}, source = "holmes" }}\n'
+            '[sources]\nholmes = "config.json of Holmes"\n'
+        )
+    ib, roce, eth = (str(tmp_path / f"{n}.toml") for n in ("ib", "roce", "eth"))
+    files = {
+        "InfiniBand": [(ib, 32, "infiniband-hdr")], "RoCE": [(roce, 32, "ethernet-200g-rdma")],
+        "hybrid": [(ib, 16, "infiniband-hdr"), (roce, 16, "ethernet-200g-rdma")],
+        "Ethernet": [(eth, 32, "ethernet-25g")],
+    }  # fmt: skip
+    steps = {}
+    for name, groups in files.items():
+        path = file_of(tmp_path / f"{name}.toml", *groups, network="ethernet-25g")
+        asked = question(load_mixed(path), str(model), 768, "megatron-lm")
+        common = {"dp": 16, "micro_batch": 4, "global_batch": 768, "recompute": 1, "zero": 1}
+        if len(asked.gpus) == 2:
+            steps[name] = pipeline_of(asked, (0, 1), (1, 1), (1, 1), partial(Layouts.of, **common)).step_s
+        else:
+            one = Layouts.of(tp=1, pp=2, **common, **asked.numerics[0])
+            steps[name] = simulate(asked.setups[0], one).step_time_s
+    assert list(steps) == sorted(steps, key=lambda k: steps[k])
+
+
+@pytest.mark.parametrize(("text", "error", "says"), [
+    ('name = "a"\n', FileFormatError, "groups"), ('name = "a"\ngroups = []\n', FileFormatError, "groups"),
+    ('name = "a"\n[[groups]]\ncluster = "dgx-h100"\n', FileFormatError, "gpus"),
+    ('name = "a"\n[[groups]]\ncluster = "dgx-h100"\ngpus = 0\n', FileFormatError, "gpus"),
+    ('name = "a"\n[[groups]]\ncluster = "dgx-h100"\ngpus = 8\nsize = 3\n', FileFormatError, "size"),
+    ('name = "a"\n[[groups]]\ncluster = "dgx-h1"\ngpus = 8\n', UnknownNameError, "dgx-h1"),
+    ('name = "a"\nnetwork = "x"\n[[groups]]\ncluster = "dgx-h100"\ngpus = 8\n', UnknownNameError, "x"),
+    ('name = "a"\n[[groups]]\ncluster = "dgx-h100"\ngpus = 8\n[[groups]]\ncluster = "dgx-1-v100"\ngpus = 8\n',
+     InputError, "bf16, fp16; allowed: groups of one precision"),
+])  # fmt: skip
+def test_bad_files_are_one_clear_line(tmp_path, text, error, says):
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(error, match=says):
+        training_on_groups("llama-7b", str(path), batch=64)
+
+
+def test_what_fits_nowhere_is_said(tmp_path):
+    path = file_of(tmp_path / "small.toml", ("dgx-h100", 8), ("dgx-a100-80gb", 8))
+    with pytest.raises(LayoutError, match="any of the groups fits in memory"):
+        training_on_groups("gpt3-175b", path, batch=64)
+
+
+def test_a_faster_link_between_groups_never_hurts(two):
+    mixed = load_mixed(two)
+    steps = []
+    for name in ("ethernet-10g", "ethernet-100g", "infiniband-ndr"):
+        asked = question(replace(mixed, network=load_link(name)), "llama-7b", 64)
+        common = {"dp": 4, "micro_batch": 1, "global_batch": 64, "recompute": 0, "zero": 1}
+        steps.append(pipeline_of(asked, (0, 1), (2, 2), (2, 2), partial(Layouts.of, **common)).step_s)
+    assert steps == sorted(steps, reverse=True)
+    assert steps[0] > steps[-1]
