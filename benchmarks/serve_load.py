@@ -25,7 +25,7 @@ CHANGES = {
     "recompute": ["none", "full", "selective", "!full"], "schedule": ["1f1b", "interleaved"], "zero": ["0", "1"],
     "objective": ["memory", "time"], "micro_batch": ["1", "2", "4"],
 }  # fmt: skip
-BESIDE = {"/answer": "", "/why": "wanted", "/taken": "text", "/timeline": "row", "/reasons": "", "/x": ""}
+BESIDE = {"/answer": "", "/why": "wanted", "/taken": "text", "/timeline": "row", "/beside": "", "/x": ""}
 NOISE = ["", "0", "-1", "1e400", "nan", "9" * 400, "/etc/passwd", "\x00", "!", ",", "x" * 3000, "{}", "8,8,8", "\u202e"]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from planner.api.alternatives import fewest_gpus
+from planner.api.alternatives import faster_elsewhere, fewest_gpus
 from planner.api.anchored import anchor_entry, anchor_lines, trust
 from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
@@ -48,14 +48,14 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         gpus: accelerators to use.
         batch: sequences per optimizer step.
         found: the layouts that mattered in the search, with indices into them.
-        elsewhere: a faster layout that the framework does not run, if there is one.
+        free: the choices in which the framework may be left, to find what is faster elsewhere.
     """
 
     setup: Setup
     gpus: int
     batch: int
     found: Recommendation
-    elsewhere: LayoutEstimate | None = None
+    free: tuple[str, ...] = ()
 
     def _at(self, row: Any) -> LayoutEstimate:
         return LayoutEstimate(self.setup, self.found.estimate, int(row))
@@ -86,6 +86,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     def nearest_miss(self) -> LayoutEstimate | None:
         """The layout over memory that exceeds it least, None where all fit."""
         return None if self.found.nearest_miss is None else self._at(self.found.nearest_miss)
+
+    @cached_property
+    def elsewhere(self) -> LayoutEstimate | None:
+        """A faster layout that the framework does not run, if there is one: searched when first asked for."""
+        return faster_elsewhere(self.setup, self.found, self.free)
 
     @cached_property
     def fewest_gpus(self) -> int | None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from planner.api.alternatives import faster_elsewhere
 from planner.api.anchored import anchored
 from planner.api.frameworks import may_choose, named_framework
 from planner.api.inputs import Cluster, Model, asked
@@ -109,7 +108,6 @@ def search_plan(
         fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),
         plainest=True,
     )  # fmt: skip
-    elsewhere = None
-    if objective != "memory" and runs_on is None and not choices.get("any_framework"):
-        elsewhere = faster_elsewhere(setup, found, [name for name in RUNS if choices.get(name) is None])
-    return Plan(setup, gpus, global_batch, found, elsewhere)
+    held = objective == "memory" or runs_on is not None or bool(choices.get("any_framework"))
+    free = () if held else tuple(name for name in RUNS if choices.get(name) is None)
+    return Plan(setup, gpus, global_batch, found, free)

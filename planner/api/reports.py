@@ -77,7 +77,7 @@ def gather_report(
         curve=curve,
         answers=[answer.to_dict() for answer in answers],
         reasons=[] if brief else reasons(plan),
-        exports=_exports(plan) if len(plan) else [],
+        exports=[] if brief else exported(plan),
     )
 
 
@@ -128,8 +128,10 @@ def _training(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     return Curve(found=None, none="", goal=aim, assumptions=assumptions, own=own)
 
 
-def _exports(plan: Plan) -> list[ExportText]:
+def exported(plan: Plan) -> list[ExportText]:
     """The recommended plan as JSON and as every framework's file, or why a framework can't run it."""
+    if not len(plan):
+        return []
     record, best = plan.to_dict(), plan.best.as_plan()
     text = json.dumps(record | {"best": record["best"][:1], "pareto_front": []}, indent=2, allow_nan=False) + "\n"
     note = "As planner recommend --save writes it, with the best layout alone: planner export reads it."

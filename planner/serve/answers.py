@@ -9,11 +9,11 @@ from typing import Any
 
 from planner.api.plan import Plan
 from planner.api.reasons import reasons
-from planner.api.reports import gather_report, simulate_row
+from planner.api.reports import exported, gather_report, simulate_row
 from planner.choices.table import CHOICES, SETTLED
 from planner.imports.megatron import megatron_run
 from planner.report.html import html_page
-from planner.report.html.record import answer_record, report_record, timeline_text
+from planner.report.html.record import answer_record, export_records, report_record, timeline_text
 from planner.report.plan_report import shown_layouts
 from planner.serve.question import AskedQuestion
 from planner.training_time.goal import Goal, goal
@@ -45,9 +45,9 @@ def why(planned: Planned, *, wanted: str) -> str:
     return _json(answer_record(planned.plan.why(wanted).to_dict()))
 
 
-def nearest(planned: Planned) -> str:
-    """What the nearest other decisions would cost, a sentence each."""
-    return _json({"reasons": reasons(planned.plan)})
+def beside(planned: Planned) -> str:
+    """What takes searches of its own: what the nearest other decisions would cost, a sentence each; the exports."""
+    return _json({"reasons": reasons(planned.plan), "exports": export_records(exported(planned.plan))})
 
 
 def timeline(planned: Planned, *, row: str) -> str:
@@ -89,6 +89,6 @@ def _json(record: object) -> str:
 
 ANSWERS: Mapping[str, tuple[Callable[..., str] | None, tuple[str, ...]]] = {
     "answer": (None, ()), "why": (why, ("wanted",)), "timeline": (timeline, ("row",)), "taken": (taken, ("text",)),
-    "report": (report, ()), "reasons": (nearest, ()),
+    "report": (report, ()), "beside": (beside, ()),
 }  # fmt: skip
 """By what the page asks: who answers, None for the plan's own text; and the fields beside the question."""

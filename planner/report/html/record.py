@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from planner.base.units import DAY, GIB
 from planner.models import counts
 from planner.report.html.timelines import packed, timeline_record
-from planner.report.plan_report import Curve, PlanReport, shown_layouts
+from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.records import estimate_record
 from planner.report.sources import figure_sources
 from planner.report.tables import PARTS, chance_text, counted_lines, layout_text, reason_lines
@@ -57,11 +58,14 @@ def report_record(report: PlanReport) -> dict[str, Any]:
         "accuracy": _accuracy(report),
         "curve": None if report.curve is None else _curve(report.curve, report),
         "figures": [list(row) for row in figure_sources(cluster)],
-        "exports": [
-            {"name": x.name, "file": x.filename, "text": x.text, "notes": list(x.notes)} for x in report.exports
-        ],
+        "exports": export_records(report.exports),
     }
     return {key: _rounded(value) for key, value in record.items()}
+
+
+def export_records(exports: Sequence[ExportText]) -> list[dict[str, Any]]:
+    """The plan in other tools' words."""
+    return [{"name": x.name, "file": x.filename, "text": x.text, "notes": list(x.notes)} for x in exports]
 
 
 def _rounded(value: Any) -> Any:

@@ -40,7 +40,7 @@ function working() {
   };
 }
 
-const askPlan = asker(), askWhy = asker(), askTimeline = asker(), askReasons = asker();
+const askPlan = asker(), askWhy = asker(), askTimeline = asker(), askBeside = asker();
 let rest = () => {}, timer = 0, asked = 0;
 // The question is another one: what was asked before counts no more, and soon the new one is asked.
 function changed(wait) {
@@ -64,7 +64,7 @@ function ask(mine, question) {
     const run = BEST >= 0 ? `Run ${LAYOUTS[BEST].text}: ${seconds(LAYOUTS[BEST].step_s)} per step.` : "Nothing fits in memory.";
     tell(`${run} Answered in ${seconds((Date.now() - since) / 1000)}.`);
     whyPinned();
-    giveReasons(mine, question);
+    giveBeside(mine, question);
   }).catch((error) => {
     if (mine !== asked || error.name === "AbortError") return;
     rest();
@@ -72,11 +72,13 @@ function ask(mine, question) {
     if (!(error instanceof Fault)) throw error;
   });
 }
-function giveReasons(mine, question) {
-  askReasons("/reasons", { question }).then((x) => {
+function giveBeside(mine, question) {
+  askBeside("/beside", { question }).then((x) => {
     if (mine !== asked) return;
     DATA.why = [...x.reasons, ...DATA.why];
     answer();
+    DATA.exports = x.exports;
+    exportsOf();
   }).catch((error) => { if (error.name !== "AbortError" && !(error instanceof Fault)) throw error; }); // the answer stands without them
 }
 
