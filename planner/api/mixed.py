@@ -7,11 +7,10 @@ from planner.base.errors import InputError, LayoutError
 from planner.hardware.groups import MixedCluster, load_mixed
 from planner.layouts import Layouts
 from planner.models import Transformer
-from planner.question import load_setup, numerics, whole
+from planner.question import careful, load_setup, numerics, whole
 from planner.report.mixed import mixed_record, mixed_view
 from planner.search.mixed import MixedQuestion, mixed_ways
 from planner.search.ranking import recommend
-from planner.search.request import Fixed
 
 
 def question(mixed: MixedCluster, model: Transformer | str, batch: int, framework: str | None = None) -> MixedQuestion:
@@ -22,8 +21,12 @@ def question(mixed: MixedCluster, model: Transformer | str, batch: int, framewor
         UnknownNameError, FileFormatError: as `load_setup`.
     """
     name = framework or mixed.groups[0].cluster.framework
-    setups = tuple(load_setup(model, g.cluster, framework=name) for g in mixed.groups)
     kinds = [numerics(g.cluster, None, None) for g in mixed.groups]
+    held = [
+        careful(load_setup(model, g.cluster, framework=name), precision=precision)
+        for g, (precision, _) in zip(mixed.groups, kinds, strict=True)
+    ]
+    setups = tuple(setup for setup, _ in held)
     if len({precision for precision, _ in kinds}) > 1:
         raise InputError(
             f"the groups of {mixed.name} train in {', '.join(sorted({p.name.lower() for p, _ in kinds}))}; allowed: "
@@ -33,7 +36,7 @@ def question(mixed: MixedCluster, model: Transformer | str, batch: int, framewor
     def alone(g: int, part: int) -> tuple[float, Layouts]:
         found = recommend(
             setups[g], gpus=mixed.groups[g].gpus, global_batch=part, precision=kinds[g][0], attention=kinds[g][1],
-            fixed=Fixed(), top=1, plainest=True,
+            fixed=held[g][1], top=1, plainest=True,
         )  # fmt: skip
         if not len(found.best):
             raise LayoutError(f"nothing fits on {mixed.groups[g].cluster.name}")

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner import Cluster, Model, recommend
 from planner.api.mixed import question, training_on_groups
 from planner.base.errors import FileFormatError, InputError, LayoutError, UnknownNameError
 from planner.hardware import load_cluster, load_link
 from planner.hardware.groups import load_mixed
 from planner.layouts import Layouts
-from planner.question import load_setup, numerics
+from planner.question import load_setup
 from planner.search.mixed import least_makespan_s, mixed_ways, pipeline_of, shared_out
-from planner.search.ranking import recommend
-from planner.search.request import Fixed
 from planner.step.partition import partition
 from planner.step.timeline.mixed import mixed_step
 from planner.step.timeline.step import simulate
@@ -40,15 +39,11 @@ def two(tmp_path):
 def test_equal_groups_give_the_homogeneous_answer_bit_for_bit(tmp_path):
     path = file_of(tmp_path / "equal.toml", ("dgx-a100-80gb", 16), ("dgx-a100-80gb", 16))
     record = training_on_groups("llama-7b", path, batch=128).to_dict()
-    cluster = load_cluster("dgx-a100-80gb")
-    setup = load_setup("llama-7b", cluster)
-    precision, attention = numerics(cluster, None, None)
-    found = recommend(
-        setup, gpus=32, global_batch=128, precision=precision, attention=attention, fixed=Fixed(), top=1, plainest=True
-    )
-    assert record["groups"] == [{"cluster": "dgx-a100-80gb", "network": cluster.network.name, "gpus": 32}]
-    assert record["ways"][0]["step_time_s"] == found.estimate.step_time_s[found.best[0]]
-    assert record["ways"][0]["parts"][0]["layout"] == found.estimate.layouts.row(int(found.best[0]))
+    network = load_cluster("dgx-a100-80gb").network.name
+    best = recommend(Model("llama-7b"), Cluster("dgx-a100-80gb"), gpus=32, batch=128, top=1).best
+    assert record["groups"] == [{"cluster": "dgx-a100-80gb", "network": network, "gpus": 32}]
+    assert record["ways"][0]["step_time_s"] == best.step_time_s
+    assert record["ways"][0]["parts"][0]["layout"].items() >= best.layout.items()
 
 
 @pytest.mark.parametrize("layers", ["Et*8|t*8|t*8|t*8L", "Et*5|t*11|t*9|t*7L"])
