@@ -112,6 +112,9 @@ class Framework:
     gate_reduces: float = field(metadata=figure(
         0, 1, "All-reduces of a gated MLP's input gradient beyond one: 1 where gate and up are two products that each "
         "sum theirs.", whole=True, default=0.0, because="gate and up are one product, " + MEGATRON))
+    copied_sequences: bool = field(metadata=yes(
+        "Sequence parallelism's gathers and scatters copy the whole activation of several sequences, for tokens are "
+        "not its first dimension.", because="tokens are the first dimension, " + MEGATRON))
     whole_sends: bool = field(metadata=yes(
         "Every tensor rank sends the whole activation to the next stage, and not its part of it alone.",
         because="each sends its part, " + MEGATRON))
@@ -158,6 +161,10 @@ class Framework:
     selective_operations: bool = field(metadata=yes(
         "Selective recomputation keeps the output of every second product, of attention, reduce-scatters and "
         "all-to-alls, and runs the rest of a layer again.", because="it repeats the attention core alone, " + MEGATRON))
+    compiled_layers: bool = field(metadata=yes(
+        "Each layer is one compiled graph (torch.compile): gate and product are one kernel, and selective "
+        "recomputation neither keeps nor repeats an MLP's last product, which no backward pass needs.",
+        because="operation by operation"))
     recompute_stops_early: bool = field(metadata=yes(
         "Recomputation of a layer ends with the last tensor that its backward pass needs.",
         because="a layer is repeated whole, " + MEGATRON))
@@ -235,6 +242,8 @@ class Framework:
     logit_copies: float = field(metadata=figure(
         0, 8, "fp32 copies of the logits that live at once, beside the 16-bit ones.",
         default=1.0, because="the loss is taken of one fp32 copy, " + MEGATRON))
+    split_logit_copies: float = field(metadata=figure(
+        0, 8, "The same where tensor ranks share the logits.", like="logit_copies"))
     logit_chunks: float = field(metadata=figure(
         1, 1024, "Parts of a micro-batch whose logits and loss are taken one after another.", whole=True, default=1.0,
         because="all at once"))

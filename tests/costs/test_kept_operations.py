@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.costs.layer.kept_operations import kept_operation_bytes
-from planner.costs.layer.layer_cost import layer_cost
+from planner.costs.layer.layer_cost import Fusions, layer_cost, pointwise_s
 from planner.costs.memory.rank import activations
 from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
 from planner.costs.network import traffic
@@ -53,6 +53,44 @@ def test_products_that_run_again():
     assert one(layer_cost(of(LLAMA, on=FLOP)).recompute_s) == pytest.approx(2 * TOKENS * (64 + 256))
     alone = layer_cost(of(LLAMA, FRAMEWORK, FLOP))
     assert one(alone.recompute_s) == one(alone.forward_attention_s)
+
+
+def test_a_compiled_layer_has_no_last_product_of_an_mlp_backward():
+    """Nothing needs down's output (8) or what it is scattered to, and where it was repeated it is so no more."""
+    compiled = replace(OPERATIONS, compiled_layers=True)
+    assert one(kept_operation_bytes(of(LLAMA, compiled))) == TOKENS * E * (8 + 24 + 8 + 32)
+    kept = kept_operation_bytes(of(LLAMA, compiled, tp=2, sequence_parallel=True))
+    assert one(kept) == TOKENS * E * (24 / 2 + 8 / 2 + 32 / 2 + 2 * 8 / 2)
+    assert one(kept_operation_bytes(of(MLA, compiled))) == one(kept_operation_bytes(of(MLA)))  # up stays, not down
+    again = one(layer_cost(of(MLA, on=FLOP)).recompute_s) - one(layer_cost(of(MLA, compiled, FLOP)).recompute_s)
+    assert again == pytest.approx(2 * TOKENS * LLAMA.ffn * LLAMA.hidden)
+
+
+def test_a_compiled_gate_is_one_kernel():
+    """Of 32 inner elements 2 values less forward (the activated gate, written and read) and 2 backward."""
+    eager = pointwise_s(of(LLAMA))
+    fused = pointwise_s(of(LLAMA), Fusions.of(replace(OPERATIONS, compiled_layers=True)))
+    less = TOKENS * 32 * E * 2
+    assert [one(a) - one(b) for a, b in zip(eager[:2], fused[:2], strict=True)] == pytest.approx([less, less])
+
+
+def test_logits_of_tensor_ranks_have_copies_of_their_own():
+    framework = replace(OPERATIONS, split_logit_copies=3.5)
+    whole, split = (one(activations(of(LLAMA, framework, tp=t)).logits) for t in (1, 2))
+    assert (whole / split) == pytest.approx((2 + 4 * 2.0) / ((2 + 4 * 3.5) / 2))
+
+
+def test_several_sequences_are_copied_around_gathers_and_scatters():
+    """A read and a write of a whole activation for each: 4 bytes a channel and token, of two a block and direction."""
+    copied = replace(OPERATIONS, copied_sequences=True)
+    for sequences, times in ((1, 0), (2, 1)):
+        both = [
+            traffic.layer_traffic(of(LLAMA, f, tp=2, sequence_parallel=True, micro_batch=sequences))
+            for f in (OPERATIONS, copied)
+        ]
+        each = sequences * LLAMA.seq_len * 8 * E * 2 * 2 * 2
+        more = [one(b) - one(a) for a, b in zip(*((t.layer_forward_s, t.layer_backward_s) for t in both), strict=True)]
+        assert more == pytest.approx([times * each, times * each * 1.5])
 
 
 def test_gathers_run_again_and_reduce_scatters_do_not():

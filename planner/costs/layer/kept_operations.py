@@ -14,7 +14,7 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.costs.case import Case
 from planner.costs.kernels.device import aligned_share, group_s, matmul_s
-from planner.costs.layer.matmul_shapes import common_products, expert_products
+from planner.costs.layer.matmul_shapes import common_products, expert_products, mlp_products
 from planner.costs.shapes import is_latent
 from planner.layouts import Recompute
 from planner.models import mix
@@ -40,18 +40,25 @@ def kept_shares(case: Case) -> list[Any]:
     return [*attention, *mlp, *scans] if not np.any(case.model.num_ssm_layers) else [0.0] * (len(scans) + 10)
 
 
+def _needed(case: Case) -> list[tuple[tuple[Any, Any, Any, Any], Any]]:
+    """The products, each with the share of its output that stays; compiled layers hold no MLP's last one backward."""
+    products = common_products(case)
+    mlp = len(products) - len(mlp_products(case))
+    last = (mlp + 1, mlp + 3) if case.framework.compiled_layers else ()  # of the dense MLP and of shared experts
+    pairs = zip(products, kept_shares(case), strict=True)
+    return [pair for i, pair in enumerate(pairs) if i not in last]
+
+
 def kept_operation_bytes(case: Case) -> Array:
     """Bytes that a layer keeps but for attention's sums: its input, and the outputs of operations that stay."""
     model, layouts, e = case.model, case.layouts, case.device.element_bytes
     tokens, shared = case.local_tokens, case.token_shares
     part = mix.shares(model)
-    columns = sum(
-        rows * wide * count * share
-        for (rows, wide, _, count), share in zip(common_products(case), kept_shares(case), strict=True)
-    )
+    columns = sum(rows * wide * count * share for (rows, wide, _, count), share in _needed(case))
     width = np.where(is_latent(model), model.v_head_dim, model.head_dim)
     attended = part.attention * model.num_heads * width / layouts.tp
-    summed = np.where(shared > 1, part.blocks, 0.0)  # a reduce-scatter a block; all-reduces run again
+    blocks = part.blocks - case.framework.compiled_layers * (part.dense + part.sparse)
+    summed = np.where(shared > 1, blocks, 0.0)  # a reduce-scatter a block; all-reduces run again
     exchanged = 2.0 * mix.expert_width(model) * part.sparse * np.asarray(model.top_k) * (layouts.ep > 1)
     hidden = (1.0 + summed) * model.hidden + exchanged
     return np.asarray(tokens * e * (columns + attended + hidden / shared))
@@ -60,7 +67,7 @@ def kept_operation_bytes(case: Case) -> Array:
 def dropped_products_s(case: Case, fused_experts: bool) -> Array:
     """Seconds of a pass's forward products whose outputs are dropped."""
     seconds = np.asarray(0.0)
-    for (rows, columns, depth, count), share in zip(common_products(case), kept_shares(case), strict=True):
+    for (rows, columns, depth, count), share in _needed(case):
         if np.any(count):
             along = aligned_share(case.device, case.device.matrix_bytes, depth)
             one = matmul_s(case.device, case.pass_tokens * rows, columns, depth, along)

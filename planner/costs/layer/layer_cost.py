@@ -67,7 +67,8 @@ class Fusions:
 
     experts: a rank's experts are one kernel, with activation, biases and cast to fp8 in the epilogue. routing: how
     tokens get to experts and back. rotary: queries, and keys, are turned in one pass each. attention: runs in fp8.
-    stops_early: recomputation of a whole layer ends with the last tensor that the backward pass needs.
+    stops_early: recomputation of a whole layer ends with the last tensor that the backward pass needs. gate: a gated
+    MLP's activation and product are one kernel.
     """
 
     experts: bool = False
@@ -75,6 +76,7 @@ class Fusions:
     rotary: bool = False
     attention: bool = False
     stops_early: bool = False
+    gate: bool = False
 
     @staticmethod
     def of(framework: Framework) -> Fusions:
@@ -85,6 +87,7 @@ class Fusions:
             rotary=framework.fused_rotary,
             attention=framework.fp8_attention,
             stops_early=framework.recompute_stops_early,
+            gate=framework.compiled_layers,
         )
 
 
@@ -133,6 +136,7 @@ RESIDUAL = (3.0, 2.0, 1.0)  # r x, r residual, w sum | gradient passed on and su
 DROPOUT = (0.5, 2.5, 0.0)  # fused with the residual: the mask | r dy, r mask, w dx
 ACTIVATION = (2.0, 3.0, 1.0)  # two-matrix MLP, per inner element: r x, w y | r x, r dy, w dx
 GATE = (5.0, 8.0, 2.0)  # gated MLP: silu then product, per inner element
+GATE_FUSED = (3.0, 6.0, 1.0)  # r gate and up, w product | r both, r dy, w gradients of both and the product again
 # Both halves clamped r w and joined r w | clamps r dy, r x, w dx and joined r w, of both (Megatron-Core's
 # fused_bias_geglu.py clamps before its fused kernel).
 CLAMP = (8.0, 10.0, 3.0)
@@ -173,7 +177,7 @@ def pointwise_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array]
         (part.blocks * hidden, pairs, RESIDUAL, 0.0),
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
         (inner * (1 - gated), mlps, ACTIVATION, routed),
-        (inner * gated, mlps, GATE, routed),
+        (inner * gated, mlps, GATE_FUSED if fused.gate else GATE, routed),
         (inner * np.asarray(model.clamped), mlps, CLAMP, routed),
         (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if fused.rotary else ROTARY, mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),

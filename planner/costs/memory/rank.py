@@ -145,7 +145,9 @@ def activations(case: Case) -> Activations:
     # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one. Of several heads, one after
     # another, those before the last keep the copies alone: no product needs its own output.
     columns = case.padded_vocab / (1 if case.framework.gathered_logits else layouts.tp)
-    copies = model.output_heads * 4.0 * case.framework.logit_copies
+    framework = case.framework
+    of_one, of_ranks = framework.logit_copies, framework.split_logit_copies
+    copies = model.output_heads * 4.0 * np.where(layouts.tp > 1, of_ranks, of_one)
     logits = at_once / case.framework.logit_chunks * columns * (device.element_bytes + copies)
     # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * case.busiest_copies)

@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.costs.case import Case
+from planner.costs.kernels.device import stream_s
 from planner.costs.layer.expert_routing import by_node
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import parameter_bytes
@@ -77,6 +78,7 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     With sequence parallelism fp8 products gather fp8 operands (Transformer Engine, layernorm_linear.py: cast first).
     Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
     gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
+    Where several sequences lie one after another, a library may have to copy what is gathered, or scattered, by tokens.
     Without it, a gate and an up of their own may sum the gradient of the input that they share one by one. With it
     experts move their own copies (`expert_s`); without it whole ones sum nothing over the tensor group.
     """
@@ -84,6 +86,9 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     size = case.pass_tokens * model.hidden * case.device.element_bytes
     operand = np.where(layouts.sequence_parallel, case.device.matrix_bytes / case.device.element_bytes, 1.0)
     one = layouts.sequence_slices * (all_gather_s(group, size) + all_gather_s(group, operand * size))
+    if case.framework.copied_sequences:
+        copied = layouts.sequence_parallel & (layouts.tp > 1) & (layouts.micro_batch > 1)
+        one = one + copied * stream_s(case.device, 2.0 * (1.0 + operand) * size, 2.0)
     part = mix.shares(model)
     routed = np.where(layouts.sequence_parallel | (layouts.etp < layouts.tp), 0.0, 1.0)
     blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
