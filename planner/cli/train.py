@@ -24,6 +24,7 @@ from planner.cli.unfold import unfolded
 if TYPE_CHECKING:
     from planner.trainer.communicator import Communicator
     from planner.trainer.loop import Progress, Training
+    from planner.trainer.noise import NoiseScale
 
 _OUT_OF_MEMORY = "out of memory; try a smaller --scale or --micro-batch, or --recompute full"
 
@@ -194,6 +195,13 @@ def _prepared(communicator: Communicator, prepare: Any) -> Training:
     return cast("Training", training)
 
 
+def _noise_line(noise: NoiseScale) -> str:
+    """The noise scale with its standard error, or why it means nothing."""
+    if noise.why_nothing:
+        return f"noise scale not known: {noise.why_nothing}"
+    return f"noise scale {noise.sequences:,.1f} +- {noise.standard_error:,.1f} sequences"
+
+
 def _reporter(training: Training, quiet: bool) -> Any:
     """Prints a step's loss on stderr, in one line that is written over on a terminal."""
     if quiet:
@@ -206,7 +214,7 @@ def _reporter(training: Training, quiet: bool) -> Any:
             return
         last = progress.step == training.steps
         if terminal or last or progress.step % max(training.steps // 10, 1) == 0:
-            noise = f"  noise scale {progress.noise_scale:,.0f} sequences" if training.noise_every else ""
+            noise = f"  {_noise_line(progress.noise)}" if training.noise_every else ""
             line = f"step {progress.step:>5}/{training.steps}  loss {progress.loss:.4f} nats/byte"
             end = "\r" if terminal and not last else "\n"
             print(f"{line}  {progress.time_s * 1e3:,.0f} ms{noise}", end=end, file=sys.stderr, flush=True)

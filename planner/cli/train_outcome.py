@@ -65,6 +65,7 @@ def _record(training: Training, measured: Measured, engine: str) -> dict[str, An
 
     from planner.trainer.stopwatch import undisturbed, usual_s
 
+    nothing = measured.noise.why_nothing
     task, times = training.task, measured.step_time_s
     return {
         "model": task.model.name, "engine": engine, "ranks": task.num_ranks, "micro_batches": task.micro_batches,
@@ -80,7 +81,9 @@ def _record(training: Training, measured: Measured, engine: str) -> dict[str, An
         "pass_s": _mean_pass_s(measured), "passes_held": [int(x) for x in _of_pipeline(training, measured.peak_passes)],
         "peak_activation_bytes": [int(x) for x in measured.peak_bytes],
         "sent_bytes": measured.sent_bytes,
-        "noise_scale_sequences": measured.noise_scale if measured.noise_scale == measured.noise_scale else None,
+        "noise_scale_sequences": None if nothing else measured.noise.sequences,
+        "noise_scale_standard_error": None if nothing else measured.noise.standard_error,
+        "noise_scale_unknown_because": nothing if training.noise_every and nothing else None,
     }  # fmt: skip
 
 

@@ -54,7 +54,7 @@ class Progress:
     step: int
     loss: float
     time_s: float
-    noise_scale: float
+    noise: NoiseScale
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Measured:
     step_time_s: list[float] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
     processor_share: Any = field(default_factory=list)
-    noise_scale: float = float("nan")
+    noise: NoiseScale = field(default_factory=NoiseScale)
     busy_s: Any = None
     waiting_s: Any = None
     peak_bytes: Any = None
@@ -91,9 +91,10 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
         return _train_asynchronously(communicator, training, training.staleness, report)
     optimizer = make_optimizer(training.optimizer, training.learning_rate, training.weight_decay)
     worker = Worker(communicator, training.task, optimizer)
-    noise, measured = NoiseScale(), Measured()
+    measured = Measured()
+    noise = measured.noise
     if training.checkpoint is not None and load_checkpoint(training.checkpoint, worker, training.samples):
-        report(Progress(worker.steps, float("nan"), 0.0, float("nan")))
+        report(Progress(worker.steps, float("nan"), 0.0, noise))
     measured.first_step = worker.steps
     while worker.steps < training.steps:
         optimizer.learning_rate = training.learning_rate * min(1.0, (worker.steps + 1) / training.warmup_steps)
@@ -110,12 +111,11 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
         measured.loss.append(loss)
         sent = communicator.traffic.wire_bytes - before
         measured.sent_bytes = {kind: sum(v for (k, _), v in sent.items() if k == kind) for kind, _ in sent}
-        report(Progress(worker.steps, loss, took, noise.sequences))
+        report(Progress(worker.steps, loss, took, noise))
         if training.checkpoint is not None and (
             worker.steps % training.checkpoint_every == 0 or worker.steps == training.steps
         ):
             save_checkpoint(training.checkpoint, worker, training.samples)
-    measured.noise_scale = noise.sequences
     _collect(worker, measured)
     return measured
 
@@ -147,7 +147,7 @@ def _train_asynchronously(
         raise ExecutionError(f"the loss is no number; try a lower learning rate than {training.learning_rate}")
     measured = Measured(step_time_s=[took] * training.steps, loss=[float(x) for x in by_step])
     for t, loss in enumerate(measured.loss):
-        report(Progress(t + 1, loss, took, float("nan")))
+        report(Progress(t + 1, loss, took, NoiseScale()))
     _collect(worker, measured)
     return measured
 

@@ -154,8 +154,22 @@ def test_no_gpu_is_one_line(here):
 
 
 def test_the_noise_scale_is_printed(here):
-    record = json.loads(here(*TINY, "--noise-scale", "--precision", "fp64", "--json").stdout)
-    assert isinstance(record["noise_scale_sequences"], float)
+    asked = (*TINY[:-1], "15", "--noise-scale", "--precision", "fp64")
+    record = json.loads(here(*asked, "--json").stdout)
+    scale, error = record["noise_scale_sequences"], record["noise_scale_standard_error"]
+    assert scale > 0
+    assert error > 0
+    assert record["noise_scale_unknown_because"] is None
+    assert f"noise scale {scale:,.1f} +- {error:,.1f} sequences" in here(*asked).stderr
+
+
+def test_a_noise_scale_that_means_nothing_is_not_printed(here):
+    record = json.loads(here(*TINY, "--noise-scale", "--json").stdout)
+    assert record["noise_scale_sequences"] is None
+    assert record["noise_scale_standard_error"] is None
+    assert record["noise_scale_unknown_because"] == "measured at 1 step; its error needs two"
+    assert "noise scale not known: measured at 1 step; its error needs two" in here(*TINY, "--noise-scale").stderr
+    assert json.loads(here(*TINY, "--json").stdout)["noise_scale_unknown_because"] is None
 
 
 def test_the_measured_trace_is_the_simulators_format(here, tmp_path):

@@ -190,11 +190,43 @@ def test_noise_scale_of_a_known_distribution():
         small, big = (true + rng.normal(0, sigma / np.sqrt(b), 50) for b in (4, 32))
         scale.add(4, float(np.linalg.norm(small)), 32, float(np.linalg.norm(big)))
     assert scale.sequences == pytest.approx(50 * sigma**2 / (true @ true), rel=0.05)
+    assert scale.why_nothing == ""
+
+
+def test_the_noise_scales_standard_error_is_its_spread_over_runs():
+    rng = np.random.default_rng(1)
+    found = []
+    for _ in range(400):
+        scale = NoiseScale()
+        for _ in range(50):
+            small, big = (np.full(50, 0.2) + rng.normal(0, 1.5 / np.sqrt(b), 50) for b in (4, 32))
+            scale.add(4, float(np.linalg.norm(small)), 32, float(np.linalg.norm(big)))
+        found.append((scale.sequences, scale.standard_error))
+    scales, errors = np.array(found).T
+    assert np.median(errors) == pytest.approx(np.std(scales), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "why"),
+    [
+        ([], "measured at 0 steps; its error needs two"),
+        ([(2.0, 1.0)], "measured at 1 step; its error needs two"),
+        ([(2.0, 0.5), (2.0, 1.1), (2.0, 0.6)], "the gradient is not seen above its noise in 3 measured steps"),
+        ([(1.0, 1.01), (1.0, 1.02), (1.0, 1.01)], "below zero, so no noise is seen in 3 measured steps"),
+        ([(2.0, 1.9), (2.0, 1.8), (2.0, 1.85)], ""),
+    ],
+)
+def test_a_noise_scale_says_when_it_means_nothing(pairs, why):
+    scale = NoiseScale()
+    for small, big in pairs:
+        scale.add(1, small, 4, big)
+    assert scale.why_nothing == why
 
 
 def test_noise_scale_is_measured_in_a_run():
     measured = run(training(12, noise_every=3))
-    assert np.isfinite(measured.noise_scale)
+    assert len(measured.noise.gradient) == 4
+    assert np.isfinite(measured.noise.gradient + measured.noise.noise).all()
 
 
 def test_text_and_samples(tmp_path, monkeypatch):
