@@ -75,7 +75,7 @@ def page() -> str:
 
 def _name(part: dict[str, Any]) -> str:
     found = [name for name in part.get("schedules", ()) if not get_schedule(name).quick]
-    own = f"bubble of {', '.join(found)}: the longest path of the order itself, no closed form" if found else ""
+    own = f"the peak of {', '.join(found)} is read from the order itself" if found else ""
     notes = "; ".join(note for note in (part.get("note", ""), own) if note)
     return f"{part['name']} ({notes})" if notes else str(part["name"])
 

@@ -175,7 +175,7 @@ def _facts(
     if schedule is None:
         return facts
     if c == 0.0:
-        known = "bubble_closed_form" if schedule.quick else "bubble_longest_path"
+        known = "bubble_closed_form" if schedule.closed_form(pipe, *times)[1] else "bubble_longest_path"
         facts[known] = float(schedule.bubble_fraction(pipe, *times))
     ranks = range(pipe.p)
     return facts | {

@@ -115,7 +115,7 @@ class Schedule(ABC):
     looped_placement: bool = True
     """Stage s lies on rank s mod p; False: the V, on rank s mod 2p or, above p, 2p - 1 - s mod 2p."""
     quick: bool = True
-    """The bubble has a closed form; False: it is the longest path of the order itself, seconds for a large pipeline."""
+    """Bubble and peak have closed forms; False: one is read from the order itself, seconds for a large pipeline."""
     exact_uneven: bool = False
     """`makespan` follows uneven ranks closely (tested); False: finalists of a search are simulated."""
     one_layer_chunks: bool = False
@@ -195,6 +195,10 @@ class Schedule(ABC):
     @abstractmethod
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """Idle seconds of a rank in a step."""
+
+    def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
+        """The bubble as a formula, and where that is exact; elsewhere `bubble_s` is the longest path of the order."""
+        return self.bubble_s(pipe, F, I, W), np.ones((), dtype=bool)
 
     @abstractmethod
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:

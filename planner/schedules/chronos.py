@@ -11,8 +11,11 @@ rank 1  1F0 3F0 3B0 1F1 3F1 3B1 1F2 1B0 3F2 3B2 1B1 1B2
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Pipeline, Rule
 from planner.schedules.generated import Generated
 from planner.schedules.weave import units
@@ -34,6 +37,11 @@ class ChronosPipe(Generated):
     def settled(self, p: int, v: int) -> int:
         """Never: circles of different lengths compete."""
         return 2**31
+
+    def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
+        """(p - 1)(F + B), as 1F1B, for 2F <= B <= (2 + 3/p) F. Found by simulation."""
+        p, B = np.asarray(pipe.p), I + W
+        return np.asarray((p - 1) * (F + B)), np.asarray((2 * F <= B) & (p * B <= (2 * p + 3) * F))
 
     def order(self, pipe: Pipeline) -> Order:
         """By slot: micro-batch i's F0 at 6i + r, F1 at 6i + a + r, deep B at 6i + b - 2r, shallow B at 6i + c - 2r.

@@ -8,8 +8,11 @@ gradients take what is idle.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Pipeline
 from planner.schedules.generated import Generated
 from planner.schedules.operations import KINDS
@@ -168,6 +171,19 @@ class VHalf(Generated):
     looped_placement = False
     chunks = 2
 
+    def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
+        """Where F = I = W, p >= 3 and m >= 2p: (3p - 7) F / 2 for an even p, that of p + 1 for an odd one.
+
+        As the paper counts. Where they differ the sums follow no law in p. Found by simulation.
+        """
+        p = np.asarray(pipe.p)
+        equal = (F == I) & (I == W) & (p >= 3) & (np.asarray(pipe.m) >= 2 * p)
+        return np.asarray(self.equal_slots(p) * F), np.asarray(equal)
+
+    def equal_slots(self, p: Any) -> Array:
+        """The bubble in units of F = I = W."""
+        return np.asarray((3 * (p + p % 2) - 7) / 2)
+
     def block(self, p: int, r: int) -> list[int]:
         """Slots of F0, F1, I1, I0 of the first micro-batch on a rank."""
         gap = 3 if p % 2 == 0 else 0
@@ -195,6 +211,10 @@ class VMin(VHalf):
     """About a third of 1F1B's activations and, where F, I and W are equal, two thirds of its bubble."""
 
     name = "v-min"
+
+    def equal_slots(self, p: Any) -> Array:
+        """2p - 5/2, and one less where p is divisible by 3."""
+        return np.asarray(2 * p - 2.5 - (p % 3 == 0))
 
     def block(self, p: int, r: int) -> list[int]:
         """Slots of F0, F1, I1, I0 of the first micro-batch on a rank."""

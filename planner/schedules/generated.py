@@ -1,6 +1,6 @@
 """Schedules that an algorithm generates: their closed forms are read from the longest paths of their own order.
 
-The bubble of a given pipeline is that of the longest path through its order, exact for all F, I and W. Beyond
+Where a closed form is exact it is used. Elsewhere the bubble is that of the longest path, for all F, I and W. Beyond
 `settled` micro-batches it grows evenly, by nothing or by what the steady state is uneven, and is extrapolated from two
 sizes (tested against the timeline). So a size costs one order of at most `settled` micro-batches, milliseconds for
 eight ranks.
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Pipeline, Schedule
 from planner.schedules.longest_paths import LongestPaths, largest_of, peak_pieces
 
@@ -27,14 +27,19 @@ class Generated(Schedule):
         """Micro-batches from which on the bubble grows evenly."""
         return 3 * p + 4
 
+    def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
+        """Nowhere, unless the schedule says so."""
+        return np.zeros(()), np.zeros((), dtype=bool)
+
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
-        """The longest path through the order less a rank's work, for all F, I and W."""
-        arrays = np.broadcast_arrays(*map(np.asarray, (pipe.p, pipe.m, pipe.v, pipe.k, F, I, W)))
+        """The closed form; where it isn't exact, the longest path through the order less a rank's work."""
+        sizes, closed = (pipe.p, pipe.m, pipe.v, pipe.k, F, I, W), self.closed_form(pipe, F, I, W)
+        *arrays, closed_s, exact = np.broadcast_arrays(*map(np.asarray, (*sizes, *closed)))
         size = np.stack([a.ravel() for a in arrays[:4]], axis=1).astype(np.int64)
         x = np.stack([a.ravel() for a in arrays[4:]], axis=1).astype(np.float64)
-        out = np.zeros(len(size))
-        for one in np.unique(size, axis=0):
-            rows = (size == one).all(axis=1)
+        out, left = closed_s.astype(np.float64).ravel(), ~exact.ravel()
+        for one in np.unique(size[left], axis=0):
+            rows = left & (size == one).all(axis=1)
             p, m, v, k = one.tolist()
             top = self.settled(p, v)
             here = _bubble(self, p, min(m, top), v, k, x[rows])

@@ -13,9 +13,11 @@ rank 1  1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 
+from planner.base.arrays import Array, Bools
 from planner.schedules.base import Operation, Order, Pipeline, Rule
 from planner.schedules.generated import Generated
 
@@ -39,6 +41,11 @@ class Hanayo(Generated):
     def settled(self, p: int, v: int) -> int:
         """Never: the greedy list changes with m."""
         return 2**31
+
+    def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
+        """(p - m) F + (p - 1) B for one wave, m <= p and B >= 2F. Found by simulation."""
+        p, m, B = np.asarray(pipe.p), np.asarray(pipe.m), I + W
+        return np.asarray((p - m) * F + (p - 1) * B), np.asarray((pipe.v == 2) & (m <= p) & (B >= 2 * F))
 
     def order(self, pipe: Pipeline) -> Order:
         """Each rank as soon as it is free: the ready backward of the first micro-batch, else the deepest forward."""

@@ -10,10 +10,14 @@ rank 1  1F0 2F0 1F1 2F1 2B0 1B0 1F2 2F2 2B1 1B1 2B2 1B2
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Pipeline
 from planner.schedules.generated import Generated
+from planner.schedules.pieces import largest
 from planner.schedules.weave import units
 
 _PERIOD = 6
@@ -39,6 +43,22 @@ class OneFOneBV(Generated):
             slot = np.concatenate([_PERIOD * i + first for first in (r, last, deep[r], shallow[r])])
             rows.append(table[np.argsort(slot, kind="stable")])
         return Order.of_tables(rows)
+
+    def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
+        """For p >= 3 and m > p, halves of the largest of two or three sums, by p mod 3, with B = I + W:
+
+        2 (p - 1) (F + B), less an F where p is 2 mod 3; what an order made for B = 2F waits for longer forwards,
+        (4m + 2p - 6) F + (2p - 2m) B; and between them one more where p isn't 1 mod 3. Found by simulation.
+        """
+        p, m, B = np.asarray(pipe.p), np.asarray(pipe.m), I + W
+        long, back = 4 * m + 2 * p - 6, 2 * (p - m)
+        pieces = (
+            largest(F, B, 0.0, (2 * p - 2, 2 * p - 2, 0), (2 * p + 2, 2 * p - 3, 0), (long, back + 1, 0)),
+            largest(F, B, 0.0, (2 * p - 2, 2 * p - 2, 0), (long, back, 0)),
+            largest(F, B, 0.0, (2 * p - 1, 2 * p - 2, 0), (long - 1, back + 1, 0), (long, back, 0)),
+        )
+        out = np.where(p % 3 == 0, pieces[0], np.where(p % 3 == 1, pieces[1], pieces[2])) / 2
+        return np.where(p > 1, out, 0.0), (p == 1) | (p >= 3) & (m > p)
 
 
 def _backwards(p: int) -> tuple[list[int], list[int]]:

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array, Bools, Ints
 from planner.schedules.base import Order, Passes, Pipeline
 from planner.schedules.generated import Generated
 from planner.schedules.operations import KINDS
+from planner.schedules.pieces import largest
 
 _SLACK = 1e-9
 _F, _I, _W = range(3)
@@ -204,6 +205,22 @@ class ZeroBubble1p(Generated):
         """The fitted list for F = I = W, under a limit that holds whatever share W keeps."""
         return fitted_order(pipe.p, pipe.m, limit=self.depth * pipe.p)
 
+    def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
+        """All pipelines. With q = p - 1, n = m - 1, and h and c the halves of n rounded down and up, for n <= depth q:
+
+        max(q (F + I) - n W, (q - n) F + q I, (q - c) F + (q - h) I, (q - h) (F + I) - (c - h) W). With more
+        micro-batches memory is full (`full_s`). Found by simulation.
+        """
+        q, n = np.asarray(pipe.p) - 1, np.asarray(pipe.m) - 1
+        h, c = n // 2, n - n // 2
+        short = largest(F, I, W, (q, q, -n), (q - n, q, 0), (q - c, q - h, 0), (q - h, q - h, h - c))
+        out = np.where(n <= self.depth * q, short, self.full_s(q, n, F, I, W))
+        return np.where(q > 0, out, 0.0), np.ones((), dtype=bool)
+
+    def full_s(self, q: Any, n: Any, F: Any, I: Any, W: Any) -> Array:
+        """The bubble where memory is full: that of ZB-H1."""
+        return largest(F, I, W, (0, q, 0), (q, q, -q))
+
     def fitted(self, pipe: Pipeline, seconds: Passes, transfer_s: float = 0.0, kept: float = 1.0) -> Order:
         """The list for these durations, under the same limit of memory."""
         return fitted_order(pipe.p, pipe.m, seconds, transfer_s, limit=self.depth * pipe.p, kept=kept)
@@ -214,3 +231,9 @@ class ZeroBubble2p(ZeroBubble1p):
 
     name = "zb-2p"
     depth = 2
+
+    def full_s(self, q: Any, n: Any, F: Any, I: Any, W: Any) -> Array:
+        """q (I - F), and what a W longer or shorter than the others leaves."""
+        late = np.clip(n - 2 * q - 2, 0, q)
+        wide, narrow = (q - 1, q - 1, 2 - 2 * q), (q, q, -2 * q - 1)
+        return largest(F, I, W, (-q, q, 0), (late - q, q, -late), wide, narrow)
