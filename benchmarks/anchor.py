@@ -5,7 +5,8 @@
 
 Errors are those of `held_out.csv` (fits without the run's publication) and `unseen.csv` (profiles that no fit of it
 touched). Of each set up to 30 runs count, drawn once; of them every one is the anchor of the others, or 40 draws of
-three are; `nearest` takes for each run those of the set with the nearest sizes. The update is the planner's own, linear
+three are; `nearest` takes for each run those of the set with the nearest sizes. Of the two runs that
+`planner.calibration.next_runs` would name, for all others or for one asked run, the errors stand beside those of all pairs. The update is the planner's own, linear
 at the profiles' figures. The spreads that it starts from are measured on all other publications than the set's, in five
 parts: what is written for users is measured on all.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from scipy.special import gammaln
 
 from planner.calibration.anchor import Spread, slopes_of, update
 from planner.calibration.moved import KINDS, moved_cluster, moved_framework
+from planner.calibration.next_runs import best_two
 from planner.calibration.selection import origin_of
 from planner.hardware import load_cluster, load_framework
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, shipped_files, unseen_files
@@ -109,6 +112,37 @@ def judged(s: Set, k: int, before: Spread, nearest: bool = False) -> tuple[Array
         after = s.error[rest] - s.slopes[rest] @ u.shift
         rows.append(np.stack([s.error[rest], after, s.half[rest], u.half_width(s.slopes[rest])]))
     return tuple(np.concatenate(rows, axis=1))
+
+
+def named_pairs(known: list[Set], spread_of: dict[str, Spread]) -> None:
+    """Errors after the two runs that are named before any is known, beside the mean of all pairs; set by set alike."""
+    print("two runs known           sets  off before  named  drawn   named better in")
+    for shipped in (True, False):
+        for one in (False, True):
+            rows = []
+            for s in (s for s in known if s.shipped == shipped and len(s.error) >= 5):
+                before, n = spread_of[s.origin], len(s.error)
+                prior, cases = np.diag(before.figures**2), []
+                shared = s.slopes @ prior @ s.slopes.T
+                pairs = np.array(list(combinations(range(n), 2)))
+                block = shared[pairs[:, :, None], pairs[:, None, :]] + before.noise**2 * np.eye(2)
+                gain = np.linalg.solve(block, shared[pairs])  # what each pair's errors say of each run's
+                off = np.abs(np.expm1(np.einsum("pkn,pk->pn", gain, s.error[pairs]) - s.error))
+                off[np.arange(len(pairs))[:, None], pairs] = np.nan
+                for t in range(n) if one else [None]:
+                    rest = np.setdiff1d(np.arange(n), [t]) if one else np.arange(n)
+                    a, b = (int(rest[k]) for k in best_two(
+                        prior, before.noise, s.slopes[rest], s.slopes if t is None else s.slopes[[t]]
+                    ))  # fmt: skip
+                    named = int(np.flatnonzero((pairs == sorted((a, b))).all(axis=1))[0])
+                    whose = slice(None) if t is None else [t]
+                    alone = np.abs(np.expm1(-s.error[whose])).mean()
+                    cases.append([alone, np.nanmean(off[named, whose]), np.nanmean(off[:, whose])])
+                rows.append(np.mean(cases, axis=0))
+            a = np.array(rows)
+            name = f"{'shipped' if shipped else 'unseen'}, {'for one run' if one else 'for all others'}"
+            m = 100 * a.mean(axis=0)
+            print(f"{name:24s} {len(a):4d}  {m[0]:8.1f} % {m[1]:5.1f} % {m[2]:5.1f} %   {np.sum(a[:, 1] < a[:, 2])}")
 
 
 def measured_spread(known: list[Set]) -> Spread:
@@ -202,6 +236,7 @@ def main() -> None:
     for spread in without:
         show(spread)
     table(known, {o: without[part[o]] for o in origins}, each=given.each)
+    named_pairs(known, {o: without[part[o]] for o in origins})
     if given.write:
         found = measured_spread(known)
         show(found)

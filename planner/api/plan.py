@@ -17,6 +17,7 @@ from planner.api.anchored import anchor_entry, anchor_lines, trust
 from planner.api.answer import Answer, Shown
 from planner.api.frames import frame
 from planner.api.layout_estimate import LayoutEstimate
+from planner.api.next_runs import next_lines, next_record
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB
@@ -122,6 +123,10 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         """Between which seconds the best layout's measured step lies in 80 % of such cases."""
         return self[0].step_time_interval_s if len(self) else None
 
+    @cached_property
+    def _next(self) -> dict[str, Any]:
+        return next_record(self.setup, self.found)
+
     def __len__(self) -> int:
         return len(self.found.best)
 
@@ -154,6 +159,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             | other
             | held
             | anchor_entry(self.setup)
+            | self._next
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -257,6 +263,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
                 self.fewest_gpus,
             ),
             *anchor_lines(setup),
+            *next_lines(self._next),
         )
 
     def _repr_html_(self) -> str:
