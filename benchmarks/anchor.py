@@ -5,8 +5,9 @@
 
 Errors are those of `held_out.csv` (fits without the run's publication) and `unseen.csv` (profiles that no fit of it
 touched). Of each set up to 30 runs count, drawn once; of them every one is the anchor of the others, or 40 draws of
-three are; `nearest` takes for each run those of the set with the nearest sizes. Of the two runs that
-`planner.calibration.next_runs` would name, for all others or for one asked run, the errors stand beside those of all pairs. The update is the planner's own, linear
+three are; `nearest` takes for each run those of the set with the nearest sizes. Of
+the two runs that `planner.calibration.next_runs` would name, for all others or for one asked run, the errors stand
+beside those of all pairs. The update is the planner's own, linear
 at the profiles' figures. The spreads that it starts from are measured on all other publications than the set's, in five
 parts: what is written for users is measured on all.
 """
