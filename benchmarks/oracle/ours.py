@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.costs.case import Case
 from planner.costs.kernels.device import Device
-from planner.costs.layer.layer_cost import Fusions, layer_cost
+from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.memory.bytes_per_parameter import layer_parameter_bytes, reduced_bytes
 from planner.costs.memory.parameters import rank_parameters, state_parameters
 from planner.costs.memory.rank import kept_bytes_of_layer
@@ -105,7 +105,7 @@ def observe(asked: dict[str, Any], framework: str) -> dict[str, Any]:
     """planner's figures of one layer: parameters, FLOP of products by pass, bytes kept, bytes sent by group."""
     case = counting_case(asked, framework)
     own = rank_parameters(case.model, case.layouts, 1.0, False, False)
-    cost = layer_cost(case, Fusions.of(case.framework))
+    cost = layer_cost(case)
     kept, _ = kept_bytes_of_layer(case)
 
     def plain(value: Any) -> float:

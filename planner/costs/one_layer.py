@@ -10,7 +10,7 @@ import numpy as np
 from planner.costs.case import Case
 from planner.costs.deduplicate import Distinct, by_layer
 from planner.costs.layer.embedding_head import EndsCost, ends_cost
-from planner.costs.layer.layer_cost import Fusions, LayerCost, layer_cost
+from planner.costs.layer.layer_cost import LayerCost, layer_cost
 from planner.costs.memory.rank import Activations, activations
 from planner.costs.network.traffic import LayerTraffic, layer_traffic
 from planner.layouts import Layouts
@@ -47,15 +47,14 @@ def one_layer(setup: Setup, layouts: Layouts) -> OneLayer:
     model = setup.model
     distinct = by_layer(model, layouts)
     case = Case.of(setup, distinct.layouts)
-    fused = Fusions.of(setup.framework)
     module = None
     if np.any(mix.has_own_module(model)):
         own = case.with_model(mix.module_layer(model))
-        module = layer_cost(own, fused), layer_traffic(own)
+        module = layer_cost(own), layer_traffic(own)
     return OneLayer(
         distinct=distinct,
         case=case,
-        cost=layer_cost(case, fused),
+        cost=layer_cost(case),
         ends=ends_cost(case),
         traffic=layer_traffic(case),
         activations=activations(case),

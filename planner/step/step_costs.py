@@ -16,7 +16,7 @@ from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EndsCost, with_gathered_logits, with_modules
-from planner.costs.layer.layer_cost import Fusions, LayerCost, layer_cost
+from planner.costs.layer.layer_cost import LayerCost, layer_cost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
 from planner.costs.memory.parameters import RankParameters, rank_parameters
 from planner.costs.memory.rank import Activations
@@ -149,7 +149,7 @@ def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tu
         return 0.0, 0.0, 0.0
     model = mix.all_dense(case.model)
     own = one.case.with_model(model)
-    dense, dense_cost = other_layer(case, one, model, (layer_cost(own, Fusions.of(own.framework)), layer_traffic(own)))
+    dense, dense_cost = other_layer(case, one, model, (layer_cost(own), layer_traffic(own)))
     sparse = 1.0 - leading / case.model.num_layers  # the average layer's share of them
     pairs = (
         (dense.forward_s, layer.forward_s),

@@ -7,7 +7,7 @@ import pytest
 
 from planner.base.errors import InputError
 from planner.costs.layer.expert_bias import expert_bias_s
-from planner.costs.layer.layer_cost import Fusions, pointwise_s
+from planner.costs.layer.layer_cost import pointwise_s
 from planner.costs.memory.saved_activations import saved_bytes
 from planner.layouts import Precision, Recompute
 from planner.models import counts, load_model
@@ -16,16 +16,16 @@ from tests.costs.toy import BYTES, FRAMEWORK, GPT, LAUNCHES, LLAMA, MOE, case, l
 
 PLAIN = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token
 BIASED, CLAMPED = replace(PLAIN, expert_bias=True), replace(PLAIN, clamped=True)
-ONE_KERNEL = Fusions(experts=True)
+ONE_KERNEL = replace(FRAMEWORK, fused_experts=True)
 
 
 def seconds(parts):
     return [float(np.ravel(x)[0]) for x in parts]
 
 
-def more(of, one, other, chosen, fused=Fusions()):  # noqa: B008 frozen
+def more(of, one, other, chosen, framework=FRAMEWORK):
     """What the second model's pointwise passes take longer: forward, backward, repeated by fine recomputation."""
-    a, b = (seconds(pointwise_s(case(of, m, chosen), fused)) for m in (one, other))
+    a, b = (seconds(pointwise_s(case(of, m, chosen, framework=framework))) for m in (one, other))
     return [y - x for x, y in zip(a, b, strict=True)]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.costs.kernels.device import matmul_s
-from planner.costs.layer.layer_cost import Fusions, layer_cost, matmuls_s, pointwise_s
+from planner.costs.layer.layer_cost import layer_cost, matmuls_s, pointwise_s
 from planner.costs.one_layer import one_layer
 from planner.hardware import load_framework
 from planner.layouts import Precision, Recompute
@@ -15,6 +15,7 @@ from planner.step.estimate import estimate
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, LAUNCHES, LLAMA, MOE, accelerator, case, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token
+ONE_KERNEL = replace(FRAMEWORK, fused_experts=True)
 
 
 def values(parts):
@@ -36,13 +37,12 @@ def test_products_together_are_one_launch_and_fill_waves_together():
 def test_a_rank_s_experts_are_one_kernel_or_launched_one_by_one():
     """On streams each of a rank's experts' products takes at least what its launch takes the host, here 0.75 s."""
     slow = accelerator(kernel_latency_s=1.0, wide_expert_product_s=0.75)
-    one_kernel = Fusions(experts=True)
     # Query, key and value; output; router; and up and down of four experts or of two, or of all in one kernel, each of
     # which the GPU alone would take a second for.
     for chosen, launched in ((layout(), 4 * 0.75), (layout(dp=2, ep=2), 2 * 0.75)):
         assert values(matmuls_s(case(slow, ROUTED, chosen))[:3]) == [3 + 2 * launched] * 3
         assert values(matmuls_s(case(slow, ROUTED, chosen))[3:]) == [6 * (launched - 1)]
-        assert values(matmuls_s(case(slow, ROUTED, chosen), one_kernel)) == [*[3 + 2] * 3, 0]
+        assert values(matmuls_s(case(slow, ROUTED, chosen, framework=ONE_KERNEL))) == [*[3 + 2] * 3, 0]
     # A rank's only expert is launched like any other product.
     alone = layout(dp=4, ep=4)
     assert values(matmuls_s(case(slow, ROUTED, alone))[:3]) == [3 + 2] * 3
@@ -50,11 +50,13 @@ def test_a_rank_s_experts_are_one_kernel_or_launched_one_by_one():
     chosen = layout()
     flop = device(replace(FLOP, efficiency=replace(FLOP.efficiency, wide_expert_product_s=1e-9)), chosen)
     assert values(matmuls_s(case(flop, ROUTED, chosen))[:3]) == values(
-        matmuls_s(case(flop, ROUTED, chosen), one_kernel)[:3]
+        matmuls_s(case(flop, ROUTED, chosen, framework=ONE_KERNEL))[:3]
     )
     # A model without experts has none to launch.
     of = device(slow, chosen)
-    assert values(matmuls_s(case(of, LLAMA, chosen))[:3]) == values(matmuls_s(case(of, LLAMA, chosen), one_kernel)[:3])
+    assert values(matmuls_s(case(of, LLAMA, chosen))[:3]) == values(
+        matmuls_s(case(of, LLAMA, chosen, framework=ONE_KERNEL))[:3]
+    )
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8])
@@ -65,18 +67,16 @@ def test_the_gate_and_its_cast_cost_nothing_more(precision):
     """
     chosen = layout(precision=precision)
     of, inner = device(BYTES, chosen), 48 * 2 * 16
-    plain, fused = (
-        values(pointwise_s(case(of, ROUTED, chosen), fused)) for fused in (Fusions(), Fusions(experts=True))
-    )
+    plain, fused = (values(pointwise_s(case(of, ROUTED, chosen, framework=f))) for f in (FRAMEWORK, ONE_KERNEL))
     cast = (4, 2 * 4) if precision == Precision.FP8 else (0, 0)
     assert plain[0] - fused[0] == (5 * 2 + cast[0]) * inner
     assert plain[1] - fused[1] == (8 * 2 + cast[1]) * inner
     assert plain[2] - fused[2] == 5 * 2 * inner  # nothing of it is left to recompute
     # A dense layer's gate, and a shared expert's, are as they were.
     shared = replace(ROUTED, num_shared_experts=1)
-    more = [values(pointwise_s(case(of, m, chosen), Fusions(experts=True)))[0] for m in (ROUTED, shared)]
+    more = [values(pointwise_s(case(of, m, chosen, framework=ONE_KERNEL)))[0] for m in (ROUTED, shared)]
     assert more[1] - more[0] > 5 * 2 * 48 * 16 - 1
-    assert values(pointwise_s(case(of, LLAMA, chosen), Fusions(experts=True))) == values(
+    assert values(pointwise_s(case(of, LLAMA, chosen, framework=ONE_KERNEL))) == values(
         pointwise_s(case(of, LLAMA, chosen))
     )
 
@@ -111,5 +111,5 @@ def test_a_framework_says_so():
     assert whole.backward_attention_s > band.backward_attention_s
     chosen = layout(precision=Precision.BF16)
     fused = one_layer(Setup(ROUTED, CLUSTER, replace(FRAMEWORK, fused_experts=True)), chosen)
-    assert fused.cost.forward_s == layer_cost(case(fused.case.device, ROUTED, chosen), Fusions(experts=True)).forward_s
+    assert fused.cost.forward_s == layer_cost(case(fused.case.device, ROUTED, chosen, framework=ONE_KERNEL)).forward_s
     assert fused.cost.forward_s < one_layer(Setup(ROUTED, CLUSTER, FRAMEWORK), chosen).cost.forward_s

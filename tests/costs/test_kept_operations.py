@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.costs.layer.kept_operations import kept_operation_bytes
-from planner.costs.layer.layer_cost import Fusions, layer_cost, pointwise_s
+from planner.costs.layer.layer_cost import layer_cost, pointwise_s
 from planner.costs.memory.rank import activations
 from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
 from planner.costs.network import traffic
@@ -69,7 +69,7 @@ def test_a_compiled_layer_has_no_last_product_of_an_mlp_backward():
 def test_a_compiled_gate_is_one_kernel():
     """Of 32 inner elements 2 values less forward (the activated gate, written and read) and 2 backward."""
     eager = pointwise_s(of(LLAMA))
-    fused = pointwise_s(of(LLAMA), Fusions.of(replace(OPERATIONS, compiled_layers=True)))
+    fused = pointwise_s(of(LLAMA, replace(OPERATIONS, compiled_layers=True)))
     less = TOKENS * 32 * E * 2
     assert [one(a) - one(b) for a, b in zip(eager[:2], fused[:2], strict=True)] == pytest.approx([less, less])
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from planner.costs.layer.expert_routing import Routing, permute_s, routing
-from planner.costs.layer.layer_cost import Fusions, pointwise_s
+from planner.costs.layer.layer_cost import pointwise_s
 from planner.hardware import load_framework
 from planner.layouts import Precision
 from tests.costs.toy import BYTES, FRAMEWORK, LAUNCHES, LLAMA, MOE, case, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # every layer has four experts, two a token
+FRAMEWORKS = [FRAMEWORK, replace(FRAMEWORK, fused_routing=True), replace(FRAMEWORK, node_dispatch=True)]
 ELEMENTS = 48 * 8  # of the hidden state of three sequences of 16 tokens
 
 
@@ -69,10 +70,9 @@ def test_kernels_of_a_layer_with_experts():
 def test_a_layer_has_them_and_a_dense_one_none():
     chosen = layout()
     of = device(BYTES, chosen)
-    both = (Routing.EAGER, Routing.FUSED)
-    eager, fused = ([float(x[0]) for x in pointwise_s(case(of, ROUTED, chosen), Fusions(routing=how))] for how in both)
+    eager, fused = ([float(x[0]) for x in pointwise_s(case(of, ROUTED, chosen, framework=f))] for f in FRAMEWORKS[:2])
     assert [a - b for a, b in zip(eager, fused, strict=True)] == [2 * ELEMENTS * 2 * 4, 2 * ELEMENTS * 2 * 7, 0]
-    dense = [pointwise_s(case(of, LLAMA, chosen), Fusions(routing=how))[0][0] for how in Routing]
+    dense = [pointwise_s(case(of, LLAMA, chosen, framework=f))[0][0] for f in FRAMEWORKS]
     assert len(set(dense)) == 1
     assert once(BYTES, chosen, Routing.EAGER, LLAMA) == [0, 0]
 
@@ -81,4 +81,4 @@ def test_frameworks_say_which():
     names = {"megatron-core": Routing.EAGER, "nemo": Routing.EAGER, "megatron-bridge-alltoall": Routing.FUSED,
              "megatron-bridge": Routing.NODES, "megatron-core-deepep": Routing.NODES}  # fmt: skip
     assert {name: routing(load_framework(name)) for name in names} == names
-    assert Fusions.of(replace(FRAMEWORK, fused_routing=True)).routing == Routing.FUSED
+    assert [routing(framework) for framework in FRAMEWORKS] == list(Routing)

@@ -9,7 +9,7 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.kernels.attention import attention_s, score_elements
 from planner.costs.kernels.device import Device, aligned_share, matmul_s, slowest_of, stream_s
 from planner.costs.layer.embedding_head import ends_cost
-from planner.costs.layer.layer_cost import Fusions, layer_cost, matmuls_s, pointwise_s
+from planner.costs.layer.layer_cost import layer_cost, matmuls_s, pointwise_s
 from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
 from planner.costs.layer.slices import even_slices, slice_shares
 from planner.costs.memory.parameters import RankParameters
@@ -263,11 +263,11 @@ def test_a_layer_is_its_passes_times_the_slices(slices):
 def test_recomputation_that_stops_early_leaves_out_the_last_product_and_its_residual():
     """48 tokens through 32 x 8: 24,576 FLOP; three passes over 768 B. Not where dropout follows, nor after experts."""
     full = layout(recompute=Recompute.FULL)
-    early = Fusions(stops_early=True)
+    early = replace(FRAMEWORK, recompute_stops_early=True)
 
     def saved(accelerator, model, chosen=full):
         of = device(accelerator, chosen)
-        whole, less = (layer_cost(case(of, model, chosen), f).recompute_s for f in (Fusions(), early))
+        whole, less = (layer_cost(case(of, model, chosen, framework=f)).recompute_s for f in (FRAMEWORK, early))
         return float((whole - less)[0])
 
     assert saved(FLOP, LLAMA) == saved(FLOP, GPT) == 2 * 48 * 32 * 8

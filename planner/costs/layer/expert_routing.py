@@ -99,9 +99,9 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     return seconds(FORWARD[how]), seconds(BACKWARD[how])
 
 
-def routed_s(case: Case, how: Routing) -> tuple[Array, Array]:
-    """`permute_s` as each layout's dispatcher routes; how: as the framework does where a layout says nothing."""
-    forward, backward = permute_s(case, how)
+def routed_s(case: Case) -> tuple[Array, Array]:
+    """`permute_s` as each layout's dispatcher routes, and as the framework does where a layout says nothing."""
+    forward, backward = permute_s(case, routing(case.framework))
     for kind in (Dispatcher.ALLTOALL, Dispatcher.DEEPEP, Dispatcher.HYBRIDEP):
         own = case.layouts.dispatcher == kind
         if np.any(own):

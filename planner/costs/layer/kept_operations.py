@@ -64,9 +64,9 @@ def kept_operation_bytes(case: Case) -> Array:
     return np.asarray(tokens * e * (columns + attended + hidden / shared))
 
 
-def dropped_products_s(case: Case, fused_experts: bool) -> Array:
+def dropped_products_s(case: Case) -> Array:
     """Seconds of a pass's forward products whose outputs are dropped."""
-    seconds = np.asarray(0.0)
+    seconds, together = np.asarray(0.0), case.framework.fused_experts
     for (rows, columns, depth, count), share in _needed(case):
         if np.any(count):
             along = aligned_share(case.device, case.device.matrix_bytes, depth)
@@ -75,6 +75,6 @@ def dropped_products_s(case: Case, fused_experts: bool) -> Array:
     for rows, columns, depth, each in expert_products(case):
         if np.any(each):
             along, local = aligned_share(case.device, case.device.matrix_bytes, depth), case.local_experts
-            one, _ = group_s(case.device, case.pass_tokens * rows, columns, depth, along, local, fused_experts)
+            one, _ = group_s(case.device, case.pass_tokens * rows, columns, depth, along, local, together)
             seconds = seconds + each / local * one
     return seconds

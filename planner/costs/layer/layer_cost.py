@@ -17,12 +17,11 @@ from planner.costs.kernels.attention import attention_s
 from planner.costs.kernels.device import aligned_share, group_s, matmul_s, stream_s
 from planner.costs.kernels.state_space import ssm_s
 from planner.costs.layer.expert_bias import expert_bias_s
-from planner.costs.layer.expert_routing import Routing, routed_s, routing
+from planner.costs.layer.expert_routing import routed_s
 from planner.costs.layer.fp8_casts import casts_s
 from planner.costs.layer.kept_operations import by_operation, dropped_products_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products, latent_products, mlp_products
 from planner.costs.shapes import has_dropout, inner_width, is_latent, routed_width
-from planner.hardware import Framework
 from planner.layouts import Recompute
 from planner.models import mix
 
@@ -61,39 +60,6 @@ class LayerCost:
         return self.backward_matmul_s + mixing + self.backward_pointwise_s + self.recompute_s
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fusions:
-    """What a framework's kernels take along, and what its recomputation leaves out.
-
-    experts: a rank's experts are one kernel, with activation, biases and cast to fp8 in the epilogue. routing: how
-    tokens get to experts and back. rotary: queries, and keys, are turned in one pass each. attention: runs in fp8.
-    stops_early: recomputation of a whole layer ends with the last tensor that the backward pass needs. gate: a gated
-    MLP's activation and product are one kernel.
-    """
-
-    experts: bool = False
-    routing: Routing = Routing.EAGER
-    rotary: bool = False
-    attention: bool = False
-    stops_early: bool = False
-    gate: bool = False
-
-    @staticmethod
-    def of(framework: Framework) -> Fusions:
-        """Those that the framework's profile says."""
-        return Fusions(
-            experts=framework.fused_experts,
-            routing=routing(framework),
-            rotary=framework.fused_rotary,
-            attention=framework.fp8_attention,
-            stops_early=framework.recompute_stops_early,
-            gate=framework.compiled_layers,
-        )
-
-
-NONE = Fusions()
-
-
 def latent_s(case: Case) -> Array:
     """Seconds of the forward products up from the latents."""
     tokens, seconds = case.pass_tokens, np.asarray(0.0)
@@ -103,7 +69,7 @@ def latent_s(case: Case) -> Array:
     return seconds
 
 
-def matmuls_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array, Array]:
+def matmuls_s(case: Case) -> tuple[Array, Array, Array, Array]:
     """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient.
 
     And of all three together those in which the GPU waits for the launches of experts' products.
@@ -121,7 +87,7 @@ def matmuls_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array, A
         along, both = (aligned_share(case.device, case.device.matrix_bytes, *s) for s in ((depth,), (depth, columns)))
         shapes = ((rows, columns, depth, along), (rows, depth, columns, both), (columns, depth, rows, both))
         for i, shape in enumerate(shapes):
-            group, wait = group_s(case.device, *shape, together, fused.experts)
+            group, wait = group_s(case.device, *shape, together, case.framework.fused_experts)
             seconds[i], waiting = seconds[i] + count * group, waiting + count * wait
     return seconds[0], seconds[1], seconds[2], waiting
 
@@ -145,14 +111,14 @@ ROTARY_FUSED = (2.0, 2.0, 2.0)  # r x, w y, of queries and of keys
 LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
 
 
-def pointwise_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array]:
+def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
     """Forward and backward seconds of a pass's norms, residuals, dropout, activations, rotary, copies, routing.
 
     And those of the forward ones that fine recomputation repeats.
     With sequence parallelism the passes over the hidden state are shared by the tensor group
     (Korthikanti et al. 2022, section 4.2.2).
     """
-    device, model, layouts = case.device, case.model, case.layouts
+    device, model, layouts, framework = case.device, case.model, case.layouts, case.framework
     tokens = case.pass_tokens
     hidden = tokens * model.hidden / case.token_shares
     part = mix.shares(model)
@@ -169,7 +135,7 @@ def pointwise_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array]
     pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
     # Of the inner elements, those of experts that a token is routed to.
     routed = of_experts / np.maximum(inner, 1.0)
-    if fused.experts:
+    if framework.fused_experts:
         inner, routed = inner - of_experts, np.zeros_like(routed)
     terms = [
         (part.blocks * hidden * norm, pairs, NORM_FUSED, 1.0),
@@ -177,9 +143,9 @@ def pointwise_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array]
         (part.blocks * hidden, pairs, RESIDUAL, 0.0),
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
         (inner * (1 - gated), mlps, ACTIVATION, routed),
-        (inner * gated, mlps, GATE_FUSED if fused.gate else GATE, routed),
+        (inner * gated, mlps, GATE_FUSED if framework.compiled_layers else GATE, routed),
         (inner * np.asarray(model.clamped), mlps, CLAMP, routed),
-        (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if fused.rotary else ROTARY, mla),
+        (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if framework.fused_rotary else ROTARY, mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),
     ]
     forward = backward = fine = np.asarray(0.0)
@@ -190,12 +156,12 @@ def pointwise_s(case: Case, fused: Fusions = NONE) -> tuple[Array, Array, Array]
         backward = backward + stream_s(device, elements * reads_back * device.element_bytes, 1.5 * used)
     fp8 = device.matrix_bytes < device.element_bytes
     if np.any(fp8):
-        casts = casts_s(case, fused.experts)
+        casts = casts_s(case, framework.fused_experts)
         forward, backward = (s + np.where(fp8, c, 0.0) for s, c in zip((forward, backward), casts, strict=True))
     if np.any(part.sparse):
-        there, back = routed_s(case, fused.routing)
+        there, back = routed_s(case)
         forward, backward = forward + there, backward + back
-    if np.any(model.expert_bias) and not fused.experts:
+    if np.any(model.expert_bias) and not framework.fused_experts:
         biases, biases_back = expert_bias_s(case)
         forward, backward = forward + biases, backward + biases_back
     return forward, backward, fine
@@ -213,23 +179,23 @@ def last_s(case: Case) -> Array:
     return np.where(has_dropout(case.model, case.layouts), 0.0, both)  # dropout's mask comes after the product
 
 
-def layer_cost(case: Case, fused: Fusions = NONE) -> LayerCost:
+def layer_cost(case: Case) -> LayerCost:
     """Seconds of one (average) layer for one micro-batch, by kind of work: a pass for each slice of the sequence."""
     layouts = case.layouts
     k, part = layouts.sequence_slices, mix.shares(case.model).attention
-    matmul, input_grad, weight_grad, waiting = (k * x for x in matmuls_s(case, fused))
-    core = attention_s(case, fp8=fused.attention)
+    matmul, input_grad, weight_grad, waiting = (k * x for x in matmuls_s(case))
+    core = attention_s(case, fp8=case.framework.fp8_attention)
     attention, attention_back = (part * k * x for x in core)
     scan, scan_back = (k * x for x in ssm_s(case))
-    pointwise, pointwise_back, fine = (k * x for x in pointwise_s(case, fused))
+    pointwise, pointwise_back, fine = (k * x for x in pointwise_s(case))
     whole = matmul + attention + scan + pointwise
-    if fused.stops_early:
+    if case.framework.recompute_stops_early:
         whole = whole - k * last_s(case)
     again = np.where(layouts.recompute == Recompute.FULL, whole, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
     operations = by_operation(case)
     if np.any(operations):
-        dropped = k * dropped_products_s(case, fused.experts) + scan + pointwise
+        dropped = k * dropped_products_s(case) + scan + pointwise
         again = np.where(operations, dropped, again)
     is_fine = layouts.recompute == Recompute.FINE
     if np.any(is_fine):
