@@ -110,17 +110,35 @@ class Layouts:
     def __len__(self) -> int:
         return prod(self.shape)
 
-    @property
+    @cached_property
     def gpus(self) -> Ints:
         """Accelerators that each layout uses, shape (n,)."""
         return self.dp * self.tp * self.pp * self.cp
 
-    @property
+    @cached_property
     def shards(self) -> Ints:
         """Ranks over which ZeRO shards a state that all replicas share, shape (n,)."""
         return self.dp * self.cp // self.dp_replicate
 
-    @property
+    @cached_property
+    def expert_replicas(self) -> Ints:
+        """Replicas of an expert: of the ranks that share the layers, those that do not hold other experts or parts."""
+        return np.asarray(np.maximum(self.tp * self.dp * self.cp // np.maximum(self.etp * self.ep, 1), 1))
+
+    @cached_property
+    def expert_shards(self) -> Ints:
+        """Ranks over which ZeRO shards an expert's state, shape (n,)."""
+        return np.asarray(np.maximum(self.expert_replicas // self.dp_replicate, 1))
+
+    @cached_property
+    def state_shards(self) -> dict[int, tuple[Ints, Ints]]:
+        """By the ZeRO stage from which on a state is sharded: ranks that share it, and an expert's; shape (n,)."""
+        whole = {stage: self.zero < stage for stage in (1, 2, 3)}
+        return {
+            stage: (np.where(one, 1, self.shards), np.where(one, 1, self.expert_shards)) for stage, one in whole.items()
+        }
+
+    @cached_property
     def micro_batches(self) -> Ints:
         """Micro-batches per step and replica, shape (n,)."""
         return self.global_batch // (self.micro_batch * self.dp)

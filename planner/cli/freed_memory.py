@@ -1,7 +1,8 @@
-"""A training step frees and takes the same arrays again: the process keeps what is freed, where the C library allows.
+"""A training step or a search frees and takes the same arrays again: the process keeps them, where the C library may.
 
 Otherwise glibc gives large arrays back to the kernel, which clears their pages again at the next use: on a virtual
-machine with 2 processors a third of a step, and a share that varies with how many micro-batches are in flight.
+machine with 2 processors a third of a step, and a share that varies with how many micro-batches are in flight. Of a
+search of millions of layouts it is a seventh.
 """
 
 from __future__ import annotations

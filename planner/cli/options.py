@@ -12,6 +12,7 @@ import typer
 
 from planner.base.units import parse_count, parse_length
 from planner.cli import completion as complete
+from planner.cli.freed_memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from planner.api.answer import Shown
@@ -113,6 +114,7 @@ class Place:
         """Model, cluster and framework, and the export that a search is held to. Raises as `load_setup`."""
         from planner.question import load_setup
 
+        keep_freed_memory()
         profile, runs_on = framework(self.framework, runs_on)
         setup = load_setup(
             model, self.cluster, network=self.network, framework=profile, seq_len=self.seq_len,

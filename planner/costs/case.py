@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.base.arrays import Array, Ints
 from planner.costs.kernels.device import Device
+from planner.costs.memory.parameters import RankParts
 from planner.costs.shapes import padded_vocab
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts
@@ -71,6 +72,11 @@ class Case:
     def padded_vocab(self) -> Array:
         """Vocabulary rows as stored (`planner.costs.shapes.padded_vocab`), shape (n,)."""
         return padded_vocab(self.model, self.layouts)
+
+    @cached_property
+    def ranks(self) -> RankParts:
+        """What the layouts' ranks are made of."""
+        return RankParts(model=self.model, layouts=self.layouts)
 
     @cached_property
     def local_experts(self) -> Array:

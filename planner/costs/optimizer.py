@@ -9,7 +9,7 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, main_bytes, moment_bytes, updated_bytes
-from planner.costs.memory.parameters import RankParameters, expert_replicas, state_parameters
+from planner.costs.memory.parameters import RankParameters, state_parameters
 from planner.costs.muon import muon_s
 from planner.hardware import Cluster
 from planner.layouts import Layouts, OptimizerKind
@@ -61,7 +61,7 @@ def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     sparse = mix.sparse_layers(model) + mix.sparse_modules(model)
     experts = sparse * np.asarray(model.num_experts) * counts.expert_params(model)
     once = counts.total_params(model)
-    whole = (once - experts) * layouts.dp * layouts.cp + experts * expert_replicas(layouts)
+    whole = (once - experts) * layouts.dp * layouts.cp + experts * layouts.expert_replicas
     held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)
     return np.asarray(
         np.where(layouts.offload_optimizer, layouts.offload_fraction * held, 0.0)

@@ -12,7 +12,6 @@ from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.layer_cost import LayerCost
-from planner.costs.memory.parameters import rank_parameters
 from planner.costs.network.data_parallel import gathered_twice
 from planner.costs.network.traffic import LayerTraffic, Traffic, traffic
 from planner.costs.one_layer import OneLayer
@@ -124,7 +123,7 @@ def other_layer(
     parts: its cost and traffic over the distinct layouts.
     """
     own, spread = case.with_model(model), one.distinct.spread
-    params = rank_parameters(model, own.layouts, 1.0, False, False)
+    params = own.ranks.rank(1.0, False, False)
     cost, _ = with_accumulation(own, params.total, spread(parts[0]), spread(one.ends), False)
     t = traffic(own, spread(parts[1]), params.total, params.expert_share)
     return layer_time(own, cost, t), cost

@@ -11,7 +11,6 @@ from planner.base.arrays import Bools
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
 from planner.choices.table import CHOICES
-from planner.costs.memory.parameters import expert_replicas
 from planner.costs.network.collectives import groups
 from planner.costs.optimizer import offloaded_bytes
 from planner.hardware import Cluster
@@ -210,7 +209,7 @@ def _sharding_rules(model: Transformer, x: Layouts) -> Table:
          "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~_trait(x, "layer_at_a_time")),
         ("dp_replicate must be 1 without ZeRO, else divide dp, and the replicas of an expert",
          (x.dp_replicate < 1) | (x.dp % np.maximum(x.dp_replicate, 1) != 0) | ((x.zero == 0) & (x.dp_replicate > 1))
-         | ((experts > 0) & (expert_replicas(x) % np.maximum(x.dp_replicate, 1) != 0))),
+         | ((experts > 0) & (x.expert_replicas % np.maximum(x.dp_replicate, 1) != 0))),
     ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EndsCost, with_gathered_logits, with_modules
 from planner.costs.layer.layer_cost import LayerCost, layer_cost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
-from planner.costs.memory.parameters import RankParameters, rank_parameters
+from planner.costs.memory.parameters import RankParameters
 from planner.costs.memory.rank import Activations
 from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
@@ -78,7 +78,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
     one = one or one_layer(setup, layouts)
     case, spread = one.case_of(layouts), one.distinct.spread
     model, cost, ends = case.model, spread(one.cost), spread(one.ends)
-    params = rank_parameters(model, layouts, 1.0, False, False)
+    params = case.ranks.rank(1.0, False, False)
     apart = ends_apart(layouts)
     cost, ends = with_accumulation(case, params.total, cost, ends, apart)
     t = traffic(case, spread(one.traffic), params.total, params.expert_share)
@@ -95,7 +95,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
     stages = _stages(case, layer, ends, params.total)
     ranks = key_ranks(layouts, stages)
     own = records.largest(
-        [rank_parameters(model, layouts, r.layers, r.first, r.last, r.modules, r.dense) for r in ranks],
+        [case.ranks.rank(r.layers, r.first, r.last, r.modules, r.dense) for r in ranks],
         lambda rank: rank.total,
     )
     reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])

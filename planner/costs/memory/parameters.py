@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,61 +57,94 @@ def tensor_rank(model: Transformer, layouts: Layouts) -> Transformer:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RankParts:
+    """What the ranks of some layouts are made of, each part counted once for all their ranks."""
+
+    model: Transformer
+    layouts: Layouts
+
+    @cached_property
+    def mine(self) -> Transformer:
+        """The model that one tensor rank holds."""
+        return tensor_rank(self.model, self.layouts)
+
+    @cached_property
+    def whole_expert(self) -> Any:
+        """Parameters of a routed expert, cut as the layers are."""
+        return counts.expert_params(self.mine)
+
+    @cached_property
+    def expert(self) -> Any:
+        """Parameters of one of a layer's routed experts that are a rank's."""
+        return counts.expert_params(self.model) / (self.layouts.etp * self.layouts.ep)
+
+    @cached_property
+    def sparse(self) -> Any:
+        """Routed experts of an average layer."""
+        return np.asarray(self.model.num_experts) * mix.shares(self.model).sparse
+
+    @cached_property
+    def average(self) -> Any:
+        """Parameters of an average layer without its routed experts."""
+        return counts.layers_params(self.mine) / self.model.num_layers - self.sparse * self.whole_expert
+
+    @cached_property
+    def ends(self) -> tuple[Any, Any]:
+        """Parameters of the embedding, and of the norm before the head."""
+        return counts.embedding_params(self.mine), counts.final_norm_params(self.mine)
+
+    @cached_property
+    def module(self) -> Any:
+        """Parameters of multi-token prediction; the projection's columns are cut over the tensor ranks."""
+        cut = (1.0 - 1.0 / self.layouts.tp) * counts.mtp_projection_params(self.model)
+        return counts.mtp_params(self.mine) - cut
+
+    def rank(self, layers: Any, first: Any, last: Any, modules: Any = None, dense: Any = 0.0) -> RankParameters:
+        """Parameters of a rank with `layers` layers, the embedding where `first`, norm and head where `last`.
+
+        modules: share of multi-token prediction's that it has; None: the head's. dense: how many more of its layers
+        have a dense MLP than of as many average ones.
+
+        A tied head is a second copy of the embedding where first and last stage are different ranks. Tensor ranks hold
+        norms, router, products down to latents and biases that are added to their sum whole, and a key and value head
+        each (Megatron-Core). Beside the modules lies a second copy of the embedding, where that is on another rank.
+        """
+        model, mine, expert, (embedding, norm) = self.model, self.mine, self.expert, self.ends
+        apart = np.asarray(first) < last
+        head = replace(mine, tied=np.asarray(model.tied) & ~apart)
+        ends = first * embedding
+        ends = ends + last * (norm + counts.head_params(head))
+        of_layers, of_experts = layers * self.average, layers * self.sparse * expert
+        if np.any(dense):
+            mlp = counts.layers_params(mix.all_dense(mine)) - counts.layers_params(mix.all_sparse(mine))
+            routed = np.asarray(model.num_experts)
+            of_layers = of_layers + dense * (mlp / model.num_layers + routed * self.whole_expert)
+            of_experts = of_experts - dense * routed * expert
+        further = np.asarray(model.num_mtp_layers)
+        if np.any(further):
+            routed = mix.sparse_modules(model) * model.num_experts
+            modules = last if modules is None else modules
+            of_layers = of_layers + modules * (self.module - routed * self.whole_expert)
+            of_experts = of_experts + modules * routed * expert
+            # The embedding again, where it is not the head's table.
+            again = (np.asarray(first) < modules) & (further > 0) & ~(np.asarray(model.tied) & (np.asarray(last) > 0))
+            ends = ends + np.where(again, modules * counts.head_params(replace(mine, tied=False)), 0.0)
+        return RankParameters(
+            layers=np.asarray(of_layers, dtype=np.float64),
+            experts=np.asarray(of_experts, dtype=np.float64),
+            ends=np.asarray(ends, dtype=np.float64),
+        )
+
+
 def rank_parameters(
     model: Transformer, layouts: Layouts, layers: Any, first: Any, last: Any, modules: Any = None, dense: Any = 0.0
 ) -> RankParameters:
-    """Parameters of a rank with `layers` layers, the embedding where `first`, norm and head where `last`.
-
-    modules: share of multi-token prediction's that it has; None: the head's. dense: how many more of its layers have a
-    dense MLP than of as many average ones.
-
-    A tied head is a second copy of the embedding where first and last stage are different ranks. Tensor ranks hold
-    norms, router, products down to latents and biases that are added to their sum whole, and a key and value head each
-    (Megatron-Core). Beside the modules lies a second copy of the embedding, where that is on another rank.
-    """
-    mine, sparse = tensor_rank(model, layouts), np.asarray(model.num_experts) * mix.shares(model).sparse
-    average = counts.layers_params(mine) / model.num_layers - sparse * counts.expert_params(mine)
-    apart = np.asarray(first) < last
-    head = replace(mine, tied=np.asarray(model.tied) & ~apart)
-    ends = first * counts.embedding_params(mine)
-    ends = ends + last * (counts.final_norm_params(mine) + counts.head_params(head))
-    expert = counts.expert_params(model) / (layouts.etp * layouts.ep)
-    of_layers, of_experts = layers * average, layers * sparse * expert
-    if np.any(dense):
-        mlp = counts.layers_params(mix.all_dense(mine)) - counts.layers_params(mix.all_sparse(mine))
-        routed = np.asarray(model.num_experts)
-        of_layers = of_layers + dense * (mlp / model.num_layers + routed * counts.expert_params(mine))
-        of_experts = of_experts - dense * routed * expert
-    further = np.asarray(model.num_mtp_layers)
-    if np.any(further):
-        routed = mix.sparse_modules(model) * model.num_experts
-        # The projection's columns are cut over the tensor ranks.
-        module = counts.mtp_params(mine) - (1.0 - 1.0 / layouts.tp) * counts.mtp_projection_params(model)
-        modules = last if modules is None else modules
-        of_layers = of_layers + modules * (module - routed * counts.expert_params(mine))
-        of_experts = of_experts + modules * routed * expert
-        # The embedding again, where it is not the head's table.
-        again = (np.asarray(first) < modules) & (further > 0) & ~(np.asarray(model.tied) & (np.asarray(last) > 0))
-        ends = ends + np.where(again, modules * counts.head_params(replace(mine, tied=False)), 0.0)
-    return RankParameters(
-        layers=np.asarray(of_layers, dtype=np.float64),
-        experts=np.asarray(of_experts, dtype=np.float64),
-        ends=np.asarray(ends, dtype=np.float64),
-    )
-
-
-def expert_replicas(layouts: Layouts) -> Any:
-    """Replicas of an expert: of the ranks that share the layers, those that do not hold other experts or parts."""
-    return np.maximum(layouts.tp * layouts.dp * layouts.cp // np.maximum(layouts.etp * layouts.ep, 1), 1)
-
-
-def expert_shards(layouts: Layouts) -> Any:
-    """Ranks over which ZeRO shards an expert's state."""
-    return np.maximum(expert_replicas(layouts) // layouts.dp_replicate, 1)
+    """Parameters of one rank, as `RankParts.rank` counts them; where several ranks are asked for, that is quicker."""
+    return RankParts(model=model, layouts=layouts).rank(layers, first, last, modules, dense)
 
 
 def state_parameters(own: RankParameters, layouts: Layouts, from_stage: int) -> Array:
     """Parameters whose state a rank holds, where ZeRO shards it from a stage on: experts over their own replicas."""
-    whole = layouts.zero < from_stage
-    shards, of_experts = (np.where(whole, 1, n) for n in (layouts.shards, expert_shards(layouts)))
+    shards, of_experts = layouts.state_shards[from_stage]
     return np.asarray(own.dense / shards + own.experts / of_experts)

@@ -25,7 +25,7 @@ from planner.costs.memory.bytes_per_parameter import (
     reduced_bytes,
 )
 from planner.costs.memory.framework_buffers import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
-from planner.costs.memory.parameters import RankParameters, rank_parameters, state_parameters
+from planner.costs.memory.parameters import RankParameters, state_parameters
 from planner.costs.memory.saved_activations import saved_bytes
 from planner.costs.memory.saved_attention import score_gradient_bytes
 from planner.costs.shapes import has_dropout, is_latent
@@ -232,7 +232,7 @@ def rank_memory(
     framework, layouts = case.framework, case.layouts
     held = held or activations(case)
     modules = last if modules is None else modules
-    own = rank_parameters(case.model, layouts, layers, first, last, modules, dense)
+    own = case.ranks.rank(layers, first, last, modules, dense)
     alone = left_alone(layouts, layers, layouts.virtual_stages)
     moved = moved_layers(layouts, layers, layouts.virtual_stages)
     of_layers = held.layer * (layers - moved) + held.whole * alone

@@ -10,7 +10,7 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
-from planner.costs.memory.parameters import RankParameters, expert_shards
+from planner.costs.memory.parameters import RankParameters
 from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, with_startup
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import mix
@@ -76,7 +76,7 @@ class DataCollectives:
         if not np.any(self.layouts.dp_replicate > 1):
             return seconds
         dense = params * (1.0 - self.expert_share) / self.layouts.shards
-        experts = params * self.expert_share / expert_shards(self.layouts)
+        experts = params * self.expert_share / self.layouts.expert_shards
         sizes = (dense * self.grad_bytes, experts * self.grad_bytes)
         return seconds + self._both(all_reduce_s, *sizes, "replica", "expert_replica")
 

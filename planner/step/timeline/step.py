@@ -17,7 +17,6 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.base.errors import LayoutError, ScheduleError
 from planner.costs.layer.slices import even_slices
-from planner.costs.memory.parameters import rank_parameters
 from planner.costs.memory.rank import left_alone, moved_layers, rank_memory
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
@@ -277,13 +276,11 @@ def _prepare(
     slices: SliceLoads | None = None,
 ) -> _Prepared:
     """What an order of so many steps lasts, operation by operation. share: of the busiest rank's parameters."""
-    model, k = costs.case.model, pipe.k
+    k = pipe.k
     loads = stage_loads(costs, int(order.stage.max()) + 1)
     ranks = rank_loads(order, loads, schedule.copies)
     held = ranks.chunks
-    params = rank_parameters(
-        model, costs.case.layouts, held.layers, ranks.first, ranks.last, held.modules, held.dense
-    ).total
+    params = costs.case.ranks.rank(held.layers, ranks.first, ranks.last, held.modules, held.dense).total
     share = params / costs.busiest_params
     data = data_comm(costs, ranks.forward_s, ranks.backward_s)
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
