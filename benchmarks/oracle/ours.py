@@ -16,10 +16,10 @@ from planner.costs.case import Case
 from planner.costs.kernels.device import Device
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.memory.bytes_per_parameter import layer_parameter_bytes, reduced_bytes
-from planner.costs.memory.parameters import rank_parameters, state_parameters
 from planner.costs.memory.rank import kept_bytes_of_layer
 from planner.costs.network import traffic
 from planner.costs.network.data_parallel import by_layer, gathered_twice
+from planner.costs.parameters import rank_parameters, state_parameters
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
 from planner.models import counts, load_model

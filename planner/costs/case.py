@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.base.arrays import Array, Ints
 from planner.costs.kernels.device import Device
-from planner.costs.memory.parameters import RankParts
+from planner.costs.parameters import RankParts
 from planner.costs.shapes import padded_vocab
 from planner.hardware import Cluster, Framework
 from planner.layouts import Layouts

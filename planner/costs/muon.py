@@ -16,7 +16,7 @@ from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.device import Device, matmul_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products
-from planner.costs.memory.parameters import RankParameters, state_parameters
+from planner.costs.parameters import RankParameters, state_parameters
 
 STEPS = 5  # of Newton-Schulz, in Jordan's Muon, Moonlight's and Megatron-Core's
 

@@ -9,8 +9,8 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, main_bytes, moment_bytes, updated_bytes
-from planner.costs.memory.parameters import RankParameters, state_parameters
 from planner.costs.muon import muon_s
+from planner.costs.parameters import RankParameters, state_parameters
 from planner.hardware import Cluster
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import Transformer, counts, mix

@@ -18,13 +18,13 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EndsCost, with_gathered_logits, with_modules
 from planner.costs.layer.layer_cost import LayerCost, layer_cost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
-from planner.costs.memory.parameters import RankParameters
 from planner.costs.memory.rank import Activations
 from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
 from planner.costs.network.traffic import Traffic, layer_traffic, traffic
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import host_link_rate, optimizer_s
+from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts, Recompute
 from planner.models import counts, mix
 from planner.setup import Setup

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from planner.base import records
-from planner.costs.memory.parameters import rank_parameters
 from planner.costs.memory.rank import (
     Activations,
     Memory,
@@ -18,6 +17,7 @@ from planner.costs.memory.rank import (
 from planner.costs.memory.saved_activations import saved_bytes
 from planner.costs.memory.saved_attention import attention_core_bytes, score_gradient_bytes
 from planner.costs.optimizer import offloaded_bytes
+from planner.costs.parameters import rank_parameters
 from planner.layouts import Attention, Precision, Recompute
 from planner.models.counts import expert_params, total_params
 from planner.models.mix import sparse_layers

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from planner.costs.memory.bytes_per_parameter import accumulated_bytes
-from planner.costs.memory.parameters import rank_parameters, state_parameters
 from planner.costs.network.collectives import groups
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
 from planner.costs.network.traffic import layer_traffic, traffic
 from planner.costs.optimizer import offloaded_bytes
+from planner.costs.parameters import rank_parameters, state_parameters
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model

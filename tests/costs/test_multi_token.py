@@ -10,10 +10,10 @@ import pytest
 
 from planner.base.errors import InputError
 from planner.costs.layer.embedding_head import ends_cost, with_modules
-from planner.costs.memory.parameters import rank_parameters
 from planner.costs.memory.rank import activations, rank_memory
 from planner.costs.network.traffic import layer_traffic, traffic
 from planner.costs.optimizer import offloaded_bytes
+from planner.costs.parameters import rank_parameters
 from planner.layouts import Split
 from planner.models import mix
 from planner.models.counts import expert_params, total_params

@@ -12,10 +12,10 @@ from planner.costs.memory.bytes_per_parameter import (
     reduced_bytes,
     updated_bytes,
 )
-from planner.costs.memory.parameters import RankParameters
 from planner.costs.muon import muon_s, orthogonal_s
 from planner.costs.network.data_parallel import data_traffic
 from planner.costs.optimizer import optimizer_s
+from planner.costs.parameters import RankParameters
 from planner.layouts import GradDtype, OptimizerKind, Precision
 from planner.step.legality import first_broken
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, MOE, case, device, layout

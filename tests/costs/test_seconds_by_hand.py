@@ -12,8 +12,8 @@ from planner.costs.layer.embedding_head import ends_cost
 from planner.costs.layer.layer_cost import layer_cost, matmuls_s, pointwise_s
 from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
 from planner.costs.layer.slices import even_slices, slice_shares
-from planner.costs.memory.parameters import RankParameters
 from planner.costs.optimizer import optimizer_s
+from planner.costs.parameters import RankParameters
 from planner.hardware import load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
 from tests.costs.toy import (

@@ -12,8 +12,8 @@ import pytest
 from planner.costs.kernels.state_space import ssm_bytes, ssm_products, ssm_s
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.layer.matmul_shapes import common_products
-from planner.costs.memory.parameters import rank_parameters
 from planner.costs.network.traffic import layer_traffic
+from planner.costs.parameters import rank_parameters
 from planner.models import counts
 from planner.models.flops import SSM_CHUNK
 from tests.costs.toy import BYTES, FLOP, HYBRID, LAUNCHES, case, layer_bytes, layout

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from planner.costs.layer.matmul_shapes import expert_products
-from planner.costs.memory.parameters import rank_parameters
 from planner.costs.memory.rank import rank_memory
 from planner.costs.network.collectives import all_gather_s, groups
 from planner.costs.network.traffic import expert_s, layer_traffic
+from planner.costs.parameters import rank_parameters
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model

@@ -10,8 +10,8 @@ import numpy as np
 
 from planner.costs.case import Case
 from planner.costs.kernels.device import Device
-from planner.costs.memory.parameters import RankParameters
 from planner.costs.memory.saved_activations import layer_tensors
+from planner.costs.parameters import RankParameters
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import Transformer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.base.errors import LayoutError
-from planner.costs.memory.parameters import rank_parameters
+from planner.costs.parameters import rank_parameters
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Recompute, Split
 from planner.models import counts, load_model, mix

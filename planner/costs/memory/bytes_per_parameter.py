@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.costs.case import Case
-from planner.costs.memory.parameters import RankParameters
+from planner.costs.parameters import RankParameters
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
 
 

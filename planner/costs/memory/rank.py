@@ -25,9 +25,9 @@ from planner.costs.memory.bytes_per_parameter import (
     reduced_bytes,
 )
 from planner.costs.memory.framework_buffers import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
-from planner.costs.memory.parameters import RankParameters, state_parameters
 from planner.costs.memory.saved_activations import saved_bytes
 from planner.costs.memory.saved_attention import score_gradient_bytes
+from planner.costs.parameters import RankParameters, state_parameters
 from planner.costs.shapes import has_dropout, is_latent
 from planner.layouts import Layouts, Recompute
 from planner.models import mix
@@ -220,7 +220,7 @@ def rank_memory(
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
 
-    first, last, modules, dense: what else the rank holds (`planner.costs.memory.parameters.rank_parameters`).
+    first, last, modules, dense: what else the rank holds (`planner.costs.parameters.rank_parameters`).
     copies: of all states, where micro-batches enter the pipeline from both ends; versions: of the parameters alone, for
     asynchronous schedules. at_once: layers that ZeRO-3 gathers, and ZeRO-2 and 3 scatter the gradients of, together.
     held: `activations` of these layouts, where they are known.

@@ -10,8 +10,8 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
-from planner.costs.memory.parameters import RankParameters
 from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, with_startup
+from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import mix
 
