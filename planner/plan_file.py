@@ -14,7 +14,7 @@ from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import is_path, read_json
 from planner.choices.choice import LARGEST
 from planner.choices.table import CHOICES
-from planner.hardware import Cluster, load_cluster, load_framework, profile_names
+from planner.hardware import WITH, Cluster, changed_cluster, load_cluster, load_framework, profile_names
 from planner.layouts import Layouts
 from planner.models import Transformer, load_model
 from planner.models.from_shape import with_seq_len
@@ -73,11 +73,16 @@ def read_plan(
     record = read_json(path)
     chosen = _chosen(record, number, path)
     model = _model(record, path)
-    named, _, over = _name(record, "cluster", path).partition(" over ")
-    hardware = load_cluster(
-        cluster or _shipped(named, "cluster", path),
-        network=network or (_shipped(over, "network", path) if over and cluster is None else None),
-    )
+    whole, _, other = _name(record, "cluster", path).partition(WITH)
+    named, _, over = whole.partition(" over ")
+    own = cluster or _shipped(named, "cluster", path)
+    wire = network or (_shipped(over, "network", path) if over and cluster is None else None)
+    hardware = load_cluster(own, network=wire)
+    if other and cluster is None:
+        try:
+            hardware = changed_cluster(own, _figures(other, path), network=wire)
+        except InputError as error:
+            raise FileFormatError(f"{path}: field cluster: {error}") from None
     stack = load_framework(framework or _shipped(_name(record, "framework", path), "framework", path))
     row = _row(chosen, path)
     check_fields(record, chosen, model, row, path)
@@ -194,6 +199,14 @@ def _name(record: dict[str, Any], key: str, path: Path) -> str:
         state = "is missing" if value is None else f"is {shown(value)}"
         raise FileFormatError(f"{path}: field {key} {state}; allowed: a name")
     return value
+
+
+def _figures(text: str, path: Path) -> dict[str, float]:
+    """The figures that a cluster's name says it has in place of its profile's."""
+    try:
+        return {name.strip(): float(value) for name, _, value in (word.partition("=") for word in text.split(","))}
+    except ValueError:
+        raise FileFormatError(f"{path}: field cluster says figures {shown(text)}; allowed: name=number,...") from None
 
 
 def _shipped(name: str, kind: str, path: Path) -> str:

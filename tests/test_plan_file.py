@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.base.errors import FileFormatError, LayoutError, PlannerError
-from planner.hardware import load_cluster
+from planner.hardware import changed_cluster, load_cluster
 from planner.layouts import Layouts
 from planner.models import load_model
 from planner.plan_file import read_choices, read_plan
@@ -63,6 +63,8 @@ def test_another_cluster_takes_the_place_of_the_named_one(tmp_path):
 BAD = [
     ({"cluster": "../../etc/passwd"}, "cluster is '../../etc/passwd', a path; give it yourself with --cluster"),
     ({"framework": "/tmp/x.toml"}, "framework is '/tmp/x.toml', a path"),
+    ({"cluster": "dgx-h100 with nics_per_node"}, "field cluster says figures 'nics_per_node'; allowed: name=number"),
+    ({"cluster": "dgx-h100 with nics_per_node=0"}, "figure 'nics_per_node' is 0.0; allowed: a value from 1"),
     ({"cluster": "dgx-h100 over /tmp/x.toml"}, "network is '/tmp/x.toml', a path"),
     ({"cluster": None}, "cluster is missing"),
     ({"cluster": 7}, "cluster is 7"),
@@ -87,6 +89,15 @@ BAD = [
     ({"tokens_per_s_per_gpu": 1.0}, "field tokens_per_s_per_gpu is 1.0; allowed: .*the tokens of a step over"),
     ({"fits": 1}, "field fits is 1; allowed: true or false"),
 ]
+
+
+def test_figures_that_leave_the_profile_are_read_back(tmp_path):
+    figures = {"accelerator.memory_gib": 141.5, "nics_per_node": 4.0}
+    cluster = changed_cluster("dgx-h100", figures, network="ethernet-100g-rdma")
+    content = record(cluster=cluster)
+    assert content["cluster"] == "dgx-h100 over ethernet-100g-rdma with accelerator.memory_gib=141.5, nics_per_node=4"
+    assert read_plan(saved(tmp_path, content)).setup.cluster == cluster
+    assert read_plan(saved(tmp_path, content), cluster="dgx-a100-80gb").setup.cluster == load_cluster("dgx-a100-80gb")
 
 
 @pytest.mark.parametrize(("changes", "said"), BAD, ids=[said[:40] for _, said in BAD])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +116,7 @@ class Cluster:
     """Accelerators and the links between them: a profile (`planner clusters` lists them) or a TOML file.
 
     network: another network between the nodes, by name (such as "ethernet-25g") or TOML file.
+    figures: in place of the profile's, by dotted name in its units, such as {"accelerator.memory_gib": 141}.
 
     Attributes:
         profile: every figure, with its source.
@@ -122,13 +124,21 @@ class Cluster:
     Raises:
         UnknownNameError: no such cluster or network; the message has the nearest.
         FileFormatError: a file that can't be read, parsed or validated.
+        InputError: a figure that is unknown or out of range.
     """
 
     profile: hardware.Cluster
 
-    def __init__(self, name: str | os.PathLike[str], *, network: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str | os.PathLike[str],
+        *,
+        network: str | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> None:
         link = None if network is None else _name("network", network)
-        object.__setattr__(self, "profile", hardware.load_cluster(_name("cluster", name), network=link))
+        profile = hardware.changed_cluster(_name("cluster", name), figures or {}, network=link)
+        object.__setattr__(self, "profile", profile)
 
     @property
     def name(self) -> str:

@@ -58,6 +58,12 @@ Network = Annotated[
     str | None, asks("--network", "Another network, such as ethernet-25g.", autocompletion=complete.links)
 ]
 Nics = Annotated[int | None, asks("--nics-per-node", "NICs of a node, instead of the cluster's.")]
+Figures = Annotated[
+    list[str] | None,
+    asks(
+        "--figure", "A figure in place of the profile's: accelerator.memory_gib=141 (planner clusters NAME lists them)."
+    ),
+]
 FrameworkName = Annotated[
     str | None,
     asks(
@@ -103,25 +109,45 @@ class Place:
     cluster: ClusterName
     network: Network = None
     nics_per_node: Nics = None
+    figure: Figures = None
     framework: FrameworkName = None
     seq_len: SeqLen = None
 
     def names(self) -> dict[str, Any]:
-        """Cluster, network and the framework's profile."""
+        """Cluster, network and the framework's profile. Raises InputError if a figure is given."""
+        from planner.base.errors import InputError
+
+        if self.figure:
+            raise InputError(f"--figure is {self.figure[0]}; a run that exists takes none: give a cluster's file")
         return {"cluster": self.cluster, "network": self.network, "framework": framework(self.framework)[0]}
 
     def setup(self, model: str, runs_on: str | None = None) -> tuple[Setup, str | None]:
         """Model, cluster and framework, and the export that a search is held to. Raises as `load_setup`."""
+        from planner.hardware import changed_cluster
         from planner.question import load_setup
 
         keep_freed_memory()
         profile, runs_on = framework(self.framework, runs_on)
+        figures = dict(map(_figure, self.figure or []))
         setup = load_setup(
-            model, self.cluster, network=self.network, framework=profile, seq_len=self.seq_len,
-            nics_per_node=self.nics_per_node,
+            model, changed_cluster(self.cluster, figures, network=self.network), framework=profile,
+            seq_len=self.seq_len, nics_per_node=self.nics_per_node,
         )  # fmt: skip
         _warn_of_length(model, setup.model, self.seq_len)
         return setup, runs_on
+
+
+def _figure(text: str) -> tuple[str, float]:
+    """The name and the value of NAME=VALUE."""
+    from planner.base.errors import InputError, shown
+
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise InputError(
+            f"--figure is {shown(text)}; allowed: NAME=NUMBER, such as accelerator.memory_gib=141"
+        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)

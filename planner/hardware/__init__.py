@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from planner.base.errors import FileFormatError, UnknownNameError
+from planner.base.errors import FileFormatError, InputError, UnknownNameError, shown
 from planner.base.files import is_path
-from planner.hardware.changes import Changes, under
+from planner.hardware.changes import Changes, nested, under
 from planner.hardware.framework import Framework, Unstated
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
 from planner.hardware.read import (
@@ -22,6 +24,7 @@ from planner.hardware.read import (
 )
 
 __all__ = [
+    "WITH",
     "Accelerator",
     "Cluster",
     "Efficiency",
@@ -29,6 +32,7 @@ __all__ = [
     "Link",
     "Unstated",
     "accelerator_names",
+    "changed_cluster",
     "cluster_figures",
     "cluster_names",
     "cluster_with_network",
@@ -121,6 +125,34 @@ def cluster_with_network(cluster: Cluster | str, network: str) -> Cluster:
     """The same nodes over another network, by name or TOML path; raises as `load_cluster`."""
     nodes = load_cluster(cluster) if isinstance(cluster, str) else cluster
     return replace(nodes, name=f"{nodes.name} over {network}", network=load_link(network))
+
+
+WITH = " with "
+"""In a cluster's name: between the profile's name, and figures that aren't the profile's."""
+
+
+def changed_cluster(name: str, figures: Mapping[str, float], *, network: str | None = None) -> Cluster:
+    """A cluster with other figures than its profile's, by dotted name in the profile's units; its name says them.
+
+    Raises:
+        InputError: A figure is unknown or out of range.
+        UnknownNameError, FileFormatError: As `load_cluster`.
+    """
+    cluster = load_cluster(name, network=network)
+    for figure, value in figures.items():
+        among = isinstance(value, (int, float)) and not isinstance(value, bool)
+        try:
+            load_cluster(name, network=network, changes=nested([(figure, value)]) if among else None)
+            fault = "" if among else "allowed: a number"
+        except FileFormatError as error:
+            fault = re.split("; |: (?=allowed)", str(error))[-1]
+        if fault:
+            raise InputError(f"figure {shown(figure)} is {shown(value)}; {fault}")
+    if not figures:
+        return cluster
+    said = ", ".join(f"{figure}={value:.12g}" for figure, value in figures.items())
+    other = load_cluster(name, network=network, changes=nested(figures.items()))
+    return replace(other, name=f"{cluster.name}{WITH}{said}")
 
 
 def cluster_figures(name: str, *, network: str | None = None) -> dict[str, float]:

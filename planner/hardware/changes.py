@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Changes = Mapping[str, Any]
@@ -19,6 +19,18 @@ def changed(data: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
     known = {key: text for key, text in source_table(data).items() if key in used}
     out["sources"] = known | ({ORIGIN: "changed from the profile's figure"} if ORIGIN in used else {})
     return out
+
+
+def nested(figures: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Changes from dotted names, such as `accelerator.memory_gib`."""
+    tree: dict[str, Any] = {}
+    for name, value in figures:
+        *folders, leaf = name.split(".")
+        table = tree
+        for folder in folders:
+            table = table.setdefault(folder, {})
+        table[leaf] = value
+    return tree
 
 
 def under(changes: Changes | None, field: str) -> Changes | None:

@@ -10,13 +10,21 @@ from typing import Any
 from planner.api.plan import Plan
 from planner.api.reasons import reasons
 from planner.api.reports import exported, gather_report, simulate_row
+from planner.base.errors import InputError, PlannerError, shown
+from planner.base.units import GBIT
 from planner.choices.table import CHOICES, SETTLED
+from planner.hardware import cluster_figures
 from planner.imports.megatron import megatron_run
 from planner.report.html import html_page
 from planner.report.html.record import answer_record, export_records, report_record, timeline_text
 from planner.report.plan_report import shown_layouts
-from planner.serve.question import AskedQuestion
+from planner.report.tables import layout_text
+from planner.serve.fields import CHANGED, SEQUENCES
+from planner.serve.question import AskedQuestion, read_question
 from planner.training_time.goal import Goal, goal
+
+TIMES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Of what is asked: where a curve has its points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +40,9 @@ def planned(question: AskedQuestion) -> Planned:
     """The plan of a question, and what the page shows at once: all of a report that takes no simulation."""
     plan = question.plan()
     report = gather_report(plan, command=question.command, aim=_aim(question), brief=True)
-    record = report_record(report) | {"python": question.python}
+    own = cluster_figures(question.texts["cluster"], network=question.texts.get("network"))
+    profile = {name: own.get(name) for name in CHANGED}
+    record = report_record(report) | {"python": question.python, "profile": profile}
     return Planned(question, plan, _json(record))
 
 
@@ -55,6 +65,39 @@ def timeline(planned: Planned, *, row: str) -> str:
     rows = shown_layouts(planned.plan.found)
     at = int(row) if row.isdecimal() and len(row) < 4 and int(row) < len(rows) else 0
     return _json({"timeline": timeline_text(simulate_row(planned.plan, rows[at])) if rows else ""})
+
+
+def along(planned: Planned, *, axis: str) -> str:
+    """The best layout of each of some GPUs, batches or bandwidths of a NIC; a fault where there is none.
+
+    Raises:
+        InputError: No such axis.
+    """
+    q, link = planned.question, planned.plan.setup.cluster.network.bandwidth_bytes_per_s / GBIT
+    axes: Mapping[str, tuple[str, float, Mapping[str, str]]] = {
+        "gpus": ("gpus", q.gpus, {}), "batch": ("batch", q.batch, {"batch_in": SEQUENCES}),
+        "bandwidth": ("network.bandwidth_gbit_per_s", link, {}),
+    }  # fmt: skip
+    if axis not in axes:
+        raise InputError(f"axis is {shown(axis)}; allowed: {', '.join(axes)}")
+    field, own, beside = axes[axis]
+    values = [own * times for times in TIMES if axis == "bandwidth" or (own * times).is_integer()]
+    return _json({"axis": axis, "asked": own, "points": [_point(q, {field: f"{x:.12g}", **beside}, x) for x in values]})
+
+
+def _point(question: AskedQuestion, texts: Mapping[str, str], x: float) -> dict[str, Any]:
+    """The best layout of a question with some texts changed."""
+    try:
+        plan = read_question({**question.texts, "batch": str(question.batch), "batch_in": SEQUENCES, **texts}).plan()
+    except PlannerError as error:
+        return {"x": x, "none": str(error)}
+    if not len(plan):
+        return {"x": x, "none": "Nothing fits in memory."}
+    best = plan.best
+    return {
+        "x": x, "text": layout_text(best.layout), "step_s": best.step_time_s, "memory_gib": best.memory_gib,
+        "tokens_per_s_per_gpu": best.tokens_per_s_per_gpu,
+    }  # fmt: skip
 
 
 def taken(planned: Planned, *, text: str) -> str:
@@ -89,6 +132,6 @@ def _json(record: object) -> str:
 
 ANSWERS: Mapping[str, tuple[Callable[..., str] | None, tuple[str, ...]]] = {
     "answer": (None, ()), "why": (why, ("wanted",)), "timeline": (timeline, ("row",)), "taken": (taken, ("text",)),
-    "report": (report, ()), "beside": (beside, ()),
+    "report": (report, ()), "beside": (beside, ()), "along": (along, ("axis",)),
 }  # fmt: skip
 """By what the page asks: who answers, None for the plan's own text; and the fields beside the question."""

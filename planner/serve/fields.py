@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from planner.base.errors import InputError, shown
@@ -106,6 +107,18 @@ def _frameworks() -> list[str]:
 
 ASK, OWN = "The question", "Network, tokens, a model of your own"
 ROOM, MORE = "Memory", "Precision, software, objective"
+FIGURES = "Figures of the cluster"
+CHANGED = {
+    "accelerator.memory_gib": "Memory per GPU, GiB",
+    "accelerator.memory_bandwidth_gbyte_per_s": "Memory bandwidth, GB/s",
+    "accelerator.peak_tflops.bf16": "Peak bf16, TFLOP/s",
+    "accelerator.price_usd_per_hour": "Price per GPU-hour, USD",
+    "gpus_per_node": "GPUs per node",
+    "nics_per_node": "NICs per node",
+    "node_link.bandwidth_gbyte_per_s": "In a node, GB/s per GPU",
+    "network.bandwidth_gbit_per_s": "Network, Gb/s per NIC",
+}
+"""Figures of a cluster that the page lets one change, as the form calls them."""
 FIELDS: Mapping[str, Field] = {f.name: f for f in (
     Field(name="model", label="Model", says="", group=ASK, among=model_names, default="llama2-70b", argument=False),
     Field(name="cluster", label="Cluster", says="", group=ASK, among=cluster_names, default="dgx-h100", argument=False),
@@ -122,6 +135,8 @@ FIELDS: Mapping[str, Field] = {f.name: f for f in (
           group=OWN, read=_count, argument=False),
     Field(name="config", label="A config.json of Hugging Face, pasted", says="It takes the preset's place.", group=OWN,
           kind="area", argument=False),
+    *(Field(name=name, label=label, says="", group=FIGURES, kind="decimal", read=partial(decimal, name), argument=False)
+      for name, label in CHANGED.items()),
     Field(name="max_memory_gib", label="Most GiB per GPU", says="A cap on predicted memory.", group=ROOM,
           read=lambda text: decimal("max_memory_gib", text), option="--max-memory"),
     Field(name="headroom_gib", label="Free GiB per GPU", says="Memory that stays free.", group=ROOM,

@@ -17,7 +17,7 @@ from planner.base.errors import InputError, PlannerError, shown
 from planner.choices.choice import Choice, number
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.question import whole
-from planner.serve.fields import FIELDS, batch_of, decimal
+from planner.serve.fields import CHANGED, FIELDS, batch_of, decimal
 
 MOST_GPUS, MOST_BATCH = 100_000, 1_000_000
 CONFIG = "config.json"
@@ -56,6 +56,8 @@ class AskedQuestion:
         words += ["--gpus", str(self.gpus), "--global-batch", str(self.batch)]
         for name, option in (("network", "--network"), ("seq_len", "--seq-len")):
             words += [option, texts[name]] if name in texts else []
+        for name, value in figures_of(texts).items():
+            words += ["--figure", f"{name}={value:.12g}"]
         for name, value in self.given.items():
             option = FIELDS[name].option if name in FIELDS else f"--{name.replace('_', '-')}"
             if isinstance(value, bool):
@@ -72,7 +74,8 @@ class AskedQuestion:
         length = {"seq_len": self.model.seq_len} if "seq_len" in self.texts else {}
         link = {"network": self.texts["network"]} if "network" in self.texts else {}
         model = _call("Model", CONFIG if "config" in self.texts else self.texts["model"], length)
-        cluster = _call("Cluster", self.texts["cluster"], link)
+        figures = figures_of(self.texts)
+        cluster = _call("Cluster", self.texts["cluster"], link | ({"figures": figures} if figures else {}))
         given = "".join(f", {name}={value!r}" for name, value in self.given.items())
         return (
             "from planner import Cluster, Model, recommend\n\n"
@@ -115,12 +118,17 @@ def read_question(texts: Mapping[str, str]) -> AskedQuestion:
             given |= {} if value is None else {name: value}
     return AskedQuestion(
         model=model,
-        cluster=Cluster(said["cluster"], network=said.get("network")),
+        cluster=Cluster(said["cluster"], network=said.get("network"), figures=figures_of(said)),
         gpus=whole("gpus", number(said["gpus"]), most=MOST_GPUS),
         batch=whole("batch", batch_of(said, model.seq_len), most=MOST_BATCH),
         given=given | ({"exclude": exclude} if exclude else {}),
         texts=said,
     )
+
+
+def figures_of(said: Mapping[str, str]) -> dict[str, float]:
+    """The figures of the cluster that are given, by dotted name."""
+    return {name: FIELDS[name].read(said[name]) for name in CHANGED if name in said}
 
 
 def _model(said: Mapping[str, str], length: int | None) -> Model:

@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.base.files import is_path
 from planner.hardware import Cluster, Framework, cluster_figures, framework_figures, load_cluster, load_framework
+from planner.hardware.changes import nested
 from planner.models import Transformer, load_model, with_seq_len
 from planner.sweep.cases import OWN
 
@@ -40,7 +41,7 @@ class Library:
 
     def _hardware(self, cluster: str, network: str, framework: str, settings: Settings) -> tuple[Cluster, Framework]:
         """A cluster over a network, and a framework, with other figures than their profiles have."""
-        tree = _tree(settings)
+        tree = nested(settings)
         frame = tree.pop("framework", None)
         nodes = load_cluster(self._place(cluster), network=self._link(network), changes=tree)
         return nodes, load_framework(self._link(framework) or nodes.framework, changes=frame)
@@ -50,15 +51,3 @@ class Library:
         frame = self._link(framework) or load_cluster(self._place(cluster)).framework
         found = cluster_figures(self._place(cluster), network=self._link(network))
         return found | {f"framework.{name}": value for name, value in framework_figures(frame).items()}
-
-
-def _tree(settings: Settings) -> dict[str, Any]:
-    """Dotted names as nested tables."""
-    tree: dict[str, Any] = {}
-    for name, value in settings:
-        *folders, leaf = name.split(".")
-        table = tree
-        for folder in folders:
-            table = table.setdefault(folder, {})
-        table[leaf] = value
-    return tree

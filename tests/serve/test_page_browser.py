@@ -53,7 +53,7 @@ def settled(page):
 
 def change(page, field, value):
     """A user sets a field, and the answer comes."""
-    box = page.locator(f"#field-{field}")
+    box = page.locator(f"[id='field-{field}']")
     if not box.is_visible():
         page.evaluate("() => document.querySelectorAll('#form details').forEach((d) => { d.open = true; })")
     if box.evaluate("(n) => n.tagName") == "SELECT":
@@ -251,8 +251,36 @@ def test_exports_and_the_report_are_saved(opened):
     assert page.inner_text(PICK) in text
 
 
+def test_a_figure_that_leaves_the_profile_is_marked(opened):
+    page = opened(f"{ASK}&tokens=1T")
+    memory = page.locator("[id='says-accelerator.memory_gib']")
+    assert memory.text_content() == "profile: 79.25"
+    assert "not known" in page.inner_text("#curve-body")
+    change(page, "accelerator.memory_gib", "60")
+    assert memory.inner_text() == "changed; profile: 79.25"
+    assert "accelerator.memory_gib=60" in page.inner_text("h1")
+    change(page, "accelerator.price_usd_per_hour", "2")
+    assert "USD" in page.inner_text("#curve-body")
+    change(page, "nics_per_node", "0")
+    assert "'nics_per_node' is 0.0; allowed: a value from 1" in page.inner_text("#state")
+
+
+def test_curves_along_gpus_and_bandwidth(opened):
+    page = opened()
+    page.click("#along-gpus")
+    page.wait_for_selector("#along svg")
+    rows = page.locator("#along tbody tr")
+    assert [rows.nth(i).locator("td").first.inner_text() for i in range(7)] == ["2", "4", "8", "16", "32", "64", "128"]
+    assert rows.nth(3).locator("td").last.inner_text() == page.inner_text(PICK)
+    page.click("#along-bandwidth")
+    page.wait_for_selector("#along th:has-text('Gb/s per NIC')")
+    assert page.locator("#along svg .point").count() == 7
+
+
 def test_nothing_is_wider_than_the_screen(opened, screen):
     page = opened()
+    page.click("#along-batch")
+    page.wait_for_selector("#along table")
     page.evaluate("() => document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= screen[0]
 
@@ -290,6 +318,8 @@ def test_axe_finds_nothing(opened):
     page.wait_for_selector("#pin-answer .verdict")
     page.click("text=Draw the timeline")
     page.wait_for_selector("canvas", state="visible")
+    page.click("#along-gpus")
+    page.wait_for_selector("#along svg")
     page.evaluate("() => document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     found = axe.Axe().run(page).response["violations"]
     assert [(x["id"], [n["html"][:120] for n in x["nodes"]][:3]) for x in found] == []

@@ -93,3 +93,41 @@ def test_the_command_and_the_python_say_the_same():
     for other in (same, names["plan"].to_dict()):
         assert other["best"] == plan.to_dict()["best"]
         assert other["searched"] == plan.to_dict()["searched"]
+
+
+FIGURES = {"accelerator.memory_gib": "60", "accelerator.price_usd_per_hour": "2.5", "nics_per_node": "4"}
+
+
+def test_figures_of_the_cluster_are_changed():
+    question = read_question(ASK | FIGURES)
+    own, other = read_question(ASK).cluster.profile, question.cluster.profile
+    assert other.accelerator.memory_bytes == 60 * 2**30 != own.accelerator.memory_bytes
+    assert (other.nics_per_node, other.accelerator.price_per_hour) == (4, 2.5)
+    assert other.node_link == own.node_link
+    assert (
+        other.name == f"{own.name} with accelerator.memory_gib=60, accelerator.price_usd_per_hour=2.5, nics_per_node=4"
+    )
+    assert "--figure accelerator.memory_gib=60 --figure accelerator.price_usd_per_hour=2.5" in question.command
+    scope = {}
+    exec(question.python.rsplit("print", 1)[0], scope)
+    asked = scope["plan"].setup.cluster
+    assert (asked.name, asked.nics_per_node) == (other.name, 4)
+    assert asked.accelerator.memory_bytes == other.accelerator.memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ({"nics_per_node": "2.5"}, "figure 'nics_per_node' is 2.5; allowed: a whole number"),
+        (
+            {"accelerator.memory_gib": "-1"},
+            "figure 'accelerator.memory_gib' is -1.0; allowed: a value from 0.1 to 10000",
+        ),
+        ({"accelerator.memory_gib": "much"}, "accelerator.memory_gib is 'much'; allowed: a number"),
+        ({"accelerator.power_w": "700"}, "field 'accelerator.power_w' is unknown"),
+    ],
+)
+def test_a_wrong_figure_is_named(texts, said):
+    with pytest.raises(PlannerError) as fault:
+        read_question(ASK | texts)
+    assert str(fault.value).startswith(said)

@@ -181,3 +181,16 @@ def test_it_survives_whatever_is_sent(server):
             status, _ = post(server, f"/{path}", body)
             assert status == 200, (question, status)
     assert post(server, "/answer", {"question": ASK})[0] == 200
+
+
+def test_a_curve_is_searched_at_each_point(server):
+    from planner.serve.question import read_question
+
+    status, record = post(server, "/along", {"question": ASK, "axis": "batch"})
+    assert status == 200
+    asked = int(ASK["batch"])
+    assert [p["x"] for p in record["points"]] == [asked * t for t in (0.125, 0.25, 0.5, 1, 2, 4, 8)]
+    twice = read_question(ASK | {"batch": str(2 * asked)}).plan().best
+    assert record["points"][4]["step_s"] == pytest.approx(twice.step_time_s)
+    status, record = post(server, "/along", {"question": ASK, "axis": "power"})
+    assert record["error"] == "axis is 'power'; allowed: gpus, batch, bandwidth"

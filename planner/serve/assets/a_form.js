@@ -27,6 +27,7 @@ const control = (f, kind, attributes) => ({
   area: () => el("textarea", { ...attributes, rows: 3, spellcheck: "false" }),
   number: () => el("input", { ...attributes, type: "number", min: 1, step: 1, inputmode: "numeric" }),
   flag: () => el("input", { ...attributes, type: "checkbox" }),
+  decimal: () => el("input", { ...attributes, type: "text", inputmode: "decimal", autocomplete: "off" }),
   text: () => el("input", { ...attributes, type: "text", autocomplete: "off", spellcheck: "false" }),
 })[kind]();
 
@@ -58,15 +59,26 @@ function choiceField(f) {
 }
 
 function plainField(f) {
-  const id = `field-${f.name}`, says = f.says ? el("p", { class: "says", id: `says-${f.name}` }, f.says) : null;
+  const id = `field-${f.name}`, says = f.says || f.kind === "decimal" ? el("p", { class: "says", id: `says-${f.name}` }, f.says) : null;
   const node = control(f, f.kind, { id, "aria-describedby": says ? says.id : null });
   const flag = f.kind === "flag";
   const label = el("label", { for: id }, flag ? [node, f.label] : f.label);
   return {
-    node: el("div", { class: `field ${f.kind}${HALF.includes(f.name) ? " half" : ""}` }, label, flag ? null : node, says),
+    node: el("div", { class: `field ${f.kind}${HALF.includes(f.name) || f.kind === "decimal" ? " half" : ""}` }, label, flag ? null : node, says),
     get: () => (flag ? (node.checked ? "on" : "") : node.value.trim()),
     set: (text) => { if (flag) node.checked = text === "on"; else node.value = text; },
   };
+}
+
+// What a figure is in the cluster's profile stands below it; a figure that leaves the profile is marked.
+function markFigures(profile) {
+  for (const [name, own] of Object.entries(profile)) {
+    const given = State.texts[name], other = given !== undefined && Number(given) !== own;
+    const box = byId(`field-${name}`), told = own === null ? "not in the profile" : `profile: ${Number(own.toPrecision(6))}`;
+    box.parentElement.classList.toggle("changed", other);
+    box.placeholder = own === null ? "" : String(own);
+    byId(`says-${name}`).textContent = other ? `changed; ${told}` : told;
+  }
 }
 
 const Controls = new Map();

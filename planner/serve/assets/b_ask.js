@@ -59,6 +59,8 @@ function ask(mine, question) {
     byId("title").textContent = data.title;
     document.title = `${data.title} – planner`;
     drawAll();
+    markFigures(data.profile);
+    along();
     sameElsewhere();
     rest();
     const run = BEST >= 0 ? `Run ${LAYOUTS[BEST].text}: ${seconds(LAYOUTS[BEST].step_s)} per step.` : "Nothing fits in memory.";

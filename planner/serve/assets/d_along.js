@@ -1,0 +1,51 @@
+// Curves: the best layout along GPUs, batch or bandwidth, searched when somebody asks for one.
+
+const AXES = { gpus: ["GPUs", "GPUs"], batch: ["Batch", "sequences per step"], bandwidth: ["Network", "Gb/s per NIC"] };
+const askAlong = asker();
+const thousands = (x) => x.toLocaleString("en-US", { maximumFractionDigits: 2 });
+
+function along() {
+  const told = el("div", { role: "status", "aria-live": "polite" });
+  const buttons = Object.entries(AXES).map(([axis, [name]]) =>
+    el("button", { type: "button", id: `along-${axis}`, onclick: () => {
+      told.replaceChildren(el("p", { class: "note" }, "Searching at each point: this takes seconds…"));
+      askAlong("/along", { question: { ...State.texts }, axis }).then((x) => drawAlong(told, x)).catch((error) => {
+        if (error.name !== "AbortError") told.replaceChildren(el("p", { class: "note" }, error.message));
+      });
+    } }, `Along ${axis === "gpus" ? "GPUs" : name.toLowerCase()}`));
+  put("along-body", el("div", { class: "buttons" }, buttons), told);
+}
+
+function drawAlong(box, { axis, asked, points }) {
+  const found = points.filter((p) => !p.none), [name, unit] = AXES[axis];
+  const chart = el("div", { class: "chart" });
+  const rows = points.map((p) => ({
+    attributes: p.x === asked ? { class: "strong" } : null,
+    cells: p.none ? [thousands(p.x), "–", "–", "–", p.none] : [thousands(p.x), seconds(p.step_s), thousands(Math.round(p.tokens_per_s_per_gpu)), gib(p.memory_gib), p.text],
+  }));
+  const cells = table([[unit[0].toUpperCase() + unit.slice(1), "n"], ["Step", "n"], ["Tokens/s per GPU", "n"], ["Memory", "n"], ["Layout", ""]], rows);
+  box.replaceChildren(chart, el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": `The best along ${name}` }, cells));
+  if (found.length > 1) drawn(chart, (width) => chart.replaceChildren(alongPicture(width, found, asked, unit)));
+}
+
+function alongPicture(width, points, asked, unit) {
+  const height = 260, pad = { left: 70, right: 24, top: 16, bottom: 44 }, bottom = height - pad.bottom;
+  const rate = (p) => p.tokens_per_s_per_gpu, most = Math.max(...points.map(rate)) * 1.1;
+  const [low, high] = [points[0].x / 1.2, points[points.length - 1].x * 1.2];
+  const X = (v) => pad.left + (Math.log(v / low) / Math.log(high / low)) * (width - pad.left - pad.right);
+  const Y = (v) => bottom - (v / most) * (bottom - pad.top);
+  const root = picture(width, height, "group", `Tokens per second and GPU against ${unit}, a logarithmic scale`);
+  for (const p of points) root.append(...gridAtX(X(p.x), pad.top, bottom, thousands(p.x)));
+  for (const v of ticks(0, most, 4)) root.append(...gridAtY(Y(v), pad.left, width - pad.right, thousands(v)));
+  root.append(
+    svg("text", { x: (pad.left + width - pad.right) / 2, y: height - 8, "text-anchor": "middle" }, `${unit}; up: tokens/s per GPU`),
+    svg("path", { d: points.map((p, i) => `${i ? "L" : "M"}${X(p.x)} ${Y(rate(p))}`).join(""), fill: "none", stroke: "var(--accent)", "stroke-width": 2 }),
+  );
+  for (const p of points) {
+    const text = () => `${thousands(p.x)} ${unit}: ${seconds(p.step_s)}\n${p.text}`;
+    const node = svg("g", { class: "point", tabindex: 0, role: "img", "aria-label": text().replace("\n", ", "), transform: `translate(${X(p.x)} ${Y(rate(p))})` },
+      svg("circle", { r: 13, fill: "transparent" }), svg("circle", { class: "ring", r: 5, fill: p.x === asked ? "var(--accent)" : "var(--page)", stroke: "var(--accent)", "stroke-width": 2 }));
+    root.append(Tip.on(node, text));
+  }
+  return root;
+}
