@@ -7,11 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
+from planner.report.notebook import block
 from planner.report.plain_text import plain_text
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
 
 
 class Shown(ABC):
@@ -33,6 +38,9 @@ class Shown(ABC):
     def __repr__(self) -> str:
         return plain_text(*self.lines)
 
+    def _repr_html_(self) -> str:
+        return block(repr(self))
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Answer(Shown):
@@ -52,6 +60,13 @@ class Answer(Shown):
         """The answer as plain values."""
         return dict(self.record)
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each entry of the record's longest list of entries, inner keys after a dot; else one row."""
+        import pandas
+
+        lists = [v for v in self.record.values() if isinstance(v, list) and v and all(isinstance(x, dict) for x in v)]
+        return pandas.json_normalize(max(lists, key=len) if lists else self.record)
+
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """The title, where there is one, and the view."""
@@ -67,6 +82,11 @@ class Drawn(Answer):
     """
 
     draw: Callable[[], Any]
+
+    def plot(self) -> Figure:
+        """The picture as a figure of matplotlib."""
+        figure: Figure = self.draw()
+        return figure
 
     def save_picture(self, path: str | Path) -> None:
         """The picture as SVG or PNG, by the path's suffix.

@@ -26,6 +26,7 @@ from planner.step.timeline.timed import timed_estimate
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
     from planner.api.simulated import Simulation
@@ -169,6 +170,12 @@ class LayoutEstimate(Shown):
     def to_pandas(self) -> pandas.DataFrame:
         """One row: choices, seconds, GiB, and the parts of both."""
         return frame(layout_columns(self.table, [self.row]))
+
+    def plot(self) -> Figure:
+        """Seconds and GiB by part, as a figure of matplotlib."""
+        from planner.report.slides import parts_figure
+
+        return parts_figure(self.table, self.row)
 
     @property
     def _title(self) -> str:

@@ -31,6 +31,7 @@ from planner.setup import Setup
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
     from planner.report.plan_report import PlanReport
@@ -231,6 +232,13 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         ran = found.estimate.take(np.flatnonzero(found.estimate.simulated))
         every = every_estimate(setup, found.asked, ran)
         return frame(layout_columns(every, slice(None)))
+
+    def plot(self) -> Figure:
+        """Step time against memory of the Pareto front, as a figure. Raises LayoutError if nothing fits."""
+        from planner.report.slides import front_figure
+
+        _ = self.best
+        return front_figure(self.found, self.setup.cluster.accelerator.memory_bytes)
 
     def why(self, wanted: str) -> Answer:
         """Why the best isn't otherwise, and the best that is: `wanted` such as "tp=8,recompute=full".

@@ -36,6 +36,7 @@ from planner.step.timeline.step_streams import StreamStep, simulate_streams
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
 MOST_DRAWN = 2000  # operations: above, a picture in a notebook is megabytes that nobody can read
@@ -117,6 +118,12 @@ class Simulation(Shown):
     def to_pandas(self) -> pandas.DataFrame:
         """A row an operation: rank, stage, kind, micro_batch, slice, start_s, end_s."""
         return frame(operation_columns(self.step.timeline))
+
+    def plot(self) -> Figure:
+        """The timeline as a figure of matplotlib."""
+        from planner.report.timeline_plot import timeline_figure
+
+        return timeline_figure(self.step.timeline, self._drawn_title, "s")
 
     @property
     def _title(self) -> str:

@@ -20,6 +20,11 @@ def sentence(text: str) -> str:
     return f"<div>{escape(text)}</div>"
 
 
+def block(text: str) -> str:
+    """Lines as they are printed."""
+    return f"<pre>{escape(text)}</pre>"
+
+
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table: the first column left, figures right; cells are escaped."""
 

@@ -6,7 +6,7 @@ import io
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,12 @@ from planner.report.tables import PARTS, layout_text
 from planner.report.timeline_plot import COLOURS, NAMES
 from planner.report.training import count_text
 from planner.schedules.operations import KINDS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from planner.search import Recommendation
+    from planner.step.estimate import Estimate
 
 MOST_DRAWN = 12_000  # operations of a timeline: more would be a grey band
 BLUE, RED, GREY = "#0a5fd0", "#b42318", "#94a0ae"
@@ -109,9 +115,32 @@ def _headline(report: PlanReport, i: int) -> list[str]:
     ]
 
 
+def front_figure(found: Recommendation, memory_bytes: float) -> Figure:
+    """Step time against memory, alone."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
+    _front(figure.subplots(), found, memory_bytes / GIB, int(found.best[0]))
+    return figure
+
+
+def parts_figure(estimate: Estimate, i: int) -> Figure:
+    """Seconds and memory of a layout by part, side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _time(left, estimate, i)
+    _memory(right, estimate, i)
+    return figure
+
+
 def front_panel(axis: Any, report: PlanReport, i: int) -> None:
     """Step time against memory: the front, and the layout."""
-    found, capacity = report.found, report.cluster.accelerator.memory_bytes / GIB
+    _front(axis, report.found, report.cluster.accelerator.memory_bytes / GIB, i)
+
+
+def _front(axis: Any, found: Recommendation, capacity: float, i: int) -> None:
     x = found.estimate
     rows = found.front[x.step_time_s[found.front] <= 4 * x.step_time_s[i]] if len(found.front) else np.array([i])
     memory, step = x.memory_bytes[rows] / GIB, x.step_time_s[rows]
@@ -138,14 +167,22 @@ def _bars(axis: Any, parts: list[tuple[str, float]], colour: str, title: str, un
 
 def time_panel(axis: Any, report: PlanReport, i: int) -> None:
     """Seconds of the step by part."""
-    time = report.found.estimate.time
+    _time(axis, report.found.estimate, i)
+
+
+def _time(axis: Any, estimate: Estimate, i: int) -> None:
+    time = estimate.time
     parts = [(PARTS[name], seconds) for name, seconds in records.parts(time, i, "_s").items()]
     _bars(axis, parts, BLUE, "Where the time goes", "seconds of a step")
 
 
 def memory_panel(axis: Any, report: PlanReport, i: int) -> None:
     """Memory of the fullest rank by content."""
-    memory = report.found.estimate.memory
+    _memory(axis, report.found.estimate, i)
+
+
+def _memory(axis: Any, estimate: Estimate, i: int) -> None:
+    memory = estimate.memory
     parts = records.parts(memory, i, "_bytes", GIB)
     _bars(axis, list(parts.items()), "#7a5cc4", "Where the memory goes", "GiB of the fullest rank")
 

@@ -51,12 +51,12 @@ def _drawn(timeline: Timeline, kind: str, title: str, unit: str) -> bytes:
     style: Any = {"svg.fonttype": "none", "svg.hashsalt": "planner", "text.parse_math": False}
     with mpl.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure = _figure(timeline, title, unit)
+        figure = timeline_figure(timeline, title, unit)
         figure.savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     return out.getvalue()
 
 
-def _figure(timeline: Timeline, title: str, unit: str) -> Figure:
+def timeline_figure(timeline: Timeline, title: str, unit: str) -> Figure:
     """The picture, of no window and no global state: a notebook's own plots stay as they are."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch

@@ -67,7 +67,7 @@ def test_a_pages_blocks_run(page, tmp_path):
 def test_no_command_hides_in_a_block_without_a_language(page):
     """A command stands in a block that is run; blocks without a language are output."""
     for snippet in snippets(page):
-        assert snippet.language in (*SHELL, "python", "", "text", "toml", "json", "csv", "mermaid"), snippet
+        assert snippet.language in (*SHELL, "python", "", "text", "toml", "yaml", "json", "csv", "mermaid"), snippet
         if snippet.language in ("", "text"):
             lines = [x.strip() for x in snippet.text.splitlines()]
             hidden = [x for x in lines if re.match(r"(\$ |planner [a-z]+|pip |python |mpirun |git clone)", x)]

@@ -1,0 +1,168 @@
+"""The questions of other commands: time, fastest, explain, compare, validate, sweep, export, and --why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from planner.api import training
+from planner.api.answer import Answer
+from planner.api.compared import compare_plans, compare_schedules
+from planner.api.frameworks import named_framework
+from planner.api.inputs import Cluster, Model, asked
+from planner.api.layout_estimate import LayoutEstimate
+from planner.api.plan import Plan
+from planner.api.validated import Validated
+from planner.api.validated import validate as validate_files
+from planner.base.errors import InputError
+from planner.question import whole
+from planner.training_time.goal import Goal, goal
+from planner.training_time.joint import strategy
+
+if TYPE_CHECKING:
+    from planner.export.plan_export import Export
+
+Given = Mapping[str, float | None]
+ModelLike = Model | str | os.PathLike[str]
+ClusterLike = Cluster | str | os.PathLike[str]
+AIM = ("tokens", "loss", "loss_law", "batch_law", "rule", "critical_batch")
+"""Arguments that say what a training is to reach, as of `planner.training_time.goal.goal`; the rest is the search's."""
+
+
+def _aim(model: Model, choices: dict[str, Any]) -> Goal:
+    return goal(model.transformer, **{name: choices.pop(name) for name in AIM if name in choices})
+
+
+def _model(model: ModelLike) -> Model:
+    return model if isinstance(model, Model) else Model(model)
+
+
+def time(
+    model: ModelLike, cluster: ClusterLike, *, gpus: int, batch: int | None = None, framework: str | None = None,
+    given: Given | None = None, **choices: Any,
+) -> Answer:  # fmt: skip
+    """Days, steps, money and energy of a training with the fastest layout, failures included.
+
+    batch: sequences per step; None is one near the critical batch. choices: `tokens` or `loss`, the laws `loss_law`,
+    `batch_law`, `rule`, `critical_batch`; and what the search may choose from, as of `planner.recommend`. given:
+    assumptions by name, such as price_usd_per_hour.
+
+    Raises:
+        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
+        LayoutError: No layout is legal, or none fits in memory.
+    """
+    shape, (profile, runs_on) = _model(model), named_framework(framework, None)
+    exact, aim = choices.get("loss") is None, _aim(shape, choices)
+    return training.training_time(
+        asked(shape, cluster, profile), aim, given or {}, gpus=whole("gpus", gpus),
+        batch=None if batch is None else whole("batch", batch), exact_tokens=exact, runs_on=runs_on, **choices,
+    )  # fmt: skip
+
+
+def explain(
+    model: ModelLike, cluster: ClusterLike, *, gpus: int, batch: int, framework: str | None = None,
+    given: Given | None = None, **choices: Any,
+) -> Answer:  # fmt: skip
+    """What limits the best layout's step and training, and its traffic against the links; arguments as of `time`.
+
+    Raises:
+        InputError, UnknownNameError, LayoutError: as `time`.
+    """
+    shape, (profile, runs_on) = _model(model), named_framework(framework, None)
+    aim = _aim(shape, choices)
+    return training.explain(
+        asked(shape, cluster, profile), aim, given or {}, gpus=whole("gpus", gpus), batch=whole("batch", batch),
+        runs_on=runs_on, **choices,
+    )  # fmt: skip
+
+
+def fastest(
+    model: ModelLike, clusters: ClusterLike | Sequence[ClusterLike], *, max_gpus: int | None = None,
+    max_cost: float | None = None, strategies: Sequence[str] = ("3d",), framework: str | None = None,
+    given: Given | None = None, **choices: Any,
+) -> Answer:  # fmt: skip
+    """The shortest time to train over GPUs, batch and layout, on one cluster or several side by side.
+
+    strategies: data, data+tensor, data+pipeline, 3d, each with :schedule if you like. Other arguments as of `time`.
+
+    Raises:
+        InputError, UnknownNameError, LayoutError: as `time`.
+    """
+    several = [clusters] if isinstance(clusters, (Cluster, str, os.PathLike)) else list(clusters)
+    if not several:
+        raise InputError("clusters is empty; allowed: a cluster, or several")
+    shape, (profile, runs_on) = _model(model), named_framework(framework, None)
+    aim = _aim(shape, choices)
+    cases = [(one if isinstance(one, Cluster) else Cluster(one)).profile for one in several]
+    return training.fastest(
+        shape.transformer, cases, aim, given or {}, [strategy(text) for text in strategies], framework=profile,
+        max_gpus=max_gpus, max_cost=max_cost, runs_on=runs_on, **choices,
+    )  # fmt: skip
+
+
+def compare(
+    first: ModelLike, second: ClusterLike, *, batch: int | None = None, framework: str | None = None, **layout: Any
+) -> Answer:
+    """Every legal schedule of a layout, by model, cluster and `batch`; without `batch` two files of plans.
+
+    layout: choices as of `planner.estimate`.
+
+    Raises:
+        InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.estimate`; or a file is no plan.
+    """
+    if batch is not None:
+        setup = asked(first, second, named_framework(framework, None)[0])
+        return compare_schedules(setup, global_batch=whole("batch", batch), **layout)
+    if layout or isinstance(first, Model) or isinstance(second, Cluster):
+        raise InputError("batch is missing; allowed: a model, a cluster and a batch, or the files of two plans")
+    return compare_plans(Path(first), Path(second), framework=framework)
+
+
+def why(plan: Plan, wanted: str) -> Answer:
+    """Why a plan's best isn't otherwise, such as "tp=8,recompute=full". Raises as `Plan.why`."""
+    return plan.why(wanted)
+
+
+def validate(
+    files: Sequence[str | os.PathLike[str]] = (), *, anchor: str | os.PathLike[str] | None = None
+) -> Validated:
+    """Predictions beside measured runs, of CSV files or those that planner ships.
+
+    anchor: a CSV of runs measured on such a machine, which correct the figures.
+
+    Raises:
+        InputError: The files have no runs, or none that can be predicted.
+        FileFormatError: A file can't be read, parsed or validated.
+    """
+    return validate_files([Path(file) for file in files], None, None if anchor is None else Path(anchor))
+
+
+def run_sweep(
+    definition: str | os.PathLike[str], output: str | os.PathLike[str], *, workers: int | None = None,
+    restart: bool = False,
+) -> Answer:  # fmt: skip
+    """Every case of a sweep's file, to a Parquet file; interrupted, the same call goes on where it was.
+
+    workers: processes; None is one per core.
+
+    Raises:
+        FileFormatError, InputError, OutputError, MissingPackageError, ExecutionError: as `planner sweep`.
+    """
+    from planner.report.sweep import sweep_record, sweep_view
+    from planner.sweep import run
+    from planner.sweep.load import load_sweep
+    from planner.sweep.local import Local
+    from planner.sweep.parquet import read_results
+
+    begun, path = monotonic(), Path(output)
+    done = run.run_sweep(load_sweep(Path(definition)), path, Local(workers), restart=restart)
+    table, seconds = read_results(path), monotonic() - begun
+    return Answer("", sweep_record(path, done, table, seconds), sweep_view(path, done, table, seconds))
+
+
+def export_plan(plan: Plan | LayoutEstimate, to: str, path: str | os.PathLike[str] | None = None) -> Export:
+    """A plan's best layout, or a layout, as a framework's own file. Raises as `LayoutEstimate.export`."""
+    return (plan.best if isinstance(plan, Plan) else plan).export(to, path)
