@@ -14,7 +14,8 @@ from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import is_path, read_json
 from planner.choices.choice import LARGEST
 from planner.choices.table import CHOICES
-from planner.hardware import WITH, Cluster, changed_cluster, load_cluster, load_framework, profile_names
+from planner.hardware import Cluster, changed_cluster, load_cluster, load_framework, profile_names
+from planner.hardware.changes import WITH
 from planner.layouts import Layouts
 from planner.models import Transformer, load_model
 from planner.models.from_shape import with_seq_len

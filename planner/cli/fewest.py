@@ -7,8 +7,10 @@ from typing import Annotated, Any
 from planner.cli import assumed as a
 from planner.cli import options as o
 from planner.cli.choices import searches
+from planner.cli.words import in_words
 
 
+@in_words
 @searches
 @a.assumes()
 def command(

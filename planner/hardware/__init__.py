@@ -9,7 +9,7 @@ from pathlib import Path
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError, shown
 from planner.base.files import is_path
-from planner.hardware.changes import Changes, nested, under
+from planner.hardware.changes import WITH, Changes, nested, under
 from planner.hardware.framework import Framework, Unstated
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
 from planner.hardware.read import (
@@ -24,7 +24,6 @@ from planner.hardware.read import (
 )
 
 __all__ = [
-    "WITH",
     "Accelerator",
     "Cluster",
     "Efficiency",
@@ -127,10 +126,6 @@ def cluster_with_network(cluster: Cluster | str, network: str) -> Cluster:
     return replace(nodes, name=f"{nodes.name} over {network}", network=load_link(network))
 
 
-WITH = " with "
-"""In a cluster's name: between the profile's name, and figures that aren't the profile's."""
-
-
 def changed_cluster(name: str, figures: Mapping[str, float], *, network: str | None = None) -> Cluster:
     """A cluster with other figures than its profile's, by dotted name in the profile's units; its name says them.
 
@@ -145,6 +140,8 @@ def changed_cluster(name: str, figures: Mapping[str, float], *, network: str | N
             load_cluster(name, network=network, changes=nested([(figure, value)]) if among else None)
             fault = "" if among else "allowed: a number"
         except FileFormatError as error:
+            if "unknown field" in str(error):
+                raise UnknownNameError("figure", figure, [*cluster_figures(name, network=network)]) from None
             fault = re.split("; |: (?=allowed)", str(error))[-1]
         if fault:
             raise InputError(f"figure {shown(figure)} is {shown(value)}; {fault}")

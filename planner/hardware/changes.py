@@ -10,6 +10,8 @@ Changes = Mapping[str, Any]
 text or a boolean for a plain field; a table for a file that is named there, or for a table of figures."""
 
 ORIGIN = "changed"
+WITH = " with "
+"""In a cluster's name: between the profile's name, and figures that aren't the profile's."""
 
 
 def changed(data: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
