@@ -1,4 +1,4 @@
-"""Zero bubble by hand: ZB-H1 and ZB-H2 (Qi et al. 2023, arXiv 2401.10241, section 3).
+"""Zero bubble by hand: ZB-H1 and ZB-H2 (Qi et al. 2023, arXiv 2401.10241, section 3), and ZB-H1 on sequence slices.
 
 The backward is split: the input gradient I goes on at once, the weight gradient W fills what would be idle.
 
@@ -26,36 +26,44 @@ class ZeroBubbleH1(Schedule):
     unsynchronised_end = True
     depth = 1
     """Warm-up forwards for every rank behind: 1 in H1, 2 in H2."""
+    spare = "1 micro-batches"
 
     def own_rules(self, pipe: Pipeline) -> list[Rule]:
         """The warm-up must not run out of micro-batches."""
-        least = self.depth * (pipe.p - 1) + 1
-        text = f"{self.name} needs at least {self.depth} (pp - 1) + 1 micro-batches"
-        return [Rule(text=text, broken=np.asarray(pipe.m < least))]
+        least = self.depth * (pipe.p - 1) + pipe.k
+        text = f"{self.name} needs at least {self.depth} (pp - 1) + {self.spare}"
+        return [Rule(text=text, broken=np.asarray(pipe.m * pipe.k < least))]
 
     def order(self, pipe: Pipeline) -> Order:
-        """Rank r: w = depth (p - 1 - r) F; then F, I, and a W once w + i reaches depth (p - 1); then the other W."""
-        i = np.arange(pipe.m)
+        """Rank r: w = depth (p - 1 - r) + k - 1 F; then F, I, and a W once depth r have waited; then the other W.
+
+        Of slices the forwards go by micro-batch, then slice, the gradients from a micro-batch's last slice back.
+        """
+        k = pipe.k
+        i = np.arange(pipe.m * k)
         rows = []
         for r in range(pipe.p):
-            w, late = self.depth * (pipe.p - 1 - r), self.depth * r
-            table = np.concatenate([units(r, "F", i), units(r, "I", i), units(r, "W", i)])
-            # Round n of F, I, W: F of micro-batch w + n, I of n, W of n - late.
+            w, late = self.depth * (pipe.p - 1 - r) + k - 1, self.depth * r
+            back = k - 1 - i % k
+            table = np.concatenate(
+                [units(r, "F", i // k, i % k), units(r, "I", i // k, back), units(r, "W", i // k, back)]
+            )
+            # Round n of F, I, W: F of unit w + n, I of n, W of n - late.
             place = np.concatenate([3 * (i - w), 3 * i + 1, 3 * (i + late) + 2])
             rows.append(table[np.argsort(place, kind="stable")])
         return Order.of_tables(rows)
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
-        """(p - 1) max(F + I - depth min(F, W), 0), from a rank's first operation to its last.
+        """(p - 1) max(F + I - depth min(F, W), 0)/k, from a rank's first operation to its last.
 
         The paper's F + I - depth W is for W <= F; a longer W fills no more than F's place (found by simulation).
         """
-        return np.asarray((pipe.p - 1) * np.maximum(F + I - self.depth * np.minimum(F, W), 0.0))
+        return np.asarray((pipe.p - 1) * np.maximum(F + I - self.depth * np.minimum(F, W), 0.0) / pipe.k)
 
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
-        """(p - r) and, of what W still needs, r more; H2: 2(p - r) - 1 and 2r."""
-        d, p = self.depth, pipe.p
-        return np.asarray(d * (p - 1 - rank) + 1 + d * rank * np.asarray(kept), dtype=np.float64)
+        """(p - r) and, of what W still needs, r more; H2: 2(p - r) - 1 and 2r. On slices (p - r + k - 1)/k and r/k."""
+        d, p, k = self.depth, pipe.p, pipe.k
+        return np.asarray((d * (p - 1 - rank) + k + d * rank * np.asarray(kept)) / k, dtype=np.float64)
 
 
 class ZeroBubbleH2(ZeroBubbleH1):
@@ -63,3 +71,12 @@ class ZeroBubbleH2(ZeroBubbleH1):
 
     name = "zb-h2"
     depth = 2
+
+
+class Seq1F1BZeroBubble(ZeroBubbleH1):
+    """Seq1F1B with a split backward: at most its first rank's memory, a third of its bubble where F = I = W."""
+
+    name = "seq1f1b-zb"
+    source = "Sun et al. 2024, arXiv 2406.03488, names it; order derived: ZB-H1's rounds over Seq1F1B's units"
+    sliced = True
+    spare = "k slices of all micro-batches"

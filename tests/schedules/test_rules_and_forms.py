@@ -72,6 +72,7 @@ SIZES = {
     "layered": ([1], []),
     "zb-h1": (ALL, range(4, 13)),  # Qi et al. 2023: p, or 2 p - 1 for no bubble
     "zb-h2": (ALL, range(7, 13)),
+    "seq1f1b-zb": (ALL, range(3, 13)),  # p - 1 + k slices
     "zb-v": (ALL, range(7, 13)),
 }
 

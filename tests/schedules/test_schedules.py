@@ -39,6 +39,14 @@ LITERALS = [
         ["0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"],
     ),
     (
+        "seq1f1b-zb",
+        {"p": 2, "m": 2, "k": 2},
+        [
+            "0F0 0F0.1 0F1 0I0.1 0W0.1 0F1.1 0I0 0W0 0I1.1 0W1.1 0I1 0W1",
+            "1F0 1F0.1 1I0.1 1F1 1I0 1W0.1 1F1.1 1I1.1 1W0 1I1 1W1.1 1W1",
+        ],
+    ),
+    (
         "zb-v",
         {"p": 2, "m": 3, "v": 2},
         [
@@ -295,6 +303,9 @@ def test_illegal_choices_say_the_rule():
         "zb-v needs at least 2 pp - 1 micro-batches",
     ]
     assert broken("zb-h2", p=4, m=6) == ["zb-h2 needs at least 2 (pp - 1) + 1 micro-batches"]
+    assert broken("seq1f1b-zb", p=4, m=2, k=2) == [
+        "seq1f1b-zb needs at least 1 (pp - 1) + k slices of all micro-batches"
+    ]
     assert broken("chimera", p=3, m=7) == [
         "chimera needs an even pp",
         "chimera needs a number of micro-batches divisible by pp",

@@ -166,7 +166,7 @@ def test_a_step_changes_parameters_alike_under_every_zero():
             np.testing.assert_allclose(shared.parameters[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["seq1f1b", "terapipe", "seq1f1b-interleaved"])
+@pytest.mark.parametrize("name", ["seq1f1b", "terapipe", "seq1f1b-interleaved", "seq1f1b-zb"])
 @pytest.mark.parametrize("bounds", [(0, 5, 8), (0, 2, 8), (0, 6, 8)])
 def test_slices_of_unequal_lengths(name, bounds):
     pipe = Pipeline(p=2, m=4, k=2, v=2 if name == "seq1f1b-interleaved" else 1)
