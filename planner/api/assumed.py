@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from planner.base.units import GBIT
 from planner.costs.case import Case
-from planner.costs.layer.expert_routing import by_node
+from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.costs.memory.fit_chance import kinds_of, unmeasured
-from planner.layouts import Layouts, OptimizerKind, Precision
+from planner.layouts import Dispatcher, Layouts, OptimizerKind, Precision
 from planner.setup import Setup
 
 LONG = 32_768
@@ -19,7 +19,11 @@ OPTIMIZERS = {
     OptimizerKind.MUON: "Muon, Adam for embeddings, head and vectors",
     OptimizerKind.SGD: "SGD with momentum",
 }
-DISPATCH = {False: "plain all-to-all", True: "a copy to each node, as DeepEP and HybridEP do"}
+DISPATCH = {
+    Dispatcher.ALLTOALL: "plain all-to-all",
+    Dispatcher.DEEPEP: "DeepEP, a copy to each node",
+    Dispatcher.HYBRIDEP: "HybridEP, a copy to each node",
+}
 FORMATS = {4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}
 
 
@@ -46,8 +50,9 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
     if int(model.num_experts):
         if int(layouts.ep[0]) > 1:
-            told, sends = int(layouts.dispatcher[0]), bool(by_node(case)[0])
-            said.append(f"tokens to experts by {DISPATCH[sends]} ({'as asked' if told else setup.framework.name})")
+            how = DISPATCH[Dispatcher(int(dispatchers(case)[0]))]
+            usual = "usual on this GPU" if setup.framework.flex_dispatch else setup.framework.name
+            said.append(f"tokens to experts by {how} ({'as asked' if int(layouts.dispatcher[0]) else usual})")
         busiest = float(layouts.expert_imbalance[0])
         said.append(
             "experts evenly loaded" if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean"

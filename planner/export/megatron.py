@@ -10,11 +10,14 @@ from typing import Any
 
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import pipeline_layout_text
+from planner.costs.case import Case
+from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.shapes import has_dropout
 from planner.export.megatron_model import model_arguments, model_notes
 from planner.export.recompute_modules import modules, recompute_method
 from planner.export.safe_text import comments
 from planner.export.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
+from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.search import Fixed
 
@@ -200,9 +203,9 @@ def uneven_layout(job: Job) -> str:
 
 def dispatcher_name(job: Job) -> str:
     """The dispatcher as Megatron-Core names it: alltoall, or the flex dispatcher's backend."""
-    if job.row["dispatcher"] != "framework":
-        return str(job.row["dispatcher"])
-    return "deepep" if job.framework.node_dispatch and job.row["ep"] > 1 else "alltoall"
+    if job.row["dispatcher"] == "framework" and job.row["ep"] == 1:
+        return "alltoall"
+    return Dispatcher(int(dispatchers(Case.of(job.setup, job.layouts))[0])).name.lower()
 
 
 def training_arguments(job: Job) -> list[tuple[str, ...]]:

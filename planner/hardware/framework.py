@@ -132,6 +132,9 @@ class Framework:
     node_dispatch: bool = field(metadata=yes(
         "A token goes once to every node that has one of its experts, and is copied there (DeepEP).",
         because="a copy goes to every expert, Megatron-Core's default all-to-all"))
+    flex_dispatch: bool = field(metadata=yes(
+        "On Hopper and Blackwell it dispatches tokens by DeepEP, or HybridEP in a rack, unless told otherwise.",
+        because="only where node_dispatch says so"))
     gathered_context: bool = field(metadata=yes(
         "Context ranks gather all keys and values before attention, wait for it, and keep them.",
         because="they pass them round a ring beside attention, Transformer Engine's default"))

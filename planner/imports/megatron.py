@@ -256,5 +256,5 @@ def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framew
         if "moe-enable-deepep" in a or "moe-flex-dispatcher-backend" in a:
             changes["node_dispatch"] = True
         else:
-            missing("moe-enable-deepep", node_dispatch=False)
+            missing("moe-enable-deepep", node_dispatch=False, flex_dispatch=False)
     return replace(f, **changes), off

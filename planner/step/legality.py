@@ -11,7 +11,7 @@ from planner.base.arrays import Bools
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
 from planner.choices.table import CHOICES
-from planner.costs.network.collectives import groups
+from planner.costs.layer.expert_routing import FLEX, LARGEST_SERVER, MOST_RDMA_TOKENS, crowds_queues
 from planner.costs.optimizer import offloaded_bytes
 from planner.hardware import Cluster
 from planner.layouts import Attention, Dispatcher, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
@@ -22,10 +22,6 @@ from planner.step.pipelines import weight_copies
 from planner.step.splits import has_short_last, shared_by_ends
 
 HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
-MOST_RDMA_TOKENS = 21_845  # 3 * 21,845 + 1 is 65,536
-"""A token takes three entries of a queue pair, and InfiniBand has 65,535 (Megatron-LM pull request 4094)."""
-FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell"), 8
-"""Where the flex dispatcher runs (NVIDIA-NeMo/Megatron-Bridge, training/flex_dispatcher_backend.py)."""
 EMPTY = PipelineLayout((0,), (0,))
 SHOWN = tuple(choice.name for choice in CHOICES.values() if choice.kind is int)
 UNEVEN_CHUNKS = (
@@ -94,8 +90,6 @@ def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table
     if not np.any(named | uneven):
         return []
     flex, experts = x.dispatcher > Dispatcher.ALLTOALL, np.asarray(model.num_experts)
-    tokens = x.micro_batch * np.asarray(model.seq_len) / (x.cp * np.where(x.sequence_parallel, x.tp, 1))
-    several = groups(cluster, x)["expert"].nodes > 1 if np.any(flex) else np.zeros(1, dtype=bool)
     return [
         ("dispatcher, expert_imbalance and capacity_factor need experts", (named | uneven) & (experts == 0)),
         ("expert_imbalance must not exceed ep: one rank can't have more than all copies", x.expert_imbalance > x.ep),
@@ -107,7 +101,8 @@ def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table
          (x.dispatcher == Dispatcher.DEEPEP) & (cluster.gpus_per_node > LARGEST_SERVER)),
         (f"hybridep between NVLink domains takes micro-batches of fewer than {MOST_RDMA_TOKENS:,} tokens per rank: "
          "InfiniBand's queues end at 65,535 entries, and a token takes three",
-         (x.dispatcher == Dispatcher.HYBRIDEP) & several & (tokens >= MOST_RDMA_TOKENS)),
+         (x.dispatcher == Dispatcher.HYBRIDEP) & crowds_queues(cluster, model, x)),
+        ("deepep and hybridep need experts on several ranks: ep * etp greater than 1", flex & (x.ep * x.etp == 1)),
     ]  # fmt: skip
 
 

@@ -145,6 +145,7 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
     of_loss = own if loss is None else framework_of(loss)
     return replace(
         own,
+        flex_dispatch=False,  # a run that dispatched otherwise has a profile that says so
         blocking_launches=own.blocking_launches or launches == "blocking",
         recompute_stops_early=own.recompute_stops_early and repeats != "all",
         entropy_forward_bytes=of_loss.entropy_forward_bytes,

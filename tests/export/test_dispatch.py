@@ -21,7 +21,7 @@ def exported(target, framework, ep=8):
 
 @pytest.mark.parametrize("target", ["megatron", "megatron-bridge"])
 def test_dispatch(target):
-    counted, plain = exported(target, "megatron-bridge"), exported(target, "megatron-core")
+    counted, plain = exported(target, "megatron-bridge"), exported(target, "megatron-bridge-alltoall")
     assert "deepep" in counted.lower()
     assert "deepep" not in plain.lower()
     assert "overlap_moe_expert_parallel_comm" in counted.replace("-", "_")

@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.api.assumed import assumed
 from planner.base.errors import InputError, LayoutError
 from planner.costs.case import Case
+from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.layer.matmul_shapes import expert_products
 from planner.costs.network.traffic import layer_traffic
@@ -33,9 +35,10 @@ def steps(**more):
 @pytest.mark.parametrize("name", ["deepep", "hybridep"])
 def test_a_named_dispatcher_is_that_of_the_framework_that_has_it(name):
     """Of profiles that differ in the dispatch alone."""
-    core = load_framework("megatron-core")
+    core = replace(load_framework("megatron-core"), flex_dispatch=False)
     nodes = replace(core, node_dispatch=True)
     setup, layouts = question()
+    setup = replace(setup, framework=core)
     _, named = question(dispatcher=name)
     _, plain = question(dispatcher="alltoall")
     one = estimate(replace(setup, framework=nodes), layouts)
@@ -141,3 +144,49 @@ def test_a_search_without_a_layout_names_what_was_asked_for_all_of_it(model, sai
 
     with pytest.raises(LayoutError, match=message):
         planner.recommend(model, "dgx-h100", gpus=16, batch=64, **said)
+
+
+def dispatcher(more=None, **asked):
+    setup, layouts = question(**asked)
+    return Dispatcher(int(dispatchers(Case.of(replace(setup, **(more or {})), layouts))[0])).name.lower()
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"),
+    [
+        ({}, "deepep"),
+        ({"dispatcher": "alltoall"}, "alltoall"),
+        ({"framework": "megatron-bridge-alltoall"}, "alltoall"),
+        ({"framework": "megatron-core-deepep"}, "deepep"),
+        ({"framework": "megatron-core-deepep", "cluster": "gb200-nvl72"}, "hybridep"),
+        ({"framework": "megatron-lm"}, "alltoall"),
+        ({"cluster": "a100-roce"}, "alltoall"),  # its recipes are older than the dispatcher
+        ({"cluster": "gb200-nvl72"}, "hybridep"),
+        ({"ep": 1}, "alltoall"),  # nothing to send
+        ({"micro_batch": 8}, "deepep"),
+        ({"cluster": "dgx-b200"}, "deepep"),
+        ({"micro_batch": 8, "cluster": "gb200-nvl72"}, "hybridep"),  # within a rack
+        (
+            {"micro_batch": 8, "cluster": "gb200-nvl72", "dp": 512, "ep": 128, "global_batch": 4096},
+            "alltoall",
+        ),  # too many for InfiniBand
+    ],
+)
+def test_the_usual_dispatcher_is_that_of_public_recipes_where_it_is_legal(asked, taken):
+    assert dispatcher(**asked) == taken
+    setup, layouts = question(**(asked | {"dispatcher": taken}))
+    assert first_broken(setup.model, setup.cluster, layouts) == [""]
+    _, own = question(**asked)
+    assert estimate(setup, own).step_time_s == estimate(setup, layouts).step_time_s
+
+
+def test_the_flex_dispatcher_needs_ranks_to_exchange_with():
+    setup, layouts = question(ep=1, dispatcher="deepep")
+    assert "ep * etp greater than 1" in first_broken(setup.model, setup.cluster, layouts)[0]
+
+
+def test_the_answer_says_which_dispatcher_it_took():
+    setup, layouts = question()
+    assert "tokens to experts by DeepEP, a copy to each node (usual on this GPU)" in assumed(setup, layouts)
+    setup, layouts = question(dispatcher="alltoall")
+    assert "tokens to experts by plain all-to-all (as asked)" in assumed(setup, layouts)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools
+from planner.base.arrays import Array, Bools, Ints
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
-from planner.hardware import Framework
-from planner.layouts import Dispatcher
-from planner.models import mix
+from planner.costs.placement import members_in_node, node_ranks
+from planner.hardware import Cluster, Framework
+from planner.layouts import Dispatcher, Layouts
+from planner.models import Transformer, mix
+
+FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell"), 8
+"""Where the flex dispatcher runs (NVIDIA-NeMo/Megatron-Bridge, training/flex_dispatcher_backend.py)."""
+FLEX_BY_DEFAULT = ("hopper", "blackwell")
+"""Where most public recipes of mixtures use it (the profile's source of flex_dispatch counts them)."""
+MOST_RDMA_TOKENS = 21_845  # 3 * 21,845 + 1 is 65,536
+"""A token takes three entries of a queue pair, and InfiniBand has 65,535 (Megatron-LM pull request 4094)."""
 
 
 class Routing(IntEnum):
@@ -28,7 +37,7 @@ class Routing(IntEnum):
 
 
 def routing(framework: Framework, dispatcher: Dispatcher = Dispatcher.FRAMEWORK) -> Routing:
-    """The one of a dispatcher, or that a framework's profile says."""
+    """The one of a dispatcher, or that a framework's profile says of every GPU."""
     if dispatcher > Dispatcher.ALLTOALL or (framework.node_dispatch and dispatcher == Dispatcher.FRAMEWORK):
         return Routing.NODES
     return Routing.FUSED if framework.fused_routing else Routing.EAGER
@@ -99,18 +108,41 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     return seconds(FORWARD[how]), seconds(BACKWARD[how])
 
 
-def routed_s(case: Case) -> tuple[Array, Array]:
-    """`permute_s` as each layout's dispatcher routes, and as the framework does where a layout says nothing."""
-    forward, backward = permute_s(case, routing(case.framework))
-    for kind in (Dispatcher.ALLTOALL, Dispatcher.DEEPEP, Dispatcher.HYBRIDEP):
-        own = case.layouts.dispatcher == kind
-        if np.any(own):
-            there, back = permute_s(case, routing(case.framework, kind))
-            forward, backward = np.where(own, there, forward), np.where(own, back, backward)
-    return forward, backward
+def crowds_queues(cluster: Cluster, model: Transformer, x: Layouts) -> Bools:
+    """Where HybridEP's ranks send more tokens between NVLink domains than InfiniBand's queues have entries for."""
+    tokens = x.micro_batch * np.asarray(model.seq_len) / (x.cp * np.where(x.sequence_parallel, x.tp, 1))
+    many = np.asarray(tokens >= MOST_RDMA_TOKENS)
+    return many & (x.ep > members_in_node(node_ranks(cluster, x.gpus), x.ep, x.etp)) if np.any(many) else many
+
+
+def dispatchers(case: Case) -> Ints:
+    """Each layout's dispatcher: the named one, else the framework's, none of them FRAMEWORK.
+
+    A framework with the flex dispatcher takes it on Hopper and Blackwell, where ranks exchange tokens at all: DeepEP on
+    servers, HybridEP in racks of one NVLink domain, but a plain all-to-all where its queues are too short or tokens are
+    dropped.
+    """
+    x, framework, server = case.layouts, case.framework, case.cluster.gpus_per_node <= LARGEST_SERVER
+    usual = Dispatcher.DEEPEP if server else Dispatcher.HYBRIDEP
+    own: Any = usual if framework.node_dispatch else Dispatcher.ALLTOALL
+    if framework.flex_dispatch and case.cluster.accelerator.efficiency.name in FLEX_BY_DEFAULT:
+        crowded = False if server else crowds_queues(case.cluster, case.model, x)
+        own = np.where((x.ep > 1) & (x.capacity_factor == 0.0) & ~np.asarray(crowded), usual, own)
+    return np.asarray(np.where(x.dispatcher == Dispatcher.FRAMEWORK, own, x.dispatcher))
 
 
 def by_node(case: Case) -> Bools:
     """Where a token is sent once to each rank and node of its experts."""
-    told = case.layouts.dispatcher != Dispatcher.FRAMEWORK
-    return np.asarray(np.where(told, case.layouts.dispatcher > Dispatcher.ALLTOALL, case.framework.node_dispatch))
+    return dispatchers(case) > Dispatcher.ALLTOALL
+
+
+def routed_s(case: Case) -> tuple[Array, Array]:
+    """`permute_s` as each layout's dispatcher routes."""
+    node, plain = by_node(case), routing(case.framework, Dispatcher.ALLTOALL)
+    if not np.any(node):
+        return permute_s(case, plain)
+    there, back = permute_s(case, Routing.NODES)
+    if np.all(node):
+        return there, back
+    forward, backward = permute_s(case, plain)
+    return np.where(node, there, forward), np.where(node, back, backward)

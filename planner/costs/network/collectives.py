@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools, Ints
+from planner.costs.placement import members_in_node, node_ranks
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 
@@ -56,28 +57,11 @@ class Group:
         return np.asarray(np.ceil(self.ranks / self.local))
 
 
-def node_ranks(cluster: Cluster, gpus: Any) -> Array:
-    """Ranks a node of jobs on so many accelerators, shape (n,): equal parts where they fill at least half of each node.
-
-    A job on 256 accelerators of racks of 72 has 64 of each; one on 576 all.
-    """
-    gpus, node = np.asarray(gpus), cluster.gpus_per_node
-
-    def ranks(n: int) -> int:
-        parts = (d for d in range(node, node // 2, -1) if n % d == 0)
-        return n if n <= node else next(parts, node)
-
-    if gpus.size and np.all(gpus == gpus.flat[0]):  # a search's layouts mostly are on all of a job's
-        return np.asarray(ranks(int(gpus.flat[0])))
-    sizes, index = np.unique(gpus, return_inverse=True)
-    return np.array([ranks(int(n)) for n in sizes], dtype=np.int64)[np.ravel(index)].reshape(gpus.shape)
-
-
 def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> Group:
     """The group of `ranks` members at `stride`, on nodes of the cluster with `node_size` ranks each (default: all)."""
     node = cluster.gpus_per_node
     each = node if node_size is None else node_size
-    local = np.gcd(np.asarray(ranks), np.maximum(each // np.asarray(stride), 1)).astype(np.float64)
+    local = members_in_node(each, ranks, stride).astype(np.float64)
     ranks = np.asarray(ranks, dtype=np.float64)
     nodes = np.ceil(ranks / local)
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
