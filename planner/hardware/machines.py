@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from planner.hardware.declared import FLASH, PRECISIONS, figure, setting
+from planner.hardware.declared import FLASH, PRECISIONS, figure, setting, yes
 
 # fmt: off
 
@@ -129,6 +129,9 @@ class Link:
     small_fraction: float | None = field(default=None, metadata=figure(
         1e-3, 1, "Share of bandwidth that the protocol for small messages reaches.", needed=False,
         beside="small_latency_us", kind="link"))
+    device_sends: bool = field(default=True, metadata=yes(
+        "GPUs start their own sends over the network, as DeepEP does; else hosts do it for them.",
+        default=True, because="NVSHMEM's GPU-initiated transport of InfiniBand and RoCE"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -162,7 +162,9 @@ def dispatcher(more=None, **asked):
         ({"framework": "megatron-lm"}, "alltoall"),
         ({"cluster": "a100-roce"}, "alltoall"),  # its recipes are older than the dispatcher
         ({"cluster": "gb200-nvl72"}, "hybridep"),
+        ({"cluster": "aws-p5"}, "alltoall"),  # EFA's sends are the hosts'
         ({"ep": 1}, "alltoall"),  # nothing to send
+        ({"capacity_factor": 1.25}, "alltoall"),  # the only one that drops tokens
         ({"micro_batch": 8}, "deepep"),
         ({"cluster": "dgx-b200"}, "deepep"),
         ({"micro_batch": 8, "cluster": "gb200-nvl72"}, "hybridep"),  # within a rack

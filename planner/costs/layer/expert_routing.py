@@ -119,13 +119,14 @@ def dispatchers(case: Case) -> Ints:
     """Each layout's dispatcher: the named one, else the framework's, none of them FRAMEWORK.
 
     A framework with the flex dispatcher takes it on Hopper and Blackwell, where ranks exchange tokens at all: DeepEP on
-    servers, HybridEP in racks of one NVLink domain, but a plain all-to-all where its queues are too short or tokens are
-    dropped.
+    servers, HybridEP in racks of one NVLink domain. It stays a plain all-to-all where HybridEP's queues are too short,
+    GPUs can't start sends over the network, or tokens are dropped.
     """
     x, framework, server = case.layouts, case.framework, case.cluster.gpus_per_node <= LARGEST_SERVER
     usual = Dispatcher.DEEPEP if server else Dispatcher.HYBRIDEP
     own: Any = usual if framework.node_dispatch else Dispatcher.ALLTOALL
-    if framework.flex_dispatch and case.cluster.accelerator.efficiency.name in FLEX_BY_DEFAULT:
+    gpu, network = case.cluster.accelerator.efficiency.name, case.cluster.network
+    if framework.flex_dispatch and network.device_sends and gpu in FLEX_BY_DEFAULT:
         crowded = False if server else crowds_queues(case.cluster, case.model, x)
         own = np.where((x.ep > 1) & (x.capacity_factor == 0.0) & ~np.asarray(crowded), usual, own)
     return np.asarray(np.where(x.dispatcher == Dispatcher.FRAMEWORK, own, x.dispatcher))
