@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, Bools
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.kept_operations import by_operation
@@ -16,7 +16,7 @@ from planner.costs.network.data_parallel import gathered_twice
 from planner.costs.network.traffic import LayerTraffic, Traffic, traffic
 from planner.costs.one_layer import OneLayer
 from planner.hardware import Framework
-from planner.layouts import Recompute
+from planner.layouts import Layouts, Recompute
 from planner.models import Transformer, mix
 from planner.step.pipelines import by_chunk, layer_at_a_time
 
@@ -73,7 +73,7 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     context_f, context_b = context_f + t.exchange_forward_s, context_b + t.exchange_backward_s
     forward, backward = cost.forward_s + tensor_f + context_f, cost.backward_s + tensor_b + context_b
     # Another micro-batch's passes run beside the experts' all-to-alls, where the framework interleaves two.
-    two = framework.overlap_experts
+    two = framework.overlap_experts * takes_turns(layouts)
     expert_f = np.maximum(t.expert_forward_s - two * forward, (1.0 - two) * t.expert_forward_s)
     expert_b = np.maximum(t.expert_backward_s - two * backward, (1.0 - two) * t.expert_backward_s)
     forward, backward = forward + expert_f, backward + expert_b
@@ -101,6 +101,14 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
         sharding_s=gather_f + gather_b,
         host_s=wait_f + wait_b,
     )
+
+
+def takes_turns(layouts: Layouts) -> Bools:
+    """Where two micro-batches run in turn: without a pipeline or with virtual stages, and no layer recomputed whole.
+
+    Megatron-Core refuses it elsewhere (NVIDIA-NeMo/Megatron-Bridge, training/comm_overlap.py, says so too).
+    """
+    return np.asarray(((layouts.pp == 1) | (layouts.virtual_stages > 1)) & (layouts.recompute != Recompute.FULL))
 
 
 def shown_s(framework: Framework, collective_s: Any, link_s: Any, pass_s: Any) -> Array:

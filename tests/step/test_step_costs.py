@@ -76,6 +76,15 @@ def test_expert_exchanges_hide_beside_another_micro_batch():
     assert (shown["forward_s"], shown["backward_s"], shown["expert_s"]) == (16 + 12, 32 + 10, 22.0)
 
 
+@pytest.mark.parametrize(
+    ("more", "exchange_s"),
+    [({"pp": 2}, 40.0), ({"recompute": Recompute.FULL}, 40.0), ({"pp": 2, "virtual_stages": 2}, 22.0)],
+)
+def test_exchanges_hide_only_where_two_micro_batches_can_take_turns(more, exchange_s):
+    two = replace(FRAMEWORK, overlap_experts=0.5)
+    assert time(two, layout(**more), expert_forward_s=20.0, expert_backward_s=20.0)["expert_s"] == exchange_s
+
+
 def test_the_host_s_launches_show_where_passes_are_shorter():
     slow = replace(FRAMEWORK, host_layer_forward_s=20.0, host_layer_backward_s=35.0)
     shown = time(slow)
