@@ -51,7 +51,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     if int(model.num_experts):
         if int(layouts.ep[0]) > 1:
             how = DISPATCH[Dispatcher(int(dispatchers(case)[0]))]
-            usual = "usual on this GPU" if setup.framework.flex_dispatch else setup.framework.name
+            usual = "usual on this hardware" if setup.framework.flex_dispatch else setup.framework.name
             said.append(f"tokens to experts by {how} ({'as asked' if int(layouts.dispatcher[0]) else usual})")
         busiest = float(layouts.expert_imbalance[0])
         said.append(

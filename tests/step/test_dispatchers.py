@@ -189,6 +189,6 @@ def test_the_flex_dispatcher_needs_ranks_to_exchange_with():
 
 def test_the_answer_says_which_dispatcher_it_took():
     setup, layouts = question()
-    assert "tokens to experts by DeepEP, a copy to each node (usual on this GPU)" in assumed(setup, layouts)
+    assert "tokens to experts by DeepEP, a copy to each node (usual on this hardware)" in assumed(setup, layouts)
     setup, layouts = question(dispatcher="alltoall")
     assert "tokens to experts by plain all-to-all (as asked)" in assumed(setup, layouts)
