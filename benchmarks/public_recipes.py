@@ -18,7 +18,7 @@ from typing import Any
 
 from planner import Model, recommend
 from planner.base.units import GIB
-from planner.export.plan_export import export_plan, get_target
+from planner.exporters.plan_export import export_plan, get_target
 from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun

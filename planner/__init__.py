@@ -23,13 +23,13 @@ if TYPE_CHECKING:
         compare,
         estimate,
         explain,
-        export_plan,
+        export,
         fastest,
         largest,
         network,
         recommend,
-        run_sweep,
         simulate,
+        sweep,
         time,
         validate,
         why,
@@ -67,20 +67,28 @@ __all__ = [
     "compare",
     "estimate",
     "explain",
-    "export_plan",
+    "export",
     "fastest",
     "largest",
     "network",
     "recommend",
-    "run_sweep",
     "simulate",
+    "sweep",
     "time",
     "validate",
     "why",
 ]
 
+DEPRECATED = {"export_plan": "export", "run_sweep": "sweep"}
+"""Names that warn, and go with the next minor version; docs/python-api.md has the rule."""
+
 
 def __getattr__(name: str) -> Any:
+    if name in DEPRECATED:
+        from warnings import warn
+
+        warn(f"planner.{name} is now planner.{DEPRECATED[name]}", DeprecationWarning, stacklevel=2)
+        name = DEPRECATED[name]
     if name not in __all__:
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
     from planner.base import errors

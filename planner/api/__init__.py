@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from planner.api.limits import largest
     from planner.api.networks import network
     from planner.api.plan import Plan
-    from planner.api.questions import compare, explain, export_plan, fastest, run_sweep, time, validate, why
+    from planner.api.questions import compare, explain, export, fastest, sweep, time, validate, why
     from planner.api.recommended import recommend
     from planner.api.simulated import Simulation, simulate
 
@@ -28,13 +28,13 @@ __all__ = [
     "compare",
     "estimate",
     "explain",
-    "export_plan",
+    "export",
     "fastest",
     "largest",
     "network",
     "recommend",
-    "run_sweep",
     "simulate",
+    "sweep",
     "time",
     "validate",
     "why",
@@ -44,7 +44,7 @@ _MODULE = {
     "Cluster": "inputs", "Model": "inputs", "LayoutEstimate": "layout_estimate", "estimate": "layout_estimate",
     "largest": "limits", "network": "networks", "Plan": "plan", "recommend": "recommended", "Simulation": "simulated",
     "simulate": "simulated", **dict.fromkeys(
-        ("compare", "explain", "export_plan", "fastest", "run_sweep", "time", "validate", "why"), "questions"),
+        ("compare", "explain", "export", "fastest", "sweep", "time", "validate", "why"), "questions"),
 }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from planner.api.answer import Answer
 from planner.base.errors import InputError
 from planner.choices.table import SHARED
-from planner.export.plan_export import get_target
-from planner.export.target import Target
+from planner.exporters.plan_export import get_target
+from planner.exporters.target import Target
 from planner.hardware import load_cluster, load_framework
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run

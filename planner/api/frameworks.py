@@ -25,7 +25,7 @@ def named_framework(name: str | None, runs_on: str | None = None) -> tuple[str |
         UnknownNameError: No such framework.
         InputError: Two exports are named.
     """
-    from planner.export.plan_export import ALIASES, TARGETS, get_target
+    from planner.exporters.plan_export import ALIASES, TARGETS, get_target
 
     former = None if runs_on is None else get_target(word("runs_on", runs_on))
     known = profile_names("frameworks")
@@ -53,7 +53,7 @@ def may_choose(
     """
     if runs_on is None:
         return careful(setup, precision=precision, **choices)
-    from planner.export.plan_export import get_target
+    from planner.exporters.plan_export import get_target
 
     setup, fixed = careful(setup, precision=precision, **(choices | {"any_framework": True}))
     target = get_target(word("runs_on", runs_on))

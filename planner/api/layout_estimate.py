@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from planner.api.simulated import Simulation
-    from planner.export.plan_export import Export
+    from planner.exporters.plan_export import Export
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -150,7 +150,7 @@ class LayoutEstimate(Shown):
             OutputError: the path can't be written.
         """
         from planner.base.files import check_writable, write_text
-        from planner.export.plan_export import export_plan, get_target
+        from planner.exporters.plan_export import export_plan, get_target
 
         target = None if path is None else Path(path)
         done = export_plan(self.as_plan(), get_target(word("to", to)), path=target, base=base)

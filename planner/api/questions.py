@@ -23,7 +23,7 @@ from planner.training_time.goal import Goal, goal
 from planner.training_time.joint import strategy
 
 if TYPE_CHECKING:
-    from planner.export.plan_export import Export
+    from planner.exporters.plan_export import Export
 
 Given = Mapping[str, float | None]
 ModelLike = Model | str | os.PathLike[str]
@@ -140,7 +140,7 @@ def validate(
     return validate_files([Path(file) for file in files], None, None if anchor is None else Path(anchor))
 
 
-def run_sweep(
+def sweep(
     definition: str | os.PathLike[str], output: str | os.PathLike[str], *, workers: int | None = None,
     restart: bool = False,
 ) -> Answer:  # fmt: skip
@@ -152,10 +152,10 @@ def run_sweep(
         FileFormatError, InputError, OutputError, MissingPackageError, ExecutionError: as `planner sweep`.
     """
     from planner.report.sweep import sweep_record, sweep_view
-    from planner.sweep import run
-    from planner.sweep.load import load_sweep
-    from planner.sweep.local import Local
-    from planner.sweep.parquet import read_results
+    from planner.sweeps import run
+    from planner.sweeps.load import load_sweep
+    from planner.sweeps.local import Local
+    from planner.sweeps.parquet import read_results
 
     begun, path = monotonic(), Path(output)
     done = run.run_sweep(load_sweep(Path(definition)), path, Local(workers), restart=restart)
@@ -163,6 +163,6 @@ def run_sweep(
     return Answer("", sweep_record(path, done, table, seconds), sweep_view(path, done, table, seconds))
 
 
-def export_plan(plan: Plan | LayoutEstimate, to: str, path: str | os.PathLike[str] | None = None) -> Export:
+def export(plan: Plan | LayoutEstimate, to: str, path: str | os.PathLike[str] | None = None) -> Export:
     """A plan's best layout, or a layout, as a framework's own file. Raises as `LayoutEstimate.export`."""
     return (plan.best if isinstance(plan, Plan) else plan).export(to, path)

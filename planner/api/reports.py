@@ -15,7 +15,7 @@ from planner.api.anchored import interval_s, trust
 from planner.api.reasons import reasons
 from planner.api.training import MOST_GPUS
 from planner.base.errors import LayoutError
-from planner.export.plan_export import TARGETS, export_plan
+from planner.exporters.plan_export import TARGETS, export_plan
 from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.tables import question_title
 from planner.search import Recommendation

@@ -18,7 +18,7 @@ from planner.api.inputs import Cluster, Model, asked
 from planner.base.errors import InputError
 from planner.base.units import GIB
 from planner.choices.table import CHOICES
-from planner.export.step_trace import write_step_trace
+from planner.exporters.step_trace import write_step_trace
 from planner.layouts import Layouts
 from planner.question import one_layout
 from planner.report import notebook, simulations, tables

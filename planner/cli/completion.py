@@ -34,7 +34,7 @@ def links(incomplete: str) -> list[str]:
 
 def frameworks(incomplete: str) -> list[str]:
     """Shipped framework profiles, and frameworks that plans are written for."""
-    from planner.export.plan_export import TARGETS
+    from planner.exporters.plan_export import TARGETS
     from planner.hardware import profile_names
 
     return _begin(list(dict.fromkeys([*profile_names("frameworks"), *TARGETS])), incomplete)
@@ -49,7 +49,7 @@ def schedules(incomplete: str) -> list[str]:
 
 def exports(incomplete: str) -> list[str]:
     """Frameworks that plans are written for."""
-    from planner.export.plan_export import ALIASES, TARGETS
+    from planner.exporters.plan_export import ALIASES, TARGETS
 
     return _begin([*TARGETS, *ALIASES], incomplete)
 

@@ -10,7 +10,7 @@ import typer
 from planner.cli import completion as complete
 
 if TYPE_CHECKING:
-    from planner.export.target import Target
+    from planner.exporters.target import Target
     from planner.plan_file import SavedPlan
 
 Base = Annotated[str | None, typer.Option("--base", help="torchtitan: your recipe, package.module:function.")]
@@ -45,7 +45,7 @@ def command(
     Example: planner export plan.json --to megatron -o launch.sh
     """
     from planner.base.files import check_writable
-    from planner.export.plan_export import get_target
+    from planner.exporters.plan_export import get_target
     from planner.plan_file import read_plan
 
     target = get_target(to)
@@ -57,7 +57,7 @@ def command(
 def write(plan: SavedPlan, target: Target, output: Path | None, base: str | None = None) -> None:
     """The file and its companions, on stdout without a path; what isn't expressed, on stderr."""
     from planner.base.files import check_writable, write_text
-    from planner.export.plan_export import export_plan
+    from planner.exporters.plan_export import export_plan
 
     done = export_plan(plan, target, path=output, base=base)
     for path in done.companions:
@@ -86,7 +86,7 @@ def asked_for(exports: list[str]) -> list[tuple[Target, Path]]:
         return []
     from planner.base.errors import InputError
     from planner.base.files import check_writable
-    from planner.export.plan_export import get_target
+    from planner.exporters.plan_export import get_target
 
     out = []
     for text in exports:
@@ -106,7 +106,7 @@ def check_base(base: str | None, frameworks: list[str]) -> None:
         InputError: none of them builds on one.
     """
     from planner.base.errors import InputError
-    from planner.export.plan_export import get_target
+    from planner.exporters.plan_export import get_target
 
     if base is not None and not any(get_target(name).takes_base for name in frameworks):
         raise InputError(f"--base is {base!r}; allowed: with --framework or --export torchtitan alone")

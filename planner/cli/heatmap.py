@@ -32,8 +32,8 @@ def command(
     from planner.base.errors import InputError
     from planner.report.heatmap import draw_heatmap, heatmap_record
     from planner.report.pictures import write_picture
-    from planner.sweep.grid import grid
-    from planner.sweep.results import load_results
+    from planner.sweeps.grid import grid
+    from planner.sweeps.results import load_results
 
     paths = pictures.checked()
     if not paths and not json:

@@ -31,8 +31,8 @@ def command(
     Example: planner pareto results.parquet --of time --of cost --svg pareto.svg
     """
     from planner.report.pareto import pareto_record, pareto_view
-    from planner.sweep.pareto import fronts
-    from planner.sweep.results import load_results
+    from planner.sweeps.pareto import fronts
+    from planner.sweeps.results import load_results
 
     paths = pictures.checked()
     rows = load_results(results).where(where or [])

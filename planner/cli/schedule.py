@@ -86,7 +86,7 @@ def _write(
 ) -> None:
     """The files that were asked for."""
     if csv is not None:
-        from planner.export.schedule_csv import write_schedule_csv
+        from planner.exporters.schedule_csv import write_schedule_csv
 
         write_schedule_csv(csv, order, schedule)
     for path in pictures:

@@ -13,7 +13,7 @@ import typer
 from planner.cli import options as o
 
 if TYPE_CHECKING:
-    from planner.sweep.run import Scheduler, SweepProgress
+    from planner.sweeps.run import Scheduler, SweepProgress
 
 LINE_EVERY_S = 60.0  # where stderr is no terminal
 
@@ -35,9 +35,9 @@ def command(
     Example: planner sweep sweep.toml -o results.parquet
     """
     from planner.report.sweep import sweep_record, sweep_view
-    from planner.sweep.load import load_sweep
-    from planner.sweep.parquet import read_results
-    from planner.sweep.run import run_sweep
+    from planner.sweeps.load import load_sweep
+    from planner.sweeps.parquet import read_results
+    from planner.sweeps.run import run_sweep
 
     crew = _scheduler(scheduler, workers)
     sweep = load_sweep(definition)
@@ -60,12 +60,12 @@ def _scheduler(name: str, workers: int | None) -> Scheduler:
     from planner.base.errors import InputError
 
     if name == "local":
-        from planner.sweep.local import Local
+        from planner.sweeps.local import Local
 
         return Local(workers)
     if workers is not None:
         raise InputError(f"--workers is {workers}; allowed with --scheduler local only: a Dask cluster has its own")
-    from planner.sweep.dask import Dask
+    from planner.sweeps.dask import Dask
 
     return Dask(name)
 

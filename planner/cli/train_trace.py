@@ -18,7 +18,7 @@ def write_measured_trace(path: Path, task: Task, measured: Measured) -> None:
     """
     import numpy as np
 
-    from planner.export.perfetto import write_trace
+    from planner.exporters.perfetto import write_trace
     from planner.schedules import Operation, Order
     from planner.schedules.dependencies import dependencies
     from planner.step.timeline.timeline import Timeline

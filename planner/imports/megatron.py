@@ -1,4 +1,4 @@
-"""A run of Megatron-LM from its arguments. Names read as in `planner.export.megatron`."""
+"""A run of Megatron-LM from its arguments. Names read as in `planner.exporters.megatron`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.base.errors import InputError, LayoutError, one_line, shown
 from planner.choices.choice import number
-from planner.export.recompute_modules import FINE
+from planner.exporters.recompute_modules import FINE
 from planner.hardware import Cluster, Framework
 from planner.imports.gradients import stated_gradients
 from planner.imports.megatron_model import model_of

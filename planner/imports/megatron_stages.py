@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from planner.base.errors import InputError, LayoutError
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout, pipeline_layout_text
-from planner.export.target import stage_layers
+from planner.exporters.target import stage_layers
 from planner.imports.words import Arguments
 from planner.layouts import Layouts, Split
 from planner.setup import Setup

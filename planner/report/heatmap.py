@@ -11,8 +11,8 @@ from planner.report.pictures import label, said
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from planner.sweep.grid import CaseGrid
-    from planner.sweep.results import Results
+    from planner.sweeps.grid import CaseGrid
+    from planner.sweeps.results import Results
 
 MOST_LABELLED = 15  # columns or rows with a number in each cell
 MOST_TICKS = 24

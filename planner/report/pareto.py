@@ -11,7 +11,7 @@ from planner.report.pictures import label, said
 from planner.report.plain_table import plain_table, stacked
 
 if TYPE_CHECKING:
-    from planner.sweep.pareto import Front
+    from planner.sweeps.pareto import Front
 
 MOST_ROWS = 40
 

@@ -11,7 +11,7 @@ from planner.report.pictures import label
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from planner.sweep.pareto import Front
+    from planner.sweeps.pareto import Front
 
 MOST_PANELS = 6
 LOG_FROM = 10.0  # largest over smallest value

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.base.files import check_writable, write_bytes
-from planner.sweep.columns import UNITS
+from planner.sweeps.columns import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

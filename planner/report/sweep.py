@@ -11,12 +11,12 @@ from rich.text import Text
 from planner.base.errors import one_line
 from planner.base.units import format_seconds
 from planner.report.plain_table import plain_table, stacked
-from planner.sweep.columns import FAILED, FITS, NOT_LEGAL
+from planner.sweeps.columns import FAILED, FITS, NOT_LEGAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from planner.sweep.run import SweepProgress
+    from planner.sweeps.run import SweepProgress
 
 MOST_MODELS = 20
 

@@ -12,7 +12,7 @@ from planner.base.units import parse_count, parse_length
 from planner.choices.choice import Choice
 from planner.choices.enumerations import Attention, Precision, names
 from planner.choices.table import CHOICES, SETTLED, SHARED
-from planner.export.plan_export import TARGETS
+from planner.exporters.plan_export import TARGETS
 from planner.hardware import cluster_names, link_names, profile_names
 from planner.models import model_names
 from planner.question import batch_of_tokens

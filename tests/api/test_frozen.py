@@ -46,6 +46,19 @@ def test_no_name_is_missing():
     assert {*FROZEN["names"]} == {*planner.__all__}
 
 
+@pytest.mark.parametrize(("old", "new"), FROZEN["deprecated"].items())
+def test_an_old_name_warns_and_is_the_new_one(old, new):
+    with pytest.warns(DeprecationWarning, match=rf"planner\.{old} is now planner\.{new}"):
+        assert getattr(planner, old) is getattr(planner, new)
+
+
+def test_a_package_does_not_take_a_functions_place():
+    """A submodule becomes an attribute of `planner` when it is imported; none may have a public name."""
+    from pkgutil import iter_modules
+
+    assert not {module.name for module in iter_modules(planner.__path__)} & {*planner.__all__}
+
+
 @pytest.mark.parametrize("question", list(FROZEN["keys"]))
 def test_no_key_is_missing(answers, question):
     answer = answers[question]
@@ -79,7 +92,7 @@ def test_time_is_the_commands(answers):
 
 def test_a_plan_is_exported_and_two_are_compared(answers, tmp_path):
     plan = answers["recommend"]
-    done = planner.export_plan(plan, "megatron", tmp_path / "launch.sh")
+    done = planner.export(plan, "megatron", tmp_path / "launch.sh")
     assert done.text == (tmp_path / "launch.sh").read_text()
     plan.save(tmp_path / "a.json")
     (tmp_path / "b.json").write_text(plan[1].to_json())

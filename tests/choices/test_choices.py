@@ -14,7 +14,7 @@ from planner.layouts import Layouts
 from planner.question import one_layout, what_is_fixed
 from planner.search import Fixed
 from planner.search.grids import ROW
-from planner.sweep.definition import SearchTable
+from planner.sweeps.definition import SearchTable
 
 OF_THE_QUESTION = {"attention", "precision", *SHARED}
 

@@ -73,7 +73,7 @@ def test_every_completer_offers_what_begins_so(name):
 
 def test_offered_names_are_accepted():
     from planner.api.frameworks import named_framework
-    from planner.export.plan_export import get_target
+    from planner.exporters.plan_export import get_target
     from planner.hardware import load_cluster, load_framework
     from planner.models import load_model
     from planner.reproductions import paper_names

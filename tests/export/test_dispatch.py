@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.export.plan_export import export_plan, get_target
+from planner.exporters.plan_export import export_plan, get_target
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planner.export.plan_export import export_plan, get_target
+from planner.exporters.plan_export import export_plan, get_target
 from planner.layouts import Attention, Precision, Recompute, Split
 from tests.export.test_frameworks import plan
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from planner.base.errors import LayoutError, OutputError, UnknownNameError
 from planner.choices.pipeline_layout import parse_pipeline_layout, pipeline_layout_text
-from planner.export.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
+from planner.exporters.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model

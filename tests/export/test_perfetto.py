@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from planner.base.errors import OutputError
-from planner.export.perfetto import Counter, Span, trace_events, trace_json, write_trace
+from planner.exporters.perfetto import Counter, Span, trace_events, trace_json, write_trace
 from planner.schedules import Operation, Order, Pipeline, get_schedule
 from planner.step.timeline.timeline import Timeline, durations, run
 from tests.schedules.cases import named_pipelines

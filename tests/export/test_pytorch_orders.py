@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.export.schedule_csv import schedule_csv
+from planner.exporters.schedule_csv import schedule_csv
 from planner.schedules import Pipeline, get_schedule
 from planner.schedules.csv_file import read_schedule
 from planner.step.timeline.timeline import run

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from planner.base.errors import OutputError, ScheduleError
-from planner.export.schedule_csv import schedule_csv, write_schedule_csv
+from planner.exporters.schedule_csv import schedule_csv, write_schedule_csv
 from planner.schedules import SCHEDULES, Operation, Order, Pipeline, get_schedule
 from planner.schedules.csv_file import read_schedule
 from planner.schedules.one_f_one_b import OneFOneB

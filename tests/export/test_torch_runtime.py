@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.export.schedule_csv import write_schedule_csv
+from planner.exporters.schedule_csv import write_schedule_csv
 from planner.schedules import Pipeline, get_schedule
 
 pytestmark = [

@@ -125,11 +125,11 @@ def test_a_write_that_fails_or_is_ended(name: str, act: Callable[[], None], code
 def test_a_sweep_whose_writing_fails_goes_on(
     act: Callable[[], None], codes: tuple[int, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from planner.sweep.load import load_sweep
-    from planner.sweep.run import run_sweep
+    from planner.sweeps.load import load_sweep
+    from planner.sweeps.run import run_sweep
     from tests.sweep.test_codesign import Here
 
-    monkeypatch.setattr("planner.sweep.local.Local", lambda workers: Here())
+    monkeypatch.setattr("planner.sweeps.local.Local", lambda workers: Here())
     words = "sweep sweep.toml --workers 1 -o out.parquet"
     done, calls = attempt(words, folder, 0, act)
     assert done.code == 0, (done.stderr, done.crash)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from planner.base.errors import InputError, PlannerError
 from planner.choices.pipeline_layout import pipeline_layout_text
-from planner.export.plan_export import export_plan, get_target
-from planner.export.target import stage_layers
+from planner.exporters.plan_export import export_plan, get_target
+from planner.exporters.target import stage_layers
 from planner.hardware import load_cluster, load_framework
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from benchmarks.public_recipes import FRAMEWORKS, read, recipes, written
-from planner.export.target import stage_layers
+from planner.exporters.target import stage_layers
 from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
 from planner.step.legality import check_legal

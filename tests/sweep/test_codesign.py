@@ -13,10 +13,10 @@ from planner.base.units import GIB
 from planner.question import careful, load_setup
 from planner.search import default_attention, default_precision, recommend
 from planner.step.step_time import StepTime
-from planner.sweep.columns import columns
-from planner.sweep.load import load_sweep
-from planner.sweep.results import Results, load_results
-from planner.sweep.run import run_sweep
+from planner.sweeps.columns import columns
+from planner.sweeps.load import load_sweep
+from planner.sweeps.results import Results, load_results
+from planner.sweeps.run import run_sweep
 from tests.sweep.test_resume import Here
 
 BASE = """

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from planner.base.errors import ExecutionError, InputError
-from planner.sweep import dask
-from planner.sweep.dask import Dask
-from planner.sweep.parts import parts_folder
+from planner.sweeps import dask
+from planner.sweeps.dask import Dask
+from planner.sweeps.parts import parts_folder
 from tests.sweep.conftest import ROOT
 
 Planner = Callable[..., "subprocess.Popen[str]"]

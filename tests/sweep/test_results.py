@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
-from planner.sweep.grid import grid
-from planner.sweep.load import load_sweep
-from planner.sweep.pareto import fronts, nondominated
-from planner.sweep.results import Results, load_results
-from planner.sweep.run import run_sweep
+from planner.sweeps.grid import grid
+from planner.sweeps.load import load_sweep
+from planner.sweeps.pareto import fronts, nondominated
+from planner.sweeps.results import Results, load_results
+from planner.sweeps.run import run_sweep
 from tests.sweep.conftest import SMALL
 from tests.sweep.test_resume import Here
 

@@ -20,12 +20,12 @@ import pytest
 
 from planner.base.errors import ExecutionError, FileFormatError, InputError
 from planner.base.state import digest
-from planner.sweep.answer import Chunk, ChunkAnswer, answer
-from planner.sweep.load import load_sweep
-from planner.sweep.local import Local
-from planner.sweep.parquet import read_results
-from planner.sweep.parts import parts_folder
-from planner.sweep.run import SweepProgress, run_sweep
+from planner.sweeps.answer import Chunk, ChunkAnswer, answer
+from planner.sweeps.load import load_sweep
+from planner.sweeps.local import Local
+from planner.sweeps.parquet import read_results
+from planner.sweeps.parts import parts_folder
+from planner.sweeps.run import SweepProgress, run_sweep
 from tests.sweep.conftest import ROOT
 
 
@@ -181,7 +181,7 @@ def test_parts_of_another_sweep_are_refused(small, tmp_path, change, monkeypatch
     elif change == "profile":
         model.write_text(model.read_text().replace("layers = 4", "layers = 8"))
     else:
-        from planner.sweep import run as module
+        from planner.sweeps import run as module
 
         monkeypatch.setattr(module, "versions", lambda: {"planner": "0.0.1"})
     with pytest.raises(InputError, match=r"other versions: planner" if change == "versions" else "another sweep"):

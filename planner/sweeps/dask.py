@@ -9,8 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import ExecutionError, InputError, MissingPackageError
-from planner.sweep.answer import Chunk, ChunkAnswer, answer, asked
-from planner.sweep.versions import difference, versions
+from planner.sweeps.answer import Chunk, ChunkAnswer, answer, asked
+from planner.sweeps.versions import difference, versions
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.base.units import GIB
-from planner.export.perfetto import COMPUTE, Counter, Span, write_trace
+from planner.exporters.perfetto import COMPUTE, Counter, Span, write_trace
 from planner.step.timeline.step import StepSimulation
 from planner.step.timeline.step_streams import StreamStep
 from planner.step.timeline.streams import LANES

@@ -14,9 +14,9 @@ from planner.layouts import Attention, Precision, choice
 from planner.question import careful, numerics
 from planner.search import Fixed, default_attention
 from planner.setup import Setup
-from planner.sweep.cases import OWN, Cases
-from planner.sweep.definition import SweepFile
-from planner.sweep.library import Library, Settings
+from planner.sweeps.cases import OWN, Cases
+from planner.sweeps.definition import SweepFile
+from planner.sweeps.library import Library, Settings
 from planner.training_time.assumptions import Assumptions, assume
 
 PRICE = "accelerator.price_usd_per_hour"

@@ -12,7 +12,7 @@ from planner.base.files import read_toml, validate
 from planner.choices.choice import LARGEST, Choice
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, SETTLED, SHARED
-from planner.sweep.values import Values, hardware_values, refuse, whole_numbers
+from planner.sweeps.values import Values, hardware_values, refuse, whole_numbers
 
 
 def _different(names: Any) -> Any:

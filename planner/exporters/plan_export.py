@@ -8,13 +8,13 @@ from pathlib import Path
 
 from planner.base.errors import InputError, UnknownNameError
 from planner.base.units import GIB, format_seconds
-from planner.export.accelerate import Accelerate
-from planner.export.deepspeed import DeepSpeed
-from planner.export.megatron import Megatron
-from planner.export.megatron_bridge import MegatronBridge
-from planner.export.target import Job, Nearest, Target
-from planner.export.torchtitan import Torchtitan
-from planner.export.torchtitan_toml import TorchtitanToml
+from planner.exporters.accelerate import Accelerate
+from planner.exporters.deepspeed import DeepSpeed
+from planner.exporters.megatron import Megatron
+from planner.exporters.megatron_bridge import MegatronBridge
+from planner.exporters.target import Job, Nearest, Target
+from planner.exporters.torchtitan import Torchtitan
+from planner.exporters.torchtitan_toml import TorchtitanToml
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import one_layout

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.base.arrays import Array, Ints
 from planner.base.errors import InputError
-from planner.sweep.results import LARGER_IS_BETTER, Results
+from planner.sweeps.results import LARGER_IS_BETTER, Results
 
 
 @dataclass(frozen=True)

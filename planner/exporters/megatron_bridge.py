@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.export.megatron import (
+from planner.exporters.megatron import (
     MOMENTS,
     SCHEDULES,
     SHARDING,
@@ -18,9 +18,9 @@ from planner.export.megatron import (
     optimizer_name,
     uneven_layout,
 )
-from planner.export.recompute_modules import modules, recompute_method
-from planner.export.safe_text import comments, quoted
-from planner.export.target import Job, Nearest, Target, allowed
+from planner.exporters.recompute_modules import modules, recompute_method
+from planner.exporters.safe_text import comments, quoted
+from planner.exporters.target import Job, Nearest, Target, allowed
 from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 

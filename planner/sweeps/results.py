@@ -11,8 +11,8 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.base.errors import InputError, UnknownNameError
-from planner.sweep.columns import FITS
-from planner.sweep.parquet import read_results
+from planner.sweeps.columns import FITS
+from planner.sweeps.parquet import read_results
 
 if TYPE_CHECKING:
     import pyarrow as pa

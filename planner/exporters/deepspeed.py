@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from planner.base.errors import one_line
-from planner.export.target import Job, Nearest, Target, allowed
+from planner.exporters.target import Job, Nearest, Target, allowed
 from planner.search import Fixed
 
 

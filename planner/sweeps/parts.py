@@ -15,9 +15,9 @@ from typing import Any
 
 from planner.base.errors import FileFormatError, InputError, OutputError
 from planner.base.state import read_state, write_state
-from planner.sweep.answer import ChunkAnswer
-from planner.sweep.columns import Column
-from planner.sweep.versions import difference
+from planner.sweeps.answer import ChunkAnswer
+from planner.sweeps.columns import Column
+from planner.sweeps.versions import difference
 
 MANIFEST = "manifest.json"
 LOCK = "lock"

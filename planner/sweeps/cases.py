@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from planner.base.errors import FileFormatError
-from planner.sweep.definition import SweepFile
+from planner.sweeps.definition import SweepFile
 
 MOST_CASES = 10_000_000
 OWN = "own"

@@ -13,10 +13,10 @@ from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.shapes import has_dropout
-from planner.export.megatron_model import model_arguments, model_notes
-from planner.export.recompute_modules import modules, recompute_method
-from planner.export.safe_text import comments
-from planner.export.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
+from planner.exporters.megatron_model import model_arguments, model_notes
+from planner.exporters.recompute_modules import modules, recompute_method
+from planner.exporters.safe_text import comments
+from planner.exporters.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
 from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.search import Fixed

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from planner.base.errors import ExecutionError, InputError, PlannerError
-from planner.sweep.answer import Chunk, ChunkAnswer, answer, asked
+from planner.sweeps.answer import Chunk, ChunkAnswer, answer, asked
 
 MOST_DEATHS = 3
 """Workers that one chunk may end before it is given up."""

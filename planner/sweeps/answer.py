@@ -13,9 +13,9 @@ from planner.base.units import DAY, GIB, HOUR
 from planner.models import Transformer, counts
 from planner.scaling import training_time
 from planner.search import Recommendation, largest_part, recommend
-from planner.sweep.columns import FAILED, FITS, NOT_LEGAL, Column
-from planner.sweep.sweep import Ask, Search
-from planner.sweep.versions import check_versions
+from planner.sweeps.columns import FAILED, FITS, NOT_LEGAL, Column
+from planner.sweeps.sweep import Ask, Search
+from planner.sweeps.versions import check_versions
 
 BILLION = 1e9
 JOULES_PER_MWH = 3.6e9

@@ -10,7 +10,7 @@ from planner.base.files import is_path
 from planner.hardware import Cluster, Framework, cluster_figures, framework_figures, load_cluster, load_framework
 from planner.hardware.changes import nested
 from planner.models import Transformer, load_model, with_seq_len
-from planner.sweep.cases import OWN
+from planner.sweeps.cases import OWN
 
 Settings = tuple[tuple[str, Any], ...]
 """Dotted names of hardware fields, each with the value that replaces the profile's, in the profile's unit."""

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from planner.base.errors import InputError
 from planner.base.files import check_writable
-from planner.sweep.answer import Chunk, ChunkAnswer
-from planner.sweep.columns import Column, columns
-from planner.sweep.parquet import need_pyarrow, pyarrow_version, read_about, write_results
-from planner.sweep.parts import opened, parts_folder
-from planner.sweep.sweep import Sweep
-from planner.sweep.versions import difference, versions
+from planner.sweeps.answer import Chunk, ChunkAnswer
+from planner.sweeps.columns import Column, columns
+from planner.sweeps.parquet import need_pyarrow, pyarrow_version, read_about, write_results
+from planner.sweeps.parts import opened, parts_folder
+from planner.sweeps.sweep import Sweep
+from planner.sweeps.versions import difference, versions
 
 MOST_CHUNKS = 10_000
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from planner.base.errors import FileFormatError, PlannerError
-from planner.sweep.cases import cases
-from planner.sweep.definition import SweepFile, read_definition
-from planner.sweep.library import Library
-from planner.sweep.sweep import Sweep
+from planner.sweeps.cases import cases
+from planner.sweeps.definition import SweepFile, read_definition
+from planner.sweeps.library import Library
+from planner.sweeps.sweep import Sweep
 
 ASSUMPTIONS = ("mtbf_hours", "restart_minutes", "checkpoint_bytes_per_parameter", "site_factor")
 """Those that no profile has; price, power and storage are fields of the hardware."""

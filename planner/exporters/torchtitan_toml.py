@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from planner.base.errors import LayoutError
-from planner.export.safe_text import comments, quoted
-from planner.export.target import Job, Nearest
-from planner.export.torchtitan import Torchtitan, check_precision, csv_path, local_batch, parallel_fields, reduced_in
-from planner.export.torchtitan_models import Registered, registered
+from planner.exporters.safe_text import comments, quoted
+from planner.exporters.target import Job, Nearest
+from planner.exporters.torchtitan import Torchtitan, check_precision, csv_path, local_batch, parallel_fields, reduced_in
+from planner.exporters.torchtitan_models import Registered, registered
 from planner.models import Transformer
 
 MODES = {"none": "none", "selective": "selective", "full": "full"}

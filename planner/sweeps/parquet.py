@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import FileFormatError, MissingPackageError, OutputError
 from planner.base.files import move_over
-from planner.sweep.cases import MOST_CASES
-from planner.sweep.columns import ANSWER, AXES, Column
+from planner.sweeps.cases import MOST_CASES
+from planner.sweeps.columns import ANSWER, AXES, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa

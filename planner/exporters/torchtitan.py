@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from planner.base.errors import LayoutError, OutputError
-from planner.export.safe_text import comments, identifier
-from planner.export.schedule_csv import schedule_csv
-from planner.export.target import Job, Nearest, Target, allowed, stage_layers
-from planner.export.torchtitan_models import registered
+from planner.exporters.safe_text import comments, identifier
+from planner.exporters.schedule_csv import schedule_csv
+from planner.exporters.target import Job, Nearest, Target, allowed, stage_layers
+from planner.exporters.torchtitan_models import registered
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed

@@ -8,7 +8,7 @@ from typing import Literal
 from planner.choices.table import CHOICES
 from planner.costs.memory.rank import Memory
 from planner.step.step_time import StepTime
-from planner.sweep.cases import Axis, Cases
+from planner.sweeps.cases import Axis, Cases
 
 __all__ = ["FAILED", "FITS", "NOT_LEGAL", "UNITS", "Column", "columns"]
 
