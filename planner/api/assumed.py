@@ -39,7 +39,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     model, cluster, case = setup.model, setup.cluster, Case.of(setup, layouts)
     length = f"{int(model.seq_len):,} tokens per sequence"
     if int(model.seq_len) > LONG:
-        length += " (the model's longest? --seq-len sets the training's)"
+        length += " (longer than most trainings'; --seq-len sets it)"
     whole = float(case.device.element_bytes[0]) >= 4.0
     kept, sent = 4.0 if whole else float(gradient_bytes(case)[0]), float(reduced_bytes(case)[0])
     gradients = f"gradients kept in {_format(kept)}, reduced in {_format(sent)}"

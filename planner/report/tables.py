@@ -15,7 +15,7 @@ from planner.choices.choice import Choice
 from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer
-from planner.report.mfu import mfu_text
+from planner.report.mfu import mfu_text, shown_mfu
 from planner.report.plain_table import plain_table, stacked
 from planner.schedules import get_schedule
 from planner.search.found import largest_part
@@ -78,22 +78,23 @@ def _choice_text(choice: Choice, row: dict[str, Any]) -> str:
     return choice.short if choice.kind is bool else f"{choice.short} {value}"
 
 
-def _line(result: Estimate, i: int) -> tuple[str, ...]:
-    part, share = largest_part(result, i)
+def _line(result: Estimate, i: int, share: float) -> tuple[str, ...]:
+    part, of_step = largest_part(result, i)
     return (
         layout_text(result.layouts.row(i)),
         f"{result.step_time_s[i]:.4g}",
-        f"{result.mfu[i]:.1%}",
+        f"{share * result.mfu[i]:.1%}",
         f"{result.memory_bytes[i] / GIB:.1f}",
         chance_text(float(result.fit_chance[i])),
-        f"{part} {share:.0%}",
+        f"{part} {of_step:.0%}",
     )
 
 
-def _table(result: Estimate, rows: Any) -> Table:
-    table = plain_table("layout", "step s", "MFU", "GiB", "fits", "largest overhead", numbers=(1, 2, 3, 4))
+def _table(result: Estimate, rows: Any, model: Transformer) -> Table:
+    name, share = shown_mfu(model)
+    table = plain_table("layout", "step s", name, "GiB", "fits", "largest overhead", numbers=(1, 2, 3, 4))
     for i in rows:
-        table.add_row(*_line(result, int(i)))
+        table.add_row(*_line(result, int(i), share))
     return table
 
 
@@ -127,10 +128,10 @@ def recommendation_view(
             lines.append(f"  {_fastest_line(result, i, j)}")
         if (j := found.roomiest) is not None and result.memory_bytes[j] < LESS * result.memory_bytes[i]:
             lines.append(f"  {_roomiest_line(result, i, j)}")
-        lines += ["", _table(result, found.best), ""]
+        lines += ["", _table(result, found.best, model), ""]
         lines.append(Text("Fastest for each amount of memory", style="bold"))
         front = found.front if len(found.front) <= 6 else found.front[[0, 1, 2, len(found.front) // 2, -2, -1]]
-        lines += [_table(result, front), ""]
+        lines += [_table(result, front, model), ""]
     lines.append(Text("Why the rest lost", style="bold"))
     lines += [f"  {line}" for line in why_lines(found)]
     if fewest_gpus is not None:

@@ -36,5 +36,5 @@ def test_fp32_gradients_one_node_and_experts():
 
 def test_a_long_sequence_is_asked_about():
     plan = planner.recommend(planner.Model("llama3-8b", seq_len=131072), "dgx-h100", gpus=64, batch=16)
-    assert plan.assumed[0].startswith("131,072 tokens per sequence (the model's longest?")
+    assert plan.assumed[0].startswith("131,072 tokens per sequence (longer than most trainings'")
     assert plan.to_dict()["assumed"] == list(plan.assumed)

@@ -11,6 +11,7 @@ import numpy as np
 from planner.base.units import DAY, GIB
 from planner.models import counts
 from planner.report.html.timelines import packed, timeline_record
+from planner.report.mfu import shown_mfu
 from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.records import estimate_record
 from planner.report.sources import figure_sources
@@ -57,6 +58,7 @@ def report_record(report: PlanReport) -> dict[str, Any]:
         "answers": [answer_record(answer) for answer in report.answers],
         "accuracy": _accuracy(report),
         "curve": None if report.curve is None else _curve(report.curve, report),
+        "mfu_shown": list(shown_mfu(report.model)),
         "figures": [list(row) for row in figure_sources(cluster)],
         "exports": export_records(report.exports),
     }

@@ -1,6 +1,6 @@
 // The question, the answer with its figures and reasons, and which layout is selected.
 
-let DATA, LAYOUTS, BEST;
+let DATA, LAYOUTS, BEST, MFU_NAME, MFU_SHARE;
 const Selected = {
   index: 0,
   followers: [],
@@ -22,10 +22,14 @@ const Selected = {
 function load(data) {
   DATA = data;
   LAYOUTS = DATA.layouts;
+  [MFU_NAME, MFU_SHARE] = DATA.mfu_shown;
   BEST = LAYOUTS.findIndex((x) => x.roles.includes("best"));
   Selected.index = Math.max(BEST, 0);
   Selected.followers = [];
 }
+
+// For long sequences, causal attention's MFU: share of PaLM's, which counts attention whole.
+const mfu = (x) => percent(MFU_SHARE * x.mfu);
 
 const figure = (name, value, more) =>
   el(
@@ -81,7 +85,7 @@ function answer() {
         seconds(x.step_s),
         x.interval_s ? `80 % of cases like this: ${intervalText(x)}` : "unverified on such GPUs",
       ),
-      figure("Model FLOP utilisation", percent(x.mfu), "6N + 12LHQT per token, over peak"),
+      figure(`Model FLOP utilisation${MFU_SHARE < 1 ? ", causal" : ""}`, mfu(x), MFU_SHARE < 1 ? `${percent(x.mfu)} with whole attention` : "6N + 12LHQT per token, over peak"),
       figure("Throughput", `${digits4(x.tokens_per_s_per_gpu)}`, "tokens per second per GPU"),
       figure("Memory per GPU", gib(x.memory_gib), `of ${gib(DATA.capacity_gib)}; fits in ${x.fit_chance} of such cases`),
       x.cost_usd === null ? null : figure("Cost", `${digits4(x.cost_usd)} USD`, "per step"),
@@ -197,7 +201,7 @@ function details() {
       el(
         "p",
         null,
-        `${seconds(x.step_s)} per step (80 %: ${intervalText(x)}), MFU ${percent(x.mfu)}, ${digits4(x.tokens_per_s_per_gpu)} tokens/s/GPU, ${gib(x.memory_gib)} of ${gib(DATA.capacity_gib)}.`,
+        `${seconds(x.step_s)} per step (80 %: ${intervalText(x)}), ${MFU_NAME} ${mfu(x)}, ${digits4(x.tokens_per_s_per_gpu)} tokens/s/GPU, ${gib(x.memory_gib)} of ${gib(DATA.capacity_gib)}.`,
       ),
       el(
         "dl",

@@ -16,7 +16,7 @@ const DURATIONS = [
   [36500, "100 years"],
 ];
 const pointLines = (p) =>
-  `${p.gpus.toLocaleString("en-US")} GPUs: ${days(p.days)}\n${p.text}, batch ${p.batch.toLocaleString("en-US")}\nMFU ${percent(p.mfu)}, goodput ${percent(p.goodput)}, ${count(p.gpu_hours)} GPU-hours${p.cost_usd === null ? "" : `, ${count(p.cost_usd)} USD`}\nwhat binds: ${bindsText(p)}`;
+  `${p.gpus.toLocaleString("en-US")} GPUs: ${days(p.days)}\n${p.text}, batch ${p.batch.toLocaleString("en-US")}\n${MFU_NAME} ${mfu(p)}, goodput ${percent(p.goodput)}, ${count(p.gpu_hours)} GPU-hours${p.cost_usd === null ? "" : `, ${count(p.cost_usd)} USD`}\nwhat binds: ${bindsText(p)}`;
 const bindsText = (p) => (p.binds[0] === "compute" ? "computing" : `${p.binds[0]} (${percent(p.binds[1], 0)})`);
 
 function drawCurve(width) {
@@ -138,7 +138,7 @@ function curve() {
             ["GPUs", "n"],
             ["time", "n"],
             ["batch", "n"],
-            ["MFU", "n"],
+            [MFU_NAME, "n"],
             ["GPU-hours", "n"],
             ...(priced ? [["USD", "n"]] : []),
             ["layout", "mono"],
@@ -149,7 +149,7 @@ function curve() {
               p.gpus.toLocaleString("en-US"),
               days(p.days),
               p.batch.toLocaleString("en-US"),
-              percent(p.mfu),
+              mfu(p),
               count(p.gpu_hours),
               ...(priced ? [p.cost_usd === null ? null : count(p.cost_usd)] : []),
               p.text,

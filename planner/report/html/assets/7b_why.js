@@ -29,7 +29,7 @@ function whyNodes(why) {
   return [
     el("h3", null, `Why not ${asked.join(", ")}?`),
     el("p", { class: "verdict" }, why.text.replaceAll(" %", "\u00a0%")),
-    x ? el("p", null, el("span", { class: "mono" }, x.text), `: ${seconds(x.step_time_s)} per step, MFU ${percent(x.mfu)}, ${gib(x.memory_gib)} per GPU, fits in ${x.fits_in} of such cases.`) : null,
+    x ? el("p", null, el("span", { class: "mono" }, x.text), `: ${seconds(x.step_time_s)} per step, ${MFU_NAME} ${mfu(x)}, ${gib(x.memory_gib)} per GPU, fits in ${x.fits_in} of such cases.`) : null,
     x && y && why.reason !== "chosen"
       ? el(
           "div",
