@@ -83,7 +83,10 @@ def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> 
 
 
 def batch_of_tokens(name: str, tokens: float, seq_len: int) -> int:
-    """Sequences per optimizer step of about so many tokens: exactly, else the nearest 2^a or 3 x 2^a.
+    """Sequences per optimizer step of about so many tokens: the nearest 2^a or 3 x 2^a.
+
+    Whole sequences that are not thousands of tokens are meant exactly: 50,176 tokens are 49 sequences of 1,024, but
+    512k of 4,096 are 128, not 125, which few GPUs could share.
 
     Raises:
         InputError: They are less than one sequence, or too many; the message names the field.
@@ -91,7 +94,7 @@ def batch_of_tokens(name: str, tokens: float, seq_len: int) -> int:
     sequences = tokens / float(seq_len)
     if not 1.0 <= sequences <= LARGEST:
         raise InputError(f"{name} is {tokens:g}; allowed: from one sequence of {seq_len} to {LARGEST:,}")
-    if sequences.is_integer():
+    if sequences.is_integer() and tokens % 1000:
         return int(sequences)
     well = [k << a for k in (1, 3) for a in range(24)]
     return min(well, key=lambda n: max(n / sequences, sequences / n))

@@ -20,7 +20,7 @@ def answer(*options):
 
 @pytest.mark.parametrize(
     ("tokens", "sequences"),
-    [("32768", 32), ("40k", 32), ("0.1M", 96), ("131072", 128), ("50176", 49)],
+    [("32768", 32), ("40k", 32), ("0.1M", 96), ("131072", 128), ("50176", 49), ("128k", 128)],
 )
 def test_tokens_per_step_are_the_nearest_sequences_that_divide_well(tokens, sequences):
     assert StepBatch(batch_tokens=parse_count(tokens)).sequences(1024) == sequences
