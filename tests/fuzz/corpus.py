@@ -10,11 +10,12 @@ import json
 import tempfile
 import tomllib
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz.kind import Kind
+from tests.fuzz.more_kinds import more_kinds
 from tests.sweep.conftest import TINY
 
 __all__ = ["KINDS", "Kind", "bytes_of"]
@@ -129,7 +130,9 @@ DEEPSPEED = {
     "communication_data_type": "bf16",
     "zero_optimization": {"stage": 2, "overlap_comm": True, "offload_optimizer": {"device": "none"}},
 }  # fmt: skip
-FSDP = PLAN | QUESTION | {"model": "llama3-8b", "layout": PLAN["layout"] | {"dp": 8, "pp": 1, "zero": 3}, "gpus": 8}
+FSDP = PLAN | QUESTION | {
+    "model": "llama3-8b", "gpus": 8, "layout": PLAN["layout"] | {"dp": 8, "pp": 1, "zero": 3, "optimizer": "adam"}
+}  # fmt: skip
 TARGETS = ("megatron", "megatron-bridge", "deepspeed", "torchtitan", "torchtitan-toml", "accelerate")
 LAWS = """
 [critical_batch.mine]
@@ -163,22 +166,6 @@ SPLIT_SCHEDULE = [
     ["0F0", "0F1", "", "0I0", "0W0", "0I1", "0W1"],
     ["", "1F0", "1I0", "1W0&", "1F1", "1I1", "1W1"],
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of file: its name in the case's folder, sound examples, and the commands that read it.
-
-    beside: further files that it refers to; slow: a sound one takes over half a second; signed: the file holds its own
-    digest, which a mutation may leave right.
-    """
-
-    name: str
-    examples: tuple[Any, ...]
-    commands: tuple[str, ...]
-    beside: dict[str, str | bytes] | None = None
-    slow: bool = False
-    signed: bool = False
 
 
 def _profile(folder: str, name: str) -> str:
@@ -334,7 +321,7 @@ def kinds() -> tuple[Kind, ...]:
         Kind(name="plan.json", examples=(PLAN | QUESTION | {"model": "llama3-8b"}, PLAN_WITH_SHAPE, FSDP),
              commands=(*(f"export @plan.json --to {name}" for name in TARGETS),
                        "export @plan.json --to megatron -o @out.sh",
-                       "export @plan.json --to torchtitan -o @out.py --number 2")),
+                       "export @plan.json --to torchtitan -o @out.py")),
         Kind(name="launch.sh", examples=(LAUNCH, LAUNCH_GIVEN),
              commands=("estimate --megatron-args @@launch.sh --cluster selene --gpus 16",
                        "estimate --megatron-args @@launch.sh --cluster selene --gpus 16 --json")),
@@ -343,7 +330,7 @@ def kinds() -> tuple[Kind, ...]:
                        "estimate gpt2 --deepspeed @ds.json --cluster dgx-a100-80gb --gpus 8 --json")),
         Kind(name="results.parquet", examples=(swept(),),
              commands=("pareto @results.parquet", "pareto @results.parquet --json",
-                       "heatmap @results.parquet --x accelerator.memory_gib --y cluster --json")),
+                       "heatmap @results.parquet --x accelerator.memory_gib --y cluster --where model=gpt2 --json")),
         Kind(name="prices.toml", examples=(_prices(),),
              commands=("train --scale tiny --steps 1 --prices @prices.toml --json",), slow=True),
         Kind(name="laws.toml", examples=(LAWS,), slow=True,
@@ -354,6 +341,7 @@ def kinds() -> tuple[Kind, ...]:
         *_cluster_kinds(),
         *_base_kinds(),
         *_state_kinds(),
+        *more_kinds(MODEL, LAUNCH, PLAN | QUESTION | {"model": "llama3-8b"}, _runs()),
     )  # fmt: skip
 
 

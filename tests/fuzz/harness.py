@@ -22,6 +22,7 @@ from typing import Any
 from unittest import mock
 
 from planner.cli import main
+from tests.fuzz.kept import kept
 
 __all__ = ["Outcome", "faults", "run"]
 
@@ -56,7 +57,7 @@ def run(argv: list[str] | tuple[str, ...], limit_s: float = 30.0) -> Outcome:
     out, err = io.StringIO(), io.StringIO()
     code: Any = None
     crash = ""
-    with mock.patch.object(sys, "argv", ["planner", *argv]), redirect_stdout(out), redirect_stderr(err):
+    with mock.patch.object(sys, "argv", ["planner", *argv]), redirect_stdout(out), redirect_stderr(err), kept():
         try:
             with _time_limit(limit_s):
                 main()

@@ -25,12 +25,15 @@ SOUND = {
     "doctor": "",
     "serve": "--host 0.0.0.0",  # which is refused
     "pareto": "@results.parquet",
-    "heatmap": "@results.parquet --x accelerator.memory_gib --y cluster --json",
+    "heatmap": "@results.parquet --x accelerator.memory_gib --y cluster --where model=gpt2 --json",
     "export": "@plan.json --to megatron",
     "paper": "seq1f1b",
     "explain": f"{SMALL} --global-batch 16",
     "network": "gpt2 --cluster dgx-a100-80gb --gpus 16 --tp 1 --pp 1 --global-batch 16",
     "validate": "@runs.csv",
+    "sites": f"{SMALL.replace('--gpus 4 ', '')} --sites 2x2 --gbit 1 --global-batch 16 --tokens 1e9",
+    "mixed": "gpt2 @mixed.toml --global-batch 8",
+    "check": "@launch.sh --cluster selene --gpus 16",
     "observe": "@run.log",
     "laws": "gpt2",
     "models": "gpt2",
@@ -52,16 +55,18 @@ VALUES = (
 
 
 def option_cases() -> list[tuple[str, ...]]:
-    """Every command with every option once with each value: the arguments of each case."""
+    """Every command with every option once with each value, every flag once: the arguments of each case."""
     root = typer.main.get_command(app)
     cases: list[tuple[str, ...]] = []
     for name, command in sorted(root.commands.items()):  # type: ignore[attr-defined]
         sound = SOUND.get(name, "").split()
         for parameter in command.params:
-            if getattr(parameter, "is_flag", False) or parameter.name == "help":
-                continue
             option = parameter.opts[0]
-            if option.startswith("-"):
+            if parameter.name == "help":
+                continue
+            if getattr(parameter, "is_flag", False):
+                cases.append((name, *sound, option))
+            elif option.startswith("-"):
                 cases += [(name, *sound, option, value) for value in VALUES]
             elif name != "calibrate":
                 cases += [(name, value, *sound[1:]) for value in VALUES]
