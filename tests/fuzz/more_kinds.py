@@ -37,7 +37,7 @@ def more_kinds(model: str, launch: str, plan: dict[str, object], runs: list[list
              commands=("compare @plan.json @plan.json --cluster dgx-a100-80gb",
                        "compare @plan.json @plan.json --cluster dgx-a100-80gb --json")),
         Kind(name="model.toml", examples=(model,), slow=True,
-             commands=(f"compare @model.toml --cluster dgx-a100-80gb --dp 2 --global-batch 8",
+             commands=("compare @model.toml --cluster dgx-a100-80gb --dp 2 --global-batch 8",
                        f"fewest @model.toml {small} --max-gpus 4 --tokens 1e9 --batch-tokens 2048",
                        f"fastest @model.toml {small} --max-gpus 4 --tokens 1e9",
                        f"network @model.toml {small} --gpus 16 --global-batch 16 --json",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class Drawn:
     setup: Setup
     choices: dict[str, Any]
 
-    @property
+    @cached_property
     def layouts(self) -> Layouts:
         """The layout, a table of length one."""
         return one_layout(self.setup.cluster, **self.choices)
