@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -88,6 +89,8 @@ def _allowed(choice: Choice) -> Any:
         return list[Literal[tuple(names(choice.enumeration))]] | None  # type: ignore[misc]
     if choice.kind is int and choice.most < LARGEST:
         return list[Literal[tuple(range(choice.least, choice.most + 1))]] | None  # type: ignore[misc]
+    if choice.kind is int and choice.least == 0:
+        return Annotated[tuple[int, ...], BeforeValidator(partial(whole_numbers, least=0))] | None
     return {int: Whole | None, bool: StrictBool | None, str: Names | None}[choice.kind]
 
 

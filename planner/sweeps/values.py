@@ -26,11 +26,11 @@ def refuse(allowed: str) -> PydanticCustomError:
     return PydanticCustomError("sweep", "{allowed}", {"allowed": allowed})
 
 
-def whole_numbers(data: Any) -> tuple[int, ...]:
-    """Whole numbers from 1, from a number, a list or a range."""
-    allowed = f"a list of different whole numbers from 1 to 10000000, or {RANGE}"
+def whole_numbers(data: Any, least: int = 1) -> tuple[int, ...]:
+    """Whole numbers, none below `least`, from a number, a list or a range."""
+    allowed = f"a list of different whole numbers from {least} to 10000000, or {RANGE}"
     numbers = _range(data, allowed) if isinstance(data, Mapping) else _list(data, allowed)
-    if not all(_is_number(x) and x == int(x) and 1 <= x <= 10_000_000 for x in numbers):
+    if not all(_is_number(x) and x == int(x) and least <= x <= 10_000_000 for x in numbers):
         raise refuse(allowed)
     return tuple(int(x) for x in numbers)
 

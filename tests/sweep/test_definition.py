@@ -141,3 +141,12 @@ def test_profiles_on_paths_are_read_from_the_sweeps_folder(tmp_path, monkeypatch
     (tmp_path / "sweep.toml").write_text(f'{BASE}networks = ["mine.toml"]\n')
     monkeypatch.chdir("/")
     assert load_sweep(tmp_path / "sweep.toml").search(0)[0].setup.cluster.network.name == "mine"
+
+
+def test_a_choice_whose_least_is_zero_takes_zero(tmp_path):
+    path = tmp_path / "sweep.toml"
+    path.write_text(BASE + "[search]\nrecompute_layers = [0, 2]\noffload_layers = 0\n")
+    assert load_sweep(path).file.search.recompute_layers == (0, 2)
+    path.write_text(BASE + "[search]\nrecompute_layers = [-1]\n")
+    with pytest.raises(FileFormatError, match=r"recompute_layers is \[-1\]; allowed: .* whole numbers from 0"):
+        load_sweep(path)
