@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from planner.base.errors import InputError, shown
@@ -15,10 +16,10 @@ def _gpus(text: str) -> tuple[int, ...]:
     """GPUs of each site: 3x256, or 256,256,128."""
     out: list[int] = []
     for part in text.split(","):
-        times, _, gpus = part.strip().rpartition("x")
-        if not gpus.isdecimal() or not (times or "1").isdecimal() or int(times or 1) > 1000:
+        found = re.fullmatch(r"(?:([0-9]{1,4})x)?([0-9]{1,9})", part.strip())
+        if found is None or int(found[1] or 1) > 1000:
             raise InputError(f"--sites is {shown(text)}; allowed: GPUs of each site, such as 3x256 or 256,256,128")
-        out += [int(gpus)] * int(times or 1)
+        out += [int(found[2])] * int(found[1] or 1)
     return tuple(out)
 
 

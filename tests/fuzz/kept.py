@@ -15,7 +15,6 @@ from typing import Any
 from unittest import mock
 
 import typer.main
-
 from planner.sweep.answer import Chunk, ChunkAnswer, answer
 from planner.sweep.local import Local
 

@@ -8,8 +8,9 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from planner.cli import COMMANDS
 from tests.fuzz.cases import Case, byte_case, judge, option_case, sound_cases, structural_cases
-from tests.fuzz.options import option_cases
+from tests.fuzz.options import SOUND, option_cases
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -25,6 +26,21 @@ def test_the_unspoilt_files_are_taken(case: Case) -> None:
     """Otherwise every mutation would be refused for the same reason."""
     outcome, found = judge(case)
     assert (outcome.code, found) == (0, []), outcome.stderr
+
+
+FOUND = (("sites", *SOUND["sites"].split(), "--sites", "9" * 5000),)
+"""What runs of the benchmark found, mended since."""
+
+
+@pytest.mark.parametrize("argv", FOUND, ids=lambda argv: argv[0])
+def test_what_was_found(argv: tuple[str, ...]) -> None:
+    check(option_case(argv))
+
+
+def test_every_command_is_drawn() -> None:
+    drawn = {argv[0] for argv in option_cases()}
+    assert drawn == set(COMMANDS)
+    assert set(SOUND) == set(COMMANDS)
 
 
 @settings(max_examples=120, derandomize=True, suppress_health_check=QUIET)
