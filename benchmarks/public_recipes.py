@@ -1,6 +1,7 @@
 """Public training recipes beside our own advice: each legal, read and written again, and how far it is from our best.
 
     python benchmarks/public_recipes.py             # a Markdown table, as in docs/public-recipes.md; some minutes
+    python benchmarks/public_recipes.py --changes   # of recipes over 8 % slower: which changes of ours save how much
 
 The recipes are those of NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/perf_recipes, at commit 067f987df03b of
 2026-08-22: public_recipes.csv has of each the model, the GPUs, the batch and what its function sets of the layout. Both
@@ -23,8 +24,11 @@ from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
 from planner.plan_file import SavedPlan
+from planner.question import one_layout
 from planner.report.tables import layout_text
+from planner.setup import Setup
 from planner.step.estimate import estimate
+from planner.step.legality import first_broken
 from planner.step.timeline.step import simulate
 
 FILE = Path(__file__).with_name("public_recipes.csv")
@@ -88,18 +92,22 @@ def written(run: ExistingRun, target: str = "megatron") -> tuple[str, dict[str, 
     return done.text, done.layouts.row(0)
 
 
-def compared(recipe: dict[str, str]) -> list[str]:
-    """The cells of one recipe."""
-    run = read(recipe)
-    setup, layouts = run.profile, run.layouts
-    step, memory = simulate(setup, layouts).step_time_s, float(estimate(setup, layouts).memory_bytes[0])
+def our_fastest(recipe: dict[str, str]) -> dict[str, Any]:
+    """The record of our fastest layout that fits with 95 %."""
     told: dict[str, Any] = {"dispatcher": recipe["dispatcher"]} if recipe["dispatcher"] else {}
     plan = recommend(
         Model(recipe["model"], seq_len=int(recipe["seq_len"])), recipe["cluster"], gpus=int(recipe["gpus"]),
         batch=int(recipe["global_batch"]), framework=FRAMEWORKS[recipe["overlap"]], precision=recipe["precision"],
         grad_dtype="bf16", **told,
     )  # fmt: skip
-    best = plan.to_dict()["fastest"]
+    return plan.to_dict()["fastest"]
+
+
+def compared(recipe: dict[str, str]) -> list[str]:
+    """The cells of one recipe."""
+    run, best = read(recipe), our_fastest(recipe)
+    setup, layouts = run.profile, run.layouts
+    step, memory = simulate(setup, layouts).step_time_s, float(estimate(setup, layouts).memory_bytes[0])
     return [
         recipe["recipe"].removesuffix("_config").replace("_pretrain_", " "), _shown(layouts.row(0)), f"{step:.4g}",
         f"{memory / GIB:.0f}", _shown(best["layout"]), f"{best['step_time_s']:.4g}",
@@ -109,6 +117,50 @@ def compared(recipe: dict[str, str]) -> list[str]:
 
 def _shown(row: dict[str, Any]) -> str:
     return layout_text(row | {"dispatcher": "framework"}).replace("|", "\\|")
+
+
+GROUPS = (
+    ("stages", ("pp", "virtual_stages", "schedule", "layer_split", "pipeline_layout", "tp", "cp", "etp", "dp",
+                "sequence_parallel", "ep")),
+    ("experts' ranks", ("ep", "etp")), ("tp and cp", ("tp", "cp", "etp", "dp", "sequence_parallel")),
+    ("chunks", ("virtual_stages", "schedule", "layer_split", "pipeline_layout")),
+    ("degrees", ("tp", "cp", "etp", "dp", "sequence_parallel", "pp", "ep", "virtual_stages", "schedule", "layer_split",
+                 "pipeline_layout")),
+    ("micro-batch", ("micro_batch",)), ("recomputation", ("recompute",)),
+)  # fmt: skip
+"""Choices that change together on the way from a recipe to our layout."""
+
+
+def way(setup: Setup, row: dict[str, Any], best: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """From a recipe to our layout, each time the change that saves most: in words, the step after it and its GiB."""
+    out: list[tuple[str, float, float]] = []
+    while True:
+        tried = []
+        for _, names in GROUPS:
+            changed = {name: best[name] for name in names if row[name] != best[name]}
+            layouts = one_layout(setup.cluster, **(row | changed))
+            if changed and not first_broken(setup.model, setup.cluster, layouts)[0]:
+                step, memory = simulate(setup, layouts).step_time_s, estimate(setup, layouts).memory_bytes[0]
+                tried.append((step, len(changed), changed, float(memory) / GIB))
+        if not tried:
+            return out
+        step, _, changed, memory = min(tried, key=lambda one: one[:2])
+        out.append((", ".join(f"{name} {row[name]} to {value}" for name, value in changed.items()), step, memory))
+        row = row | changed
+
+
+def changes(only: list[str]) -> None:
+    """Prints for each recipe that is over 8 % slower what to change, from the change that saves most to the least."""
+    for recipe in recipes():
+        if only and not any(part in recipe["recipe"] for part in only):
+            continue
+        run, best = read(recipe), our_fastest(recipe)
+        step = simulate(run.profile, run.layouts).step_time_s
+        if step <= 1.08 * best["step_time_s"]:
+            continue
+        print(recipe["recipe"].removesuffix("_config"), f"{step:.4g} s", flush=True)
+        for words, after, memory in way(run.profile, run.layouts.row(0), best["layout"]):
+            print(f"  {words}: {after:.4g} s, {after / step - 1.0:+.1%}, {memory:.0f} GiB", flush=True)
 
 
 def main(only: list[str]) -> None:
@@ -122,4 +174,7 @@ def main(only: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if "--changes" in sys.argv:
+        changes([word for word in sys.argv[1:] if word != "--changes"])
+    else:
+        main(sys.argv[1:])

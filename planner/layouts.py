@@ -66,6 +66,7 @@ class Layouts:
     zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too. dp_replicate: copies of what ZeRO shards:
     1 spreads a state over all dp * cp ranks, n over dp * cp / n neighbours each (hybrid sharding: PyTorch's HSDP,
     Megatron-Core's distributed-optimizer instances, MiCS).
+    train: all of the model, or adapters, as a number (`planner.choices.training`).
     """
 
     schedule_names: tuple[str, ...]
@@ -101,6 +102,7 @@ class Layouts:
     dispatcher: Ints
     expert_imbalance: Array
     capacity_factor: Array
+    train: Ints
 
     @cached_property
     def shape(self) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.base.units import GBIT
+from planner.choices.training import training_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
@@ -46,6 +47,8 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     speed = cluster.network.bandwidth_bytes_per_s / GBIT
     whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
     said = [length, f"{gradients} ({whose})", OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))]]
+    if train := int(layouts.train[0]):
+        said.append(f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)}), no dropout")
     if int(layouts.gpus[0]) > cluster.gpus_per_node:
         said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
     if int(model.num_experts):

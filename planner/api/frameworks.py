@@ -7,6 +7,7 @@ from typing import Any
 from planner.base.errors import InputError, UnknownNameError
 from planner.base.files import is_path
 from planner.base.lookup import same_name
+from planner.choices.table import CHOICES
 from planner.hardware import profile_names
 from planner.layouts import Precision
 from planner.question import careful, word
@@ -58,4 +59,5 @@ def may_choose(
     setup, fixed = careful(setup, precision=precision, **(choices | {"any_framework": True}))
     target = get_target(word("runs_on", runs_on))
     target.check_question(setup.model, precision.name.lower(), base)
+    target.check_training(CHOICES["train"].plain(dict(fixed.shared).get("train", 0)))
     return setup, target.only(fixed)

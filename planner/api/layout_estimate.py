@@ -228,6 +228,7 @@ def estimate(
     dispatcher: str | None = None,
     expert_imbalance: float = 1.0,
     capacity_factor: float = 0.0,
+    train: str = "full",
     framework: str | None = None,
     precision: str | None = None,
     attention: str | None = None,

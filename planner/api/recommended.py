@@ -59,6 +59,7 @@ def recommend(
     dispatcher: str | None = None,
     expert_imbalance: float = 1.0,
     capacity_factor: float = 0.0,
+    train: str = "full",
     runs_on: str | None = None,
     base: str | None = None,
     top: int = 5,

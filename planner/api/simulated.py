@@ -218,6 +218,7 @@ def simulate(
     dispatcher: str | None = None,
     expert_imbalance: float = 1.0,
     capacity_factor: float = 0.0,
+    train: str = "full",
     slices: str = "",
     framework: str | None = None,
     precision: str | None = None,

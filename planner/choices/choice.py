@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.base.errors import InputError, shown
 from planner.choices.enumerations import choice, names
 
 LARGEST = 10_000_000
+
+
+class Codec(NamedTuple):
+    """How a text is held as a number that formulas take apart: read raises InputError; allowed in words."""
+
+    read: Callable[[str], int]
+    write: Callable[[int], str]
+    allowed: str
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,8 @@ class Choice:
     worth trying. follows: it changes with others, and is not worth a word beside them.
     always: a line of text shows it at its default too. apart: layouts that differ in it are different answers, not
     twins. risky: it is one more thing to go wrong where it is not at its default.
-    parse: reads a text that is more than a name, and raises InputError if it is none.
+    parse: reads a text that is more than a name, and raises InputError if it is none. codec: how a text that layouts
+    hold as a number is read and written; its default is the number.
     of_layer: what a layer, the embedding or the head costs for one micro-batch may depend on it.
     """
 
@@ -54,6 +63,7 @@ class Choice:
     apart: bool = False
     risky: bool = False
     parse: Callable[[str], object] | None = None
+    codec: Codec | None = None
     least: int = 1
     most: int = LARGEST
 
@@ -72,6 +82,8 @@ class Choice:
         """What a value may be, in words."""
         if self.enumeration:
             return ", ".join(names(self.enumeration))
+        if self.codec:
+            return self.codec.allowed
         between = f"number from {self.least} to {self.most}"
         words = {bool: "true or false", str: "a text", int: f"a whole {between}", float: f"a {between}"}
         return words[self.kind]
@@ -85,6 +97,8 @@ class Choice:
         """
         if self.enumeration:
             return choice(self.enumeration, word(self.name, value), self.name)
+        if self.codec:
+            return self.codec.read(word(self.name, value))
         if self.kind is int:
             return whole(self.name, value, least=self.least, most=self.most)
         if self.kind is float:
@@ -95,6 +109,8 @@ class Choice:
 
     def plain(self, code: Any) -> Any:
         """A layout's value as records and files write it."""
+        if self.codec:
+            return self.codec.write(int(code))
         return self.enumeration(code).name.lower() if self.enumeration else code
 
 

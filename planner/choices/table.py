@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planner.choices.choice import Choice
+from planner.choices.choice import Choice, Codec
 from planner.choices.enumerations import Attention, Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
 from planner.choices.pipeline_layout import parse_pipeline_layout
+from planner.choices.training import ALLOWED, read_training, training_text
 
 CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("schedule", str, "1f1b", "The pipeline schedule (planner schedule lists them).", tie=6,
@@ -71,10 +72,13 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            settled=False, shared=True, most=64),
     Choice("capacity_factor", float, 0.0, "Tokens that an expert takes at most over the mean; others are dropped. "
            "0: none.", "capacity", settled=False, shared=True, least=0, most=64),
+    Choice("train", str, 0, "What is trained: full, or adapters of a rank beside frozen weights, lora:16 or "
+           "lora:16:qkv+proj.", settled=False, shared=True,
+           codec=Codec(read_training, training_text, ALLOWED)),
 )}  # fmt: skip
 """By name, in the order of records, files and lines of text."""
 
-TEXTS: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.kind is str)
+TEXTS: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.kind is str and not c.codec)
 """The choices that are texts: a table of layouts has their names once, and in the column which of them."""
 
 SETTLED: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.settled)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.adapters import frozen
 from planner.costs.case import Case
 from planner.costs.layer.embedding_head import EndsCost
 from planner.costs.layer.layer_cost import LayerCost
@@ -23,13 +24,13 @@ def with_accumulation(
 ) -> tuple[LayerCost, EndsCost]:
     """The costs of a layer and of the ends, with the addition in their backward passes.
 
-    layer_params: of one layer on one rank. apart: where embedding and head lie on different ranks. Micro-batches of
-    all sizes take the same time for it.
+    layer_params: trained ones of one layer on one rank. apart: where embedding and head lie on different ranks.
+    Micro-batches of all sizes take the same time for it.
     """
     if case.framework.accumulate_bytes == case.framework.bf16_accumulate_bytes == 0:
         return cost, ends
     seconds = accumulated_bytes(case) / case.device.memory_rate
-    table_s = case.padded_vocab / case.layouts.tp * case.model.hidden * seconds
+    table_s = (1.0 - frozen(case)) * case.padded_vocab / case.layouts.tp * case.model.hidden * seconds
     one_table = np.asarray(case.model.tied) & ~np.asarray(apart)
     cost = replace(cost, backward_pointwise_s=cost.backward_pointwise_s + layer_params * seconds)
     return cost, replace(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, main_bytes, moment_bytes, updated_bytes
 from planner.costs.muon import muon_s
@@ -28,7 +29,7 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
     Zeroing and averaging the gradient buffer passes over all that it holds. Of an offloaded state gradients go to the
     host, which updates its share at its memory's rate, and parameters come back over the host link, one after another.
     """
-    layouts = case.layouts
+    layouts, own = case.layouts, trained(case, own)
     gradients, local = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
     moved, clipped = state_parameters(updated_bytes(own, layouts), layouts, 1), local * CLIP_BYTES
     update = (moved + clipped) / case.device.memory_rate

@@ -23,6 +23,7 @@ class Accelerate(Target):
     profile = "fsdp"
     version = "1.15.0"
     suffix = ".yaml"
+    adapters = "adapters are the training code's own, such as peft's"
 
     def only(self, fixed: Fixed) -> Fixed:
         """No pipeline, no experts of one's own, gradients sharded or all replicated."""

@@ -22,6 +22,7 @@ class DeepSpeed(Target):
     profile = "megatron-deepspeed"
     version = "0.19.8"
     suffix = ".json"
+    adapters = "adapters are the training code's own, such as peft's"
     mark = ""
 
     def only(self, fixed: Fixed) -> Fixed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.choices.training import TARGETS, adapter_rank, adapts, read_training
 from planner.exporters.megatron import (
     MOMENTS,
     SCHEDULES,
@@ -49,6 +50,7 @@ class MegatronBridge(Target):
     profile = "megatron-bridge"
     version = "0.3.1"
     suffix = ".py"
+    adapters = ""
 
     def only(self, fixed: Fixed) -> Fixed:
         """1F1B and its interleaved form; ZeRO 2 and 3, which are Megatron-FSDP's, only where they are asked for."""
@@ -78,11 +80,21 @@ class MegatronBridge(Target):
         check_rules(job)
         recipe = _shipped_recipe(job.model)
         module, function = recipe or ("your.recipes", "your_pretrain_config")
+        train = job.row["train"] == "full"
         usage = [
             f"from {'megatron.bridge.recipes.' if recipe else ''}{module} import {function}",
             "from megatron.bridge.training.gpt_step import forward_step",
-            "from megatron.bridge.training.pretrain import pretrain",
-            f"pretrain(apply_plan({function}()), forward_step)",
+            *(
+                [
+                    "from megatron.bridge.training.pretrain import pretrain",
+                    f"pretrain(apply_plan({function}()), forward_step)",
+                ]
+                if train
+                else [
+                    "from megatron.bridge.training.finetune import finetune",
+                    f"finetune(apply_plan({function}()), forward_step)  # with cfg.checkpoint.pretrained_checkpoint",
+                ]
+            ),
         ]
         return "\n".join([
             *comments(job.head),
@@ -116,6 +128,8 @@ def _imports(job: Job) -> list[str]:
         lines.insert(0, "import torch")
     if _half_gradients(job):
         lines.append("from megatron.bridge.training.mixed_precision import get_mixed_precision_config")
+    if job.row["train"] != "full":
+        lines.append("from megatron.bridge.peft.lora import LoRA")
     if _overlaps_tensor(job):
         lines.append("from megatron.bridge.training.comm_overlap import CommOverlapConfig")
     return lines
@@ -149,6 +163,7 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         *_model_parts(job),
         *_numerics(job),
         *_optimizer(job),
+        *_adapters(job.row["train"]),
         *([("comm_overlap", "CommOverlapConfig(tp_comm_overlap=True)")] if _overlaps_tensor(job) else []),
     ]
 
@@ -245,6 +260,14 @@ def _optimizer(job: Job) -> list[tuple[str, Any]]:
     if row["optimizer"] in ("muon", "sgd"):
         out.append(("optimizer.optimizer", quoted(optimizer_name(row))))
     return out
+
+
+def _adapters(train: str) -> list[tuple[str, Any]]:
+    if train == "full":
+        return []
+    code = read_training(train)
+    names = [quoted(f"linear_{target}") for target in TARGETS if adapts(code, target)]
+    return [("peft", f"LoRA(target_modules=[{', '.join(names)}], dim={int(adapter_rank(code))})")]
 
 
 def _recompute(job: Job) -> list[tuple[str, Any]]:

@@ -67,7 +67,10 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
     if base is not None and not target.takes_base:
         raise InputError(f"base is {base!r}; allowed: none for {target.name}, only torchtitan builds on a recipe")
     setup = plan.setup
+    target.check_training(plan.row["train"])
     nearest = Nearest(target.title, setup, plan.row)
+    if plan.row["train"] != "full" and target.adapters:
+        nearest.note(f"train {plan.row['train']}: {target.adapters}")
     target.adapt(nearest)
     layouts = one_layout(setup.cluster, **nearest.row)
     check_legal(setup.model, setup.cluster, layouts)

@@ -189,6 +189,8 @@ class Target(ABC):
     """Whether its file builds on a recipe of the user's own."""
     mark = "#"
     """What begins a comment; empty where the format has none."""
+    adapters: str | None = None
+    """What to say of adapters beside frozen weights, perhaps nothing; None: it has none."""
 
     @abstractmethod
     def adapt(self, nearest: Nearest) -> None:
@@ -217,6 +219,15 @@ class Target(ABC):
         Raises:
             LayoutError: what `adapt` or `render` would raise for every layout.
         """
+
+    def check_training(self, text: str) -> None:
+        """Nothing, if the framework can train what is asked for: all, or adapters.
+
+        Raises:
+            LayoutError: it has no adapters.
+        """
+        if text != "full" and self.adapters is None:
+            raise LayoutError(f"train {text}: {self.title} has no adapters; train full, or export to megatron-bridge")
 
     def only(self, fixed: Fixed) -> Fixed:
         """What a search may choose so that the framework can run all of it; `fixed` is what the user has settled."""

@@ -27,6 +27,9 @@ def layout_columns(result: Estimate, rows: Any) -> dict[str, Any]:
     for name, choice in CHOICES.items():
         known = names(choice.enumeration) if choice.enumeration else getattr(table, f"{name}_names", None)
         codes = getattr(table, name)
+        if choice.codec:
+            known, codes = np.unique(codes, return_inverse=True)
+            known = [choice.plain(code) for code in known]
         out[name] = codes if known is None else np.array(known, dtype=object)[codes]
     out |= {
         "gpus": table.gpus,

@@ -181,7 +181,7 @@ def form_record() -> dict[str, Any]:
 
 
 def _choice(choice: Choice, kind: str) -> dict[str, Any]:
-    values = {bool: ["on", "off"], str: list(SCHEDULES)}.get(choice.kind, [])
+    values = ["on", "off"] if choice.kind is bool else list(SCHEDULES) if choice.name == "schedule" else []
     says = f"{choice.says} Default: {choice.derived}." if choice.derived and choice.shared else choice.says
     return {
         "name": choice.name,

@@ -19,7 +19,7 @@ from planner.costs.memory.fit_chance import fit_chance, kinds_of, unmeasured
 from planner.costs.memory.rank import Memory
 from planner.costs.one_layer import OneLayer
 from planner.layouts import Layouts, Precision
-from planner.models.flops import step_flops
+from planner.models.flops import step_flops, weight_gradient_flops
 from planner.setup import Setup
 from planner.step.rank_memory import rank_memories
 from planner.step.step_costs import StepCosts, step_costs
@@ -35,8 +35,9 @@ class Estimate:
     memory: of the fullest rank. first_rank_bytes: peak memory of the first pipeline rank, where some frameworks measure
     it. capacity_bytes: of one accelerator. usable_bytes: predicted memory up to which a layout fits. memory_unmeasured:
     whether the memory of few such runs is known (`planner.costs.memory.fit_chance`). model_flop: of a step, by PaLM's
-    convention. tokens: of a step. peak_flops: of one accelerator, at the layout's precision.
-    closed_form_s: the step by the closed form; simulated: where step and memory are the exact timeline's instead.
+    convention, without the weight gradients that adapters spare. tokens: of a step. peak_flops: of one accelerator, at
+    the layout's precision. closed_form_s: the step by the closed form; simulated: where step and memory are the exact
+    timeline's instead.
     """
 
     layouts: Layouts
@@ -176,7 +177,8 @@ def estimate(setup: Setup, layouts: Layouts) -> Estimate:
         capacity_bytes=setup.cluster.accelerator.memory_bytes,
         usable_bytes=setup.cluster.accelerator.usable_bytes,
         memory_unmeasured=kinds[layouts.precision],
-        model_flop=np.asarray(step_flops(model, layouts.global_batch, "palm")),
+        model_flop=step_flops(model, layouts.global_batch, "palm")
+        - (layouts.train > 0) * weight_gradient_flops(model, layouts.global_batch),
         tokens=np.asarray(layouts.global_batch * model.seq_len),
         peak_flops=peak[layouts.precision],
         closed_form_s=time.total_s,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools
+from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.kept_operations import by_operation
@@ -132,6 +133,7 @@ def other_layer(
     """
     own, spread = case.with_model(model), one.distinct.spread
     params = own.ranks.rank(1.0, False, False)
-    cost, _ = with_accumulation(own, params.total, spread(parts[0]), spread(one.ends), False)
-    t = traffic(own, spread(parts[1]), params.total, params.expert_share)
+    moves = trained(own, params)
+    cost, _ = with_accumulation(own, moves.total, spread(parts[0]), spread(one.ends), False)
+    t = traffic(own, spread(parts[1]), params.total, params.expert_share, moves)
     return layer_time(own, cost, t), cost

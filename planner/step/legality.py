@@ -11,11 +11,13 @@ from planner.base.arrays import Bools
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
 from planner.choices.table import CHOICES
+from planner.choices.training import adapter_rank, adapts
 from planner.costs.layer.expert_routing import FLEX, LARGEST_SERVER, MOST_RDMA_TOKENS, crowds_queues
 from planner.costs.optimizer import offloaded_bytes
+from planner.costs.shapes import is_latent
 from planner.hardware import Cluster
 from planner.layouts import Attention, Dispatcher, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
-from planner.models import Transformer
+from planner.models import Transformer, mix
 from planner.schedules import Pipeline, Rule, get_schedule
 from planner.step.given_stages import is_given
 from planner.step.pipelines import weight_copies
@@ -116,6 +118,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
         *_sharding_rules(model, layouts),
         *_dispatcher_rules(model, cluster, layouts),
         *_numeric_rules(model, cluster, layouts),
+        *_adapter_rules(model, layouts),
         *_capacity_rules(model, cluster, layouts),
     ]
     return [Rule(text=text, broken=np.asarray(broken)) for text, broken in table] + _schedule_rules(layouts)
@@ -234,6 +237,23 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
          (x.optimizer == OptimizerKind.MUON) & ((x.zero > 1) | x.offload_optimizer)),
         ("bf16 gradients (grad_dtype, grad_reduce_dtype) need precision bf16 or fp8",
          ((x.grad_dtype == GradDtype.BF16) | (x.grad_reduce_dtype == GradDtype.BF16)) & (x.precision < Precision.BF16)),
+    ]  # fmt: skip
+
+
+def _adapter_rules(model: Transformer, x: Layouts) -> Table:
+    """Those of adapters beside frozen weights; none where all is trained."""
+    some = x.train > 0
+    if not np.any(some):
+        return []
+    attention, mlps = np.asarray(model.num_attention_layers) > 0, mix.shares(model).dense + mix.shares(model).sparse
+    has = {"qkv": attention & ~np.asarray(is_latent(model)), "proj": attention, "fc1": mlps > 0, "fc2": mlps > 0}
+    meets = reduce(np.logical_or, [adapts(x.train, target) & has[target] for target in has])
+    return [
+        ("train lora needs a rank that tp divides: tensor ranks cut it", some & (adapter_rank(x.train) % x.tp != 0)),
+        ("train lora must name a matrix that the model has: latent attention has no qkv, a layer without MLP no fc1 "
+         "and fc2", some & ~meets),
+        ("train lora excludes muon, which no framework has for adapters, and offload_optimizer: their state is small",
+         some & ((x.optimizer == OptimizerKind.MUON) | x.offload_optimizer)),
     ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from planner.base import records
 from planner.base.arrays import Array
+from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EndsCost, with_gathered_logits, with_modules
@@ -80,8 +81,9 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
     model, cost, ends = case.model, spread(one.cost), spread(one.ends)
     params = case.ranks.rank(1.0, False, False)
     apart = ends_apart(layouts)
-    cost, ends = with_accumulation(case, params.total, cost, ends, apart)
-    t = traffic(case, spread(one.traffic), params.total, params.expert_share)
+    moves = trained(case, params)
+    cost, ends = with_accumulation(case, moves.total, cost, ends, apart)
+    t = traffic(case, spread(one.traffic), params.total, params.expert_share, moves)
     t = replace(t, tied_s=np.where(apart, t.tied_s, 0.0))
     # Where all micro-batches pass a layer before the next, the ends are gathered and reduced once for all of them; in a
     # pipeline with a chunk (`chunk_gathers`).
@@ -138,7 +140,8 @@ def _alone(case: Case, one: OneLayer, cost: LayerCost, params: RankParameters) -
         return of.with_recompute(named)
 
     own = kept(case)
-    t = traffic(own, one.distinct.spread(layer_traffic(kept(one.case))), params.total, params.expert_share)
+    t = one.distinct.spread(layer_traffic(kept(one.case)))
+    t = traffic(own, t, params.total, params.expert_share, trained(own, params))
     return layer_time(own, replace(cost, recompute_s=np.where(some, 0.0, cost.recompute_s)), t)
 
 
@@ -180,15 +183,18 @@ def _data_collectives(case: Case, own: RankParameters, layers: list[Any]) -> tup
     own: parameters of the rank with most. layers: of each rank that may be the fullest.
     """
     framework, layouts, copies = case.framework, case.layouts, weight_copies(case.layouts)
+    moves = trained(case, own)
     reduce_s, gather_s, gather_link_s = data_traffic(case, own, copies)
     if framework.reduce_pass_bytes > 0:
         several = layouts.dp * layouts.cp > 1
-        reduce_s = reduce_s + np.where(several, framework.reduce_pass_bytes * own.total / case.device.memory_rate, 0.0)
+        reduce_s = reduce_s + np.where(
+            several, framework.reduce_pass_bytes * moves.total / case.device.memory_rate, 0.0
+        )
     if framework.gather_piece_s > 0:
         most = reduce(np.maximum, [np.asarray(n) for n in layers])
         gather_s = gather_s + framework.gather_piece_s * gather_pieces(case, most)
     # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
     if np.any(copies > 1):
-        between = 2.0 * rank_send_s(case.cluster, layouts, copies * own.total * reduced_bytes(case) / 2.0)
+        between = 2.0 * rank_send_s(case.cluster, layouts, copies * moves.total * reduced_bytes(case) / 2.0)
         reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
     return reduce_s, gather_s, gather_link_s

@@ -96,7 +96,7 @@ def _allowed(choice: Choice) -> Any:
 
 SETTLED_FIELDS: dict[str, Any] = {name: (_allowed(CHOICES[name]), None) for name in SETTLED}
 SHARED_FIELDS: dict[str, Any] = {
-    name: (Literal[tuple(names(kind))] | None if (kind := CHOICES[name].enumeration) else float | None, None)
+    name: ((Literal[tuple(names(kind))] if (kind := CHOICES[name].enumeration) else CHOICES[name].kind) | None, None)
     for name in SHARED
 }
 SearchTable = create_model(

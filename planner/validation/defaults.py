@@ -110,6 +110,7 @@ def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> li
         "fused_norm": run["fused_norm"] is not False,
         "grad_dtype": said(run, "gradients") or "framework",
         "layer_split": framework.layer_split,
+        "train": run["train"] or "full",
         "sequence_parallel": unstated.sequence_parallel and tp > 1 if spread is None else spread,
     }  # fmt: skip
     micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)

@@ -25,7 +25,8 @@ FLAG = ("sequence_parallel", "fused_norm")
 COLUMNS = TEXT + WHOLE + REAL + FLAG
 # Columns that a file may have: docs/measured-runs.md.
 OPTIONAL_WHOLE = ("etp", "dp_replicate")
-OPTIONAL = ("framework", "layer_split", *OPTIONAL_WHOLE)
+OPTIONAL_TEXT = ("framework", "layer_split", "train")
+OPTIONAL = (*OPTIONAL_TEXT, *OPTIONAL_WHOLE)
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
 LONGEST_TEXT = 1_000
 CHOICES = {"outcome": ("ok", "oom"), "step_time_kind": ("", "measured", "derived")}
@@ -69,7 +70,7 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
         if column in NEEDED:
             raise FileFormatError(f"{path}: line {line}: column {column} is empty; a value is needed")
         return None
-    if column in (*TEXT, "framework", "layer_split"):
+    if column in (*TEXT, *OPTIONAL_TEXT):
         if not text.isprintable() or len(text) > LONGEST_TEXT:
             fault = f"allowed: up to {LONGEST_TEXT} characters that print"
             raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; {fault}")

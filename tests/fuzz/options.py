@@ -50,7 +50,7 @@ VALUES = (
     "\t", "-", "none", "\u05e2\u05d1", "\u202e", "\x1b[31m", "[/x]", "%s", "../..", "/proc", "/dev/null", ".",
     "/proc/version", "a.toml", "a.csv", "a" * 5000, "a" * 5000 + ".toml", "nul\u0000byte",
     "@", ",", ":", "x-99999999", "3d:", "bf16", "muon", "adam-8bit", "E|t*12L", "E(t|)*99999L", "E" * 5000 + "*99999",
-    "hybridep",
+    "hybridep", "lora:16", "lora:8:qkv+fc2", "lora:4096", "lora:16:", "lora:" + "9" * 4000,
 )  # fmt: skip
 
 

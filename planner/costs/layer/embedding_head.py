@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.adapters import frozen
 from planner.costs.case import Case
 from planner.costs.kernels.device import matmul_s, stream_s
 from planner.costs.shapes import has_dropout
@@ -43,8 +44,9 @@ def ends_cost(case: Case) -> EndsCost:
     logits = tokens * columns * (layouts.tp if framework.gathered_logits else 1)
     dropout = has_dropout(model, layouts) * 1.0
     embed = stream_s(device, hidden * device.element_bytes * (2.0 + 2.0 * dropout), 3.0)
-    # The gradient is scattered into the whole table's gradient.
-    embed_back = stream_s(device, hidden * (device.element_bytes * (2.0 + dropout) + 4.0), 3.0)
+    # The gradient is scattered into the whole table's gradient; a frozen one has none.
+    moves = 1.0 - frozen(case)
+    embed_back = moves * stream_s(device, hidden * (device.element_bytes * (2.0 + dropout) + 4.0), 3.0)
     # The head is no layer: its product stays in 16 bits.
     product = matmul_s(device.wide, tokens, columns, model.hidden)
     if framework.gathered_logits:
@@ -53,7 +55,7 @@ def ends_cost(case: Case) -> EndsCost:
     head = product + stream_s(device, logits * framework.entropy_forward_bytes, 6.0)
     head_back = (
         matmul_s(device.wide, tokens, model.hidden, columns)
-        + matmul_s(device.wide, columns, model.hidden, tokens)
+        + moves * matmul_s(device.wide, columns, model.hidden, tokens)
         + stream_s(device, logits * framework.entropy_backward_bytes, 3.0)
     )
     if framework.recomputed_head:
@@ -66,9 +68,8 @@ def ends_cost(case: Case) -> EndsCost:
         rows, width = tokens, model.hidden / layouts.tp
         joined = stream_s(device, hidden * device.element_bytes * 10.0, 4.0)
         project = matmul_s(device, rows, width, 2.0 * model.hidden)
-        project_back = matmul_s(device, rows, 2.0 * model.hidden, width) + matmul_s(
-            device, width, 2.0 * model.hidden, rows
-        )
+        project_back = matmul_s(device, rows, 2.0 * model.hidden, width)
+        project_back = project_back + moves * matmul_s(device, width, 2.0 * model.hidden, rows)
         head, head_back = (1 + further) * head, (1 + further) * head_back
         module = further * (embed + joined + project)
         module_back = further * (embed_back + 2.0 * joined + project_back)

@@ -4,7 +4,8 @@ Counted from Transformer Engine's linear layers (layernorm_linear.py, linear.py 
 Hopper both operands of an fp8 product lie along its depth: the weight's gradient takes transposes of the input and of
 the output's gradient. A norm before a product writes fp8 itself. With sequence parallelism a rank casts its part, which
 is gathered in fp8, and transposes the whole. Weights are cast once a step, which is not counted. Experts' inputs and
-gradients are cast one by one (csrc/extensions/cast.cpp: only delayed scaling has a kernel for several).
+gradients are cast one by one (csrc/extensions/cast.cpp: only delayed scaling has a kernel for several). A frozen matrix
+needs no transposes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.adapters import frozen
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.layer.matmul_shapes import common_products
@@ -54,8 +56,10 @@ def casts_s(case: Case, in_epilogue: bool) -> tuple[Array, Array]:
     up = np.where(model.gated, 2.0, 1.0)
     columns = sum(rows * c * k for rows, c, _, k in common_products(case))
     columns = columns - back - part.sparse * np.maximum(model.num_experts, 1) + up * (of_experts - epilogue)
-    backward = TRANSPOSE * (normed + np.where(gathered, inner, 0.0)) + BOTH * (columns + copies)
-    backward = backward + np.where(gathered, CAST / t + TRANSPOSE, BOTH) * back
+    still = frozen(case)
+    both, turned = np.where(still, CAST, BOTH), np.where(still, 0.0, TRANSPOSE)
+    backward = turned * (normed + np.where(gathered, inner, 0.0)) + both * (columns + np.where(still, 0.0, copies))
+    backward = backward + np.where(gathered, CAST / t + turned, both) * back
     tokens, into = case.pass_tokens, part.blocks
     # Of both products of each expert beside the first.
     more = 0.0 if in_epilogue else 2.0 * part.sparse * (case.local_experts - 1.0)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.adapters import adapter_products, adapters_pass_s, frozen
 from planner.costs.case import Case
 from planner.costs.kernels.attention import attention_s
-from planner.costs.kernels.device import aligned_share, group_s, matmul_s, stream_s
+from planner.costs.kernels.device import Device, aligned_share, group_s, matmul_s, stream_s
 from planner.costs.kernels.state_space import ssm_s
 from planner.costs.layer.expert_bias import expert_bias_s
 from planner.costs.layer.expert_routing import routed_s
@@ -72,22 +73,24 @@ def latent_s(case: Case) -> Array:
 def matmuls_s(case: Case) -> tuple[Array, Array, Array, Array]:
     """Seconds of all linear products of a layer's pass: forward, input gradient, weight gradient.
 
-    And of all three together those in which the GPU waits for the launches of experts' products.
+    And of all three together those in which the GPU waits for the launches of experts' products. A frozen matrix has no
+    weight gradient; adapters' products are in 16 bits.
     """
-    tokens, local = case.pass_tokens, case.local_experts
-    products: list[tuple[Any, Any]] = [(p, 1.0) for p in common_products(case)]
-    products += [(p, local) for p in expert_products(case)]
+    tokens, local, moves = case.pass_tokens, case.local_experts, 1.0 - frozen(case)
+    products: list[tuple[Any, Any, Device, Any]] = [(p, 1.0, case.device, moves) for p in common_products(case)]
+    products += [(p, local, case.device, moves) for p in expert_products(case)]
+    products += [(p, 1.0, case.device.wide, 1.0) for p in adapter_products(case)]
     seconds, waiting = [np.asarray(0.0)] * 3, np.asarray(0.0)
-    for (row_factor, columns, depth, each), together in products:
+    for (row_factor, columns, depth, each), together, device, gradient in products:
         if not np.any(each):
             continue
-        count = each / together
         rows = tokens * row_factor
         # Forward both operands lie along the depth; backward the weight and its gradient have both sides in rows.
-        along, both = (aligned_share(case.device, case.device.matrix_bytes, *s) for s in ((depth,), (depth, columns)))
+        along, both = (aligned_share(device, device.matrix_bytes, *s) for s in ((depth,), (depth, columns)))
         shapes = ((rows, columns, depth, along), (rows, depth, columns, both), (columns, depth, rows, both))
         for i, shape in enumerate(shapes):
-            group, wait = group_s(case.device, *shape, together, case.framework.fused_experts)
+            count = each / together * (gradient if i == 2 else 1.0)
+            group, wait = group_s(device, *shape, together, case.framework.fused_experts)
             seconds[i], waiting = seconds[i] + count * group, waiting + count * wait
     return seconds[0], seconds[1], seconds[2], waiting
 
@@ -164,7 +167,8 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
     if np.any(model.expert_bias) and not framework.fused_experts:
         biases, biases_back = expert_bias_s(case)
         forward, backward = forward + biases, backward + biases_back
-    return forward, backward, fine
+    added, added_back = adapters_pass_s(case)
+    return forward + added, backward + added_back, fine
 
 
 def last_s(case: Case) -> Array:

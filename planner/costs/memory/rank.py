@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.adapters import frozen, held_for_weights, trained
 from planner.costs.case import Case
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.matmul_shapes import common_products, expert_products
@@ -74,6 +75,8 @@ def weight_grad_share(case: Case) -> Array:
     of_hidden = of_hidden + sum(rows * n for rows, _, _, n in routed) * mix.expert_width(model)
     per_token = per_token - of_hidden * (1.0 - 1.0 / shared)
     kept = case.local_tokens * per_token * case.device.matrix_bytes
+    if np.any(frozen(case)):
+        kept = np.where(frozen(case), held_for_weights(case), kept)
     return np.asarray(kept / saved_bytes(case)[0])
 
 
@@ -130,7 +133,7 @@ def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
     kept, again = saved_bytes(case)
     full = (case.layouts.recompute == Recompute.FULL) | by_operation(case)
     if case.framework.gathered_inputs > 0:
-        kept = kept + np.where(full, 0.0, gathered_inputs_bytes(case))
+        kept = kept + np.where(full | frozen(case), 0.0, gathered_inputs_bytes(case))
     if case.framework.gate_tensors < 4:
         less = fused_gate_bytes(case)
         kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / case.layouts.sequence_slices, 0.0)
@@ -181,23 +184,27 @@ def activations(case: Case) -> Activations:
     )
 
 
-def _whole_bytes(case: Case, own: RankParameters, layers: Any, modules: Any, at_once: Any) -> tuple[Array, Array]:
-    """Bytes of what sharding leaves whole for a while: gradients with ZeRO-2 and 3, parameters with ZeRO-3.
+def _whole_bytes(
+    case: Case, own: RankParameters, moves: RankParameters, layers: Any, modules: Any, at_once: Any
+) -> tuple[Array, Array]:
+    """Bytes of what sharding leaves whole for a while: trained gradients with ZeRO-2 and 3, parameters with ZeRO-3.
 
     Gradients are of what is at work as it is sent: so many layers', or the ends'. Parameters are of twice as many,
     those at work and the next, which are fetched beside them; and of the ends between the passes. A framework that
     takes matrix after matrix (DeepSpeed) holds no more than its limits say, or the largest one.
     """
     framework, model = case.framework, case.model
-    layer = (own.layers + own.experts) / np.maximum(layers + modules * model.num_mtp_modules, 1)
     matrix = model.hidden * np.maximum(model.ffn, model.moe_ffn) / case.layouts.tp
+
+    def layer_of(some: RankParameters) -> Any:
+        return (some.layers + some.experts) / np.maximum(layers + modules * model.num_mtp_modules, 1)
 
     def at_most(count: Any, limit: float) -> Any:
         return np.minimum(count, np.maximum(matrix, limit or np.inf))
 
-    scattered = at_most(np.minimum(at_once, layers) * layer, framework.reduce_bucket_parameters)
-    unscattered = np.maximum(scattered, own.ends) * reduced_bytes(case)
-    gathered = at_most(np.minimum(2.0 * at_once, layers) * layer, framework.live_parameters)
+    scattered = at_most(np.minimum(at_once, layers) * layer_of(moves), framework.reduce_bucket_parameters)
+    unscattered = np.maximum(scattered, moves.ends) * reduced_bytes(case)
+    gathered = at_most(np.minimum(2.0 * at_once, layers) * layer_of(own), framework.live_parameters)
     gathered = gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case))
     gathered = gathered + own.ends * parameter_bytes(case.layouts)
     stage = np.where(case.layouts.shards > 1, case.layouts.zero, 0)  # one rank shards nothing
@@ -238,21 +245,22 @@ def rank_memory(
     of_layers = held.layer * (layers - moved) + held.whole * alone
     kept = in_flight * (of_layers + first * held.embedding + modules * held.modules)
     slack = 1.0 + framework.fragmentation
-    states = state_parameters(optimizer_bytes(own, case), layouts, 1) * copies
+    moves = trained(case, own)
+    states = state_parameters(optimizer_bytes(moves, case), layouts, 1) * copies
     # By the time that a layer is made again, those behind it that were kept are freed.
     working = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
     buffers = (working + layers * held.keys_values) * slack
     if np.any(layouts.zero >= 2):
-        unscattered, gathered = _whole_bytes(case, own, layers, modules, at_once)
+        unscattered, gathered = _whole_bytes(case, own, moves, layers, modules, at_once)
         buffers = buffers + unscattered + gathered
     if framework.pass_gradient_bytes > 0:
         freed = of_layers + first * held.embedding + last * held.logits
-        buffers = buffers + _grown_bytes(case, own, freed)
+        buffers = buffers + _grown_bytes(case, moves, freed)
     if framework.gather_copy_bytes > 0:
-        buffers = buffers + gather_copy_bytes(case, own.total, last)
+        buffers = buffers + gather_copy_bytes(case, moves.total, last)
     return Memory(
-        parameters_bytes=np.asarray(_parameters_bytes(case, own, copies, versions)),
-        gradients_bytes=np.asarray(_gradients_bytes(case, own) * copies),
+        parameters_bytes=np.asarray(_parameters_bytes(case, own, moves, copies, versions)),
+        gradients_bytes=np.asarray(_gradients_bytes(case, moves) * copies),
         optimizer_bytes=np.where(layouts.offload_optimizer, 1.0 - layouts.offload_fraction, 1.0) * states,
         activations_bytes=np.asarray(kept * slack),
         logits_bytes=np.asarray(last * held.logits * slack),
@@ -274,12 +282,15 @@ def _gradients_bytes(case: Case, own: RankParameters) -> Array:
     return np.asarray(state_parameters(own, case.layouts, 2) * np.where(_is_mixed(case), kept, 4.0))
 
 
-def _parameters_bytes(case: Case, own: RankParameters, copies: Any, versions: Any) -> Array:
-    """Bytes of a rank's parameters, and of what products keep of them in fp8."""
+def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, copies: Any, versions: Any) -> Array:
+    """Bytes of a rank's parameters, of what products keep of them in fp8, and of adapters beside frozen ones."""
     layouts = case.layouts
     parameters = state_parameters(kept_bytes(own, case), layouts, 3) * copies * versions
     if case.framework.one_sharded_copy:
-        parameters = np.where((layouts.zero == 3) & _is_mixed(case), 0.0, parameters)
+        parameters = np.where((layouts.zero == 3) & _is_mixed(case) & ~frozen(case), 0.0, parameters)
+    if np.any(frozen(case)):
+        beside = state_parameters(moves, layouts, 3) * parameter_bytes(layouts)
+        parameters = parameters + np.where(frozen(case), beside * copies * versions, 0.0)
     # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
     fp8_copy = np.where(layouts.zero < 3, fp8_copy_bytes(case), 0.0)
     return np.asarray(parameters + fp8_copy * (own.layers + own.experts) * copies)

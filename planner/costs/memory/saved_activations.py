@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.choices.training import adapts
+from planner.costs.adapters import adapter_inputs, frozen
 from planner.costs.case import Case
 from planner.costs.kernels.state_space import ssm_bytes
 from planner.costs.layer.kept_operations import by_operation, kept_operation_bytes
@@ -103,6 +105,27 @@ def layer_tensors(case: Case) -> LayerTensors:
     )
 
 
+def _beside_frozen(case: Case, tensors: LayerTensors) -> LayerTensors:
+    """The tensors where matrices are frozen: of products' inputs those alone that adapters need, in 16 bits.
+
+    Norms and activations still keep what their own gradients need, and attention its output.
+    """
+    still, x = frozen(case), case.layouts
+    wider = case.device.element_bytes / case.device.matrix_bytes
+    hidden, low = adapter_inputs(case)
+    into, out = (adapts(x.train, target) * wider for target in ("fc1", "fc2"))
+    twice = np.where(x.ulysses > 1, 1.0, 0.0)
+    own = tensors.attended / (1.0 + np.where((twice > 0) | (wider > 1.0), 1.0 / wider, 0.0))
+    kept = {
+        "product_inputs": hidden + low,
+        "attended": own * (1.0 + twice * adapts(x.train, "proj")),
+        "routed_inputs": out * tensors.routed_inputs,
+        "other_inputs": out * tensors.other_inputs,
+        "expert_inputs": into * tensors.expert_inputs,
+    }
+    return replace(tensors, **{name: np.where(still, kept[name], getattr(tensors, name)) for name in kept})
+
+
 def saved_bytes(case: Case) -> tuple[Array, Array]:
     """Bytes that one layer keeps until its backward pass, and the transient extra while one layer recomputes.
 
@@ -112,6 +135,8 @@ def saved_bytes(case: Case) -> tuple[Array, Array]:
     layouts = case.layouts
     core = mix.shares(case.model).attention * attention_core_bytes(case)
     tensors = layer_tensors(case)
+    if np.any(frozen(case)):
+        tensors = _beside_frozen(case, tensors)
     if case.framework.fused_experts:  # one kernel clamps as it goes
         tensors = replace(tensors, clamped=np.zeros_like(tensors.clamped))
     layer = tensors.total_bytes - (0.0 if case.framework.kept_expert_outputs else tensors.expert_outputs)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools
+from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
 from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, with_startup
@@ -102,9 +103,10 @@ def gathered_twice(layouts: Layouts) -> Bools:
 def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Array, Array, Array]:
     """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
 
-    And what the gather's bytes take of a node's links. own: of the rank with most, before sharding; copies: that it
-    holds of them. All are 0 where layers have them (`by_layer`).
+    And what the gather's bytes take of a node's links. own: of the rank with most, before sharding, of which only the
+    trained ones move; copies: that it holds of them. All are 0 where layers have them (`by_layer`).
     """
+    own = trained(case, own)
     data = DataCollectives.of(case, own.expert_share)
     stage_params = copies * own.total
     zero = case.layouts.zero

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.adapters import adapters_gathers, frozen
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.layer.expert_routing import by_node
@@ -25,6 +26,7 @@ from planner.costs.network.collectives import (
 )
 from planner.costs.network.data_parallel import DataCollectives, by_layer
 from planner.costs.network.experts_reached import reached
+from planner.costs.parameters import RankParameters
 from planner.costs.shapes import is_latent
 from planner.layouts import Recompute
 from planner.models import mix
@@ -92,13 +94,16 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     part = mix.shares(model)
     routed = np.where(layouts.sequence_parallel | (layouts.etp < layouts.tp), 0.0, 1.0)
     blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
+    more, more_back = adapters_gathers(case)
+    whole = layouts.sequence_slices * all_gather_s(group, size)
     again = np.where(layouts.recompute == Recompute.FULL, blocks, 0.0)
     # By operation, what reduce-scatters end with stays: the gathers alone run again.
     again = np.where(by_operation(case), np.where(layouts.sequence_parallel, 0.5, 1.0) * blocks, again)
     if case.framework.gate_reduces > 0:
         gates = np.asarray(model.gated) * (part.dense + part.sparse)
         again = again + case.framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, gates)
-    return blocks * one, (blocks + again) * one
+    repeated = np.where(layouts.recompute == Recompute.FULL, more, 0.0)
+    return blocks * one + more * whole, (blocks + again) * one + (more_back + repeated) * whole
 
 
 def context_s(case: Case, group: Group) -> tuple[Array, Array]:
@@ -198,10 +203,12 @@ def traffic(
     layer: LayerTraffic,
     layer_params: Array,
     expert_share: Array,
+    moves: RankParameters,
 ) -> Traffic:
     """All communication but the step's data-parallel collectives (`planner.costs.network.data_parallel`).
 
     layer_params: of one layer on one rank, before ZeRO's sharding; expert_share: fraction that are experts'.
+    moves: of those parameters the trained ones, whose gradients are scattered.
     """
     cluster, model, layouts = case.cluster, case.model, case.layouts
     data = DataCollectives.of(case, expert_share)
@@ -212,15 +219,15 @@ def traffic(
     table = case.padded_vocab / layouts.tp * model.hidden
     if np.any(whole):
         gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
-        reduce = np.where(whole, data.reduced_s(all_gather_s, layer_params), 0.0)
-        link = data.on_links()
+        link, of_moves = data.on_links(), replace(data, expert_share=moves.expert_share)
+        reduce = np.where(whole, of_moves.reduced_s(all_gather_s, moves.total), 0.0)
         gather_link = np.where(whole, link.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
-        reduce_link = np.where(whole, link.reduced_s(all_gather_s, layer_params), 0.0)
+        reduce_link = np.where(whole, of_moves.on_links().reduced_s(all_gather_s, moves.total), 0.0)
         ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
         dense = replace(data, expert_share=np.zeros(1))
         times = np.where(case.framework.ends_gathered_twice & (layouts.zero == 3), 2.0, 1.0)
         both = times * dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts))
-        both = both + dense.reduced_s(all_gather_s, ends)
+        both = both + dense.reduced_s(all_gather_s, ends * (1.0 - frozen(case)))
         sharded_ends = np.where(whole, both, 0.0)
     sent = send_s(cluster, layouts, hidden_bytes, whole=case.framework.whole_sends)
     tied = 2.0 * rank_send_s(cluster, layouts, table * data.grad_bytes)
@@ -233,6 +240,8 @@ def traffic(
         layer_reduce_link_s=reduce_link,
         ends_sharding_s=sharded_ends,
         tied_s=np.where(
-            (np.asarray(model.tied) | (np.asarray(model.num_mtp_layers) > 0)) & (layouts.pp > 1), tied, 0.0
+            (np.asarray(model.tied) | (np.asarray(model.num_mtp_layers) > 0)) & (layouts.pp > 1) & ~frozen(case),
+            tied,
+            0.0,
         ),
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.choices.training import read_training
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Recompute
 from planner.models import load_model
@@ -35,6 +36,8 @@ WAYS = [
     (SPARSE, {"dp": 4, "ep": 4, "expert_imbalance": 2.0, "capacity_factor": 1.5}),
     (SPARSE, {"offload_layers": 7, "dp": 4, "ep": 4}),
     (DENSE, {"dp": 2, "grad_dtype": GradDtype.BF16, "optimizer": OptimizerKind.ADAM_8BIT}),
+    (DENSE, {"dp": 4, "tp": 2, "sequence_parallel": True, "train": read_training("lora:16")}),
+    (SPARSE, {"dp": 4, "ep": 4, "train": read_training("lora:16:qkv+fc1")}),
     (SPARSE, {"dp": 4, "ep": 4}),
     (SPARSE, {"dp": 2, "tp": 4, "ep": 8, "etp": 1, "sequence_parallel": True}),
     (SPARSE, {"dp": 4, "ep": 4, "cp": 2, "recompute": Recompute.FULL}),

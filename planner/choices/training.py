@@ -1,0 +1,56 @@
+"""What of a model is trained, as one number: all of it, or adapters of low rank beside frozen weights (LoRA).
+
+`lora:16` adapts the four matrices of a layer with rank 16, as Megatron-Bridge does unless told (peft/lora.py);
+`lora:16:qkv+proj` those two alone. The number is the rank times 16 and a bit for each target; 0 is all of the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.base.arrays import Bools, Ints
+from planner.base.errors import InputError, shown
+
+TARGETS = ("qkv", "proj", "fc1", "fc2")
+"""Matrices that may have an adapter: into attention and out of it, into an MLP or expert and out of it."""
+EVERY = (1 << len(TARGETS)) - 1
+MOST_RANK = 4096
+ALLOWED = f"full, lora:RANK with a rank from 1 to {MOST_RANK}, or lora:RANK:TARGETS of {'+'.join(TARGETS)}"
+
+
+def read_training(text: str) -> int:
+    """The number of a text.
+
+    Raises:
+        InputError: It is none.
+    """
+    kind, _, rest = text.strip().lower().partition(":")
+    rank, _, named = rest.partition(":")
+    targets = [part.strip().removeprefix("linear_") for part in named.split("+")] if named else list(TARGETS)
+    if kind == "full" and not rest:
+        return 0
+    numeric = rank.isascii() and rank.isdigit() and len(rank) <= len(str(MOST_RANK)) and 1 <= int(rank) <= MOST_RANK
+    if kind != "lora" or not numeric or rest.endswith(":") or set(targets) - set(TARGETS):
+        raise InputError(f"train is {shown(text)}; allowed: {ALLOWED}")
+    bits = [1 << TARGETS.index(target) for target in set(targets)]
+    return int(rank) * (EVERY + 1) + sum(bits)
+
+
+def training_text(code: int) -> str:
+    """The text of a number, as users write it."""
+    if not code:
+        return "full"
+    named = [target for bit, target in enumerate(TARGETS) if code >> bit & 1]
+    return f"lora:{code // (EVERY + 1)}" + ("" if len(named) == len(TARGETS) else ":" + "+".join(named))
+
+
+def adapter_rank(train: Any) -> Ints:
+    """The adapters' rank, 0 where all is trained."""
+    return np.asarray(np.asarray(train) // (EVERY + 1))
+
+
+def adapts(train: Any, target: str) -> Bools:
+    """Where a target has an adapter."""
+    return np.asarray(np.asarray(train) >> TARGETS.index(target) & 1, dtype=bool)
