@@ -203,12 +203,12 @@ def traffic(
     layer: LayerTraffic,
     layer_params: Array,
     expert_share: Array,
-    moves: RankParameters,
+    moves: RankParameters | None = None,
 ) -> Traffic:
     """All communication but the step's data-parallel collectives (`planner.costs.network.data_parallel`).
 
     layer_params: of one layer on one rank, before ZeRO's sharding; expert_share: fraction that are experts'.
-    moves: of those parameters the trained ones, whose gradients are scattered.
+    moves: of those parameters the trained ones, whose gradients are scattered; None: all.
     """
     cluster, model, layouts = case.cluster, case.model, case.layouts
     data = DataCollectives.of(case, expert_share)
@@ -219,10 +219,11 @@ def traffic(
     table = case.padded_vocab / layouts.tp * model.hidden
     if np.any(whole):
         gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
-        link, of_moves = data.on_links(), replace(data, expert_share=moves.expert_share)
-        reduce = np.where(whole, of_moves.reduced_s(all_gather_s, moves.total), 0.0)
+        link, of_moves = data.on_links(), data if moves is None else replace(data, expert_share=moves.expert_share)
+        total = layer_params if moves is None else moves.total
+        reduce = np.where(whole, of_moves.reduced_s(all_gather_s, total), 0.0)
         gather_link = np.where(whole, link.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
-        reduce_link = np.where(whole, of_moves.on_links().reduced_s(all_gather_s, moves.total), 0.0)
+        reduce_link = np.where(whole, of_moves.on_links().reduced_s(all_gather_s, total), 0.0)
         ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
         dense = replace(data, expert_share=np.zeros(1))
         times = np.where(case.framework.ends_gathered_twice & (layouts.zero == 3), 2.0, 1.0)
