@@ -139,7 +139,8 @@ def way(setup: Setup, row: dict[str, Any], best: dict[str, Any]) -> list[tuple[s
         for _, names in GROUPS:
             changed = {name: best[name] for name in names if row[name] != best[name]}
             layouts = one_layout(setup.cluster, **(row | changed))
-            if changed and not first_broken(setup.model, setup.cluster, layouts)[0]:
+            alike = layouts.gpus[0] == row["dp"] * row["tp"] * row["pp"] * row["cp"]
+            if changed and alike and not first_broken(setup.model, setup.cluster, layouts)[0]:
                 step, memory = simulate(setup, layouts).step_time_s, estimate(setup, layouts).memory_bytes[0]
                 tried.append((step, len(changed), changed, float(memory) / GIB))
         if not tried:
