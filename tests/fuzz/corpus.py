@@ -77,7 +77,8 @@ PLAN = {
         "schedule": "1f1b", "dp": 2, "tp": 1, "pp": 2, "cp": 1, "ep": 1, "virtual_stages": 1, "sequence_slices": 1,
         "micro_batch": 2, "global_batch": 16, "zero": 1, "recompute": "none", "attention": "flash2",
         "precision": "bf16", "layer_split": "even", "sequence_parallel": False, "fused_norm": True,
-        "offload_optimizer": False, "grad_dtype": "framework", "grad_reduce_dtype": "bf16", "optimizer": "adam_bf16", "train": "lora:16:qkv",
+        "offload_optimizer": False, "grad_dtype": "framework", "grad_reduce_dtype": "bf16", "optimizer": "adam_bf16",
+        "train": "lora:16:qkv",
     },
 }  # fmt: skip
 PLAN_WITH_SHAPE = {
