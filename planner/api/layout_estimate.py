@@ -238,8 +238,7 @@ def estimate(
 
     batch: sequences per optimizer step. dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert
     parallelism; it runs on dp * tp * pp * cp accelerators. micro_batch: sequences per micro-batch.
-    ulysses: context ranks that exchange heads for tokens. virtual_stages: model chunks a pipeline rank.
-    sequence_slices: slices of a sequence, for seq1f1b and its like.
+    virtual_stages: model chunks a pipeline rank. sequence_slices: of a sequence, for seq1f1b and its like.
     schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with slices. zero: ZeRO stage, 0 to 3.
     recompute: none, selective, fine or full; recompute_layers: of each virtual stage, 0 all.
     layer_split: even, balanced (by cost), parameters, products, ends (embedding and head count as a layer each) or
