@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from planner.api.answer import Drawn
@@ -13,6 +14,7 @@ from planner.base.units import MEGA, MONTH
 from planner.hardware import load_framework
 from planner.question import careful, numerics
 from planner.report.largest import largest_record, largest_view
+from planner.report.largest_plot import draw_largest
 from planner.setup import Setup
 from planner.training_time.assumptions import assume
 from planner.training_time.largest import COMPUTES, LargestQuestion, Shape, plan_largest, shape_of
@@ -51,10 +53,4 @@ def largest(
     if not kinds:
         raise InputError("experts is empty; allowed: at least one number of experts, 0 for dense models")
     record = largest_record(kinds)
-
-    def draw() -> Any:
-        from planner.report.largest_plot import draw_largest
-
-        return draw_largest(record)
-
-    return Drawn("", record, largest_view(record), draw)
+    return Drawn("", record, largest_view(record), partial(draw_largest, record))

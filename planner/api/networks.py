@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from planner.api.answer import Drawn
@@ -12,6 +13,7 @@ from planner.base.errors import InputError, UnknownNameError
 from planner.hardware import load_link
 from planner.question import careful, numerics, whole
 from planner.report.network import network_record, network_view
+from planner.report.network_plot import draw_network
 from planner.training_time.assumptions import assume
 from planner.training_time.network import AXES, STRATEGIES, NetworkCase, curve, need_of, ways
 
@@ -61,10 +63,4 @@ def network(
     both = ways(case, replace(own, network=load_link(slow))) if along == "bandwidth" else ()
     hourly = assume(own, {"price_usd_per_hour": price}).prices.price_per_hour
     record = network_record(case, found, needs, both, hourly, network_price)
-
-    def draw() -> Any:
-        from planner.report.network_plot import draw_network
-
-        return draw_network(record)
-
-    return Drawn("", record, network_view(record), draw)
+    return Drawn("", record, network_view(record), partial(draw_network, record))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from planner.cli import options as o
+
 MOST_SECONDS = 600
 MACHINE, RUNS, PROBE = "Measuring this machine", "Fitting profiles to measured runs", "From a probe of a machine"
-
+measuring, fitting, probing = (partial(o.in_group, group) for group in (MACHINE, RUNS, PROBE))
 NEEDS = {MACHINE: "a file of prices", RUNS: "--from RUNS.csv", PROBE: "--probe FILE"}
 
 
@@ -19,15 +22,10 @@ def command(
         list[Path] | None, typer.Argument(help="The file of prices to write; with --from more CSV files of runs.")
     ] = None,
     seconds: Annotated[
-        float,
-        typer.Option(
-            min=0.01, max=MOST_SECONDS, help="How long each model of the grid is stepped.", rich_help_panel=MACHINE
-        ),
+        float, measuring("How long each model of the grid is stepped.", min=0.01, max=MOST_SECONDS)
     ] = 0.4,
-    quick: Annotated[
-        bool, typer.Option(help="A small grid: rough prices in a few seconds.", rich_help_panel=MACHINE)
-    ] = False,
-    device: Annotated[str, typer.Option(help="cpu or gpu.", rich_help_panel=MACHINE)] = "cpu",
+    quick: Annotated[bool, measuring("A small grid: rough prices in a few seconds.")] = False,
+    device: Annotated[str, measuring("cpu or gpu.")] = "cpu",
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -37,35 +35,19 @@ def command(
         ),
     ] = None,
     from_: Annotated[
-        list[Path] | None,
-        typer.Option("--from", help="CSV files of measured runs (docs/measured-runs.md).", rich_help_panel=RUNS),
+        list[Path] | None, fitting("CSV files of measured runs (docs/measured-runs.md).", "--from")
     ] = None,
     hold_out: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A source to leave out of the fit, then score; the beginning of its name.", rich_help_panel=RUNS
-        ),
+        list[str] | None, fitting("A source to leave out of the fit, then score; the beginning of its name.")
     ] = None,
     cross_validate: Annotated[
-        bool,
-        typer.Option("--cross-validate", help="Fit without each publication in turn; score it.", rich_help_panel=RUNS),
+        bool, fitting("Fit without each publication in turn; score it.", "--cross-validate")
     ] = False,
-    architecture: Annotated[
-        str | None, typer.Option(help="Of the GPUs, such as ampere; else that of most runs.", rich_help_panel=RUNS)
-    ] = None,
-    all_figures: Annotated[
-        bool, typer.Option("--all-figures", help="Also those that the shipped fit leaves alone.", rich_help_panel=RUNS)
-    ] = False,
-    max_evaluations: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Steps of the least-squares fit.", rich_help_panel=RUNS)
-    ] = 40,
-    probe: Annotated[
-        Path | None,
-        typer.Option(help="What probe.py measured (planner probe): its figures as profiles.", rich_help_panel=PROBE),
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="The cluster, or TOML file, that the probe ran on.", rich_help_panel=PROBE)
-    ] = None,
+    architecture: Annotated[str | None, fitting("Of the GPUs, such as ampere; else that of most runs.")] = None,
+    all_figures: Annotated[bool, fitting("Also those that the shipped fit leaves alone.", "--all-figures")] = False,
+    max_evaluations: Annotated[int, fitting("Steps of the least-squares fit.", min=1, max=10_000)] = 40,
+    probe: Annotated[Path | None, probing("What probe.py measured (planner probe): its figures as profiles.")] = None,
+    cluster: Annotated[str | None, probing("The cluster, or TOML file, that the probe ran on.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).")] = False,
 ) -> None:
     """Measure this machine for the trainer; or make profiles from measured training runs, or from a probe of a node.

@@ -23,6 +23,7 @@ def command(
     """
     from dataclasses import asdict
 
+    from planner.api.answer import Answer
     from planner.base.units import GBIT, GIB, TERA
     from planner.hardware import load_cluster, profile_names
     from planner.report.plain_table import plain_table
@@ -30,18 +31,12 @@ def command(
 
     if name is not None:
         cluster = load_cluster(name, network=network)
-        if json:
-            o.print_json(asdict(cluster))
-            return
         table = plain_table("figure", "value", "source", numbers=(1,))
         for row in figure_sources(cluster):
             table.add_row(*row)
-        o.print_view(table)
+        o.show(Answer("", asdict(cluster), table), json)
         return
     loaded = [load_cluster(n, network=network) for n in profile_names("clusters")]
-    if json:
-        o.print_json({"clusters": [asdict(c) for c in loaded]})
-        return
     table = plain_table("cluster", "GPU", "GiB", "TFLOP/s", "per node", "network", numbers=(2, 3, 4))
     for c in loaded:
         peak = max(v for k, v in c.accelerator.peak_flops.items() if k != "fp8") / TERA
@@ -50,4 +45,4 @@ def command(
             c.name, c.accelerator.name, f"{c.accelerator.memory_bytes / GIB:.0f}", f"{peak:g}",
             str(c.gpus_per_node), f"{c.nics_per_node} x {nic:g} Gb/s {c.network.kind}",
         )  # fmt: skip
-    o.print_view(table)
+    o.show(Answer("", {"clusters": [asdict(c) for c in loaded]}, table), json)

@@ -19,17 +19,15 @@ def command(json: o.Json = False) -> None:
     from pathlib import Path
 
     import planner
+    from planner.api.answer import Answer
     from planner.cli.installation import findings, machine, requirements
+    from planner.report.plain_table import stacked
 
     about = {"planner": f"{planner.__version__} at {Path(planner.__file__).parent}"} | machine()
     with o.working("looking"):
         found, needs = findings(), requirements()
-    if json:
-        o.print_json(
-            {"about": about, "findings": [asdict(f) for f in found], "requirements": [asdict(r) for r in needs]}
-        )
-        return
-    o.print_view(*_view(about, found, needs))
+    record = {"about": about, "findings": [asdict(f) for f in found], "requirements": [asdict(r) for r in needs]}
+    o.show(Answer("", record, stacked(*_view(about, found, needs))), json)
 
 
 def _view(about: dict[str, str], found: list[Finding], needs: list[Requirement]) -> list[Any]:
@@ -52,15 +50,8 @@ def _view(about: dict[str, str], found: list[Finding], needs: list[Requirement])
         said = ", ".join(f"{r.package} {_said(r)}" for r in mine)
         ready = all(r.enough for r in mine)
         packages.add_row(extra or "planner", said, "" if ready else install_command(extra))
-    if not needs:
-        return [
-            facts,
-            "",
-            works,
-            "",
-            "planner runs from a folder that pip did not install: its packages are not listed.",
-        ]
-    return [facts, "", works, "", packages]
+    unknown = "planner runs from a folder that pip did not install: its packages are not listed."
+    return [facts, "", works, "", packages if needs else unknown]
 
 
 def _said(r: Requirement) -> str:

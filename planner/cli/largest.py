@@ -44,13 +44,11 @@ def command(
     from planner.api.inputs import Cluster
     from planner.api.limits import largest
 
-    paths = pictures.checked()
+    pictures.checked()
     with o.working("searching GPUs, batches and layouts of larger and larger trainings"):
         answer = largest(
             Cluster(cluster, network=network), months=months, gpus=gpus, power_mw=power_mw, max_cost=max_cost,
             experts=experts or [0], aspect=aspect, seq_len=seq_len, framework=framework, batch_rule=batch_rule,
             critical_batch_law=critical_batch_law, given=given, **choices,
         )  # fmt: skip
-    for path in paths:
-        answer.save_picture(path)
-    o.show(answer, json)
+    pictures.show(answer, json)

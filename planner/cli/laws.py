@@ -22,6 +22,7 @@ def command(
 
     Example: planner laws gpt3-175b --tokens 300e9
     """
+    from planner.api.answer import Answer
     from planner.base.errors import InputError
     from planner.models import load_model
     from planner.report import laws as report
@@ -31,16 +32,10 @@ def command(
     if model is None:
         if tokens is not None:
             raise InputError(f"--tokens is {tokens:g} without a model; allowed: a model as well")
-        if json:
-            o.print_json(report.laws_record(read_laws()))
-        else:
-            o.print_view(report.laws_view(read_laws()))
+        laws = read_laws()
+        o.show(Answer("", laws.model_dump(), report.laws_view(laws)), json)
         return
     shape = load_model(model)
     found = compare_laws(shape, tokens)
-    if json:
-        o.print_json(
-            {"model": shape.name, "seq_len": int(shape.seq_len)} | report.comparison_record(found, shape.seq_len)
-        )
-    else:
-        o.print_view(str(shape.name), "", report.comparison_view(found, shape.seq_len))
+    record = {"model": shape.name, "seq_len": int(shape.seq_len)} | report.comparison_record(found, shape.seq_len)
+    o.show(Answer(shape.name, record, report.comparison_view(found, shape.seq_len)), json)

@@ -23,28 +23,22 @@ def command(
 
     Example: planner models llama-13b
     """
+    from planner.api.answer import Answer
     from planner.models import load_model, model_names
-    from planner.report import records
     from planner.report.plain_table import plain_table
+    from planner.report.records import model_record
 
     if name is not None:
-        record = records.model_record(load_model(name))
-        if json:
-            o.print_json(record)
-        else:
-            table = plain_table("field", "value", numbers=(1,))
-            for key, value in record.items():
-                table.add_row(key, f"{value:,}" if key.endswith("parameters") else str(value))
-            o.print_view(table)
+        record = model_record(load_model(name))
+        table = plain_table("field", "value", numbers=(1,))
+        for key, value in record.items():
+            table.add_row(key, f"{value:,}" if key.endswith("parameters") else str(value))
+        o.show(Answer("", record, table), json)
         return
-    rows = [records.model_record(load_model(n)) for n in model_names()]
-    if json:
-        o.print_json({"models": rows})
-        return
-    table = plain_table(
-        "model", "parameters", "layers", "hidden", "heads", "vocab", "seq_len", numbers=tuple(range(1, 7))
-    )
+    rows = [model_record(load_model(n)) for n in model_names()]
+    heads = ("model", "parameters", "layers", "hidden", "heads", "vocab", "seq_len")
+    table = plain_table(*heads, numbers=tuple(range(1, 7)))
     for r in rows:
         columns = ("parameters", "num_layers", "hidden", "num_heads", "vocab", "seq_len")
         table.add_row(r["name"], *(f"{r[c]:,}" for c in columns))
-    o.print_view(table)
+    o.show(Answer("", {"models": rows}, table), json)

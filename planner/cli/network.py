@@ -42,7 +42,7 @@ def command(
     from planner.api.inputs import Cluster, Model
     from planner.api.networks import network as suffices
 
-    paths = pictures.checked()
+    pictures.checked()
     shape = Model(model, seq_len=seq_len)
     batch = size.sequences(shape.seq_len)
     with o.working("searching along the network"):
@@ -50,6 +50,4 @@ def command(
             shape, Cluster(cluster, network=network), gpus=gpus, batch=batch, framework=framework, along=along,
             slow=slow, price=price, network_price=network_price, **choices,
         )  # fmt: skip
-    for path in paths:
-        answer.save_picture(path)
-    o.show(answer, json)
+    pictures.show(answer, json)

@@ -15,7 +15,7 @@ from planner.cli import completion as complete
 from planner.cli.freed_memory import keep_freed_memory
 
 if TYPE_CHECKING:
-    from planner.api.answer import Shown
+    from planner.api.answer import Drawn, Shown
     from planner.setup import Setup
 
 USUAL_BATCH_TOKENS = 4e6
@@ -25,14 +25,19 @@ QUESTION, WRITTEN = "The question", "What is written"
 """Groups of options in `--help`; those of the layout have theirs from `planner.cli.choices`."""
 
 
+def in_group(group: str, says: str, *names: str, **more: Any) -> Any:
+    """An option in a group of `--help`; without names it has its parameter's."""
+    return typer.Option(*names, help=says, rich_help_panel=group, **more)
+
+
 def asks(name: str, says: str, **more: Any) -> Any:
     """An option of the question."""
-    return typer.Option(name, help=says, rich_help_panel=QUESTION, **more)
+    return in_group(QUESTION, says, name, **more)
 
 
 def writes(*names: str, says: str, **more: Any) -> Any:
     """An option that says what is written, and where."""
-    return typer.Option(*names, help=says, rich_help_panel=WRITTEN, **more)
+    return in_group(WRITTEN, says, *names, **more)
 
 
 Model = Annotated[
@@ -100,6 +105,12 @@ class Pictures:
         """Their paths. Raises as `check_files`, before long work."""
         check_files({"--svg": (self.svg, ".svg"), "--png": (self.png, ".png")})
         return [path for path in (self.svg, self.png) if path is not None]
+
+    def show(self, answer: Drawn, json: bool) -> None:
+        """Write an answer's pictures, then the answer on stdout."""
+        for path in self.checked():
+            answer.save_picture(path)
+        show(answer, json)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ def command(
 
     Example: planner paper lamy-poirier-2021
     """
+    from planner.api.answer import Answer
     from planner.base.errors import InputError
     from planner.base.files import write_text
     from planner.report import papers as report
@@ -35,16 +36,15 @@ def command(
         if html or markdown:
             raise InputError("--html and --markdown need a paper's name, or all")
         papers = [get_paper(paper) for paper in paper_names()]
-        listed = report.papers_record(papers, systems())
-        o.print_json(listed) if json else o.print_view(report.papers_view(papers))
+        o.show(Answer("", report.papers_record(papers, systems()), report.papers_view(papers)), json)
         return
     with o.working("computing the claims"):
         done = reproduce_all() if name == "all" else [reproduce(name)]
     for path, make in ((html, page.papers_html), (markdown, page.papers_markdown)):
         if path is not None:
             write_text(path, make(done, systems()))
-    if json:
-        records = [report.paper_record(d) for d in done]
-        o.print_json({"papers": records} if name == "all" else records[0])
+    records = [report.paper_record(d) for d in done]
+    if name == "all":
+        o.show(Answer("", {"papers": records}, report.all_view(done, systems())), json)
     else:
-        o.print_view(report.all_view(done, systems()) if name == "all" else report.paper_view(done[0]))
+        o.show(Answer("", records[0], report.paper_view(done[0])), json)

@@ -30,19 +30,13 @@ def command(
 
     Example: planner pareto results.parquet --of time --of cost --svg pareto.svg
     """
+    from planner.api.answer import Drawn
     from planner.report.pareto import pareto_record, pareto_view
+    from planner.report.pareto_plot import draw_fronts
     from planner.sweeps.pareto import fronts
     from planner.sweeps.results import load_results
 
-    paths = pictures.checked()
+    pictures.checked()
     rows = load_results(results).where(where or [])
     found = fronts(rows, of or ["time", *(["cost"] if rows.priced() else []), "power"])
-    for path in paths:
-        from planner.report.pareto_plot import draw_fronts
-        from planner.report.pictures import write_picture
-
-        write_picture(draw_fronts(found), path)
-    if json:
-        o.print_json(pareto_record(found))
-    else:
-        o.print_view(pareto_view(found))
+    pictures.show(Drawn("", pareto_record(found), pareto_view(found), lambda: draw_fronts(found)), json)

@@ -34,6 +34,7 @@ def command(
 
     Example: planner sweep sweep.toml -o results.parquet
     """
+    from planner.api.answer import Answer
     from planner.report.sweep import sweep_record, sweep_view
     from planner.sweeps.load import load_sweep
     from planner.sweeps.parquet import read_results
@@ -48,12 +49,8 @@ def command(
     except KeyboardInterrupt:
         typer.echo("planner: sweep: what is done is kept; run the same command to go on", err=True)
         raise
-    seconds = time.monotonic() - begun
-    table = read_results(output)
-    if json:
-        o.print_json(sweep_record(output, done, table, seconds))
-    else:
-        o.print_view(sweep_view(output, done, table, seconds))
+    what = (output, done, read_results(output), time.monotonic() - begun)
+    o.show(Answer("", sweep_record(*what), sweep_view(*what)), json)
 
 
 def _scheduler(name: str, workers: int | None) -> Scheduler:

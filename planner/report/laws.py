@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from planner.training_time.compare_laws import Laws
 
 
-def laws_record(laws: LawFile) -> dict[str, Any]:
-    """Every law with its figures, source and fitted range."""
-    return laws.model_dump()
-
-
 def laws_view(laws: LawFile) -> RenderableType:
     """Every law with how it is known and where it was fitted."""
     loss = plain_table("loss law", "known", "fitted parameters", "fitted tokens", "source")
