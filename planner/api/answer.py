@@ -96,4 +96,4 @@ class Drawn(Answer):
         """
         from planner.report.pictures import write_picture
 
-        write_picture(self.draw(), Path(path))
+        write_picture(self.draw, Path(path))

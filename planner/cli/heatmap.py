@@ -41,6 +41,6 @@ def command(
     rows = load_results(results).where(where or [])
     found = grid(rows, x, y, value, by)
     for path in paths:
-        write_picture(draw_heatmap(found, rows), path)
+        write_picture(lambda: draw_heatmap(found, rows), path)
     if json:
         o.print_json(heatmap_record(found, rows))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,17 +46,29 @@ def said(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def write_picture(figure: Figure, path: Path) -> None:
+@contextmanager
+def drawing_style(style: Mapping[str, Any]) -> Iterator[None]:
+    """What is drawn inside has its text as it is: a name may hold a dollar sign, or letters that the font lacks."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"text.parse_math": False, **style}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def picture(draw: Callable[[], Figure], kind: str) -> bytes:
+    """A figure as an SVG or PNG file: no date, no random names, so that the same picture gives the same file."""
+    out = io.BytesIO()
+    with drawing_style({"svg.fonttype": "none", "svg.hashsalt": "planner"}):
+        draw().savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return out.getvalue()
+
+
+def write_picture(draw: Callable[[], Figure], path: Path) -> None:
     """Write a figure; its kind is the path's suffix, .svg or .png.
 
     Raises:
         OutputError: the path can't be written.
     """
-    import matplotlib as mpl
-
     check_writable(path)
-    kind, out = path.suffix.removeprefix("."), io.BytesIO()
-    # Text stays text, and no date or random names: the same picture gives the same file.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "planner"}):
-        figure.savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    write_bytes(path, out.getvalue())
+    write_bytes(path, picture(draw, path.suffix.removeprefix(".")))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.base import records
+from planner.base.arrays import Array
 from planner.base.files import write_bytes
 from planner.base.units import DAY, GIB, format_bytes, format_seconds
 from planner.report.mfu import mfu_text
+from planner.report.pictures import drawing_style
 from planner.report.plan_report import PlanReport, shown_layouts
 from planner.report.tables import PARTS, layout_text
 from planner.report.timeline_plot import COLOURS, NAMES
@@ -25,11 +27,13 @@ if TYPE_CHECKING:
 
     from planner.search import Recommendation
     from planner.step.estimate import Estimate
+    from planner.step.timeline.step import StepSimulation
+    from planner.training_time.fastest import Fastest
+    from planner.training_time.goal import Goal
 
 MOST_DRAWN = 12_000  # operations of a timeline: more would be a grey band
 BLUE, RED, GREY = "#0a5fd0", "#b42318", "#94a0ae"
 STYLE: Any = {
-    "text.parse_math": False,  # a model's name may hold a dollar sign
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -39,7 +43,7 @@ STYLE: Any = {
     "figure.constrained_layout.wspace": 0.06,
     "figure.constrained_layout.hspace": 0.06,
 }
-Panel = Callable[[Any, PlanReport, int], None]
+Panel = Callable[[Any], None]
 
 
 def write_slides(report: PlanReport, *, png: Path | None = None, pdf: Path | None = None) -> None:
@@ -48,10 +52,7 @@ def write_slides(report: PlanReport, *, png: Path | None = None, pdf: Path | Non
     Raises:
         OutputError: a path can't be written.
     """
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names in any script
+    with drawing_style(STYLE):
         if png is not None:
             write_bytes(png, _png(report))
         if pdf is not None:
@@ -64,10 +65,20 @@ def _row(report: PlanReport) -> int:
 
 
 def _panels(report: PlanReport, i: int) -> list[Panel]:
-    out: list[Panel] = [front_panel, time_panel, memory_panel]
-    out += [timeline_panel] if i in report.steps else []
-    out += [curve_panel] if report.curve is not None and report.curve.found is not None else []
-    return [*out, accuracy_panel] if len(report.accuracy.errors) else out
+    """What the plots draw, each on axes that it is given."""
+    found, x, curve = report.found, report.found.estimate, report.curve
+    out: list[Panel] = [
+        partial(front_panel, found=found, capacity_gib=report.cluster.accelerator.memory_bytes / GIB, i=i),
+        partial(time_panel, estimate=x, i=i),
+        partial(memory_panel, estimate=x, i=i),
+    ]
+    if i in report.steps:
+        out.append(partial(timeline_panel, step=report.steps[i]))
+    if curve is not None and curve.found is not None:
+        out.append(partial(curve_panel, found=curve.found, goal=curve.goal, asked=found.asked.gpus))
+    if len(report.accuracy.errors):
+        out.append(partial(accuracy_panel, errors=report.accuracy.errors))
+    return out
 
 
 def _png(report: PlanReport) -> bytes:
@@ -79,7 +90,7 @@ def _png(report: PlanReport) -> bytes:
     axes = figure.subplots(2, 3)
     figure.suptitle("\n".join(_headline(report, i)), x=0.01, ha="left", fontsize=14)
     for axis, panel in zip(axes.flat, panels, strict=False):
-        panel(axis, report, i)
+        panel(axis)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
     out = io.BytesIO()
@@ -96,7 +107,7 @@ def _pdf(report: PlanReport) -> bytes:
         for panel in _panels(report, i):
             figure = Figure(figsize=(13.33, 7.5))
             figure.suptitle("\n".join(_headline(report, i)), x=0.02, ha="left", fontsize=15)
-            panel(figure.subplots(), report, i)
+            panel(figure.subplots())
             pages.savefig(figure)
     return out.getvalue()
 
@@ -120,7 +131,7 @@ def front_figure(found: Recommendation, memory_bytes: float) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.6), layout="constrained")
-    _front(figure.subplots(), found, memory_bytes / GIB, int(found.best[0]))
+    front_panel(figure.subplots(), found, memory_bytes / GIB, int(found.best[0]))
     return figure
 
 
@@ -130,17 +141,13 @@ def parts_figure(estimate: Estimate, i: int) -> Figure:
 
     figure = Figure(figsize=(11.0, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _time(left, estimate, i)
-    _memory(right, estimate, i)
+    time_panel(left, estimate, i)
+    memory_panel(right, estimate, i)
     return figure
 
 
-def front_panel(axis: Any, report: PlanReport, i: int) -> None:
+def front_panel(axis: Any, found: Recommendation, capacity_gib: float, i: int) -> None:
     """Step time against memory: the front, and the layout."""
-    _front(axis, report.found, report.cluster.accelerator.memory_bytes / GIB, i)
-
-
-def _front(axis: Any, found: Recommendation, capacity: float, i: int) -> None:
     x = found.estimate
     rows = found.front[x.step_time_s[found.front] <= 4 * x.step_time_s[i]] if len(found.front) else np.array([i])
     memory, step = x.memory_bytes[rows] / GIB, x.step_time_s[rows]
@@ -150,7 +157,7 @@ def _front(axis: Any, found: Recommendation, capacity: float, i: int) -> None:
     axis.plot(
         x.memory_bytes[i] / GIB, x.step_time_s[i], "D", color=BLUE if x.fits[i] else RED, markersize=10, label=label
     )
-    axis.axvline(capacity, color=RED, linestyle="--", linewidth=1, label="the GPU's memory")
+    axis.axvline(capacity_gib, color=RED, linestyle="--", linewidth=1, label="the GPU's memory")
     axis.set_xlim(left=0)
     axis.set(title="Time against memory", xlabel="memory of the fullest rank, GiB", ylabel="seconds per step")
     axis.legend(frameon=False)
@@ -165,31 +172,20 @@ def _bars(axis: Any, parts: list[tuple[str, float]], colour: str, title: str, un
     axis.set(title=title, xlabel=unit)
 
 
-def time_panel(axis: Any, report: PlanReport, i: int) -> None:
+def time_panel(axis: Any, estimate: Estimate, i: int) -> None:
     """Seconds of the step by part."""
-    _time(axis, report.found.estimate, i)
-
-
-def _time(axis: Any, estimate: Estimate, i: int) -> None:
-    time = estimate.time
-    parts = [(PARTS[name], seconds) for name, seconds in records.parts(time, i, "_s").items()]
+    parts = [(PARTS[name], seconds) for name, seconds in records.parts(estimate.time, i, "_s").items()]
     _bars(axis, parts, BLUE, "Where the time goes", "seconds of a step")
 
 
-def memory_panel(axis: Any, report: PlanReport, i: int) -> None:
+def memory_panel(axis: Any, estimate: Estimate, i: int) -> None:
     """Memory of the fullest rank by content."""
-    _memory(axis, report.found.estimate, i)
-
-
-def _memory(axis: Any, estimate: Estimate, i: int) -> None:
-    memory = estimate.memory
-    parts = records.parts(memory, i, "_bytes", GIB)
+    parts = records.parts(estimate.memory, i, "_bytes", GIB)
     _bars(axis, list(parts.items()), "#7a5cc4", "Where the memory goes", "GiB of the fullest rank")
 
 
-def timeline_panel(axis: Any, report: PlanReport, i: int) -> None:
+def timeline_panel(axis: Any, step: StepSimulation) -> None:
     """The simulated step, or its beginning where it is long, rank by rank."""
-    step = report.steps[i]
     timeline, order = step.timeline, step.timeline.order
     until = float(timeline.end_s.max())
     if len(order) > MOST_DRAWN:
@@ -213,30 +209,25 @@ def timeline_panel(axis: Any, report: PlanReport, i: int) -> None:
     axis.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14), fontsize=9)
 
 
-def curve_panel(axis: Any, report: PlanReport, i: int) -> None:
+def curve_panel(axis: Any, found: Fastest, goal: Goal, asked: int) -> None:
     """The shortest training time against accelerators."""
-    assert report.curve is not None
-    assert report.curve.found is not None
-    found = report.curve.found
     gpus, days = found.run.gpus[found.by_gpus], found.run.wall_s[found.by_gpus] / DAY
     axis.loglog(gpus, days, "o-", color=BLUE, markersize=5)
     if found.knee_gpus < len(gpus) - 1:
         axis.plot(gpus[found.knee_gpus], days[found.knee_gpus], "D", color=BLUE, markersize=10, label="knee")
-    here = report.found.asked.gpus
-    axis.axvline(here, color=GREY, linestyle="--", linewidth=1, label=f"asked: {here:,}")
+    axis.axvline(asked, color=GREY, linestyle="--", linewidth=1, label=f"asked: {asked:,}")
     for along in (axis.xaxis, axis.yaxis):
         along.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    tokens = count_text(report.curve.goal.target.tokens)
-    axis.set(title=f"Shortest time to train, {tokens} tokens", xlabel="GPUs", ylabel="days")
+    title = f"Shortest time to train, {count_text(goal.target.tokens)} tokens"
+    axis.set(title=title, xlabel="GPUs", ylabel="days")
     axis.legend(frameon=False)
     axis.grid(alpha=0.3)
 
 
-def accuracy_panel(axis: Any, report: PlanReport, i: int) -> None:
+def accuracy_panel(axis: Any, errors: Array) -> None:
     """Errors of predicted step times on measured runs."""
-    errors = 100 * np.clip(report.accuracy.errors, -0.4, 0.4)
-    low, high = np.quantile(100 * report.accuracy.errors, [0.1, 0.9])
-    axis.hist(errors, bins=40, range=(-40, 40), color=BLUE)
+    low, high = np.quantile(100 * errors, [0.1, 0.9])
+    axis.hist(100 * np.clip(errors, -0.4, 0.4), bins=40, range=(-40, 40), color=BLUE)
     axis.axvspan(low, high, color=BLUE, alpha=0.12, label=f"80 %: {low:+.1f} to {high:+.1f} %")
     axis.set(
         title=f"Errors on {len(errors):,} measured runs",

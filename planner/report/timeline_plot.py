@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.base.files import check_writable, write_bytes
+from planner.report.pictures import picture, write_picture
 from planner.schedules.operations import KINDS
 
 if TYPE_CHECKING:
@@ -32,28 +30,13 @@ def plot_timeline(timeline: Timeline, path: Path, title: str, unit: str = "") ->
     Raises:
         OutputError: the path can't be written.
     """
-    check_writable(path)
-    write_bytes(path, _drawn(timeline, path.suffix.removeprefix("."), title, unit))
+    write_picture(lambda: timeline_figure(timeline, title, unit), path)
 
 
 def timeline_svg(timeline: Timeline, title: str, unit: str = "") -> str:
     """The picture as an SVG element, to stand in a page."""
-    text = _drawn(timeline, "svg", title, unit).decode()
+    text = picture(lambda: timeline_figure(timeline, title, unit), "svg").decode()
     return text[text.index("<svg") :]
-
-
-def _drawn(timeline: Timeline, kind: str, title: str, unit: str) -> bytes:
-    import matplotlib as mpl
-
-    out = io.BytesIO()
-    # Text stays text (a model's name may hold a dollar sign, or letters that the font lacks), and no date or random
-    # names: the same timeline gives the same file.
-    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "planner", "text.parse_math": False}
-    with mpl.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure = timeline_figure(timeline, title, unit)
-        figure.savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    return out.getvalue()
 
 
 def timeline_figure(timeline: Timeline, title: str, unit: str) -> Figure:
