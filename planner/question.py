@@ -22,9 +22,11 @@ from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule, usual_schedule
 from planner.search import Fixed, attention_kernels, default_attention, default_precision
 from planner.search.exclusion import without
+from planner.search.request import Request
 from planner.setup import Setup
 
-__all__ = ["batch_of_tokens", "careful", "load_setup", "numerics", "one_layout", "what_is_fixed", "whole", "word"]
+__all__ = ["batch_of_tokens", "careful", "load_setup", "numerics", "one_layout", "request", "what_is_fixed", "whole",
+           "word"]  # fmt: skip
 
 
 RUNS = tuple(field.name for field in fields(Runs))
@@ -189,6 +191,20 @@ def careful(
     for text in exclude or ():
         fixed = without(fixed, text)
     return replace(setup, cluster=replace(setup.cluster, accelerator=accelerator)), fixed
+
+
+def request(
+    setup: Setup, *, gpus: int = 1, batch: int = 1, precision: str | None = None, attention: str | None = None,
+    **choices: Any,
+) -> tuple[Setup, Request]:  # fmt: skip
+    """The question as `careful` has it, and what its search is asked; gpus, batch: as of `Request`.
+
+    precision, attention: by name; None is what is usual on the cluster. Raises as `numerics` and `careful`.
+    """
+    number, kernel = numerics(setup.cluster, precision, attention)
+    setup, fixed = careful(setup, precision=number, **choices)
+    asked = Request.of(setup.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel, fixed=fixed)
+    return setup, asked
 
 
 def _runs_only(framework: Framework, fixed: Fixed) -> dict[str, Any]:

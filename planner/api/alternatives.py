@@ -31,10 +31,8 @@ def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -
     only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(tp).tolist())}
     worth = WORTH_SAYING * float(found.estimate.step_time_s[found.best[0]])
     try:
-        wider = search(
-            setup, gpus=asked.gpus, global_batch=asked.global_batch, precision=asked.precision,
-            attention=asked.attention, fixed=replace(asked.fixed, **only), top=1, plainest=True, reach_s=worth,
-        )  # fmt: skip
+        other = replace(asked, fixed=replace(asked.fixed, **only))
+        wider = search(setup, **other.question, top=1, plainest=True, reach_s=worth)
     except LayoutError:  # nothing is that fast
         return None
     best = LayoutEstimate(setup, wider.estimate, int(wider.best[0])) if len(wider.best) else None
@@ -45,10 +43,7 @@ def fewest_gpus(setup: Setup, asked: Request) -> int | None:
     """Of 2, 4, 8, ... times the GPUs of a question the fewest on which a layout fits; None where it fits on none."""
     for gpus in (asked.gpus << k for k in range(1, DOUBLINGS + 1)):
         try:
-            found = search(
-                setup, gpus=gpus, global_batch=asked.global_batch, precision=asked.precision,
-                attention=asked.attention, fixed=asked.fixed, top=1, objective="memory",
-            )  # fmt: skip
+            found = search(setup, **asked.sized(gpus, asked.global_batch).question, top=1, objective="memory")
         except (InputError, LayoutError):  # more GPUs than the cluster has, or a number that nothing divides
             continue
         if len(found.best):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from planner.base.errors import InputError, UnknownNameError
@@ -9,9 +10,8 @@ from planner.base.files import is_path
 from planner.base.lookup import same_name
 from planner.choices.table import CHOICES
 from planner.hardware import profile_names
-from planner.layouts import Precision
-from planner.question import careful, word
-from planner.search import Fixed
+from planner.question import request, word
+from planner.search.request import Request
 from planner.setup import Setup
 
 
@@ -41,23 +41,21 @@ def named_framework(name: str | None, runs_on: str | None = None) -> tuple[str |
     return name if profile else target.profile, target.name
 
 
-def may_choose(
-    setup: Setup, precision: Precision, runs_on: str | None, base: str | None = None, **choices: Any
-) -> tuple[Setup, Fixed]:
-    """The setup, and what a search may choose (`planner.question.careful`), held to a framework of `planner export`.
+def held_request(setup: Setup, runs_on: str | None, base: str | None = None, **question: Any) -> tuple[Setup, Request]:
+    """The setup and what its search is asked (`planner.question.request`), held to a framework of `planner export`.
 
-    base: the user's own recipe, where that framework builds on one.
+    base: the user's own recipe, where that framework builds on one. question: as of `planner.question.request`.
 
     Raises:
         UnknownNameError: planner writes nothing for it.
         LayoutError: It can run none of the model, or nothing of what the user has settled.
     """
     if runs_on is None:
-        return careful(setup, precision=precision, **choices)
+        return request(setup, **question)
     from planner.exporters.plan_export import get_target
 
-    setup, fixed = careful(setup, precision=precision, **(choices | {"any_framework": True}))
+    setup, asked = request(setup, **(question | {"any_framework": True}))
     target = get_target(word("runs_on", runs_on))
-    target.check_question(setup.model, precision.name.lower(), base)
-    target.check_training(CHOICES["train"].plain(dict(fixed.shared).get("train", 0)))
-    return setup, target.only(fixed)
+    target.check_question(setup.model, asked.precision.name.lower(), base)
+    target.check_training(CHOICES["train"].plain(dict(asked.fixed.shared).get("train", 0)))
+    return setup, replace(asked, fixed=target.only(asked.fixed))

@@ -12,7 +12,7 @@ from planner.api.inputs import Cluster
 from planner.base.errors import InputError
 from planner.base.units import MEGA, MONTH
 from planner.hardware import load_framework
-from planner.question import careful, numerics
+from planner.question import request
 from planner.report.largest import largest_record, largest_view
 from planner.report.largest_plot import draw_largest
 from planner.setup import Setup
@@ -24,8 +24,7 @@ def largest(
     cluster: Cluster | str | os.PathLike[str], *, months: float = 3.0, gpus: int | None = None,
     power_mw: float | None = None, max_cost: float | None = None, experts: Sequence[int] = (0,), aspect: float = 128.0,
     seq_len: int = 8192, framework: str | None = None, critical_batch_law: str = "zhang-2024",
-    batch_rule: str = "overhead", given: Mapping[str, float | None] | None = None, precision: str | None = None,
-    attention: str | None = None, **choices: Any,
+    batch_rule: str = "overhead", given: Mapping[str, float | None] | None = None, **choices: Any,
 ) -> Drawn:  # fmt: skip
     """The largest compute-optimal training that such accelerators finish within a time, and what binds on the way.
 
@@ -37,17 +36,15 @@ def largest(
         InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
     """
     own = (cluster if isinstance(cluster, Cluster) else Cluster(cluster)).profile
-    number, kernel = numerics(own, precision, attention)
     kinds = []
     for many in dict.fromkeys(experts):
         shape = Shape(aspect=aspect, experts=many, seq_len=seq_len)
         setup = Setup(shape_of(COMPUTES[0], shape), own, load_framework(framework or own.framework))
-        setup, fixed = careful(setup, precision=number, **choices)
+        setup, asked = request(setup, **choices)
         q = LargestQuestion(
             cluster=setup.cluster, framework=setup.framework, shape=shape, assumptions=assume(own, given),
             deadline_s=months * MONTH, max_gpus=gpus, max_power_w=None if power_mw is None else power_mw * MEGA,
-            max_cost=max_cost, batch_law=critical_batch_law, rule=batch_rule, precision=number, attention=kernel,
-            fixed=fixed,
+            max_cost=max_cost, batch_law=critical_batch_law, rule=batch_rule, asked=asked,
         )  # fmt: skip
         kinds.append((q, plan_largest(q, COMPUTES)))
     if not kinds:

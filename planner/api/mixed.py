@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from planner.api.answer import Answer
-from planner.base.errors import InputError, LayoutError
+from planner.base.errors import InputError
 from planner.hardware.groups import MixedCluster, load_mixed
 from planner.layouts import Layouts
 from planner.models import Transformer
-from planner.question import careful, load_setup, numerics, whole
+from planner.question import load_setup, request, whole
 from planner.report.mixed import mixed_record, mixed_view
 from planner.search.mixed import MixedQuestion, mixed_ways
-from planner.search.ranking import recommend
+from planner.search.ranking import best_of
 
 
 def question(mixed: MixedCluster, model: Transformer | str, batch: int, framework: str | None = None) -> MixedQuestion:
@@ -21,31 +21,22 @@ def question(mixed: MixedCluster, model: Transformer | str, batch: int, framewor
         UnknownNameError, FileFormatError: as `load_setup`.
     """
     name = framework or mixed.groups[0].cluster.framework
-    kinds = [numerics(g.cluster, None, None) for g in mixed.groups]
-    held = [
-        careful(load_setup(model, g.cluster, framework=name), precision=precision)
-        for g, (precision, _) in zip(mixed.groups, kinds, strict=True)
-    ]
-    setups = tuple(setup for setup, _ in held)
-    if len({precision for precision, _ in kinds}) > 1:
+    held = [request(load_setup(model, g.cluster, framework=name), gpus=g.gpus) for g in mixed.groups]
+    precisions = sorted({asked.precision.name.lower() for _, asked in held})
+    if len(precisions) > 1:
         raise InputError(
-            f"the groups of {mixed.name} train in {', '.join(sorted({p.name.lower() for p, _ in kinds}))}; allowed: "
-            "groups of one precision"
+            f"the groups of {mixed.name} train in {', '.join(precisions)}; allowed: groups of one precision"
         )
 
     def alone(g: int, part: int) -> tuple[float, Layouts]:
-        found = recommend(
-            setups[g], gpus=mixed.groups[g].gpus, global_batch=part, precision=kinds[g][0], attention=kinds[g][1],
-            fixed=held[g][1], top=1, plainest=True,
-        )  # fmt: skip
-        if not len(found.best):
-            raise LayoutError(f"nothing fits on {mixed.groups[g].cluster.name}")
-        at = found.best[:1]
-        return float(found.estimate.step_time_s[at[0]]), found.estimate.layouts.take(at)
+        setup, asked = held[g]
+        best = best_of(setup, asked.sized(asked.gpus, part))
+        return float(best.step_time_s[0]), best.layouts
 
     return MixedQuestion(
-        setups=setups, gpus=tuple(g.gpus for g in mixed.groups), batch=batch, network=mixed.network, alone=alone,
-        numerics=tuple({"precision": p, "attention": a} for p, a in kinds),
+        setups=tuple(setup for setup, _ in held), gpus=tuple(g.gpus for g in mixed.groups), batch=batch,
+        network=mixed.network, alone=alone,
+        numerics=tuple({"precision": asked.precision, "attention": asked.attention} for _, asked in held),
     )  # fmt: skip
 
 

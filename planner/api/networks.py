@@ -11,7 +11,7 @@ from planner.api.answer import Drawn
 from planner.api.inputs import Cluster, Model, asked
 from planner.base.errors import InputError, UnknownNameError
 from planner.hardware import load_link
-from planner.question import careful, numerics, whole
+from planner.question import request, whole
 from planner.report.network import network_record, network_view
 from planner.report.network_plot import draw_network
 from planner.training_time.assumptions import assume
@@ -24,7 +24,7 @@ SLOW = "ethernet-25g"
 def network(
     model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], *, gpus: int, batch: int,
     framework: str | None = None, along: str = "bandwidth", slow: str = SLOW, price: float | None = None,
-    network_price: float | None = None, precision: str | None = None, attention: str | None = None, **choices: Any,
+    network_price: float | None = None, **choices: Any,
 ) -> Drawn:  # fmt: skip
     """Step time of the best layout against the bandwidth between nodes, or its latency, and what each strategy needs.
 
@@ -43,21 +43,12 @@ def network(
     for name, value in (("price", price), ("network_price", network_price)):
         if value is not None and not 0.0 <= value <= 1e6:
             raise InputError(f"{name} is {value!r}; allowed: a number from 0 to 1000000")
-    setup, fixed = careful(asked(model, cluster, framework), **choices)
+    setup, question = request(asked(model, cluster, framework), gpus=gpus, batch=batch, **choices)
     own = setup.cluster
     if gpus <= own.gpus_per_node:
         raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")
-    number, kernel = numerics(own, precision, attention)
-    case = NetworkCase(
-        setup=setup,
-        axis=AXES[along],
-        gpus=gpus,
-        batch=batch,
-        precision=number,
-        attention=kernel,
-        fixed=fixed,
-        given=frozenset(name for name, value in choices.items() if value is not None),
-    )
+    given = frozenset(name for name, value in choices.items() if value is not None)
+    case = NetworkCase(setup=setup, axis=AXES[along], asked=question, given=given)
     found = curve(case)
     needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
     both = ways(case, replace(own, network=load_link(slow))) if along == "bandwidth" else ()

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.api.anchored import anchored
-from planner.api.frameworks import may_choose, named_framework
+from planner.api.frameworks import held_request, named_framework
 from planner.api.inputs import Cluster, Model, asked
 from planner.api.plan import Plan
 from planner.choices.table import SETTLED, SHARED
-from planner.question import RUNS, numerics, whole, word
+from planner.question import RUNS, whole, word
 from planner.search import recommend as search
 from planner.setup import Setup
 
@@ -97,18 +97,15 @@ def recommend(
 
 def search_plan(
     setup: Setup, *, gpus: int, global_batch: int, top: int = 5, objective: str = "time", runs_on: str | None = None,
-    base: str | None = None, precision: str | None = None, attention: str | None = None, **choices: Any,
+    base: str | None = None, **choices: Any,
 ) -> Plan:  # fmt: skip
     """The plan for a question; choices: what the search may choose from, by name. Raises as `recommend`."""
-    number, kernel = numerics(setup.cluster, precision, attention)
     whole("gpus", gpus)
     whole("global_batch", global_batch)
-    setup, fixed = may_choose(setup, number, runs_on, base, **choices)
+    setup, asked = held_request(setup, runs_on, base, gpus=gpus, batch=global_batch, **choices)
     found = search(
-        setup, gpus=gpus, global_batch=global_batch, precision=number, attention=kernel,
-        fixed=fixed, top=whole("top", top, most=1000), objective=word("objective", objective),
-        plainest=True,
-    )  # fmt: skip
+        setup, **asked.question, top=whole("top", top, most=1000), objective=word("objective", objective), plainest=True
+    )
     held = objective == "memory" or runs_on is not None or bool(choices.get("any_framework"))
     free = () if held else tuple(name for name in RUNS if choices.get(name) is None)
     return Plan(setup, gpus, global_batch, found, free)

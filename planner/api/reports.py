@@ -18,7 +18,7 @@ from planner.base.errors import LayoutError
 from planner.exporters.plan_export import TARGETS, export_plan
 from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.tables import question_title
-from planner.search import Recommendation
+from planner.search import Fixed, Recommendation
 from planner.search.scan import sample
 from planner.setup import Setup
 from planner.step.timeline.step import StepSimulation, simulate
@@ -110,10 +110,8 @@ def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     asked, curve = found.asked, _training(setup, found, aim)
     most = min(setup.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * asked.gpus, LEAST_GPUS))
     try:
-        fastest = plan_fastest(
-            setup, aim, curve.assumptions, strategy("3d"), max_gpus=most,
-            precision=asked.precision, attention=asked.attention,
-        )  # fmt: skip
+        free = replace(asked, fixed=Fixed())
+        fastest = plan_fastest(setup, aim, curve.assumptions, strategy("3d"), free, max_gpus=most)
     except LayoutError as error:
         return replace(curve, none=str(error))
     return replace(curve, found=fastest)

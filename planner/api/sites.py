@@ -10,7 +10,7 @@ from planner.api.answer import Answer
 from planner.api.training import Given
 from planner.base.errors import InputError
 from planner.base.units import GBIT
-from planner.question import careful, numerics, whole
+from planner.question import request, whole
 from planner.report.sites import sites_record, sites_view
 from planner.scaling.laws import get_replica_law
 from planner.scaling.replicas import beyond_fit
@@ -26,7 +26,7 @@ MOST_SITES = 1000
 def training_on_sites(
     setup: Setup, goal: Goal, given: Given, *, sites: Sequence[int], gbit: Sequence[float], latency_ms: float,
     batch: int, sync_every: int, shares: int | None, bits: int, overlap_steps: float, replica_law: str,
-    exact_tokens: bool, precision: str | None = None, attention: str | None = None, **choices: Any,
+    exact_tokens: bool, **choices: Any,
 ) -> Answer:  # fmt: skip
     """Days and dollars of every way to train on sites of so many GPUs, joined by links of so many Gb/s.
 
@@ -57,13 +57,12 @@ def training_on_sites(
         raise InputError(f"bits is {bits}; allowed: {', '.join(map(str, BITS))}")
     layers = int(setup.model.num_layers)
     shares = math.ceil(layers / LAYERS_A_SHARE) if shares is None else whole("shares", shares, most=layers)
-    number, kernel = numerics(setup.cluster, precision, attention)
-    setup, fixed = careful(setup, precision=number, **choices)
+    setup, asked = request(setup, **choices)
     rates = tuple(r * GBIT for r in (gbit if len(gbit) > 1 else list(gbit) * len(sites)))
     case = SitesCase(
         setup=setup, goal=goal, assumptions=assume(setup.cluster, given),
-        sites=Sites(gpus=tuple(sites), bytes_per_s=rates, latency_s=latency_ms / 1e3), batch=batch, precision=number,
-        attention=kernel, fixed=fixed, law=get_replica_law(replica_law), every=sync_every, shares=shares,
+        sites=Sites(gpus=tuple(sites), bytes_per_s=rates, latency_s=latency_ms / 1e3), batch=batch, asked=asked,
+        law=get_replica_law(replica_law), every=sync_every, shares=shares,
         bits=float(bits), overlap_steps=overlap_steps, exact_tokens=exact_tokens,
     )  # fmt: skip
     ways = site_ways(case)

@@ -7,10 +7,10 @@ from typing import Any
 
 from planner.api.anchored import interval_s
 from planner.api.answer import Answer
-from planner.api.frameworks import may_choose
+from planner.api.frameworks import held_request
 from planner.base.errors import InputError, LayoutError
 from planner.hardware import Cluster
-from planner.question import load_setup, numerics, whole
+from planner.question import load_setup, whole
 from planner.report import fastest as fastest_report
 from planner.report.fewest import fewest_record, fewest_view
 from planner.report.plain_table import stacked
@@ -36,8 +36,7 @@ Given = Mapping[str, float | None]
 
 def training_time(
     setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool,
-    precision: str | None = None, attention: str | None = None, runs_on: str | None = None,
-    **choices: Any,
+    runs_on: str | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """Days, steps, money and energy of a training with the fastest layout, failures included.
 
@@ -48,13 +47,9 @@ def training_time(
         InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
         LayoutError: No layout is legal, or none fits in memory.
     """
-    number, kernel = numerics(setup.cluster, precision, attention)
-    setup, fixed = may_choose(setup, number, runs_on, **choices)
+    setup, asked = held_request(setup, runs_on, **choices)
     assumptions = assume(setup.cluster, given)
-    plan = plan_time(
-        setup, goal, assumptions, gpus=gpus, batch=batch, precision=number,
-        attention=kernel, exact_tokens=exact_tokens, fixed=fixed,
-    )  # fmt: skip
+    plan = plan_time(setup, goal, assumptions, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
     accuracy = accuracy_sentence(setup.cluster.accelerator.efficiency.name, model=setup.model)
     record = question_record(setup, gpus)
     interval = interval_s(setup, plan.found.estimate, plan.best)
@@ -68,8 +63,7 @@ def training_time(
 
 def fewest_gpus(
     setup: Setup, goal: Goal, given: Given, *, days: float | None, max_cost: float | None, max_gpus: int | None,
-    batch: int | None, exact_tokens: bool, precision: str | None = None, attention: str | None = None,
-    runs_on: str | None = None, **choices: Any,
+    batch: int | None, exact_tokens: bool, runs_on: str | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The fewest GPUs on which a training fits, and that keep days and dollars; other arguments as `training_time`.
 
@@ -78,8 +72,7 @@ def fewest_gpus(
     Raises:
         InputError, UnknownNameError, LayoutError: as `training_time`; or no number of GPUs keeps what was asked.
     """
-    number, kernel = numerics(setup.cluster, precision, attention)
-    setup, fixed = may_choose(setup, number, runs_on, **choices)
+    setup, asked = held_request(setup, runs_on, **choices)
     assumptions, cluster = assume(setup.cluster, given), setup.cluster
     most = cluster.max_gpus or MOST_GPUS if max_gpus is None else whole("max_gpus", max_gpus)
     if cluster.max_gpus is not None and most > cluster.max_gpus:
@@ -88,40 +81,31 @@ def fewest_gpus(
         raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
 
     def plan_of(gpus: int) -> TrainingPlan:
-        return plan_time(
-            setup, goal, assumptions, gpus=gpus, batch=batch, precision=number, attention=kernel,
-            exact_tokens=exact_tokens, fixed=fixed,
-        )  # fmt: skip
+        return plan_time(setup, goal, assumptions, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
 
     found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
-    asked: dict[str, Any] = {"days": days, "max_cost": max_cost}
+    limits: dict[str, Any] = {"days": days, "max_cost": max_cost}
     seq_len = int(setup.model.seq_len)
     accuracy = accuracy_sentence(cluster.accelerator.efficiency.name, model=setup.model)
     low, high = interval_s(setup, found.keeps.found.estimate, found.keeps.best)
     step = float(found.keeps.run.step_time_s[0])
-    record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, goal, seq_len, **asked)
-    view = fewest_view(found, goal, seq_len, **asked, factors=(low / step, high / step))
+    record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, goal, seq_len, **limits)
+    view = fewest_view(found, goal, seq_len, **limits, factors=(low / step, high / step))
     title = f"{setup.model.name} on {cluster.name}"
     return Answer(title, record | {"accuracy": accuracy}, stacked(view, "", f"How accurate: {accuracy}"))
 
 
 def explain(
-    setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, precision: str | None = None,
-    attention: str | None = None, runs_on: str | None = None,
-    **choices: Any,
-) -> Answer:  # fmt: skip
+    setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, runs_on: str | None = None, **choices: Any
+) -> Answer:
     """Elasticities of the best layout's step and training, and its traffic against the links.
 
     Raises:
         InputError, UnknownNameError, LayoutError: as `training_time`.
     """
-    number, kernel = numerics(setup.cluster, precision, attention)
-    setup, fixed = may_choose(setup, number, runs_on, **choices)
+    setup, asked = held_request(setup, runs_on, gpus=gpus, batch=batch, **choices)
     assumptions = assume(setup.cluster, given)
-    found = recommend(
-        setup, gpus=gpus, global_batch=batch, precision=number, attention=kernel,
-        fixed=fixed, top=1, rivals=RIVALS, plainest=True,
-    )  # fmt: skip
+    found = recommend(setup, **asked.question, top=1, rivals=RIVALS, plainest=True)
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on gpus {gpus} fits in memory; give more GPUs")
     result = sensitivity(setup, found, goal, assumptions)
@@ -138,8 +122,7 @@ def explain(
 def fastest(
     model: Any, clusters: Sequence[Cluster], goal: Goal, given: Given, strategies: Sequence[Strategy], *,
     framework: str | None = None, max_gpus: int | None = None, max_cost: float | None = None,
-    nics_per_node: int | None = None, precision: str | None = None, attention: str | None = None,
-    runs_on: str | None = None, **choices: Any,
+    nics_per_node: int | None = None, runs_on: str | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The shortest wall time over GPUs, batch and layout, on every cluster and by every strategy, side by side.
 
@@ -151,17 +134,15 @@ def fastest(
     """
     done: list[tuple[Cluster, str, Fastest | str, Assumptions]] = []
     for cluster in clusters:
-        number, kernel = numerics(cluster, precision, attention)
-        asked = load_setup(model, cluster, framework=framework, nics_per_node=nics_per_node)
-        setup, fixed = may_choose(asked, number, runs_on, **choices)
+        own = load_setup(model, cluster, framework=framework, nics_per_node=nics_per_node)
+        setup, asked = held_request(own, runs_on, **choices)
         assumptions = assume(cluster, given)
         for strategy in strategies:
             try:
+                most = max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS
                 found: Fastest | str = plan_fastest(
-                    setup, goal, assumptions, strategy,
-                    max_gpus=max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS,
-                    max_cost=max_cost, precision=number, attention=kernel, fixed=fixed,
-                )  # fmt: skip
+                    setup, goal, assumptions, strategy, asked, max_gpus=most, max_cost=max_cost
+                )
             except LayoutError as error:
                 if len(clusters) * len(strategies) == 1:
                     raise

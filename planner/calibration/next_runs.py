@@ -112,10 +112,8 @@ def _candidates(setup: Setup, found: Recommendation) -> Layouts | None:
     sizes = [setup.cluster.gpus_per_node << k for k in range(asked.gpus.bit_length())]
     for gpus in [n for n in sizes if n < asked.gpus] + [asked.gpus]:
         try:
-            few = search(
-                setup, gpus=gpus, global_batch=max(asked.global_batch * gpus // asked.gpus, 1),
-                precision=asked.precision, attention=asked.attention, fixed=asked.fixed, rivals=RIVALS, plainest=True,
-            )  # fmt: skip
+            part = asked.sized(gpus, max(asked.global_batch * gpus // asked.gpus, 1))
+            few = search(setup, **part.question, rivals=RIVALS, plainest=True)
         except (InputError, LayoutError):  # numbers that nothing divides
             continue
         result = few.estimate

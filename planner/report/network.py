@@ -23,22 +23,23 @@ def network_record(
 ) -> dict[str, Any]:  # fmt: skip
     """The curve with its marks, the network that suffices, what each strategy needs, the first paper's question."""
     cluster, model = case.setup.cluster, case.setup.model
-    tokens = case.batch * float(model.seq_len)
-    nodes = -(-case.gpus // cluster.gpus_per_node)
+    gpus, batch = case.asked.gpus, case.asked.global_batch
+    tokens = batch * float(model.seq_len)
+    nodes = -(-gpus // cluster.gpus_per_node)
     link = cluster.network.bandwidth_bytes_per_s / GBIT
     points = []
     for k, value in enumerate(found.values):
         step = float(found.step_s[k])
         gbit = value if case.axis.name == "bandwidth" else link * cluster.nics_per_node
-        hourly = None if price is None else price * case.gpus + (network_price or 0.0) * gbit * nodes
+        hourly = None if price is None else price * gpus + (network_price or 0.0) * gbit * nodes
         points.append({
             "value": value, "networks": case.axis.marks[value], "step_time_s": step, "tokens_per_s": tokens / step,
             "usd_per_million_tokens": None if hourly is None else hourly / HOUR * step / tokens * 1e6,
             "layout": found.layouts.row(k), "layout_text": layout_text(found.layouts.row(k)),
         })  # fmt: skip
     return {
-        "model": model.name, "cluster": cluster.name, "framework": case.setup.framework.name, "gpus": case.gpus,
-        "global_batch": case.batch, "nics_per_node": cluster.nics_per_node, "nic_gbit_per_s": link,
+        "model": model.name, "cluster": cluster.name, "framework": case.setup.framework.name, "gpus": gpus,
+        "global_batch": batch, "nics_per_node": cluster.nics_per_node, "nic_gbit_per_s": link,
         "along": case.axis.name, "unit": case.axis.unit, "curve": points, "enough": found.enough,
         "strategies": [_need(n) for n in needs], "first_question": [_way(w, case) for w in both],
     }  # fmt: skip
@@ -56,7 +57,7 @@ def _way(w: NetworkWay, case: NetworkCase) -> dict[str, Any]:
     held = " ".join(f"--{k} {','.join(map(str, v))}" for k, v in w.settles.items())
     command = (
         f"planner recommend {case.setup.model.name} --cluster {case.setup.cluster.name.split(' ')[0]} "
-        f"--network {w.network} --gpus {case.gpus} --global-batch {case.batch} "
+        f"--network {w.network} --gpus {case.asked.gpus} --global-batch {case.asked.global_batch} "
         f"--framework {case.setup.framework.name} {held}"
     )
     text = None if w.layouts is None else layout_text(w.layouts.row(0))

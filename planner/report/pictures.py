@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +47,11 @@ def said(value: Any) -> str:
 
 
 @contextmanager
-def drawing_style(style: Mapping[str, Any]) -> Iterator[None]:
+def drawing_style(style: dict[Any, Any]) -> Iterator[None]:
     """What is drawn inside has its text as it is: a name may hold a dollar sign, or letters that the font lacks."""
     import matplotlib as mpl
 
-    with mpl.rc_context({"text.parse_math": False, **style}), warnings.catch_warnings():
+    with mpl.rc_context({"text.parse_math": False} | style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 

@@ -13,6 +13,7 @@ from planner.models import load_model
 from planner.reproductions import preset_of
 from planner.scaling import lamy_poirier as lp
 from planner.search import default_attention, default_precision
+from planner.search.request import Request
 from planner.setup import Setup
 from planner.training_time.assumptions import Assumptions, assume
 from planner.training_time.fastest import Fastest, plan_fastest
@@ -59,11 +60,9 @@ def shortest(question: Question, plan: str, max_gpus: int) -> Fastest:
     Raises:
         LayoutError: nothing fits in memory.
     """
-    cluster = question.setup.cluster
-    return plan_fastest(
-        question.setup, question.goal, question.assumptions, strategy(plan), max_gpus=max_gpus,
-        precision=default_precision(cluster), attention=default_attention(cluster),
-    )  # fmt: skip
+    setup, cluster = question.setup, question.setup.cluster
+    asked = Request.of(setup.framework, precision=default_precision(cluster), attention=default_attention(cluster))
+    return plan_fastest(setup, question.goal, question.assumptions, strategy(plan), asked, max_gpus=max_gpus)
 
 
 PARTS = (

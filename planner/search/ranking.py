@@ -123,6 +123,18 @@ def recommend(
     return replace(found, ties=_ties(kept, closed, result, order) if len(order) else 0)
 
 
+def best_of(setup: Setup, asked: Request) -> Estimate:
+    """The best layout as `planner recommend` finds it, an estimate of one.
+
+    Raises:
+        LayoutError, InputError: as `recommend`; or nothing fits in memory.
+    """
+    found = recommend(setup, **asked.question, top=1, plainest=True)
+    if not len(found.best):
+        raise LayoutError(f"no layout of {setup.model.name} on gpus {asked.gpus} fits in memory; give more GPUs")
+    return found.estimate.take(found.best[:1])
+
+
 def _tried(setup: Setup, asked: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
     """The finalists, the best of them simulated; then, a layout each, what a search's grids have none of and may help.
 

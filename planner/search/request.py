@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from planner.choices.table import SETTLED
@@ -64,15 +64,15 @@ class Fixed:
 class Request:
     """What a search is asked besides model and cluster: accelerators, sequences per step, numerics, what is settled.
 
-    fine_recompute, hybrid_sharding: the framework has it. own_split: how it alone splits layers over stages, where its
-    user has no say.
+    gpus, global_batch: 1 where they are what is looked for (`sized`). fine_recompute, hybrid_sharding: the framework
+    has it. own_split: how it alone splits layers over stages, where its user has no say.
     """
 
-    gpus: int
-    global_batch: int
+    gpus: int = 1
+    global_batch: int = 1
     precision: Precision
     attention: Attention
-    fixed: Fixed
+    fixed: Fixed = Fixed()
     fine_recompute: bool = False
     hybrid_sharding: bool = False
     own_split: Split | None = None
@@ -84,6 +84,15 @@ class Request:
             **question, fine_recompute=framework.fine_recompute, hybrid_sharding=framework.hybrid_sharding,
             own_split=None if framework.layer_split == "even" else choice(Split, framework.layer_split),
         )  # fmt: skip
+
+    def sized(self, gpus: int, global_batch: int) -> Request:
+        """The same of so many accelerators and sequences."""
+        return replace(self, gpus=gpus, global_batch=global_batch)
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """What `planner.search.recommend` takes of it."""
+        return {name: getattr(self, name) for name in ("gpus", "global_batch", "precision", "attention", "fixed")}
 
 
 def divisors(n: int) -> list[int]:

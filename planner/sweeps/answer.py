@@ -70,7 +70,7 @@ def asked(chunk: Chunk) -> str:
     """What a chunk asks first, for a person."""
     search, _ = chunk.searches[0]
     model, cluster = search.setup.model, search.setup.cluster
-    return f"{model.name} on {search.gpus} GPUs of {cluster.name} with global_batch {search.global_batch}"
+    return f"{model.name} on {search.asked.gpus} GPUs of {cluster.name} with global_batch {search.asked.global_batch}"
 
 
 def _plain(value: Any) -> Any:
@@ -83,10 +83,7 @@ def _search(q: Search, objective: str) -> Recommendation | str:
     if q.refused:
         return q.refused
     try:
-        return recommend(
-            q.setup, gpus=q.gpus, global_batch=q.global_batch, precision=q.precision,
-            attention=q.attention, fixed=q.fixed, top=1, objective=objective, plainest=True,
-        )  # fmt: skip
+        return recommend(q.setup, **q.asked.question, top=1, objective=objective, plainest=True)
     except (LayoutError, InputError) as error:
         return str(error)
 
@@ -129,17 +126,17 @@ def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) 
 
 def _money(q: Search, ask: Ask, step_time_s: float) -> dict[str, Any]:
     """Throughput, cost and energy of steps alone."""
-    prices = ask.assumptions.prices
-    rate = q.global_batch * float(q.setup.model.seq_len) / step_time_s
+    prices, gpus = ask.assumptions.prices, q.asked.gpus
+    rate = q.asked.global_batch * float(q.setup.model.seq_len) / step_time_s
     time_s = BILLION / rate
     price = prices.price_per_hour
-    power_kw = q.gpus * prices.power_w * prices.site_factor / 1e3
+    power_kw = gpus * prices.power_w * prices.site_factor / 1e3
     return {
-        "tokens_per_s_per_gpu": rate / q.gpus,
+        "tokens_per_s_per_gpu": rate / gpus,
         "tokens_per_s": rate,
         "time_s_per_billion_tokens": time_s,
         "price_usd_per_gpu_hour": price,
-        "cost_usd_per_billion_tokens": None if price is None else q.gpus * price * time_s / HOUR,
+        "cost_usd_per_billion_tokens": None if price is None else gpus * price * time_s / HOUR,
         "power_kw": power_kw,
         "energy_kwh_per_billion_tokens": power_kw * time_s / HOUR,
     }
@@ -149,7 +146,7 @@ def _training(model: Transformer, q: Search, ask: Ask, step_time_s: float, token
     """A whole training, failures included."""
     a = ask.assumptions
     run = training_time(
-        step_time_s, q.gpus, q.global_batch * float(model.seq_len), tokens,
+        step_time_s, q.asked.gpus, q.asked.global_batch * float(model.seq_len), tokens,
         reliability=a.reliability, storage=a.storage(model), prices=a.prices,
     )  # fmt: skip
     return {

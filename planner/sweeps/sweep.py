@@ -12,7 +12,8 @@ from planner.base.errors import FileFormatError, InputError, PlannerError
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision, choice
 from planner.question import careful, numerics
-from planner.search import Fixed, default_attention
+from planner.search import default_attention
+from planner.search.request import Request
 from planner.setup import Setup
 from planner.sweeps.cases import OWN, Cases
 from planner.sweeps.definition import SweepFile
@@ -27,11 +28,7 @@ class Search:
     """One search. refused: why it can't be made, where the hardware lacks what is asked, else None."""
 
     setup: Setup
-    gpus: int
-    global_batch: int
-    precision: Precision
-    attention: Attention
-    fixed: Fixed
+    asked: Request
     refused: str | None
 
 
@@ -100,15 +97,11 @@ class Sweep:
         model = self.library.model(at["model"], at["seq_len"])
         choices = self.file.search.model_dump()
         setup, fixed = careful(Setup(model, cluster, framework), precision=precision, **choices)
-        return Search(
-            setup=setup,
-            gpus=at["gpus"],
-            global_batch=at["global_batch"],
-            precision=precision,
-            attention=attention,
+        asked = Request.of(
+            framework, gpus=at["gpus"], global_batch=at["global_batch"], precision=precision, attention=attention,
             fixed=fixed,
-            refused=refused,
-        )
+        )  # fmt: skip
+        return Search(setup=setup, asked=asked, refused=refused)
 
     def _ask(self, case: int, search: Search) -> Ask:
         at = self.cases.coordinates(case)
@@ -120,8 +113,8 @@ class Sweep:
             "network": cluster.network.name if at["network"] == OWN else at["network"],
             "framework": framework.name if at["framework"] == OWN else at["framework"],
             "seq_len": int(search.setup.model.seq_len),
-            "precision": search.precision.name.lower(),
-            "attention": search.attention.name.lower(),
+            "precision": search.asked.precision.name.lower(),
+            "attention": search.asked.attention.name.lower(),
         }
         changed = dict(settings)
         names = {a.name: changed[a.name] if a.hardware else shown.get(a.name, at[a.name]) for a in self.cases.axes}

@@ -13,10 +13,10 @@ from planner.base.errors import InputError, LayoutError
 from planner.base.pareto import pareto_front
 from planner.choices.table import DEGREES
 from planner.hardware import Cluster
-from planner.layouts import Attention, Layouts, Precision
+from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.scaling import TrainingTime, knee
-from planner.search.request import Fixed, Request
+from planner.search.request import Request
 from planner.search.scan import estimate_all, search, totals_all
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -153,18 +153,16 @@ def plan_fastest(
     goal: Goal,
     assumptions: Assumptions,
     plan: Strategy,
+    asked: Request,
     *,
     max_gpus: int,
     max_cost: float | None = None,
-    precision: Precision,
-    attention: Attention,
-    fixed: Fixed | None = None,
     points: int = 12,
 ) -> Fastest:
     """Search accelerators up to `max_gpus`, batches and layouts of a strategy for the shortest wall time.
 
     Few of each choice find the accelerators and batches of the fronts; there, every choice is searched, as by
-    `planner.search.recommend` but for its simulation. fixed: what the user has settled of the layout.
+    `planner.search.recommend` but for its simulation. asked: what the search is asked, whatever its size.
 
     Raises:
         InputError: numbers out of range, a cost without a price, a choice that the strategy settles too.
@@ -172,14 +170,7 @@ def plan_fastest(
     """
     _check_limits(setup.cluster, assumptions, max_gpus, max_cost)
     q = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
-    asked = Request.of(
-        setup.framework,
-        gpus=1,
-        global_batch=1,
-        precision=precision,
-        attention=attention,
-        fixed=plan.within(fixed or Fixed()),
-    )
+    asked = replace(asked, fixed=plan.within(asked.fixed))
     tried, looked = explored(q, asked, job_bounds(setup.model, goal, max_gpus))
     if tried is None:
         raise _nothing(q, plan, max_gpus, None)

@@ -14,10 +14,8 @@ from planner.base.errors import InputError, LayoutError
 from planner.base.units import MEGA, MONTH
 from planner.choices.choice import LARGEST
 from planner.hardware import Cluster, Framework
-from planner.layouts import Attention, Precision
 from planner.models import Transformer, from_shape
 from planner.scaling import TrainingTime, compute_optimal_size, get_loss_law, sizes
-from planner.search import Fixed
 from planner.search.request import Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -69,14 +67,12 @@ class LargestQuestion:
     max_cost: float | None
     batch_law: str
     rule: str
-    precision: Precision
-    attention: Attention
-    fixed: Fixed
+    asked: Request
 
     @property
     def peak_flops(self) -> float:
         """Of one accelerator."""
-        return float(self.cluster.accelerator.peak_flops[self.precision.name.lower()])
+        return float(self.cluster.accelerator.peak_flops[self.asked.precision.name.lower()])
 
     @property
     def power_w(self) -> float:
@@ -161,7 +157,6 @@ def training_of(q: LargestQuestion, flop: float) -> LargestTraining:
     aim = goal(model, tokens=flop / 6.0 / sizes(model)[1], batch_law=q.batch_law, rule=q.rule)
     setup = Setup(model, q.cluster, q.framework)
     case = TrainingCase(setup=setup, goal=aim, assumptions=q.assumptions)
-    asked = Request.of(q.framework, gpus=1, global_batch=1, precision=q.precision, attention=q.attention, fixed=q.fixed)
     least = max(math.ceil(flop / (q.peak_flops * q.deadline_s)), 1)
     failed = LargestTraining(flop=flop, model=model, goal=aim)
     for span in SPANS:
@@ -170,22 +165,20 @@ def training_of(q: LargestQuestion, flop: float) -> LargestTraining:
         if most < least:
             break
         try:
-            tried, _ = explored(case, asked, job_bounds(model, aim, most, least))
+            tried, _ = explored(case, q.asked, job_bounds(model, aim, most, least))
         except LayoutError:
             continue
         if tried is None:
             continue
         wall = wall_within(case, tried, q.max_cost)
         failed = replace(failed, shortest_s=float(wall.min()))
-        found = _fewest(q, case, asked, tried, wall)
+        found = _fewest(q, case, tried, wall)
         if found is not None:
             return replace(failed, **found)
     return failed
 
 
-def _fewest(
-    q: LargestQuestion, case: TrainingCase, asked: Request, tried: Estimate, wall: Array
-) -> dict[str, Any] | None:
+def _fewest(q: LargestQuestion, case: TrainingCase, tried: Estimate, wall: Array) -> dict[str, Any] | None:
     """The training with the fewest accelerators in time, of every choice at a few sizes of job; None if none is."""
     soon = np.flatnonzero(wall <= q.deadline_s)
     if not len(soon):
@@ -197,7 +190,7 @@ def _fewest(
     chosen = chosen[np.maximum(x.gpus, x.global_batch)[chosen] <= LARGEST]  # beyond, few choices have to do
     result = tried
     if len(chosen):
-        result = Estimate.concatenate([every_choice(case, asked, tried, chosen)[0], tried])
+        result = Estimate.concatenate([every_choice(case, q.asked, tried, chosen)[0], tried])
     wall = wall_within(case, result, q.max_cost)
     run = case.runs(result.step_time_s, result.layouts)
     best = np.flatnonzero(wall <= q.deadline_s)

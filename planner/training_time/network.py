@@ -16,9 +16,9 @@ from planner.base.arrays import Array
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
 from planner.hardware import Cluster
-from planner.layouts import Attention, Layouts, Precision
-from planner.search.ranking import recommend
-from planner.search.request import Fixed, Request
+from planner.layouts import Layouts
+from planner.search.ranking import best_of
+from planner.search.request import Request
 from planner.search.scan import estimate_all, search
 from planner.setup import Setup
 from planner.step.timeline.step import simulate_all
@@ -93,12 +93,12 @@ class NetworkCase:
 
     setup: Setup
     axis: NetworkAxis
-    gpus: int
-    batch: int
-    precision: Precision
-    attention: Attention
-    fixed: Fixed
+    asked: Request
     given: frozenset[str] = frozenset()
+
+    def held(self, settles: Mapping[str, Any]) -> NetworkCase:
+        """The same with more settled of the layout."""
+        return replace(self, asked=replace(self.asked, fixed=replace(self.asked.fixed, **settles)))
 
     def on(self, value: float) -> Setup:
         """The setup with another network."""
@@ -110,13 +110,7 @@ class NetworkCase:
         Raises:
             LayoutError: nothing is legal, or nothing fits.
         """
-        found = recommend(
-            setup, gpus=self.gpus, global_batch=self.batch, precision=self.precision, attention=self.attention,
-            fixed=self.fixed, top=1, plainest=True,
-        )  # fmt: skip
-        if not len(found.best):
-            raise LayoutError(f"no layout of {setup.model.name} on gpus {self.gpus} fits in memory; give more GPUs")
-        return found.estimate.layouts.take(found.best[:1])
+        return best_of(setup, self.asked).layouts
 
     def least_step_s(self, value: float) -> tuple[float, Layouts]:
         """The least step of the closed form among all layouts that fit, with its layout; quicker than `best`.
@@ -124,11 +118,7 @@ class NetworkCase:
         Raises:
             LayoutError: nothing is legal, or nothing fits.
         """
-        asked = Request.of(
-            self.setup.framework, gpus=self.gpus, global_batch=self.batch, precision=self.precision,
-            attention=self.attention, fixed=self.fixed,
-        )  # fmt: skip
-        kept = search(self.on(value), asked, top=1)
+        kept = search(self.on(value), self.asked, top=1)
         if kept.fits is None or not len(kept.fits.layouts):
             raise LayoutError("nothing fits in memory")
         layouts = kept.fits.layouts.take([0])
@@ -207,8 +197,8 @@ def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> Network
         return NetworkNeed(name=name, none=f"{taken[0]} is given")
     if "ep" in settles and not case.setup.model.num_experts:
         return NetworkNeed(name=name, none="the model has no experts")
-    settled: dict[str, Any] = {k: _tp_over(node, case.gpus) if v == "over nodes" else v for k, v in settles.items()}
-    one = replace(case, fixed=replace(case.fixed, **settled))
+    wide = _tp_over(node, case.asked.gpus)
+    one = case.held({k: wide if v == "over nodes" else v for k, v in settles.items()})
     steps: dict[float, float] = {}
 
     def step_s(value: float) -> float:
@@ -250,7 +240,7 @@ def ways(case: NetworkCase, slow: Cluster) -> tuple[NetworkWay, ...]:
     out = []
     for name, settles, cluster in (("baseline", BASELINE, case.setup.cluster), ("improved", IMPROVED, slow)):
         free: dict[str, Any] = {k: v for k, v in settles.items() if k not in case.given}
-        one = replace(case, fixed=replace(case.fixed, **free))
+        one = case.held(free)
         setup = replace(case.setup, cluster=cluster)
         try:
             layouts: Layouts | None = one.best(setup)

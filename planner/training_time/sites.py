@@ -12,12 +12,13 @@ from typing import Any
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
 from planner.costs.network.sites import OUTER_BYTES, SiteExchange, enough_bytes_per_s, every_step, exposed_s, share_s
-from planner.layouts import Attention, Layouts, Precision
+from planner.layouts import Layouts
 from planner.models import counts
 from planner.scaling import TrainingTime
 from planner.scaling.laws import ReplicaLaw
 from planner.scaling.replicas import loss_ratio, tokens_ratio
-from planner.search import Fixed, recommend
+from planner.search.ranking import best_of
+from planner.search.request import Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.training_time.assumptions import Assumptions
@@ -72,9 +73,7 @@ class SitesCase:
     assumptions: Assumptions
     sites: Sites
     batch: int
-    precision: Precision
-    attention: Attention
-    fixed: Fixed
+    asked: Request
     law: ReplicaLaw
     every: int
     shares: int
@@ -93,13 +92,8 @@ class SitesCase:
         Raises:
             LayoutError: Nothing is legal, or nothing fits.
         """
-        found = recommend(
-            self.setup, gpus=gpus, global_batch=batch, precision=self.precision, attention=self.attention,
-            fixed=replace(self.fixed, **settled) if settled else self.fixed, top=1, plainest=True,
-        )  # fmt: skip
-        if not len(found.best):
-            raise LayoutError(f"no layout of {self.setup.model.name} on gpus {gpus} fits in memory")
-        return found.estimate.take(found.best[:1])
+        asked = replace(self.asked, fixed=replace(self.asked.fixed, **settled)) if settled else self.asked
+        return best_of(self.setup, asked.sized(gpus, batch))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +124,7 @@ class SiteWay:
 
 def exchanges(case: SitesCase, micro_batches: int) -> dict[str, SiteExchange]:
     """The data-parallel ways by name."""
-    each = every_step(case.setup.framework, case.precision, micro_batches, case.setup.model.num_layers)
+    each = every_step(case.setup.framework, case.asked.precision, micro_batches, case.setup.model.num_layers)
     seldom = SiteExchange(every=case.every, bits=case.bits)
     some = replace(seldom, shares=case.shares, hidden_steps=case.overlap_steps)
     return {"data parallel, every step": each, "DiLoCo": seldom, "Streaming DiLoCo": some}
@@ -215,7 +209,7 @@ def _pipeline(case: SitesCase) -> SiteWay:
         raise LayoutError("the sites differ in their GPUs: stages of unequal sites are not modelled")
     found, step_s, travel_s, enough = pipeline_over_sites(
         case.setup, len(sites.gpus), sum(sites.gpus), sites.slowest_bytes_per_s, sites.latency_s, BUSY,
-        case.fixed, lambda **settled: case.best(sum(sites.gpus), case.batch, **settled),
+        case.asked.fixed, lambda **settled: case.best(sum(sites.gpus), case.batch, **settled),
     )  # fmt: skip
     return SiteWay(
         name="", gpus=sum(sites.gpus), sites=len(sites.gpus), compute_s=float(found.step_time_s[0]), step_s=step_s,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.base.errors import InputError, LayoutError
-from planner.layouts import Attention, Precision
 from planner.scaling import TrainingTime, loss_at, samples_factor, training_time
-from planner.search import Fixed, Recommendation, recommend
+from planner.search import Recommendation, recommend
+from planner.search.request import Request
 from planner.setup import Setup
 from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal
@@ -67,15 +67,13 @@ def plan_time(
     setup: Setup,
     goal: Goal,
     assumptions: Assumptions,
+    asked: Request,
     *,
     gpus: int,
     batch: int | None,
     exact_tokens: bool,
-    precision: Precision,
-    attention: Attention,
-    fixed: Fixed | None = None,
 ) -> TrainingPlan:
-    """Training time with the fastest layout that fits.
+    """Training time with the fastest layout that fits. asked: what its search is, whatever its size.
 
     batch: sequences, or None for one near the critical batch; exact_tokens: the goal's tokens are processed as they
     are, whatever the batch, rather than as many more as its overhead asks for.
@@ -85,10 +83,7 @@ def plan_time(
     """
     model = setup.model
     batch, origin = _batch(goal, int(model.seq_len), gpus, batch)
-    found = recommend(
-        setup, gpus=gpus, global_batch=batch, precision=precision, attention=attention,
-        fixed=fixed, top=1, plainest=True,
-    )  # fmt: skip
+    found = recommend(setup, **asked.sized(gpus, batch).question, top=1, plainest=True)
     if not len(found.best):
         over = found.estimate.memory_bytes.min() / setup.cluster.accelerator.usable_bytes
         raise LayoutError(

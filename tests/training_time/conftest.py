@@ -7,7 +7,8 @@ import pytest
 
 from planner.hardware import load_cluster, load_framework
 from planner.models import load_model
-from planner.search import default_attention, default_precision
+from planner.search import Fixed, default_attention, default_precision
+from planner.search.request import Request
 from planner.setup import Setup
 from planner.training_time.assumptions import assume
 from planner.training_time.fastest import Fastest, plan_fastest
@@ -15,6 +16,12 @@ from planner.training_time.goal import goal
 from planner.training_time.joint import strategy
 
 NEVER_FAILS = {"mtbf_hours": 1e12}
+
+
+def usual(setup: Setup, fixed: Fixed | None = None, **numerics: Any) -> Request:
+    """What a search of any size is asked in the cluster's usual numerics, unless told otherwise."""
+    own = {"precision": default_precision(setup.cluster), "attention": default_attention(setup.cluster)}
+    return Request.of(setup.framework, **(own | numerics), fixed=fixed or Fixed())
 
 
 @pytest.fixture(scope="session")
@@ -26,10 +33,10 @@ def fastest() -> Callable[..., Fastest]:
         fixed: Any = None, **aim: Any,
     ) -> Fastest:  # fmt: skip
         shape, hardware = load_model(model), load_cluster(cluster)
+        setup = Setup(shape, hardware, load_framework(hardware.framework))
         return plan_fastest(
-            Setup(shape, hardware, load_framework(hardware.framework)), goal(shape, **aim), assume(hardware, given),
-            strategy(plan), max_gpus=max_gpus, max_cost=max_cost, precision=default_precision(hardware),
-            attention=default_attention(hardware), fixed=fixed,
+            setup, goal(shape, **aim), assume(hardware, given), strategy(plan), usual(setup, fixed),
+            max_gpus=max_gpus, max_cost=max_cost,
         )  # fmt: skip
 
     return search

@@ -7,12 +7,13 @@ import pytest
 
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import DAY
-from planner.question import load_setup, numerics
+from planner.question import load_setup
 from planner.search import Fixed
 from planner.training_time.assumptions import assume
 from planner.training_time.fewest import fewest, first_that, job_sizes
 from planner.training_time.goal import goal
 from planner.training_time.time import plan_time
+from tests.training_time.conftest import usual
 
 
 def test_sizes_of_a_job_divide_a_node_or_are_whole_nodes():
@@ -39,15 +40,11 @@ def test_between_two_doublings_a_gap_is_no_matter():
 @pytest.fixture(scope="module")
 def plan_of():
     setup = load_setup("llama-13b", "dgx-a100-80gb")
-    precision, attention = numerics(setup.cluster, None, None)
     aim, assumed = goal(setup.model, tokens=2e10), assume(setup.cluster, {"price_usd_per_hour": 2.0})
-    fixed = Fixed(schedule=("1f1b",), micro_batch=(1,), zero=(1,), cp=(1,))
+    asked = usual(setup, Fixed(schedule=("1f1b",), micro_batch=(1,), zero=(1,), cp=(1,)))
 
     def plan(gpus):
-        return plan_time(
-            setup, aim, assumed, gpus=gpus, batch=960, precision=precision, attention=attention, exact_tokens=True,
-            fixed=fixed,
-        )  # fmt: skip
+        return plan_time(setup, aim, assumed, asked, gpus=gpus, batch=960, exact_tokens=True)
 
     return plan
 

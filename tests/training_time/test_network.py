@@ -12,7 +12,7 @@ from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.base.units import GBIT
 from planner.hardware import load_cluster
 from planner.layouts import Layouts
-from planner.question import careful, load_setup, numerics
+from planner.question import load_setup, request
 from planner.step.estimate import estimate
 from planner.training_time.network import (
     AXES,
@@ -31,12 +31,8 @@ CLUSTER = load_cluster("dgx-a100-80gb")
 
 
 def case(axis=SHORT, gpus=32, batch=64, model="llama-7b", **choices):
-    setup, fixed = careful(load_setup(model, CLUSTER, framework="megatron-core"), **choices)
-    number, kernel = numerics(CLUSTER, None, None)
-    return NetworkCase(
-        setup=setup, axis=axis, gpus=gpus, batch=batch, precision=number, attention=kernel, fixed=fixed,
-        given=frozenset(choices),
-    )  # fmt: skip
+    setup, asked = request(load_setup(model, CLUSTER, framework="megatron-core"), gpus=gpus, batch=batch, **choices)
+    return NetworkCase(setup=setup, axis=axis, asked=asked, given=frozenset(choices))
 
 
 @pytest.mark.parametrize("axis", [SHORT, DELAYS], ids=lambda a: a.name)
@@ -100,7 +96,7 @@ def test_a_strategy_says_what_it_needs_or_why_it_is_none():
     one = case()
     need = need_of(one, "baseline", BASELINE)
     assert need.enough in SHORT.marks
-    asked = replace(one, fixed=replace(one.fixed, **BASELINE))
+    asked = one.held(BASELINE)
     at = asked.least_step_s(need.enough)[0]
     assert at <= (1 + NEAR) * need.step_s
     below = [v for v in SHORT.values if v < need.enough]

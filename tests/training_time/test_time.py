@@ -11,23 +11,20 @@ from planner.hardware import load_cluster, load_framework
 from planner.models import load_model
 from planner.models.counts import total_params
 from planner.reproductions import get_paper
-from planner.search import default_attention, default_precision
 from planner.setup import Setup
 from planner.training_time.assumptions import assume
 from planner.training_time.goal import goal
 from planner.training_time.time import default_batch, plan_time
+from tests.training_time.conftest import usual
 
 
 def plan(model, cluster, gpus, batch, fixed=None, numerics=None, given=None, exact=True, framework=None, **aim):
     shape, hardware = load_model(model), load_cluster(cluster)
-    numerics = numerics or {}
+    setup = Setup(shape, hardware, load_framework(framework or hardware.framework))
+    asked = usual(setup, fixed, **(numerics or {}))
     return plan_time(
-        Setup(shape, hardware, load_framework(framework or hardware.framework)),
-        goal(shape, **aim), assume(hardware, given),
-        gpus=gpus, batch=batch, exact_tokens=exact,
-        precision=numerics.get("precision", default_precision(hardware)),
-        attention=numerics.get("attention", default_attention(hardware)), fixed=fixed,
-    )  # fmt: skip
+        setup, goal(shape, **aim), assume(hardware, given), asked, gpus=gpus, batch=batch, exact_tokens=exact
+    )
 
 
 @pytest.mark.parametrize(("model", "share"), [("llama3-8b", 0.2), ("llama3-70b", 0.3)])
