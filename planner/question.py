@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.base.errors import InputError
 from planner.base.units import GIB
-from planner.choices.choice import LARGEST, flag, whole, word
+from planner.choices.choice import LARGEST, flag, real, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
@@ -176,11 +176,13 @@ def careful(
         fit_chance = FIT_CHANCE
     if fit_chance is not None:
         kinds = kinds_of(setup, (precision or default_precision(setup.cluster)).name.lower())
-        rooms.append(memory * safe_share(_between("fit_chance", fit_chance, 0.01, 0.999), bool(unmeasured(kinds))))
+        rooms.append(
+            memory * safe_share(real("fit_chance", fit_chance, least=0.01, most=0.999), bool(unmeasured(kinds)))
+        )
     if headroom_gib is not None:
-        rooms.append(memory - GIB * _between("headroom", headroom_gib, 0.0, 0.99 * memory / GIB))
+        rooms.append(memory - GIB * real("headroom", headroom_gib, least=0.0, most=0.99 * memory / GIB))
     if max_memory_gib is not None:
-        rooms.append(GIB * _between("max_memory", max_memory_gib, 0.001, memory / GIB))
+        rooms.append(GIB * real("max_memory", max_memory_gib, least=0.001, most=memory / GIB))
     accelerator = replace(setup.cluster.accelerator, room_bytes=min(rooms))
     fixed = what_is_fixed(**choices)
     named = [get_schedule(name) for name in fixed.schedule or ()]
@@ -211,13 +213,6 @@ def _runs_only(framework: Framework, fixed: Fixed) -> dict[str, Any]:
     """What a framework runs of the choices that the user has not settled, where it does not run all."""
     has = {name: getattr(framework.runs, name) for name in RUNS}
     return {name: values for name, values in has.items() if values and getattr(fixed, name) is None}
-
-
-def _between(name: str, value: Any, least: float, most: float) -> float:
-    """A number in a range."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise InputError(f"{name} is {value!r}; allowed: a number from {least:g} to {most:.4g}")
-    return float(value)
 
 
 def _check_names(choices: Mapping[str, Any], known: Iterable[str] = CHOICES) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from planner.api.answer import Drawn
 from planner.api.inputs import Cluster, Model, asked
 from planner.base.errors import InputError, UnknownNameError
+from planner.choices.choice import real
 from planner.hardware import load_link
 from planner.question import request, whole
 from planner.report.network import network_record, network_view
@@ -41,8 +42,8 @@ def network(
     whole("gpus", gpus)
     whole("batch", batch)
     for name, value in (("price", price), ("network_price", network_price)):
-        if value is not None and not 0.0 <= value <= 1e6:
-            raise InputError(f"{name} is {value!r}; allowed: a number from 0 to 1000000")
+        if value is not None:
+            real(name, value, least=0.0, most=1e6)
     setup, question = request(asked(model, cluster, framework), gpus=gpus, batch=batch, **choices)
     own = setup.cluster
     if gpus <= own.gpus_per_node:

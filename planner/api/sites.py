@@ -10,6 +10,7 @@ from planner.api.answer import Answer
 from planner.api.training import Given
 from planner.base.errors import InputError
 from planner.base.units import GBIT
+from planner.choices.choice import real
 from planner.question import request, whole
 from planner.report.sites import sites_record, sites_view
 from planner.scaling.laws import get_replica_law
@@ -43,14 +44,10 @@ def training_on_sites(
         whole("sites", gpus)
     if len(gbit) not in (1, len(sites)):
         raise InputError(f"gbit has {len(gbit)} values for {len(sites)} sites; allowed: one, or one a site")
-    limits = [("gbit", rate, 1e-3, 1e6) for rate in gbit]
-    for name, value, low, high in [
-        *limits,
-        ("latency_ms", latency_ms, 0, 1e4),
-        ("overlap_steps", overlap_steps, 0, 1e4),
-    ]:
-        if not low <= value <= high:
-            raise InputError(f"{name} is {value:g}; allowed: {low:g} to {high:g}")
+    for rate in gbit:
+        real("gbit", rate, least=1e-3, most=1e6)
+    real("latency_ms", latency_ms, least=0, most=1e4)
+    real("overlap_steps", overlap_steps, least=0, most=1e4)
     whole("global_batch", batch)
     whole("sync_every", sync_every, most=10**6)
     if bits not in BITS:

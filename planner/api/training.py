@@ -8,7 +8,7 @@ from typing import Any
 from planner.api.anchored import interval_s
 from planner.api.answer import Answer
 from planner.api.frameworks import held_request
-from planner.base.errors import InputError, LayoutError
+from planner.base.errors import LayoutError
 from planner.hardware import Cluster
 from planner.question import load_setup, whole
 from planner.report import fastest as fastest_report
@@ -75,10 +75,8 @@ def fewest_gpus(
     setup, asked = held_request(setup, runs_on, **choices)
     assumptions, cluster = assume(setup.cluster, given), setup.cluster
     most = cluster.max_gpus or MOST_GPUS if max_gpus is None else whole("max_gpus", max_gpus)
-    if cluster.max_gpus is not None and most > cluster.max_gpus:
-        raise InputError(f"max_gpus is {most}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
-    if max_cost is not None and assumptions.prices.price_per_hour is None:
-        raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
+    cluster.check_gpus("max_gpus", most)
+    assumptions.check_cost(max_cost, cluster.accelerator.name)
 
     def plan_of(gpus: int) -> TrainingPlan:
         return plan_time(setup, goal, assumptions, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)

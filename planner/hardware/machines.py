@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from planner.base.errors import InputError
 from planner.hardware.declared import FLASH, PRECISIONS, figure, setting, yes
 
 # fmt: off
@@ -160,4 +161,9 @@ class Cluster:
         0.1, 1e6, "Memory of a node's host, for offloaded states; not checked where it isn't stated.", unit="gib",
         needed=False))
     sources: Mapping[str, str]
+
+    def check_gpus(self, name: str, gpus: int) -> None:
+        """Raises InputError if there are not so many accelerators; name: of what asks for them."""
+        if self.max_gpus is not None and gpus > self.max_gpus:
+            raise InputError(f"{name} is {gpus}; allowed: up to the {self.max_gpus} of cluster {self.name}")
 # fmt: on

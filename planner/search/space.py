@@ -10,7 +10,7 @@ from itertools import chain, product
 import numpy as np
 
 from planner.base.arrays import Bools, Ints
-from planner.base.errors import InputError
+from planner.choices.choice import whole
 from planner.choices.table import AXES, CHOICES, NUMERICS, SETTLED
 from planner.hardware import Cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -229,11 +229,8 @@ def space(model: Transformer, cluster: Cluster, asked: Request, chunk: int = CHU
         LayoutError: no layout is legal; says which settled choices conflict, or a number of accelerators near by.
     """
     gpus, global_batch = asked.gpus, asked.global_batch
-    for name, value in (("gpus", gpus), ("global_batch", global_batch)):
-        if not 1 <= value <= 10_000_000:
-            raise InputError(f"{name} is {value}; allowed: a whole number from 1 to 10000000")
-    if cluster.max_gpus is not None and gpus > cluster.max_gpus:
-        raise InputError(f"gpus is {gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
+    cluster.check_gpus("gpus", whole("gpus", gpus))
+    whole("global_batch", global_batch)
     found = False
     for grid in _grids(model, cluster, asked, chunk):
         found = True

@@ -15,7 +15,8 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from planner.base.errors import ExecutionError, InputError, PlannerError
+from planner.base.errors import ExecutionError, PlannerError
+from planner.choices.choice import whole
 from planner.sweeps.answer import Chunk, ChunkAnswer, answer, asked
 
 MOST_DEATHS = 3
@@ -43,9 +44,7 @@ class Local:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = cores() if workers is None else workers
-        if not 1 <= self.workers <= 1024:
-            raise InputError(f"--workers is {self.workers}; allowed: 1 to 1024")
+        self.workers = whole("--workers", cores() if workers is None else workers, most=1024)
 
     def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
         """Every chunk's answer, as they come.

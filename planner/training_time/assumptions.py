@@ -66,6 +66,11 @@ class Assumptions:
         price = self.figures["price_usd_per_hour"].value
         return Prices(price_per_hour=price, power_w=self["power_w"], site_factor=self["site_factor"])
 
+    def check_cost(self, most: float | None, accelerator: str) -> None:
+        """Raises InputError if a cost is a limit where nobody knows the accelerator's price."""
+        if most is not None and self.prices.price_per_hour is None:
+            raise InputError(f"max-cost is {most:g}, but {accelerator} has no price; give --price")
+
     def storage(self, model: Transformer) -> Storage:
         """A checkpoint of the model and where it goes."""
         size = self["checkpoint_bytes_per_parameter"] * float(counts.total_params(model))

@@ -11,6 +11,7 @@ import numpy as np
 from planner.base.arrays import Array, Ints
 from planner.base.errors import InputError, LayoutError
 from planner.base.pareto import pareto_front
+from planner.choices.choice import whole
 from planner.choices.table import DEGREES
 from planner.hardware import Cluster
 from planner.layouts import Layouts
@@ -138,12 +139,8 @@ def job_bounds(model: Transformer, goal: Goal, max_gpus: int, least_gpus: int = 
 
 def _check_limits(cluster: Cluster, assumptions: Assumptions, max_gpus: int, max_cost: float | None) -> None:
     """Raises InputError if there can't be so many accelerators, or the cost is no limit."""
-    if not 1 <= max_gpus <= 10_000_000:
-        raise InputError(f"max-gpus is {max_gpus}; allowed: a whole number from 1 to 10000000")
-    if cluster.max_gpus is not None and max_gpus > cluster.max_gpus:
-        raise InputError(f"max-gpus is {max_gpus}; allowed: up to the {cluster.max_gpus} of cluster {cluster.name}")
-    if max_cost is not None and assumptions.prices.price_per_hour is None:
-        raise InputError(f"max-cost is {max_cost:g}, but {cluster.accelerator.name} has no price; give --price")
+    cluster.check_gpus("max-gpus", whole("max-gpus", max_gpus))
+    assumptions.check_cost(max_cost, cluster.accelerator.name)
     if max_cost is not None and not max_cost > 0:
         raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from planner.base.errors import InputError, UnknownNameError
+from planner.choices.choice import real
 from planner.models import Transformer
 from planner.scaling import (
     BATCH_RULES,
@@ -47,11 +47,6 @@ class Goal:
     warnings: tuple[str, ...]
 
 
-def _number(name: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not (math.isfinite(value) and low <= value <= high):
-        raise InputError(f"{name} is {value:g}; allowed: {low:g} to {high:g}")
-
-
 def goal(
     model: Transformer,
     *,
@@ -76,17 +71,18 @@ def goal(
     losses, batches = get_loss_law(loss_law), get_critical_batch_law(batch_law)
     if tokens is not None and loss is not None:
         raise InputError("tokens and loss are both given; allowed: one of them")
-    _number("tokens", tokens, 1.0, MOST_TOKENS)
-    _number("loss", loss, 1e-3, 100.0)
-    _number("critical batch", critical_batch, 1.0, MOST_TOKENS)
+    for name, value, low, high in (
+        ("tokens", tokens, 1.0, MOST_TOKENS), ("loss", loss, 1e-3, 100.0),
+        ("critical batch", critical_batch, 1.0, MOST_TOKENS),
+    ):  # fmt: skip
+        if value is not None:
+            real(name, value, least=low, most=high)
     everything, inner = sizes(model)
     size = everything if losses.parameters == "all" else inner
     if loss is not None:
-        tokens, origin = (
-            float(tokens_for_loss(losses, size, loss)),
-            f"a loss of {loss:g} nats per token by {losses.name}",
-        )
-        _number(f"what a loss of {loss:g} needs, tokens,", tokens, 1.0, MOST_TOKENS)
+        origin = f"a loss of {loss:g} nats per token by {losses.name}"
+        needed = float(tokens_for_loss(losses, size, loss))
+        tokens = real(f"what a loss of {loss:g} needs, tokens,", needed, least=1.0, most=MOST_TOKENS)
     elif tokens is not None:
         origin = "given"
     else:

@@ -12,7 +12,7 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import MEGA, MONTH
-from planner.choices.choice import LARGEST
+from planner.choices.choice import LARGEST, real
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer, from_shape
 from planner.scaling import TrainingTime, compute_optimal_size, get_loss_law, sizes
@@ -47,8 +47,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         """Raises InputError where no model is like that."""
-        if not 8.0 <= self.aspect <= 4096.0:
-            raise InputError(f"aspect is {self.aspect:g}; allowed: 8 to 4096")
+        real("aspect", self.aspect, least=8.0, most=4096.0)
         if self.experts and not ACTIVE <= self.experts <= 4096:
             raise InputError(f"experts is {self.experts}; allowed: 0 (dense models), or {ACTIVE} to 4096")
 
@@ -245,10 +244,9 @@ def _check(q: LargestQuestion) -> None:
         ("power-mw", None if q.max_power_w is None else q.max_power_w / MEGA, 1e-3, 1e9),
         ("max-cost", q.max_cost, 1.0, 1e18),
     ):
-        if value is not None and not low <= value <= high:
-            raise InputError(f"{name} is {value:g}; allowed: {low:g} to {high:g}")
-    if q.max_cost is not None and q.assumptions.prices.price_per_hour is None:
-        raise InputError(f"max-cost is {q.max_cost:g}, but {q.cluster.accelerator.name} has no price; give --price")
+        if value is not None:
+            real(name, value, least=low, most=high)
+    q.assumptions.check_cost(q.max_cost, q.cluster.accelerator.name)
     for name, most in q.limits.items():
         if most < 1:
             raise InputError(

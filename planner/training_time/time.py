@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.base.errors import InputError, LayoutError
+from planner.choices.choice import whole
 from planner.scaling import TrainingTime, loss_at, samples_factor, training_time
 from planner.search import Recommendation, recommend
 from planner.search.request import Request
@@ -50,12 +51,8 @@ def _batch(goal: Goal, seq_len: int, gpus: int, given: int | None) -> tuple[int,
     Raises:
         InputError: A number is out of range, or the batch is over the critical one where the rule caps it there.
     """
-    if not 1 <= gpus <= 10_000_000:
-        raise InputError(f"gpus is {gpus}; allowed: a whole number from 1 to 10000000")
-    if given is not None and not 1 <= given <= 10_000_000:
-        raise InputError(f"batch is {given}; allowed: a whole number from 1 to 10000000")
     critical = goal.critical / seq_len
-    batch = default_batch(critical, gpus) if given is None else given
+    batch = default_batch(critical, whole("gpus", gpus)) if given is None else whole("batch", given)
     if goal.rule == "cap" and batch * seq_len > max(goal.critical, seq_len):
         raise InputError(
             f"batch is {batch}; allowed with the batch rule cap: up to the critical {critical:,.0f} sequences"
