@@ -11,29 +11,18 @@ the package, and `planner --help`, load nothing else.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from planner.api import (
-        Cluster,
-        LayoutEstimate,
-        Model,
-        Plan,
-        Simulation,
-        compare,
-        estimate,
-        explain,
-        export,
-        fastest,
-        largest,
-        network,
-        recommend,
-        simulate,
-        sweep,
-        time,
-        validate,
-        why,
-    )
+    from planner.api.inputs import Cluster, Model
+    from planner.api.layout_estimate import LayoutEstimate, estimate
+    from planner.api.limits import largest
+    from planner.api.networks import network
+    from planner.api.plan import Plan
+    from planner.api.questions import compare, explain, export, fastest, sweep, time, validate, why
+    from planner.api.recommended import recommend
+    from planner.api.simulated import Simulation, simulate
     from planner.base.errors import (
         ExecutionError,
         FileFormatError,
@@ -79,6 +68,15 @@ __all__ = [
     "why",
 ]
 
+_MODULE = {
+    "Cluster": "api.inputs", "Model": "api.inputs", "LayoutEstimate": "api.layout_estimate",
+    "estimate": "api.layout_estimate", "largest": "api.limits", "network": "api.networks", "Plan": "api.plan",
+    "recommend": "api.recommended", "Simulation": "api.simulated", "simulate": "api.simulated",
+    **dict.fromkeys(
+        ("compare", "explain", "export", "fastest", "sweep", "time", "validate", "why"), "api.questions"),
+}  # fmt: skip
+"""Where a name is loaded from; errors are `planner.base.errors`'."""
+
 DEPRECATED = {"export_plan": "export", "run_sweep": "sweep"}
 """Names that warn, and go with the next minor version; docs/python-api.md has the rule."""
 
@@ -91,13 +89,7 @@ def __getattr__(name: str) -> Any:
         name = DEPRECATED[name]
     if name not in __all__:
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
-    from planner.base import errors
-
-    value = getattr(errors, name, None)
-    if value is None:
-        from planner import api
-
-        value = getattr(api, name)
+    value = getattr(import_module(f"planner.{_MODULE.get(name, 'base.errors')}"), name)
     globals()[name] = value
     return value
 
