@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 
 from planner.report.notebook import block
-from planner.report.plain_text import plain_text
+from planner.report.plain_table import plain_text
 
 if TYPE_CHECKING:
     import pandas

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, unlike_measured
 from planner.api.answer import Shown
 from planner.api.assumed import assumed
-from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.choices.table import CHOICES
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import one_layout, word
 from planner.report import notebook, records, tables
-from planner.report.columns import layout_columns
+from planner.report.columns import layout_frame
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import check_legal
@@ -169,7 +168,7 @@ class LayoutEstimate(Shown):
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row: choices, seconds, GiB, and the parts of both."""
-        return frame(layout_columns(self.table, [self.row]))
+        return layout_frame(self.table, [self.row])
 
     def plot(self) -> Figure:
         """Seconds and GiB by part, as a figure of matplotlib."""

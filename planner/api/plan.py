@@ -15,14 +15,13 @@ import numpy as np
 from planner.api.alternatives import faster_elsewhere, fewest_gpus
 from planner.api.anchored import anchor_entry, anchor_lines, trust
 from planner.api.answer import Answer, Shown
-from planner.api.frames import frame
 from planner.api.layout_estimate import LayoutEstimate
 from planner.api.next_runs import next_lines, next_record
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB
 from planner.report import notebook, records, tables
-from planner.report.columns import layout_columns
+from planner.report.columns import layout_frame
 from planner.report.difference import why_record, why_view
 from planner.search import Recommendation
 from planner.search.scan import every_estimate
@@ -228,10 +227,10 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         """A row a layout, best first; with `everything`, all that were searched, those that were simulated last."""
         found, setup = self.found, self.setup
         if not everything:
-            return frame(layout_columns(found.estimate, found.best))
+            return layout_frame(found.estimate, found.best)
         ran = found.estimate.take(np.flatnonzero(found.estimate.simulated))
         every = every_estimate(setup, found.asked, ran)
-        return frame(layout_columns(every, slice(None)))
+        return layout_frame(every, slice(None))
 
     def plot(self) -> Figure:
         """Step time against memory of the Pareto front, as a figure. Raises LayoutError if nothing fits."""

@@ -153,9 +153,9 @@ def sweep(
     """
     from planner.report.sweep import sweep_record, sweep_view
     from planner.sweeps import run
-    from planner.sweeps.load import load_sweep
     from planner.sweeps.local import Local
     from planner.sweeps.parquet import read_results
+    from planner.sweeps.sweep import load_sweep
 
     begun, path = monotonic(), Path(output)
     done = run.run_sweep(load_sweep(Path(definition)), path, Local(workers), restart=restart)

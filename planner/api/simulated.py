@@ -13,7 +13,6 @@ import numpy as np
 
 from planner import hardware
 from planner.api.answer import Shown
-from planner.api.frames import frame
 from planner.api.inputs import Cluster, Model, asked
 from planner.base.errors import InputError
 from planner.base.units import GIB
@@ -22,7 +21,7 @@ from planner.exporters.step_trace import write_step_trace
 from planner.layouts import Layouts
 from planner.question import one_layout
 from planner.report import notebook, simulations, tables
-from planner.report.columns import operation_columns
+from planner.report.columns import operation_frame
 from planner.report.timeline_plot import plot_timeline, timeline_svg
 from planner.schedules.csv_file import read_schedule
 from planner.setup import Setup
@@ -117,7 +116,7 @@ class Simulation(Shown):
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row an operation: rank, stage, kind, micro_batch, slice, start_s, end_s."""
-        return frame(operation_columns(self.step.timeline))
+        return operation_frame(self.step.timeline)
 
     def plot(self) -> Figure:
         """The timeline as a figure of matplotlib."""

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.cli import options as o
-from planner.cli.freed_memory import keep_freed_memory
-from planner.cli.mpi_threads import share_processors, started_by_mpirun
+from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
 
 ROUNDS = 3  # over the grid: what slows the machine for a while then spoils one time of three
 

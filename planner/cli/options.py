@@ -12,7 +12,7 @@ import typer
 
 from planner.base.units import parse_count, parse_length
 from planner.cli import completion as complete
-from planner.cli.freed_memory import keep_freed_memory
+from planner.cli.process import keep_freed_memory
 
 if TYPE_CHECKING:
     from planner.api.answer import Drawn, Shown

@@ -36,9 +36,9 @@ def command(
     """
     from planner.api.answer import Answer
     from planner.report.sweep import sweep_record, sweep_view
-    from planner.sweeps.load import load_sweep
     from planner.sweeps.parquet import read_results
     from planner.sweeps.run import run_sweep
+    from planner.sweeps.sweep import load_sweep
 
     crew = _scheduler(scheduler, workers)
     sweep = load_sweep(definition)

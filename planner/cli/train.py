@@ -14,8 +14,7 @@ from planner.base.files import check_writable
 from planner.choices.enumerations import Recompute, names
 from planner.cli import completion as complete
 from planner.cli import options as o
-from planner.cli.freed_memory import keep_freed_memory
-from planner.cli.mpi_threads import share_processors, started_by_mpirun
+from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
 from planner.cli.train_outcome import After, finish
 from planner.cli.train_plan import Choices, make_training, read_plan
 from planner.cli.train_prediction import read_prices

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from planner.cli import options as o
 from planner.cli.train_prediction import Prediction, predict, read_prices
-from planner.cli.train_trace import write_measured_trace
 
 if TYPE_CHECKING:
     from planner.trainer.loop import Measured, Training
+    from planner.trainer.worker import Task
 
 _PASSES = {"F": "a forward pass", "B": "a backward pass", "I": "an input gradient", "W": "a weight gradient"}
 
@@ -133,3 +133,29 @@ def _beside(
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.1f} ms"
+
+
+def write_measured_trace(path: Path, task: Task, measured: Measured) -> None:
+    """Operations of the first replica's ranks, by this machine's clock; the serial engine's come one after the other.
+
+    Raises:
+        OutputError: the path can't be written.
+    """
+    import numpy as np
+
+    from planner.exporters.perfetto import write_trace
+    from planner.schedules import Operation, Order
+    from planner.schedules.dependencies import dependencies
+    from planner.step.timeline.timeline import Timeline
+
+    order = Order.of_rows([[Operation(*op) for op in row] for row in task.rows])  # type: ignore[misc]
+    waits = dependencies(order)
+    events = [event for row in measured.events for event in row]
+    timeline = Timeline(
+        order=order,
+        waits=waits,
+        lag_s=np.zeros(waits.shape),
+        start_s=np.array([event.start_s for event in events]),
+        end_s=np.array([event.end_s for event in events]),
+    )
+    write_trace(path, timeline)

@@ -10,8 +10,7 @@ from planner.base.errors import FileFormatError, LayoutError, one_line, shown
 from planner.base.files import read_json
 from planner.choices.choice import LARGEST
 from planner.hardware import Framework
-from planner.imports.gradients import stated_gradients
-from planner.imports.run import ExistingRun
+from planner.imports.run import ExistingRun, stated_gradients
 from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal

@@ -9,11 +9,10 @@ from planner.base.errors import InputError, LayoutError, one_line, shown
 from planner.choices.choice import number
 from planner.exporters.recompute_modules import FINE
 from planner.hardware import Cluster, Framework
-from planner.imports.gradients import stated_gradients
 from planner.imports.megatron_model import model_of
 from planner.imports.megatron_names import ARGUMENTS, LAUNCHER, NEWER, NO_MATTER
 from planner.imports.megatron_stages import LAYOUT, virtual_stages, with_stages
-from planner.imports.run import ExistingRun
+from planner.imports.run import ExistingRun, stated_gradients
 from planner.imports.words import Arguments, read_arguments
 from planner.models import Transformer, load_model, with_seq_len
 from planner.question import one_layout

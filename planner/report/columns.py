@@ -1,4 +1,4 @@
-"""Tables for pandas: many layouts, or the operations of a timeline, as columns of equal length."""
+"""Tables of pandas, which is loaded where one is asked for: many layouts, or the operations of a timeline."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from planner.choices.table import CHOICES
 from planner.schedules.operations import KINDS
 
 if TYPE_CHECKING:
+    import pandas
+
     from planner.step.estimate import Estimate
     from planner.step.timeline.timeline import Timeline
 
 
-def layout_columns(result: Estimate, rows: Any) -> dict[str, Any]:
-    """Some layouts of a table: choices, seconds, MFU and GiB, then the step and the memory by part.
+def layout_frame(result: Estimate, rows: Any) -> pandas.DataFrame:
+    """Some layouts of a table, a row each: choices, seconds, MFU and GiB, then the step and the memory by part.
 
     Names are those of `planner.report.records`, with the parts' unit at the end.
     """
+    import pandas
+
     table = result.layouts.take(rows)
     out: dict[str, Any] = {}
     for name, choice in CHOICES.items():
@@ -44,13 +48,15 @@ def layout_columns(result: Estimate, rows: Any) -> dict[str, Any]:
         out[f"time_{part.name}"] = getattr(result.time, part.name)[rows]
     for part in fields(result.memory):
         out[f"memory_{part.name.removesuffix('_bytes')}_gib"] = getattr(result.memory, part.name)[rows] / GIB
-    return out
+    return pandas.DataFrame(out)
 
 
-def operation_columns(timeline: Timeline) -> dict[str, Any]:
-    """Every operation of a timeline: where, what, and when in seconds."""
+def operation_frame(timeline: Timeline) -> pandas.DataFrame:
+    """Every operation of a timeline, a row each: where, what, and when in seconds."""
+    import pandas
+
     order = timeline.order
-    return {
+    columns = {
         "rank": order.rank,
         "stage": order.stage,
         "kind": np.array(list(KINDS), dtype=object)[order.kind],
@@ -59,3 +65,4 @@ def operation_columns(timeline: Timeline) -> dict[str, Any]:
         "start_s": timeline.start_s,
         "end_s": timeline.end_s,
     }
+    return pandas.DataFrame(columns)

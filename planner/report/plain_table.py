@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from copy import copy
 from dataclasses import replace
@@ -99,6 +100,15 @@ def _sentence(line: str) -> RenderableType:
     for word, style in SIGNALS.items():
         shown.highlight_words([word], style)
     return Padding(shown, (0, 0, 0, indent), expand=False) if indent else shown
+
+
+def plain_text(*views: RenderableType, width: int = 120) -> str:
+    """Views as lines without colour, trailing spaces or a final newline, as Python prints an object."""
+    out = io.StringIO()
+    console = Console(file=out, highlight=False, width=width, no_color=True, markup=False, force_terminal=False)
+    for view in views:
+        console.print(view)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def _plain(cell: RenderableType) -> str:

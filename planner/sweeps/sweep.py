@@ -1,4 +1,4 @@
-"""A sweep: its cases, and from their names and numbers what each search needs."""
+"""A sweep: its file, everything that it names checked; its cases, and from their names what each search needs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from planner.question import careful, numerics
 from planner.search import default_attention
 from planner.search.request import Request
 from planner.setup import Setup
-from planner.sweeps.cases import OWN, Cases
-from planner.sweeps.definition import SweepFile
+from planner.sweeps.cases import OWN, Cases, cases
+from planner.sweeps.definition import SweepFile, read_definition
 from planner.sweeps.library import Library, Settings
 from planner.training_time.assumptions import Assumptions, assume
 
 PRICE = "accelerator.price_usd_per_hour"
+ASSUMPTIONS = ("mtbf_hours", "restart_minutes", "checkpoint_bytes_per_parameter", "site_factor")
+"""Those that no profile has; price, power and storage are fields of the hardware."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,3 +170,26 @@ class Sweep:
             known = allowed and "unknown field" not in fault
             text = f"is {shown}; allowed: {allowed}" if known else f"can't be changed: {str(error).partition(': ')[2]}"
             raise FileFormatError(f"{self.path}: field {where} {text} (cluster {at['cluster']})") from None
+
+
+def load_sweep(path: Path) -> Sweep:
+    """A sweep's file with all that it names.
+
+    Raises:
+        FileFormatError: the first fault, one line with the file, the field, its value and what is allowed.
+    """
+    file = read_definition(path)
+    try:
+        sweep = _sweep(path, file)
+        sweep.check()
+    except PlannerError as error:
+        text = str(error)
+        raise FileFormatError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from None
+    return sweep
+
+
+def _sweep(path: Path, file: SweepFile) -> Sweep:
+    for name in file.assumptions:
+        if name not in ASSUMPTIONS:
+            raise FileFormatError(f"{path}: unknown field assumptions.{name}; allowed: {', '.join(ASSUMPTIONS)}")
+    return Sweep(path=path, file=file, cases=cases(file, str(path)), library=Library(path.parent))

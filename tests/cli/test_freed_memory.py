@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import resource, threading
-from planner.cli.freed_memory import keep_freed_memory
+from planner.cli.process import keep_freed_memory
 kept = {keep}() if {keep} else False
 import numpy as np
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt

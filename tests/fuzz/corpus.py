@@ -272,8 +272,8 @@ def _state_kinds() -> list[Kind]:
 
 def _sweep_state(folder: Path) -> dict[str, Any]:
     """A sweep's manifest and its part, as they are while it runs."""
-    from planner.sweeps.load import load_sweep
     from planner.sweeps.run import run_sweep
+    from planner.sweeps.sweep import load_sweep
     from tests.sweep.test_resume import Here
 
     (folder / "sweep.toml").write_text(TINY)
@@ -348,8 +348,8 @@ def kinds() -> tuple[Kind, ...]:
 
 def swept() -> bytes:
     """The results of the sweep above."""
-    from planner.sweeps.load import load_sweep
     from planner.sweeps.run import run_sweep
+    from planner.sweeps.sweep import load_sweep
     from tests.sweep.test_codesign import Here
 
     with tempfile.TemporaryDirectory() as name:

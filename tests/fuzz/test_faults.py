@@ -125,8 +125,8 @@ def test_a_write_that_fails_or_is_ended(name: str, act: Callable[[], None], code
 def test_a_sweep_whose_writing_fails_goes_on(
     act: Callable[[], None], codes: tuple[int, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from planner.sweeps.load import load_sweep
     from planner.sweeps.run import run_sweep
+    from planner.sweeps.sweep import load_sweep
     from tests.sweep.test_codesign import Here
 
     monkeypatch.setattr("planner.sweeps.local.Local", lambda workers: Here())

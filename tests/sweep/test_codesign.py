@@ -14,9 +14,9 @@ from planner.question import careful, load_setup
 from planner.search import default_attention, default_precision, recommend
 from planner.step.step_time import StepTime
 from planner.sweeps.columns import columns
-from planner.sweeps.load import load_sweep
 from planner.sweeps.results import Results, load_results
 from planner.sweeps.run import run_sweep
+from planner.sweeps.sweep import load_sweep
 from tests.sweep.test_resume import Here
 
 BASE = """

@@ -9,7 +9,7 @@ import pytest
 
 from planner.base.errors import FileFormatError
 from planner.hardware import load_cluster
-from planner.sweeps.load import load_sweep
+from planner.sweeps.sweep import load_sweep
 
 BASE = 'models = ["gpt2"]\nclusters = ["dgx-a100-80gb"]\ngpus = [8]\nglobal_batches = [8]\n'
 BAD = [

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.sweeps.grid import grid
-from planner.sweeps.load import load_sweep
 from planner.sweeps.pareto import fronts, nondominated
 from planner.sweeps.results import Results, load_results
 from planner.sweeps.run import run_sweep
+from planner.sweeps.sweep import load_sweep
 from tests.sweep.conftest import SMALL
 from tests.sweep.test_resume import Here
 

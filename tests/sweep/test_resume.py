@@ -21,11 +21,11 @@ import pytest
 from planner.base.errors import ExecutionError, FileFormatError, InputError
 from planner.base.state import digest
 from planner.sweeps.answer import Chunk, ChunkAnswer, answer
-from planner.sweeps.load import load_sweep
 from planner.sweeps.local import Local
 from planner.sweeps.parquet import read_results
 from planner.sweeps.parts import parts_folder
 from planner.sweeps.run import SweepProgress, run_sweep
+from planner.sweeps.sweep import load_sweep
 from tests.sweep.conftest import ROOT
 
 
