@@ -13,10 +13,6 @@ from planner.hardware.changes import WITH, Changes, nested, under
 from planner.hardware.framework import Framework, Unstated
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
 from planner.hardware.read import (
-    accelerator_names,
-    cluster_names,
-    framework_names,
-    link_names,
     load_record,
     profile_names,
     profile_table,
@@ -30,14 +26,9 @@ __all__ = [
     "Framework",
     "Link",
     "Unstated",
-    "accelerator_names",
     "changed_cluster",
     "cluster_figures",
-    "cluster_names",
-    "cluster_with_network",
     "framework_figures",
-    "framework_names",
-    "link_names",
     "load_accelerator",
     "load_cluster",
     "load_efficiency",
@@ -115,15 +106,9 @@ def _framework_reference(name: str, beside: Path) -> str:
     """A cluster's default framework, such that it loads from anywhere: a known name, or a path from here."""
     if is_path(name):
         return str(beside / name)
-    if name not in framework_names():
-        raise UnknownNameError("framework", name, framework_names(), "Or give a TOML file of your own.")
+    if name not in (known := profile_names("frameworks")):
+        raise UnknownNameError("framework", name, known, "Or give a TOML file of your own.")
     return name
-
-
-def cluster_with_network(cluster: Cluster | str, network: str) -> Cluster:
-    """The same nodes over another network, by name or TOML path; raises as `load_cluster`."""
-    nodes = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    return replace(nodes, name=f"{nodes.name} over {network}", network=load_link(network))
 
 
 def changed_cluster(name: str, figures: Mapping[str, float], *, network: str | None = None) -> Cluster:

@@ -25,26 +25,6 @@ def profile_names(kind: str) -> list[str]:
     return sorted(p.stem for p in (shipped_folder("hardware_profiles") / kind).glob("*.toml"))
 
 
-def accelerator_names() -> list[str]:
-    """Names of the shipped accelerators."""
-    return profile_names("accelerators")
-
-
-def cluster_names() -> list[str]:
-    """Names of the shipped clusters."""
-    return profile_names("clusters")
-
-
-def framework_names() -> list[str]:
-    """Names of the shipped framework profiles."""
-    return profile_names("frameworks")
-
-
-def link_names() -> list[str]:
-    """Names of the shipped links and networks."""
-    return profile_names("links")
-
-
 def _path(kind: str, name: str, beside: Path | None) -> Path:
     """Where a profile lies: a file of one's own (relative to `beside`), or a shipped one by its name."""
     if is_path(name):

@@ -12,7 +12,7 @@ from planner.hardware import Cluster, Framework
 from planner.models import Transformer
 
 if TYPE_CHECKING:
-    from planner.scaling import TrainingTime
+    from planner.scaling.training import TrainingTime
     from planner.search import Recommendation
     from planner.step.estimate import Estimate
     from planner.step.timeline.step import StepSimulation

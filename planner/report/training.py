@@ -18,7 +18,7 @@ from planner.report.records import estimate_record
 from planner.report.tables import layout_text
 
 if TYPE_CHECKING:
-    from planner.scaling import TrainingTime
+    from planner.scaling.training import TrainingTime
     from planner.training_time.assumptions import Assumptions
     from planner.training_time.goal import Goal
     from planner.training_time.time import TrainingPlan

@@ -15,7 +15,7 @@ from planner.hardware import Cluster, load_accelerator, load_cluster, load_frame
 from planner.layouts import Layouts
 from planner.models import Transformer, from_shape, load_model, with_seq_len
 from planner.models.flops import step_flops
-from planner.scaling import training_time
+from planner.scaling.training import training_time
 from planner.search import Fixed, default_attention, default_precision, recommend
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.base.errors import InputError
 from planner.models import Transformer, counts
 from planner.scaling.laws import ComputeOptimal, CriticalBatchLaw, LossLaw
 
@@ -64,23 +63,6 @@ def batch_scale_tokens(law: CriticalBatchLaw, x: Any) -> Array:
 def samples_factor(batch: Any, scale: Any) -> Array:
     """E / E_min = 1 + B / B_c; batch and scale in the same unit."""
     return np.asarray(1.0 + np.asarray(batch, dtype=np.float64) / scale)
-
-
-def noise_scale(small_batch: Any, large_batch: Any, small_norm: Any, large_norm: Any) -> Array:
-    """B_simple = tr(Sigma) / |G|^2 from gradient norms at two batch sizes (McCandlish et al. 2018, appendix A.1).
-
-    small_norm, large_norm: squared norms of the mean gradient over small_batch and large_batch samples. Unbiased in
-    numerator and denominator; in the unit of the batches.
-
-    Raises:
-        InputError: batches that don't ascend.
-    """
-    b, B = np.asarray(small_batch, dtype=np.float64), np.asarray(large_batch, dtype=np.float64)
-    if np.any(b <= 0) or np.any(b >= B):
-        raise InputError(f"small_batch is {small_batch}, large_batch is {large_batch}; allowed: 0 < small < large")
-    gradient = (B * large_norm - b * small_norm) / (B - b)
-    noise = (np.asarray(small_norm) - large_norm) / (1.0 / b - 1.0 / B)
-    return np.asarray(noise / gradient)
 
 
 def compute_optimal(law: ComputeOptimal, compute_flop: Any) -> dict[str, Array]:

@@ -121,21 +121,6 @@ def read_laws(path: Path = SHIPPED) -> LawFile:
     return validate(LawFile, tables, path)
 
 
-def loss_names() -> list[str]:
-    """Names of the shipped loss laws."""
-    return list(read_laws().loss)
-
-
-def critical_batch_names() -> list[str]:
-    """Names of the shipped laws of the critical batch."""
-    return list(read_laws().critical_batch)
-
-
-def compute_optimal_names() -> list[str]:
-    """Names of the shipped compute-optimal fronts."""
-    return list(read_laws().compute_optimal)
-
-
 def _chosen(kind: str, what: str, name: str) -> Any:
     """A shipped law by name, or the only one of its kind in a file of one's own."""
     if is_path(name):

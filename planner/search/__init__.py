@@ -3,7 +3,7 @@
 from planner.search.found import Recommendation, largest_part
 from planner.search.numerics import attention_kernels, default_attention, default_precision
 from planner.search.ranking import OBJECTIVES, recommend
-from planner.search.space import Fixed, enumerate_layouts
+from planner.search.space import Fixed
 
 __all__ = [
     "OBJECTIVES",
@@ -12,7 +12,6 @@ __all__ = [
     "attention_kernels",
     "default_attention",
     "default_precision",
-    "enumerate_layouts",
     "largest_part",
     "recommend",
 ]

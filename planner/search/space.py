@@ -13,7 +13,7 @@ from planner.base.arrays import Bools, Ints
 from planner.choices.choice import whole
 from planner.choices.table import AXES, CHOICES, NUMERICS, SETTLED
 from planner.hardware import Cluster
-from planner.layouts import Attention, Layouts, Precision, Recompute, Split
+from planner.layouts import Attention, Layouts, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule, get_schedule
 from planner.search.conflicts import no_layout
@@ -27,7 +27,6 @@ __all__ = [
     "by_ends",
     "by_last",
     "divisors",
-    "enumerate_layouts",
     "space",
     "whole_space",
 ]
@@ -261,21 +260,6 @@ def whole_space(model: Transformer, cluster: Cluster, asked: Request) -> Layouts
     """All of `space` as one table, in the order of `canonical`; raises the same."""
     layouts = Layouts.concatenate([grid.table() for grid in space(model, cluster, asked)])
     return layouts.take(canonical(layouts))
-
-
-def enumerate_layouts(
-    model: Transformer,
-    cluster: Cluster,
-    *,
-    gpus: int,
-    global_batch: int,
-    precision: Precision,
-    attention: Attention,
-    fixed: Fixed,
-) -> Layouts:
-    """Every legal layout as a table, within what is fixed; raises what `space` does."""
-    asked = Request(gpus=gpus, global_batch=global_batch, precision=precision, attention=attention, fixed=fixed)
-    return whole_space(model, cluster, asked)
 
 
 def canonical(layouts: Layouts) -> Ints:

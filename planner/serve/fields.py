@@ -13,7 +13,7 @@ from planner.choices.choice import Choice
 from planner.choices.enumerations import Attention, Precision, names
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.exporters.plan_export import TARGETS
-from planner.hardware import cluster_names, link_names, profile_names
+from planner.hardware import profile_names
 from planner.models import model_names
 from planner.question import batch_of_tokens
 from planner.schedules import SCHEDULES
@@ -121,7 +121,8 @@ CHANGED = {
 """Figures of a cluster that the page lets one change, as the form calls them."""
 FIELDS: Mapping[str, Field] = {f.name: f for f in (
     Field(name="model", label="Model", says="", group=ASK, among=model_names, default="llama2-70b", argument=False),
-    Field(name="cluster", label="Cluster", says="", group=ASK, among=cluster_names, default="dgx-h100", argument=False),
+    Field(name="cluster", label="Cluster", says="", group=ASK,
+          among=partial(profile_names, "clusters"), default="dgx-h100", argument=False),
     Field(name="gpus", label="GPUs", says="A whole number.", group=ASK, default="256", kind="number", argument=False),
     Field(name="seq_len", label="Sequence, tokens", says="8192 or 128k; else the model's.", group=ASK, read=_length,
           argument=False),
@@ -130,7 +131,7 @@ FIELDS: Mapping[str, Field] = {f.name: f for f in (
     Field(name="batch_in", label="Batch in", says="", group=ASK, among=lambda: [SEQUENCES, TOKENS], default=SEQUENCES,
           argument=False),
     Field(name="network", label="Network", says="Between nodes, instead of the cluster's own.", group=OWN,
-          among=link_names, argument=False),
+          among=partial(profile_names, "links"), argument=False),
     Field(name="tokens", label="Tokens to train on", says="Such as 15T, for days and dollars; else compute-optimal.",
           group=OWN, read=_count, argument=False),
     Field(name="config", label="A config.json of Hugging Face, pasted", says="It takes the preset's place.", group=OWN,

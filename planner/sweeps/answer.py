@@ -11,7 +11,7 @@ from planner.base import records
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import DAY, GIB, HOUR
 from planner.models import Transformer, counts
-from planner.scaling import training_time
+from planner.scaling.training import training_time
 from planner.search import Recommendation, largest_part, recommend
 from planner.sweeps.columns import FAILED, FITS, NOT_LEGAL, Column
 from planner.sweeps.sweep import Ask, Search

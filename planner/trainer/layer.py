@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from planner.layouts import Recompute
 from planner.models import Transformer
@@ -57,13 +57,6 @@ class SliceOf:
     def is_only(self) -> bool:
         """Whether the slice is the whole sequence."""
         return self.stop - self.start == self.num_tokens
-
-
-class Gradient(Protocol):
-    """A weight gradient that waits: its inputs, and how they add to the parameters' gradients."""
-
-    def add_to(self, gradients: Views) -> None:
-        """Add it."""
 
 
 @dataclass(frozen=True)

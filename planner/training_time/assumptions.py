@@ -15,7 +15,8 @@ from planner.base.files import read_toml
 from planner.base.units import GIGA, HOUR, MINUTE
 from planner.hardware import Cluster
 from planner.models import Transformer, counts
-from planner.scaling import Prices, Reliability, Storage
+from planner.scaling.goodput import Reliability
+from planner.scaling.training import Prices, Storage
 
 SHIPPED = Path(__file__).with_name("assumptions.toml")
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.models import Transformer
-from planner.scaling import (
-    compute_optimal,
-    compute_optimal_names,
-    compute_optimal_tokens,
-    critical_batch_names,
-    get_compute_optimal,
-    get_loss_law,
-    least_loss,
-    loss_names,
-)
+from planner.scaling.batch import compute_optimal
+from planner.scaling.laws import get_compute_optimal, get_loss_law, read_laws
+from planner.scaling.loss import compute_optimal_tokens, least_loss
 from planner.training_time.goal import Goal, goal
 
 
@@ -57,14 +50,14 @@ def compare_laws(model: Transformer, tokens: float | None = None) -> Laws:
         InputError: tokens out of range.
     """
     losses = []
-    for name in loss_names():
+    for name in read_laws().loss:
         law, aim = get_loss_law(name), goal(model, tokens=tokens, loss_law=name)
         size = aim.target.size(law)
         optimal = float(compute_optimal_tokens(law, size)) if law.form == "sum-of-powers" else None
         losses.append(LossSays(goal=aim, least=float(least_loss(law, size)), optimal_tokens=optimal))
-    batches = tuple(goal(model, tokens=tokens, batch_law=name) for name in critical_batch_names())
+    batches = tuple(goal(model, tokens=tokens, batch_law=name) for name in read_laws().critical_batch)
     fronts = []
-    for name in compute_optimal_names():
+    for name in read_laws().compute_optimal:
         flop = batches[0].target.compute_flop
         best = compute_optimal(get_compute_optimal(name), flop)
         fronts.append(FrontSays(name=name, compute_flop=flop, **{k: float(v) for k, v in best.items()}))

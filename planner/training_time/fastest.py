@@ -16,7 +16,8 @@ from planner.choices.table import DEGREES
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.models import Transformer
-from planner.scaling import TrainingTime, knee
+from planner.scaling.frontier import knee
+from planner.scaling.training import TrainingTime
 from planner.search.request import Request
 from planner.search.scan import estimate_all, search, totals_all
 from planner.setup import Setup

@@ -7,21 +7,16 @@ from dataclasses import dataclass
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
 from planner.models import Transformer
-from planner.scaling import (
+from planner.scaling.batch import (
     BATCH_RULES,
-    CriticalBatchLaw,
-    LossLaw,
     TrainingTarget,
     batch_scale_tokens,
-    compute_optimal_tokens,
     critical_batch_tokens,
     extrapolations,
-    get_critical_batch_law,
-    get_loss_law,
-    loss_at,
     sizes,
-    tokens_for_loss,
 )
+from planner.scaling.laws import CriticalBatchLaw, LossLaw, get_critical_batch_law, get_loss_law
+from planner.scaling.loss import compute_optimal_tokens, loss_at, tokens_for_loss
 
 OPTIMAL_TOKENS = "besiroglu-2024"
 """The loss law whose compute-optimal tokens are trained on where neither tokens nor a loss is given."""

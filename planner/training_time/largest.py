@@ -15,7 +15,10 @@ from planner.base.units import MEGA, MONTH
 from planner.choices.choice import LARGEST, real
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer, from_shape
-from planner.scaling import TrainingTime, compute_optimal_size, get_loss_law, sizes
+from planner.scaling.batch import sizes
+from planner.scaling.laws import get_loss_law
+from planner.scaling.loss import compute_optimal_size
+from planner.scaling.training import TrainingTime
 from planner.search.request import Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate

@@ -14,9 +14,9 @@ from planner.base.units import GBIT
 from planner.costs.network.sites import OUTER_BYTES, SiteExchange, enough_bytes_per_s, every_step, exposed_s, share_s
 from planner.layouts import Layouts
 from planner.models import counts
-from planner.scaling import TrainingTime
 from planner.scaling.laws import ReplicaLaw
 from planner.scaling.replicas import loss_ratio, tokens_ratio
+from planner.scaling.training import TrainingTime
 from planner.search.ranking import best_of
 from planner.search.request import Request
 from planner.setup import Setup

@@ -7,7 +7,9 @@ from typing import Any
 
 from planner.base.errors import InputError, LayoutError
 from planner.choices.choice import whole
-from planner.scaling import TrainingTime, loss_at, samples_factor, training_time
+from planner.scaling.batch import samples_factor
+from planner.scaling.loss import loss_at
+from planner.scaling.training import TrainingTime, training_time
 from planner.search import Recommendation, recommend
 from planner.search.request import Request
 from planner.setup import Setup

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.layouts import Layouts
-from planner.scaling import TrainingTime, tokens_at_batch, training_time
+from planner.scaling.training import TrainingTime, tokens_at_batch, training_time
 from planner.setup import Setup
 from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from planner.base.errors import FileFormatError, UnknownNameError
 from planner.base.files import read_toml
 from planner.base.lookup import same_name
-from planner.hardware import cluster_names, framework_names, load_cluster, load_framework
-from planner.hardware.read import profile_names
+from planner.hardware import load_cluster, load_framework, profile_names
 from planner.models import PRESETS, load_model, model_names
 from planner.schedules import ALIASES, SCHEDULES, get_schedule
 
@@ -73,8 +72,8 @@ def test_any_text_is_a_known_name_or_none(text: str):
 def test_profiles_too():
     assert load_cluster("DGX_A100_80GB") == load_cluster("dgx-a100-80gb")
     assert load_framework("Megatron-LM") == load_framework("megatron-lm")
-    assert same_name("h100", cluster_names()) is None
-    assert same_name("Megatron Core", framework_names()) == "megatron-core"
+    assert same_name("h100", profile_names("clusters")) is None
+    assert same_name("Megatron Core", profile_names("frameworks")) == "megatron-core"
 
 
 @pytest.mark.parametrize(

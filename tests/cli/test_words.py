@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from planner.base.errors import InputError
 from planner.base.lookup import server_of
 from planner.cli import app
-from planner.hardware import cluster_names, load_cluster
+from planner.hardware import load_cluster, profile_names
 
 LAYOUT = ["--dp", "8", "--tp", "1", "--pp", "1", "--zero", "1", "--micro-batch", "1"]
 
@@ -61,7 +61,7 @@ def test_what_is_said_of_wrong_words(words, said):
 
 
 def test_a_gpu_names_its_makers_own_server_or_the_only_one_that_has_it():
-    known = cluster_names()
+    known = profile_names("clusters")
     for gpu, server in (
         ("h100", "dgx-h100"), ("H200", "dgx-h200"), ("h20", "hgx-h20"), ("gb200", "gb200-nvl72"),
         ("mi300x", "mi300x-server"), ("l4", "l4-pcie"), ("a100", None), ("v100", None), ("", None),

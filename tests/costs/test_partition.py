@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from planner.base.errors import InputError, LayoutError
-from planner.costs.layer.slices import equal_work_slices, even_slices, slice_shares
+from planner.costs.layer.slices import equal_work_slices, even_slices
 from planner.models import Transformer
 from planner.step.partition import partition
 from planner.step.splits import balanced_load
+from tests.costs.toy import slice_shares
 
 
 def brute_force(cost: list[float], stages: int, size: list[float], caps: list[float]) -> float:

@@ -11,7 +11,7 @@ from planner.costs.kernels.device import Device, aligned_share, matmul_s, slowes
 from planner.costs.layer.embedding_head import ends_cost
 from planner.costs.layer.layer_cost import layer_cost, matmuls_s, pointwise_s
 from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
-from planner.costs.layer.slices import even_slices, slice_shares
+from planner.costs.layer.slices import even_slices
 from planner.costs.optimizer import optimizer_s
 from planner.costs.parameters import RankParameters
 from planner.hardware import load_framework
@@ -29,6 +29,7 @@ from tests.costs.toy import (
     case,
     device,
     layout,
+    slice_shares,
 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.costs.case import Case
 from planner.costs.kernels.device import Device
+from planner.costs.layer.slices import work_until
 from planner.costs.memory.saved_activations import layer_tensors
 from planner.costs.parameters import RankParameters
 from planner.hardware import load_accelerator, load_cluster, load_framework
@@ -140,3 +141,9 @@ def own(params: Any, experts: Any = 0.0, ends: Any = 0.0) -> RankParameters:
 def layer_bytes(of: Case) -> Any:
     """Bytes that a layer keeps when nothing is recomputed, but for attention's scores."""
     return layer_tensors(of).total_bytes
+
+
+def slice_shares(model: Transformer, slices: list[int]) -> np.ndarray:
+    """Each slice's share of a sequence's forward FLOP (`work_until`), shape (k,), summing to 1."""
+    work = np.diff(work_until(model, np.cumsum(slices)), prepend=0.0)
+    return np.asarray(work / work.sum())

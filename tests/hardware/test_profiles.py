@@ -12,11 +12,6 @@ from planner.base.errors import FileFormatError, UnknownNameError
 from planner.base.units import GIB
 from planner.hardware import (
     Accelerator,
-    accelerator_names,
-    cluster_names,
-    cluster_with_network,
-    framework_names,
-    link_names,
     load_accelerator,
     load_cluster,
     load_efficiency,
@@ -108,7 +103,7 @@ def test_datasheet_figures(name: str, precision: str, tflops: float, gib: float,
     assert accelerator.memory_bandwidth_bytes_per_s == pytest.approx(gbyte_per_s * 1e9)
 
 
-@pytest.mark.parametrize("name", accelerator_names())
+@pytest.mark.parametrize("name", profile_names("accelerators"))
 def test_peaks_are_dense_and_ordered(name: str) -> None:
     peak = load_accelerator(name).peak_flops
     if "bf16" in peak:
@@ -129,11 +124,11 @@ def test_cluster_figures(
     assert cluster.node_link.bandwidth_bytes_per_s == pytest.approx(gbyte * 1e9)
 
 
-@pytest.mark.parametrize("name", cluster_names())
+@pytest.mark.parametrize("name", profile_names("clusters"))
 def test_cluster_references_hold(name: str) -> None:
     cluster = load_cluster(name)
-    assert load_framework(cluster.framework).name in framework_names()
-    assert {cluster.node_link.name, cluster.network.name, cluster.host_link.name} <= set(link_names())
+    assert load_framework(cluster.framework).name in profile_names("frameworks")
+    assert {cluster.node_link.name, cluster.network.name, cluster.host_link.name} <= set(profile_names("links"))
     assert cluster.max_gpus is None or cluster.max_gpus % cluster.gpus_per_node == 0
 
 
@@ -154,9 +149,7 @@ def test_ethernet_without_rdma_is_slower() -> None:
 
 def test_network_is_replaced_and_nothing_else() -> None:
     before = load_cluster("dgx-h100")
-    after = cluster_with_network("dgx-h100", "ethernet-100g")
-    assert after == cluster_with_network(before, "ethernet-100g")
-    assert after == load_cluster("dgx-h100", network="ethernet-100g")
+    after = load_cluster("dgx-h100", network="ethernet-100g")
     assert after.network == load_link("ethernet-100g")
     assert (after.accelerator, after.node_link) == (before.accelerator, before.node_link)
     assert after.name == "dgx-h100 over ethernet-100g"
@@ -179,7 +172,7 @@ def test_unknown_name_comes_with_the_nearest(load: Callable[[str], Any], misspel
 
 def test_unknown_network() -> None:
     with pytest.raises(UnknownNameError, match="ethernet-100g"):
-        cluster_with_network("dgx-h100", "ethernet-100gb")
+        load_cluster("dgx-h100", network="ethernet-100gb")
 
 
 def test_all_names_what_is_there() -> None:

@@ -575,7 +575,7 @@ def test_one_change_is_the_best_of_all_neighbours():
     """Against brute force: every legal layout that differs in one field, or in two degrees."""
     from planner.question import what_is_fixed
     from planner.search.neighbours import one_change
-    from planner.search.space import enumerate_layouts
+    from tests.search.every_layout import enumerate_layouts
 
     asked = question("llama3-8b")
     own = Layouts.of(global_batch=64, dp=4, tp=4, zero=1, recompute=Recompute.FULL, sequence_parallel=True,

@@ -8,26 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
-from planner.scaling import (
+from planner.scaling.batch import (
     TrainingTarget,
     batch_scale_tokens,
     compute_optimal,
-    compute_optimal_tokens,
-    critical_batch_names,
     critical_batch_tokens,
     extrapolations,
+    samples_factor,
+)
+from planner.scaling.lamy_poirier import critical_batch
+from planner.scaling.laws import (
     get_compute_optimal,
     get_critical_batch_law,
     get_loss_law,
-    least_loss,
-    loss_at,
-    loss_names,
-    noise_scale,
-    samples_factor,
-    tokens_for_loss,
+    read_laws,
 )
-from planner.scaling.lamy_poirier import critical_batch
-from planner.scaling.laws import read_laws
+from planner.scaling.loss import compute_optimal_tokens, least_loss, loss_at, tokens_for_loss
 
 
 @pytest.mark.parametrize(
@@ -56,7 +52,7 @@ def test_besiroglu_wants_about_twenty_tokens_a_parameter(N, low, high):
     assert low < compute_optimal_tokens(get_loss_law("besiroglu-2024"), N) / N < high
 
 
-@given(st.sampled_from(loss_names()), st.floats(6, 13), st.floats(9, 14))
+@given(st.sampled_from(list(read_laws().loss)), st.floats(6, 13), st.floats(9, 14))
 def test_tokens_and_loss_are_inverse(name, log_n, log_d):
     law = get_loss_law(name)
     N, D = 10**log_n, 10**log_d
@@ -100,18 +96,11 @@ def test_a_larger_batch_never_takes_fewer_samples(batch, more):
     assert samples_factor(batch * more, 7.0) > samples_factor(batch, 7.0)
 
 
-@pytest.mark.parametrize("name", critical_batch_names())
+@pytest.mark.parametrize("name", list(read_laws().critical_batch))
 def test_overhead_at_the_critical_batch_is_the_papers(name):
     law = get_critical_batch_law(name)
     x = law.fitted[0]
     assert samples_factor(critical_batch_tokens(law, x), batch_scale_tokens(law, x)) == pytest.approx(1 + law.overhead)
-
-
-def test_noise_scale_from_two_batches():
-    G, trace = 4.0, 100.0  # |G_B|^2 = |G|^2 + tr(Sigma) / B
-    assert noise_scale(10, 1000, G + trace / 10, G + trace / 1000) == pytest.approx(trace / G)
-    with pytest.raises(InputError, match="small < large"):
-        noise_scale(10, 10, 1.0, 1.0)
 
 
 def test_extrapolation_is_said():

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import UnknownNameError
-from planner.scaling import get_loss_law, loss_at
-from planner.scaling.laws import get_replica_law
+from planner.scaling.laws import get_loss_law, get_replica_law
+from planner.scaling.loss import loss_at
 from planner.scaling.replicas import beyond_fit, loss_ratio, tokens_ratio
 
 LAWS = ("charles-2025", "rahman-2026")

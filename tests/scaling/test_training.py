@@ -10,16 +10,9 @@ from hypothesis import strategies as st
 from planner.base.errors import UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.base.units import DAY, HOUR
-from planner.scaling import (
-    Prices,
-    Reliability,
-    Storage,
-    checkpoint_interval_s,
-    goodput,
-    knee,
-    tokens_at_batch,
-    training_time,
-)
+from planner.scaling.frontier import knee
+from planner.scaling.goodput import Reliability, checkpoint_interval_s, goodput
+from planner.scaling.training import Prices, Storage, tokens_at_batch, training_time
 
 NEVER = Reliability(mtbf_s=math.inf, restart_s=600.0)
 STORE = Storage(checkpoint_bytes=1e12, bandwidth_bytes_per_s=5e9, gpus_per_node=8)

@@ -11,9 +11,10 @@ from planner.schedules import get_schedule
 from planner.search import Fixed, recommend
 from planner.search.compare import compare
 from planner.search.other_schedules import WORTH_IT
-from planner.search.space import default_schedules, enumerate_layouts
+from planner.search.space import default_schedules
 from planner.setup import Setup
 from planner.step.timeline.step import simulate
+from tests.search.every_layout import enumerate_layouts
 
 ASKED = {"gpus": 4, "global_batch": 8, "precision": Precision.BF16, "attention": Attention.FLASH2}
 

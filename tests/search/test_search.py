@@ -11,12 +11,13 @@ from planner.base.pareto import pareto_front
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import from_shape, load_model
-from planner.search import Fixed, default_attention, enumerate_layouts, recommend
+from planner.search import Fixed, default_attention, recommend
 from planner.search.scan import estimate_all, sample, search
 from planner.search.space import Request, by_ends, by_last
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import legal
+from tests.search.every_layout import enumerate_layouts
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")

@@ -8,8 +8,9 @@ import numpy as np
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
 from planner.models import load_model
-from planner.search import Fixed, enumerate_layouts, recommend
+from planner.search import Fixed, recommend
 from planner.setup import Setup
+from tests.search.every_layout import enumerate_layouts
 
 COMMON = {"precision": Precision.BF16, "attention": Attention.FLASH3}
 CLUSTER = load_cluster("dgx-h100")

@@ -11,7 +11,9 @@ from planner.base.errors import InputError
 from planner.base.units import DAY, MONTH
 from planner.hardware import load_cluster
 from planner.models import counts
-from planner.scaling import compute_optimal_size, compute_optimal_tokens, get_loss_law, sizes
+from planner.scaling.batch import sizes
+from planner.scaling.laws import get_loss_law
+from planner.scaling.loss import compute_optimal_size, compute_optimal_tokens
 from planner.search import recommend
 from planner.setup import Setup
 from planner.training_time.assumptions import assume

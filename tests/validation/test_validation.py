@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from planner.base.errors import FileFormatError
 from planner.costs.memory.fit_chance import fit_chance
-from planner.hardware import framework_names, load_cluster, load_framework
+from planner.hardware import load_cluster, load_framework, profile_names
 from planner.layouts import Attention, Precision, Recompute
 from planner.models import load_model
 from planner.search import Fixed, recommend
@@ -263,12 +263,12 @@ def test_a_run_names_its_framework_or_its_source_does(tmp_path, reference_runs):
 
 
 def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
-    from planner.hardware import framework_names
+    from planner.hardware import profile_names
     from planner.validation.software import software
 
     tables = software()
-    assert set(tables["framework"].values()) <= set(framework_names())
-    assert set(tables["loss"].values()) <= set(framework_names())
+    assert set(tables["framework"].values()) <= set(profile_names("frameworks"))
+    assert set(tables["loss"].values()) <= set(profile_names("frameworks"))
     assert set(tables["memory"].values()) == {"allocator", "first-rank-allocator"}
     runs = [run for path in (*shipped_files(), *unseen_files()) for run in read_runs(path)]
     for of in (of for table in tables.values() for of in table):
@@ -363,9 +363,9 @@ def test_a_run_has_the_loss_that_its_source_says(reference_runs):
 def test_every_profile_of_megatron_core_may_shard_all_states_without_a_pipeline():
     """A profile inherits what runs of its base are taken to have run."""
     kinds = ("megatron-core", "megatron-bridge", "nemo", "primus", "fsdp", "torchtitan", "transformers")
-    core = [n for n in framework_names() if n.startswith(kinds)]
+    core = [n for n in profile_names("frameworks") if n.startswith(kinds)]
     assert len(core) >= 8
-    stages = {name: load_framework(name).unstated.zero for name in framework_names()}
+    stages = {name: load_framework(name).unstated.zero for name in profile_names("frameworks")}
     others = dict.fromkeys(("aa-scaling", "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-lm"), (1,))
     assert stages == dict.fromkeys(core, (1, 3)) | others | {"nanotron": (0, 1)}
 

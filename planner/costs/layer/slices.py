@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +29,6 @@ def work_until(model: Transformer, end: Any) -> Array:
     beyond = np.maximum(tokens - model.window, 0.0)
     pairs = (tokens * tokens - window_share(model) * beyond * beyond) / 2.0  # of a query and a key
     return np.asarray(per_token * tokens + per_pair * pairs)
-
-
-def slice_shares(model: Transformer, slices: Sequence[int]) -> Array:
-    """Each slice's share of a sequence's forward FLOP (`work_until`), shape (k,), summing to 1."""
-    work = np.diff(work_until(model, np.cumsum(slices)), prepend=0.0)
-    return np.asarray(work / work.sum())
 
 
 def equal_work_slices(model: Transformer, k: int, multiple: int = 1) -> list[int]:

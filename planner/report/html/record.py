@@ -19,7 +19,7 @@ from planner.report.tables import PARTS, chance_text, counted_lines, layout_text
 from planner.report.training import finite, goal_lines
 
 if TYPE_CHECKING:
-    from planner.scaling import TrainingTime
+    from planner.scaling.training import TrainingTime
     from planner.step.timeline.step import StepSimulation
     from planner.training_time.fastest import Fastest
 
