@@ -127,7 +127,7 @@ def test_where_utilisation_falls_is_between_two_trainings():
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"months": 0}, "months is 0; allowed"),
+        ({"months": 0}, "months is 0.0; allowed"),
         ({"months": math.nan}, "months is nan; allowed"),
         ({"gpus": 0}, "gpus is 0; allowed"),
         ({"power_mw": 1e-9}, "power-mw is 1e-09; allowed"),
