@@ -27,6 +27,7 @@ from planner.training_time.fastest import plan_fastest
 from planner.training_time.goal import Goal
 from planner.training_time.joint import strategy
 from planner.training_time.time import run_of
+from planner.training_time.training import TrainingCase
 from planner.validation import accuracy_of
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     most = min(setup.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * asked.gpus, LEAST_GPUS))
     try:
         free = replace(asked, fixed=Fixed())
-        fastest = plan_fastest(setup, aim, curve.assumptions, strategy("3d"), free, max_gpus=most)
+        fastest = plan_fastest(curve.case, strategy("3d"), free, max_gpus=most)
     except LayoutError as error:
         return replace(curve, none=str(error))
     return replace(curve, found=fastest)
@@ -119,11 +120,11 @@ def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
 
 def _training(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     """The training with the recommended layout on the accelerators asked for, and no search beside it."""
-    assumptions, asked, own = assume(setup.cluster), found.asked, None
+    case, asked, own = TrainingCase(setup=setup, goal=aim, assumptions=assume(setup.cluster)), found.asked, None
     if len(found.best):
         step = found.estimate.step_time_s[found.best[0]]
-        own, _, _ = run_of(setup, aim, assumptions, step, gpus=asked.gpus, batch=asked.global_batch)
-    return Curve(found=None, none="", goal=aim, assumptions=assumptions, own=own)
+        own, _, _ = run_of(case, step, gpus=asked.gpus, batch=asked.global_batch)
+    return Curve(found=None, none="", case=case, own=own)
 
 
 def exported(plan: Plan) -> list[ExportText]:

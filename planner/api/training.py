@@ -20,13 +20,14 @@ from planner.report.tables import layout_text
 from planner.report.training import time_record, time_view
 from planner.search import recommend
 from planner.setup import Setup
-from planner.training_time.assumptions import Assumptions, assume
+from planner.training_time.assumptions import assume
 from planner.training_time.fastest import Fastest, plan_fastest
 from planner.training_time.fewest import fewest
 from planner.training_time.goal import Goal
 from planner.training_time.joint import Strategy
 from planner.training_time.sensitivity import RIVALS, sensitivity
 from planner.training_time.time import TrainingPlan, plan_time
+from planner.training_time.training import TrainingCase
 from planner.validation import accuracy_sentence
 
 MOST_GPUS = 100_000
@@ -48,17 +49,16 @@ def training_time(
         LayoutError: No layout is legal, or none fits in memory.
     """
     setup, asked = held_request(setup, runs_on, **choices)
-    assumptions = assume(setup.cluster, given)
-    plan = plan_time(setup, goal, assumptions, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
+    case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
+    plan = plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
     accuracy = accuracy_sentence(setup.cluster.accelerator.efficiency.name, model=setup.model)
     record = question_record(setup, gpus)
     interval = interval_s(setup, plan.found.estimate, plan.best)
     step = float(plan.run.step_time_s[0])
     factors = (interval[0] / step, interval[1] / step)
-    record |= time_record(plan, assumptions, setup.cluster, int(setup.model.seq_len), factors) | {"accuracy": accuracy}
-    view = time_view(plan, assumptions, setup.cluster, setup.model, factors)
+    record |= time_record(plan, factors) | {"accuracy": accuracy}
     title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"
-    return Answer(title, record, stacked(view, "", f"How accurate: {accuracy}"))
+    return Answer(title, record, stacked(time_view(plan, factors), "", f"How accurate: {accuracy}"))
 
 
 def fewest_gpus(
@@ -73,22 +73,22 @@ def fewest_gpus(
         InputError, UnknownNameError, LayoutError: as `training_time`; or no number of GPUs keeps what was asked.
     """
     setup, asked = held_request(setup, runs_on, **choices)
-    assumptions, cluster = assume(setup.cluster, given), setup.cluster
+    cluster = setup.cluster
+    case = TrainingCase(setup=setup, goal=goal, assumptions=assume(cluster, given))
     most = cluster.max_gpus or MOST_GPUS if max_gpus is None else whole("max_gpus", max_gpus)
     cluster.check_gpus("max_gpus", most)
-    assumptions.check_cost(max_cost, cluster.accelerator.name)
+    case.assumptions.check_cost(max_cost, cluster.accelerator.name)
 
     def plan_of(gpus: int) -> TrainingPlan:
-        return plan_time(setup, goal, assumptions, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
+        return plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
 
     found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
     limits: dict[str, Any] = {"days": days, "max_cost": max_cost}
-    seq_len = int(setup.model.seq_len)
     accuracy = accuracy_sentence(cluster.accelerator.efficiency.name, model=setup.model)
     low, high = interval_s(setup, found.keeps.found.estimate, found.keeps.best)
     step = float(found.keeps.run.step_time_s[0])
-    record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, goal, seq_len, **limits)
-    view = fewest_view(found, goal, seq_len, **limits, factors=(low / step, high / step))
+    record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, **limits)
+    view = fewest_view(found, **limits, factors=(low / step, high / step))
     title = f"{setup.model.name} on {cluster.name}"
     return Answer(title, record | {"accuracy": accuracy}, stacked(view, "", f"How accurate: {accuracy}"))
 
@@ -102,11 +102,11 @@ def explain(
         InputError, UnknownNameError, LayoutError: as `training_time`.
     """
     setup, asked = held_request(setup, runs_on, gpus=gpus, batch=batch, **choices)
-    assumptions = assume(setup.cluster, given)
+    case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
     found = recommend(setup, **asked.question, top=1, rivals=RIVALS, plainest=True)
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on gpus {gpus} fits in memory; give more GPUs")
-    result = sensitivity(setup, found, goal, assumptions)
+    result = sensitivity(case, found)
     best = int(found.best[0])
     layout = estimate_record(found.estimate, best, setup.cluster)
     record = question_record(setup, gpus, batch) | {"layout": layout}
@@ -130,35 +130,35 @@ def fastest(
         InputError, UnknownNameError: as `training_time`.
         LayoutError: The only cluster and strategy has no layout.
     """
-    done: list[tuple[Cluster, str, Fastest | str, Assumptions]] = []
+    done: list[tuple[TrainingCase, str, Fastest | str]] = []
     for cluster in clusters:
         own = load_setup(model, cluster, framework=framework, nics_per_node=nics_per_node)
         setup, asked = held_request(own, runs_on, **choices)
-        assumptions = assume(cluster, given)
+        case = TrainingCase(setup=setup, goal=goal, assumptions=assume(cluster, given))
         for strategy in strategies:
             try:
                 most = max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS
-                found: Fastest | str = plan_fastest(
-                    setup, goal, assumptions, strategy, asked, max_gpus=most, max_cost=max_cost
-                )
+                found: Fastest | str = plan_fastest(case, strategy, asked, max_gpus=most, max_cost=max_cost)
             except LayoutError as error:
                 if len(clusters) * len(strategies) == 1:
                     raise
                 found = str(error)
-            done.append((cluster, strategy.name, found, assumptions))
-    seq_len = int(model.seq_len)
+            done.append((case, strategy.name, found))
     results = [
-        {"cluster": cluster.name, "strategy": name, "none": found} if isinstance(found, str)
-        else fastest_report.fastest_record(found, goal, assumptions, cluster, seq_len)
-        for cluster, name, found, assumptions in done
+        {"cluster": case.setup.cluster.name, "strategy": name, "none": found} if isinstance(found, str)
+        else fastest_report.fastest_record(found, case)
+        for case, name, found in done
     ]  # fmt: skip
     views: list[Any] = []
     if len(done) > 1:
-        side_by_side = fastest_report.side_by_side_view([(c.name, name, found) for c, name, found, _ in done])
+        side_by_side = fastest_report.side_by_side_view(
+            [(c.setup.cluster.name, name, found) for c, name, found in done]
+        )
         views += [f"{model.name}, side by side", "", side_by_side, ""]
-    cluster, _, found, assumptions = done[0]
+    case, _, found = done[0]
     if not isinstance(found, str):
+        cluster = case.setup.cluster
         accuracy = accuracy_sentence(cluster.accelerator.efficiency.name, model=model)
-        view = fastest_report.fastest_view(found, goal, assumptions, cluster, seq_len)
+        view = fastest_report.fastest_view(found, case)
         views += [f"{model.name} on {cluster.name}", "", view, "", f"How accurate: {accuracy}"]
-    return Answer("", {"model": model.name, "seq_len": seq_len, "results": results}, stacked(*views))
+    return Answer("", {"model": model.name, "seq_len": int(model.seq_len), "results": results}, stacked(*views))

@@ -17,9 +17,8 @@ from planner.report.training import assumption_lines, assumptions_record, count_
 from planner.schedules import get_schedule
 
 if TYPE_CHECKING:
-    from planner.training_time.assumptions import Assumptions
     from planner.training_time.fastest import Fastest
-    from planner.training_time.goal import Goal
+    from planner.training_time.training import TrainingCase
 
 
 def _point(found: Fastest, i: int, cluster: Cluster) -> dict[str, Any]:
@@ -38,10 +37,9 @@ def _point(found: Fastest, i: int, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def fastest_record(
-    found: Fastest, goal: Goal, assumptions: Assumptions, cluster: Cluster, seq_len: int
-) -> dict[str, Any]:
+def fastest_record(found: Fastest, case: TrainingCase) -> dict[str, Any]:
     """One search: the shortest time, both fronts with their knees, what binds at each point."""
+    cluster = case.setup.cluster
     by_gpus = [
         _point(found, int(i), cluster) | {"binding": b.name, "gain_if_relaxed_twofold": b.gain}
         for i, b in zip(found.by_gpus, found.binding, strict=True)
@@ -52,13 +50,13 @@ def fastest_record(
         "gpus_per_node": cluster.gpus_per_node,
         "strategy": found.strategy,
         "searched": found.searched,
-        "goal": goal_record(goal, seq_len),
+        "goal": goal_record(case.goal, int(case.setup.model.seq_len)),
         "shortest": by_gpus[-1],
         "time_against_gpus": by_gpus,
         "knee_gpus": by_gpus[found.knee_gpus]["gpus"],
         "time_against_cost": [_point(found, int(i), cluster) for i in found.by_cost],
         "knee_cost_gpu_hours": float(found.run.gpu_hours[found.by_cost[found.knee_cost]]),
-        "assumptions": assumptions_record(assumptions),
+        "assumptions": assumptions_record(case.assumptions),
     }
 
 
@@ -103,9 +101,7 @@ def stale_lines(found: Fastest) -> list[str]:
     return [f"  careful: {s.name}: {s.staleness()}" for s in schedules if not s.synchronous]
 
 
-def fastest_view(
-    found: Fastest, goal: Goal, assumptions: Assumptions, cluster: Cluster, seq_len: int
-) -> RenderableType:
+def fastest_view(found: Fastest, case: TrainingCase) -> RenderableType:
     """The shortest time first, then the fronts, the laws and every assumption."""
     i, run = found.best, found.run
     cost = float(run.cost_usd[i])
@@ -129,9 +125,9 @@ def fastest_view(
         _by_cost(found),
         "",
         Text("Laws", style="bold"),
-        *goal_lines(goal, seq_len),
+        *goal_lines(case.goal, int(case.setup.model.seq_len)),
         "",
-        assumption_lines(assumptions),
+        assumption_lines(case.assumptions),
     )
 
 

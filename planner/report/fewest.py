@@ -15,7 +15,6 @@ from planner.report.training import count_text, finite, goal_lines, goal_record
 
 if TYPE_CHECKING:
     from planner.training_time.fewest import Fewest
-    from planner.training_time.goal import Goal
     from planner.training_time.time import TrainingPlan
 
 
@@ -32,10 +31,11 @@ def _row(gpus: int, plan: TrainingPlan | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fewest_record(found: Fewest, goal: Goal, seq_len: int, *, days: float | None, max_cost: float | None) -> Any:
+def fewest_record(found: Fewest, *, days: float | None, max_cost: float | None) -> Any:
     """What was asked, the two answers, and all numbers of GPUs that were tried."""
+    case = found.keeps.case
     return {
-        "goal": goal_record(goal, seq_len),
+        "goal": goal_record(case.goal, int(case.setup.model.seq_len)),
         "days": days,
         "max_cost_usd": max_cost,
         "fewest_that_fit": int(found.fits.run.gpus[0]),
@@ -44,9 +44,7 @@ def fewest_record(found: Fewest, goal: Goal, seq_len: int, *, days: float | None
     }
 
 
-def fewest_view(
-    found: Fewest, goal: Goal, seq_len: int, *, days: float | None, max_cost: float | None, factors: Any
-) -> RenderableType:
+def fewest_view(found: Fewest, *, days: float | None, max_cost: float | None, factors: Any) -> RenderableType:
     """The answer first, then every number that was tried."""
     fits, keeps = int(found.fits.run.gpus[0]), int(found.keeps.run.gpus[0])
     asked = [f"{days:g} days"] if days is not None else []
@@ -64,7 +62,8 @@ def fewest_view(
         "Tried: what divides a node, and whole nodes, 4, 5, 6 or 7 times a power of two of them: doubled until one is "
         "enough, then those below it."
     )
-    return stacked(*lines, "", *goal_lines(goal, seq_len))
+    case = found.keeps.case
+    return stacked(*lines, "", *goal_lines(case.goal, int(case.setup.model.seq_len)))
 
 
 def _table(found: Fewest) -> RenderableType:

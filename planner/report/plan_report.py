@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from planner.search import Recommendation
     from planner.step.estimate import Estimate
     from planner.step.timeline.step import StepSimulation
-    from planner.training_time.assumptions import Assumptions
     from planner.training_time.fastest import Fastest
-    from planner.training_time.goal import Goal
+    from planner.training_time.training import TrainingCase
     from planner.validation import Accuracy
 
 MOST_TOP, MOST_FRONT = 10, 30
@@ -41,14 +40,13 @@ class ExportText:
 class Curve:
     """The reader's own training, and the shortest time against accelerators.
 
-    found: that search; None where there is none, for the reason in `none`, or it was not asked for. goal, assumptions:
-    what is trained, and what is assumed. own: the training with the recommended layout; None where nothing fits.
+    found: that search; None where there is none, for the reason in `none`, or it was not asked for. case: what is
+    trained, and what is assumed. own: the training with the recommended layout; None where nothing fits.
     """
 
     found: Fastest | None
     none: str
-    goal: Goal
-    assumptions: Assumptions
+    case: TrainingCase
     own: TrainingTime | None = None
 
 

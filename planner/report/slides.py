@@ -75,7 +75,7 @@ def _panels(report: PlanReport, i: int) -> list[Panel]:
     if i in report.steps:
         out.append(partial(timeline_panel, step=report.steps[i]))
     if curve is not None and curve.found is not None:
-        out.append(partial(curve_panel, found=curve.found, goal=curve.goal, asked=found.asked.gpus))
+        out.append(partial(curve_panel, found=curve.found, goal=curve.case.goal, asked=found.asked.gpus))
     if len(report.accuracy.errors):
         out.append(partial(accuracy_panel, errors=report.accuracy.errors))
     return out

@@ -10,8 +10,6 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds
-from planner.hardware import Cluster
-from planner.models import Transformer
 from planner.report.mfu import mfu_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
@@ -93,15 +91,14 @@ def run_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
     )
 
 
-def time_record(
-    plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, seq_len: int, factors: Factors = None
-) -> dict[str, Any]:
+def time_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
     """A training time with its goal, layout and assumptions."""
+    case = plan.case
     return {
-        "goal": goal_record(plan.goal, seq_len),
+        "goal": goal_record(case.goal, int(case.setup.model.seq_len)),
         "run": run_record(plan, factors),
-        "layout": estimate_record(plan.found.estimate, plan.best, cluster),
-        "assumptions": assumptions_record(assumptions),
+        "layout": estimate_record(plan.found.estimate, plan.best, case.setup.cluster),
+        "assumptions": assumptions_record(case.assumptions),
     }
 
 
@@ -141,10 +138,9 @@ def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
     return [text + (f", {count_text(money[0])} to {count_text(money[1])} USD" if math.isfinite(money[0]) else "")]
 
 
-def time_view(
-    plan: TrainingPlan, assumptions: Assumptions, cluster: Cluster, model: Transformer, factors: Factors = None
-) -> RenderableType:
+def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
     """The days first, then what they are made of, the layout, the laws and every assumption."""
+    assumptions, model, cluster = plan.case.assumptions, plan.case.setup.model, plan.case.setup.cluster
     run, result, i = plan.run, plan.found.estimate, plan.best
     wall = float(run.wall_s[0])
     ends = f"takes {wall / DAY:,.1f} days" if math.isfinite(wall) else "never ends: it fails faster than it restarts"
@@ -177,7 +173,7 @@ def time_view(
         f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",
         "",
         Text("Laws", style="bold"),
-        *goal_lines(plan.goal, model.seq_len),
+        *goal_lines(plan.case.goal, model.seq_len),
         "",
         assumption_lines(assumptions),
     ]

@@ -15,10 +15,11 @@ from planner.scaling import lamy_poirier as lp
 from planner.search import default_attention, default_precision
 from planner.search.request import Request
 from planner.setup import Setup
-from planner.training_time.assumptions import Assumptions, assume
+from planner.training_time.assumptions import assume
 from planner.training_time.fastest import Fastest, plan_fastest
-from planner.training_time.goal import Goal, goal
+from planner.training_time.goal import goal
 from planner.training_time.joint import strategy
+from planner.training_time.training import TrainingCase
 from planner.training_time.variants import with_node_size
 
 FIT_CHANCE = 0.95
@@ -26,13 +27,10 @@ NO_FAILURES = 1e12  # hours
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(TrainingCase):
     """What a paper asks: a setup, a goal, assumptions. preset: its file's figures, the paper's answer among them."""
 
     preset: Mapping[str, Any]
-    setup: Setup
-    goal: Goal
-    assumptions: Assumptions
 
 
 def paper_question(name: str, framework: str | None = None) -> Question:
@@ -62,7 +60,7 @@ def shortest(question: Question, plan: str, max_gpus: int) -> Fastest:
     """
     setup, cluster = question.setup, question.setup.cluster
     asked = Request.of(setup.framework, precision=default_precision(cluster), attention=default_attention(cluster))
-    return plan_fastest(setup, question.goal, question.assumptions, strategy(plan), asked, max_gpus=max_gpus)
+    return plan_fastest(question, strategy(plan), asked, max_gpus=max_gpus)
 
 
 PARTS = (

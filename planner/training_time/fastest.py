@@ -20,7 +20,6 @@ from planner.scaling.frontier import knee
 from planner.scaling.training import TrainingTime
 from planner.search.request import Request
 from planner.search.scan import estimate_all, search, totals_all
-from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal
@@ -147,15 +146,7 @@ def _check_limits(cluster: Cluster, assumptions: Assumptions, max_gpus: int, max
 
 
 def plan_fastest(
-    setup: Setup,
-    goal: Goal,
-    assumptions: Assumptions,
-    plan: Strategy,
-    asked: Request,
-    *,
-    max_gpus: int,
-    max_cost: float | None = None,
-    points: int = 12,
+    q: TrainingCase, plan: Strategy, asked: Request, *, max_gpus: int, max_cost: float | None = None, points: int = 12
 ) -> Fastest:
     """Search accelerators up to `max_gpus`, batches and layouts of a strategy for the shortest wall time.
 
@@ -166,10 +157,9 @@ def plan_fastest(
         InputError: numbers out of range, a cost without a price, a choice that the strategy settles too.
         LayoutError: nothing fits in memory, or under the cost.
     """
-    _check_limits(setup.cluster, assumptions, max_gpus, max_cost)
-    q = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
+    _check_limits(q.setup.cluster, q.assumptions, max_gpus, max_cost)
     asked = replace(asked, fixed=plan.within(asked.fixed))
-    tried, looked = explored(q, asked, job_bounds(setup.model, goal, max_gpus))
+    tried, looked = explored(q, asked, job_bounds(q.setup.model, q.goal, max_gpus))
     if tried is None:
         raise _nothing(q, plan, max_gpus, None)
     wall = wall_within(q, tried, max_cost)

@@ -23,8 +23,6 @@ from planner.setup import Setup
 from planner.step.legality import legal
 from planner.step.pipelines import layer_at_a_time
 from planner.step.step_costs import step_costs
-from planner.training_time.assumptions import Assumptions
-from planner.training_time.goal import Goal
 from planner.training_time.training import TrainingCase
 from planner.training_time.variants import UNLIMITED, with_node_size
 
@@ -256,14 +254,8 @@ def network_operations(setup: Setup, layouts: Layouts) -> tuple[NetworkOperation
     return tuple(sorted(out, key=lambda o: o.intensity / o.threshold))
 
 
-def sensitivity(
-    setup: Setup,
-    found: Recommendation,
-    goal: Goal,
-    assumptions: Assumptions,
-) -> Sensitivity:
+def sensitivity(q: TrainingCase, found: Recommendation) -> Sensitivity:
     """Effects and network operations of a search's best layout, which must exist; of a search with `RIVALS` rivals."""
     best = found.estimate.layouts.take(found.best[:1])
-    q = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
     hardware = sorted([*_hardware(q, found), *_failures(q, found)], key=lambda e: -e.twofold)
-    return Sensitivity(effects=(*hardware, *_layout(q, found)), operations=network_operations(setup, best))
+    return Sensitivity(effects=(*hardware, *_layout(q, found)), operations=network_operations(q.setup, best))

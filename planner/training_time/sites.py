@@ -19,12 +19,10 @@ from planner.scaling.replicas import loss_ratio, tokens_ratio
 from planner.scaling.training import TrainingTime
 from planner.search.ranking import best_of
 from planner.search.request import Request
-from planner.setup import Setup
 from planner.step.estimate import Estimate
-from planner.training_time.assumptions import Assumptions
-from planner.training_time.goal import Goal
 from planner.training_time.site_pipeline import pipeline_over_sites
 from planner.training_time.time import run_of
+from planner.training_time.training import TrainingCase
 
 BUSY = 0.95
 """The share of its time that a site computes with the links that are called enough."""
@@ -61,16 +59,13 @@ class Sites:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SitesCase:
+class SitesCase(TrainingCase):
     """A training on sites, and how they may divide it; the fields of `SiteExchange` are DiLoCo's.
 
     every, shares, bits, overlap_steps: steps between exchanges, Streaming DiLoCo's shares, bits of an outer gradient,
     steps that a share travels behind. law: what seldom exchanges add to the loss.
     """
 
-    setup: Setup
-    goal: Goal
-    assumptions: Assumptions
     sites: Sites
     batch: int
     asked: Request
@@ -158,10 +153,8 @@ def _way(case: SitesCase, name: str, made: Any) -> SiteWay:
     if way.tokens_ratio == float("inf"):
         return replace(way, name=name, none="no number of tokens makes up for its loss")
     target = replace(case.goal.target, tokens=case.goal.target.tokens * way.tokens_ratio)
-    run, _, _ = run_of(
-        case.setup, replace(case.goal, target=target), case.assumptions, way.step_s, gpus=way.gpus, batch=case.batch,
-        exact_tokens=case.exact_tokens,
-    )  # fmt: skip
+    aim = replace(case, goal=replace(case.goal, target=target))
+    run, _, _ = run_of(aim, way.step_s, gpus=way.gpus, batch=case.batch, exact_tokens=case.exact_tokens)
     return replace(way, name=name, run=run)
 
 

@@ -12,9 +12,8 @@ from planner.scaling.loss import loss_at
 from planner.scaling.training import TrainingTime, training_time
 from planner.search import Recommendation, recommend
 from planner.search.request import Request
-from planner.setup import Setup
-from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal
+from planner.training_time.training import TrainingCase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +25,7 @@ class TrainingPlan:
     batch_origin: where the batch comes from, for a person.
     """
 
-    goal: Goal
+    case: TrainingCase
     batch: int
     batch_origin: str
     found: Recommendation
@@ -62,16 +61,7 @@ def _batch(goal: Goal, seq_len: int, gpus: int, given: int | None) -> tuple[int,
     return batch, "given" if given is not None else f"near under the critical batch of {critical:,.0f} sequences"
 
 
-def plan_time(
-    setup: Setup,
-    goal: Goal,
-    assumptions: Assumptions,
-    asked: Request,
-    *,
-    gpus: int,
-    batch: int | None,
-    exact_tokens: bool,
-) -> TrainingPlan:
+def plan_time(case: TrainingCase, asked: Request, *, gpus: int, batch: int | None, exact_tokens: bool) -> TrainingPlan:
     """Training time with the fastest layout that fits. asked: what its search is, whatever its size.
 
     batch: sequences, or None for one near the critical batch; exact_tokens: the goal's tokens are processed as they
@@ -80,6 +70,7 @@ def plan_time(
     Raises:
         InputError, LayoutError: numbers out of range, nothing legal, or nothing that fits in memory.
     """
+    setup, goal = case.setup, case.goal
     model = setup.model
     batch, origin = _batch(goal, int(model.seq_len), gpus, batch)
     found = recommend(setup, **asked.sized(gpus, batch).question, top=1, plainest=True)
@@ -90,36 +81,28 @@ def plan_time(
             f"{setup.cluster.accelerator.name} has; give more GPUs"
         )
     best = int(found.best[0])
-    run, over, tokens = run_of(
-        setup, goal, assumptions, found.estimate.step_time_s[best], gpus=gpus, batch=batch, exact_tokens=exact_tokens
-    )
+    step = found.estimate.step_time_s[best]
+    run, over, tokens = run_of(case, step, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
     worth = tokens / (1.0 if goal.rule == "cap" else over)
     loss = float(loss_at(goal.loss_law, goal.target.size(goal.loss_law), worth))
     return TrainingPlan(
-        goal=goal,
-        batch=batch,
-        batch_origin=origin,
-        found=found,
-        best=best,
-        run=run,
-        overhead=over - 1.0,
-        loss=loss,
+        case=case, batch=batch, batch_origin=origin, found=found, best=best, run=run, overhead=over - 1.0, loss=loss
     )
 
 
 def run_of(
-    setup: Setup, goal: Goal, assumptions: Assumptions, step_time_s: Any, *, gpus: int, batch: int,
-    exact_tokens: bool = False,
-) -> tuple[TrainingTime, float, float]:  # fmt: skip
+    case: TrainingCase, step_time_s: Any, *, gpus: int, batch: int, exact_tokens: bool = False
+) -> tuple[TrainingTime, float, float]:
     """A training whose step is known: its time, the samples over those that small batches need, and its tokens.
 
     step_time_s: of a step of `batch` sequences on `gpus` accelerators.
     """
-    size = float(batch * setup.model.seq_len)
+    goal, assumptions, model = case.goal, case.assumptions, case.setup.model
+    size = float(batch * model.seq_len)
     over = float(samples_factor(size, goal.scale))
     tokens = goal.target.tokens * (1.0 if exact_tokens or goal.rule == "cap" else over)
     run = training_time(
         step_time_s, gpus, size, tokens,
-        reliability=assumptions.reliability, storage=assumptions.storage(setup.model), prices=assumptions.prices,
+        reliability=assumptions.reliability, storage=assumptions.storage(model), prices=assumptions.prices,
     )  # fmt: skip
     return run, over, tokens

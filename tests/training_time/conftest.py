@@ -14,6 +14,7 @@ from planner.training_time.assumptions import assume
 from planner.training_time.fastest import Fastest, plan_fastest
 from planner.training_time.goal import goal
 from planner.training_time.joint import strategy
+from planner.training_time.training import TrainingCase
 
 NEVER_FAILS = {"mtbf_hours": 1e12}
 
@@ -34,9 +35,7 @@ def fastest() -> Callable[..., Fastest]:
     ) -> Fastest:  # fmt: skip
         shape, hardware = load_model(model), load_cluster(cluster)
         setup = Setup(shape, hardware, load_framework(hardware.framework))
-        return plan_fastest(
-            setup, goal(shape, **aim), assume(hardware, given), strategy(plan), usual(setup, fixed),
-            max_gpus=max_gpus, max_cost=max_cost,
-        )  # fmt: skip
+        case = TrainingCase(setup=setup, goal=goal(shape, **aim), assumptions=assume(hardware, given))
+        return plan_fastest(case, strategy(plan), usual(setup, fixed), max_gpus=max_gpus, max_cost=max_cost)
 
     return search

@@ -20,6 +20,7 @@ from planner.step.estimate import estimate
 from planner.step.legality import legal
 from planner.training_time.fastest import plan_fastest
 from planner.training_time.joint import octaves, strategy
+from planner.training_time.training import TrainingCase
 from planner.training_time.variants import with_node_size
 from tests.training_time.conftest import NEVER_FAILS, usual
 
@@ -134,7 +135,8 @@ def test_the_improved_schedule_wins_with_our_models_too():
     days = {}
     for plan, gpus in (("3d:1f1b", 35_840), ("3d:modular", 38_640)):
         setup = Setup(model, cluster, load_framework("megatron-core"))
-        found = plan_fastest(setup, aim, assume(cluster, NEVER_FAILS), strategy(plan), usual(setup), max_gpus=gpus)
+        case = TrainingCase(setup=setup, goal=aim, assumptions=assume(cluster, NEVER_FAILS))
+        found = plan_fastest(case, strategy(plan), usual(setup), max_gpus=gpus)
         days[plan] = float(found.run.wall_s[found.best]) / DAY
     # 10.5 % over the paper's 13.4 days since Megatron-Core keeps gradients in fp32, as its code does.
     assert days["3d:1f1b"] == pytest.approx(13.4, rel=0.12)

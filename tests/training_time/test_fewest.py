@@ -13,6 +13,7 @@ from planner.training_time.assumptions import assume
 from planner.training_time.fewest import fewest, first_that, job_sizes
 from planner.training_time.goal import goal
 from planner.training_time.time import plan_time
+from planner.training_time.training import TrainingCase
 from tests.training_time.conftest import usual
 
 
@@ -40,11 +41,12 @@ def test_between_two_doublings_a_gap_is_no_matter():
 @pytest.fixture(scope="module")
 def plan_of():
     setup = load_setup("llama-13b", "dgx-a100-80gb")
-    aim, assumed = goal(setup.model, tokens=2e10), assume(setup.cluster, {"price_usd_per_hour": 2.0})
+    assumed = assume(setup.cluster, {"price_usd_per_hour": 2.0})
+    case = TrainingCase(setup=setup, goal=goal(setup.model, tokens=2e10), assumptions=assumed)
     asked = usual(setup, Fixed(schedule=("1f1b",), micro_batch=(1,), zero=(1,), cp=(1,)))
 
     def plan(gpus):
-        return plan_time(setup, aim, assumed, asked, gpus=gpus, batch=960, exact_tokens=True)
+        return plan_time(case, asked, gpus=gpus, batch=960, exact_tokens=True)
 
     return plan
 

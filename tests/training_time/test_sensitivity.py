@@ -14,6 +14,7 @@ from planner.step.estimate import estimate
 from planner.training_time.assumptions import assume
 from planner.training_time.goal import goal
 from planner.training_time.sensitivity import COSTS, FAILURES, QUANTITIES, RIVALS, network_operations, sensitivity
+from planner.training_time.training import TrainingCase
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,8 @@ def found():
         Setup(model, cluster, framework), gpus=128, global_batch=512, precision=default_precision(cluster),
         attention=default_attention(cluster), fixed=Fixed(tp=(4,), pp=(4,)), top=1, rivals=RIVALS,
     )  # fmt: skip
-    return sensitivity(Setup(model, cluster, framework), best, goal(model), assume(cluster))
+    setup = Setup(model, cluster, framework)
+    return sensitivity(TrainingCase(setup=setup, goal=goal(model), assumptions=assume(cluster)), best)
 
 
 def test_more_of_a_good_thing_never_hurts(found):

@@ -41,9 +41,7 @@ def by_name(ways):
 
 def test_one_site_is_the_training_that_planner_time_finds_whatever_the_way():
     one = case(gpus=(32,))
-    plan = plan_time(
-        one.setup, one.goal, one.assumptions, one.asked, gpus=32, batch=256, exact_tokens=True,
-    )  # fmt: skip
+    plan = plan_time(one, one.asked, gpus=32, batch=256, exact_tokens=True)
     ways = by_name(site_ways(one))
     for name, way in ways.items():
         if name != "pipeline over sites":  # of 1F1B and GPipe alone, and never fewer than the fastest takes

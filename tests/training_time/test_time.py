@@ -15,6 +15,7 @@ from planner.setup import Setup
 from planner.training_time.assumptions import assume
 from planner.training_time.goal import goal
 from planner.training_time.time import default_batch, plan_time
+from planner.training_time.training import TrainingCase
 from tests.training_time.conftest import usual
 
 
@@ -22,9 +23,8 @@ def plan(model, cluster, gpus, batch, fixed=None, numerics=None, given=None, exa
     shape, hardware = load_model(model), load_cluster(cluster)
     setup = Setup(shape, hardware, load_framework(framework or hardware.framework))
     asked = usual(setup, fixed, **(numerics or {}))
-    return plan_time(
-        setup, goal(shape, **aim), assume(hardware, given), asked, gpus=gpus, batch=batch, exact_tokens=exact
-    )
+    case = TrainingCase(setup=setup, goal=goal(shape, **aim), assumptions=assume(hardware, given))
+    return plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact)
 
 
 @pytest.mark.parametrize(("model", "share"), [("llama3-8b", 0.2), ("llama3-70b", 0.3)])

@@ -189,13 +189,13 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
     """The shortest time against accelerators and cost, the laws and what is assumed."""
     out: dict[str, Any] = {
         "none": curve.none,
-        "laws": [line.strip() for line in goal_lines(curve.goal, int(report.model.seq_len))],
+        "laws": [line.strip() for line in goal_lines(curve.case.goal, int(report.model.seq_len))],
         "assumed": [
             [a.option, "not known" if a.value is None else f"{a.value:,.6g}", a.unit, a.source]
-            for a in curve.assumptions.figures.values()
+            for a in curve.case.assumptions.figures.values()
         ],
         "here_gpus": report.found.asked.gpus,
-        "own": None if curve.own is None else _training(curve.own) | {"tokens": curve.goal.target.tokens},
+        "own": None if curve.own is None else _training(curve.own) | {"tokens": curve.case.goal.target.tokens},
     }
     if curve.found is None:
         return out
