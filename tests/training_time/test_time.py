@@ -38,7 +38,7 @@ def test_llama3s_small_models_took_longer_than_their_pretraining(model, share):
 def test_tokens_are_processed_as_given_and_a_loss_takes_what_the_batch_needs():
     given_ = plan("llama-7b", "dgx-a100-80gb", 64, 512, tokens=1e11)
     assert given_.run.tokens[0] == pytest.approx(1e11, rel=1e-4)
-    target = given_.goal.target.loss
+    target = given_.case.goal.target.loss
     by_loss = plan("llama-7b", "dgx-a100-80gb", 64, 512, exact=False, loss=target)
     assert by_loss.run.tokens[0] == pytest.approx(1e11 * (1 + by_loss.overhead), rel=1e-3)
     assert by_loss.overhead > 0
