@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner import hardware
 from planner.api.answer import Shown
 from planner.api.inputs import Cluster, Model, asked
 from planner.base.errors import InputError
@@ -28,10 +26,8 @@ from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import check_legal
 from planner.step.slice_program import cut
-from planner.step.timeline.critical_path import CriticalPath, critical_path
-from planner.step.timeline.step import StepSimulation
 from planner.step.timeline.step import simulate as simulate_step
-from planner.step.timeline.step_streams import StreamStep, simulate_streams
+from planner.step.timeline.step_streams import simulate_streams
 
 if TYPE_CHECKING:
     import pandas
@@ -42,7 +38,7 @@ MOST_DRAWN = 2000  # operations: above, a picture in a notebook is megabytes tha
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Simulation(Shown):
+class Simulation(Shown, simulations.Simulated):
     """Every operation of every rank in one step: when it runs, what a rank waits for, what it holds.
 
     Prints as `planner simulate` does; in a notebook, with the timeline drawn.
@@ -53,17 +49,7 @@ class Simulation(Shown):
         step: the timeline and what surrounds it.
     """
 
-    setup: Setup
-    layouts: Layouts
-    step: StepSimulation
-    closed_form_s: float | None
-    streams: StreamStep | None = None
     slices: Sequence[int] | None = None
-
-    @property
-    def layout(self) -> dict[str, Any]:
-        """The choices by name."""
-        return self.layouts.row(0)
 
     @property
     def step_time_s(self) -> float:
@@ -75,25 +61,10 @@ class Simulation(Shown):
         """The most that each rank holds."""
         return [float(x) for x in self.step.peak_bytes / GIB]
 
-    @cached_property
-    def _shown(self) -> tuple[StepSimulation, CriticalPath, Layouts, hardware.Cluster, float | None, StreamStep | None]:
-        """What the record and the view are made of."""
-        path = critical_path(self.step.timeline)
-        return self.step, path, self.layouts, self.setup.cluster, self.closed_form_s, self.streams
-
-    @cached_property
-    def _record(self) -> dict[str, Any]:
-        return simulations.simulation_record(*self._shown)
-
     @property
     def bubble(self) -> float:
         """Idle share of all ranks' step, 0 to 1."""
         return self.step.bubble
-
-    @property
-    def fits(self) -> bool:
-        """Whether every rank is within the accelerator's memory."""
-        return bool(self._record["fits"])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline: .svg or .png draw it, .json is a trace for Perfetto or Chrome.
@@ -112,7 +83,7 @@ class Simulation(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner simulate --json` prints; docs/json.md has the keys."""
-        return self._record | ({} if self.slices is None else {"slices": list(self.slices)})
+        return simulations.simulation_record(self) | ({} if self.slices is None else {"slices": list(self.slices)})
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row an operation: rank, stage, kind, micro_batch, slice, start_s, end_s."""
@@ -137,7 +108,7 @@ class Simulation(Shown):
         """What `planner simulate` prints."""
         sizes = ", ".join(f"{n:,}" for n in self.slices or ())
         cuts = (f"slices of {sizes} tokens", "") if sizes else ()
-        return self._title, "", *cuts, simulations.simulation_view(*self._shown)
+        return self._title, "", *cuts, simulations.simulation_view(self)
 
     def _repr_html_(self) -> str:
         drawn = len(self.step.timeline.order) <= MOST_DRAWN

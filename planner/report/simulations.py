@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +15,12 @@ from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.report.plain_table import plain_table, stacked
 from planner.report.tables import layout_text
+from planner.setup import Setup
+from planner.step.timeline.critical_path import CriticalPath, critical_path
 
 if TYPE_CHECKING:
     from planner.search.compare import Compared
     from planner.search.stage_split import StageSplit
-    from planner.step.timeline.critical_path import CriticalPath
     from planner.step.timeline.step import StepSimulation
     from planner.step.timeline.step_streams import StreamStep
 
@@ -31,23 +34,46 @@ def _links_line(links: StreamStep) -> str:
     return f"  with queues on links: {format_seconds(links.step_time_s)} ({change:+.2%}); busiest rank's {busy}"
 
 
-def simulation_record(
-    step: StepSimulation,
-    path: CriticalPath,
-    layouts: Layouts,
-    cluster: Cluster,
-    closed_form_s: float | None,
-    links: StreamStep | None = None,
-) -> dict[str, Any]:
+@dataclass(frozen=True, repr=False, eq=False)
+class Simulated:
+    """A simulated step, to be shown.
+
+    closed_form_s: its seconds by the closed form, where there is one. streams: the step with queues on links.
+    """
+
+    setup: Setup
+    layouts: Layouts
+    step: StepSimulation
+    closed_form_s: float | None
+    streams: StreamStep | None
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The choices by name."""
+        return self.layouts.row(0)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every rank is within the accelerator's memory."""
+        return bool(self.step.peak_bytes.max() <= self.setup.cluster.accelerator.memory_bytes)
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """The operations that the step's seconds are those of."""
+        return critical_path(self.step.timeline)
+
+
+def simulation_record(x: Simulated) -> dict[str, Any]:
     """A simulated step: total, by rank, the critical path."""
+    step, links = x.step, x.streams
     return {
-        "layout": layouts.row(0),
+        "layout": x.layout,
         "step_time_s": step.step_time_s,
-        "closed_form_s": closed_form_s,
+        "closed_form_s": x.closed_form_s,
         "with_links": None if links is None else {"step_time_s": links.step_time_s, "busiest_s": links.busiest_s},
         "operations": len(step.timeline.order),
         "bubble": step.bubble,
-        "fits": bool(step.peak_bytes.max() <= cluster.accelerator.memory_bytes),
+        "fits": x.fits,
         "ranks": {
             "busy_s": (step.timeline.busy_s / step.steps).tolist(),
             "exposed_comm_s": step.exposed_comm_s.tolist(),
@@ -61,32 +87,25 @@ def simulation_record(
             "input_grad_s": step.loads.input_grad_s.tolist(),
             "weight_grad_s": step.loads.weight_grad_s.tolist(),
         },
-        "critical_path": [{"stage": stage, "kind": kind, "seconds": seconds} for stage, kind, seconds in path.parts],
+        "critical_path": [{"stage": stage, "kind": kind, "seconds": seconds} for stage, kind, seconds in x.path.parts],
     }
 
 
-def simulation_view(
-    step: StepSimulation,
-    path: CriticalPath,
-    layouts: Layouts,
-    cluster: Cluster,
-    closed_form_s: float | None,
-    links: StreamStep | None = None,
-) -> RenderableType:
+def simulation_view(x: Simulated) -> RenderableType:
     """A simulated step for a person."""
-    capacity = cluster.accelerator.memory_bytes
-    peak = float(step.peak_bytes.max())
+    step = x.step
+    capacity = x.setup.cluster.accelerator.memory_bytes
     lines = [
-        layout_text(layouts.row(0)),
+        layout_text(x.layout),
         f"  {format_seconds(step.step_time_s)} per step over {len(step.timeline.order):,} operations, "
-        f"{step.bubble:.1%} of it idle; {format_bytes(peak)} of {format_bytes(capacity)}"
-        + ("" if peak <= capacity else ": does not fit"),
-        f"  critical path: {path.sentence()}",
+        f"{step.bubble:.1%} of it idle; {format_bytes(float(step.peak_bytes.max()))} of {format_bytes(capacity)}"
+        + ("" if x.fits else ": does not fit"),
+        f"  critical path: {x.path.sentence()}",
     ]
-    if closed_form_s is not None:
-        lines.append(f"  closed form: {format_seconds(closed_form_s)} ({closed_form_s / step.step_time_s - 1:+.2%})")
-    if links is not None:
-        lines.append(_links_line(links))
+    if (closed := x.closed_form_s) is not None:
+        lines.append(f"  closed form: {format_seconds(closed)} ({closed / step.step_time_s - 1:+.2%})")
+    if x.streams is not None:
+        lines.append(_links_line(x.streams))
     if step.steps > 1:
         lines.append(f"  never drained: the step is the period of the steady state; {step.schedule.staleness()}")
     table = plain_table("rank", "layers", "busy s", "idle s", "exposed comm s", "update s", "peak GiB",

@@ -62,6 +62,9 @@ function table(columns, rows, attributes) {
   return el("table", attributes, el("thead", null, head), el("tbody", null, body));
 }
 
+const scrolling = (...inside) => el("div", { class: "wide", tabindex: 0 }, inside);
+const folded = (line, ...inside) => el("details", { class: "table" }, el("summary", null, line), inside);
+
 const Tip = {
   show(text, x, y) {
     const tip = byId("tip");

@@ -40,7 +40,7 @@ function partsTable(what, unit, parts, others, total) {
     attributes: { class: "sum" },
     cells: [total.label, "", number(total.value), percent(1)].concat(others ? [number(total.other)] : []),
   });
-  return el("div", { class: "wide", tabindex: 0 }, table(columns, rows, { class: "parts" }));
+  return scrolling(table(columns, rows, { class: "parts" }));
 }
 
 const FAMILY = {
@@ -67,6 +67,12 @@ const memoryParts = (x) =>
   }));
 const compared = () => (BEST >= 0 && Selected.index !== BEST ? LAYOUTS[BEST] : null);
 
+function stacks(parts, x, other, whole) {
+  const recommended = other && el("p", { class: "who" }, `thin: the recommended ${other.text}`);
+  const thin = other && [stacked(parts(other), whole, true), recommended];
+  return el("div", { class: "stacks" }, stacked(parts(x), whole, false), thin);
+}
+
 function timeBars() {
   Selected.follow(() => {
     const x = Selected.layout,
@@ -82,14 +88,7 @@ function timeBars() {
     ]);
     put(
       "time-bars",
-      el(
-        "div",
-        { class: "stacks" },
-        stacked(byFamily(x), whole, false),
-        other
-          ? [stacked(byFamily(other), whole, true), el("p", { class: "who" }, `thin: the recommended ${other.text}`)]
-          : null,
-      ),
+      stacks(byFamily, x, other, whole),
       el(
         "div",
         { class: "legend" },
@@ -121,14 +120,7 @@ function memoryBars() {
     const free = DATA.capacity_gib - x.memory_gib;
     put(
       "memory-bars",
-      el(
-        "div",
-        { class: "stacks" },
-        stacked(memoryParts(x), whole, false),
-        other
-          ? [stacked(memoryParts(other), whole, true), el("p", { class: "who" }, `thin: the recommended ${other.text}`)]
-          : null,
-      ),
+      stacks(memoryParts, x, other, whole),
       el(
         "p",
         { class: "note" },

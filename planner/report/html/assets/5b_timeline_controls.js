@@ -92,7 +92,7 @@ function timeline() {
   const box = el("div", { class: "chart" }, canvas),
     notes = el("p", { class: "lead" }),
     keys = el("div", { class: "legend" }),
-    ranks = el("div", { class: "wide", tabindex: 0 });
+    ranks = scrolling();
   const button = (label, name, act) => el("button", { type: "button", "aria-label": name, onclick: act }, label);
   const controls = el(
     "div",
@@ -112,15 +112,7 @@ function timeline() {
     notes.textContent = timelineNotes(Timeline.data).join(" ");
     Timeline.show(0, Timeline.data.length);
   };
-  const body = el(
-    "div",
-    null,
-    notes,
-    controls,
-    box,
-    keys,
-    el("details", { class: "table" }, el("summary", null, "As a table, rank by rank"), ranks),
-  );
+  const body = el("div", null, notes, controls, box, keys, folded("As a table, rank by rank", ranks));
   put("timeline-body", empty, body);
   timelineEvents(canvas);
   Timeline.canvas = canvas;

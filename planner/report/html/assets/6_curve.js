@@ -116,6 +116,28 @@ function curve() {
     return put("curve-body", own, CURVE.none ? el("p", null, CURVE.none) : null, el("ul", { class: "plain note" }, laws));
   const last = CURVE.by_gpus[CURVE.by_gpus.length - 1];
   const priced = CURVE.by_gpus.some((p) => p.cost_usd !== null);
+  const columns = [
+    ["GPUs", "n"],
+    ["time", "n"],
+    ["batch", "n"],
+    [MFU_NAME, "n"],
+    ["GPU-hours", "n"],
+    ...(priced ? [["USD", "n"]] : []),
+    ["layout", "mono"],
+    ["what binds", ""],
+  ];
+  const points = CURVE.by_gpus.map((p, i) => ({
+    cells: [
+      p.gpus.toLocaleString("en-US"),
+      days(p.days),
+      p.batch.toLocaleString("en-US"),
+      mfu(p),
+      count(p.gpu_hours),
+      ...(priced ? [p.cost_usd === null ? null : count(p.cost_usd)] : []),
+      p.text,
+      bindsText(p) + (i === CURVE.knee && KNEE ? " – knee" : ""),
+    ],
+  }));
   put(
     "curve-body",
     own,
@@ -126,39 +148,7 @@ function curve() {
       `${days(last.days)} on ${last.gpus.toLocaleString("en-US")} GPUs, with the best batch and layout for each number of GPUs; failures and checkpoints counted. ${KNEE ? "Beyond the knee more GPUs save little." : "More GPUs would still save much: the search ended there."}`,
     ),
     el("div", { id: "curve-chart", class: "chart" }),
-    el(
-      "details",
-      { class: "table" },
-      el("summary", null, "As a table"),
-      el(
-        "div",
-        { class: "wide", tabindex: 0 },
-        table(
-          [
-            ["GPUs", "n"],
-            ["time", "n"],
-            ["batch", "n"],
-            [MFU_NAME, "n"],
-            ["GPU-hours", "n"],
-            ...(priced ? [["USD", "n"]] : []),
-            ["layout", "mono"],
-            ["what binds", ""],
-          ],
-          CURVE.by_gpus.map((p, i) => ({
-            cells: [
-              p.gpus.toLocaleString("en-US"),
-              days(p.days),
-              p.batch.toLocaleString("en-US"),
-              mfu(p),
-              count(p.gpu_hours),
-              ...(priced ? [p.cost_usd === null ? null : count(p.cost_usd)] : []),
-              p.text,
-              bindsText(p) + (i === CURVE.knee && KNEE ? " – knee" : ""),
-            ],
-          })),
-        ),
-      ),
-    ),
+    folded("As a table", scrolling(table(columns, points))),
     el(
       "ul",
       { class: "plain note" },

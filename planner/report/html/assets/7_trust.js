@@ -71,37 +71,24 @@ function accuracy() {
       ` (predicted: ${seconds(Selected.layout.step_s)}), by fits that had not seen the runs; the runs most like it count most.`,
     );
   });
-  const sources = ACCURACY.sources.length
-    ? el(
-        "details",
-        { class: "table" },
-        el("summary", null, "By source of measured runs"),
-        el(
-          "div",
-          { class: "wide", tabindex: 0 },
-          table(
-            [
-              ["source", "mono"],
-              ["runs", "n"],
-              ["timed", "n"],
-              ["mean error", "n"],
-              ["bias", "n"],
-              ["worst", "n"],
-              ["rank correlation", "n"],
-            ],
-            ACCURACY.sources.map(([name, rows, timed, mape, bias, worst, rank]) => ({
-              cells: [
-                name,
-                String(rows),
-                String(timed),
-                ...[mape, bias, worst].map((e) => (e === null ? null : percent(e))),
-                rank === null ? null : fixed(rank, 3),
-              ],
-            })),
-          ),
-        ),
-      )
-    : null;
+  const columns = [
+    ["source", "mono"],
+    ["runs", "n"],
+    ["timed", "n"],
+    ["mean error", "n"],
+    ["bias", "n"],
+    ["worst", "n"],
+    ["rank correlation", "n"],
+  ];
+  const rows = ACCURACY.sources.map(([name, runs, timed, mape, bias, worst, rank]) => ({
+    cells: [
+      name,
+      String(runs),
+      String(timed),
+      ...[mape, bias, worst].map((e) => (e === null ? null : percent(e))),
+      rank === null ? null : fixed(rank, 3),
+    ],
+  }));
   const sentence = ACCURACY.sentence;
   put(
     "accuracy-body",
@@ -115,13 +102,19 @@ function accuracy() {
           "The picture is of the fit itself, for these runs also calibrated the profile. On runs held out of a fit errors are larger: the interval above is made of those (docs/accuracy.md).",
         )
       : null,
-    sources,
+    rows.length ? folded("By source of measured runs", scrolling(table(columns, rows))) : null,
   );
   if (ACCURACY.counts) drawn(byId("errors"), drawErrors);
 }
 
 function assumed() {
-  const rows = (list) => list.map((cells) => ({ cells }));
+  const listed = (rows, ...columns) =>
+    scrolling(table(columns, rows.map((cells) => ({ cells })), { class: "stacking" }));
+  const training = CURVE && [
+    el("h3", null, "Of the training time"),
+    listed(CURVE.assumed, ["option", "mono"], ["value", "n"], ["unit", ""], ["source", ""]),
+  ];
+  const figures = listed(DATA.figures, ["figure", "mono"], ["value", "n"], ["source", ""]);
   put(
     "assumed-body",
     el(
@@ -129,42 +122,7 @@ function assumed() {
       { class: "lead" },
       "Estimates are closed forms over the figures below, the step then an exact timeline. Each figure says where it comes from.",
     ),
-    CURVE
-      ? [
-          el("h3", null, "Of the training time"),
-          el(
-            "div",
-            { class: "wide", tabindex: 0 },
-            table(
-              [
-                ["option", "mono"],
-                ["value", "n"],
-                ["unit", ""],
-                ["source", ""],
-              ],
-              rows(CURVE.assumed),
-              { class: "stacking" },
-            ),
-          ),
-        ]
-      : null,
-    el(
-      "details",
-      { class: "table" },
-      el("summary", null, `The cluster's ${DATA.figures.length} figures`),
-      el(
-        "div",
-        { class: "wide", tabindex: 0 },
-        table(
-          [
-            ["figure", "mono"],
-            ["value", "n"],
-            ["source", ""],
-          ],
-          rows(DATA.figures),
-          { class: "stacking" },
-        ),
-      ),
-    ),
+    training,
+    folded(`The cluster's ${DATA.figures.length} figures`, figures),
   );
 }

@@ -8,19 +8,8 @@ function differences(names, unit, best, other, total) {
   const told = all.filter(([, a, b]) => Math.abs(b - a) >= LEAST_SHOWN * whole).sort((x, y) => Math.abs(y[2] - y[1]) - Math.abs(x[2] - x[1]));
   const signed = (x) => `${x < 0 ? "−" : "+"}${digits4(Math.abs(x))}`;
   const row = ([label, a, b], attributes) => ({ attributes, cells: [label, digits4(a), digits4(b), signed(b - a)] });
-  return el(
-    "div",
-    { class: "wide", tabindex: 0 },
-    table(
-      [
-        [unit, ""],
-        ["the best", "n"],
-        ["this", "n"],
-        ["difference", "n"],
-      ],
-      [...told.map((x) => row(x, null)), row(total, { class: "sum" })],
-    ),
-  );
+  const columns = [[unit, ""], ["the best", "n"], ["this", "n"], ["difference", "n"]];
+  return scrolling(table(columns, [...told.map((x) => row(x, null)), row(total, { class: "sum" })]));
 }
 
 function whyNodes(why) {
