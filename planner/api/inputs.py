@@ -173,7 +173,7 @@ class Cluster:
         return notebook.sentence(repr(self))
 
 
-def asked(
+def setup_of(
     model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], framework: str | None
 ) -> Setup:
     """The question; a name stands for the model or cluster that it names. Raises as `Model` and `Cluster`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, unlike_measured
 from planner.api.answer import Shown
 from planner.api.assumed import assumed
-from planner.api.inputs import Cluster, Model, asked
+from planner.api.inputs import Cluster, Model, setup_of
 from planner.choices.table import CHOICES
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
@@ -253,7 +253,7 @@ def estimate(
         LayoutError: a layout that breaks a rule of parallelism.
     """
     given = {name: value for name, value in locals().items() if name in CHOICES}
-    return estimate_one(anchored(asked(model, cluster, framework), anchor), global_batch=batch, **given)
+    return estimate_one(anchored(setup_of(model, cluster, framework), anchor), global_batch=batch, **given)
 
 
 def estimate_one(setup: Setup, **choices: Any) -> LayoutEstimate:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from planner.api.answer import Drawn
-from planner.api.inputs import Cluster, Model, asked
+from planner.api.inputs import Cluster, Model, setup_of
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
 from planner.hardware import load_link
@@ -44,7 +44,7 @@ def network(
     for name, value in (("price", price), ("network_price", network_price)):
         if value is not None:
             real(name, value, least=0.0, most=1e6)
-    setup, question = request(asked(model, cluster, framework), gpus=gpus, batch=batch, **choices)
+    setup, question = request(setup_of(model, cluster, framework), gpus=gpus, batch=batch, **choices)
     own = setup.cluster
     if gpus <= own.gpus_per_node:
         raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")

@@ -12,7 +12,7 @@ from planner.api import training
 from planner.api.answer import Answer
 from planner.api.compared import compare_plans, compare_schedules
 from planner.api.frameworks import named_framework
-from planner.api.inputs import Cluster, Model, asked
+from planner.api.inputs import Cluster, Model, setup_of
 from planner.api.layout_estimate import LayoutEstimate
 from planner.api.plan import Plan
 from planner.api.validated import Validated
@@ -57,7 +57,7 @@ def time(
     shape, (profile, runs_on) = _model(model), named_framework(framework, None)
     exact, aim = choices.get("loss") is None, _aim(shape, choices)
     return training.training_time(
-        asked(shape, cluster, profile), aim, given or {}, gpus=whole("gpus", gpus),
+        setup_of(shape, cluster, profile), aim, given or {}, gpus=whole("gpus", gpus),
         batch=None if batch is None else whole("batch", batch), exact_tokens=exact, runs_on=runs_on, **choices,
     )  # fmt: skip
 
@@ -74,7 +74,7 @@ def explain(
     shape, (profile, runs_on) = _model(model), named_framework(framework, None)
     aim = _aim(shape, choices)
     return training.explain(
-        asked(shape, cluster, profile), aim, given or {}, gpus=whole("gpus", gpus), batch=whole("batch", batch),
+        setup_of(shape, cluster, profile), aim, given or {}, gpus=whole("gpus", gpus), batch=whole("batch", batch),
         runs_on=runs_on, **choices,
     )  # fmt: skip
 
@@ -114,7 +114,7 @@ def compare(
         InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.estimate`; or a file is no plan.
     """
     if batch is not None:
-        setup = asked(first, second, named_framework(framework, None)[0])
+        setup = setup_of(first, second, named_framework(framework, None)[0])
         return compare_schedules(setup, global_batch=whole("batch", batch), **layout)
     if layout or isinstance(first, Model) or isinstance(second, Cluster):
         raise InputError("batch is missing; allowed: a model, a cluster and a batch, or the files of two plans")

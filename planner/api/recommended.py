@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.api.anchored import anchored
 from planner.api.frameworks import held_request, named_framework
-from planner.api.inputs import Cluster, Model, asked
+from planner.api.inputs import Cluster, Model, setup_of
 from planner.api.plan import Plan
 from planner.choices.table import SETTLED, SHARED
 from planner.question import RUNS, whole, word
@@ -88,7 +88,7 @@ def recommend(
     given = {name: value for name, value in locals().items() if name in (*SETTLED, *SHARED, "precision", "attention")}
     framework, runs_on = named_framework(framework, runs_on)
     return search_plan(
-        anchored(asked(model, cluster, framework), anchor), gpus=gpus, global_batch=whole("batch", batch), top=top,
+        anchored(setup_of(model, cluster, framework), anchor), gpus=gpus, global_batch=whole("batch", batch), top=top,
         objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async,
         any_framework=any_framework, exclude=exclude, fit_chance=fit_chance, headroom_gib=headroom_gib,
         max_memory_gib=max_memory_gib, **given,

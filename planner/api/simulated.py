@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.api.answer import Shown
-from planner.api.inputs import Cluster, Model, asked
+from planner.api.inputs import Cluster, Model, setup_of
 from planner.base.errors import InputError
 from planner.base.units import GIB
 from planner.choices.table import CHOICES
@@ -26,6 +26,7 @@ from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import check_legal
 from planner.step.slice_program import cut
+from planner.step.timeline.critical_path import critical_path
 from planner.step.timeline.step import simulate as simulate_step
 from planner.step.timeline.step_streams import simulate_streams
 
@@ -146,7 +147,7 @@ def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) 
         if order is not None or slices is not None:
             raise InputError("--links is given with --schedule-file or --slices; allowed: one of them")
         streams = simulate_streams(setup, layouts, how.slow_down)
-    return Simulation(setup, layouts, step, closed, streams, slices)
+    return Simulation(setup, layouts, step, critical_path(step.timeline), closed, streams, slices)
 
 
 def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Simulation:
@@ -207,5 +208,5 @@ def simulate(
     given = {name: value for name, value in locals().items() if name in CHOICES}
     file = None if schedule_file is None else Path(schedule_file)
     return simulate_one(
-        asked(model, cluster, framework), Timing(schedule_file=file, slices=slices), global_batch=batch, **given
+        setup_of(model, cluster, framework), Timing(schedule_file=file, slices=slices), global_batch=batch, **given
     )

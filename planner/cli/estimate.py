@@ -11,7 +11,7 @@ from planner.base.errors import InputError
 from planner.choices.table import CHOICES
 from planner.cli import options as o
 from planner.cli.choices import takes_layout
-from planner.cli.words import in_words
+from planner.cli.positional import positional
 
 if TYPE_CHECKING:
     from planner.api.answer import Shown
@@ -21,7 +21,7 @@ OF_PYTHON = ("pp", "ep", "recompute")
 MOST_BYTES = 2**20
 
 
-@in_words
+@positional
 @takes_layout()
 def command(
     place: o.Place,

@@ -7,10 +7,10 @@ from typing import Any
 from planner.cli import assumed as a
 from planner.cli import options as o
 from planner.cli.choices import searches
-from planner.cli.words import in_words
+from planner.cli.positional import positional
 
 
-@in_words
+@positional
 @searches
 @a.assumes("mtbf_hours", "restart_minutes", "storage_gbyte_per_s")
 def command(

@@ -74,7 +74,7 @@ def write(plan: SavedPlan, target: Target, output: Path | None, base: str | None
         write_text(output, done.text)
 
 
-def asked_for(exports: list[str]) -> list[tuple[Target, Path]]:
+def targets_and_files(exports: list[str]) -> list[tuple[Target, Path]]:
     """What `--export FRAMEWORK=FILE` asks for, each file checked before long work.
 
     Raises:

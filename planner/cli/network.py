@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from planner.cli import completion as complete
 from planner.cli import options as o
 from planner.cli.choices import searches
-from planner.cli.words import in_words
+from planner.cli.positional import positional
 
 
-@in_words
+@positional
 @searches
 def command(
     model: o.Model,

@@ -6,10 +6,10 @@ from typing import Any
 
 from planner.cli import options as o
 from planner.cli.choices import takes_layout
-from planner.cli.words import in_words
+from planner.cli.positional import positional
 
 
-@in_words
+@positional
 @takes_layout("layer_split")
 def command(
     model: o.Model,

@@ -14,14 +14,14 @@ from planner.cli import options as o
 from planner.cli import recommend_report as report
 from planner.cli.choices import searches
 from planner.cli.export import Base
-from planner.cli.words import in_words
+from planner.cli.positional import positional
 
 if TYPE_CHECKING:
     from planner.api.answer import Answer
     from planner.api.plan import Plan
 
 
-@in_words
+@positional
 @searches
 def command(
     model: o.Model,
@@ -66,7 +66,7 @@ def command(
     """
     from planner.api.anchored import anchored
     from planner.api.recommended import search_plan
-    from planner.cli.export import asked_for, check_base, write_best
+    from planner.cli.export import check_base, targets_and_files, write_best
     from planner.search.why import parse_wanted
 
     report.check_files(html, png, pdf, save)
@@ -74,7 +74,7 @@ def command(
     setup, runs_on = place.setup(model, runs_on)
     setup = anchored(setup, anchor)
     batch = size.sequences(setup.model.seq_len)
-    targets = asked_for(export or [])
+    targets = targets_and_files(export or [])
     check_base(base, [target.name for target, _ in targets] + ([runs_on] if runs_on is not None else []))
     for wanted in why or []:
         parse_wanted(wanted)

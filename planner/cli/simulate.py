@@ -9,10 +9,10 @@ import typer
 
 from planner.cli import options as o
 from planner.cli.choices import takes_layout
-from planner.cli.words import in_words
+from planner.cli.positional import positional
 
 
-@in_words
+@positional
 @takes_layout()
 def command(
     model: o.Model,

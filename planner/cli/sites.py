@@ -9,7 +9,7 @@ from planner.base.errors import InputError, shown
 from planner.cli import assumed as a
 from planner.cli import options as o
 from planner.cli.choices import searches
-from planner.cli.words import in_words
+from planner.cli.positional import positional
 
 
 def _gpus(text: str) -> tuple[int, ...]:
@@ -31,7 +31,7 @@ def _rates(text: str) -> tuple[float, ...]:
         raise InputError(f"--gbit is {shown(text)}; allowed: Gb/s, one for all sites or one a site, as 10,1") from None
 
 
-@in_words
+@positional
 @searches
 @a.assumes()
 def command(

@@ -29,7 +29,7 @@ FORMATS = {"fp32": "fp32", "float32": "fp32", "bf16": "bf16", "bfloat16": "bf16"
 """DeepSpeed's names of number formats, by their size."""
 
 
-def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> ExistingRun:
+def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> ExistingRun:
     """The run that a DeepSpeed configuration describes.
 
     python: the layout's choices that the JSON can't say: pp, ep, recompute, attention.
@@ -63,18 +63,18 @@ def deepspeed_run(path: Path, asked: Setup, *, gpus: int, **python: Any) -> Exis
         notes.append("activation_checkpointing: the model's code turns it on; give --recompute full if it does")
     precision = "bf16" if _on(config, "bf16", path) else "fp16" if _on(config, "fp16", path) else "fp32"
     layouts = one_layout(
-        asked.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
+        profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
         offload_optimizer=offload, offload_fraction=float(ratio) if offload else 1.0,
-        **_gradients(config, precision, stage, asked.framework, path), **python,
+        **_gradients(config, precision, stage, profile.framework, path), **python,
     )  # fmt: skip
-    check_legal(asked.model, asked.cluster, layouts)
-    actual, switches = _turned_off(zero, stage, dp, asked.framework)
+    check_legal(profile.model, profile.cluster, layouts)
+    actual, switches = _turned_off(zero, stage, dp, profile.framework)
     unknown = tuple(one_line(key) for key in config if key not in (*TOP, *NO_MATTER))
     return ExistingRun(
         title="DeepSpeed",
-        setup=replace(asked, framework=actual),
+        setup=replace(profile, framework=actual),
         layouts=layouts,
-        profile=asked,
+        profile=profile,
         switches=switches,
         notes=tuple(notes),
         unknown=unknown,
@@ -88,14 +88,14 @@ def _gradients(config: dict[str, Any], precision: str, stage: int, f: Framework,
     With ZeRO gradients add up in bf16 unless data_types.grad_accum_dtype says otherwise, without it in fp32
     (deepspeed/runtime/engine.py: get_data_types).
     """
-    asked = {
+    said = {
         "data_types.grad_accum_dtype": _table(config, "data_types", path).get("grad_accum_dtype"),
         "communication_data_type": config.get("communication_data_type"),
     }
-    for key, value in asked.items():
+    for key, value in said.items():
         if value is not None and (not isinstance(value, str) or value not in FORMATS):
             raise FileFormatError(f"{path}: field {key} is {shown(value)}; allowed: {', '.join(FORMATS)}")
-    kept, sent = (FORMATS.get(value or "", "") for value in asked.values())
+    kept, sent = (FORMATS.get(value or "", "") for value in said.values())
     kept = kept or ("bf16" if stage or precision == "fp16" else "fp32")
     return stated_gradients(f, precision, kept, sent or kept)
 

@@ -9,11 +9,11 @@ from planner.base.errors import InputError, LayoutError, one_line, shown
 from planner.choices.choice import number
 from planner.exporters.recompute_modules import FINE
 from planner.hardware import Cluster, Framework
+from planner.imports.arguments import Arguments, read_arguments
 from planner.imports.megatron_model import model_of
 from planner.imports.megatron_names import ARGUMENTS, LAUNCHER, NEWER, NO_MATTER
 from planner.imports.megatron_stages import LAYOUT, virtual_stages, with_stages
 from planner.imports.run import ExistingRun, stated_gradients
-from planner.imports.words import Arguments, read_arguments
 from planner.models import Transformer, load_model, with_seq_len
 from planner.question import one_layout
 from planner.setup import Setup
@@ -77,29 +77,29 @@ def _launched(a: Arguments) -> int:
     return each * nodes
 
 
-def _choices(a: Arguments, asked: Setup, gpus: int, notes: list[str]) -> dict[str, Any]:
+def _choices(a: Arguments, profile: Setup, gpus: int, notes: list[str]) -> dict[str, Any]:
     """The layout's choices but for the split of layers."""
     tp, pp, cp = (a.number(f"{kind}-parallel-size", 1) or 1 for kind in ("tensor-model", "pipeline-model", "context"))
     if gpus % (tp * pp * cp):
         raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {pp} * cp {cp}")
     dp = gpus // (tp * pp * cp)
     micro = a.needed("micro-batch-size")
-    v, zero = virtual_stages(a, int(asked.model.num_layers), pp), _zero(a)
+    v, zero = virtual_stages(a, int(profile.model.num_layers), pp), _zero(a)
     precision = _precision(a, notes)
     etp, ep = a.number("expert-tensor-parallel-size", tp), a.number("expert-model-parallel-size", 1) or 1
     return {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ulysses": _ulysses(a, cp, notes),
-        "ep": ep if asked.model.num_experts else 1, "etp": etp if asked.model.num_experts else tp,
+        "ep": ep if profile.model.num_experts else 1, "etp": etp if profile.model.num_experts else tp,
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
         "recompute": _recompute(a, notes), "recompute_layers": _recompute_layers(a),
         "attention": _attention(a), "precision": precision,
-        "dispatcher": _dispatcher(a, notes) if asked.model.num_experts and ep > 1 else None,
-        **_gradients(a, precision, asked.framework), "optimizer": _optimizer(a, notes),
+        "dispatcher": _dispatcher(a, notes) if profile.model.num_experts and ep > 1 else None,
+        **_gradients(a, precision, profile.framework), "optimizer": _optimizer(a, notes),
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
-        "capacity_factor": a.real("moe-expert-capacity-factor", 0.0, 64) if asked.model.num_experts else 0.0,
+        "capacity_factor": a.real("moe-expert-capacity-factor", 0.0, 64) if profile.model.num_experts else 0.0,
         "offload_layers": a.number("cpu-offloading-num-layers", 0, least=0),
         "offload_fraction": a.real("optimizer-offload-fraction", 1.0, 1) if "optimizer-cpu-offload" in a else 1.0,
     }  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.base.errors import InputError, shown
-from planner.imports.words import Arguments
+from planner.imports.arguments import Arguments
 from planner.models import Transformer
 from planner.models.hybrid import from_pattern
 from planner.models.possible import check

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.base.errors import InputError, LayoutError
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout, pipeline_layout_text
 from planner.exporters.target import stage_layers
-from planner.imports.words import Arguments
+from planner.imports.arguments import Arguments
 from planner.layouts import Layouts, Split
 from planner.setup import Setup
 from planner.step.splits import has_short_last, shared_by_ends
@@ -36,13 +36,13 @@ def virtual_stages(a: Arguments, layers: int, pp: int) -> int:
     return (v or 1) if pp > 1 else 1
 
 
-def with_stages(a: Arguments, asked: Setup, layouts: Layouts) -> Layouts:
+def with_stages(a: Arguments, profile: Setup, layouts: Layouts) -> Layouts:
     """The layout with the run's split of layers, where it says one by numbers: ours of that name, or stage by stage."""
-    pp, layers, v = int(layouts.pp[0]), int(asked.model.num_layers), int(layouts.virtual_stages[0])
+    pp, layers, v = int(layouts.pp[0]), int(profile.model.num_layers), int(layouts.virtual_stages[0])
     stages = _run_stages(a, layers, pp, v)
     if stages is None:
         return layouts
-    heads = int(asked.model.output_heads)
+    heads = int(profile.model.output_heads)
     possible = [Split.EVEN, Split.ENDS, Split.LAST] if v > 1 else list(Split)
     if layers % (pp * v) and v > 1:
         possible.remove(Split.EVEN)
@@ -52,9 +52,9 @@ def with_stages(a: Arguments, asked: Setup, layouts: Layouts) -> Layouts:
         possible.remove(Split.ENDS)
     for split in possible:
         kind = replace(layouts, layer_split=layouts.layer_split * 0 + split)
-        if stage_layers(asked, kind) == stages:
+        if stage_layers(profile, kind) == stages:
             return kind
-    modules = [0] * (len(stages) - 1) + [int(asked.model.num_mtp_layers)]
+    modules = [0] * (len(stages) - 1) + [int(profile.model.num_mtp_layers)]
     row = layouts.row(0) | {"layer_split": "even", "pipeline_layout": pipeline_layout_text(stages, modules)}
     return Layouts.of_rows([row])
 

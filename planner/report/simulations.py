@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +15,11 @@ from planner.layouts import Layouts
 from planner.report.plain_table import plain_table, stacked
 from planner.report.tables import layout_text
 from planner.setup import Setup
-from planner.step.timeline.critical_path import CriticalPath, critical_path
 
 if TYPE_CHECKING:
     from planner.search.compare import Compared
     from planner.search.stage_split import StageSplit
+    from planner.step.timeline.critical_path import CriticalPath
     from planner.step.timeline.step import StepSimulation
     from planner.step.timeline.step_streams import StreamStep
 
@@ -38,12 +37,14 @@ def _links_line(links: StreamStep) -> str:
 class Simulated:
     """A simulated step, to be shown.
 
-    closed_form_s: its seconds by the closed form, where there is one. streams: the step with queues on links.
+    path: the operations whose seconds the step is. closed_form_s: its seconds by the closed form, where there is one.
+    streams: the step with queues on links.
     """
 
     setup: Setup
     layouts: Layouts
     step: StepSimulation
+    path: CriticalPath
     closed_form_s: float | None
     streams: StreamStep | None
 
@@ -56,11 +57,6 @@ class Simulated:
     def fits(self) -> bool:
         """Whether every rank is within the accelerator's memory."""
         return bool(self.step.peak_bytes.max() <= self.setup.cluster.accelerator.memory_bytes)
-
-    @cached_property
-    def path(self) -> CriticalPath:
-        """The operations that the step's seconds are those of."""
-        return critical_path(self.step.timeline)
 
 
 def simulation_record(x: Simulated) -> dict[str, Any]:

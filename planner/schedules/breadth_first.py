@@ -17,7 +17,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.schedules.base import Order, Pipeline, Rule, Schedule
-from planner.schedules.weave import one_in_one_out, units
+from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
 class BreadthFirst(Schedule):

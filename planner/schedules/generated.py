@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Pipeline, Schedule
-from planner.schedules.longest_paths import LongestPaths, largest_of, peak_pieces
+from planner.schedules.longest_paths import LongestPaths, held_at_peaks, most_held
 
 
 class Generated(Schedule):
@@ -57,8 +57,8 @@ class Generated(Schedule):
         for one in np.unique(size, axis=0):
             rows = (size == one).all(axis=1)
             p, m, v, k, r = one.tolist()
-            pieces = _peaks(self, p, min(m, self.settled(p, v)), v, k)[r]
-            out[rows] = largest_of(pieces, share[rows]) / (v * k)
+            peaks = _peaks(self, p, min(m, self.settled(p, v)), v, k)[r]
+            out[rows] = most_held(peaks, share[rows]) / (v * k)
         return np.asarray(out.reshape(arrays[0].shape))
 
 
@@ -74,7 +74,7 @@ def _paths(schedule: Generated, p: int, m: int, v: int, k: int) -> LongestPaths:
 @lru_cache(maxsize=4096)
 def _peaks(schedule: Generated, p: int, m: int, v: int, k: int) -> list[Array]:
     order = _order(schedule, p, m, v, k)
-    return [peak_pieces(order, r) for r in range(p)]
+    return [held_at_peaks(order, r) for r in range(p)]
 
 
 @lru_cache(maxsize=8)

@@ -81,7 +81,7 @@ class LongestPaths:
         return np.asarray(step.max(axis=0) - seconds @ self._work)
 
 
-def peak_pieces(order: Order, rank: int) -> Array:
+def held_at_peaks(order: Order, rank: int) -> Array:
     """Rows (n, k): the most a rank holds is the largest n + k kept, in activations of one forward."""
     at = slice(int(order.start[rank]), int(order.start[rank + 1]))
     kind = order.kind[at]
@@ -96,6 +96,6 @@ def peak_pieces(order: Order, rank: int) -> Array:
     return np.array([(n, k) for k, n in sorted(best.items())], dtype=np.float64)
 
 
-def largest_of(pieces: Array, kept: Array) -> Array:
-    """The largest n + k kept over the rows (n, k) of `pieces`."""
-    return np.asarray((pieces[:, 0] + np.multiply.outer(kept, pieces[:, 1])).max(axis=-1))
+def most_held(peaks: Array, kept: Array) -> Array:
+    """The largest n + k kept over the rows (n, k) of `peaks`."""
+    return np.asarray((peaks[:, 0] + np.multiply.outer(kept, peaks[:, 1])).max(axis=-1))

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.schedules.base import Loads, Order, Pipeline, Schedule
-from planner.schedules.weave import one_in_one_out, units
+from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
 class OneFOneB(Schedule):

@@ -17,8 +17,8 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Pipeline
 from planner.schedules.generated import Generated
-from planner.schedules.pieces import largest
-from planner.schedules.weave import units
+from planner.schedules.largest_sum import largest_sum
+from planner.schedules.one_f_one_b_rows import units
 
 _PERIOD = 6
 
@@ -52,12 +52,12 @@ class OneFOneBV(Generated):
         """
         p, m, B = np.asarray(pipe.p), np.asarray(pipe.m), I + W
         long, back = 4 * m + 2 * p - 6, 2 * (p - m)
-        pieces = (
-            largest(F, B, 0.0, (2 * p - 2, 2 * p - 2, 0), (2 * p + 2, 2 * p - 3, 0), (long, back + 1, 0)),
-            largest(F, B, 0.0, (2 * p - 2, 2 * p - 2, 0), (long, back, 0)),
-            largest(F, B, 0.0, (2 * p - 1, 2 * p - 2, 0), (long - 1, back + 1, 0), (long, back, 0)),
+        sums = (
+            largest_sum(F, B, 0.0, (2 * p - 2, 2 * p - 2, 0), (2 * p + 2, 2 * p - 3, 0), (long, back + 1, 0)),
+            largest_sum(F, B, 0.0, (2 * p - 2, 2 * p - 2, 0), (long, back, 0)),
+            largest_sum(F, B, 0.0, (2 * p - 1, 2 * p - 2, 0), (long - 1, back + 1, 0), (long, back, 0)),
         )
-        out = np.where(p % 3 == 0, pieces[0], np.where(p % 3 == 1, pieces[1], pieces[2])) / 2
+        out = np.where(p % 3 == 0, sums[0], np.where(p % 3 == 1, sums[1], sums[2])) / 2
         return np.where(p > 1, out, 0.0), (p == 1) | (p >= 3) & (m > p)
 
 

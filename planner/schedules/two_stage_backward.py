@@ -15,8 +15,8 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.schedules.base import Order, Pipeline, Schedule
-from planner.schedules.pieces import largest
-from planner.schedules.weave import one_in_one_out, units
+from planner.schedules.largest_sum import largest_sum
+from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
 class TwoStageBackward(Schedule):
@@ -46,7 +46,7 @@ class TwoStageBackward(Schedule):
         """
         q = np.asarray(pipe.p) - 1
         g = np.minimum(q, np.asarray(pipe.m) - 1)
-        return largest(F, I, W, (q, q, -g), (q, 0, 0), (q - g, q, 0))
+        return largest_sum(F, I, W, (q, q, -g), (q, 0, 0), (q - g, q, 0))
 
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """1F1B's p - r, at most m, and what W still needs of the other micro-batches."""

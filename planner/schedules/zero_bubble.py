@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.schedules.base import Order, Pipeline, Rule, Schedule
-from planner.schedules.weave import units
+from planner.schedules.one_f_one_b_rows import units
 
 
 class ZeroBubbleH1(Schedule):

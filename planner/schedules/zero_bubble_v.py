@@ -14,8 +14,8 @@ import numpy as np
 
 from planner.base.arrays import Array, Ints
 from planner.schedules.base import Order, Passes, Pipeline, Rule, Schedule
+from planner.schedules.largest_sum import largest_sum
 from planner.schedules.operations import KINDS
-from planner.schedules.pieces import largest
 from planner.schedules.zero_bubble_fitted_v import fitted_v_order
 
 
@@ -69,7 +69,7 @@ class ZeroBubbleV(Schedule):
         The sums grow with q = p - 1, whatever m; found by simulation.
         """
         q = np.asarray(pipe.p) - 1
-        sums = largest(
+        sums = largest_sum(
             F,
             I,
             W,

@@ -63,7 +63,7 @@ def make_app(
 async def _solved(request: Request, pool: Searches) -> Response:
     """The answer to a POST, or its fault with the status that fits: 200 for what is wrong with the question itself."""
     try:
-        texts, make, more = _asked(request.url.path[1:], await body_of(request))
+        texts, make, more = _parsed(request.url.path[1:], await body_of(request))
     except InputError as error:
         return _fault(422, str(error))
 
@@ -96,7 +96,7 @@ async def _plan(pool: Searches, texts: dict[str, str], gone: Gone) -> answers.Pl
     return found
 
 
-def _asked(name: str, body: dict[str, Any]) -> tuple[dict[str, str], Callable[..., str] | None, dict[str, str]]:
+def _parsed(name: str, body: dict[str, Any]) -> tuple[dict[str, str], Callable[..., str] | None, dict[str, str]]:
     """The question of a request, who answers it, and the texts beside it.
 
     Raises:

@@ -65,7 +65,7 @@ def end_shares(layouts: Layouts) -> Array:
     return np.asarray(np.where(layouts.pp == 1, 1.0, by_schedule[layouts.schedule].T))
 
 
-def ends_apart(layouts: Layouts) -> Bools:
+def embedding_apart_from_head(layouts: Layouts) -> Bools:
     """Where embedding and head lie on different ranks, so that a tied table's gradients are summed between them."""
     embedding, head, _, _ = end_shares(layouts)
     return np.asarray(embedding != head)

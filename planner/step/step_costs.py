@@ -31,7 +31,7 @@ from planner.models import counts, mix
 from planner.setup import Setup
 from planner.step.given_stages import is_given, with_given
 from planner.step.layer_time import LayerTime, layer_time, other_layer
-from planner.step.pipelines import by_chunk, end_shares, ends_apart, layer_at_a_time, weight_copies
+from planner.step.pipelines import by_chunk, embedding_apart_from_head, end_shares, layer_at_a_time, weight_copies
 from planner.step.ranks import key_ranks
 from planner.step.splits import Stages, split_layers
 
@@ -80,7 +80,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
     case, spread = one.case_of(layouts), one.distinct.spread
     model, cost, ends = case.model, spread(one.cost), spread(one.ends)
     params = case.ranks.rank(1.0, False, False)
-    apart = ends_apart(layouts)
+    apart = embedding_apart_from_head(layouts)
     moves = trained(case, params)
     cost, ends = with_accumulation(case, moves.total, cost, ends, apart)
     t = traffic(case, spread(one.traffic), params.total, params.expert_share, moves)

@@ -66,7 +66,7 @@ def answer(chunk: Chunk) -> ChunkAnswer:
     return ChunkAnswer(chunk=chunk.number, rows=rows, layouts=layouts)
 
 
-def asked(chunk: Chunk) -> str:
+def first_question(chunk: Chunk) -> str:
     """What a chunk asks first, for a person."""
     search, _ = chunk.searches[0]
     model, cluster = search.setup.model, search.setup.cluster

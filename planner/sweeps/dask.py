@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import ExecutionError, InputError, MissingPackageError
-from planner.sweeps.answer import Chunk, ChunkAnswer, answer, asked
+from planner.sweeps.answer import Chunk, ChunkAnswer, answer, first_question
 from planner.sweeps.versions import difference, versions
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _result(future: Any, result: Any, chunk: Chunk, where: str) -> ChunkAnswer:
     if isinstance(error, ExecutionError):
         raise ExecutionError(f"{where}: {error}")
     if isinstance(error, KilledWorker):
-        raise ExecutionError(f"{where}: several workers died on {asked(chunk)}, perhaps for want of memory; {KEPT}")
+        raise ExecutionError(f"{where}: workers died on {first_question(chunk)}, perhaps for want of memory; {KEPT}")
     if isinstance(error, ImportError) or "deserializ" in str(error):
         raise ExecutionError(f"{where}: planner can't be imported there: {error}; install the same on all")
     raise error

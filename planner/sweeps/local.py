@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 
 from planner.base.errors import ExecutionError, PlannerError
 from planner.choices.choice import whole
-from planner.sweeps.answer import Chunk, ChunkAnswer, answer, asked
+from planner.sweeps.answer import Chunk, ChunkAnswer, answer, first_question
 
 MOST_DEATHS = 3
 """Workers that one chunk may end before it is given up."""
@@ -91,8 +91,8 @@ class Local:
 
 def _given_up(chunk: Chunk, exit_code: int | None) -> str:
     return (
-        f"{MOST_DEATHS} workers died on {asked(chunk)} (exit code {exit_code}, -9 perhaps for want of memory); "
-        "what is done is kept: run the same command to go on, with fewer --workers"
+        f"{MOST_DEATHS} workers died on {first_question(chunk)} (exit code {exit_code}, -9 perhaps for want of "
+        "memory); what is done is kept: run the same command to go on, with fewer --workers"
     )
 
 

@@ -13,7 +13,7 @@ from planner.base.errors import LayoutError
 from planner.layouts import Recompute
 from planner.trainer.arrays import Array
 from planner.trainer.block import Block
-from planner.trainer.ends import Embedding, Head
+from planner.trainer.embedding_head import Embedding, Head
 from planner.trainer.host_arena import HostArena
 from planner.trainer.layer import Layer, Setting, SliceOf
 from planner.trainer.parameters import Unit, Views

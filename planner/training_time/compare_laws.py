@@ -24,7 +24,7 @@ class LossSays:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontSays:
+class FrontierSays:
     """The best use of 6 N D FLOP by a compute-optimal front: parameters, batch in tokens, steps at that batch."""
 
     name: str
@@ -40,7 +40,7 @@ class Laws:
 
     losses: tuple[LossSays, ...]
     batches: tuple[Goal, ...]
-    fronts: tuple[FrontSays, ...]
+    fronts: tuple[FrontierSays, ...]
 
 
 def compare_laws(model: Transformer, tokens: float | None = None) -> Laws:
@@ -60,5 +60,5 @@ def compare_laws(model: Transformer, tokens: float | None = None) -> Laws:
     for name in read_laws().compute_optimal:
         flop = batches[0].target.compute_flop
         best = compute_optimal(get_compute_optimal(name), flop)
-        fronts.append(FrontSays(name=name, compute_flop=flop, **{k: float(v) for k, v in best.items()}))
+        fronts.append(FrontierSays(name=name, compute_flop=flop, **{k: float(v) for k, v in best.items()}))
     return Laws(losses=tuple(losses), batches=batches, fronts=tuple(fronts))

@@ -20,11 +20,11 @@ def asked(*words: str):
 
 
 def test_words_and_options_ask_the_same():
-    in_words = asked("recommend", "gpt2", "h100", "8", *LAYOUT)
+    positional = asked("recommend", "gpt2", "h100", "8", *LAYOUT)
     spelled = asked("recommend", "gpt2", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "4096", *LAYOUT)
-    assert in_words.exit_code == spelled.exit_code == 0
-    assert json.loads(in_words.stdout)["best"] == json.loads(spelled.stdout)["best"]
-    assert in_words.stderr == (
+    assert positional.exit_code == spelled.exit_code == 0
+    assert json.loads(positional.stdout)["best"] == json.loads(spelled.stdout)["best"]
+    assert positional.stderr == (
         "planner: no batch is given, so it is 4,096 sequences per step, about the 4M tokens of LLaMA 2 and 3; "
         "--global-batch sets another\n"
     )
@@ -34,9 +34,9 @@ def test_words_and_options_ask_the_same():
 @pytest.mark.parametrize("command", ["estimate", "simulate", "partition"])
 def test_a_command_for_one_layout_takes_the_cluster_as_a_word(command):
     layout = ["--pp", "2", "--global-batch", "8"]
-    in_words = asked(command, "gpt2", "dgx-h100", *layout)
-    assert in_words.exit_code == 0
-    assert in_words.stdout == asked(command, "gpt2", "--cluster", "dgx-h100", *layout).stdout
+    positional = asked(command, "gpt2", "dgx-h100", *layout)
+    assert positional.exit_code == 0
+    assert positional.stdout == asked(command, "gpt2", "--cluster", "dgx-h100", *layout).stdout
 
 
 @pytest.mark.parametrize(

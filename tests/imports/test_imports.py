@@ -15,11 +15,11 @@ from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.exporters.plan_export import export_plan, get_target
 from planner.exporters.target import stage_layers
 from planner.hardware import load_cluster, load_framework
+from planner.imports.arguments import read_arguments
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.megatron_names import ARGUMENTS
 from planner.imports.run import ExistingRun
-from planner.imports.words import read_arguments
 from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer, counts, load_model, mix
 from planner.plan_file import SavedPlan

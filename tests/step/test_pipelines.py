@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.layouts import Layouts
-from planner.step.pipelines import by_schedule, end_shares, ends_apart, layers_at_once, pipeline
+from planner.step.pipelines import by_schedule, embedding_apart_from_head, end_shares, layers_at_once, pipeline
 from planner.step.ranks import key_ranks
 from planner.step.splits import Stages, split_layers
 
@@ -12,7 +12,7 @@ def test_shares_of_the_ends():
     table = Layouts.of(schedule=["1f1b", "zb-v", "1f1b"], pp=[2, 2, 1], virtual_stages=[1, 2, 1], global_batch=8)
     # First rank's embedding and head, last rank's: a V ends on the rank where it began.
     assert end_shares(table).T.tolist() == [[1, 0, 0, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
-    assert ends_apart(table).tolist() == [True, False, False]
+    assert embedding_apart_from_head(table).tolist() == [True, False, False]
 
 
 def test_layers_whose_states_are_gathered_together():

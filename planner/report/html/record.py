@@ -43,7 +43,7 @@ def report_record(report: PlanReport) -> dict[str, Any]:
         "version": report.version,
         "title": report.title,
         "command": report.command,
-        "asked": _asked(report),
+        "asked": _question_rows(report),
         "capacity_gib": capacity / GIB,
         "why": [*report.reasons, *reason_lines(found)],
         "counted": counted_lines(found),
@@ -81,7 +81,7 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def _asked(report: PlanReport) -> list[tuple[str, str]]:
+def _question_rows(report: PlanReport) -> list[tuple[str, str]]:
     """The question, as pairs for a list."""
     model, cluster, asked = report.model, report.cluster, report.found.asked
     network = cluster.network

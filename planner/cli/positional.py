@@ -20,20 +20,20 @@ SAYS = {"cluster": "In place of --cluster: a cluster, or its GPU (h100).", "gpus
 SUFFIX = "_word"
 
 
-def in_words(command: Command) -> Command:
+def positional(command: Command) -> Command:
     """Lets the command's options `--cluster` and, where it has it, `--gpus` be given as words after the model."""
     signature = inspect.signature(command, eval_str=True)
     named = [name for name in SAYS if name in signature.parameters]
     needed = [name for name in named if signature.parameters[name].default is inspect.Parameter.empty]
 
     @functools.wraps(command)
-    def asked(**given: Any) -> None:
+    def with_words(**given: Any) -> None:
         for name in named:
             given[name] = _one_of(name, given.pop(name + SUFFIX), given[name], name in needed)
         command(**given)
 
     options = [_optional(p) if p.name in needed else p for p in signature.parameters.values()]
-    return with_signature(asked, signature, [*options, *(_word(name) for name in named)])
+    return with_signature(with_words, signature, [*options, *(_word(name) for name in named)])
 
 
 def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:
