@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from planner.choices.table import SETTLED
@@ -60,6 +60,10 @@ class Fixed:
         return list(values) if settled is None else [v for v in values if v in settled]
 
 
+OF_FRAMEWORK = ("fine_recompute", "hybrid_sharding", "own_split")
+"""Fields of a request that the framework brings."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What a search is asked besides model and cluster: accelerators, sequences per step, numerics, what is settled.
@@ -92,7 +96,7 @@ class Request:
     @property
     def question(self) -> dict[str, Any]:
         """What `planner.search.recommend` takes of it."""
-        return {name: getattr(self, name) for name in ("gpus", "global_batch", "precision", "attention", "fixed")}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OF_FRAMEWORK}
 
 
 def divisors(n: int) -> list[int]:
