@@ -1,4 +1,4 @@
-"""The space of layouts, and the search through all of it."""
+"""Which layouts there are, which may matter, which is best, and why not another: `ranking.recommend` is the way in."""
 
 from planner.search.found import Recommendation, largest_part
 from planner.search.numerics import attention_kernels, default_attention, default_precision

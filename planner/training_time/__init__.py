@@ -1,1 +1,1 @@
-"""Answers that join scaling laws with the search of layouts: training time, shortest time, sensitivity, papers."""
+"""Answers that join scaling laws with the search of layouts: how long, how fast at best, what limits it."""
