@@ -26,11 +26,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from planner.sweep.answer import answer
-from planner.sweep.columns import columns
-from planner.sweep.load import load_sweep
-from planner.sweep.run import _chunk
-
 from planner.api.layout_estimate import estimate_one
 from planner.api.recommended import search_plan
 from planner.api.reports import simulate_shown
@@ -40,6 +35,10 @@ from planner.base.units import GIB
 from planner.choices.table import SETTLED
 from planner.report.records import recommendation_record
 from planner.step.timeline.timed import has_timeline, timed_estimate
+from planner.sweeps.answer import answer
+from planner.sweeps.columns import columns
+from planner.sweeps.run import _chunk
+from planner.sweeps.sweep import load_sweep
 from planner.validation import predict, read_runs
 from planner.validation.runs import COLUMNS
 from tests.metamorphic.cases import Drawn, drawn

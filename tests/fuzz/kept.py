@@ -15,8 +15,9 @@ from typing import Any
 from unittest import mock
 
 import typer.main
-from planner.sweep.answer import Chunk, ChunkAnswer, answer
-from planner.sweep.local import Local
+
+from planner.sweeps.answer import Chunk, ChunkAnswer, answer
+from planner.sweeps.local import Local
 
 __all__ = ["kept"]
 
