@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.api.anchored import interval_s
+from planner.api.anchored import interval_s, trust
 from planner.api.answer import Answer
 from planner.api.frameworks import held_request
 from planner.base.errors import LayoutError
@@ -28,7 +28,6 @@ from planner.training_time.joint import Strategy
 from planner.training_time.sensitivity import RIVALS, sensitivity
 from planner.training_time.time import TrainingPlan, plan_time
 from planner.training_time.training import TrainingCase
-from planner.validation import accuracy_sentence
 
 MOST_GPUS = 100_000
 Given = Mapping[str, float | None]
@@ -51,14 +50,23 @@ def training_time(
     setup, asked = held_request(setup, runs_on, **choices)
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
     plan = plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
-    accuracy = accuracy_sentence(setup.cluster.accelerator.efficiency.name, model=setup.model)
-    record = question_record(setup, gpus)
-    interval = interval_s(setup, plan.found.estimate, plan.best)
-    step = float(plan.run.step_time_s[0])
-    factors = (interval[0] / step, interval[1] / step)
-    record |= time_record(plan, factors) | {"accuracy": accuracy}
+    factors = _factors(plan)
+    record = question_record(setup, gpus) | time_record(plan, factors)
     title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"
-    return Answer(title, record, stacked(time_view(plan, factors), "", f"How accurate: {accuracy}"))
+    return _with_accuracy(title, record, time_view(plan, factors), setup)
+
+
+def _factors(plan: TrainingPlan) -> tuple[float, float]:
+    """By which the steps of 80 % of cases like this one are shorter and longer."""
+    low, high = interval_s(plan.case.setup, plan.found.estimate, plan.best)
+    step = float(plan.run.step_time_s[0])
+    return low / step, high / step
+
+
+def _with_accuracy(title: str, record: dict[str, Any], view: Any, setup: Setup) -> Answer:
+    """An answer that ends with how accurate steps on such hardware have been."""
+    accuracy = trust(setup)
+    return Answer(title, record | {"accuracy": accuracy}, stacked(view, "", f"How accurate: {accuracy}"))
 
 
 def fewest_gpus(
@@ -83,14 +91,9 @@ def fewest_gpus(
         return plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
 
     found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
-    limits: dict[str, Any] = {"days": days, "max_cost": max_cost}
-    accuracy = accuracy_sentence(cluster.accelerator.efficiency.name, model=setup.model)
-    low, high = interval_s(setup, found.keeps.found.estimate, found.keeps.best)
-    step = float(found.keeps.run.step_time_s[0])
-    record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, **limits)
-    view = fewest_view(found, **limits, factors=(low / step, high / step))
-    title = f"{setup.model.name} on {cluster.name}"
-    return Answer(title, record | {"accuracy": accuracy}, stacked(view, "", f"How accurate: {accuracy}"))
+    record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, days=days, max_cost=max_cost)
+    view = fewest_view(found, _factors(found.keeps))
+    return _with_accuracy(f"{setup.model.name} on {cluster.name}", record, view, setup)
 
 
 def explain(
@@ -157,8 +160,6 @@ def fastest(
         views += [f"{model.name}, side by side", "", side_by_side, ""]
     case, _, found = done[0]
     if not isinstance(found, str):
-        cluster = case.setup.cluster
-        accuracy = accuracy_sentence(cluster.accelerator.efficiency.name, model=model)
         view = fastest_report.fastest_view(found, case)
-        views += [f"{model.name} on {cluster.name}", "", view, "", f"How accurate: {accuracy}"]
+        views += [f"{model.name} on {case.setup.cluster.name}", "", view, "", f"How accurate: {trust(case.setup)}"]
     return Answer("", {"model": model.name, "seq_len": int(model.seq_len), "results": results}, stacked(*views))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from planner.base.errors import InputError
@@ -133,6 +133,17 @@ class Link:
     device_sends: bool = field(default=True, metadata=yes(
         "GPUs start their own sends over the network, as DeepEP does; else hosts do it for them.",
         default=True, because="NVSHMEM's GPU-initiated transport of InfiniBand and RoCE"))
+
+    def faster(self, factor: float) -> Link:
+        """The link with so many times its bandwidth."""
+        return replace(self, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s * factor)
+
+    def later(self, factor: float) -> Link:
+        """The link with so many times each of its latencies."""
+        small = None if self.small_latency_s is None else self.small_latency_s * factor
+        return replace(
+            self, latency_s=self.latency_s * factor, ring_step_s=self.ring_step_s * factor, small_latency_s=small
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

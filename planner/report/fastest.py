@@ -50,7 +50,7 @@ def fastest_record(found: Fastest, case: TrainingCase) -> dict[str, Any]:
         "gpus_per_node": cluster.gpus_per_node,
         "strategy": found.strategy,
         "searched": found.searched,
-        "goal": goal_record(case.goal, int(case.setup.model.seq_len)),
+        "goal": goal_record(case),
         "shortest": by_gpus[-1],
         "time_against_gpus": by_gpus,
         "knee_gpus": by_gpus[found.knee_gpus]["gpus"],
@@ -125,7 +125,7 @@ def fastest_view(found: Fastest, case: TrainingCase) -> RenderableType:
         _by_cost(found),
         "",
         Text("Laws", style="bold"),
-        *goal_lines(case.goal, int(case.setup.model.seq_len)),
+        *goal_lines(case),
         "",
         assumption_lines(case.assumptions),
     )

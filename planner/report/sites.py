@@ -30,7 +30,7 @@ def sites_record(case: SitesCase, ways: tuple[SiteWay, ...], **more: Any) -> dic
         "latency_s": links.latency_s, "global_batch": case.batch, "sync_every": case.every, "shares": case.shares,
         "bits": case.bits, "overlap_steps": case.overlap_steps, **more, "ways": [_record(w) for w in ways],
         "replica_law": case.law.name, "replica_law_source": case.law.source,
-        "goal": goal_record(case.goal, int(case.setup.model.seq_len)),
+        "goal": goal_record(case),
         "assumptions": assumptions_record(case.assumptions),
     }  # fmt: skip
 
@@ -92,7 +92,7 @@ def _laws(case: SitesCase, r: Mapping[str, Any]) -> list[str]:
         f"  days are those to {r['loss_nats']:.3f} nats per token, with as many more tokens as the loss law asks for; "
         "a gain saves none",
         *(f"  careful: {text}" for text in r["extrapolations"]),
-        *goal_lines(case.goal, int(case.setup.model.seq_len)),
+        *goal_lines(case),
     ]
 
 

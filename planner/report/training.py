@@ -18,8 +18,8 @@ from planner.report.tables import layout_text
 if TYPE_CHECKING:
     from planner.scaling.training import TrainingTime
     from planner.training_time.assumptions import Assumptions
-    from planner.training_time.goal import Goal
     from planner.training_time.time import TrainingPlan
+    from planner.training_time.training import TrainingCase
 
 
 def count_text(value: float) -> str:
@@ -35,8 +35,9 @@ def money_text(value: float | None) -> str:
     return "unknown: give --price" if value is None or math.isnan(value) else f"{value:,.0f} USD"
 
 
-def goal_record(goal: Goal, seq_len: int) -> dict[str, Any]:
+def goal_record(case: TrainingCase) -> dict[str, Any]:
     """What is to be trained and by which laws."""
+    goal = case.goal
     return {
         "tokens_at_small_batch": goal.target.tokens,
         "tokens_origin": goal.origin,
@@ -46,7 +47,7 @@ def goal_record(goal: Goal, seq_len: int) -> dict[str, Any]:
         "critical_batch_law": goal.batch_law.name,
         "critical_batch_law_source": goal.batch_law.source,
         "critical_batch_tokens": goal.critical,
-        "critical_batch_sequences": goal.critical / seq_len,
+        "critical_batch_sequences": goal.critical / int(case.setup.model.seq_len),
         "batch_scale_tokens": goal.scale,
         "batch_rule": goal.rule,
         "extrapolations": list(goal.warnings),
@@ -76,13 +77,13 @@ def run_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
     """The run's figures, days and money with their interval."""
     run = plan.run
     out = {f.name: finite(float(getattr(run, f.name)[0])) for f in fields(run)}
-    out |= {"days": finite(float(run.wall_s[0]) / DAY), "energy_kwh": finite(float(run.energy_j[0]) / KWH)}
+    out |= {"days": finite(plan.days), "energy_kwh": finite(float(run.energy_j[0]) / KWH)}
     intervals = {f"{name}_interval": _around(out[name], factors) for name in ("days", "cost_usd")}
     return (
         out
         | intervals
         | {
-            "gpus": int(run.gpus[0]),
+            "gpus": plan.gpus,
             "global_batch": plan.batch,
             "global_batch_origin": plan.batch_origin,
             "samples_overhead": plan.overhead,
@@ -95,21 +96,22 @@ def time_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
     """A training time with its goal, layout and assumptions."""
     case = plan.case
     return {
-        "goal": goal_record(case.goal, int(case.setup.model.seq_len)),
+        "goal": goal_record(case),
         "run": run_record(plan, factors),
         "layout": estimate_record(plan.found.estimate, plan.best, case.setup.cluster),
         "assumptions": assumptions_record(case.assumptions),
     }
 
 
-def goal_lines(goal: Goal, seq_len: int) -> list[str]:
+def goal_lines(case: TrainingCase) -> list[str]:
     """The laws and what they say, in sentences."""
-    t = goal.target
+    goal, t = case.goal, case.goal.target
+    sequences = goal.critical / case.setup.model.seq_len
     share = goal.batch_law.overhead
     lines = [
         f"  tokens: {count_text(t.tokens)}, {goal.origin}; at small batches they reach {t.loss:.3f} nats per token "
         f"by {goal.loss_law.name}",
-        f"  critical batch: {count_text(goal.critical)} tokens, {goal.critical / seq_len:,.0f} sequences, "
+        f"  critical batch: {count_text(goal.critical)} tokens, {sequences:,.0f} sequences, "
         f"by {goal.batch_law.name} (--critical-batch-law), where samples are {share:.0%} over the least",
         "  beyond small batches: "
         + (
@@ -142,8 +144,8 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
     """The days first, then what they are made of, the layout, the laws and every assumption."""
     assumptions, model, cluster = plan.case.assumptions, plan.case.setup.model, plan.case.setup.cluster
     run, result, i = plan.run, plan.found.estimate, plan.best
-    wall = float(run.wall_s[0])
-    ends = f"takes {wall / DAY:,.1f} days" if math.isfinite(wall) else "never ends: it fails faster than it restarts"
+    never = "never ends: it fails faster than it restarts"
+    ends = f"takes {plan.days:,.1f} days" if math.isfinite(plan.days) else never
     lines: list[RenderableType] = [Text(f"Training {ends}", style="bold"), *_interval_lines(run, factors)]
     energy = float(run.energy_j[0]) / KWH / 1000
     table = plain_table("", "", numbers=(1,))
@@ -156,14 +158,14 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
         ("days of steps alone", f"{run.busy_s[0] / DAY:,.1f}"),
         ("goodput", f"{run.goodput[0]:.1%}"),
         ("GPU-hours", count_text(float(run.gpu_hours[0]))),
-        ("money", money_text(float(run.cost_usd[0]))),
+        ("money", money_text(plan.cost_usd)),
         ("energy", f"{energy:,.4g} MWh"),
     ):
         table.add_row("  " + name, value)
     lines += [table, ""]
     size = format_bytes(assumptions.storage(model).checkpoint_bytes)
     lines.append(
-        f"  a failure each {hours:,.3g} h on {int(run.gpus[0]):,} GPUs; a checkpoint of {size} takes "
+        f"  a failure each {hours:,.3g} h on {plan.gpus:,} GPUs; a checkpoint of {size} takes "
         f"{format_seconds(float(run.checkpoint_s[0]))}, best each {interval / MINUTE:,.3g} min (Daly 2006)"
     )
     lines += [
@@ -173,7 +175,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
         f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",
         "",
         Text("Laws", style="bold"),
-        *goal_lines(plan.case.goal, model.seq_len),
+        *goal_lines(plan.case),
         "",
         assumption_lines(assumptions),
     ]

@@ -79,8 +79,6 @@ def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
     """Wall times of a table of candidates, each constraint relaxed twofold."""
     c, x = q.setup.cluster, result.layouts
     step, fits = result.step_time_s, result.fits
-    network = replace(c, network=replace(c.network, bandwidth_bytes_per_s=2 * c.network.bandwidth_bytes_per_s))
-    link = replace(c, node_link=replace(c.node_link, bandwidth_bytes_per_s=2 * c.node_link.bandwidth_bytes_per_s))
     sooner = replace(
         c,
         network=replace(c.network, latency_s=0.5 * c.network.latency_s),
@@ -94,8 +92,8 @@ def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
         "bubble": q.wall_s(step - 0.5 * (result.time.bubble_s + result.time.imbalance_s), fits, x),
     }
     for name, other in (
-        ("network", network),
-        ("node link", link),
+        ("network", replace(c, network=c.network.faster(2.0))),
+        ("node link", replace(c, node_link=c.node_link.faster(2.0))),
         ("latency", sooner),
         ("node size", with_node_size(c, min(2 * c.gpus_per_node, UNLIMITED))),
     ):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.base.errors import InputError, LayoutError
-from planner.base.units import DAY
 from planner.search.request import divisors
 from planner.training_time.time import TrainingPlan
 
@@ -19,8 +18,10 @@ class Fewest:
     """Trainings on the numbers of GPUs that were tried, from the fewest; None where nothing legal fits.
 
     fits: the fewest GPUs on which a layout fits; keeps: the fewest that keep what was asked, else the same.
+    limits: what was asked to be kept, for a person; empty where nothing was.
     """
 
+    limits: str
     tried: dict[int, TrainingPlan | None]
     fits: TrainingPlan
     keeps: TrainingPlan
@@ -55,7 +56,7 @@ def fewest(
     plan_of: the training on so many GPUs; raises LayoutError where nothing legal fits.
 
     Raises:
-        InputError: days or max_cost is not above 0, or there is no price to hold max_cost against.
+        InputError: days or max_cost is not above 0.
         LayoutError: Nothing fits on as many as `most`, or nothing keeps what was asked.
     """
     for name, value in (("days", days), ("max-cost", max_cost)):
@@ -77,9 +78,10 @@ def fewest(
         done = plan(gpus)
         if done is None:
             return False
-        soon = days is None or float(done.run.wall_s[0]) <= days * DAY
-        return soon and (max_cost is None or float(done.run.cost_usd[0]) <= max_cost)
+        return (days is None or done.days <= days) and (max_cost is None or done.cost_usd <= max_cost)
 
+    said = [f"{days:g} days"] if days is not None else []
+    limits = " and ".join([*said, f"{max_cost:,.0f} USD"] if max_cost is not None else said)
     sizes = job_sizes(gpus_per_node, most)
     least = first_that(sizes, lambda gpus: plan(gpus) is not None)
     if least is None:  # a settled choice may want a number that no doubling meets, such as tp 5
@@ -90,29 +92,15 @@ def fewest(
     enough = first_that([s for s in sizes if s >= least], keeps)
     found = None if enough is None else plan(enough)
     if found is None:
-        raise _not_kept([p for p in tried.values() if p is not None], most, days, max_cost)
-    return Fewest(tried=dict(sorted(tried.items())), fits=fits, keeps=found)
+        raise _not_kept([p for p in tried.values() if p is not None], most, limits, max_cost is not None)
+    return Fewest(limits=limits, tried=dict(sorted(tried.items())), fits=fits, keeps=found)
 
 
-def _not_kept(plans: list[TrainingPlan], most: int, days: float | None, max_cost: float | None) -> LayoutError:
+def _not_kept(plans: list[TrainingPlan], most: int, limits: str, priced: bool) -> LayoutError:
     """What to say where no number of GPUs keeps what was asked: the shortest and the cheapest that were tried."""
-    asked = [f"{days:g} days"] if days is not None else []
-    asked += [f"{max_cost:,.0f} USD"] if max_cost is not None else []
-    soonest, cheapest = (min(plans, key=key) for key in (_days, _cost))
-    money = f"; the cheapest {_cost(cheapest):,.0f} USD on {_gpus(cheapest):,}" if max_cost is not None else ""
+    soonest, cheapest = min(plans, key=lambda p: p.days), min(plans, key=lambda p: p.cost_usd)
+    money = f"; the cheapest {cheapest.cost_usd:,.0f} USD on {cheapest.gpus:,}" if priced else ""
     return LayoutError(
-        f"no number of GPUs up to {most:,} keeps {' and '.join(asked)}: the shortest found takes "
-        f"{_days(soonest):,.1f} days on {_gpus(soonest):,} GPUs{money}"
+        f"no number of GPUs up to {most:,} keeps {limits}: the shortest found takes "
+        f"{soonest.days:,.1f} days on {soonest.gpus:,} GPUs{money}"
     )
-
-
-def _days(plan: TrainingPlan) -> float:
-    return float(plan.run.wall_s[0]) / DAY
-
-
-def _cost(plan: TrainingPlan) -> float:
-    return float(plan.run.cost_usd[0])
-
-
-def _gpus(plan: TrainingPlan) -> int:
-    return int(plan.run.gpus[0])

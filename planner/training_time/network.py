@@ -60,10 +60,7 @@ def with_bandwidth(cluster: Cluster, gbit_per_node: float) -> Cluster:
 def with_latency(cluster: Cluster, microseconds: float) -> Cluster:
     """The cluster with so long a step between neighbours on the network, all of its latencies in proportion."""
     link = cluster.network
-    f = microseconds * 1e-6 / link.latency_s
-    small = None if link.small_latency_s is None else link.small_latency_s * f
-    later = replace(link, latency_s=link.latency_s * f, ring_step_s=link.ring_step_s * f, small_latency_s=small)
-    return replace(cluster, network=later)
+    return replace(cluster, network=link.later(microseconds * 1e-6 / link.latency_s))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.costs.network.collectives import groups, hop
 from planner.costs.network.data_parallel import gathered_twice
-from planner.hardware import Accelerator, Cluster, Link
+from planner.hardware import Accelerator, Cluster
 from planner.layouts import Layouts, Precision
 from planner.models.flops import forward_flops
 from planner.search import Recommendation
@@ -42,15 +42,6 @@ def _kernels(a: Accelerator, f: float) -> Accelerator:
     return replace(a, efficiency=replace(a.efficiency, kernel_latency_s=a.efficiency.kernel_latency_s * f))
 
 
-def _faster(link: Link, f: float) -> Link:
-    return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * f)
-
-
-def _later(link: Link, f: float) -> Link:
-    small = None if link.small_latency_s is None else link.small_latency_s * f
-    return replace(link, latency_s=link.latency_s * f, ring_step_s=link.ring_step_s * f, small_latency_s=small)
-
-
 QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {
     "matrix peak": _accelerator(_peaks),
     "memory bandwidth": _accelerator(
@@ -60,11 +51,11 @@ QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {
         lambda a, f: replace(a, memory_bytes=a.memory_bytes * f, room_bytes=a.usable_bytes * f)
     ),
     "kernel latency": _accelerator(_kernels),
-    "node link bandwidth": lambda c, f: replace(c, node_link=_faster(c.node_link, f)),
-    "node link latency": lambda c, f: replace(c, node_link=_later(c.node_link, f)),
-    "network bandwidth": lambda c, f: replace(c, network=_faster(c.network, f)),
-    "network latency": lambda c, f: replace(c, network=_later(c.network, f)),
-    "host link bandwidth": lambda c, f: replace(c, host_link=_faster(c.host_link, f)),
+    "node link bandwidth": lambda c, f: replace(c, node_link=c.node_link.faster(f)),
+    "node link latency": lambda c, f: replace(c, node_link=c.node_link.later(f)),
+    "network bandwidth": lambda c, f: replace(c, network=c.network.faster(f)),
+    "network latency": lambda c, f: replace(c, network=c.network.later(f)),
+    "host link bandwidth": lambda c, f: replace(c, host_link=c.host_link.faster(f)),
 }
 """Hardware quantities by name, each with the cluster in which it is multiplied."""
 FAILURES: Mapping[str, str] = {
@@ -211,7 +202,7 @@ def network_operations(setup: Setup, layouts: Layouts) -> tuple[NetworkOperation
     micro-batch, or of all where they pass a layer together; ZeRO-3's parameters and gradients, a layer's passes.
     """
     cluster = setup.cluster
-    quiet = replace(cluster, node_link=_later(cluster.node_link, 0.0), network=_later(cluster.network, 0.0))
+    quiet = replace(cluster, node_link=cluster.node_link.later(0.0), network=cluster.network.later(0.0))
     costs = step_costs(replace(setup, cluster=quiet), layouts)
     t, by, x = costs.traffic, groups(cluster, layouts), layouts
     flop = {k: float(v) for k, v in forward_flops(setup.model, causal=True).items() if k != "head"}

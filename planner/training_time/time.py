@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.base.errors import InputError, LayoutError
+from planner.base.units import DAY
 from planner.choices.choice import whole
 from planner.scaling.batch import samples_factor
 from planner.scaling.loss import loss_at
-from planner.scaling.training import TrainingTime, training_time
+from planner.scaling.training import TrainingTime
 from planner.search import Recommendation, recommend
 from planner.search.request import Request
 from planner.training_time.goal import Goal
@@ -33,6 +34,21 @@ class TrainingPlan:
     run: TrainingTime
     overhead: float
     loss: float
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators."""
+        return int(self.run.gpus[0])
+
+    @property
+    def days(self) -> float:
+        """From its start to its end; endless where it fails faster than it restarts."""
+        return float(self.run.wall_s[0]) / DAY
+
+    @property
+    def cost_usd(self) -> float:
+        """Dollars; NaN without a price."""
+        return float(self.run.cost_usd[0])
 
 
 def default_batch(critical: float, gpus: int) -> int:
@@ -97,12 +113,7 @@ def run_of(
 
     step_time_s: of a step of `batch` sequences on `gpus` accelerators.
     """
-    goal, assumptions, model = case.goal, case.assumptions, case.setup.model
-    size = float(batch * model.seq_len)
+    goal, size = case.goal, float(batch * case.setup.model.seq_len)
     over = float(samples_factor(size, goal.scale))
     tokens = goal.target.tokens * (1.0 if exact_tokens or goal.rule == "cap" else over)
-    run = training_time(
-        step_time_s, gpus, size, tokens,
-        reliability=assumptions.reliability, storage=assumptions.storage(model), prices=assumptions.prices,
-    )  # fmt: skip
-    return run, over, tokens
+    return case.run(step_time_s, gpus, size, tokens), over, tokens

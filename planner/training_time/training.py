@@ -27,9 +27,13 @@ class TrainingCase:
         """Trainings of layouts whose steps take so long; `relaxed` multiplies the scale of the critical batch."""
         batch = layouts.global_batch * float(self.setup.model.seq_len)
         tokens = tokens_at_batch(self.goal.target.tokens, batch, self.goal.scale * relaxed, self.goal.rule)
+        return self.run(step_time_s, layouts.gpus, batch, tokens)
+
+    def run(self, step_time_s: Any, gpus: Any, batch_tokens: Any, tokens: Any) -> TrainingTime:
+        """A training over so many tokens in steps of `batch_tokens` that take so long."""
         a = self.assumptions
         return training_time(
-            step_time_s, layouts.gpus, batch, tokens,
+            step_time_s, gpus, batch_tokens, tokens,
             reliability=a.reliability, storage=a.storage(self.setup.model), prices=a.prices,
         )  # fmt: skip
 

@@ -67,8 +67,8 @@ def brute(plan_of, sizes, days=math.inf, cost=math.inf):
 def test_it_is_what_trying_every_number_finds(plan_of, days, cost):
     found = fewest(plan_of, 8, most=192, days=days, max_cost=cost)
     sizes = job_sizes(8, 192)
-    assert int(found.fits.run.gpus[0]) == brute(plan_of, sizes)
-    assert int(found.keeps.run.gpus[0]) == brute(plan_of, sizes, days or math.inf, cost or math.inf)
+    assert found.fits.gpus == brute(plan_of, sizes)
+    assert found.keeps.gpus == brute(plan_of, sizes, days or math.inf, cost or math.inf)
     assert list(found.tried) == sorted(found.tried)
     assert all(plan is None or plan.run.gpus[0] == gpus for gpus, plan in found.tried.items())
 
@@ -80,10 +80,10 @@ def test_a_number_that_no_doubling_meets_is_found():
     def plan(gpus):
         if gpus not in made:
             raise LayoutError("tp must divide gpus")
-        return SimpleNamespace(run=SimpleNamespace(gpus=[gpus], wall_s=[4e7 / gpus], cost_usd=[1.0]))
+        return SimpleNamespace(gpus=gpus, days=4e7 / gpus / DAY, cost_usd=1.0)
 
-    assert fewest(plan, 8, most=128, days=None, max_cost=None).fits.run.gpus == [40]
-    assert fewest(plan, 8, most=128, days=6.0, max_cost=None).keeps.run.gpus == [80]
+    assert fewest(plan, 8, most=128, days=None, max_cost=None).fits.gpus == 40
+    assert fewest(plan, 8, most=128, days=6.0, max_cost=None).keeps.gpus == 80
 
 
 def test_what_is_never_kept_says_what_comes_nearest(plan_of):

@@ -189,7 +189,7 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
     """The shortest time against accelerators and cost, the laws and what is assumed."""
     out: dict[str, Any] = {
         "none": curve.none,
-        "laws": [line.strip() for line in goal_lines(curve.case.goal, int(report.model.seq_len))],
+        "laws": [line.strip() for line in goal_lines(curve.case)],
         "assumed": [
             [a.option, "not known" if a.value is None else f"{a.value:,.6g}", a.unit, a.source]
             for a in curve.case.assumptions.figures.values()
