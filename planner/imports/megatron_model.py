@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 from typing import Any
@@ -221,55 +222,31 @@ def _dense_layers(a: Arguments, layers: int) -> int:
 
 def _pattern(text: str) -> list[int] | None:
     """A list such as ([0]*3+[1,0]*29), read without executing it; None where it is something else."""
-    tokens = re.findall(r"[0-9]+|[][()+*,]|\S", text)
-    at = 0
-
-    def peek() -> str:
-        return tokens[at] if at < len(tokens) else ""
-
-    def take(wanted: str) -> None:
-        nonlocal at
-        if peek() != wanted:
-            raise ValueError(wanted)
-        at += 1
-
-    def number() -> int:
-        nonlocal at
-        value = int(peek()[:7])
-        at += 1
-        return value
-
-    def item(depth: int) -> list[int]:
-        if depth > 20:
-            raise ValueError("too deep")
-        if peek() == "(":
-            take("(")
-            inner = total(depth + 1)
-            take(")")
-        else:
-            take("[")
-            inner = [number()]
-            while peek() == ",":
-                take(",")
-                inner.append(number())
-            take("]")
-        while peek() == "*":
-            take("*")
-            times = number()
-            if times * len(inner) > MOST_LAYERS:
-                raise ValueError("too long")
-            inner = inner * times
-        return inner
-
-    def total(depth: int) -> list[int]:
-        out = item(depth)
-        while peek() == "+":
-            take("+")
-            out = out + item(depth)
-        return out
-
     try:
-        out = total(0)
-    except ValueError:
+        return _listed(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return out if at == len(tokens) else None
+
+
+def _listed(node: ast.expr) -> list[int]:
+    """The numbers of a list, of lists that are added, or of one that is repeated.
+
+    Raises:
+        ValueError: it is something else, or longer than any model.
+    """
+    if isinstance(node, ast.List) and node.elts:
+        return [_number(one) for one in node.elts]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _listed(node.left) + _listed(node.right)
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        raise ValueError("no list")
+    once, times = _listed(node.left), _number(node.right)
+    if times * len(once) > MOST_LAYERS:
+        raise ValueError("too long")
+    return once * times
+
+
+def _number(node: ast.expr) -> int:
+    if not isinstance(node, ast.Constant) or type(node.value) is not int:
+        raise ValueError("no number")
+    return node.value
