@@ -38,14 +38,10 @@ function alongPicture(width, points, asked, unit) {
   for (const p of points) root.append(...gridAtX(X(p.x), pad.top, bottom, thousands(p.x)));
   for (const v of ticks(0, most, 4)) root.append(...gridAtY(Y(v), pad.left, width - pad.right, thousands(v)));
   root.append(
-    svg("text", { x: (pad.left + width - pad.right) / 2, y: height - 8, "text-anchor": "middle" }, `${unit}; up: tokens/s per GPU`),
-    svg("path", { d: points.map((p, i) => `${i ? "L" : "M"}${X(p.x)} ${Y(rate(p))}`).join(""), fill: "none", stroke: "var(--accent)", "stroke-width": 2 }),
+    caption((pad.left + width - pad.right) / 2, height - 8, `${unit}; up: tokens/s per GPU`),
+    through(points.map((p) => [X(p.x), Y(rate(p))])),
   );
-  for (const p of points) {
-    const text = () => `${thousands(p.x)} ${unit}: ${seconds(p.step_s)}\n${p.text}`;
-    const node = svg("g", { class: "point", tabindex: 0, role: "img", "aria-label": text().replace("\n", ", "), transform: `translate(${X(p.x)} ${Y(rate(p))})` },
-      svg("circle", { r: 13, fill: "transparent" }), svg("circle", { class: "ring", r: 5, fill: p.x === asked ? "var(--accent)" : "var(--page)", stroke: "var(--accent)", "stroke-width": 2 }));
-    root.append(Tip.on(node, text));
-  }
+  for (const p of points)
+    root.append(dot(X(p.x), Y(rate(p)), () => `${thousands(p.x)} ${unit}: ${seconds(p.step_s)}\n${p.text}`, p.x === asked ? { fill: "var(--accent)" } : {}));
   return root;
 }

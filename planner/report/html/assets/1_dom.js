@@ -132,11 +132,30 @@ function logTicks(low, high, most = 7) {
 // A chart's picture, and the grid lines and labels of its axes at a place of each.
 const picture = (width, height, role, label) =>
   svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role, "aria-label": label });
+const caption = (x, y, text, anchor = "middle", more = {}) => svg("text", { x, y, "text-anchor": anchor, ...more }, text);
 const gridAtX = (x, top, bottom, text) => [
   svg("line", { class: "grid", x1: x, x2: x, y1: top, y2: bottom }),
-  svg("text", { x, y: bottom + 17, "text-anchor": "middle" }, text),
+  caption(x, bottom + 17, text),
 ];
 const gridAtY = (y, left, right, text) => [
   svg("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }),
-  svg("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, text),
+  caption(left - 8, y + 4, text, "end"),
 ];
+// A line through points [x, y], and one of them: its ring, what a finger can hit, and its text on it and for who can't see.
+const through = (points) =>
+  svg("path", {
+    d: points.map(([x, y], i) => `${i ? "L" : "M"}${x} ${y}`).join(""),
+    fill: "none",
+    stroke: "var(--accent)",
+    "stroke-width": 2,
+  });
+const dot = (x, y, text, ring) =>
+  Tip.on(
+    svg(
+      "g",
+      { class: "point", tabindex: 0, role: "img", "aria-label": text().replaceAll("\n", ", "), transform: `translate(${x} ${y})` },
+      svg("circle", { r: 13, fill: "transparent" }),
+      svg("circle", { class: "ring", r: 5, fill: "var(--page)", stroke: "var(--accent)", "stroke-width": 2, ...ring }),
+    ),
+    text,
+  );

@@ -48,16 +48,8 @@ function drawFront(width) {
   for (const m of ticks(0, most, width < 420 ? 4 : 7)) root.append(...gridAtX(X(m), pad.top, bottom, String(m)));
   for (const t of logTicks(low, top)) root.append(...gridAtY(Y(t), pad.left, width - pad.right, seconds(t)));
   root.append(
-    svg(
-      "text",
-      { x: (pad.left + width - pad.right) / 2, y: height - 8, "text-anchor": "middle" },
-      "memory of the fullest rank, GiB",
-    ),
-    svg(
-      "text",
-      { x: 0, y: 0, transform: `translate(13 ${(pad.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" },
-      "seconds per step",
-    ),
+    caption((pad.left + width - pad.right) / 2, height - 8, "memory of the fullest rank, GiB"),
+    caption(0, 0, "seconds per step", "middle", { transform: `translate(13 ${(pad.top + bottom) / 2}) rotate(-90)` }),
     svg("rect", {
       x: X(DATA.capacity_gib),
       y: pad.top,

@@ -36,56 +36,19 @@ function drawCurve(width) {
     root.append(...gridAtX(X(v), pad.top, bottom, v.toLocaleString("en-US")));
   for (const [v, label] of DURATIONS.filter(([v]) => v >= y0 && v <= y1))
     root.append(...gridAtY(Y(v), pad.left, width - pad.right, label));
-  const here = X(CURVE.here_gpus);
+  const here = X(CURVE.here_gpus),
+    late = here > width * 0.7;
   root.append(
-    svg("text", { x: (pad.left + width - pad.right) / 2, y: height - 8, "text-anchor": "middle" }, "GPUs"),
+    caption((pad.left + width - pad.right) / 2, height - 8, "GPUs"),
     svg("line", { x1: here, x2: here, y1: pad.top, y2: bottom, stroke: "var(--muted)", "stroke-dasharray": "4 4" }),
-    svg(
-      "text",
-      { x: here + (here > width * 0.7 ? -6 : 6), y: pad.top + 10, "text-anchor": here > width * 0.7 ? "end" : "start" },
-      `asked: ${CURVE.here_gpus.toLocaleString("en-US")}`,
-    ),
-    svg("path", {
-      d: points.map((p, i) => `${i ? "L" : "M"}${X(p.gpus)} ${Y(p.days)}`).join(""),
-      fill: "none",
-      stroke: "var(--accent)",
-      "stroke-width": 2,
-    }),
+    caption(here + (late ? -6 : 6), pad.top + 10, `asked: ${CURVE.here_gpus.toLocaleString("en-US")}`, late ? "end" : "start"),
+    through(points.map((p) => [X(p.gpus), Y(p.days)])),
   );
   points.forEach((p, i) => {
-    const knee = i === CURVE.knee && KNEE;
-    const node = svg(
-      "g",
-      {
-        class: "point",
-        tabindex: 0,
-        role: "img",
-        "aria-label": pointLines(p).replaceAll("\n", ", "),
-        transform: `translate(${X(p.gpus)} ${Y(p.days)})`,
-      },
-      svg("circle", { r: 13, fill: "transparent" }),
-      svg("circle", {
-        class: "ring",
-        r: knee ? 7 : 5,
-        fill: knee ? "var(--accent)" : "var(--page)",
-        stroke: "var(--accent)",
-        "stroke-width": 2,
-      }),
-    );
-    root.append(Tip.on(node, () => pointLines(p)));
-    if (knee)
-      root.append(
-        svg(
-          "text",
-          {
-            class: "strong",
-            x: X(p.gpus) + 6,
-            y: Y(p.days) - 12,
-            "text-anchor": X(p.gpus) > width - 60 ? "end" : "start",
-          },
-          "knee",
-        ),
-      );
+    const knee = i === CURVE.knee && KNEE,
+      [x, y] = [X(p.gpus), Y(p.days)];
+    root.append(dot(x, y, () => pointLines(p), knee ? { r: 7, fill: "var(--accent)" } : {}));
+    if (knee) root.append(caption(x + 6, y - 12, "knee", x > width - 60 ? "end" : "start", { class: "strong" }));
   });
   byId("curve-chart").replaceChildren(root);
 }

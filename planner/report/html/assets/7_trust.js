@@ -20,15 +20,12 @@ function drawErrors(width) {
       fill: "var(--accent)",
       opacity: 0.12,
     }),
-    svg(
-      "text",
-      {
-        class: "strong",
-        x: Math.min(Math.max((X(band[0]) + X(band[2])) / 2, 120), width - 120),
-        y: 15,
-        "text-anchor": "middle",
-      },
+    caption(
+      Math.min(Math.max((X(band[0]) + X(band[2])) / 2, 120), width - 120),
+      15,
       `80 %: ${fixed(100 * band[0], 1)} to +${fixed(100 * band[2], 1)} %`,
+      "middle",
+      { class: "strong" },
     ),
   );
   counts.forEach(
@@ -46,16 +43,12 @@ function drawErrors(width) {
   );
   for (const e of width < 480 ? [-0.4, -0.2, 0, 0.2, 0.4] : [-0.4, -0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3, 0.4])
     root.append(
-      svg(
-        "text",
-        { x: X(e), y: bottom + 16, "text-anchor": e === low ? "start" : e === high ? "end" : "middle" },
-        `${e > 0 ? "+" : ""}${Math.round(100 * e)} %`,
-      ),
+      caption(X(e), bottom + 16, `${e > 0 ? "+" : ""}${Math.round(100 * e)} %`, e === low ? "start" : e === high ? "end" : "middle"),
     );
   root.append(
     svg("line", { x1: X(0), x2: X(0), y1: pad.top, y2: bottom, stroke: "var(--ink)" }),
     svg("line", { class: "axis", x1: pad.left, x2: width - pad.right, y1: bottom, y2: bottom }),
-    svg("text", { x: width / 2, y: height - 6, "text-anchor": "middle" }, "predicted over measured step time, less 1"),
+    caption(width / 2, height - 6, "predicted over measured step time, less 1"),
   );
   byId("errors").replaceChildren(root);
 }
