@@ -17,6 +17,7 @@ ASSUMED_VOCAB = 128_000
 MODULES = ("*E", "*-")
 """Layers of a hybrid's module of multi-token prediction: attention, then the MLP."""
 MOST_LAYERS = 100_000
+EVERY = re.compile(r"[1-9][0-9]{0,5}")
 MODEL_ARGUMENTS = (
     "num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings",
     "normalization", "position-embedding-type", "use-rotary-position-embeddings", "swiglu", "squared-relu",
@@ -143,16 +144,10 @@ def _windows(a: Arguments, attention: int) -> tuple[int, int]:
         raise InputError(f"--window-size is {shown(size)}; allowed: tokens before and after, such as 128,0")
     text = a.text("window-attn-skip-freq")
     layers = attention
-    if text is not None and re.fullmatch(r"[1-9][0-9]{0,5}", text):
+    if text is not None and EVERY.fullmatch(text):
         layers -= attention // int(text)
     elif text is not None:
-        pattern = _pattern(text)
-        if pattern is None or len(pattern) != attention or set(pattern) - {0, 1}:
-            raise InputError(
-                f"--window-attn-skip-freq is {shown(text)}; allowed: a number, or a pattern of {attention} layers such "
-                f"as ([1]*{attention - 1}+[0]*1)"
-            )
-        layers = pattern.count(1)
+        layers = _by_layer("window-attn-skip-freq", text, attention, f"([1]*{attention - 1}+[0]*1)").count(1)
     return (int(before[1]), layers) if layers else (0, 0)
 
 
@@ -209,23 +204,25 @@ def _vocab(a: Arguments, given: int | None, notes: list[str]) -> int:
 def _dense_layers(a: Arguments, layers: int) -> int:
     """Layers without experts, from `--moe-layer-freq`: every Nth has some, or a pattern of 1 and 0."""
     text = a.text("moe-layer-freq", "1") or "1"
-    if re.fullmatch(r"[1-9][0-9]{0,5}", text):
+    if EVERY.fullmatch(text):
         return layers - -(-layers // int(text))
-    pattern = _pattern(text)
-    if pattern is None or len(pattern) != layers or set(pattern) - {0, 1}:
-        raise InputError(
-            f"--moe-layer-freq is {shown(text)}; allowed: a number, or a pattern of {layers} layers such as "
-            f"([0]*1+[1]*{layers - 1})"
-        )
-    return pattern.count(0)
+    return _by_layer("moe-layer-freq", text, layers, f"([0]*1+[1]*{layers - 1})").count(0)
 
 
-def _pattern(text: str) -> list[int] | None:
-    """A list such as ([0]*3+[1,0]*29), read without executing it; None where it is something else."""
+def _by_layer(name: str, text: str, layers: int, example: str) -> list[int]:
+    """An argument's 1 or 0 for each layer, a list such as ([0]*3+[1,0]*29), read without executing it.
+
+    Raises:
+        InputError: it is something else.
+    """
     try:
-        return _listed(ast.parse(text.strip(), mode="eval").body)
+        pattern = _listed(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+        pattern = []
+    if len(pattern) != layers or set(pattern) - {0, 1}:
+        fault = f"--{name} is {shown(text)}; allowed: a number, or a pattern of {layers} layers such as {example}"
+        raise InputError(fault)
+    return pattern
 
 
 def _listed(node: ast.expr) -> list[int]:
