@@ -10,7 +10,7 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.costs.adapters import frozen
 from planner.costs.case import Case
-from planner.costs.layer.embedding_head import EndsCost
+from planner.costs.layer.embedding_head import EmbeddingHeadCost
 from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.memory.bytes_per_parameter import accumulated_bytes
 
@@ -19,9 +19,9 @@ def with_accumulation(
     case: Case,
     layer_params: Array,
     cost: LayerCost,
-    ends: EndsCost,
+    ends: EmbeddingHeadCost,
     apart: Any,
-) -> tuple[LayerCost, EndsCost]:
+) -> tuple[LayerCost, EmbeddingHeadCost]:
     """The costs of a layer and of the ends, with the addition in their backward passes.
 
     layer_params: trained ones of one layer on one rank. apart: where embedding and head lie on different ranks.

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.costs.case import Case
 from planner.costs.deduplicate import Distinct, by_layer
-from planner.costs.layer.embedding_head import EndsCost, ends_cost
+from planner.costs.layer.embedding_head import EmbeddingHeadCost, embedding_head_cost
 from planner.costs.layer.layer_cost import LayerCost, layer_cost
 from planner.costs.memory.rank import Activations, activations
 from planner.costs.network.traffic import LayerTraffic, layer_traffic
@@ -28,7 +28,7 @@ class OneLayer:
     distinct: Distinct
     case: Case
     cost: LayerCost
-    ends: EndsCost
+    ends: EmbeddingHeadCost
     traffic: LayerTraffic
     activations: Activations
     module: tuple[LayerCost, LayerTraffic] | None
@@ -55,7 +55,7 @@ def one_layer(setup: Setup, layouts: Layouts) -> OneLayer:
         distinct=distinct,
         case=case,
         cost=layer_cost(case),
-        ends=ends_cost(case),
+        ends=embedding_head_cost(case),
         traffic=layer_traffic(case),
         activations=activations(case),
         module=module,

@@ -16,7 +16,7 @@ from planner.base.arrays import Array
 from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
-from planner.costs.layer.embedding_head import EndsCost, with_gathered_logits, with_modules
+from planner.costs.layer.embedding_head import EmbeddingHeadCost, with_gathered_logits, with_modules
 from planner.costs.layer.layer_cost import LayerCost, layer_cost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
 from planner.costs.memory.rank import Activations
@@ -52,7 +52,7 @@ class StepCosts:
     case: Case
     cost: LayerCost
     layer: LayerTime
-    ends: EndsCost
+    ends: EmbeddingHeadCost
     activations: Activations
     stages: Stages
     traffic: Traffic
@@ -163,7 +163,7 @@ def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tu
     return forward, backward, weights
 
 
-def _stages(case: Case, layer: LayerTime, ends: EndsCost, layer_params: Array) -> Stages:
+def _stages(case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params: Array) -> Stages:
     """The split of the layers over the stages; the embedding and the head count as so many layers each."""
     model, layouts, shares = case.model, case.layouts, end_shares(case.layouts)
     embedding = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.base.errors import InputError
-from planner.costs.layer.embedding_head import ends_cost, with_modules
+from planner.costs.layer.embedding_head import embedding_head_cost, with_modules
 from planner.costs.memory.rank import activations, rank_memory
 from planner.costs.network.traffic import layer_traffic, traffic
 from planner.costs.optimizer import offloaded_bytes
@@ -27,7 +27,7 @@ ONE = replace(LLAMA, num_mtp_layers=1)
 
 def head(of, model, **choices):
     chosen = layout(**choices)
-    cost = ends_cost(case(of, model, chosen))
+    cost = embedding_head_cost(case(of, model, chosen))
     forward, backward = cost.head_forward_s + cost.module_forward_s, cost.head_backward_s + cost.module_backward_s
     return float(forward[0]), float(backward[0])
 
@@ -48,13 +48,13 @@ def test_a_module_is_a_projection_and_a_head_more():
 
 def test_its_layer_takes_what_a_layer_takes():
     chosen = layout()
-    ends = ends_cost(case(FLOP, ONE, chosen))
+    ends = embedding_head_cost(case(FLOP, ONE, chosen))
     with_layer = with_modules(ONE, ends, np.array([5.0]), np.array([7.0]))
     assert with_layer.module_forward_s - ends.module_forward_s == 5.0
     assert with_layer.module_backward_s - ends.module_backward_s == 7.0
     assert with_modules(LLAMA, ends, np.array([5.0]), np.array([7.0])) is ends
     costs = step_costs(Setup(ONE, CLUSTER, FRAMEWORK), chosen)
-    alone = ends_cost(case(costs.case.device, ONE, chosen))
+    alone = embedding_head_cost(case(costs.case.device, ONE, chosen))
     assert costs.ends.module_forward_s - alone.module_forward_s == pytest.approx(costs.layer.forward_s)
     assert costs.ends.module_backward_s - alone.module_backward_s == pytest.approx(costs.layer.backward_s)
 
@@ -126,7 +126,8 @@ def test_a_hybrid_s_module_is_attention_and_an_mlp():
         got, plain, one = (step_costs(Setup(m, cluster, framework), chosen) for m in (further, HYBRID, whole))
         assert got.layer.forward_s == plain.layer.forward_s
         alone, of_whole = (
-            ends_cost(case(c.case.device, m, chosen, framework=framework)) for c, m in ((got, further), (one, whole))
+            embedding_head_cost(case(c.case.device, m, chosen, framework=framework))
+            for c, m in ((got, further), (one, whole))
         )
         for side in ("module_forward_s", "module_backward_s"):
             module = getattr(got.ends, side) - getattr(alone, side)

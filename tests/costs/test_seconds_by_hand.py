@@ -8,7 +8,7 @@ import pytest
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.kernels.attention import attention_s, score_elements
 from planner.costs.kernels.device import Device, aligned_share, matmul_s, slowest_of, stream_s
-from planner.costs.layer.embedding_head import ends_cost
+from planner.costs.layer.embedding_head import embedding_head_cost
 from planner.costs.layer.layer_cost import layer_cost, matmuls_s, pointwise_s
 from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
 from planner.costs.layer.slices import even_slices
@@ -286,22 +286,22 @@ def test_recomputation_that_stops_early_leaves_out_the_last_product_and_its_resi
 def test_embedding_and_head():
     """384 hidden elements; 250 words are stored as 256 rows: 12,288 logits."""
     flash, fused = layout(), layout(attention=Attention.FUSED)
-    cost = ends_cost(case(BYTES, GPT, flash))
+    cost = embedding_head_cost(case(BYTES, GPT, flash))
     product = 2 * (48 * 8 + 8 * 256 + 48 * 256)
     assert values([cost.embedding_forward_s, cost.embedding_backward_s]) == [384 * 4.0, 384 * 8.0]
     assert values([cost.head_forward_s, cost.head_backward_s]) == [product + 38 * 12288, 2 * product + 14 * 12288]
     fused_loss = replace(FRAMEWORK, entropy_forward_bytes=4.0, entropy_backward_bytes=6.0)
-    cheap = ends_cost(case(BYTES, GPT, flash, framework=fused_loss))
+    cheap = embedding_head_cost(case(BYTES, GPT, flash, framework=fused_loss))
     assert values([cheap.head_forward_s, cheap.head_backward_s]) == [product + 4 * 12288, 2 * product + 6 * 12288]
-    dropped = ends_cost(case(BYTES, GPT, fused))
+    dropped = embedding_head_cost(case(BYTES, GPT, fused))
     assert values([dropped.embedding_forward_s, dropped.embedding_backward_s]) == [384 * 8.0, 384 * 10.0]
-    launched = ends_cost(case(LAUNCHES, GPT, flash))
+    launched = embedding_head_cost(case(LAUNCHES, GPT, flash))
     assert values([launched.embedding_forward_s, launched.embedding_backward_s]) == [3.0, 3.0]
     assert values([launched.head_forward_s, launched.head_backward_s]) == [7.0, 5.0]
     split = layout(tp=2, sequence_slices=2)
-    computed = ends_cost(case(FLOP, GPT, split))
+    computed = embedding_head_cost(case(FLOP, GPT, split))
     assert values([computed.head_forward_s, computed.head_backward_s]) == [2 * 48 * 8 * 128, 2 * 2 * 48 * 8 * 128]
-    twice = ends_cost(case(LAUNCHES, GPT, split))
+    twice = embedding_head_cost(case(LAUNCHES, GPT, split))
     assert values([twice.embedding_forward_s, twice.head_backward_s]) == [6.0, 10.0]
 
 
@@ -309,25 +309,27 @@ def test_a_head_whose_logits_every_tensor_rank_gathers():
     """The product is a half, the cross-entropy of all 12,288 logits, which are copied side by side: 4 bytes each."""
     gathers = replace(FRAMEWORK, gathered_logits=True)
     split = layout(tp=2)
-    cost = ends_cost(case(BYTES, GPT, split, framework=gathers))
+    cost = embedding_head_cost(case(BYTES, GPT, split, framework=gathers))
     product = 2 * (48 * 8 + 8 * 128 + 48 * 128)
     copied = 4 * 12288
     assert values([cost.head_forward_s]) == [product + copied + 38 * 12288]
     assert values([cost.head_backward_s]) == [2 * product + 14 * 12288]
-    alone, plain = (ends_cost(case(BYTES, GPT, layout(), framework=f)) for f in (gathers, FRAMEWORK))
+    alone, plain = (embedding_head_cost(case(BYTES, GPT, layout(), framework=f)) for f in (gathers, FRAMEWORK))
     assert values([alone.head_forward_s]) == values([plain.head_forward_s])
     # Full recomputation that counts the head as a layer repeats product and copy, not the loss.
     full = layout(tp=2, recompute=Recompute.FULL)
-    again = ends_cost(case(BYTES, GPT, full, framework=replace(gathers, recomputed_head=True)))
+    again = embedding_head_cost(case(BYTES, GPT, full, framework=replace(gathers, recomputed_head=True)))
     assert values([again.head_backward_s]) == [3 * product + copied + 14 * 12288]
-    assert values([ends_cost(case(BYTES, GPT, full, framework=gathers)).head_backward_s]) == [2 * product + 14 * 12288]
+    assert values([embedding_head_cost(case(BYTES, GPT, full, framework=gathers)).head_backward_s]) == [
+        2 * product + 14 * 12288
+    ]
 
 
 def test_the_head_stays_in_16_bits():
     """fp8 at twice the rate of bf16: 2 x 48 x 8 x 256 FLOP at 1 FLOP/s, operands of two bytes."""
     twice = replace(FLOP, peak_flops=FLOP.peak_flops | {"fp8": 2.0})
     for of in (twice, BYTES):
-        fp8, bf16 = (ends_cost(case(of, GPT, x)) for x in (layout(precision=Precision.FP8), layout()))
+        fp8, bf16 = (embedding_head_cost(case(of, GPT, x)) for x in (layout(precision=Precision.FP8), layout()))
         assert values([fp8.head_forward_s, fp8.head_backward_s]) == values([bf16.head_forward_s, bf16.head_backward_s])
     assert values([fp8.head_forward_s]) == [2 * (48 * 8 + 8 * 256 + 48 * 256) + 38 * 12288]
 
@@ -393,7 +395,7 @@ def test_adding_up_gradients_of_micro_batches():
     def more(model=GPT, framework=adding, apart=False, **choices):
         chosen = layout(**choices)
         here = case(BYTES, model, chosen, framework=framework)
-        costs = layer_cost(here), ends_cost(here)
+        costs = layer_cost(here), embedding_head_cost(here)
         found = with_accumulation(here, np.array([100.0]), *costs, apart)
         fields = ("backward_pointwise_s",), ("embedding_backward_s", "head_backward_s")
         pairs = [(a, b, f) for a, b, names in zip(found, costs, fields, strict=True) for f in names]

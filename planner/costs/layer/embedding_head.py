@@ -16,7 +16,7 @@ from planner.models import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndsCost:
+class EmbeddingHeadCost:
     """Seconds for one micro-batch, arrays of shape (n,): embedding on the first stage, head on the last.
 
     head: with those of multi-token prediction. module: of all its modules, their layers, norms and projections.
@@ -35,7 +35,7 @@ class EndsCost:
         return self.head_forward_s + self.head_backward_s + self.module_forward_s + self.module_backward_s
 
 
-def ends_cost(case: Case) -> EndsCost:
+def embedding_head_cost(case: Case) -> EmbeddingHeadCost:
     """Embedding look-up, the product onto the vocabulary and cross-entropy: vocabulary-parallel, or of all logits."""
     device, framework, model, layouts = case.device, case.framework, case.model, case.layouts
     tokens, k = case.pass_tokens, layouts.sequence_slices
@@ -73,7 +73,7 @@ def ends_cost(case: Case) -> EndsCost:
         head, head_back = (1 + further) * head, (1 + further) * head_back
         module = further * (embed + joined + project)
         module_back = further * (embed_back + 2.0 * joined + project_back)
-    return EndsCost(
+    return EmbeddingHeadCost(
         embedding_forward_s=k * embed,
         embedding_backward_s=k * embed_back,
         head_forward_s=k * head,
@@ -83,7 +83,7 @@ def ends_cost(case: Case) -> EndsCost:
     )
 
 
-def with_modules(model: Transformer, ends: EndsCost, forward_s: Array, backward_s: Array) -> EndsCost:
+def with_modules(model: Transformer, ends: EmbeddingHeadCost, forward_s: Array, backward_s: Array) -> EmbeddingHeadCost:
     """The ends with the layers of multi-token prediction; forward_s, backward_s: of a layer, collectives included."""
     further = np.asarray(model.num_mtp_layers)
     if not np.any(further):
@@ -95,7 +95,7 @@ def with_modules(model: Transformer, ends: EndsCost, forward_s: Array, backward_
     )
 
 
-def with_gathered_logits(case: Case, ends: EndsCost, logits_s: Array) -> EndsCost:
+def with_gathered_logits(case: Case, ends: EmbeddingHeadCost, logits_s: Array) -> EmbeddingHeadCost:
     """The ends with the seconds of gathering the logits, where a framework does: again where the head recomputes."""
     if not case.framework.gathered_logits:
         return ends

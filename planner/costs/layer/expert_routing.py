@@ -44,7 +44,7 @@ def routing(framework: Framework, dispatcher: Dispatcher = Dispatcher.FRAMEWORK)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passes:
+class PassTraffic:
     """What a pass through a layer with experts moves and launches: how often an element is read or written.
 
     token: of the hidden state, or the latent that experts take; copy: of a token's copies on the rank that sends them;
@@ -63,18 +63,18 @@ class Passes:
 FORWARD = {
     # Copies r w; those arrived sorted r w and back r w; weighed r w, added r r w to zeros w.
     # Kernels: logits to a map of experts 15, the loss that balances them 17, counts of tokens 12, copies 9, back 11.
-    Routing.EAGER: Passes(token=1, copy=7, sorted=4, kernels=64),
+    Routing.EAGER: PassTraffic(token=1, copy=7, sorted=4, kernels=64),
     # Copies r w; those arrived as above; weighed and added r, w. Kernels: 3, 4, 12, 4, 2.
-    Routing.FUSED: Passes(token=1, copy=3, sorted=4, kernels=25),
+    Routing.FUSED: PassTraffic(token=1, copy=3, sorted=4, kernels=25),
     # Copies r w, added r w. Kernels: router and loss 7, handles of the dispatch 4, copies 4, back 2.
-    Routing.NODES: Passes(arrived=4, kernels=17),
+    Routing.NODES: PassTraffic(arrived=4, kernels=17),
 }
 BACKWARD = {
     # Gradients of copies r w, of weighing's factors r w and r r w r; those at experts as forward; added r r w to zeros.
-    Routing.EAGER: Passes(token=1, copy=11, sorted=4, kernels=27),
+    Routing.EAGER: PassTraffic(token=1, copy=11, sorted=4, kernels=27),
     # Gradients of copies r w and of weights r; as forward; added r, w.
-    Routing.FUSED: Passes(token=1, copy=4, sorted=4, kernels=15),
-    Routing.NODES: Passes(arrived=4, kernels=12),
+    Routing.FUSED: PassTraffic(token=1, copy=4, sorted=4, kernels=15),
+    Routing.NODES: PassTraffic(arrived=4, kernels=12),
 }
 
 
@@ -98,7 +98,7 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     several = case.local_experts > 1
     padded = np.where((device.matrix_bytes < device.element_bytes) & (how != Routing.NODES), 1.0, 0.0)
 
-    def seconds(of: Passes) -> Array:
+    def seconds(of: PassTraffic) -> Array:
         there = (of.sorted * several + of.arrived + PADDED * padded) * at_experts
         elements = of.token * tokens + of.copy * copies + there
         e = device.accelerator.efficiency
