@@ -1,4 +1,4 @@
-"""The front of two quantities that should both be small."""
+"""The front of two quantities that should both be small, and where it bends."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ def pareto_front(first: Any, second: Any) -> Ints:
     order = rows[np.lexsort((second[rows], first[rows]))]
     before = np.concatenate([[np.inf], np.minimum.accumulate(second[order])])[: len(order)]
     return np.asarray(order[second[order] < before])
+
+
+def knee(time_s: Any, cost: Any) -> int:
+    """Where a front bends: the point of least cost times time, shape (n,), positive.
+
+    There one per cent of time costs one per cent of money; with cost = accelerators x time, twice the accelerators
+    shorten the time by the square root of two. Beyond, a share of time costs a larger share of money.
+    """
+    product = np.asarray(time_s, dtype=np.float64) * np.asarray(cost, dtype=np.float64)
+    return int(np.argmin(np.where(np.isnan(product), np.inf, product)))

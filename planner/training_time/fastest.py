@@ -10,13 +10,12 @@ import numpy as np
 
 from planner.base.arrays import Array, Ints
 from planner.base.errors import InputError, LayoutError
-from planner.base.pareto import pareto_front
+from planner.base.pareto import knee, pareto_front
 from planner.choices.choice import whole
 from planner.choices.table import DEGREES
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.models import Transformer
-from planner.scaling.frontier import knee
 from planner.scaling.training import TrainingTime
 from planner.search.request import Request
 from planner.search.scan import estimate_all, search, totals_all

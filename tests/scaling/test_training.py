@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import UnknownNameError
-from planner.base.pareto import pareto_front
+from planner.base.pareto import knee, pareto_front
 from planner.base.units import DAY, HOUR
-from planner.scaling.frontier import knee
 from planner.scaling.goodput import Reliability, checkpoint_interval_s, goodput
 from planner.scaling.training import Prices, Storage, tokens_at_batch, training_time
 
