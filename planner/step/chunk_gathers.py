@@ -72,22 +72,42 @@ def chunk_wait_s(costs: StepCosts, forward_s: Any, backward_s: Any) -> Array:
     where ranks delay one another, up to 3 % of the step less (tested).
     """
     layouts, mine = costs.case.layouts, has_chunks(costs)
-    rows = np.flatnonzero(mine.any(axis=tuple(range(mine.ndim - 1))))
+    if not np.any(mine):
+        return np.zeros(1)
     out = np.zeros(np.broadcast_shapes(layouts.shape, np.shape(forward_s)))
-    if not len(rows):
-        return out
+    some = _along_axes(mine, out.ndim)
     one = chunk_seconds(costs)
-    p, m, v = (x[..., rows] for x in (layouts.pp, layouts.micro_batches, layouts.virtual_stages))
+    p, m, v = (_at(x, some) for x in (layouts.pp, layouts.micro_batches, layouts.virtual_stages))
     stages = costs.stages
     layers = np.maximum(
         np.maximum(stages.first, stages.last), np.where(stages.num_early > 0, stages.early, stages.late)
     )
-    every = np.broadcast_arrays(layers, forward_s, backward_s, one.ends_s, *(getattr(one, name) for name in NAMES), out)
-    n, f, b, ends, *moved = (x[..., rows] for x in every[:-1])
+    every = (layers, forward_s, backward_s, one.ends_s, *(getattr(one, name) for name in NAMES))
+    n, f, b, ends, *moved = [_at(x, some) for x in every]
     x = Visits(p, m, v, f / v, b / v, ends, *(n / v * seconds for seconds in moved))
     bare = (v * m + p - 1 + (v - 1) * np.maximum(p - m, 0)) * (x.f + x.b)
     prefetch = costs.case.framework.overlap_param_gather > 0.0
-    out[..., rows] = np.where(mine[..., rows], (_prefetched(x) if prefetch else _blocking(x)) - bare, 0.0)
+    waits = np.where(_at(mine, some), (_prefetched(x) if prefetch else _blocking(x)) - bare, 0.0)
+    out[np.ix_(*(np.arange(size)[index] for size, index in zip(out.shape, some, strict=True)))] = waits
+    return out
+
+
+def _along_axes(mine: Bools, ndim: int) -> list[Any]:
+    """Of each axis of a grid the indices at which some layout is one of these, all of an axis that doesn't say."""
+    mine = mine.reshape((1,) * (ndim - mine.ndim) + mine.shape)
+    others = (tuple(a for a in range(ndim) if a != axis) for axis in range(ndim))
+    return [
+        np.flatnonzero(mine.any(axis=axes)) if n > 1 else slice(None)
+        for n, axes in zip(mine.shape, others, strict=True)
+    ]
+
+
+def _at(x: Any, some: list[Any]) -> Array:
+    """An array's part at indices of the axes that it has."""
+    out = np.asarray(x)
+    for axis, index in enumerate(some[len(some) - out.ndim :]):
+        if out.shape[axis] > 1 and not isinstance(index, slice):
+            out = np.take(out, index, axis)
     return out
 
 

@@ -17,7 +17,7 @@ from planner.base import records
 from planner.base.arrays import Array, Bools
 from planner.costs.memory.fit_chance import fit_chance, kinds_of, unmeasured
 from planner.costs.memory.rank import Memory
-from planner.costs.one_layer import OneLayer
+from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts, Precision
 from planner.models.flops import step_flops, weight_gradient_flops
 from planner.setup import Setup
@@ -137,13 +137,26 @@ def totals(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Total
 
     one: their `one_layer`, where it is known.
     """
-    costs = step_costs(setup, layouts, one)
-    time = step_time(costs)
-    return Totals(
-        step_time_s=np.broadcast_to(time.total_s, layouts.shape),
-        bubble_s=time.bubble_s,
-        memory_bytes=_peak_bytes(costs),
-    )
+    one = one or one_layer(setup, layouts)
+    costs = step_costs(setup, layouts, one, alike=True)
+    out, apart = _totals(costs), costs.stages.apart
+    if apart is None:
+        return out
+    own = _totals(step_costs(setup, records.take(layouts, apart, layouts.shape[-1]), one.take(apart)))
+    return records.combined([out, own], lambda of_all, of_some: _with_rows(of_all, apart, of_some))
+
+
+def _totals(costs: StepCosts) -> Totals:
+    time, shape = step_time(costs), costs.case.layouts.shape
+    step, bubble = (np.broadcast_to(x, shape) for x in (time.total_s, time.bubble_s))
+    return Totals(step_time_s=step, bubble_s=bubble, memory_bytes=_peak_bytes(costs))
+
+
+def _with_rows(of_all: Array, rows: Any, of_some: Array) -> Array:
+    """An array with some rows in place of its own."""
+    out = of_all.copy()
+    out[..., rows] = of_some
+    return out
 
 
 def peak_bytes(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Array:

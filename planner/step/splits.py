@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array, Bools, Ints
 from planner.layouts import Layouts, Split
+
+ALIKE = 0.4  # of a grid's rows: where more have stages that differ by other choices, computing these again costs more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +21,7 @@ class Stages:
     modules, dense: of the first, early, late and last ranks, the share of multi-token prediction's modules, and how
     many more of its layers have a dense MLP than of as many average ones. fullest: ranks between the ends that may
     hold most, where stages are given layer by layer (else None): number, layers, modules and dense, (4, k, n).
+    apart: rows of a grid whose stages are not those (`split_layers`, alike).
     """
 
     first: Array
@@ -29,11 +32,22 @@ class Stages:
     modules: tuple[Any, Any, Any, Any] = (0.0, 0.0, 0.0, 1.0)
     dense: tuple[Any, Any, Any, Any] = (0.0, 0.0, 0.0, 0.0)
     fullest: Array | None = None
+    apart: Ints | None = None
 
     def layers(self, index: int, p: int) -> Ints:
         """Layers of every rank of one layout that `layer_split` splits, shape (p,)."""
         middle = np.where(np.arange(p - 2) < self.num_early[index], self.early[index], self.late[index])
         return np.concatenate([self.first[[index]], middle, self.last[[index]]]).astype(np.int64)[:p]
+
+
+def _alike(ends: tuple[Array, Array]) -> tuple[tuple[Array, Array], Bools | None]:
+    """A grid's layers of first and last rank as its first choices have them, and rows where other choices differ; as
+    they are, where these are many."""
+    least = [x[(slice(0, 1),) * (x.ndim - 1)] for x in ends]
+    differs = [(x != one).any(axis=tuple(range(x.ndim - 1))) for x, one in zip(ends, least, strict=True)]
+    apart = differs[0] | differs[1]
+    share = np.count_nonzero(apart) / len(apart)
+    return (ends, None) if share > ALIKE else ((least[0], least[1]), apart if share else None)
 
 
 def shared_by_ends(num_layers: Any, stages: Any, heads: Any = 1) -> Any:
@@ -72,16 +86,16 @@ def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
     enough when T >= e, g and (p-2) floor(T) + floor(T-e) + floor(T-g) >= L; the least is k, k + e or k + g for
     a whole k.
     """
-    average = (L + e + g) / p
-    best = L + e + g
-    for extra in (np.zeros_like(e), e, g):
+    whole = L + e + g
+    average, least, between, best = whole / p, np.maximum(e, g) - 1e-9, p - 2, whole.copy()
+    for extra in (0.0, e, g):
+        start = np.floor(np.maximum(average - extra, 0.0))
         for step in (0, 1, 2):
-            load = np.floor(np.maximum(average - extra, 0.0)) + step + extra
-            room = (p - 2) * np.floor(load + 1e-9) + np.maximum(np.floor(load - e + 1e-9), 0)
-            room = room + np.maximum(np.floor(load - g + 1e-9), 0)
-            enough = (room >= L) & (load >= np.maximum(e, g) - 1e-9) & (p > 1)
-            best = np.where(enough, np.minimum(best, load), best)
-    return np.asarray(best)
+            load = start + step + extra
+            room = between * np.floor(load + 1e-9) + np.maximum(np.floor(load - e + 1e-9), 0)
+            room += np.maximum(np.floor(load - g + 1e-9), 0)
+            np.minimum(best, load, out=best, where=(room >= L) & (load >= least))
+    return np.asarray(np.where(p > 1, best, whole))
 
 
 def split_layers(
@@ -92,11 +106,13 @@ def split_layers(
     sizes: tuple[Any, Any] = (0.0, 0.0),
     heads: Any = 1.0,
     head_products: Any = 0.0,
+    alike: bool = False,
 ) -> Stages:
     """Layers per rank under each layout's split; embedding and head are costs in units of one layer.
 
     sizes: parameters of embedding and head in units of a layer's; heads: one, and those of multi-token prediction;
-    head_products: the head's in units of a layer's.
+    head_products: the head's in units of a layer's. alike: take a row's split from the first of a grid's choices, and
+    name the rows where others split otherwise (`Stages.apart`): most splits come out the same whatever is recomputed.
 
     Even: the same count, the remainder one each to the first ranks. Balanced: the least slowest load T. First and
     last rank then take what T leaves them beside embedding and head, but no more than an even share while the ranks
@@ -117,11 +133,16 @@ def split_layers(
         (Split.PRODUCTS, lambda: _by_products(L, p, head_products)),
     ]
     first, last = np.ceil(L / p), np.where(p == 1, 0.0, np.floor(L / p))
+    apart = None
     for split, way in ways:
         of_split = (layouts.layer_split == split) & (p > 1)
         if np.any(of_split):
-            first, last = (np.where(of_split, new, old) for new, old in zip(way(), (first, last), strict=True))
-    return _between(L, p, np.where(p == 1, L, first), last, (layouts.layer_split == Split.BALANCED) & (p > 1))
+            ends = way()
+            if alike and split == Split.BALANCED:
+                ends, apart = _alike(ends)
+            first, last = (np.where(of_split, new, old) for new, old in zip(ends, (first, last), strict=True))
+    stages = _between(L, p, np.where(p == 1, L, first), last, (layouts.layer_split == Split.BALANCED) & (p > 1))
+    return stages if apart is None else replace(stages, apart=np.flatnonzero(apart))
 
 
 def _balanced(L: Array, p: Any, embedding: Array, head: Array) -> tuple[Array, Array]:

@@ -71,7 +71,7 @@ class StepCosts:
         return records.take(self, index, len(self.busiest_params))
 
 
-def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> StepCosts:
+def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alike: bool = False) -> StepCosts:
     """The parts of every layout's step.
 
     layouts must be legal (`planner.step.legality`). one: their `one_layer`, where it is known.
@@ -94,7 +94,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> S
     ends = with_gathered_logits(case, ends, t.logits_s)
     module = layer if one.module is None else other_layer(case, one, mix.module_layer(model), one.module)[0]
     ends = with_modules(model, ends, module.forward_s, module.backward_s)
-    stages = _stages(case, layer, ends, params.total)
+    stages = _stages(case, layer, ends, params.total, alike)
     ranks = key_ranks(layouts, stages)
     own = records.largest(
         [case.ranks.rank(r.layers, r.first, r.last, r.modules, r.dense) for r in ranks],
@@ -163,7 +163,7 @@ def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tu
     return forward, backward, weights
 
 
-def _stages(case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params: Array) -> Stages:
+def _stages(case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params: Array, alike: bool) -> Stages:
     """The split of the layers over the stages; the embedding and the head count as so many layers each."""
     model, layouts, shares = case.model, case.layouts, end_shares(case.layouts)
     embedding = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
@@ -172,7 +172,7 @@ def _stages(case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params:
     on_first, on_last = (share[0] * embedding + share[1] * head for share in (shares[:2], shares[2:]))
     sizes = (table, table + model.num_mtp_modules)
     stages = split_layers(
-        layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model)
+        layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model), alike
     )
     return with_given(stages, layouts, model)
 

@@ -64,21 +64,27 @@ def passes(
     # Collectives of the ends: half with the embedding, half with the head, half of each in either pass.
     chunks = by_chunk(costs.case.layouts)
     quarter = (costs.traffic.ends_s + np.where(chunks, 0.0, costs.traffic.ends_sharding_s)) / 4.0
-    forward = layers * layer.forward_s + (stages - first) * send + (first + last) * quarter
-    backward = layers * layer.backward_s + (stages - last) * send + (first + last) * quarter
+    forward = layers * layer.forward_s + (stages - first) * send
+    backward = layers * layer.backward_s + (stages - last) * send
+    forward, backward = (plus(x, first + last, quarter) for x in (forward, backward))
     if costs.alone is not None:
         saves = layer.backward_s - costs.alone.backward_s
         backward = backward - left_alone(costs.case.layouts, layers, stages) * saves
-    forward = forward + first * ends.embedding_forward_s + last * ends.head_forward_s
-    backward = backward + first * ends.embedding_backward_s + last * ends.head_backward_s
-    forward = forward + modules * ends.module_forward_s + dense * costs.dense_s[0]
-    backward = backward + modules * ends.module_backward_s + dense * costs.dense_s[1]
+    forward = plus(plus(forward, first, ends.embedding_forward_s), last, ends.head_forward_s)
+    backward = plus(plus(backward, first, ends.embedding_backward_s), last, ends.head_backward_s)
+    forward = plus(plus(forward, modules, ends.module_forward_s), dense, costs.dense_s[0])
+    backward = plus(plus(backward, modules, ends.module_backward_s), dense, costs.dense_s[1])
     if costs.move_s is not None:
         forward, backward = _with_moves(costs, costs.move_s, layers, first, stages, forward, backward)
     # The head's gradient is two equal products, one of them the weight's.
-    weights = layers * costs.cost.weight_grad_s + last * ends.head_backward_s / 2.0
-    weights = weights + modules * ends.module_backward_s / 2.0 + dense * costs.dense_s[2]
+    weights = plus(layers * costs.cost.weight_grad_s, last, ends.head_backward_s / 2.0)
+    weights = plus(plus(weights, modules, ends.module_backward_s / 2.0), dense, costs.dense_s[2])
     return forward, backward - weights, weights
+
+
+def plus(x: Any, share: Any, more: Any) -> Any:
+    """`x + share * more`; a share of 0 that all have is no array, and costs nothing."""
+    return x if isinstance(share, float) and share == 0.0 else x + share * more
 
 
 def _with_moves(
