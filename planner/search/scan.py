@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from planner.base.arrays import Array, Bools
@@ -17,6 +19,7 @@ from planner.step.estimate import Estimate, estimate, peak_bytes, totals
 
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
 PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
+SHARING = 16  # grids at most whose layers are costed together: they are cut alike
 TABLE = 16_384  # layouts of a table estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
 
@@ -41,8 +44,8 @@ def search(
     """
     kept = Kept(setup.cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals, reach_s=reach_s)
     unpruned = patience = PATIENCE
-    for whole in space(setup.model, setup.cluster, asked, chunk):
-        grid, one = whole, one_layer(setup, whole.layouts)
+    for whole, one in _parts(setup, asked, chunk):
+        grid = whole
         if prune and (unpruned <= 0 or reach_s < np.inf):
             grid, one = _pruned(setup, kept, whole, one)
             patience = 2 * patience if len(grid.serial) == len(whole.serial) else PATIENCE
@@ -52,6 +55,16 @@ def search(
             kept.add(grid, totals(setup, grid.layouts, one))
     kept.sift()
     return kept
+
+
+def _parts(setup: Setup, asked: Request, chunk: int) -> Iterator[tuple[Grid, OneLayer]]:
+    """The space in grids of about `chunk` layouts, cut from larger ones that share their `one_layer`."""
+    for whole in space(setup.model, setup.cluster, asked, SHARING * chunk):
+        one, n = one_layer(setup, whole.layouts), len(whole.serial)
+        rows = max(chunk * n // whole.legal.size, 1)
+        for start in range(0, n, rows):
+            part = slice(start, start + rows)
+            yield (whole.take(part), one.take(part)) if n > rows else (whole, one)
 
 
 def _pruned(setup: Setup, kept: Kept, grid: Grid, one: OneLayer) -> tuple[Grid, OneLayer]:

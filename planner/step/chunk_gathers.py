@@ -88,7 +88,7 @@ def chunk_wait_s(costs: StepCosts, forward_s: Any, backward_s: Any) -> Array:
     bare = (v * m + p - 1 + (v - 1) * np.maximum(p - m, 0)) * (x.f + x.b)
     prefetch = costs.case.framework.overlap_param_gather > 0.0
     waits = np.where(_at(mine, some), (_prefetched(x) if prefetch else _blocking(x)) - bare, 0.0)
-    out[np.ix_(*(np.arange(size)[index] for size, index in zip(out.shape, some, strict=True)))] = waits
+    out[np.ix_(*(np.arange(out.shape[axis])[index] for axis, index in enumerate(some)))] = waits
     return out
 
 
