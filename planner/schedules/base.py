@@ -8,7 +8,7 @@ weight gradient through all the layers of one rank; B = I + W.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,8 @@ Passes = tuple[Any, Any, Any]
 class Loads:
     """What uneven ranks do, arrays: the first rank, `num_early` ranks behind it, the other middle ones, the last.
 
-    Without a second rank all is in `first`.
+    Without a second rank all is in `first`. known_slowest, known_total: `slowest` and `total`, where
+    they are known.
     """
 
     first: Passes
@@ -46,6 +47,8 @@ class Loads:
     num_early: Any
     late: Passes
     last: Passes
+    known_slowest: Passes | None = None
+    known_total: Passes | None = None
 
     @staticmethod
     def equal(F: Any, I: Any, W: Any) -> Loads:
@@ -63,13 +66,21 @@ class Loads:
         early = np.minimum(self.num_early, middle)
         return [(self.first, 1), (self.early, early), (self.late, middle - early), (self.last, (p > 1) * 1)]
 
+    def known(self, p: Any) -> Loads:
+        """The same with the slowest rank and the total, which are then computed once for all schedules."""
+        return replace(self, known_slowest=self.slowest(p), known_total=self.total(p))
+
     def total(self, p: Any) -> Passes:
         """Through all ranks."""
+        if self.known_total is not None:
+            return self.known_total
         F, I, W = (sum(number * passes[i] for passes, number in self.blocks(p)) for i in range(3))
         return F, I, W
 
     def slowest(self, p: Any) -> Passes:
         """Through the rank that takes longest."""
+        if self.known_slowest is not None:
+            return self.known_slowest
         F, I, W = self.first
         for (f, i, w), number in self.blocks(p)[1:]:
             slower = (number > 0) & (f + i + w > F + I + W)

@@ -58,9 +58,12 @@ class OneFOneB(Schedule):
         passes = [((F / k, (I + W) / k), number) for (F, I, W), number in loads.blocks(p)]
         total = sum((F + B) * number for (F, B), number in passes)
         longest, before, rank = np.asarray(0.0), np.asarray(0.0), np.asarray(0)
-        for (F, B), number in passes:
+        for ((F, B), number), several in zip(passes, (False, True, True, False), strict=True):
             t = F + B
-            for s, prefix in ((rank, before), (rank + number - 1, before + (number - 1) * t)):
+            ends = [(rank, before)]
+            if several:
+                ends.append((rank + number - 1, before + (number - 1) * t))
+            for s, prefix in ends:
                 w = np.minimum(p - 1 - s, units - 1)
                 behind = total - prefix - t
                 ahead, back = np.maximum(behind - w * F, 0.0), np.maximum(behind - w * B, 0.0)

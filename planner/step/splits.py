@@ -87,7 +87,8 @@ def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
     a whole k.
     """
     whole = L + e + g
-    average, least, between, best = whole / p, np.maximum(e, g) - 1e-9, p - 2, whole.copy()
+    average, least, between = whole / p, np.maximum(e, g) - 1e-9, p - 2
+    best = np.array(np.broadcast_to(whole, np.shape(average)))
     for extra in (0.0, e, g):
         start = np.floor(np.maximum(average - extra, 0.0))
         for step in (0, 1, 2):
