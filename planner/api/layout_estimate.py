@@ -148,16 +148,12 @@ class LayoutEstimate(Shown):
             LayoutError: the framework runs nothing like this layout.
             OutputError: the path can't be written.
         """
-        from planner.base.files import check_writable, write_text
         from planner.exporters.plan_export import export_plan, get_target
 
         target = None if path is None else Path(path)
         done = export_plan(self.as_plan(), get_target(word("to", to)), path=target, base=base)
-        files = {} if target is None else {**done.companions, target: done.text}
-        for file in files:
-            check_writable(file)
-        for file, text in files.items():
-            write_text(file, text)
+        if target is not None:
+            done.write(target)
         return done
 
     def to_dict(self) -> dict[str, Any]:

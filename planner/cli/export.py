@@ -56,22 +56,17 @@ def command(
 
 def write(plan: SavedPlan, target: Target, output: Path | None, base: str | None = None) -> None:
     """The file and its companions, on stdout without a path; what isn't expressed, on stderr."""
-    from planner.base.files import check_writable, write_text
     from planner.exporters.plan_export import export_plan
 
     done = export_plan(plan, target, path=output, base=base)
-    for path in done.companions:
-        check_writable(path)
     for note in done.notes:
         typer.echo(f"planner: not in {target.title}: {note}", err=True)
     if done.warning:
         typer.echo(f"planner: WARNING: {done.warning}", err=True)
-    for path, text in done.companions.items():
-        write_text(path, text)
     if output is None:
         typer.echo(done.text, nl=False)
     else:
-        write_text(output, done.text)
+        done.write(output)
 
 
 def targets_and_files(exports: list[str]) -> list[tuple[Target, Path]]:

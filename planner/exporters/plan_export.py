@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from planner.base.errors import InputError, UnknownNameError
+from planner.base.files import check_writable, write_text
 from planner.base.units import GIB, format_seconds
 from planner.exporters.accelerate import Accelerate
 from planner.exporters.deepspeed import DeepSpeed
@@ -41,6 +42,18 @@ class Export:
     layouts: Layouts
     warning: str = ""
     companions: Mapping[Path, str] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Write the file and what it needs beside it.
+
+        Raises:
+            OutputError: one of them can't be written, so none is.
+        """
+        files = {**self.companions, path: self.text}
+        for file in files:
+            check_writable(file)
+        for file, text in files.items():
+            write_text(file, text)
 
 
 def get_target(name: str) -> Target:
