@@ -68,9 +68,10 @@ class Accelerate(Target):
         nearest.whole_layers("fsdp_activation_checkpointing recomputes whole layers or nothing")
         if row["precision"] == "tf32":
             nearest.note("precision tf32: no key for it; exported as mixed_precision no, PyTorch's setting decides")
+        accumulated = row["global_batch"] // (row["micro_batch"] * row["dp"])
         nearest.note(
             f"micro_batch {row['micro_batch']}: the training script's; give it per_device_train_batch_size="
-            f"{row['micro_batch']} and gradient_accumulation_steps={_micro_batches(row)}"
+            f"{row['micro_batch']} and gradient_accumulation_steps={accumulated}"
         )
         if row["attention"].startswith("flash"):
             nearest.note(
@@ -116,10 +117,6 @@ class Accelerate(Target):
 
 USAGE = ["# accelerate launch --config_file THIS your_script.py; on several machines give --machine_rank,",
          "# --main_process_ip and --main_process_port."]  # fmt: skip
-
-
-def _micro_batches(row: dict[str, Any]) -> int:
-    return int(row["global_batch"] // (row["micro_batch"] * row["dp"]))
 
 
 def _yaml(table: dict[str, Any], indent: str = "") -> list[str]:

@@ -133,13 +133,9 @@ def head_params(m: Transformer) -> Any:
     return (1 - _flag(m.tied)) * m.vocab * m.hidden
 
 
-def _outside_layers(m: Transformer) -> Any:
-    return embedding_params(m) + final_norm_params(m) + head_params(m)
-
-
 def total_params(m: Transformer) -> Any:
     """All parameters; vocabulary unpadded."""
-    return layers_params(m) + mtp_params(m) + _outside_layers(m)
+    return layers_params(m) + mtp_params(m) + embedding_params(m) + final_norm_params(m) + head_params(m)
 
 
 def active_params(m: Transformer) -> Any:

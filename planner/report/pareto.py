@@ -53,7 +53,7 @@ def _table(front: Front) -> RenderableType:
     heads = [label(name, best.unit(name)) for name in shown]
     table = plain_table("case", *heads)
     for column, name in zip(table.columns, ("case", *shown), strict=True):
-        column.justify = "right" if _numeric(front, name) else "left"
+        column.justify = "right" if str(best.table.field(name).type) in ("int64", "double") else "left"
     columns = [best.values(name) for name in ("case", *shown)]
     rows = list(zip(*columns, strict=True))
     for row in rows[:MOST_ROWS]:
@@ -61,7 +61,3 @@ def _table(front: Front) -> RenderableType:
     if len(rows) <= MOST_ROWS:
         return table
     return stacked(table, f"  and {len(rows) - MOST_ROWS:,} more: --json has all")
-
-
-def _numeric(front: Front, name: str) -> bool:
-    return str(front.best.table.field(name).type) in ("int64", "double")

@@ -133,7 +133,7 @@ def recommendation_view(
         front = found.front if len(found.front) <= 6 else found.front[[0, 1, 2, len(found.front) // 2, -2, -1]]
         lines += [_table(result, front, model), ""]
     lines.append(Text("Why the rest lost", style="bold"))
-    lines += [f"  {line}" for line in why_lines(found)]
+    lines += [f"  {line}" for line in counted_lines(found) + reason_lines(found)]
     if fewest_gpus is not None:
         lines.append(f"  On {fewest_gpus} GPUs something fits.")
     if elsewhere is not None:
@@ -169,11 +169,6 @@ def _roomiest_line(result: Estimate, i: int, roomiest: int) -> str:
     loss = float(result.step_time_s[roomiest] / result.step_time_s[i]) - 1.0
     memory = format_bytes(float(result.memory_bytes[roomiest]))
     return f"Roomiest, {loss:.1%} slower: {layout_text(result.layouts.row(roomiest))}, {memory}"
-
-
-def why_lines(found: Recommendation) -> list[str]:
-    """How many layouts lost and why, what limits the best, and whether more memory would help, in sentences."""
-    return counted_lines(found) + reason_lines(found)
 
 
 def counted_lines(found: Recommendation) -> list[str]:

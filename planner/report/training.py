@@ -30,11 +30,6 @@ def count_text(value: float) -> str:
     return f"{value:.3g}"
 
 
-def money_text(value: float | None) -> str:
-    """Dollars, or that nobody gave a price."""
-    return "unknown: give --price" if value is None or math.isnan(value) else f"{value:,.0f} USD"
-
-
 def goal_record(case: TrainingCase) -> dict[str, Any]:
     """What is to be trained and by which laws."""
     goal = case.goal
@@ -158,7 +153,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
         ("days of steps alone", f"{run.busy_s[0] / DAY:,.1f}"),
         ("goodput", f"{run.goodput[0]:.1%}"),
         ("GPU-hours", count_text(float(run.gpu_hours[0]))),
-        ("money", money_text(plan.cost_usd)),
+        ("money", "unknown: give --price" if math.isnan(plan.cost_usd) else f"{plan.cost_usd:,.0f} USD"),
         ("energy", f"{energy:,.4g} MWh"),
     ):
         table.add_row("  " + name, value)

@@ -31,7 +31,7 @@ def no_layout(model: Transformer, cluster: Cluster, asked: Request, legal: Legal
     settled = _conflicting(asked, legal)
     text = f"no legal layout of {model.name} on gpus {asked.gpus} with global_batch {asked.global_batch}"
     if settled:
-        text += " and " + ", ".join(f"{key} {_words(values)}" for key, values in settled.items())
+        text += " and " + ", ".join(f"{key} {' or '.join(map(_word, values))}" for key, values in settled.items())
         rule = _rule(model, cluster, asked, settled)
         text += f": {rule}" if rule else ""
     given = {name: code for name, code in asked.fixed.shared if code != CHOICES[name].default}
@@ -114,11 +114,6 @@ def _rows(asked: Request, wanted: dict[str, Any]) -> list[dict[str, Any]]:
         if not uneven:
             out.append(base | dict(zip(free, (first, *degrees), strict=bool(free))) | wanted)
     return out
-
-
-def _words(values: tuple[Any, ...]) -> str:
-    """Allowed values as a user wrote them."""
-    return " or ".join(_word(value) for value in values)
 
 
 def _word(value: Any) -> str:

@@ -101,10 +101,6 @@ def batch_of(said: Mapping[str, str], seq_len: int) -> Any:
         raise InputError(f"batch is {shown(text)}; allowed: a number such as 1024, or of tokens such as 4M") from None
 
 
-def _frameworks() -> list[str]:
-    return [*dict.fromkeys((*profile_names("frameworks"), *TARGETS))]
-
-
 ASK, OWN = "The question", "Network, tokens, a model of your own"
 ROOM, MORE = "Memory", "Precision, software, objective"
 FIGURES = "Figures of the cluster"
@@ -151,7 +147,7 @@ FIELDS: Mapping[str, Field] = {f.name: f for f in (
     Field(name="attention", label="Attention kernel", says="Else the GPU's best.", group=MORE,
           among=lambda: names(Attention), option="--attention"),
     Field(name="framework", label="Framework", says="Else the one that is usual on the cluster.", group=MORE,
-          among=_frameworks, option="--framework"),
+          among=lambda: [*dict.fromkeys((*profile_names("frameworks"), *TARGETS))], option="--framework"),
     Field(name="objective", label="Objective", says="Time, throughput and cost give one order.", group=MORE,
           among=lambda: list(OBJECTIVES), option="--objective"),
     Field(name="any_framework", label="Also what the framework lacks", says="", group=MORE, read=_on, kind="flag",

@@ -60,7 +60,10 @@ def answer(chunk: Chunk) -> ChunkAnswer:
                 found[by_memory] = _search(search, ask.objective)
             result = found[by_memory]
             record = {"case": ask.case, **ask.names, "parameters": int(counts.total_params(search.setup.model))}
-            record |= _none(result) if isinstance(result, str) else _row(result, search, ask, chunk.tokens)
+            if isinstance(result, str):
+                record |= {"status": NOT_LEGAL, "reason": result, "layouts": 0, "layouts_fitting": 0}
+            else:
+                record |= _row(result, search, ask, chunk.tokens)
             rows.append([_plain(record.get(column.name)) for column in chunk.columns])
         layouts += sum(r.legal for r in found.values() if not isinstance(r, str))
     return ChunkAnswer(chunk=chunk.number, rows=rows, layouts=layouts)
@@ -86,10 +89,6 @@ def _search(q: Search, objective: str) -> Recommendation | str:
         return recommend(q.setup, **q.asked.question, top=1, objective=objective, plainest=True)
     except (LayoutError, InputError) as error:
         return str(error)
-
-
-def _none(reason: str) -> dict[str, Any]:
-    return {"status": NOT_LEGAL, "reason": reason, "layouts": 0, "layouts_fitting": 0}
 
 
 def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) -> dict[str, Any]:

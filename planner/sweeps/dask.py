@@ -119,17 +119,13 @@ def _check_workers(client: Client, where: str) -> None:
     ours = versions()
     there = client.get_versions(packages=["planner"])
     for name, host in [("the scheduler", there["scheduler"]), *there["workers"].items()]:
-        if apart := difference(_named(ours), _of_host(host)):
+        if apart := difference({x: ours[x] for x in ("planner", "python", "numpy")}, _of_host(host)):
             raise ExecutionError(f"{where}: {name} runs other versions: {apart}; install the same on all")
     for name, theirs in client.run(versions, on_error="return").items():
         if not isinstance(theirs, Mapping):
             raise ExecutionError(f"{where}: worker {name} can't run planner: {theirs}")
         if apart := difference(ours, theirs):
             raise ExecutionError(f"{where}: worker {name} runs other versions: {apart}; install the same on all")
-
-
-def _named(ours: Mapping[str, str]) -> dict[str, str]:
-    return {name: ours[name] for name in ("planner", "python", "numpy")}
 
 
 def _of_host(host: Mapping[str, Any]) -> dict[str, str]:

@@ -194,7 +194,7 @@ def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> Network
         return NetworkNeed(name=name, none=f"{taken[0]} is given")
     if "ep" in settles and not case.setup.model.num_experts:
         return NetworkNeed(name=name, none="the model has no experts")
-    wide = _tp_over(node, case.asked.gpus)
+    wide = tuple(node * n for n in (2, 4, 8) if node * n <= case.asked.gpus)  # tensor ranks that span nodes
     one = case.held({k: wide if v == "over nodes" else v for k, v in settles.items()})
     steps: dict[float, float] = {}
 
@@ -213,11 +213,6 @@ def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> Network
     except (LayoutError, InputError) as error:
         return NetworkNeed(name=name, none=str(error))
     return NetworkNeed(name=name, step_s=best, enough=values[high], layouts=layouts)
-
-
-def _tp_over(node: int, gpus: int) -> tuple[int, ...]:
-    """Tensor ranks that span nodes, up to eight of them."""
-    return tuple(node * n for n in (2, 4, 8) if node * n <= gpus)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,23 +34,19 @@ def _accelerator(change: Callable[[Accelerator, float], Accelerator]) -> Callabl
     return lambda c, f: replace(c, accelerator=change(c.accelerator, f))
 
 
-def _peaks(a: Accelerator, f: float) -> Accelerator:
-    return replace(a, peak_flops={name: value * f for name, value in a.peak_flops.items()})
-
-
-def _kernels(a: Accelerator, f: float) -> Accelerator:
-    return replace(a, efficiency=replace(a.efficiency, kernel_latency_s=a.efficiency.kernel_latency_s * f))
-
-
 QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {
-    "matrix peak": _accelerator(_peaks),
+    "matrix peak": _accelerator(
+        lambda a, f: replace(a, peak_flops={name: value * f for name, value in a.peak_flops.items()})
+    ),
     "memory bandwidth": _accelerator(
         lambda a, f: replace(a, memory_bandwidth_bytes_per_s=a.memory_bandwidth_bytes_per_s * f)
     ),
     "memory size": _accelerator(
         lambda a, f: replace(a, memory_bytes=a.memory_bytes * f, room_bytes=a.usable_bytes * f)
     ),
-    "kernel latency": _accelerator(_kernels),
+    "kernel latency": _accelerator(
+        lambda a, f: replace(a, efficiency=replace(a.efficiency, kernel_latency_s=a.efficiency.kernel_latency_s * f))
+    ),
     "node link bandwidth": lambda c, f: replace(c, node_link=c.node_link.faster(f)),
     "node link latency": lambda c, f: replace(c, node_link=c.node_link.later(f)),
     "network bandwidth": lambda c, f: replace(c, network=c.network.faster(f)),

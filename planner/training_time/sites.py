@@ -137,11 +137,8 @@ def site_ways(case: SitesCase) -> tuple[SiteWay, ...]:
 
 def best_way(ways: tuple[SiteWay, ...]) -> SiteWay | None:
     """The way that ends first; None where none does."""
-    return min((w for w in ways if w.run is not None), key=_wall_s, default=None)
-
-
-def _wall_s(way: SiteWay) -> float:
-    return float("inf") if way.run is None else float(way.run.wall_s[0])
+    ending = [(float(way.run.wall_s[0]), way) for way in ways if way.run is not None]
+    return min(ending, key=lambda pair: pair[0])[1] if ending else None
 
 
 def _way(case: SitesCase, name: str, made: Any) -> SiteWay:
