@@ -86,8 +86,10 @@ def load_record(record: Callable[..., R], file: Sourced, **others: Any) -> R:
 
     Each figure has its source; one that the profile does not state has the declared default, and says so.
     """
+    from planner.hardware.schema import source_texts
+
     values: dict[str, Any] = {"name": file.name, **others}
-    sources = source_texts_of(file)
+    sources = source_texts(file)
     for f in fields(record):  # type: ignore[arg-type]
         d = f.metadata.get("declared")
         if "setting" in f.metadata:
@@ -116,10 +118,3 @@ def _figure(file: Sourced, f: Field[Any], d: Declared, known: dict[str, Any]) ->
     if d.default is not None:
         return d.default > 0 if d.flag else d.default * scale, {key: f"default: {d.because}"}
     return {} if d.keys else None, {}
-
-
-def source_texts_of(file: Sourced) -> dict[str, str]:
-    """The name of each figure that a profile states, with the text of its source."""
-    from planner.hardware.schema import source_texts
-
-    return source_texts(file)

@@ -168,17 +168,15 @@ def _setting(kind: Any) -> Any:
     if kind is bool:
         return StrictBool
     if isinstance(kind, type) and is_dataclass(kind):
-        fields: dict[str, Any] = {f.name: (_setting(_hint(kind, f.name)), f.default) for f in record_fields(kind)}
+        fields: dict[str, Any] = {
+            f.name: (_setting(get_type_hints(kind)[f.name]), f.default) for f in record_fields(kind)
+        }
         return create_model(kind.__name__, __base__=Strict, **fields)
     if get_origin(kind) is tuple:
         return Annotated[kind, Field(min_length=1)]
     if get_origin(kind) is Annotated:
         return Annotated[StrictStr, Field(pattern=f"^({kind.__metadata__[0]})$")]
     return kind
-
-
-def _hint(record: type, name: str) -> Any:
-    return get_type_hints(record)[name]
 
 
 @cache

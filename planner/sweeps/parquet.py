@@ -22,22 +22,16 @@ KINDS = {"int64": "int64", "float64": "double", "bool": "bool", "string": "strin
 """Parquet's names of the kinds of columns."""
 
 
-def need_pyarrow() -> None:
-    """Nothing, if pyarrow is there; asked before long work.
+def need_pyarrow() -> str:
+    """Its version, where it is there, by which it may lay the same rows out in other bytes; asked before long work.
 
     Raises:
         MissingPackageError: it is not installed; says how.
     """
     try:
-        import pyarrow  # noqa: F401
+        import pyarrow as pa
     except ImportError:
         raise MissingPackageError("a sweep needs pyarrow; pip install pyarrow") from None
-
-
-def pyarrow_version() -> str:
-    """It may lay the same rows out in other bytes than the next one."""
-    import pyarrow as pa
-
     return str(pa.__version__)
 
 

@@ -13,7 +13,7 @@ from planner.base.errors import InputError
 from planner.base.files import check_writable
 from planner.sweeps.answer import Chunk, ChunkAnswer
 from planner.sweeps.columns import Column, columns
-from planner.sweeps.parquet import need_pyarrow, pyarrow_version, read_about, write_results
+from planner.sweeps.parquet import need_pyarrow, read_about, write_results
 from planner.sweeps.parts import opened, parts_folder
 from planner.sweeps.sweep import Sweep
 from planner.sweeps.versions import difference, versions
@@ -66,9 +66,9 @@ def run_sweep(
         OutputError: a path that can't be written.
         ExecutionError: no worker can answer.
     """
-    need_pyarrow()
+    pyarrow = need_pyarrow()
     check_writable(output)
-    mine = {"sweep": _digest(sweep), "versions": versions() | {"pyarrow": pyarrow_version()}}
+    mine = {"sweep": _digest(sweep), "versions": versions() | {"pyarrow": pyarrow}}
     if output.exists() and (found := _finished(output, mine, restart)) is not None:
         return found
     ranges = _chunked(sweep.cases.num_searches)

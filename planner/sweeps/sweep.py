@@ -179,17 +179,13 @@ def load_sweep(path: Path) -> Sweep:
         FileFormatError: the first fault, one line with the file, the field, its value and what is allowed.
     """
     file = read_definition(path)
+    for name in file.assumptions:
+        if name not in ASSUMPTIONS:
+            raise FileFormatError(f"{path}: unknown field assumptions.{name}; allowed: {', '.join(ASSUMPTIONS)}")
     try:
-        sweep = _sweep(path, file)
+        sweep = Sweep(path=path, file=file, cases=cases(file, str(path)), library=Library(path.parent))
         sweep.check()
     except PlannerError as error:
         text = str(error)
         raise FileFormatError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from None
     return sweep
-
-
-def _sweep(path: Path, file: SweepFile) -> Sweep:
-    for name in file.assumptions:
-        if name not in ASSUMPTIONS:
-            raise FileFormatError(f"{path}: unknown field assumptions.{name}; allowed: {', '.join(ASSUMPTIONS)}")
-    return Sweep(path=path, file=file, cases=cases(file, str(path)), library=Library(path.parent))
