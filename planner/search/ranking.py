@@ -17,7 +17,7 @@ from planner.search.found import EQUAL, Recommendation, known
 from planner.search.other_schedules import try_others
 from planner.search.pick import first_of_each, kinds, plainest_first
 from planner.search.scan import search
-from planner.search.shortlist import NEAR, Kept
+from planner.search.shortlist import NEAR, Shortlist
 from planner.search.some_layers import try_some_layers
 from planner.search.space import Fixed, Request
 from planner.setup import Setup
@@ -29,22 +29,22 @@ ALL_AGAIN = 1.5  # times a step without, at most, where all layers are recompute
 ROUNDS = 4  # in which what an answer names is run on the timeline; then it names only what was
 
 
-def _finalists(setup: Setup, kept: Kept) -> Estimate:
+def _finalists(setup: Setup, shortlist: Shortlist) -> Estimate:
     """The estimate of all that was kept, with its parts; LayoutError where nothing was."""
-    pools = [pool.layouts for pool in (kept.fits, kept.over) if pool is not None and len(pool.serial)]
+    pools = [pool.layouts for pool in (shortlist.fits, shortlist.over) if pool is not None and len(pool.serial)]
     if not pools:
-        raise LayoutError(f"no layout that fits takes at most {kept.reach_s:.4g} s per step")
+        raise LayoutError(f"no layout that fits takes at most {shortlist.reach_s:.4g} s per step")
     return estimate(setup, Layouts.concatenate(pools))
 
 
-def _ties(kept: Kept, closed: Estimate, result: Estimate, order: Ints) -> int:
+def _ties(shortlist: Shortlist, closed: Estimate, result: Estimate, order: Ints) -> int:
     """How many more fitting layouts are as good as the best, the simulated ones by their simulated step."""
-    values = result.memory_bytes if kept.by_memory else result.step_time_s
+    values = result.memory_bytes if shortlist.by_memory else result.step_time_s
     best = float(values[order[0]])
     simulated = np.flatnonzero(result.simulated)
     before = simulated[simulated < len(closed.step_time_s)]
     ran = np.stack([closed.step_time_s[before], closed.memory_bytes[before]])
-    near = kept.ties(best)
+    near = shortlist.ties(best)
     same = (near[:, :, None] == ran[:, None, :]).all(axis=0).any(axis=1)
     now = simulated[np.isin(simulated, order, kind="table")]
     return int(np.sum(~same) + np.sum(values[now] <= (1.0 + NEAR) * best)) - 1
@@ -97,11 +97,11 @@ def recommend(
         fixed=fixed or Fixed(),
     )  # fmt: skip
     slowest_s = reach_s * (1.0 + EQUAL) * (ALL_AGAIN if setup.framework.block_recompute else 1.0)
-    kept = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals, reach_s=slowest_s)
-    closed = _finalists(setup, kept)
+    shortlist = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals, reach_s=slowest_s)
+    closed = _finalists(setup, shortlist)
     tried = [] if objective == "memory" else _tried(setup, asked, closed, top, plainest)
     result = Estimate.concatenate(tried) if tried else closed
-    legal, fitting, fits = kept.legal + max(len(tried) - 1, 0), kept.fitting, int(closed.fits.sum())
+    legal, fitting, fits = shortlist.legal + max(len(tried) - 1, 0), shortlist.fitting, int(closed.fits.sum())
     pick = plainest and objective != "memory"
     for rounds in count():
         order = _ranked(result, objective)
@@ -120,7 +120,7 @@ def recommend(
         if known(result)[due].all():
             break
         result = timed(setup, result, due)
-    return replace(found, ties=_ties(kept, closed, result, order) if len(order) else 0)
+    return replace(found, ties=_ties(shortlist, closed, result, order) if len(order) else 0)
 
 
 def best_of(setup: Setup, asked: Request) -> Estimate:

@@ -12,7 +12,7 @@ from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts
 from planner.search.bounds import bounds
 from planner.search.grids import CHUNK, Grid
-from planner.search.shortlist import Kept
+from planner.search.shortlist import Shortlist
 from planner.search.space import Request, space, whole_space
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate, peak_bytes, totals
@@ -33,7 +33,7 @@ def search(
     reach_s: float = np.inf,
     chunk: int = CHUNK,
     prune: bool = True,
-) -> Kept:
+) -> Shortlist:
     """What may matter of all legal layouts by the closed form, and how many there are; raises what `space` does.
 
     top: how many layouts will be shown; by_memory: the least memory is best, not the least time.
@@ -42,19 +42,21 @@ def search(
     chunk: layouts estimated at once; prune: leave out rows whose bounds say that they can't matter. Nothing depends on
     either but memory and speed.
     """
-    kept = Kept(setup.cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals, reach_s=reach_s)
+    shortlist = Shortlist(
+        setup.cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals, reach_s=reach_s
+    )
     unpruned = patience = PATIENCE
     for whole, one in _parts(setup, asked, chunk):
         grid = whole
         if prune and (unpruned <= 0 or reach_s < np.inf):
-            grid, one = _pruned(setup, kept, whole, one)
+            grid, one = _pruned(setup, shortlist, whole, one)
             patience = 2 * patience if len(grid.serial) == len(whole.serial) else PATIENCE
             unpruned = patience if patience > PATIENCE else 0
         unpruned -= 1
         if len(grid.serial):
-            kept.add(grid, totals(setup, grid.layouts, one))
-    kept.sift()
-    return kept
+            shortlist.add(grid, totals(setup, grid.layouts, one))
+    shortlist.sift()
+    return shortlist
 
 
 def _parts(setup: Setup, asked: Request, chunk: int) -> Iterator[tuple[Grid, OneLayer]]:
@@ -67,18 +69,18 @@ def _parts(setup: Setup, asked: Request, chunk: int) -> Iterator[tuple[Grid, One
             yield (whole.take(part), one.take(part)) if n > rows else (whole, one)
 
 
-def _pruned(setup: Setup, kept: Kept, grid: Grid, one: OneLayer) -> tuple[Grid, OneLayer]:
+def _pruned(setup: Setup, shortlist: Shortlist, grid: Grid, one: OneLayer) -> tuple[Grid, OneLayer]:
     """The rows that may matter; the others are counted: none of them fits, or their memory says how many do."""
     bound = bounds(grid.layouts, one)
-    out = kept.out(bound)
+    out = shortlist.out(bound)
     if np.count_nonzero(out) <= WORTH_PRUNING * len(out):
         return grid, one
     over = bound.memory_bytes > setup.cluster.accelerator.usable_bytes
-    kept.count(grid.take(out & over))
+    shortlist.count(grid.take(out & over))
     slow = np.flatnonzero(out & ~over)
-    if len(slow) and kept.reach_s == np.inf:
+    if len(slow) and shortlist.reach_s == np.inf:
         some = grid.take(slow)
-        kept.count(some, peak_bytes(setup, some.layouts, one.take(slow)))
+        shortlist.count(some, peak_bytes(setup, some.layouts, one.take(slow)))
     rest = np.flatnonzero(~out)
     return grid.take(rest), one.take(rest)
 

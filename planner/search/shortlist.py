@@ -61,8 +61,8 @@ class Candidates:
         return self.take(order[new])
 
 
-class Kept:
-    """Takes grids with their totals, keeps what may matter.
+class Shortlist:
+    """The layouts that may matter, of grids with their totals that it is given.
 
     capacity_bytes: of an accelerator; top: how many layouts will be shown; by_memory: least memory is best, not time.
     rivals: how many of the fastest to keep that fit, and as many that would in twice the memory. reach_s: if less than

@@ -261,8 +261,8 @@ def every_choice(q: TrainingCase, asked: Request, tried: Estimate, chosen: Ints)
             name: tuple(np.unique(getattr(near, name)).tolist()) for name in DEGREES if name != "dp"
         }
         here_asked = replace(asked, gpus=int(gpus), global_batch=int(batch), fixed=replace(asked.fixed, **degrees))
-        kept = search(q.setup, here_asked)
-        assert kept.fits is not None, "a candidate that fits is among the layouts searched"
-        best.append(kept.fits.layouts.take([0]))
-        searched += kept.legal
+        shortlist = search(q.setup, here_asked)
+        assert shortlist.fits is not None, "a candidate that fits is among the layouts searched"
+        best.append(shortlist.fits.layouts.take([0]))
+        searched += shortlist.legal
     return estimate_all(q.setup, Layouts.concatenate(best)), searched

@@ -115,10 +115,10 @@ class NetworkCase:
         Raises:
             LayoutError: nothing is legal, or nothing fits.
         """
-        kept = search(self.on(value), self.asked, top=1)
-        if kept.fits is None or not len(kept.fits.layouts):
+        shortlist = search(self.on(value), self.asked, top=1)
+        if shortlist.fits is None or not len(shortlist.fits.layouts):
             raise LayoutError("nothing fits in memory")
-        layouts = kept.fits.layouts.take([0])
+        layouts = shortlist.fits.layouts.take([0])
         return float(estimate_all(self.on(value), layouts).step_time_s[0]), layouts
 
 
