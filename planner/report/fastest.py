@@ -8,12 +8,12 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.base.units import DAY, KWH, format_seconds
+from planner.base.units import KWH, format_seconds
 from planner.hardware import Cluster
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text
-from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
+from planner.report.training import assumption_lines, assumptions_record, count_text, goal_lines, goal_record, taken_by
 from planner.schedules import get_schedule
 
 if TYPE_CHECKING:
@@ -23,15 +23,10 @@ if TYPE_CHECKING:
 
 def _point(found: Fastest, i: int, cluster: Cluster) -> dict[str, Any]:
     run = found.run
-    return {
-        "gpus": int(run.gpus[i]),
-        "days": float(run.wall_s[i]) / DAY,
+    return taken_by(run, i) | {
         "global_batch": int(found.estimate.layouts.global_batch[i]),
         "tokens": float(run.tokens[i]),
         "steps": float(run.steps[i]),
-        "goodput": float(run.goodput[i]),
-        "gpu_hours": float(run.gpu_hours[i]),
-        "cost_usd": finite(float(run.cost_usd[i])),
         "energy_kwh": float(run.energy_j[i]) / KWH,
         "layout": estimate_record(found.estimate, i, cluster),
     }

@@ -59,6 +59,17 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def taken_by(run: TrainingTime, i: int = 0) -> dict[str, Any]:
+    """What a training takes, of an array of them."""
+    return {
+        "gpus": int(run.gpus[i]),
+        "days": finite(float(run.wall_s[i]) / DAY),
+        "goodput": float(run.goodput[i]),
+        "gpu_hours": finite(float(run.gpu_hours[i])),
+        "cost_usd": finite(float(run.cost_usd[i])),
+    }
+
+
 Factors = tuple[float, float] | None
 """By which a step may be shorter and longer in 80 % of cases like it; None without measured runs like it."""
 

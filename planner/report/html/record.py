@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.base.units import DAY, GIB
+from planner.base.units import GIB
 from planner.models import counts
 from planner.report.html.timelines import packed, timeline_record
 from planner.report.mfu import shown_mfu
@@ -16,10 +16,9 @@ from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layo
 from planner.report.records import estimate_record
 from planner.report.sources import figure_sources
 from planner.report.tables import PARTS, chance_text, counted_lines, layout_text, reason_lines
-from planner.report.training import finite, goal_lines
+from planner.report.training import finite, goal_lines, taken_by
 
 if TYPE_CHECKING:
-    from planner.scaling.training import TrainingTime
     from planner.step.timeline.step import StepSimulation
     from planner.training_time.fastest import Fastest
 
@@ -195,7 +194,7 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
             for a in curve.case.assumptions.figures.values()
         ],
         "here_gpus": report.found.asked.gpus,
-        "own": None if curve.own is None else _training(curve.own) | {"tokens": curve.case.goal.target.tokens},
+        "own": None if curve.own is None else taken_by(curve.own) | {"tokens": curve.case.goal.target.tokens},
     }
     if curve.found is None:
         return out
@@ -210,18 +209,8 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
     }
 
 
-def _training(run: TrainingTime, i: int = 0) -> dict[str, Any]:
-    return {
-        "gpus": int(run.gpus[i]),
-        "days": float(run.wall_s[i]) / DAY,
-        "goodput": float(run.goodput[i]),
-        "gpu_hours": float(run.gpu_hours[i]),
-        "cost_usd": finite(float(run.cost_usd[i])),
-    }
-
-
 def _point(found: Fastest, i: int) -> dict[str, Any]:
-    return _training(found.run, i) | {
+    return taken_by(found.run, i) | {
         "batch": int(found.estimate.layouts.global_batch[i]),
         "mfu": float(found.estimate.mfu[i]),
         "text": layout_text(found.estimate.layouts.row(i)),
