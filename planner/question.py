@@ -153,6 +153,18 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
     )  # fmt: skip
 
 
+def check_tokens(fixed: Fixed, given: bool, allowed: str = "full, or with --tokens") -> None:
+    """Nothing, if it is known how many tokens to train on: given, or all of the model is trained.
+
+    Raises:
+        InputError: Laws would say it, which are of whole models.
+    """
+    train = dict(fixed.shared).get("train", 0)
+    if train and not given:
+        said = CHOICES["train"].plain(train)
+        raise InputError(f"train is {said}, and laws of loss are of whole models; allowed: {allowed}")
+
+
 def careful(
     setup: Setup, *, precision: Precision | None = None, fit_chance: float | None = None,
     headroom_gib: float | None = None, max_memory_gib: float | None = None, any_framework: bool = False,

@@ -12,7 +12,7 @@ from planner.api.inputs import Cluster
 from planner.base.errors import InputError
 from planner.base.units import MEGA, MONTH
 from planner.hardware import load_framework
-from planner.question import request
+from planner.question import check_tokens, request
 from planner.report.largest import largest_record, largest_view
 from planner.report.largest_plot import draw_largest
 from planner.setup import Setup
@@ -41,6 +41,7 @@ def largest(
         shape = Shape(aspect=aspect, experts=many, seq_len=seq_len)
         setup = Setup(shape_of(COMPUTES[0], shape), own, load_framework(framework or own.framework))
         setup, asked = request(setup, **choices)
+        check_tokens(asked.fixed, False, "full")
         q = LargestQuestion(
             cluster=setup.cluster, framework=setup.framework, shape=shape, assumptions=assume(own, given),
             deadline_s=months * MONTH, max_gpus=gpus, max_power_w=None if power_mw is None else power_mw * MEGA,

@@ -10,7 +10,7 @@ from planner.api.answer import Answer
 from planner.api.frameworks import held_request
 from planner.base.errors import LayoutError
 from planner.hardware import Cluster
-from planner.question import load_setup, whole
+from planner.question import check_tokens, load_setup, whole
 from planner.report import fastest as fastest_report
 from planner.report.fewest import fewest_record, fewest_view
 from planner.report.plain_table import stacked
@@ -48,6 +48,7 @@ def training_time(
         LayoutError: No layout is legal, or none fits in memory.
     """
     setup, asked = held_request(setup, runs_on, **choices)
+    check_tokens(asked.fixed, goal.origin == "given")
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
     plan = plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
     factors = _factors(plan)
@@ -81,6 +82,7 @@ def fewest_gpus(
         InputError, UnknownNameError, LayoutError: as `training_time`; or no number of GPUs keeps what was asked.
     """
     setup, asked = held_request(setup, runs_on, **choices)
+    check_tokens(asked.fixed, goal.origin == "given")
     cluster = setup.cluster
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(cluster, given))
     most = cluster.max_gpus or MOST_GPUS if max_gpus is None else whole("max_gpus", max_gpus)
@@ -137,6 +139,7 @@ def fastest(
     for cluster in clusters:
         own = load_setup(model, cluster, framework=framework, nics_per_node=nics_per_node)
         setup, asked = held_request(own, runs_on, **choices)
+        check_tokens(asked.fixed, goal.origin == "given")
         case = TrainingCase(setup=setup, goal=goal, assumptions=assume(cluster, given))
         for strategy in strategies:
             try:

@@ -74,7 +74,7 @@ def _value(choice: Choice, value: str) -> Any:
     """A choice's value from its text."""
     if choice.name == "schedule":
         return get_schedule(value).name
-    if choice.kind is str:
+    if choice.kind is str and not choice.codec:
         raise InputError(
             f"--why has {choice.name}, which no search chooses; allowed: other choices, such as layer_split=ends"
         )
@@ -82,7 +82,7 @@ def _value(choice: Choice, value: str) -> Any:
         if value not in FLAGS:
             raise InputError(f"--why has {choice.name} {shown(value)}; allowed: on or off")
         return FLAGS[value]
-    if choice.enumeration:
+    if choice.enumeration or choice.codec:
         return choice.plain(choice.coded(value))
     if choice.kind is float:
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import planner
 from planner import Cluster, Model, recommend
 from planner import estimate as estimate_one
 from planner.base.errors import InputError, LayoutError
@@ -172,6 +173,19 @@ def test_a_search_holds_to_it_and_a_plan_keeps_it(tmp_path: Path):
         **{k: v for k, v in plan.best.layout.items() if k != "global_batch"},
     )  # fmt: skip
     assert again.step_time_s == pytest.approx(plan.best.step_time_s, rel=1e-9)
+
+
+def test_tokens_are_given_and_what_would_be_otherwise_is_answered():
+    for ask in (lambda **how: planner.time("llama3-8b", "dgx-h100", gpus=8, **how),
+                lambda **how: planner.fastest("llama3-8b", "dgx-h100", max_gpus=8, **how),
+                lambda **how: planner.largest("dgx-h100", months=1, gpus=8, **how)):  # fmt: skip
+        with pytest.raises(InputError, match=r"train is lora:16, and laws of loss are of whole models"):
+            ask(train="lora:16")
+    plan = recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, tp=1, pp=1, train="lora:16")
+    why = plan.why("train=full")
+    assert why.record["reason"] in ("slower", "memory")
+    with pytest.raises(InputError, match="train is 'lora:x'"):
+        plan.why("train=lora:x")
 
 
 def test_megatron_bridge_is_told_and_others_refuse():
