@@ -24,7 +24,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
 from planner.plan_file import SavedPlan
-from planner.question import one_layout
+from planner.question import FIT_CHANCE, one_layout
 from planner.report.tables import layout_text
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -132,8 +132,12 @@ GROUPS = (
 
 
 def way(setup: Setup, row: dict[str, Any], best: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """From a recipe to our layout, each time the change that saves most: in words, the step after it and its GiB."""
+    """From a recipe to our layout, each time the change that saves most: in words, the step after it and its GiB.
+
+    A change must fit with 95 %, or take no more memory than is taken already.
+    """
     out: list[tuple[str, float, float]] = []
+    held = estimate(setup, one_layout(setup.cluster, **row)).memory_bytes[0]
     while True:
         tried = []
         for _, names in GROUPS:
@@ -141,12 +145,14 @@ def way(setup: Setup, row: dict[str, Any], best: dict[str, Any]) -> list[tuple[s
             layouts = one_layout(setup.cluster, **(row | changed))
             alike = layouts.gpus[0] == row["dp"] * row["tp"] * row["pp"] * row["cp"]
             if changed and alike and not first_broken(setup.model, setup.cluster, layouts)[0]:
-                step, memory = simulate(setup, layouts).step_time_s, estimate(setup, layouts).memory_bytes[0]
-                tried.append((step, len(changed), changed, float(memory) / GIB))
+                said = estimate(setup, layouts)
+                if said.fit_chance[0] >= FIT_CHANCE or said.memory_bytes[0] <= held:
+                    step = simulate(setup, layouts).step_time_s
+                    tried.append((step, len(changed), changed, float(said.memory_bytes[0])))
         if not tried:
             return out
-        step, _, changed, memory = min(tried, key=lambda one: one[:2])
-        out.append((", ".join(f"{name} {row[name]} to {value}" for name, value in changed.items()), step, memory))
+        step, _, changed, held = min(tried, key=lambda one: one[:2])
+        out.append((", ".join(f"{name} {row[name]} to {value}" for name, value in changed.items()), step, held / GIB))
         row = row | changed
 
 

@@ -6,7 +6,9 @@
 A sweep is of one publication's set, one model, batch, sequence, precision and kernel on as many GPUs. Of its layouts
 one is picked as a search does: it must fit with 95 %, and of those that can't be told apart from the fastest it is the
 plainest (`planner.search.pick`). The chance of fitting is of a fit without the publication, always. `regret`: how much
-longer the pick took than the best that ran; `of it caution`: what the best of those said to fit with 95 % took longer.
+longer the pick took than the best that ran; `of it caution`: what the best of those said to fit with 95 % took longer,
+which no better prediction of steps could save. `best fits`: the chance that the best that ran is said to fit with.
+`as likely`: of all sweeps' layouts with a chance within 0.1 of that one's, how many ran of how many.
 """
 
 from __future__ import annotations
@@ -82,8 +84,11 @@ def main() -> None:
         chance.update({name_of(known.runs[i]): float(chances[i]) for i in np.flatnonzero(its)})
     steps = held_out_steps(runs, {str(key[0]).split("-")[0] for key in groups}) if args.held_out else {}
     step = np.array([steps.get(name_of(run), s) for run, s in zip(runs, p.step_time_s, strict=True)])
-    print(f"{'sweep':44}  runs  out of memory  regret  of it caution  recommended")
-    regrets = []
+    heads = f"{'sweep':44}  runs  out of memory  regret  of it caution  best fits   as likely  recommended"
+    print(heads)
+    every = np.array([i for rows in groups.values() for i in rows])
+    said = np.array([chance[name_of(runs[i])] for i in every])
+    regrets, cautions = [], []
     for key, rows in groups.items():
         ok, fits = p.ok[rows], np.array([chance[name_of(runs[i])] >= FIT_CHANCE for i in rows])
         best, safe = p.measured_s[rows][ok].min(), np.flatnonzero(fits)
@@ -93,11 +98,16 @@ def main() -> None:
         regret = float(p.measured_s[same].mean() / best - 1.0) if p.ok[same].all() else np.nan
         caution = float(p.measured_s[at[p.ok[at]]].min() / best - 1.0)
         regrets.append(regret)
+        cautions.append(caution)
+        first = chance[name_of(runs[rows[int(np.nanargmin(np.where(ok, p.measured_s[rows], np.nan)))]])]
+        alike = p.ok[every[np.abs(said - first) <= 0.1]]
         run = runs[at[pick]]
         text = " ".join(f"{c} {run[c]}" for c in ("tp", "pp", "micro_batch", "recompute"))
         lost = "  FAILED" if np.isnan(regret) else f"{regret:8.1%}"
-        print(f"{key[0]:26} {key[1]!s:9} {key[-1]!s:7}  {len(rows):4}  {np.sum(~ok):13} {lost} {caution:14.1%}  {text}")
+        print(f"{key[0]:26} {key[1]!s:9} {key[-1]!s:7}  {len(rows):4}  {np.sum(~ok):13} {lost} {caution:14.1%}"
+              f" {first:10.0%} {alike.sum():4} of {len(alike):4}  {text}")  # fmt: skip
     ran = [r for r in regrets if np.isfinite(r)]
+    print(f"steps known exactly, memory as said: average {np.mean(cautions):.1%}, worst {max(cautions):.1%}")
     print(f"average {np.mean(ran):.1%}, worst {max(ran):.1%}; {len(regrets) - len(ran)} of {len(regrets)} picks failed")
 
 

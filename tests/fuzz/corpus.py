@@ -78,7 +78,7 @@ PLAN = {
         "micro_batch": 2, "global_batch": 16, "zero": 1, "recompute": "none", "attention": "flash2",
         "precision": "bf16", "layer_split": "even", "sequence_parallel": False, "fused_norm": True,
         "offload_optimizer": False, "grad_dtype": "framework", "grad_reduce_dtype": "bf16", "optimizer": "adam_bf16",
-        "train": "lora:16:qkv",
+        "train": "full",
     },
 }  # fmt: skip
 PLAN_WITH_SHAPE = {
