@@ -48,7 +48,8 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
     said = [length, f"{gradients} ({whose})", OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))]]
     if train := int(layouts.train[0]):
-        said.append(f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)}), in no run that a fit uses")
+        how = f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)})"
+        said.append(f"{how}, in no run that a fit uses")
     if int(layouts.gpus[0]) > cluster.gpus_per_node:
         said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
     if int(model.num_experts):
