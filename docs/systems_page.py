@@ -12,6 +12,7 @@ from typing import Any
 from planner.reproductions import get_paper, paper_names, systems
 from planner.reproductions.claims import SHOWN
 from planner.schedules import get_schedule
+from planner.schedules.generated import Generated
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "systems.md"
@@ -74,7 +75,7 @@ def page() -> str:
 
 
 def _name(part: dict[str, Any]) -> str:
-    found = [name for name in part.get("schedules", ()) if not get_schedule(name).quick]
+    found = [name for name in part.get("schedules", ()) if type(get_schedule(name)).in_flight is Generated.in_flight]
     own = f"the peak of {', '.join(found)} is read from the order itself" if found else ""
     notes = "; ".join(note for note in (part.get("note", ""), own) if note)
     return f"{part['name']} ({notes})" if notes else str(part["name"])

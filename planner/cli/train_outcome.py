@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from planner.cli import options as o
 from planner.cli.train_prediction import Prediction, predict, read_prices
+from planner.schedules.operations import KINDS, NAMES
 
 if TYPE_CHECKING:
     from planner.trainer.loop import Measured, Training
     from planner.trainer.worker import Task
 
-_PASSES = {"F": "a forward pass", "B": "a backward pass", "I": "an input gradient", "W": "a weight gradient"}
+_PASSES = {"F": "a forward pass", "B": "a backward pass", "I": "an input gradient", "W": "a weight gradient"} | {
+    kind: NAMES[kind] for kind in "STUV"
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +106,7 @@ def _mean_pass_s(measured: Measured) -> dict[str, float]:
     events = [e for row in measured.events for e in row]
     return {
         kind: float(np.mean([e.end_s - e.start_s for e in events if e.kind == kind]))
-        for kind in "FBIW"
+        for kind in KINDS
         if any(e.kind == kind for e in events)
     }
 

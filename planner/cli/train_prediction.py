@@ -65,9 +65,13 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
     import numpy as np
 
     from planner.schedules import Operation, Order
+    from planner.schedules.operations import KINDS
     from planner.step.timeline.timeline import run
+    from planner.trainer.executor import shares_ends
 
     task = training.task
+    if shares_ends(task.rows):
+        raise LayoutError("ranks share embedding and head, and prices are of whole ones: train without --prices")
     if task.cp > 1 or task.model.num_experts:
         raise LayoutError(
             f"cp is {task.cp} and num_experts {task.model.num_experts}; prices are of dense layers and whole "
@@ -91,7 +95,7 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
     step_s = (lasting.sum() + sum(updates)) * task.dp * task.tp if serial else line.makespan_s + max(updates)
     return Prediction(
         step_s=float(step_s),
-        pass_s={k: float(lasting[[x == k for x in kinds]].mean()) for k in "FBIW" if k in kinds},
+        pass_s={k: float(lasting[[x == k for x in kinds]].mean()) for k in KINDS if k in kinds},
         busy_s=line.busy_s.tolist(),
         waiting_s=(0.0 * ends if serial else ends - line.busy_s).tolist(),
         update_s=float(max(updates)),

@@ -18,14 +18,13 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.base.files import write_text
-from planner.schedules.operations import KINDS
+from planner.schedules.operations import KINDS, NAMES
 from planner.step.timeline.timeline import Timeline
 
 Event = dict[str, Any]
 
 COMPUTE = "compute"
 """The stream of the schedule's operations."""
-_CATEGORY = dict(zip(KINDS, ("forward", "backward", "input gradient", "weight gradient"), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +138,7 @@ class _Groups:
                 {
                     "ph": "X",
                     "name": "".join(str(each) for each in operations[first : last + 1]),
-                    "cat": _CATEGORY[operation.kind] if first == last else "forward and backward",
+                    "cat": NAMES[operation.kind] if first == last else "forward and backward",
                     "pid": rank,
                     "tid": 0,
                     "ts": start / 1e3,

@@ -8,10 +8,10 @@ import numpy as np
 
 from planner.base.units import GIB
 from planner.exporters.perfetto import COMPUTE, Counter, Span, write_trace
+from planner.schedules.dependencies import F, S
 from planner.step.timeline.step import StepSimulation
 from planner.step.timeline.step_streams import StreamStep
 from planner.step.timeline.streams import LANES
-from planner.step.timeline.timeline import F
 
 
 def write_step_trace(path: Path, step: StepSimulation, links: StreamStep | None = None) -> None:
@@ -50,7 +50,7 @@ def host_spans(step: StepSimulation) -> list[Span]:
     order, timeline = step.timeline.order, step.timeline
     seconds = np.broadcast_to(step.moved_s, len(step.loads.layers))[order.stage]
     out = []
-    for i in np.flatnonzero(seconds > 0.0).tolist():
+    for i in np.flatnonzero((seconds > 0.0) & (order.kind < S)).tolist():
         name, rank, lasts = f"{order.operation(i)}", int(order.rank[i]), float(seconds[i])
         start, end = float(timeline.start_s[i]), float(timeline.end_s[i])
         if order.kind[i] == F:

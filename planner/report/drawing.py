@@ -16,12 +16,8 @@ from planner.schedules.operations import KINDS
 if TYPE_CHECKING:
     from planner.step.timeline.timeline import Timeline
 
-STYLES = {
-    "F": "black on bright_cyan",
-    "B": "black on bright_green",
-    "I": "black on bright_green",
-    "W": "black on yellow",
-}
+_PAPER = ("bright_cyan", "bright_green", "bright_green", "yellow", *("bright_magenta", "magenta") * 2)
+STYLES = {kind: f"black on {paper}" for kind, paper in zip(KINDS, _PAPER, strict=True)}
 MOST_BANDS = 8
 
 

@@ -18,9 +18,9 @@ from planner.report.mfu import mfu_text
 from planner.report.pictures import drawing_style
 from planner.report.plan_report import PlanReport, shown_layouts
 from planner.report.tables import PARTS, layout_text
-from planner.report.timeline_plot import COLOURS, NAMES
+from planner.report.timeline_plot import COLOURS
 from planner.report.training import count_text
-from planner.schedules.operations import KINDS
+from planner.schedules.operations import KINDS, NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.report.pictures import picture, write_picture
-from planner.schedules.operations import KINDS
+from planner.schedules.operations import KINDS, NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from planner.step.timeline.timeline import Timeline
 
 # Colours that differ in lightness too, so that they can be told apart in grey and by colour-blind readers.
-COLOURS = {"F": "#9ecae1", "B": "#31a354", "I": "#74c476", "W": "#fed976"}
-NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+COLOURS = dict(
+    zip(KINDS, ["#9ecae1", "#31a354", "#74c476", "#fed976", "#d4b9da", "#df65b0", "#c994c7", "#fdae6b"], strict=True)
+)
 MOST_LABELS = 2000
 LEAST_WIDE = 8.0  # inches
 LEAST_LABELLED = 0.6  # of the boxes must have room for theirs

@@ -34,7 +34,8 @@ def layout_figure(
 ) -> tuple[float, str]:  # fmt: skip
     """A figure of a training step, or of a training of so many tokens.
 
-    model: a preset's name, or the sizes of a GPT. layout: choices, a list where a search may take any of them.
+    model: a preset's name, or the sizes of a GPT, and whether its tables are tied. layout: choices, a list where a
+    search may take any of them.
     quantity: a choice that the search made, or seconds, sequences per second, tokens per second, MFU, TFLOP/s (of a
     GPU, recomputation counted), GiB, activations (GiB), state (parameters, gradients and optimizer, GB), share of
     memory, days, days without failures, GPU-hours.
@@ -85,7 +86,9 @@ def _model(model: str | Mapping[str, Any], seq_len: int | None, vocab: int | Non
         shape = load_model(model)
     else:
         usual = {"family": "gpt", "ffn": 4 * model["hidden"], "kv_heads": model["heads"], "name": "gpt"}
-        shape = from_shape(**(usual | dict(model)))
+        sizes = dict(model)
+        own = {"tied": sizes.pop("tied")} if "tied" in sizes else {}
+        shape = replace(from_shape(**(usual | sizes)), **own)
     shape = shape if seq_len is None else with_seq_len(shape, seq_len)
     return shape if vocab is None else replace(shape, vocab=vocab)
 

@@ -16,6 +16,7 @@ from planner.schedules.interleaved import Interleaved, Seq1F1BInterleaved
 from planner.schedules.one_f_one_b import OneFOneB, Seq1F1B
 from planner.schedules.one_f_one_b_v import OneFOneBV
 from planner.schedules.two_stage_backward import TwoStageBackward
+from planner.schedules.vocabulary import Vocabulary1, Vocabulary2
 from planner.schedules.zero_bubble import Seq1F1BZeroBubble, ZeroBubbleH1, ZeroBubbleH2
 from planner.schedules.zero_bubble_fitted import ZeroBubble1p, ZeroBubble2p
 from planner.schedules.zero_bubble_v import ZeroBubbleV
@@ -41,6 +42,8 @@ SCHEDULES: dict[str, Schedule] = {
         OneFOneB(),
         Seq1F1B(),
         OneFOneBV(),
+        Vocabulary1(),
+        Vocabulary2(),
         Interleaved(),
         Seq1F1BInterleaved(),
         BreadthFirst(),

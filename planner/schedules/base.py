@@ -131,6 +131,9 @@ class Schedule(ABC):
     """`makespan` follows uneven ranks closely (tested); False: finalists of a search are simulated."""
     one_layer_chunks: bool = False
     """A virtual stage is one layer."""
+    barriers: int = 0
+    """Times a micro-batch that all ranks, which share embedding and head in equal parts, wait for one another; 0: each
+    lies on one."""
     layer_at_a_time: bool = False
     """All micro-batches pass a chunk before the next: one parameter gather and one gradient reduction a chunk."""
 

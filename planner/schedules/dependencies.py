@@ -2,6 +2,8 @@
 
 F of stage s needs F of stage s - 1; B (or I) of stage s needs its own F and B (or I) of stage s + 1; W needs its own I.
 With sequence slices F of slice j needs F of slice j - 1 (keys and values) and B of slice j that of slice j + 1.
+Where all ranks share the head, S (or U) needs F of the last stage, T every rank's S (V every U), and B (or I) of the
+last stage every rank's T (or U).
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from planner.base.arrays import Bools, Ints
 from planner.base.errors import ScheduleError
 from planner.schedules.operations import KINDS, Order
 
-F, B, I, W = range(len(KINDS))
+F, B, I, W, S, T, U, V = range(len(KINDS))
 
 
 def dependencies(order: Order) -> Ints:
     """Flat indices of what each operation waits for, int64 of shape (n, 3), -1 for nothing.
 
-    Columns: the neighbouring stage; the same stage (F before B, I before W); the neighbouring slice.
+    Columns: the neighbouring stage; the same stage (F before B, I before W); the neighbouring slice. Where ranks share
+    the head, one more for each rank, whose part of it must be done (the first: the last stage's F).
 
     Raises:
         ScheduleError: an operation is missing or doubled.
@@ -39,6 +42,24 @@ def dependencies(order: Order) -> Ints:
     if slices > 1:
         out[back, 2] = np.where(j[back] < slices - 1, place.backward[(unit + 1) % place.forward.size], -1)
     out[weight, 1] = place.backward[place.unit[weight]]
+    return np.concatenate([out, _of_head(order, place)], axis=1) if np.any(order.kind > W) else out
+
+
+def _of_head(order: Order, place: _Places) -> Ints:
+    """What operations wait for of a head that all ranks share, shape (n, p)."""
+    kind, i, last = order.kind, order.micro_batch, place.shape[0] - 1
+    out = np.full((len(order), order.ranks), -1, dtype=np.int64)
+    part = np.full((len(KINDS), place.shape[1], order.ranks), -1, dtype=np.int64)
+    part[kind, i, order.rank] = np.arange(len(order))
+    for name, among in (("S or U", [S, U]), ("T or V", [T, V])):
+        missing = np.argwhere(part[among].max(axis=0) < 0)
+        if len(missing):
+            raise ScheduleError(f"micro-batch {missing[0, 0]} has no {name} on rank {missing[0, 1]}")
+    logits = np.flatnonzero((kind == S) | (kind == U))
+    out[logits, 0] = place.forward.reshape(place.shape)[last, i[logits], 0]
+    back, made = (order.stage == last) & ((kind == B) | (kind == I)), U if np.any(kind == U) else T
+    for before, at in ((S, kind == T), (U, kind == V), (made, back)):
+        out[at] = part[before, i[at]]
     return out
 
 

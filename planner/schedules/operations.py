@@ -17,10 +17,20 @@ import numpy as np
 from planner.base.arrays import Bools, Ints
 from planner.base.errors import ScheduleError
 
-KINDS = "FBIW"
-"""Forward, backward, input gradient, weight gradient; B = I + W. A kind's code is its place here."""
+KINDS = "FBIWSTUV"
+"""Forward, backward, input gradient, weight gradient; B = I + W. A kind's code is its place here.
 
-_CELL = re.compile(r"(\d+)([FBIW])(\d+)(?:\.(\d+))?(&?)")
+Of a head that all ranks share (`planner.schedules.vocabulary`), on each its part: S logits, T gradients; or U logits
+and input gradient, V weight gradient; S + T = U + V.
+"""
+
+NAMES = dict(zip(KINDS, (
+    "forward", "backward", "input gradient", "weight gradient",
+    "head's logits", "head's gradients", "head's logits and input gradient", "head's weight gradient",
+), strict=True))  # fmt: skip
+"""In words."""
+
+_CELL = re.compile(rf"(\d+)([{KINDS}])(\d+)(?:\.(\d+))?(&?)")
 
 
 class Operation(NamedTuple):

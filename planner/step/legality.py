@@ -20,7 +20,7 @@ from planner.layouts import Attention, Dispatcher, GradDtype, Layouts, Optimizer
 from planner.models import Transformer, mix
 from planner.schedules import Pipeline, Rule, get_schedule
 from planner.step.given_stages import is_given
-from planner.step.pipelines import weight_copies
+from planner.step.pipelines import shares_ends, trait, weight_copies
 from planner.step.splits import has_short_last, shared_by_ends
 
 HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
@@ -53,12 +53,6 @@ def _schedule_rules(layouts: Layouts) -> list[Rule]:
     return out
 
 
-def _trait(layouts: Layouts, name: str) -> Bools:
-    """A boolean of each layout's schedule."""
-    values = np.array([getattr(get_schedule(s), name) for s in layouts.schedule_names], dtype=bool)
-    return np.asarray(values[layouts.schedule])
-
-
 def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> Table:
     """Those of stages that a layout gives (Megatron-Core, pipeline_parallel_layer_layout.py); none where none does."""
     if not np.any(given):
@@ -76,7 +70,7 @@ def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> Tab
     early = (modules > 0) & (at < x.pp * (x.virtual_stages - 1))
     table = (
         ("pipeline_layout needs a pipeline whose every rank has its weights once, and layer_split even",
-         (x.pp == 1) | (weight_copies(x) > 1) | (x.layer_split != Split.EVEN)),
+         (x.pp == 1) | (weight_copies(x) > 1) | shares_ends(x) | (x.layer_split != Split.EVEN)),
         ("pipeline_layout must have pp * virtual_stages stages", count != x.pp * x.virtual_stages),
         ("pipeline_layout must have the model's layers, a t each", layers != np.asarray(model.num_layers)),
         ("pipeline_layout must have the model's modules of multi-token prediction, an m each",
@@ -143,7 +137,7 @@ def _stage_rules(model: Transformer, x: Layouts) -> Table:
     """Those of how the layers lie on virtual stages."""
     layers, heads_out = np.asarray(model.num_layers), np.asarray(model.output_heads)
     ends, last = x.layer_split == Split.ENDS, x.layer_split == Split.LAST
-    chunks, given, looped = np.maximum(x.pp * x.virtual_stages, 1), is_given(x), _trait(x, "looped_placement")
+    chunks, given, looped = np.maximum(x.pp * x.virtual_stages, 1), is_given(x), trait(x, "looped_placement")
     return [
         ("pp * virtual_stages must not exceed the layers (with layer_split ends layers, embedding and heads)",
          ~given & (x.pp * x.virtual_stages > layers + ends * (1 + heads_out))),
@@ -157,7 +151,8 @@ def _stage_rules(model: Transformer, x: Layouts) -> Table:
          ends & ((x.pp == 1) | ~shared_by_ends(layers, chunks, heads_out) | (weight_copies(x) > 1))),
         ("layer_split last needs a pipeline that can't share the layers evenly and leaves some to its last virtual "
          "stage, with embedding and head on its first and last rank",
-         last & ((x.pp == 1) | ~has_short_last(layers, chunks) | ~_trait(x, "has_ends"))),
+         last & ((x.pp == 1) | ~has_short_last(layers, chunks) | ~trait(x, "has_ends"))),
+        ("vocabulary parallelism excludes multi-token prediction", shares_ends(x) & (heads_out > 1)),
         *_given_rules(model, x, given, looped),
     ]  # fmt: skip
 
@@ -204,7 +199,7 @@ def _sharding_rules(model: Transformer, x: Layouts) -> Table:
     return [
         ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
         ("zero 2 and 3 exclude a pipeline (gradients live across micro-batches) but where all micro-batches pass a "
-         "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~_trait(x, "layer_at_a_time")),
+         "layer before the next (breadth-first, modular)", (x.zero > 1) & (x.pp > 1) & ~trait(x, "layer_at_a_time")),
         ("dp_replicate must be 1 without ZeRO, else divide dp, and the replicas of an expert",
          (x.dp_replicate < 1) | (x.dp % np.maximum(x.dp_replicate, 1) != 0) | ((x.zero == 0) & (x.dp_replicate > 1))
          | ((experts > 0) & (x.expert_replicas % np.maximum(x.dp_replicate, 1) != 0))),
@@ -227,10 +222,10 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
          x.offload_layers >= np.ceil(np.asarray(model.num_layers) / np.maximum(x.pp * x.virtual_stages, 1))),
         ("offload_layers excludes a split backward, sequence slices and recompute_layers",
          (x.offload_layers > 0)
-         & (_trait(x, "splits_backward") | (x.sequence_slices > 1) | (x.recompute_layers > 0))),
+         & (trait(x, "splits_backward") | (x.sequence_slices > 1) | (x.recompute_layers > 0))),
         ("a split backward (I and W) excludes full recomputation: what W keeps is more than it saves",
-         _trait(x, "splits_backward") & (x.recompute == Recompute.FULL)),
-        ("layered and modular have one layer a virtual stage", _trait(x, "one_layer_chunks")
+         trait(x, "splits_backward") & (x.recompute == Recompute.FULL)),
+        ("layered and modular have one layer a virtual stage", trait(x, "one_layer_chunks")
          & (x.virtual_stages * x.pp != np.asarray(model.num_layers))),
         ("the accelerator has no arithmetic of that precision", lacks[x.precision]),
         ("muon updates whole matrices on the accelerator: zero 0 or 1, without offload_optimizer",

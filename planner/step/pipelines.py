@@ -31,10 +31,14 @@ def pipeline(layouts: Layouts, rows: Any = slice(None)) -> Pipeline:
     )
 
 
+def trait(layouts: Layouts, name: str) -> Any:
+    """A trait of each layout's schedule."""
+    return np.array([getattr(get_schedule(s), name) for s in layouts.schedule_names])[layouts.schedule]
+
+
 def layer_at_a_time(layouts: Layouts) -> Bools:
     """Where all micro-batches pass a chunk before the next one."""
-    trait = np.array([get_schedule(name).layer_at_a_time for name in layouts.schedule_names])
-    return np.asarray(trait[layouts.schedule])
+    return np.asarray(trait(layouts, "layer_at_a_time"))
 
 
 def by_chunk(layouts: Layouts) -> Bools:
@@ -44,8 +48,7 @@ def by_chunk(layouts: Layouts) -> Bools:
 
 def weight_copies(layouts: Layouts) -> Ints:
     """Copies of the weights that a rank holds."""
-    copies = np.array([get_schedule(name).copies for name in layouts.schedule_names])
-    return np.asarray(copies[layouts.schedule])
+    return np.asarray(trait(layouts, "copies"))
 
 
 def layers_at_once(layouts: Layouts, layers: Any) -> Array:
@@ -55,14 +58,26 @@ def layers_at_once(layouts: Layouts, layers: Any) -> Array:
 
 def exact_uneven(layouts: Layouts) -> Bools:
     """Where the closed form of the schedule follows uneven ranks closely."""
-    trait = np.array([get_schedule(name).exact_uneven for name in layouts.schedule_names])
-    return np.asarray(trait[layouts.schedule])
+    return np.asarray(trait(layouts, "exact_uneven"))
 
 
 def end_shares(layouts: Layouts) -> Array:
     """Shares of the embedding and of the head on the first rank, and of both on the last, shape (4, n)."""
     by_schedule = np.array([np.ravel(get_schedule(name).end_shares()) for name in layouts.schedule_names])
-    return np.asarray(np.where(layouts.pp == 1, 1.0, by_schedule[layouts.schedule].T))
+    alone = np.asarray(np.where(layouts.pp == 1, 1.0, by_schedule[layouts.schedule].T))
+    shared = shares_ends(layouts)
+    return np.where(shared, 1.0 / layouts.pp, alone) if np.any(shared) else alone
+
+
+def shares_ends(layouts: Layouts) -> Bools:
+    """Where embedding and head lie in equal parts on all ranks."""
+    return np.asarray((trait(layouts, "barriers") > 0) & (layouts.pp > 1))
+
+
+def between_share(layouts: Layouts) -> Any:
+    """How much of embedding and head lies on each rank between the first and the last; 0 where none shares them."""
+    shared = shares_ends(layouts)
+    return np.where(shared, 1.0 / layouts.pp, 0.0) if np.any(shared) else 0.0
 
 
 def embedding_apart_from_head(layouts: Layouts) -> Bools:

@@ -10,7 +10,7 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.layouts import Layouts
 from planner.step.given_stages import is_given
-from planner.step.pipelines import end_shares, weight_copies
+from planner.step.pipelines import between_share, end_shares, weight_copies
 from planner.step.splits import Stages
 
 
@@ -36,7 +36,7 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     That is the second one, and where later ones have more layers the first of these; where micro-batches enter from
     both ends, the one in the middle; where stages are given, those that `with_given` names.
     """
-    shares, between = end_shares(layouts), layouts.pp - 2
+    shares, between, mid = end_shares(layouts), layouts.pp - 2, between_share(layouts)
     both_ends = weight_copies(layouts) > 1
     second = np.where(both_ends, layouts.pp // 2 - 1, np.minimum(1, layouts.pp - 1))
     heavier = (stages.num_early < between) & (stages.late > stages.early)
@@ -45,14 +45,14 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     ranks = [
         Rank(number=0, layers=stages.first, first=shares[0], last=shares[1],
              modules=stages.modules[0], dense=stages.dense[0]),
-        Rank(number=second, layers=layers, first=0.0, last=0.0),
+        Rank(number=second, layers=layers, first=mid, last=mid),
         Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3],
              modules=stages.modules[3], dense=stages.dense[3]),
     ]  # fmt: skip
     later = heavier & ~both_ends & (stages.num_early > 0)
     if np.any(later):
         number = np.where(later, 1 + stages.num_early, second).astype(np.int64)
-        ranks.insert(2, Rank(number=number, layers=np.where(later, stages.late, layers), first=0.0, last=0.0))
+        ranks.insert(2, Rank(number=number, layers=np.where(later, stages.late, layers), first=mid, last=mid))
     if stages.fullest is not None:
         given = is_given(layouts) & (between > 0)
         for k in range(stages.fullest.shape[1]):

@@ -31,8 +31,17 @@ from planner.models import counts, mix
 from planner.setup import Setup
 from planner.step.given_stages import is_given, with_given
 from planner.step.layer_time import LayerTime, layer_time, other_layer
-from planner.step.pipelines import by_chunk, embedding_apart_from_head, end_shares, layer_at_a_time, weight_copies
+from planner.step.pipelines import (
+    between_share,
+    by_chunk,
+    end_shares,
+    embedding_apart_from_head,
+    layer_at_a_time,
+    trait,
+    weight_copies,
+)
 from planner.step.ranks import key_ranks
+from planner.step.shared_ends import SharedHead, shared_ends
 from planner.step.splits import Stages, split_layers
 
 
@@ -45,8 +54,9 @@ class StepCosts:
     send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage. update_s: the optimizer's.
     busiest_params: parameters of the rank with most, before sharding. alone: a layer that recomputation leaves alone,
     where some are; `layer` is then one that it repeats. move_s: of a layer's activations to the host, or back; None
-    where none go there. dense_s: forward, backward, and of that the
-    weight gradient, of a layer with a dense MLP, less those of one with experts; 0 where no layer's place is known.
+    where none go there. head: a rank's part of it, where layouts share it; None where none does. dense_s: forward,
+    backward, and of that the weight gradient, of a layer with a dense MLP, less those of one with experts; 0 where no
+    layer's place is known.
     """
 
     case: Case
@@ -64,6 +74,7 @@ class StepCosts:
     busiest_params: Array
     alone: LayerTime | None = None
     move_s: Array | None = None
+    head: SharedHead | None = None
     dense_s: tuple[Any, Any, Any] = (0.0, 0.0, 0.0)
 
     def take(self, index: Any) -> StepCosts:
@@ -94,6 +105,9 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
     ends = with_gathered_logits(case, ends, t.logits_s)
     module = layer if one.module is None else other_layer(case, one, mix.module_layer(model), one.module)[0]
     ends = with_modules(model, ends, module.forward_s, module.backward_s)
+    held, head = spread(one.activations), None
+    if np.any(barriers := trait(layouts, "barriers")):
+        ends, held, t, head = shared_ends(case, cost, ends, held, t, barriers)
     stages = _stages(case, layer, ends, params.total, alike)
     ranks = key_ranks(layouts, stages)
     own = records.largest(
@@ -106,7 +120,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
         cost=cost,
         layer=layer,
         ends=ends,
-        activations=spread(one.activations),
+        activations=held,
         stages=stages,
         traffic=t,
         reduce_s=reduce_s,
@@ -116,7 +130,8 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
         update_s=weight_copies(layouts) * optimizer_s(case, own),
         busiest_params=own.total,
         alone=_alone(case, one, cost, params),
-        move_s=_move_s(case, spread(one.activations)),
+        move_s=_move_s(case, held),
+        head=head,
         dense_s=_dense_s(case, one, layer, cost),
     )
 
@@ -165,7 +180,8 @@ def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tu
 
 def _stages(case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params: Array, alike: bool) -> Stages:
     """The split of the layers over the stages; the embedding and the head count as so many layers each."""
-    model, layouts, shares = case.model, case.layouts, end_shares(case.layouts)
+    model, layouts, mid = case.model, case.layouts, between_share(case.layouts)
+    shares = end_shares(layouts) - mid
     embedding = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
     head = ends.head_s / layer.total_s
     table = case.padded_vocab / layouts.tp * model.hidden / layer_params

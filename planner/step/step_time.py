@@ -15,7 +15,7 @@ from planner.schedules import Loads
 from planner.step.chunk_gathers import chunk_wait_s
 from planner.step.data_comm import data_comm
 from planner.step.layer_time import LayerTime
-from planner.step.pipelines import by_chunk, by_schedule, end_shares, pipeline
+from planner.step.pipelines import between_share, by_chunk, by_schedule, end_shares, pipeline
 from planner.step.step_costs import StepCosts
 
 
@@ -106,16 +106,16 @@ def _with_moves(
 
 
 def _loads(costs: StepCosts) -> Loads:
-    """What every kind of rank does."""
+    """What every kind of rank does; but for its part of a shared head, which is no pass of its layers."""
     layouts, stages = costs.case.layouts, costs.stages
-    shares, v = end_shares(layouts), layouts.virtual_stages
+    shares, v, mid = end_shares(layouts), layouts.virtual_stages, between_share(layouts)
     more = list(zip(stages.modules, stages.dense, strict=True))
     return Loads(
-        first=passes(costs, stages.first, shares[0], shares[1], v, *more[0]),
-        early=passes(costs, stages.early, 0.0, 0.0, v, *more[1]),
+        first=passes(costs, stages.first, shares[0], shares[1] - mid, v, *more[0]),
+        early=passes(costs, stages.early, mid, 0.0, v, *more[1]),
         num_early=stages.num_early,
-        late=passes(costs, stages.late, 0.0, 0.0, v, *more[2]),
-        last=passes(costs, stages.last, shares[2], shares[3], v, *more[3]),
+        late=passes(costs, stages.late, mid, 0.0, v, *more[2]),
+        last=passes(costs, stages.last, shares[2], shares[3] - mid, v, *more[3]),
     )
 
 

@@ -22,12 +22,16 @@ from planner.trainer.communicator import Communicator
 from planner.trainer.host_arena import HostArena
 from planner.trainer.layer import Layer, Setting, SliceOf
 from planner.trainer.mesh import Mesh
+from planner.trainer.shared_ends import SharedEnds
 from planner.trainer.stage import Stage, add_gradients
 from planner.trainer.store import Store
 
 
 class RankOperation(Protocol):
-    """One operation of a schedule: kind F forward, B backward, I input gradient, W weight gradient."""
+    """One operation of a schedule: kind F forward, B backward, I input gradient, W weight gradient.
+
+    S, T, U and V are passes of a head that all ranks share (`planner.trainer.shared_ends`).
+    """
 
     @property
     def stage(self) -> int:
@@ -35,7 +39,7 @@ class RankOperation(Protocol):
 
     @property
     def kind(self) -> str:
-        """F, B, I or W."""
+        """F, B, I or W; S, T, U or V."""
 
     @property
     def micro_batch(self) -> int:
@@ -143,6 +147,9 @@ class Executor:
         self.where = rank_of_passes(rows)
         self.live = Live()
         self.arena = HostArena(communicator, self.live)
+        self.ends = None
+        if shares_ends(rows):
+            self.ends = SharedEnds(communicator, mesh, setting, store, self.where, self.live.change)
         self.loss_scale = 1.0
         self.events: list[Event] = []
         self._check_slices()
@@ -164,10 +171,16 @@ class Executor:
         Gradients of this rank's operations are added to the store's; `Store.reduce_gradients` completes them.
         """
         state, hooks = _State(), hooks or Hooks()
+        if self.ends:
+            m = len(batch.tokens)
+            tags = 2 * len(self.stages) * m * (len(self.bounds) - 1)
+            self.ends.begin(lambda i: self._part(i, 0, batch, {}), m, tags)
         for here, after in zip(self.row, [*self.row[1:], None], strict=True):
             alike = after is not None and (after.stage, after.kind) == (here.stage, here.kind)
             keep = self.layer_at_a_time and alike
             asked = time.perf_counter()
+            if self.ends:
+                self.ends.prepare(here.kind, here.micro_batch)
             x = self._input(here, batch, state)
             start = time.perf_counter()
             hooks.before(here)
@@ -175,30 +188,21 @@ class Executor:
                 self._forward(here, x, batch, state, keep)
             elif here.kind == "W":
                 self._weight_gradient(here, state, keep)
+            elif self.ends and here.kind in "STUV":
+                state.losses[here.micro_batch] += self.ends.run(here.kind, here.micro_batch)
             else:
                 self._backward(here, x, state, keep)
             hooks.after(here)
             now = time.perf_counter()
             self.events.append(Event(here.stage, here.kind, here.micro_batch, here.slice, asked, start, now))
+        if self.ends:
+            self.ends.end()
         self.communicator.flush()
         return dict(state.losses)
 
     def _forward(self, here: RankOperation, x: Array, batch: Batch, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
-        start, stop = self.bounds[here.slice], self.bounds[here.slice + 1]
-        context = self.setting.context
-        positions = context.positions(start, stop)
-        part = SliceOf(
-            start=start // context.size,
-            stop=stop // context.size,
-            num_tokens=self.bounds[-1] // context.size,
-            positions_s=positions,
-            keys_values=state.keys_values.setdefault(key[:2], {}),
-            tokens_bs=batch.tokens[here.micro_batch][:, positions],
-            targets_bs=batch.targets[here.micro_batch][:, positions],
-            loss_weight=1.0 / batch.num_tokens,
-            loss_scale=self.loss_scale,
-        )
+        part = self._part(here.micro_batch, here.slice, batch, state.keys_values.setdefault(key[:2], {}))
         y, saved = self.stages[here.stage].forward(self.store, x, part, keep, self.arena)
         state.saved[key] = part, saved
         size = num_bytes(saved) + num_bytes(part.keys_values if here.slice == 0 else None)
@@ -208,6 +212,23 @@ class Executor:
             state.losses[here.micro_batch] += float(part.loss)
         else:
             self._output(here, here.stage + 1, y, state)
+
+    def _part(self, micro_batch: int, piece: int, batch: Batch, keys_values: dict[int, KeysValues]) -> SliceOf:
+        """The tokens of a pass."""
+        start, stop = self.bounds[piece], self.bounds[piece + 1]
+        context = self.setting.context
+        positions = context.positions(start, stop)
+        return SliceOf(
+            start=start // context.size,
+            stop=stop // context.size,
+            num_tokens=self.bounds[-1] // context.size,
+            positions_s=positions,
+            keys_values=keys_values,
+            tokens_bs=batch.tokens[micro_batch][:, positions],
+            targets_bs=batch.targets[micro_batch][:, positions],
+            loss_weight=1.0 / batch.num_tokens,
+            loss_scale=self.loss_scale,
+        )
 
     def _backward(self, here: RankOperation, dy: Array, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
@@ -242,8 +263,10 @@ class Executor:
     def _input(self, here: RankOperation, batch: Batch, state: _State) -> Array:
         """What the operation works on: the last stage's activations, the next stage's gradient; None at the ends."""
         source = here.stage + (-1 if here.kind == "F" else 1)
-        if here.kind == "W" or not 0 <= source < len(self.stages):
+        if here.kind in "WSTUV":
             return None
+        if not 0 <= source < len(self.stages):
+            return self.ends.sum(here.kind, here.micro_batch) if self.ends else None
         tag = self._tag(here, here.stage)
         p = self.where[source, here.micro_batch]
         if p == self.mesh.p:
@@ -255,12 +278,20 @@ class Executor:
 
     def _output(self, here: RankOperation, receiver: int, x: Array, state: _State) -> None:
         """Hand a result to the stage that needs it, on this rank or another."""
+        if self.ends and not 0 <= receiver < len(self.stages):
+            self.ends.spread(here.kind, here.micro_batch, x)
+            return
         tag = self._tag(here, receiver)
         p = self.where[receiver, here.micro_batch]
         if p == self.mesh.p:
             state.local[tag] = x
         else:
             self.communicator.send(x, self.mesh.at(p=p), tag)
+
+
+def shares_ends(rows: Sequence[Sequence[RankOperation]]) -> bool:
+    """Whether all pipeline ranks of a schedule share embedding and head."""
+    return any(op.kind in "STUV" for op in rows[0])
 
 
 def rank_of_passes(rows: Sequence[Sequence[RankOperation]]) -> Mapping[tuple[int, int], int]:

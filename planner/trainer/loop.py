@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import ExecutionError, InputError
+from planner.schedules.operations import KINDS
 from planner.trainer.asynchronous import Staleness, run_asynchronously
 from planner.trainer.checkpoint import load_checkpoint, save_checkpoint
 from planner.trainer.communicator import Communicator
@@ -178,12 +179,12 @@ def _collect(worker: Worker, measured: Measured) -> None:
     longest = int(table[:, 4].max())
     padded = np.zeros((1, longest, len(Event._fields)))
     for i, e in enumerate(events):
-        padded[0, i] = [e.stage, "FBIW".index(e.kind), e.micro_batch, e.slice, e.asked_s, e.start_s, e.end_s]
+        padded[0, i] = [e.stage, KINDS.index(e.kind), e.micro_batch, e.slice, e.asked_s, e.start_s, e.end_s]
     everyone = _gathered(communicator, padded, world)
     for p in range(worker.mesh.pp):
         rank = worker.mesh.at(t=0, d=0, p=p)
         rows = everyone[rank][: int(table[rank, 4])]
-        measured.events.append([Event(int(s), "FBIW"[int(k)], int(m), int(j), a, b, c) for s, k, m, j, a, b, c in rows])
+        measured.events.append([Event(int(s), KINDS[int(k)], int(m), int(j), a, b, c) for s, k, m, j, a, b, c in rows])
 
 
 def _gathered(communicator: Communicator, mine: Any, world: Any) -> Any:

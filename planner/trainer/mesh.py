@@ -110,6 +110,13 @@ class Mesh:
         return Mesh(dp=self.dp * self.tp // ep, tp=ep, pp=self.pp, rank=self.rank, dp_replicate=self.dp_replicate)
 
     @property
+    def whole_pipeline(self) -> Mesh:
+        """The same ranks as tables see them that all pipeline ranks share: these stand beside the tensor ranks."""
+        return _WholePipeline(
+            dp=self.dp, tp=self.tp * self.pp, pp=1, rank=self.rank, dp_replicate=self.dp_replicate, inner=self.tp
+        )
+
+    @property
     def sequence(self) -> RankGroup:
         """The ranks whose tokens are of the same sequences, where tensor ranks split them."""
         first = self.d - self.c
@@ -124,3 +131,25 @@ class Mesh:
     def holders(self, pipeline_ranks: tuple[int, ...]) -> RankGroup:
         """Pipeline ranks that hold the same parameters: a tied embedding's, or a second model replica's."""
         return RankGroup("replica", tuple(self.at(p=p) for p in pipeline_ranks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WholePipeline(Mesh):
+    """Tensor ranks of all pipeline ranks as one axis, `inner` of each."""
+
+    inner: int
+
+    @property
+    def t(self) -> int:
+        """See `Mesh`."""
+        return self.rank % self.inner + self.inner * (self.rank // (self.inner * self.dp))
+
+    @property
+    def d(self) -> int:
+        """See `Mesh`."""
+        return self.rank // self.inner % self.dp
+
+    def at(self, *, t: int | None = None, d: int | None = None, p: int | None = None) -> int:
+        """See `Mesh`."""
+        t, d = self.t if t is None else t, self.d if d is None else d
+        return t % self.inner + self.inner * (d + self.dp * (t // self.inner))

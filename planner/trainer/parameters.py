@@ -48,12 +48,14 @@ class Parameter:
 class Unit:
     """Parameters that are used together, in one flat array; those that tensor ranks all hold whole come first.
 
-    experts: of ranks that share experts, which then stand in for the tensor ranks (`planner.trainer.mesh`).
+    experts: of ranks that share experts, which then stand in for the tensor ranks (`planner.trainer.mesh`); shared: of
+    all tensor ranks of a pipeline, which then do.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     experts: bool = False
+    shared: bool = False
 
     def __post_init__(self) -> None:
         ordered = sorted(self.parameters, key=lambda p: p.tp_axis is not None)

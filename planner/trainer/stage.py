@@ -117,12 +117,14 @@ def _block(setting: Setting, index: int) -> Layer:
 
 
 def make_stages(
-    setting: Setting, layers_per_stage: Sequence[int], recompute_layers: int = 0, offload_layers: int = 0
-) -> list[Stage]:
+    setting: Setting, layers_per_stage: Sequence[int], recompute_layers: int = 0, offload_layers: int = 0,
+    shared_ends: bool = False,
+) -> list[Stage]:  # fmt: skip
     """The whole model as stages of so many layers each.
 
     recompute_layers: the first ones of each stage that are recomputed as the setting says, the others not; 0 all.
     offload_layers: the first ones of each stage, but for its last, whose activations wait in host memory.
+    shared_ends: the tables are all pipeline ranks'.
 
     Raises:
         LayoutError: the counts don't add up to the model's layers.
@@ -135,8 +137,8 @@ def make_stages(
     stages: list[list[Layer]] = [
         [_block(setting if i < recompute_layers else kept, next(blocks)) for i in range(n)] for n in layers_per_stage
     ]
-    stages[0].insert(0, Embedding(setting))
-    stages[-1].append(Head(setting))
+    stages[0].insert(0, Embedding(setting, shared_ends))
+    stages[-1].append(Head(setting, shared_ends))
     out = []
     for n, layers in zip(layers_per_stage, stages, strict=True):
         first = int(isinstance(layers[0], Embedding)) if layers else 0

@@ -53,7 +53,7 @@ class Store:
         ep: int = 1,
     ) -> None:
         self.communicator, self.mesh, self.zero, self.dtype = communicator, mesh, zero, dtype
-        self.expert_mesh = mesh.expert_mesh(ep)
+        self.expert_mesh, self.shared_mesh = mesh.expert_mesh(ep), mesh.whole_pipeline
         self.compute = dtype if compute is None else compute
         self.units = {unit.name: unit for unit in sorted(units, key=lambda u: u.name)}
         self.holders = holders
@@ -73,7 +73,8 @@ class Store:
 
     def mesh_of(self, name: str) -> Mesh:
         """The ranks as a unit sees them."""
-        return self.expert_mesh if self.units[name].experts else self.mesh
+        unit = self.units[name]
+        return self.expert_mesh if unit.experts else self.shared_mesh if unit.shared else self.mesh
 
     def num_elements(self, name: str) -> int:
         """Elements of a unit on this tensor rank, padded so that they split evenly over the shards."""

@@ -18,7 +18,7 @@ from planner.models import Transformer
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.context_parallel import Context
-from planner.trainer.executor import Batch, Executor, RankOperation
+from planner.trainer.executor import Batch, Executor, RankOperation, shares_ends
 from planner.trainer.experts import ExpertRanks
 from planner.trainer.host_states import HostStates
 from planner.trainer.layer import Setting
@@ -26,6 +26,7 @@ from planner.trainer.loss_scale import LossScale
 from planner.trainer.mesh import Mesh
 from planner.trainer.optimizers import Optimizer
 from planner.trainer.parameters import Unit
+from planner.trainer.shared_ends import shared_units
 from planner.trainer.stage import Stage, make_stages, split_evenly
 from planner.trainer.store import Store
 from planner.trainer.tensor_parallel import Region
@@ -131,6 +132,10 @@ def check_task(task: Task) -> None:
         size = getattr(task.model, name)
         if size % task.tp:
             raise LayoutError(f"tp is {task.tp}; the trainer needs one that divides {name} {size}")
+    if shares_ends(task.rows) and task.model.vocab % (task.tp * task.pp):
+        raise LayoutError(
+            f"tp * pp is {task.tp * task.pp}; vocabulary parallelism needs one that divides vocab {task.model.vocab}"
+        )
     if task.zero not in (0, 1, 2, 3):
         raise LayoutError(f"zero is {task.zero}; allowed: 0, 1, 2 or 3")
     if task.offload_layers < 0:
@@ -166,7 +171,12 @@ def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[s
     """
     held = [{u.name: u for s in sorted({op.stage for op in row}) for u in stages[s].units} for row in task.rows]
     here = held[mesh.p]
-    return here, {name: mesh.holders(tuple(p for p, units in enumerate(held) if name in units)) for name in here}
+    holders = {name: mesh.holders(tuple(p for p, units in enumerate(held) if name in units)) for name in here}
+    if shares_ends(task.rows):
+        tables = shared_units(task.model)
+        here |= {unit.name: unit for unit in tables}
+        holders |= {unit.name: mesh.holders((mesh.p,)) for unit in tables}
+    return here, holders
 
 
 def _check_experts(task: Task) -> None:
@@ -222,6 +232,7 @@ class Worker:
             task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages),
             task.recompute_layers,
             task.offload_layers,
+            shares_ends(task.rows),
         )
         units, holders = _units_here(task, self.mesh, stages)
         self.store = Store(

@@ -74,6 +74,8 @@ SIZES = {
     "zb-h2": (ALL, range(7, 13)),
     "seq1f1b-zb": (ALL, range(3, 13)),  # p - 1 + k slices
     "zb-v": (ALL, range(7, 13)),
+    "vocab-1": (ALL[1:], range(1, 13)),
+    "vocab-2": (ALL[1:], range(1, 13)),
 }
 
 

@@ -130,6 +130,22 @@ LITERALS = [
         ["0F0 3F0 3B0 0F1 3F1 3B1 0F2 0B0 3F2 3B2 0B1 0B2", "1F0 2F0 1F1 2F1 2B0 1B0 1F2 2F2 2B1 1B1 2B2 1B2"],
     ),
     ("zb-1p", {"p": 2, "m": 3}, ["0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2"]),
+    (
+        "vocab-1",
+        {"p": 2, "m": 4},
+        [
+            "0F0 0F1 0F2 0S0 0F3 0S1 0T0 0S2 0T1 0B0 0S3 0T2 0B1 0T3 0B2 0B3",
+            "1F0 1F1 1S0 1F2 1S1 1T0 1B0 1S2 1T1 1F3 1B1 1S3 1T2 1B2 1T3 1B3",
+        ],
+    ),
+    (
+        "vocab-2",
+        {"p": 2, "m": 4},
+        [
+            "0F0 0F1 0F2 0U0 0U1 0V0 0B0 0U2 0V1 0F3 0B1 0U3 0V2 0B2 0V3 0B3",
+            "1F0 1F1 1U0 1B0 1U1 1V0 1F2 1B1 1U2 1V1 1F3 1B2 1U3 1V2 1B3 1V3",
+        ],
+    ),
     ("zb-2p", {"p": 2, "m": 3}, ["0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"]),
 ]
 
@@ -243,15 +259,18 @@ def test_generated_bubbles_hold_for_many_micro_batches(name, p):
 @given(named_pipelines())
 def test_every_operation_is_there_once_and_prints_and_parses(case):
     name, pipe = case
-    rows = get_schedule(name).order(pipe).rows()
+    schedule = get_schedule(name)
+    rows = schedule.order(pipe).rows()
     flat = [op for row in rows for op in row]
     stages = pipe.p * pipe.v
-    kinds = "FIW" if get_schedule(name).splits_backward else "FB"
+    kinds = "FIW" if schedule.splits_backward else "FB"
     seen = {op[:4] for op in flat}
     expected = {(s, k, m, j) for s in range(stages) for k in kinds for m in range(pipe.m) for j in range(pipe.k)}
     whole = {(s, "B", m, j) for s, k, m, j in expected if k == "I" and (s, "B", m, j) in seen}
     parts = {(s, k, m, j) for s, _, m, j in whole for k in "IW"}
-    assert seen == (expected | whole) - parts
+    of_head = {(r, k, m, 0) for r in range(pipe.p) for k in getattr(schedule, "parts", "") for m in range(pipe.m)}
+    assert bool(of_head) == bool(schedule.barriers)
+    assert seen == (expected | whole | of_head) - parts
     assert len(flat) == len(seen)
     assert all(Operation.parse(str(op)) == op for op in flat)
     assert Order.of_rows(rows).rows() == rows
@@ -338,6 +357,29 @@ def order_of(text: str) -> Order:
 def test_incomplete_orders_say_what_is_missing(rows, message):
     with pytest.raises(ScheduleError, match=message):
         dependencies(order_of(rows))
+
+
+@settings(max_examples=60, deadline=None)
+@given(named_pipelines(["vocab-1", "vocab-2"]), st.floats(0.0, 3.0), st.floats(0.0, 3.0))
+def test_a_shared_head_adds_its_passes_alone_where_backwards_take_twice_the_forwards(case, s, t):
+    """Yeung et al. 2024, figure 10: no bubble but 1F1B's, (p - 1)(F + B), and one micro-batch more for each barrier.
+
+    A last barrier may leave a rank a forward's time, or let it fill the drain with its share of the head.
+    """
+    name, pipe = case
+    order = get_schedule(name).order(pipe)
+    timeline = run(order, durations(order, 1.0, 1.0, 1.0, (s, t, s + t / 2, t / 2)))
+    beyond = timeline.makespan_s - pipe.m * (3.0 + s + t) - (pipe.p - 1) * 3.0
+    assert -(s + t) - 1e-9 <= beyond <= 1.0 + s + 1e-9
+    barriers = {"vocab-1": 2, "vocab-2": 1}[name]
+    assert timeline.peak().tolist() == [min(pipe.p - r + barriers, pipe.m) for r in range(pipe.p)]
+
+
+def test_an_incomplete_head_says_what_is_missing():
+    whole = get_schedule("vocab-1").order(Pipeline(p=2, m=3)).rows()
+    without = [[op for op in row if (op.kind, op.micro_batch) != ("T", 1)] for row in whole[:1]]
+    with pytest.raises(ScheduleError, match="micro-batch 1 has no T or V on rank 0"):
+        dependencies(Order.of_rows([*without, whole[1]]))
 
 
 def test_a_deadlock_is_reported_with_its_circle():

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.base.arrays import Ints
-from planner.schedules.operations import KINDS
+from planner.schedules.operations import KINDS, NAMES
 from planner.step.timeline.timeline import Timeline
-
-NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,9 @@ def stage_loads(costs: StepCosts, stages: int) -> StageLoads:
     chunks = chunks_of(layouts, costs.stages, costs.case.model, stages)
     index = np.arange(stages)
     ends = 1.0 * (index == 0), 1.0 * (index == stages - 1)
+    if costs.head is not None:  # each rank's part of the embedding; the head's are operations of their own
+        p = int(layouts.pp[0])
+        ends = (index < p) / p, np.zeros(stages)
     forward, input_grad, weight_grad = passes(costs, chunks.layers, *ends, 1.0, chunks.modules, chunks.dense)
     return StageLoads(chunks=chunks, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad)
 
@@ -52,13 +55,14 @@ class RankLoads:
     backward_s: Array
 
 
-def rank_loads(order: Order, loads: StageLoads, copies: int) -> RankLoads:
-    """What the ranks of an order hold; with copies of the weights, of one of them."""
+def rank_loads(order: Order, loads: StageLoads, copies: int, shared: bool = False) -> RankLoads:
+    """What the ranks of an order hold; with copies of the weights, of one of them. shared: embedding and head alike."""
     stages = len(loads.forward_s)
     holds = np.zeros((order.ranks, stages))
     holds[order.rank, order.stage] = 1.0 / copies
     backward = loads.input_grad_s + loads.weight_grad_s
+    first, last = (np.full(order.ranks, 1.0 / order.ranks) if shared else holds[:, i] for i in (0, -1))
     return RankLoads(
-        chunks=loads.chunks.on(holds), first=holds[:, 0], last=holds[:, -1],
+        chunks=loads.chunks.on(holds), first=first, last=last,
         forward_s=holds @ loads.forward_s, backward_s=holds @ backward,
     )  # fmt: skip

@@ -278,19 +278,24 @@ def _prepare(
     """What an order of so many steps lasts, operation by operation. share: of the busiest rank's parameters."""
     k = pipe.k
     loads = stage_loads(costs, int(order.stage.max()) + 1)
-    ranks = rank_loads(order, loads, schedule.copies)
+    head = costs.head
+    ranks = rank_loads(order, loads, schedule.copies, head is not None)
     held = ranks.chunks
     params = costs.case.ranks.rank(held.layers, ranks.first, ranks.last, held.modules, held.dense).total
     share = params / costs.busiest_params
     data = data_comm(costs, ranks.forward_s, ranks.backward_s)
-    lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
+    parts = (0.0,) * 4 if head is None else [float(x[0]) for x in head.parts_s]
+    lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k, parts)
     if slices is not None:
         lasting = lasting * slices.seconds[order.slice]
     shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
     return _Prepared(
         costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks, share=share, data=data,
         slices=slices,
-        run=TimedOrder(order=order, duration_s=lasting, release_s=shown, links=_links(costs, order, loads, lasting)),
+        run=TimedOrder(
+            order=order, duration_s=lasting, release_s=shown, links=_links(costs, order, loads, lasting),
+            head_lag_s=() if head is None else head.lags_s(0),
+        ),
     )  # fmt: skip
 
 
@@ -330,7 +335,7 @@ def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
     alone, moved = (of(costs.case.layouts, chunks.layers, 1.0) for of in (left_alone, moved_layers))
     stays = (chunks.layers - moved) * held.layer[0]
     stage_bytes = (stays + alone * held.whole[0] + chunks.modules * held.modules[0]) * slack
-    stage_bytes[0] += held.embedding[0] * slack
+    stage_bytes[0] += held.embedding[0] * slack / (1 if costs.head is None else x.pipe.p)
     static = rank_memory(
         costs.case, layers=ranks.chunks.layers, in_flight=0.0, first=ranks.first,
         last=ranks.last, modules=ranks.chunks.modules, dense=ranks.chunks.dense,

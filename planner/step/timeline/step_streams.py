@@ -59,6 +59,8 @@ def simulate_streams(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> 
         InputError: slow_down below 0.
     """
     plain = simulate(setup, layouts)
+    if plain.schedule.barriers:
+        raise LayoutError(f"links are not simulated for {plain.schedule.name}, whose ranks wait for one another")
     if plain.schedule.steady:
         raise LayoutError(f"links are not simulated for {plain.schedule.name}, whose pipeline is never drained")
     costs = step_costs(setup, layouts)

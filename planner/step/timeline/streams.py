@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from planner.base.arrays import Array, Ints
 from planner.base.errors import InputError, ScheduleError
 from planner.schedules.dependencies import dependencies
-from planner.schedules.operations import KINDS, Order
+from planner.schedules.operations import Order
 from planner.step.timeline.engine import run_lanes
 
 LANES = ("compute", "node links", "network")
 MOST_ROUNDS = 100
-F, B, I, W = range(len(KINDS))
+F, B, I, W = range(4)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,11 @@ from planner.base.arrays import Array, Bools, Ints
 from planner.base.errors import ScheduleError
 from planner.schedules.base import Pipeline
 from planner.schedules.dependencies import dependencies
-from planner.schedules.operations import KINDS, Order
+from planner.schedules.operations import Order
 from planner.step.timeline.chunk_links import ChunkLinks
 from planner.step.timeline.engine import needed, run_lanes
 
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
-
-F, B, I, W = range(len(KINDS))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +62,7 @@ class Timeline:
         leaves for the weight gradient. F adds; B, I and W free when they end, so their own is still held.
         """
         size = np.ones(len(self.order)) if bytes_of is None else np.asarray(bytes_of(self.order.stage), dtype=float)
-        share = np.array([1.0, -1.0, -(1.0 - kept), -kept])
+        share = np.array([1.0, -1.0, -(1.0 - kept), -kept, 0.0, 0.0, 0.0, 0.0])
         change = share[self.order.kind] * size
         after = np.cumsum(change)
         before_rank = np.concatenate([[0.0], after])[self.order.start[:-1]]
@@ -90,11 +88,17 @@ def check_size(pipe: Pipeline, steps: int = 1) -> None:
         )
 
 
-def durations(order: Order, forward_s: Any, input_grad_s: Any, weight_grad_s: Any) -> Array:
-    """Seconds of every operation, shape (n,), from seconds by stage (or one figure): B takes I + W."""
+def durations(
+    order: Order, forward_s: Any, input_grad_s: Any, weight_grad_s: Any, head_s: Sequence[float] = (0.0,) * 4
+) -> Array:
+    """Seconds of every operation, shape (n,), from seconds by stage (or one figure): B takes I + W.
+
+    head_s: of S, T, U and V, a rank's part of a shared head.
+    """
     stages = int(order.stage.max()) + 1
-    f, i, w = (np.broadcast_to(np.asarray(x, dtype=float), stages) for x in (forward_s, input_grad_s, weight_grad_s))
-    table = np.stack([f, i + w, i, w])
+    parts = (forward_s, input_grad_s, weight_grad_s, *head_s)
+    f, i, w, *head = (np.broadcast_to(np.asarray(x, dtype=float), stages) for x in parts)
+    table = np.stack([f, i + w, i, w, *head])
     return np.asarray(table[order.kind, order.stage])
 
 
@@ -118,21 +122,23 @@ def run(
 class TimedOrder:
     """An order with its operations' durations, and before what each rank starts nothing: what `run` takes.
 
-    links: gathers and reductions of chunks beside it; a rank's operations then have no release.
+    links: gathers and reductions of chunks beside it; a rank's operations then have no release. head_lag_s: by kind,
+    how long after the last of all ranks' passes of a shared head an operation starts.
     """
 
     order: Order
     duration_s: Array
     release_s: Any = None
     links: ChunkLinks | None = None
+    head_lag_s: tuple[float, ...] = ()
 
 
 def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool | None = None) -> list[Timeline]:
     """The timelines of several orders, side by side; raises what `run` does. Runs may share an order."""
     if not runs:
         return []
-    waits_of = {id(one.order): _waits(one.order, transfer_s) for one in runs}
-    made = [_lanes(one, waits_of[id(one.order)]) for one in runs]
+    waits_of = {(id(one.order), one.head_lag_s): _waits(one.order, transfer_s, one.head_lag_s) for one in runs}
+    made = [_lanes(one, waits_of[id(one.order), one.head_lag_s]) for one in runs]
     width = max(x.waits.shape[1] for x in made)
     counts = np.array([len(x.duration) for x in made])
     offset = np.cumsum(counts) - counts
@@ -151,7 +157,7 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
     for one, x, at in zip(runs, made, offset, strict=True):
         order, n = one.order, len(one.order)
         begin, finish = start[at : at + n], end[at : at + n]
-        waits, lag, _ = waits_of[id(order)]
+        waits, lag, _ = waits_of[id(order), one.head_lag_s]
         if (finish < 0).any():
             stops = stopped[lane : lane + order.ranks] - at
             raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, finish, stops)}")
@@ -176,12 +182,15 @@ class _Lanes:
 _Waits = tuple[Ints, Array, tuple[Ints, Array]]
 
 
-def _waits(order: Order, transfer_s: float) -> _Waits:
+def _waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _Waits:
     """What an order's operations wait for, seconds after its end, and both again as far as the engine needs them."""
     waits, rank = dependencies(order), order.rank
     lag = np.broadcast_to(0.0, waits.shape)
     if transfer_s:
         lag = np.where((waits >= 0) & (rank[waits] != rank[:, None]), transfer_s, 0.0)
+    if head_lag_s and waits.shape[1] > 3:
+        lag = np.array(lag)
+        lag[:, 3:] += np.array(head_lag_s)[order.kind][:, None]
     return waits, lag, needed(order.start, waits, lag, order.fused)
 
 

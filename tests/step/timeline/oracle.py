@@ -12,7 +12,13 @@ def needed(op: Operation, stages: int, slices: int, made: set[tuple]) -> list[tu
         return out + ([(s, "F", i, j - 1)] if j else [])
     if kind == "W":
         return [(s, "I", i, j)]
+    if kind in "SU":
+        return [(stages - 1, "F", i, 0)]
+    if kind in "TV":
+        return [(r, {"T": "S", "V": "U"}[kind], i, 0) for r in range(stages)]
     out = [(s, "F", i, j)]
+    if s == stages - 1:  # of a head in parts on all ranks, what makes the input gradient
+        out += [(r, k, i, 0) for r in range(stages) for k in "TU" if (r, k, i, 0) in made]
     out += [(s + 1, back, i, j)] if s < stages - 1 else []
     return out + ([(s, back, i, j + 1)] if j < slices - 1 else [])
 

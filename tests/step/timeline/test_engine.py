@@ -23,8 +23,10 @@ def test_times_equal_a_naive_timeline(case, seed, transfer):
     if order.fused.any():
         return
     f, i, w = np.random.default_rng(seed).uniform(0.1, 2.0, size=(3, pipe.p * pipe.v))
-    timeline = run(order, durations(order, f, i, w), transfer)
-    expected = oracle.run(order.rows(), {"F": f, "B": i + w, "I": i, "W": w}, transfer)
+    parts = np.random.default_rng(seed + 1).uniform(0.1, 2.0, 4)
+    timeline = run(order, durations(order, f, i, w, parts), transfer)
+    head = {kind: [x] * pipe.p for kind, x in zip("STUV", parts.tolist(), strict=True)}
+    expected = oracle.run(order.rows(), {"F": f, "B": i + w, "I": i, "W": w} | head, transfer)
     assert timeline.end_s == pytest.approx(np.concatenate([np.array(e) for e in expected]), rel=1e-12)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -55,6 +57,12 @@ def graph(order: Order, seconds: np.ndarray) -> nx.DiGraph:
             edge(("F", s, mb, j - 1), i)
         if kind == "W":
             edge(("I", s, mb, j), i)
+        # Of a head in parts on all ranks, one of each kind a rank: all ranks' before, and the last stage's output.
+        if kind in "SU":
+            edge(("F", last, mb, j), i)
+        ahead = {"T": "S", "V": "U"}.get(kind, "TU" if kind in "BI" and s == last else "")
+        for part, stage in product(ahead, range(max(rank) + 1)):
+            edge((part, stage, mb, j), i)
         drawn.add_edge(i, "end", weight=seconds[i])
     return drawn
 
@@ -74,7 +82,8 @@ def test_a_timeline_ends_with_the_longest_path(name: str) -> None:
             continue
         drawn = np.random.default_rng(number)
         stages = int(order.stage.max()) + 1
-        seconds = durations(order, *(drawn.uniform(0.5, 2.0, stages) for _ in range(3)))
+        passes = [drawn.uniform(0.5, 2.0, stages) for _ in range(3)]
+        seconds = durations(order, *passes, drawn.uniform(0.5, 2.0, 4))
         want = nx.dag_longest_path_length(graph(order, seconds))
         assert run(order, seconds, TRANSFER_S).end_s.max() == pytest.approx(want, rel=1e-12)
         checked += 1

@@ -188,7 +188,7 @@ const Timeline = {
 
   drawOps(g, paint, row, y, high) {
     const t = this.data,
-      colour = { F: paint("F"), B: paint("B"), I: paint("I"), W: paint("W") },
+      colour = Object.fromEntries([..."FBIWSTUV"].map((kind) => [kind, paint(kind)])),
       ink = paint("on-box");
     const low = t.real(this.from),
       top = t.real(this.to);

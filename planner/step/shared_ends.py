@@ -1,0 +1,96 @@
+"""Embedding and head in equal parts on all ranks of a pipeline: vocabulary parallelism (Yeung et al. 2024, 2411.05288).
+
+Both tables are cut as over tp * pp tensor ranks. The hidden states of a micro-batch go to all ranks and their gradient
+is summed over them, each beside the passes; what the softmax needs of all ranks takes a few numbers a token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.base.arrays import Array, Ints
+from planner.costs.case import Case
+from planner.costs.gradient_accumulation import with_accumulation
+from planner.costs.kernels.device import stream_s
+from planner.costs.layer.embedding_head import EmbeddingHeadCost, embedding_head_cost
+from planner.costs.layer.layer_cost import LayerCost
+from planner.costs.memory.rank import Activations, activations
+from planner.costs.network.collectives import all_gather_s, all_reduce_s, place
+from planner.costs.network.traffic import Traffic
+from planner.costs.placement import node_ranks
+
+LIVE = 2
+"""Micro-batches whose logits a rank holds at once: the next one's are made before the gradients of the one before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedHead:
+    """Seconds of a rank's part of the head for one micro-batch, arrays of shape (n,), and of what ranks exchange.
+
+    parts_s: of operations S, T, U and V. spread_s: hidden states from the last stage to all ranks; told_s: the
+    softmax's numbers among them; summed_s: the input gradient to the last stage.
+    """
+
+    parts_s: tuple[Array, Array, Array, Array]
+    spread_s: Array
+    told_s: Array
+    summed_s: Array
+
+    def lags_s(self, i: int) -> tuple[float, ...]:
+        """How long after what it waits for an operation of each kind starts, of layout i; by `KINDS`."""
+        spread, told, summed = (float(np.ravel(x)[i]) for x in (self.spread_s, self.told_s, self.summed_s))
+        return (0.0, summed, summed, 0.0, spread, told, spread, told)
+
+
+def shared_ends(
+    case: Case, cost: LayerCost, ends: EmbeddingHeadCost, held: Activations, t: Traffic, barriers: Ints
+) -> tuple[EmbeddingHeadCost, Activations, Traffic, SharedHead]:
+    """Ends, activations and traffic of layouts, of which those with barriers share the ends, and the head's passes.
+
+    All are for all ranks together, of which each has a p-th. Of the embedding each writes the whole sum's share, and
+    looks up and scatters a p-th of the tokens on average. Algorithm 2 also reads the targets' rows, and scales and
+    joins two parts of the input gradient, once its barrier is through.
+    """
+    p, model, two = np.asarray(case.layouts.pp, dtype=np.float64), case.model, barriers > 1
+    cut = replace(
+        case,
+        layouts=replace(case.layouts, tp=case.layouts.tp * case.layouts.pp),
+        framework=replace(case.framework, gathered_logits=False, recomputed_head=False),
+    )
+    _, own = with_accumulation(cut, np.zeros(1), cost, embedding_head_cost(cut), False)
+    hidden = case.pass_tokens * model.hidden * case.device.element_bytes
+    joined = stream_s(case.device, 5.0 * hidden, 2.0)
+    quarter = t.ends_s / 4.0
+    S, T = own.head_forward_s + quarter, own.head_backward_s + quarter
+    half = own.head_backward_s / 2.0
+    ends_of_all = EmbeddingHeadCost(
+        embedding_forward_s=(p + 1.0) / 2.0 * own.embedding_forward_s,
+        embedding_backward_s=own.embedding_backward_s,
+        head_forward_s=p * (own.head_forward_s + np.where(two, 0.0, joined)),
+        head_backward_s=p * own.head_backward_s,
+        module_forward_s=ends.module_forward_s,
+        module_backward_s=ends.module_backward_s,
+    )
+    group = place(
+        case.cluster, case.layouts.pp, case.layouts.tp * case.layouts.cp * case.layouts.dp,
+        node_ranks(case.cluster, case.layouts.gpus),
+    )  # fmt: skip
+    spread = all_gather_s(group, hidden / case.token_shares)
+    told = all_reduce_s(group, 2.0 * 4.0 * case.pass_tokens)
+    head = SharedHead(
+        parts_s=(S, T, S + half + joined, half + quarter),
+        spread_s=spread, told_s=told, summed_s=spread + np.where(two, 0.0, told),
+    )  # fmt: skip
+    logits = LIVE * p * (activations(cut).logits + hidden)
+
+    def where(new: Array, old: Array) -> Array:
+        return np.where((barriers > 0) & (p > 1), new, old)
+
+    return (
+        EmbeddingHeadCost(**{name: where(x, getattr(ends, name)) for name, x in vars(ends_of_all).items()}),
+        replace(held, logits=where(logits, held.logits), embedding=where(p * held.embedding, held.embedding)),
+        replace(t, ends_s=where(p * t.ends_s, t.ends_s)),
+        head,
+    )

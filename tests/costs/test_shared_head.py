@@ -1,0 +1,106 @@
+"""Embedding and head in parts on all ranks: their seconds, parameters and memory by hand, and the timeline's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.costs.case import Case
+from planner.costs.kernels.device import matmul_s, stream_s
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Layouts, Precision
+from planner.models import from_shape, load_model
+from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import first_broken
+from planner.step.step_costs import step_costs
+from planner.step.timeline.step import simulate
+
+GPT = replace(
+    from_shape(family="gpt", layers=32, hidden=3072, ffn=12288, heads=24, kv_heads=24, vocab=131072, seq_len=2048),
+    tied=False,
+)
+
+
+def setup(model=GPT) -> Setup:
+    return Setup(model, load_cluster("dgx-a100-80gb"), load_framework("megatron-lm"))
+
+
+def layout(**choices) -> Layouts:
+    usual = {"pp": 8, "global_batch": 128, "zero": 0, "precision": Precision.FP16, "schedule": "vocab-1"}
+    return Layouts.of(**usual | choices)
+
+
+@pytest.mark.parametrize("name", ["vocab-1", "vocab-2"])
+def test_the_parts_of_the_head_by_hand(name):
+    """131,072 rows on 8 ranks, 16,384 each: S a product and the loss's forward, T two products and its backward."""
+    one, x = setup(), layout(schedule=name)
+    costs, case = step_costs(one, x), Case.of(one, x)
+    device, framework, tokens, rows, h = case.device, one.framework, 2048.0, 16384.0, 3072.0
+    S = matmul_s(device.wide, tokens, rows, h) + stream_s(device, tokens * rows * framework.entropy_forward_bytes, 6.0)
+    T = matmul_s(device.wide, tokens, h, rows) + matmul_s(device.wide, rows, h, tokens)
+    T = T + stream_s(device, tokens * rows * framework.entropy_backward_bytes, 3.0)
+    adds = framework.accumulate_bytes * rows * h / device.memory_rate
+    joined = stream_s(device, 5.0 * tokens * h * 2.0, 2.0)
+    s, t, u, v = (float(part[0]) for part in costs.head.parts_s)
+    assert s == pytest.approx(float(np.ravel(S)[0]), rel=1e-12)
+    assert t == pytest.approx(float(np.ravel(T + adds)[0]), rel=1e-12)
+    assert u + v == pytest.approx(s + t + float(np.ravel(joined)[0]), rel=1e-12)
+    # A rank's passes of 4 layers, and its head's, a micro-batch; all ranks alike.
+    step = simulate(one, x)
+    order, last = step.timeline.order, step.timeline.end_s - step.timeline.start_s
+    mine = [float(last[(order.kind == code) & (order.rank == 3)].mean()) for code in (4, 5, 6, 7) if code in order.kind]
+    assert mine == pytest.approx([s, t] if name == "vocab-1" else [u, v], rel=1e-9)
+    assert step.timeline.busy_s == pytest.approx(np.full(8, step.timeline.busy_s[0]), rel=5e-3)
+
+
+def test_every_rank_holds_an_eighth_of_both_tables():
+    """4 layers of 12 h (h + 1) + h and more, 2 x 16,384 rows of 3,072, positions an eighth, the last norm an eighth."""
+    shared, alone = (step_costs(setup(), layout(schedule=name)) for name in ("vocab-1", "1f1b"))
+    layers = 4 * float(alone.case.ranks.rank(1.0, False, False).total[0])
+    tables = 2 * 131072 * 3072 + GPT.max_positions * 3072 + 2 * 3072
+    assert float(shared.busiest_params[0]) == pytest.approx(layers + tables / 8, rel=1e-12)
+    assert float(alone.busiest_params[0]) == pytest.approx(layers + 131072 * 3072 + GPT.max_positions * 3072, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["vocab-1", "vocab-2"])
+@pytest.mark.parametrize("way", [{}, {"tp": 2, "sequence_parallel": True, "pp": 4}, {"dp": 2, "zero": 1}, {"tp": 2}])
+@pytest.mark.parametrize("model", ["gpt", "gpt, tied", "llama3-8b"])
+def test_the_closed_form_is_the_timelines(model, way, name):
+    """Memory exactly. The step within 2 %: its bubble is that of an order whose head takes no time."""
+    one = setup({"gpt": GPT, "gpt, tied": replace(GPT, tied=True)}.get(model) or load_model(model))
+    x = layout(**{"schedule": name} | way)
+    assert first_broken(one.model, one.cluster, x) == [""]
+    closed, exact = estimate(one, x), simulate(one, x)
+    assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=1e-9)
+    assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=0.02)
+
+
+def test_a_vocabulary_of_256k_costs_as_much_on_every_rank_and_next_to_no_memory():
+    """Yeung et al. 2024, table 5: their peak grows by 2 to 3 GB from 32k to 256k, 1F1B's by 10."""
+    peak, step = {}, {}
+    for vocab in (32768, 262144):
+        for name in ("1f1b", "vocab-2"):
+            done = simulate(setup(replace(GPT, vocab=vocab)), layout(schedule=name))
+            peak[name, vocab], step[name, vocab] = done.peak_bytes.max() / 1e9, done.step_time_s
+    assert peak["vocab-2", 262144] - peak["vocab-2", 32768] < 0.4 * (peak["1f1b", 262144] - peak["1f1b", 32768])
+    assert step["1f1b", 262144] > 2.0 * step["vocab-2", 262144]
+    assert step["vocab-2", 262144] < 1.25 * step["vocab-2", 32768]
+
+
+def test_a_slow_network_shows_at_the_barriers():
+    one, x = setup(), layout(schedule="vocab-2", dp=16)
+    slow = replace(one.cluster, network=replace(one.cluster.network, bandwidth_bytes_per_s=2e8))
+    fast = simulate(one, x)
+    late = simulate(replace(one, cluster=slow), x)
+    head = step_costs(replace(one, cluster=slow), x).head
+    assert float(head.spread_s[0]) > float(fast.loads.forward_s.max())
+    assert late.timeline.makespan_s > fast.timeline.makespan_s + 127 * 0.1 * float(head.spread_s[0])
+
+
+def test_what_it_excludes_is_said():
+    one = setup(load_model("deepseek-v3-mtp"))
+    x = layout(pp=8, ep=8, dp=8)
+    assert "vocabulary parallelism excludes multi-token prediction" in first_broken(one.model, one.cluster, x)[0]
