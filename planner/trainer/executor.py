@@ -250,7 +250,7 @@ class Executor:
     def _weight_gradient(self, here: RankOperation, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
         for layer, gradients in state.waiting.pop(key):
-            add_gradients(self.store, layer, gradients, keep)
+            add_gradients(self.store, layer.units, gradients, keep)
         self.live.change(0, -1, -state.bytes_of.pop(key))
 
     def _tag(self, here: RankOperation, receiver: int) -> int:

@@ -27,9 +27,9 @@ from planner.trainer.communicator import Communicator
 from planner.trainer.cross_entropy import Softmax, logits_gradient, of_all, softmax
 from planner.trainer.ends import head_unit, look_up, looked_up, tokens_unit
 from planner.trainer.functions import product, product_input_gradient
-from planner.trainer.layer import Layer, Product, Setting, SliceOf
+from planner.trainer.layer import Product, Setting, SliceOf
 from planner.trainer.mesh import Mesh
-from planner.trainer.parameters import Unit, Views
+from planner.trainer.parameters import Unit
 from planner.trainer.stage import add_gradients
 from planner.trainer.store import Store
 
@@ -42,21 +42,6 @@ KIND = "vocabulary"
 def shared_units(model: Transformer) -> list[Unit]:
     """The tables of tokens and, unless it is tied, of the head."""
     return [tokens_unit(model, shared=True)] + ([] if model.tied else [head_unit(model, shared=True)])
-
-
-class _Table(Layer):
-    """One table, for its gradients alone."""
-
-    def __init__(self, unit: Unit) -> None:
-        self.units = (unit,)
-
-    def forward(self, parameters: Views, x_bsh: Array, part: SliceOf) -> tuple[Array, Any]:
-        """Never asked for."""
-        raise NotImplementedError
-
-    def input_gradient(self, parameters: Views, dy_bsh: Array, saved: Any, part: SliceOf) -> tuple[Array, list[Any]]:
-        """Never asked for."""
-        raise NotImplementedError
 
 
 @dataclass
@@ -86,9 +71,8 @@ class SharedEnds:
     ) -> None:  # fmt: skip
         self.communicator, self.mesh, self.setting, self.store, self.where = communicator, mesh, setting, store, where
         self.change, self.last = change, max(stage for stage, _ in where)
-        tables = [_Table(unit) for unit in shared_units(setting.model)]
+        tables = shared_units(setting.model)
         self.tokens, self.head = tables[0], tables[-1]
-        self.table = self.head.units[0].name
         self.rows = setting.model.vocab // (mesh.tp * mesh.pp)
         self.row = (mesh.p * mesh.tp + mesh.t) * self.rows
         self.passes: dict[int, _Pass] = {}
@@ -130,23 +114,23 @@ class SharedEnds:
         xp = self.setting.xp
         while self.looked <= min(until, self.m - 1):
             i, part = self.looked, self.part_of(self.looked)
-            table = self._view(self.tokens, "tokens")
+            table = self._view(self.tokens)
             self._send(LOOK_UP, i, self.where[0, i], look_up(xp, table, part.tokens_bs, self.row, self.setting.region))
-            self.store.release(self.tokens.units)
+            self.store.release([self.tokens])
             self.looked += 1
 
     def _logits(self, kind: str, i: int) -> None:
         """S or U."""
         part, region, xp = self.part_of(i), self.setting.region, self.setting.xp
         x_bSh = region.enter(self._receive(OUTPUT, i, self.where[self.last, i], self._shape(), self.setting.dtype))
-        table = self._view(self.head, self.table)
+        table = self._view(self.head)
         soft = softmax(xp, product(x_bSh, table.T), part.targets_bs, region, self.row)
         made = None
         if kind == "U":
             targets_bsh = table[soft.column_n].reshape(*soft.mine_bs.shape, -1) * soft.mine_bs[..., None]
             made = product_input_gradient(soft.exp_bsv.astype(soft.given), table.T), targets_bsh
             self.unsent = i
-        self.store.release(self.head.units)
+        self.store.release([self.head])
         size = num_bytes([x_bSh, soft, made])
         self.passes[i] = _Pass(part, x_bSh, soft, made, size)
         self.change(0, 0, size)
@@ -172,10 +156,10 @@ class SharedEnds:
         scale = one.part.loss_weight * one.part.loss_scale
         dlogits_bsv = logits_gradient(self.setting.xp, one.soft, one.factor_bs, scale)
         if kind == "T":
-            dx_bSh = product_input_gradient(dlogits_bsv, self._view(self.head, self.table).T)
-            self.store.release(self.head.units)
+            dx_bSh = product_input_gradient(dlogits_bsv, self._view(self.head).T)
+            self.store.release([self.head])
             self._send(HEAD_GRADIENT, i, self.where[self.last, i], self.setting.region.enter_gradient(dx_bSh))
-        add_gradients(self.store, self.head, [Product(self.table, dlogits_bsv, one.gathered)], False)
+        add_gradients(self.store, [self.head], [Product(self.head.name, dlogits_bsv, one.gathered)], False)
         self.change(0, 0, -one.size)
         return float(one.part.loss) if self.where[self.last, i] == self.mesh.p else 0.0
 
@@ -185,7 +169,7 @@ class SharedEnds:
             s, tokens_bs = self.setting, self.part_of(i).tokens_bs
             dy_bsh = self._receive(EMBEDDING_GRADIENT, i, self.where[0, i], self._shape(), s.dtype)
             rows = looked_up(s.xp, self.rows, tokens_bs, self.row, s.region, dy_bsh)
-            add_gradients(self.store, self.tokens, [rows], False)
+            add_gradients(self.store, [self.tokens], [rows], False)
 
     def _told(self, i: int) -> _Pass:
         """A micro-batch's pass with the loss and its factor, from what all ranks tell."""
@@ -197,8 +181,8 @@ class SharedEnds:
         one.part.loss = loss_bs.sum() * one.part.loss_weight
         return one
 
-    def _view(self, table: _Table, name: str) -> Array:
-        return self.store.parameters(table.units[0])[name]
+    def _view(self, unit: Unit) -> Array:
+        return self.store.parameters(unit)[unit.name]
 
     def _shape(self) -> tuple[int, ...]:
         part = self.part_of(0)

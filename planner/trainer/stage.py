@@ -86,22 +86,22 @@ class Stage:
                 kept, keys_values = arena.back(kept)
                 part.keys_values |= {} if keys_values is None else {layer.index: keys_values}
             dy_bsh, waiting = layer.input_gradient(_parameters(store, layer), dy_bsh, kept, part)
-            add_gradients(store, layer, waiting, keep)
+            add_gradients(store, layer.units, waiting, keep)
             if not keep:
                 store.release(layer.units)
         arena.live.change(0, 0, -room)
         return dy_bsh
 
 
-def add_gradients(store: Store, layer: Layer, waiting: list[Any], keep: bool) -> None:
-    """Add a layer's waiting weight gradients; `keep`: they stay here whole for the next operation."""
+def add_gradients(store: Store, units: Sequence[Unit], waiting: list[Any], keep: bool) -> None:
+    """Add waiting weight gradients of some units; `keep`: they stay here whole for the next operation."""
     gradients: Views = {}
-    for unit in layer.units:
+    for unit in units:
         gradients |= store.gradients(unit)
     for gradient in waiting:
         gradient.add_to(gradients)
     if not keep:
-        store.scatter(layer.units)
+        store.scatter(units)
 
 
 def _parameters(store: Store, layer: Layer) -> Views:
