@@ -152,7 +152,8 @@ def _stage_rules(model: Transformer, x: Layouts) -> Table:
         ("layer_split last needs a pipeline that can't share the layers evenly and leaves some to its last virtual "
          "stage, with embedding and head on its first and last rank",
          last & ((x.pp == 1) | ~has_short_last(layers, chunks) | ~trait(x, "has_ends"))),
-        ("vocabulary parallelism excludes multi-token prediction", shares_ends(x) & (heads_out > 1)),
+        ("vocabulary parallelism excludes multi-token prediction and train lora",
+         shares_ends(x) & ((heads_out > 1) | (x.train > 0))),
         *_given_rules(model, x, given, looped),
     ]  # fmt: skip
 

@@ -103,4 +103,7 @@ def test_a_slow_network_shows_at_the_barriers():
 def test_what_it_excludes_is_said():
     one = setup(load_model("deepseek-v3-mtp"))
     x = layout(pp=8, ep=8, dp=8)
-    assert "vocabulary parallelism excludes multi-token prediction" in first_broken(one.model, one.cluster, x)[0]
+    assert (
+        "vocabulary parallelism excludes multi-token prediction and train lora"
+        in first_broken(one.model, one.cluster, x)[0]
+    )

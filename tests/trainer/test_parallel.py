@@ -96,8 +96,8 @@ def test_every_way_of_sharing_under_1f1b(choices, model, p):
 
 
 @st.composite
-def models(draw: st.DrawFn, tp: int, slices: int) -> Transformer:
-    """Small shapes of every kind that the trainer has layers for, sizes that tp divides."""
+def models(draw: st.DrawFn, tp: int, slices: int, shared: int = 1) -> Transformer:
+    """Small shapes of every kind that the trainer has layers for, sizes that tp divides; shared: ranks of a table."""
     kv_heads = tp * draw(st.integers(1, 2))
     heads, head_dim = kv_heads * draw(st.integers(1, 3)), 2 * draw(st.integers(1, 4))
     layers, seq_len = draw(st.integers(1, 9)), slices * tp * draw(st.integers(1, 4))
@@ -113,7 +113,7 @@ def models(draw: st.DrawFn, tp: int, slices: int) -> Transformer:
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        vocab=tp * draw(st.integers(4, 20)),
+        vocab=tp * shared * draw(st.integers(4, 20)),
         seq_len=seq_len,
         rotary=rotary,
         max_positions=0 if rotary else seq_len + draw(st.integers(0, 2)),
@@ -136,7 +136,7 @@ def test_products_of_all_choices(drawn, name, degrees, m, zero, sequence_paralle
     pipe = pipeline_of(name, p, m)
     if pipe is None:
         return
-    model = drawn.draw(models(tp, pipe.k))
+    model = drawn.draw(models(tp, pipe.k, p if SCHEDULES[name].barriers else 1))
     schedule, k = SCHEDULES[name], pipe.k
     task = Task(
         model=model,
