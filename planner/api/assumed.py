@@ -21,6 +21,7 @@ OPTIMIZERS = {
     OptimizerKind.SGD: "SGD with momentum",
 }
 DISPATCH = {
+    Dispatcher.PPMOE: "picking them on tensor ranks, without an exchange",
     Dispatcher.ALLTOALL: "plain all-to-all",
     Dispatcher.DEEPEP: "DeepEP, a copy to each node",
     Dispatcher.HYBRIDEP: "HybridEP, a copy to each node",

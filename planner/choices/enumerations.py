@@ -68,16 +68,19 @@ class GradDtype(IntEnum):
 
 
 class Dispatcher(IntEnum):
-    """How tokens get to the ranks of their experts and back: as the framework does unless told, or one of three.
+    """How tokens get to the ranks of their experts and back: as the framework does unless told, or one of four.
 
-    ALLTOALL: a copy of a token to each of its experts. DEEPEP, HYBRIDEP: one to each rank, and between nodes one to
-    each node, by Megatron-Core's flex dispatcher (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2).
+    PPMOE: not at all: tensor ranks, which have the same tokens, each have whole experts, pick the tokens of these and
+    sum what comes of them (Chen et al. 2023, arXiv 2304.11414). ALLTOALL: a copy of a token to each of its experts.
+    DEEPEP, HYBRIDEP: one to each rank, and between nodes one to each node, by Megatron-Core's flex dispatcher
+    (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2).
     """
 
     FRAMEWORK = 0
-    ALLTOALL = 1
-    DEEPEP = 2
-    HYBRIDEP = 3
+    PPMOE = 1
+    ALLTOALL = 2
+    DEEPEP = 3
+    HYBRIDEP = 4
 
 
 class OptimizerKind(IntEnum):

@@ -66,8 +66,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            settled=False, shared=True, derived="as --grad-dtype, else the framework's own"),
     Choice("optimizer", OptimizerKind, OptimizerKind.ADAM, "The optimizer: adam (fp32 moments), adam_bf16, adam_8bit, "
            "muon or sgd (with momentum).", settled=False, shared=True),
-    Choice("dispatcher", Dispatcher, Dispatcher.FRAMEWORK, "How tokens get to their experts: alltoall, deepep or "
-           "hybridep.", settled=False, shared=True, derived="the framework's own"),
+    Choice("dispatcher", Dispatcher, Dispatcher.FRAMEWORK, "How tokens get to their experts: alltoall, deepep, "
+           "hybridep, or ppmoe (tensor ranks pick them).", settled=False, shared=True, derived="the framework's own"),
     Choice("expert_imbalance", float, 1.0, "Tokens of the rank with the busiest experts over the mean.", "imbalance",
            settled=False, shared=True, most=64),
     Choice("capacity_factor", float, 0.0, "Tokens that an expert takes at most over the mean; others are dropped. "

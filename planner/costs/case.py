@@ -13,7 +13,7 @@ from planner.costs.kernels.device import Device
 from planner.costs.parameters import RankParts
 from planner.costs.shapes import padded_vocab
 from planner.hardware import Cluster, Framework
-from planner.layouts import Layouts
+from planner.layouts import Dispatcher, Layouts
 from planner.models import Transformer
 from planner.setup import Setup
 
@@ -56,6 +56,11 @@ class Case:
     def token_shares(self) -> Ints:
         """Ranks among which sequence parallelism shares the hidden state's tokens; 1 without it. Shape (n,)."""
         return np.asarray(np.where(self.layouts.sequence_parallel, self.layouts.tp, 1))
+
+    @cached_property
+    def pickers(self) -> Ints:
+        """Tensor ranks that have the same tokens, each to pick those of its own experts (PPMoE); else 1. Shape (n,)."""
+        return np.asarray(np.where(self.layouts.dispatcher == Dispatcher.PPMOE, self.layouts.tp, 1))
 
     @cached_property
     def busiest(self) -> Array:

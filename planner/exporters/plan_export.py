@@ -84,6 +84,8 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
     nearest = Nearest(target.title, setup, plan.row)
     if plan.row["train"] != "full" and target.adapters:
         nearest.note(f"train {plan.row['train']}: {target.adapters}")
+    if plan.row["dispatcher"] == "ppmoe":
+        raise nearest.refuse("dispatcher", "sends tokens to their experts", "recommend with another --dispatcher")
     target.adapt(nearest)
     layouts = one_layout(setup.cluster, **nearest.row)
     check_legal(setup.model, setup.cluster, layouts)

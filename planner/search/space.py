@@ -13,7 +13,7 @@ from planner.base.arrays import Bools, Ints
 from planner.choices.choice import whole
 from planner.choices.table import AXES, CHOICES, NUMERICS, SETTLED
 from planner.hardware import Cluster
-from planner.layouts import Attention, Layouts, Recompute, Split
+from planner.layouts import Attention, Dispatcher, Layouts, Recompute, Split
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule, get_schedule
 from planner.search.conflicts import no_layout
@@ -171,7 +171,8 @@ def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tup
 
 def sequence_choices(tp: int, etp: int, fixed: Fixed) -> tuple[int, ...]:
     """Sequence parallelism, off and on, as far as the degrees allow it: whole experts on tensor ranks need it."""
-    choices = (0,) if tp == 1 else (1,) if etp < tp else (0, 1)
+    picks = dict(fixed.shared).get("dispatcher") == Dispatcher.PPMOE
+    choices = (0,) if tp == 1 or picks else (1,) if etp < tp else (0, 1)
     return tuple(s for s in choices if tp == 1 or fixed.sequence_parallel is None or bool(s) in fixed.sequence_parallel)
 
 

@@ -86,11 +86,14 @@ def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table
     if not np.any(named | uneven):
         return []
     flex, experts = x.dispatcher > Dispatcher.ALLTOALL, np.asarray(model.num_experts)
+    picks = x.dispatcher == Dispatcher.PPMOE
     return [
         ("dispatcher, expert_imbalance and capacity_factor need experts", (named | uneven) & (experts == 0)),
         ("expert_imbalance must not exceed ep: one rank can't have more than all copies", x.expert_imbalance > x.ep),
+        ("dispatcher ppmoe needs whole experts on all ranks of a tensor group that share its tokens: ep tp, etp 1, no "
+         "sequence parallelism", picks & ((x.ep != x.tp) | (x.etp != 1) | (x.tp == 1) | x.sequence_parallel)),
         ("capacity_factor needs the dispatcher alltoall, the only one that drops tokens",
-         flex & (x.capacity_factor > 0.0)),
+         (flex | picks) & (x.capacity_factor > 0.0)),
         ("deepep and hybridep run on Ampere, Hopper and Blackwell",
          flex & (cluster.accelerator.efficiency.name not in FLEX)),
         ("deepep does not run on racks of one NVLink domain (GB200, GB300); hybridep does",
@@ -188,8 +191,9 @@ def _expert_rules(model: Transformer, x: Layouts) -> Table:
                               | (np.asarray(model.ssm_groups) % np.maximum(x.tp, 1) != 0))),
         ("context parallelism and sequence slices need attention in every layer that mixes tokens",
          (state_space > 0) & ((x.cp > 1) | (x.sequence_slices > 1))),
-        ("etp must be tp, or 1 with experts and sequence parallelism",
-         (x.etp != x.tp) & ((x.etp != 1) | ~x.sequence_parallel | (experts == 0))),
+        ("etp must be tp, or 1 with experts and sequence parallelism (with dispatcher ppmoe without it)",
+         (x.etp != x.tp)
+         & ((x.etp != 1) | (experts == 0) | (x.sequence_parallel == (x.dispatcher == Dispatcher.PPMOE)))),
         ("ep * etp must divide tp * dp * cp", (x.tp * x.dp * x.cp) % np.maximum(x.ep * x.etp, 1) != 0),
     ]  # fmt: skip
 

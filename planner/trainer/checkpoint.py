@@ -40,7 +40,7 @@ def fingerprint(worker: Worker, samples: Samples) -> dict[str, Any]:
         "model": asdict(task.model),
         "dp": task.dp,
         "tp": task.tp,
-        "ep": [task.ep, task.balance],
+        "ep": [task.ep, task.balance, task.picks],
         "cp": [task.cp, task.ulysses, task.gathered_keys, task.zigzag],
         "pp": task.pp,
         "stages": task.num_stages,

@@ -45,7 +45,11 @@ def experts_unit(model: Transformer, index: int, small: float) -> Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertRanks:
-    """The ranks that share a layer's experts, in order, and those that share a sequence's tokens."""
+    """The ranks that share a layer's experts, in order, and those that share a sequence's tokens.
+
+    picks: those of the group have the same tokens; each picks the copies for its experts, and their outputs are summed
+    (PPMoE: Chen et al. 2023, arXiv 2304.11414).
+    """
 
     xp: Any
     communicator: Communicator
@@ -53,6 +57,11 @@ class ExpertRanks:
     sequence: RankGroup
     balance: float
     capacity_factor: float = 0.0
+    picks: bool = False
+
+    def sum(self, x: Array) -> Array:
+        """What ranks that pick tokens made of theirs, together; of others their own."""
+        return self.communicator.all_reduce(x, self.group) if self.picks else x
 
     def counts_from_all(self, counts_E: Array) -> Any:
         """Copies of tokens that every rank has for each expert of this one, on the host, shape (ep, E / ep)."""
@@ -99,6 +108,32 @@ class TokenRoutes:
         return self.ranks.xp.concatenate(self.ranks.exchange(back, self.sent.sum(axis=1)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class PickedRoutes:
+    """Copies of tokens that this rank's experts pick. counts: of each expert."""
+
+    ranks: ExpertRanks
+    order_c: Array
+    counts: Any
+
+    def to_experts(self, x_ch: Array) -> list[Array]:
+        """Sorted copies, by expert."""
+        return _cut(x_ch, self.counts)
+
+    def from_experts(self, outputs: list[Array]) -> Array:
+        """What the experts made of them, in the sorted order, shape (c, h)."""
+        return self.ranks.xp.concatenate(outputs)
+
+
+def routes(ranks: ExpertRanks, order_c: Array, counts_E: Array) -> TokenRoutes | PickedRoutes:
+    """Where copies go that are sorted by expert, so many to each."""
+    sent = on_host(counts_E).reshape(len(ranks.group), -1)
+    if not ranks.picks:
+        return TokenRoutes(ranks=ranks, order_c=order_c, sent=sent, came=ranks.counts_from_all(sent.ravel()))
+    me = ranks.group.ranks.index(ranks.communicator.rank)
+    return PickedRoutes(ranks=ranks, order_c=_cut(order_c, sent.sum(axis=1))[me], counts=sent[me])
+
+
 def _cut(x: Array, counts: Any) -> list[Array]:
     """Consecutive rows, so many each."""
     ends = np.cumsum(counts)
@@ -112,7 +147,7 @@ class SavedExperts:
     probabilities: the router's, shape (n, E); load: each expert's share of a sequence's tokens, 1 at balance, (b, E).
     """
 
-    routing: TokenRoutes
+    routing: TokenRoutes | PickedRoutes
     chosen_nk: Array
     probabilities: Array
     gates_nk: Array
@@ -154,13 +189,13 @@ def experts_forward(ranks: ExpertRanks, m: Transformer, p: Views, x_bsh: Array) 
         capacity = math.ceil(ranks.capacity_factor * b * s * k / E)
         order = _within(xp, capacity, chosen.ravel(), gates.ravel(), counts_E)
         counts_E = xp.minimum(counts_E, capacity)
-    sent = on_host(counts_E).reshape(len(ranks.group), -1)
-    routing = TokenRoutes(ranks=ranks, order_c=order, sent=sent, came=ranks.counts_from_all(sent.ravel()))
+    routing = routes(ranks, order, counts_E)
+    order = routing.order_c
     inputs = routing.to_experts(x_nh[order // k])
     ups = [x @ _matrix(w) for x, w in zip(inputs, p["experts.up"], strict=True)]
     outputs = [activated(xp, m.gated, up) @ w for up, w in zip(ups, p["experts.down"], strict=True)]
     outputs_nkh = _unsorted(xp, routing.from_experts(outputs), order, chosen.size).reshape(-1, k, h)
-    y_nh = (outputs_nkh * gates[..., None]).sum(axis=1).astype(x_bsh.dtype, copy=False)
+    y_nh = ranks.sum((outputs_nkh * gates[..., None]).sum(axis=1).astype(x_bsh.dtype, copy=False))
     whole = ranks.communicator.all_reduce(counts_bE.astype(gates.dtype), ranks.sequence)
     saved = SavedExperts(
         routing=routing, chosen_nk=chosen, probabilities=probabilities, gates_nk=gates,
@@ -186,7 +221,8 @@ def experts_gradient(
     dx_nh = (
         _unsorted(xp, saved.routing.from_experts(dinputs), order, saved.chosen_nk.size).reshape(-1, k, h).sum(axis=1)
     )
-    dgates_nk = (wide(saved.outputs_nkh) * wide(dy_nh)[:, None]).sum(axis=-1)
+    dx_nh = ranks.sum(dx_nh)
+    dgates_nk = ranks.sum((wide(saved.outputs_nkh) * wide(dy_nh)[:, None]).sum(axis=-1))
     dlogits = _router_gradient(ranks, saved, dgates_nk, part, (b, s)).astype(dy_nh.dtype, copy=False)
     inner = [activated(xp, m.gated, up) for up in saved.ups]
     waiting: list[Any] = [

@@ -40,7 +40,8 @@ class Task:
     bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.
     dp_replicate: copies of what `zero` shards over the data ranks. cp, ulysses, gathered_keys, zigzag: how tokens of a
     sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`). ep: neighbours
-    among tensor and data ranks that share a layer's experts, each whole; balance: weight of the loss that balances
+    among tensor and data ranks that share a layer's experts, each whole; picks: tensor ranks, which then have the same
+    tokens, pick those of their experts (PPMoE); balance: weight of the loss that balances
     them. capacity_factor: copies of a rank's tokens that an expert takes, over the mean; 0 all.
     recompute_layers: of each stage, its first ones, that `recompute` is of; 0 all.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
@@ -58,6 +59,7 @@ class Task:
     ulysses: int = 1
     gathered_keys: bool = False
     ep: int = 1
+    picks: bool = False
     balance: float = 0.01
     capacity_factor: float = 0.0
     zigzag: bool = True
@@ -185,8 +187,10 @@ def _check_experts(task: Task) -> None:
         raise LayoutError(f"ep is {task.ep}; allowed: a divisor of the {experts} experts and of tp * cp * dp {ranks}")
     if not 0.0 <= task.capacity_factor < math.inf:
         raise LayoutError(f"capacity_factor is {task.capacity_factor}; allowed: a number from 0")
-    if experts and task.tp > 1 and not task.sequence_parallel:
-        raise LayoutError(f"tp is {task.tp} with experts; the trainer then needs sequence parallelism")
+    if task.picks and (task.ep != task.tp or task.sequence_parallel):
+        raise LayoutError(f"ep is {task.ep} where tensor ranks pick tokens; allowed: tp {task.tp}, all tokens on each")
+    if experts and task.tp > 1 and not task.sequence_parallel and not task.picks:
+        raise LayoutError(f"tp is {task.tp} with experts; the trainer then needs sequence parallelism, or ppmoe")
     if experts and len(task.bounds) > 2:
         raise LayoutError(f"{len(task.bounds) - 1} sequence slices with experts; the trainer balances whole sequences")
 
@@ -210,6 +214,7 @@ def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
             xp=communicator.xp, communicator=communicator,
             group=RankGroup("ep", mesh.expert_mesh(task.ep).tensor.ranks),
             sequence=mesh.sequence, balance=task.balance, capacity_factor=task.capacity_factor,
+            picks=task.picks,
         ),
     )  # fmt: skip
 

@@ -182,3 +182,35 @@ def test_what_does_not_fit_is_refused(choices, message):
 def test_shared_experts_are_refused():
     with pytest.raises(InputError, match="shared experts"):
         check_task(Task(model=replace(MIXTURE, num_shared_experts=1), rows=plain_rows(), micro_batches=1))
+
+
+PICKS = [
+    {"tp": 2, "ep": 2},
+    {"tp": 4, "ep": 4},
+    {"tp": 2, "ep": 2, "dp": 2, "zero": 1, "recompute": Recompute.FULL},
+    {"tp": 2, "ep": 2, "dp": 2, "zero": 3},
+    {"tp": 2, "ep": 2, "cp": 2},
+]
+
+
+@pytest.mark.parametrize("way", PICKS, ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_tensor_ranks_that_pick_tokens_give_plain_gradients(name, way):
+    """PPMoE (Chen et al. 2023, arXiv 2304.11414)."""
+    for schedule, pipe in (("1f1b", Pipeline(p=1, m=2)), ("zb-h1", Pipeline(p=2, m=2))):
+        if schedule == "zb-h1" and way.get("recompute") == Recompute.FULL:
+            continue
+        found = run(task_of(name, schedule, pipe, picks=True, **way), data(MODELS[name]))
+        assert_same(found, plain(name))
+
+
+def test_picked_tokens_are_summed_and_not_sent():
+    """A layer's hidden states forward and backward, b s h each, and backward a number for each copy of a token."""
+    found = run(task_of("gated", "1f1b", Pipeline(p=1, m=2), tp=2, ep=2, picks=True), data(MIXTURE))
+    tokens, layers = SEQUENCES * MIXTURE.seq_len, MIXTURE.num_layers
+    for traffic in found.traffic:
+        assert {operation for group, operation in traffic if group == "ep"} == {"all_reduce"}
+        # Of two ranks a ring's all-reduce sends the array once.
+        assert traffic["ep", "all_reduce"] == 8 * layers * tokens * (2 * MIXTURE.hidden + MIXTURE.top_k)
+    with pytest.raises(LayoutError, match="ep is 1 where tensor ranks pick tokens; allowed: tp 2"):
+        check_task(task_of("gated", "1f1b", Pipeline(p=1, m=2), tp=2, ep=1, picks=True))

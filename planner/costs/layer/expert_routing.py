@@ -93,8 +93,8 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     device, layouts = case.device, case.layouts
     sparse = mix.shares(case.model).sparse
     tokens = sparse * case.pass_tokens * mix.expert_width(case.model) / case.token_shares
-    copies = tokens * case.model.top_k
-    at_experts = tokens * case.busiest_copies * np.where(layouts.sequence_parallel, layouts.etp, 1)
+    copies = tokens * case.model.top_k / case.pickers
+    at_experts = tokens * case.busiest_copies / case.pickers * np.where(layouts.sequence_parallel, layouts.etp, 1)
     several = case.local_experts > 1
     padded = np.where((device.matrix_bytes < device.element_bytes) & (how != Routing.NODES), 1.0, 0.0)
 

@@ -84,7 +84,7 @@ def layer_tensors(case: Case) -> LayerTensors:
     # the next product's input.
     width, routed = inner_width(model, case.busiest_copies), part.sparse * case.busiest_copies
     to_experts = routed * model.moe_ffn
-    copies = held * mix.expert_width(model) * routed
+    copies = held * mix.expert_width(model) * routed / case.pickers
     combined = held * part.sparse * np.asarray(model.moe_latent) * m
     scans = ssm_bytes(case) if np.any(model.num_ssm_layers) else np.asarray(0.0)
     return LayerTensors(

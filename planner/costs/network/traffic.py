@@ -82,7 +82,8 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
     Where several sequences lie one after another, a library may have to copy what is gathered, or scattered, by tokens.
     Without it, a gate and an up of their own may sum the gradient of the input that they share one by one. With it
-    experts move their own copies (`expert_s`); without it whole ones sum nothing over the tensor group.
+    experts move their own copies (`expert_s`); without it whole ones sum nothing over the tensor group,
+    unless its ranks pick the tokens of their own experts (PPMoE): they sum what comes of these.
     """
     model, layouts = case.model, case.layouts
     size = case.pass_tokens * model.hidden * case.device.element_bytes
@@ -92,7 +93,7 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
         copied = layouts.sequence_parallel & (layouts.tp > 1) & (layouts.micro_batch > 1)
         one = one + copied * stream_s(case.device, 2.0 * (1.0 + operand) * size, 2.0)
     part = mix.shares(model)
-    routed = np.where(layouts.sequence_parallel | (layouts.etp < layouts.tp), 0.0, 1.0)
+    routed = np.where(layouts.sequence_parallel | ((layouts.etp < layouts.tp) & (case.pickers == 1)), 0.0, 1.0)
     blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
     more, more_back = adapters_gathers(case)
     whole = layouts.sequence_slices * all_gather_s(group, size)
@@ -162,6 +163,7 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
     if np.any(node):
         once = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes))
         one = np.where(node, once, one)
+    one = np.where(case.pickers > 1, 0.0, one)
     cut = layouts.sequence_parallel & (layouts.etp == layouts.tp)
     one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * model.top_k), 0.0)
     once = 2.0 * case.busiest * mix.shares(model).sparse * layouts.sequence_slices * one

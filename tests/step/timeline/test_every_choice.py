@@ -8,7 +8,7 @@ import pytest
 
 from planner.choices.training import read_training
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import GradDtype, Layouts, OptimizerKind, Recompute
+from planner.layouts import Dispatcher, GradDtype, Layouts, OptimizerKind, Recompute
 from planner.models import load_model
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -39,6 +39,7 @@ WAYS = [
     (DENSE, {"dp": 4, "tp": 2, "sequence_parallel": True, "train": read_training("lora:16")}),
     (SPARSE, {"dp": 4, "ep": 4, "train": read_training("lora:16:qkv+fc1")}),
     (SPARSE, {"dp": 4, "ep": 4}),
+    (SPARSE, {"tp": 4, "ep": 4, "etp": 1, "dispatcher": Dispatcher.PPMOE}),
     (SPARSE, {"dp": 2, "tp": 4, "ep": 8, "etp": 1, "sequence_parallel": True}),
     (SPARSE, {"dp": 4, "ep": 4, "cp": 2, "recompute": Recompute.FULL}),
 ]
