@@ -45,6 +45,24 @@ def test_groups_of_copies():
     assert [float(by[name].ranks[0]) for name in ("expert_data", "expert_replica")] == [1, 4]
 
 
+def test_as_many_copies_as_replicas_shard_over_the_sequence_group():
+    """InternEvo's ISP (Chen et al. 2024, arXiv 2401.09149): parameters are gathered over the ranks of a sequence alone.
+
+    Of 1,000 parameters on four context ranks, neighbours in a node, each gather takes 2,000 B x 3/4 at 5 B/s and 4 s.
+    """
+    isp = layout(dp=2, cp=4, dp_replicate=2, zero=3)
+    by = groups(CLUSTER, isp)
+    assert (by["data"].ranks.tolist(), by["data"].local.tolist()) == ([4], [4]) == (
+        by["context"].ranks.tolist(), by["context"].local.tolist(),
+    )  # fmt: skip
+    found = traffic(case(layouts=isp), layer_traffic(case(layouts=isp)), np.array([1000.0]), np.zeros(1))
+    assert float(found.layer_gather_s[0]) == pytest.approx(GATHER)
+    # Gradients are scattered there, and their quarters summed over the two copies, on two nodes.
+    assert float(found.layer_reduce_s[0]) == pytest.approx(SCATTER + between(1000))
+    own = rank_parameters(GPT, isp, 2.0, True, True)
+    assert float(state_parameters(own, isp, 3)[0]) == float(own.total[0]) / 4
+
+
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_states_are_sharded_over_one_copy_s_ranks(zero):
     own = rank_parameters(GPT, layout(**TWO), 2.0, True, True)

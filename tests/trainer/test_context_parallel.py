@@ -14,6 +14,7 @@ from planner.base.errors import LayoutError
 from planner.layouts import Recompute
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
+from planner.trainer.mesh import Mesh
 from planner.trainer.worker import Task, check_task
 from tests.trainer.helpers import SEQUENCES, assert_same, data, gpt, llama, plain_rows, run
 
@@ -126,3 +127,23 @@ def test_usp_adds_both():
 def test_what_does_not_divide_is_refused(choices, message):
     with pytest.raises(LayoutError, match=message):
         check_task(task_of("llama", "1f1b", Pipeline(p=1, m=2), **choices))
+
+
+@pytest.mark.parametrize("way", [{"ulysses": 2}, {}, {"ulysses": 2, "tp": 2, "sequence_parallel": True}], ids=str)
+def test_parameters_sharded_over_the_ranks_of_a_sequence(way):
+    """InternEvo's ISP (Chen et al. 2024, arXiv 2401.09149): as many copies as replicas, so that a copy is a sequence's.
+
+    Each rank gathers every unit's other half from its neighbour, forward and backward, scatters its gradient there, and
+    sums its half over the two replicas.
+    """
+    task = task_of("llama", "1f1b", Pipeline(p=1, m=2), cp=2, dp=2, zero=3, dp_replicate=2, **way)
+    found = run(task, data(model_of("llama")))
+    assert_same(found, plain("llama"))
+    mesh = Mesh(dp=4, tp=task.tp, pp=1, rank=0, cp=2, ulysses=task.ulysses, dp_replicate=2)
+    assert mesh.shard.ranks == (mesh.neighbours if task.ulysses == 2 else mesh.ring).ranks
+    gathered, scattered, summed = (
+        {t["dp", kind] for t in found.traffic} for kind in ("all_gather", "reduce_scatter", "all_reduce")
+    )
+    # Of two ranks a gather and a scatter send half of a unit each, an all-reduce of the half as much once.
+    assert gathered == {2 * x for x in scattered}
+    assert summed == scattered

@@ -23,6 +23,7 @@ WAYS = [
     (DENSE, {"dp": 4, "zero": 1}),
     (DENSE, {"dp": 4, "zero": 1, "dp_replicate": 2}),
     (DENSE, {"dp": 4, "zero": 3, "schedule": "layered"}),
+    (DENSE, {"dp": 2, "cp": 2, "zero": 3, "dp_replicate": 2, "schedule": "layered"}),
     (DENSE, {"cp": 4}),
     (DENSE, {"cp": 4, "ulysses": 4}),
     (DENSE, {"cp": 4, "ulysses": 2}),
