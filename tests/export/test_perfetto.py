@@ -18,7 +18,7 @@ from tests.schedules.cases import named_pipelines
 
 def timeline_of(name: str, pipe: Pipeline, transfer_s: float = 0.0) -> Timeline:
     order = get_schedule(name).order(pipe)
-    return run(order, durations(order, 1.0, 0.9, 1.0 / 3.0), transfer_s)
+    return run(order, durations(order, 1.0, 0.9, 1.0 / 3.0, (0.3, 0.6, 0.7, 0.2)), transfer_s)
 
 
 def tracks(events: list[dict]) -> dict[tuple[int, int], list[dict]]:
