@@ -34,8 +34,8 @@ from planner.step.layer_time import LayerTime, layer_time, other_layer
 from planner.step.pipelines import (
     between_share,
     by_chunk,
-    end_shares,
     embedding_apart_from_head,
+    end_shares,
     layer_at_a_time,
     trait,
     weight_copies,
