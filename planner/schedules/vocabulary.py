@@ -19,7 +19,7 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.schedules.base import Order, Pipeline, Rule
 from planner.schedules.generated import Generated
-from planner.schedules.weave import units
+from planner.schedules.one_f_one_b_rows import units
 
 LARGEST = 10**9
 

@@ -25,7 +25,7 @@ from planner.models import Transformer
 from planner.trainer.arrays import Array, num_bytes, wide
 from planner.trainer.communicator import Communicator
 from planner.trainer.cross_entropy import Softmax, logits_gradient, of_all, softmax
-from planner.trainer.ends import head_unit, look_up, looked_up, tokens_unit
+from planner.trainer.embedding_head import head_unit, look_up, looked_up, tokens_unit
 from planner.trainer.functions import product, product_input_gradient
 from planner.trainer.layer import Product, Setting, SliceOf
 from planner.trainer.mesh import Mesh
