@@ -97,15 +97,6 @@ def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulat
     return {i: simulate(setup, layouts.take([i])) for i in rows}
 
 
-def simulate_row(plan: Plan, row: int) -> StepSimulation:
-    """The exact timeline of one of the layouts that mattered in a plan's search.
-
-    Raises:
-        ScheduleError: its step has more operations than the simulator takes.
-    """
-    return simulate(plan.setup, plan.found.estimate.layouts.take([row]))
-
-
 def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     """The shortest training times on up to `MORE_GPUS` times the accelerators asked for, as the cluster allows."""
     asked, curve = found.asked, _training(setup, found, aim)

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.api.plan import Plan
 from planner.api.reasons import reasons
-from planner.api.reports import exported, gather_report, simulate_row
+from planner.api.reports import exported, gather_report
 from planner.base.errors import InputError, PlannerError, shown
 from planner.base.units import GBIT
 from planner.choices.table import CHOICES, SETTLED
@@ -21,6 +21,7 @@ from planner.report.plan_report import shown_layouts
 from planner.report.tables import layout_text
 from planner.serve.fields import CHANGED, SEQUENCES
 from planner.serve.question import AskedQuestion, read_question
+from planner.step.timeline.step import simulate
 from planner.training_time.goal import Goal, goal
 
 TIMES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -62,9 +63,11 @@ def beside(planned: Planned) -> str:
 
 def timeline(planned: Planned, *, row: str) -> str:
     """The exact timeline of a layout that the page shows, by its place there."""
-    rows = shown_layouts(planned.plan.found)
+    plan, rows = planned.plan, shown_layouts(planned.plan.found)
+    if not rows:
+        return _json({"timeline": ""})
     at = int(row) if row.isdecimal() and len(row) < 4 and int(row) < len(rows) else 0
-    return _json({"timeline": timeline_text(simulate_row(planned.plan, rows[at])) if rows else ""})
+    return _json({"timeline": timeline_text(simulate(plan.setup, plan.found.estimate.layouts.take([rows[at]])))})
 
 
 def along(planned: Planned, *, axis: str) -> str:
