@@ -11,7 +11,7 @@ from planner.api.training import Given
 from planner.base.errors import InputError
 from planner.base.units import GBIT
 from planner.choices.choice import real
-from planner.question import request, whole
+from planner.question import check_tokens, request, whole
 from planner.report.sites import sites_record, sites_view
 from planner.scaling.laws import get_replica_law
 from planner.scaling.replicas import beyond_fit
@@ -55,6 +55,7 @@ def training_on_sites(
     layers = int(setup.model.num_layers)
     shares = math.ceil(layers / LAYERS_A_SHARE) if shares is None else whole("shares", shares, most=layers)
     setup, asked = request(setup, **choices)
+    check_tokens(asked.fixed, goal.origin == "given")
     rates = tuple(r * GBIT for r in (gbit if len(gbit) > 1 else list(gbit) * len(sites)))
     case = SitesCase(
         setup=setup, goal=goal, assumptions=assume(setup.cluster, given),
@@ -66,6 +67,9 @@ def training_on_sites(
     best = best_way(ways)
     record = sites_record(
         case, ways, best=None if best is None else best.name, loss_nats=goal.target.loss, busy=BUSY,
-        extrapolations=beyond_fit(case.law, goal.target.parameters, len(sites), sync_every),
+        extrapolations=[
+            *beyond_fit(case.law, goal.target.parameters, len(sites), sync_every),
+            *([f"{case.law.name}: of whole models, not of adapters"] if dict(asked.fixed.shared).get("train") else []),
+        ],
     )  # fmt: skip
     return Answer("", record, sites_view(case, record))

@@ -18,6 +18,9 @@ from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
 from planner.costs.parameters import RankParameters
+from planner.layouts import Layouts
+from planner.models import counts
+from planner.setup import Setup
 
 Product = tuple[Any, Any, Any, Any]
 
@@ -91,6 +94,13 @@ def trained(case: Case, own: RankParameters) -> RankParameters:
         experts=np.where(frozen(case), layers * experts, own.experts),
         ends=np.where(frozen(case), 0.0, own.ends),
     )
+
+
+def trained_parameters(setup: Setup, train: int) -> float:
+    """Of the whole model: all of it, or its adapters."""
+    case = Case.of(setup, Layouts.of(global_batch=1, train=train))
+    own = trained(case, case.ranks.rank(setup.model.num_layers, True, True))
+    return float(own.total[0]) if train else float(counts.total_params(setup.model))
 
 
 def adapters_pass_s(case: Case) -> tuple[Any, Any]:

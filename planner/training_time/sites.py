@@ -11,9 +11,9 @@ from typing import Any
 
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
+from planner.costs.adapters import trained_parameters
 from planner.costs.network.sites import OUTER_BYTES, SiteExchange, enough_bytes_per_s, every_step, exposed_s, share_s
 from planner.layouts import Layouts
-from planner.models import counts
 from planner.scaling.laws import ReplicaLaw
 from planner.scaling.replicas import loss_ratio, tokens_ratio
 from planner.scaling.training import TrainingTime
@@ -78,8 +78,8 @@ class SitesCase(TrainingCase):
 
     @property
     def parameters(self) -> float:
-        """What is exchanged: all of the model."""
-        return float(counts.total_params(self.setup.model))
+        """What is exchanged: all that is trained."""
+        return trained_parameters(self.setup, dict(self.asked.fixed.shared).get("train", 0))
 
     def best(self, gpus: int, batch: int, **settled: Any) -> Estimate:
         """The best layout of a search, an estimate of one.

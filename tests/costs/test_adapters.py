@@ -12,7 +12,7 @@ from planner import Cluster, Model, recommend
 from planner import estimate as estimate_one
 from planner.base.errors import InputError, LayoutError
 from planner.choices.training import read_training, training_text
-from planner.costs.adapters import adapter_products, trained
+from planner.costs.adapters import adapter_products, trained, trained_parameters
 from planner.costs.case import Case
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
@@ -215,3 +215,9 @@ def test_published_fine_tunings_are_predicted_as_said():
         assert len(some) == 5
         assert some.mean() < mape
         assert some.max() < worst
+
+
+def test_sites_exchange_adapters_alone():
+    adapters = 32 * 16 * sum(columns + depth for columns, depth in SHAPES.values())
+    assert trained_parameters(SETUP, read_training("lora:16")) == adapters
+    assert trained_parameters(SETUP, 0) == 8_030_261_248
