@@ -75,8 +75,8 @@ MEGATRON = {
 
 
 @pytest.mark.parametrize("name", MEGATRON)
-def test_megatrons_parser_takes_the_arguments(name, tmp_path):
-    """Those that the script gives torchrun: a stand-in for it parses them (benchmarks/oracle/megatron_parse.py)."""
+def test_megatron_takes_the_arguments_and_builds_its_model(name, tmp_path):
+    """Those that the script gives torchrun: a stand-in for it runs benchmarks/oracle/megatron_parse.py with them."""
     if not os.environ.get("MEGATRON_LM"):
         pytest.skip("MEGATRON_LM names no checkout of Megatron-LM (core_v0.16.1)")
     pytest.importorskip("torch")
