@@ -39,6 +39,7 @@ class Precision(IntEnum):
     FP16 = 2
     BF16 = 3
     FP8 = 4
+    NVFP4 = 5
 
 
 class Split(IntEnum):

@@ -45,7 +45,7 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "0: all.", "first", tie=17, axis=1, tried=(0,), least=0, risky=True),
     Choice("attention", Attention, Attention.FLASH2, "The kernel: unfused, fused, flash1, flash2 or flash3.",
            settled=False, derived="the accelerator's best"),
-    Choice("precision", Precision, Precision.BF16, "The products' number format: fp32, tf32, fp16, bf16 or fp8.",
+    Choice("precision", Precision, Precision.BF16, "The products' number format: fp32, tf32, fp16, bf16, fp8 or nvfp4.",
            settled=False, derived="the accelerator's usual one"),
     Choice("layer_split", Split, Split.EVEN, "Layers of the stages: even, balanced (by cost), parameters, products; "
            "ends: embedding and head are a layer each; last: short last stage.", tie=14, axis=4,

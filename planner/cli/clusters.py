@@ -39,7 +39,7 @@ def command(
     loaded = [load_cluster(n, network=network) for n in profile_names("clusters")]
     table = plain_table("cluster", "GPU", "GiB", "TFLOP/s", "per node", "network", numbers=(2, 3, 4))
     for c in loaded:
-        peak = max(v for k, v in c.accelerator.peak_flops.items() if k != "fp8") / TERA
+        peak = max(v for k, v in c.accelerator.peak_flops.items() if k not in ("fp8", "nvfp4")) / TERA
         nic = c.network.bandwidth_bytes_per_s / GBIT
         table.add_row(
             c.name, c.accelerator.name, f"{c.accelerator.memory_bytes / GIB:.0f}", f"{peak:g}",

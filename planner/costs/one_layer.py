@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from planner.base.records import combined
 from planner.costs.case import Case
 from planner.costs.deduplicate import Distinct, by_layer
 from planner.costs.layer.embedding_head import EmbeddingHeadCost, embedding_head_cost
 from planner.costs.layer.layer_cost import LayerCost, layer_cost
 from planner.costs.memory.rank import Activations, activations
 from planner.costs.network.traffic import LayerTraffic, layer_traffic
-from planner.layouts import Layouts
+from planner.layouts import Layouts, Precision
 from planner.models import mix
 from planner.setup import Setup
+
+Costs = TypeVar("Costs", LayerCost, LayerTraffic, Activations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +58,18 @@ def one_layer(setup: Setup, layouts: Layouts) -> OneLayer:
     return OneLayer(
         distinct=distinct,
         case=case,
-        cost=layer_cost(case),
+        cost=_average(layer_cost, case),
         ends=embedding_head_cost(case),
-        traffic=layer_traffic(case),
-        activations=activations(case),
+        traffic=_average(layer_traffic, case),
+        activations=_average(activations, case),
         module=module,
     )
+
+
+def _average(of: Callable[[Case], Costs], case: Case) -> Costs:
+    """The average layer's costs, where a framework keeps the products of some layers in 16 bits."""
+    wide = case.framework.nvfp4_wide_layers * (case.layouts.precision == Precision.NVFP4)
+    if not np.any(wide):
+        return of(case)
+    both = [of(case), of(replace(case, device=case.device.wide))]
+    return combined(both, lambda narrow, full: (1.0 - wide) * narrow + wide * full)

@@ -66,6 +66,8 @@ class Accelerate(Target):
         if row["recompute"] == "selective":
             nearest.change("recompute", "none", "fsdp_activation_checkpointing recomputes whole layers or nothing")
         nearest.whole_layers("fsdp_activation_checkpointing recomputes whole layers or nothing")
+        if row["precision"] == "nvfp4":
+            nearest.change("precision", "bf16", "mixed_precision has no such value")
         if row["precision"] == "tf32":
             nearest.note("precision tf32: no key for it; exported as mixed_precision no, PyTorch's setting decides")
         accumulated = row["global_batch"] // (row["micro_batch"] * row["dp"])

@@ -43,7 +43,7 @@ class DeepSpeed(Target):
         nearest.change("recompute_layers", 0, "no key leaves some layers of a stage alone")
         nearest.change("sequence_parallel", False, "AutoTP keeps whole sequences")
         nearest.change("dp_replicate", 1, "no key shards gradients or states over some of the replicas")
-        if row["precision"] == "fp8":
+        if row["precision"] in ("fp8", "nvfp4"):
             nearest.change("precision", "bf16", "no key for it")
         if row["precision"] == "tf32":
             nearest.note("precision tf32: no key for it; exported as fp32, PyTorch's setting decides")

@@ -23,6 +23,8 @@ from planner.search import Fixed
 
 SCHEDULES = ("1f1b", "interleaved")
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+HALF = ("bf16", "fp8", "nvfp4")
+"""The precisions whose weights are in bf16."""
 MOMENTS = {"adam_bf16": "bf16", "adam_8bit": "fp8"}
 
 
@@ -84,7 +86,7 @@ class Megatron(Target):
         check_rules(job)
         nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
         sharded = row["zero"] > 1
-        dropout, half = bool(has_dropout(job.model, job.layouts)[0]), row["precision"] in ("bf16", "fp8")
+        dropout, half = bool(has_dropout(job.model, job.layouts)[0]), row["precision"] in HALF
         groups = [
             ("MODEL_ARGS", model_arguments(job.model, dropout=dropout, grouped=half, dispatcher=dispatcher_name(job))),
             ("PARALLEL_ARGS", parallel_arguments(job)),
@@ -224,7 +226,7 @@ def training_arguments(job: Job) -> list[tuple[str, ...]]:
     out.append(("--attention-backend", "flash" if row["attention"].startswith("flash") else "unfused"))
     if row["attention"] == "unfused":
         out.append(("--no-masked-softmax-fusion",))
-    if row["precision"] in ("bf16", "fp8"):
+    if row["precision"] in HALF:
         out.append(("--bf16",))
         # Without it Megatron-LM keeps gradients in fp32 too, and the memory would not be the predicted one.
         if "bf16" in job.gradients:
@@ -237,6 +239,8 @@ def training_arguments(job: Job) -> list[tuple[str, ...]]:
         out.append(("--fp8-format", "hybrid"))
         if job.framework.fp8_parameter_bytes < 2 and row["zero"] > 0:  # it asks for the distributed optimizer
             out.append(("--fp8-param-gather",))
+    if row["precision"] == "nvfp4":
+        out.append(("--fp4-format", "e2m1"))
     return out
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.choices.training import TARGETS, adapter_rank, adapts, read_training
 from planner.exporters.megatron import (
+    HALF,
     MOMENTS,
     SCHEDULES,
     SHARDING,
@@ -39,7 +40,8 @@ RECIPES = {
     "deepseek-v3": ("deepseek.deepseek_v3", "deepseek_v3_pretrain_config"),
     "deepseek-v3-mtp": ("deepseek.deepseek_v3", "deepseek_v3_pretrain_config"),
 }
-PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed"}
+PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed",
+              "nvfp4": "bf16_with_nvfp4_mixed"}  # fmt: skip
 
 
 class MegatronBridge(Target):
@@ -136,7 +138,7 @@ def _imports(job: Job) -> list[str]:
 
 
 def _half_gradients(job: Job) -> bool:
-    return job.row["precision"] in ("bf16", "fp8") and "bf16" in job.gradients
+    return job.row["precision"] in HALF and "bf16" in job.gradients
 
 
 def _overlaps_tensor(job: Job) -> bool:

@@ -74,6 +74,8 @@ class Torchtitan(Target):
         check_precision(row["precision"])
         if row["precision"] == "fp8":
             nearest.change("precision", "bf16", "the recipe's model asks for it: give it a Float8LinearConverter")
+        if row["precision"] == "nvfp4":
+            nearest.change("precision", "bf16", "the recipe's model asks for it: give it an NVFP4LinearConverter")
         if row["zero"] == 1 and row["pp"] == 1:
             nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
         elif row["zero"] == 1:

@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.base.units import GBIT, GIB, GIGA, MIB, MICRO, TERA
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "nvfp4")
 FLASH = ("flash1", "flash2", "flash3")
 
 UNITS: Mapping[str, tuple[str, float]] = {

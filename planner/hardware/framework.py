@@ -54,11 +54,11 @@ class Framework:
     gradient_bytes: float = field(metadata=figure(
         0, 16, "Bytes per parameter of the accumulated gradient, in fp16 training."))
     bf16_gradient_bytes: float = field(metadata=figure(
-        0, 16, "Bytes per parameter of the accumulated gradient, in bf16 or fp8 training.", like="gradient_bytes"))
+        0, 16, "Bytes per parameter of the accumulated gradient, in bf16 or fewer bits.", like="gradient_bytes"))
     grad_reduce_bytes: float = field(metadata=figure(
         0, 16, "Bytes per parameter that data-parallel ranks reduce, in fp16 training."))
     bf16_grad_reduce_bytes: float = field(metadata=figure(
-        0, 16, "Bytes per parameter that data-parallel ranks reduce, in bf16 or fp8 training."))
+        0, 16, "Bytes per parameter that data-parallel ranks reduce, in bf16 or fewer bits."))
     reduce_pass_bytes: float = field(metadata=figure(
         0, 64, "Bytes per parameter that packing and unpacking gradients around their reduction moves through memory.",
         default=0.0, because="gradients are reduced where they lie, " + MEGATRON))
@@ -69,7 +69,7 @@ class Framework:
         0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves through memory, in fp16.",
         default=0.0, because="the weight gradient's product adds it, " + MEGATRON))
     bf16_accumulate_bytes: float = field(metadata=figure(
-        0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves, in bf16 or fp8.",
+        0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves, in bf16 or fewer bits.",
         default=0.0, because="the weight gradient's product adds it, " + MEGATRON))
     pass_gradient_bytes: float = field(metadata=figure(
         0, 4, "Bytes per parameter of the gradient that one backward pass makes and frees once it is added up.",
@@ -181,6 +181,9 @@ class Framework:
     fused_experts: bool = field(metadata=yes(
         "All experts of a rank are one kernel, with gate and fp8 cast in its epilogue.",
         because="a product for each expert, Megatron-Core's default"))
+    nvfp4_wide_layers: float = field(metadata=figure(
+        0, 1, "Share of the layers whose products stay in 16 bits in nvfp4 training.", default=0.0,
+        because="none, as Megatron-Bridge's recipes that its published speeds were measured with"))
     fp8_attention: bool = field(metadata=yes(
         "Attention runs in fp8 where products do: at the rate of 16 bits here, but with whole windows backward.",
         because="attention runs in 16 bits unless asked otherwise, Transformer Engine's default"))

@@ -186,8 +186,8 @@ def _attention(a: Arguments) -> str | None:
 
 
 def _precision(a: Arguments, notes: list[str]) -> str:
-    if "fp8-format" in a:
-        return "fp8"
+    if "fp8-format" in a or "fp4-format" in a:
+        return "fp8" if "fp8-format" in a else "nvfp4"
     if "bf16" not in a and "fp16" not in a:
         notes.append("neither --bf16 nor --fp16 is there: Megatron-LM then trains in fp32")
         return "fp32"

@@ -32,7 +32,7 @@ ARGUMENTS = (
     "moe-enable-deepep", "overlap-moe-expert-parallel-comm",
 )  # fmt: skip
 # Newer than the version whose names these are; the first in Megatron-Core 0.16.1.
-NEWER = ("moe-flex-dispatcher-backend", *NEWER_MODEL_ARGUMENTS)
+NEWER = ("moe-flex-dispatcher-backend", "fp4-format", *NEWER_MODEL_ARGUMENTS)
 # What changes neither a step's time nor its memory by much: data, learning rate, logs, checkpoints, kernels' detail.
 NO_MATTER = (
     "data-", "train-", "valid-", "test-", "split", "mock-data", "vocab-file", "merge-file", "tokenizer-", "lr",
@@ -45,7 +45,7 @@ NO_MATTER = (
     "rotary-percent", "use-rope-scaling", "rope-", "no-rope-fusion", "no-gradient-accumulation-fusion",
     "attention-softmax-in-fp32", "moe-grouped-gemm", "moe-token-dispatcher", "moe-aux-loss",
     "moe-router-load", "moe-router-dtype", "moe-z-loss", "moe-permute-fusion", "finetune", "override-opt", "no-bias-",
-    "cross-entropy-", "microbatch-group-size", "fp8-recipe", "fp8-amax", "fp8-margin", "dataloader-type",
+    "cross-entropy-", "microbatch-group-size", "fp8-recipe", "fp4-recipe", "fp8-amax", "fp8-margin", "dataloader-type",
     "local-rank", "no-async-tensor", "apply-layernorm-1p", "moe-router-",
     "profile", "rampup-batch-size", "sgd-", "start-weight", "end-weight", "use-checkpoint", "tiktoken", "ddp-",
 )  # fmt: skip

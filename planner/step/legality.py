@@ -235,7 +235,7 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
         ("the accelerator has no arithmetic of that precision", lacks[x.precision]),
         ("muon updates whole matrices on the accelerator: zero 0 or 1, without offload_optimizer",
          (x.optimizer == OptimizerKind.MUON) & ((x.zero > 1) | x.offload_optimizer)),
-        ("bf16 gradients (grad_dtype, grad_reduce_dtype) need precision bf16 or fp8",
+        ("bf16 gradients (grad_dtype, grad_reduce_dtype) need precision bf16, fp8 or nvfp4",
          ((x.grad_dtype == GradDtype.BF16) | (x.grad_reduce_dtype == GradDtype.BF16)) & (x.precision < Precision.BF16)),
     ]  # fmt: skip
 

@@ -87,15 +87,15 @@ def test_products_whose_rows_are_not_aligned_are_slower():
 
 
 def test_a_device_s_rates_by_precision():
-    peaks = {"fp32": 10.0, "tf32": 20.0, "fp16": 40.0, "bf16": 50.0, "fp8": 100.0}
+    peaks = {"fp32": 10.0, "tf32": 20.0, "fp16": 40.0, "bf16": 50.0, "fp8": 100.0, "nvfp4": 200.0}
     spread = replace(accelerator(rate_spread=0.1, matrix_fraction=dict.fromkeys(peaks, 0.5)), peak_flops=peaks)
     every = np.array([int(p) for p in Precision])
     one, many = Device.of(spread, every), Device.of(spread, every, 100)
-    assert one.matrix_rate.tolist() == [5.0, 10.0, 20.0, 25.0, 50.0]
-    assert one.attention_rate.tolist() == [10.0, 20.0, 40.0, 50.0, 50.0]  # fp8: scores stay in bf16
-    assert one.wide_rate.tolist() == [5.0, 10.0, 20.0, 25.0, 25.0]  # so does the head
-    assert one.element_bytes.tolist() == [4.0, 4.0, 2.0, 2.0, 2.0]
-    assert one.matrix_bytes.tolist() == [4.0, 4.0, 2.0, 2.0, 1.0]
+    assert one.matrix_rate.tolist() == [5.0, 10.0, 20.0, 25.0, 50.0, 100.0]
+    assert one.attention_rate.tolist() == [10.0, 20.0, 40.0, 50.0, 50.0, 50.0]  # fp8: scores stay in bf16
+    assert one.wide_rate.tolist() == [5.0, 10.0, 20.0, 25.0, 25.0, 25.0]  # so does the head
+    assert one.element_bytes.tolist() == [4.0, 4.0, 2.0, 2.0, 2.0, 2.0]
+    assert one.matrix_bytes.tolist() == [4.0, 4.0, 2.0, 2.0, 1.0, 0.5625]
     slower = 1.0 + 0.1 * float(slowest_of(100))
     assert many.matrix_rate == pytest.approx(one.matrix_rate / slower)
     assert many.attention_rate == pytest.approx(one.attention_rate / slower)
@@ -103,7 +103,7 @@ def test_a_device_s_rates_by_precision():
     # Blom 1958: the 0.991 quantile, (100 - 3/8) / (100 + 1/4), lies 2.49 deviations off (expected maximum: 2.51).
     assert float(slowest_of(100)) == pytest.approx(2.51, abs=0.03)
     lacking = Device.of(replace(spread, peak_flops={"fp16": 40.0}), every)
-    assert np.isnan(lacking.matrix_rate).tolist() == [True, True, False, True, True]
+    assert np.isnan(lacking.matrix_rate).tolist() == [True, True, False, True, True, True]
     half = replace(spread, memory_bandwidth_bytes_per_s=8.0, efficiency=replace(spread.efficiency, memory_fraction=0.5))
     assert Device.of(half, every).memory_rate == 4.0
 

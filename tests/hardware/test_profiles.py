@@ -110,6 +110,8 @@ def test_peaks_are_dense_and_ordered(name: str) -> None:
         assert peak["fp16"] == peak["bf16"]
     if "fp8" in peak:
         assert peak["fp8"] == pytest.approx(2 * peak["bf16"], rel=0.01)  # a sparsity figure would make it 4
+    if "nvfp4" in peak:  # 2 on Blackwell, 3 on Blackwell Ultra
+        assert peak["nvfp4"] / peak["fp8"] == pytest.approx({"b300": 3, "gb300": 3}.get(name, 2), rel=0.01)
     assert all(peak["fp32"] <= value for value in peak.values())
 
 

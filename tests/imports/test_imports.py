@@ -620,3 +620,8 @@ def test_states_take_the_bytes_that_megatrons_own_formula_counts(framework, argu
     dp, shards = int(run.layouts.dp[0]), int(run.layouts.tp[0] * run.layouts.pp[0])
     parameters = float(counts.total_params(q.model)) / shards
     assert states / parameters == pytest.approx(per_parameter(dp), rel=0.01)
+
+
+def test_nvfp4_is_read():
+    run = megatron(BASE + "--bf16 --fp4-format e2m1 --fp4-recipe nvfp4", cluster="dgx-b200")
+    assert run.layouts.row(0)["precision"] == "nvfp4"

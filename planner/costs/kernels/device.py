@@ -18,6 +18,9 @@ from planner.layouts import Precision
 
 # Smaller output tiles fill a GPU with small products, at less reuse of what is loaded: the side of a tile
 # relative to the largest one, and the rate relative to it (CUTLASS profiles; library kernels choose the best).
+NVFP4_BYTES = 0.5 + 1.0 / 16.0
+"""An element of 4 bits and its part of a block's scale, 8 bits for 16 elements (NVIDIA 2025, arXiv 2509.25149)."""
+
 TILE_SHRINK = ((1.0, 1.0, 1.0), (0.5, 1.0, 0.93), (0.5, 0.5, 0.75), (0.25, 0.5, 0.55))
 
 
@@ -36,7 +39,7 @@ class Device:
     """One accelerator as the costs of a table of layouts see it.
 
     matrix_rate: achieved FLOP/s of a large product at each layout's precision, shape (n,).
-    wide_rate: the same of products that stay in 16 bits where the layers' are in fp8, shape (n,).
+    wide_rate: the same of products that stay in 16 bits where the layers' are in fp8 or nvfp4, shape (n,).
     attention_rate: peak FLOP/s of the 16-bit (or wider) type that attention runs in, shape (n,).
     element_bytes: bytes of an activation, shape (n,); matrix_bytes: bytes of a product's operand.
     """
@@ -63,10 +66,10 @@ class Device:
         peak = {p: accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision}
         fraction = accelerator.efficiency.matrix_fraction
         rate = np.array([peak[p] * fraction.get(p.name.lower(), np.nan) for p in Precision])
-        # Attention scores and logits stay in 16 bits when the linear layers are in fp8.
-        wide = [Precision.BF16 if p is Precision.FP8 else p for p in Precision]
-        size = np.array([4.0, 4.0, 2.0, 2.0, 2.0])
-        operand = np.array([4.0, 4.0, 2.0, 2.0, 1.0])
+        # Attention scores and logits stay in 16 bits when the linear layers are in fewer.
+        wide = [min(p, Precision.BF16) for p in Precision]
+        size = np.array([4.0, 4.0, 2.0, 2.0, 2.0, 2.0])
+        operand = np.array([4.0, 4.0, 2.0, 2.0, 1.0, NVFP4_BYTES])
         return Device(
             accelerator=accelerator,
             matrix_rate=rate[precision] * pace,
@@ -78,7 +81,7 @@ class Device:
 
     @property
     def wide(self) -> Device:
-        """This device as products see it that stay in 16 bits where the layers' are in fp8."""
+        """This device as products see it that stay in 16 bits where the layers' are in fewer."""
         return replace(self, matrix_rate=self.wide_rate, matrix_bytes=self.element_bytes)
 
     @property

@@ -41,11 +41,16 @@ def kept_shares(case: Case) -> list[Any]:
 
 
 def _needed(case: Case) -> list[tuple[tuple[Any, Any, Any, Any], Any]]:
-    """The products, each with the share of its output that stays; compiled layers hold no MLP's last one backward."""
+    """The products, each with the share of its output that stays; compiled layers hold no MLP's last one backward.
+
+    Products in nvfp4 are another operation (aten._scaled_mm_v2, in torchao's nvfp4_linear.py), which is not among those
+    that stay (PyTorch, _functorch/partitioners.py): none does.
+    """
     products = common_products(case)
     mlp = len(products) - len(mlp_products(case))
     last = (mlp + 1, mlp + 3) if case.framework.compiled_layers else ()  # of the dense MLP and of shared experts
-    pairs = zip(products, kept_shares(case), strict=True)
+    stays = np.where(case.device.matrix_bytes < 1.0, 0.0, 1.0)
+    pairs = zip(products, (stays * share for share in kept_shares(case)), strict=True)
     return [pair for i, pair in enumerate(pairs) if i not in last]
 
 

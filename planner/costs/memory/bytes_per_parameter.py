@@ -33,10 +33,13 @@ def layer_parameter_bytes(case: Case) -> Array:
 
 
 def fp8_copy_bytes(case: Case) -> Array:
-    """Of a layer's parameter in what products keep in fp8 beside it: its transpose, and its value unless that is it."""
+    """Of a layer's parameter in what products keep in fp8 beside it: its transpose, and its value unless that is it.
+
+    In nvfp4 it stays in 16 bits, and both are kept beside it, in so many bits.
+    """
     value = case.framework.fp8_parameter_bytes if case.framework.fp8_parameter_bytes < 2.0 else 0.0
     beside = case.framework.fp8_copy_bytes + np.where(_kept_in_fp8(case.layouts), 0.0, value)
-    return np.asarray(np.where(case.layouts.precision == Precision.FP8, beside, 0.0))
+    return np.asarray(np.where(case.layouts.precision >= Precision.FP8, beside * case.device.matrix_bytes, 0.0))
 
 
 def _kept_in_fp8(layouts: Layouts) -> Array:
@@ -95,7 +98,7 @@ def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
     """The optimizer states of a rank before ZeRO's sharding: fp32 parameters, moments, what an update takes."""
     layouts, framework = case.layouts, case.framework
     mixed = layouts.precision > Precision.TF32
-    remainders = framework.param_remainders & (layouts.precision == Precision.BF16)
+    remainders = framework.param_remainders & np.isin(layouts.precision, (Precision.BF16, Precision.NVFP4))
     main = main_bytes(layouts) - 2.0 * (remainders & (layouts.optimizer == OptimizerKind.ADAM_BF16))
     each = main + np.where(mixed, framework.update_bytes, 0.0)
     matrices, ends = (each + moment_bytes(layouts, of_ends) for of_ends in (False, True))

@@ -28,7 +28,7 @@ from planner.costs.network.data_parallel import DataCollectives, by_layer
 from planner.costs.network.experts_reached import reached
 from planner.costs.parameters import RankParameters
 from planner.costs.shapes import is_latent
-from planner.layouts import Recompute
+from planner.layouts import Precision, Recompute
 from planner.models import mix
 
 
@@ -97,6 +97,9 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
     more, more_back = adapters_gathers(case)
     whole = layouts.sequence_slices * all_gather_s(group, size)
+    # In nvfp4 a gradient's rows and its columns are quantized apart, and both are gathered (TE, distributed.py).
+    apart = layouts.sequence_parallel & (layouts.precision == Precision.NVFP4) & ~frozen(case)
+    columns = np.where(apart, blocks * layouts.sequence_slices * all_gather_s(group, operand * size), 0.0)
     again = np.where(layouts.recompute == Recompute.FULL, blocks, 0.0)
     # By operation, what reduce-scatters end with stays: the gathers alone run again.
     again = np.where(by_operation(case), np.where(layouts.sequence_parallel, 0.5, 1.0) * blocks, again)
@@ -104,7 +107,7 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
         gates = np.asarray(model.gated) * (part.dense + part.sparse)
         again = again + case.framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, gates)
     repeated = np.where(layouts.recompute == Recompute.FULL, more, 0.0)
-    return blocks * one + more * whole, (blocks + again) * one + (more_back + repeated) * whole
+    return blocks * one + more * whole, (blocks + again) * one + (more_back + repeated) * whole + columns
 
 
 def context_s(case: Case, group: Group) -> tuple[Array, Array]:
