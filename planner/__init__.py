@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from planner.api.plan import Plan
     from planner.api.questions import compare, explain, export, fastest, sweep, time, validate, why
     from planner.api.recommended import recommend
+    from planner.api.schedules import schedule
     from planner.api.simulated import Simulation, simulate
     from planner.base.errors import (
         ExecutionError,
@@ -61,6 +62,7 @@ __all__ = [
     "largest",
     "network",
     "recommend",
+    "schedule",
     "simulate",
     "sweep",
     "time",
@@ -71,7 +73,8 @@ __all__ = [
 _MODULE = {
     "Cluster": "api.inputs", "Model": "api.inputs", "LayoutEstimate": "api.layout_estimate",
     "estimate": "api.layout_estimate", "largest": "api.limits", "network": "api.networks", "Plan": "api.plan",
-    "recommend": "api.recommended", "Simulation": "api.simulated", "simulate": "api.simulated",
+    "recommend": "api.recommended", "schedule": "api.schedules", "Simulation": "api.simulated",
+    "simulate": "api.simulated",
     **dict.fromkeys(
         ("compare", "explain", "export", "fastest", "sweep", "time", "validate", "why"), "api.questions"),
 }  # fmt: skip

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import InputError
-from planner.base.units import GIB
+from planner.base.units import GIB, MEGA, MONTH
 from planner.choices.choice import LARGEST, flag, real, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
@@ -25,9 +25,13 @@ from planner.search.exclusion import without
 from planner.search.request import Request
 from planner.setup import Setup
 
-__all__ = ["batch_of_tokens", "careful", "load_setup", "numerics", "one_layout", "request", "what_is_fixed", "whole",
-           "word"]  # fmt: skip
+if TYPE_CHECKING:
+    from planner.training_time.largest import LargestQuestion
 
+__all__ = [
+    "batch_of_tokens", "careful", "largest_question", "load_setup", "numerics", "one_layout", "request",
+    "what_is_fixed", "whole", "word",
+]  # fmt: skip
 
 RUNS = tuple(field.name for field in fields(Runs))
 """Choices of which a framework may run some alone."""
@@ -219,6 +223,31 @@ def request(
     setup, fixed = careful(setup, precision=number, **choices)
     asked = Request.of(setup.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel, fixed=fixed)
     return setup, asked
+
+
+def largest_question(
+    cluster: Cluster, *, months: float = 3.0, gpus: int | None = None, power_mw: float | None = None,
+    max_cost: float | None = None, experts: int = 0, aspect: float = 128.0, seq_len: int = 8192,
+    framework: str | None = None, critical_batch_law: str = "zhang-2024", batch_rule: str = "overhead",
+    given: Mapping[str, float | None] | None = None, **choices: Any,
+) -> LargestQuestion:  # fmt: skip
+    """The question of the largest training within a time; arguments as of `planner.largest`, of one kind of model.
+
+    Raises:
+        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
+    """
+    from planner.training_time.assumptions import assume
+    from planner.training_time.largest import COMPUTES, LargestQuestion, Shape, shape_of
+
+    shape = Shape(aspect=aspect, experts=experts, seq_len=seq_len)
+    setup = Setup(shape_of(COMPUTES[0], shape), cluster, load_framework(framework or cluster.framework))
+    setup, asked = request(setup, **choices)
+    check_tokens(asked.fixed, False, "full")
+    return LargestQuestion(
+        cluster=setup.cluster, framework=setup.framework, shape=shape, assumptions=assume(cluster, given),
+        deadline_s=months * MONTH, max_gpus=gpus, max_power_w=None if power_mw is None else power_mw * MEGA,
+        max_cost=max_cost, batch_law=critical_batch_law, rule=batch_rule, asked=asked,
+    )  # fmt: skip
 
 
 def _runs_only(framework: Framework, fixed: Fixed) -> dict[str, Any]:

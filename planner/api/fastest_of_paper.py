@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
 from planner.api.answer import Answer
-from planner.base.errors import InputError
-from planner.base.units import DAY
-from planner.report.fastest_of_paper import paper_fastest_view, point
+from planner.base.errors import InputError, UnknownNameError
+from planner.base.units import DAY, GIB
+from planner.hardware import Cluster
+from planner.models import Transformer
+from planner.report.fastest_of_paper import paper_fastest_view, paper_model_view, point
 from planner.report.tables import layout_text
-from planner.reproductions import get_paper
+from planner.reproductions import get_paper, preset_of
 from planner.reproductions.shortest import (
     paper_question,
     parts_of_ours,
@@ -15,8 +21,13 @@ from planner.reproductions.shortest import (
     shortest,
     towards_today,
 )
+from planner.scaling import lamy_poirier as lp
 
 MOST_GPUS = 100_000
+WAYS = {
+    name.replace(" + ", "+").replace(", baseline", "").replace(", ", ":"): one for name, one in lp.STRATEGIES.items()
+}
+"""The paper's strategies as they are asked for: 3d is its baseline, 3d:improved its improved way."""
 
 
 def fastest_of_paper(paper: str, model: str, framework: str | None = None) -> Answer:
@@ -49,3 +60,49 @@ def fastest_of_paper(paper: str, model: str, framework: str | None = None) -> An
         "towards_today": [{"change": name} | point(one) for name, one in changes],
     }
     return Answer("", record, paper_fastest_view(record, get_paper(paper)))
+
+
+def fastest_by_paper(
+    paper: str, model: Transformer, clusters: Sequence[Cluster], strategies: Sequence[str], max_gpus: int | None = None
+) -> Answer:
+    """The shortest training of a model X_x by the paper's own model of costs, on clusters of any figures.
+
+    Raises:
+        UnknownNameError: No such paper, or it has no such model; or no such strategy.
+        InputError: Another model than the paper's family.
+    """
+    preset_of(paper)  # the papers with a model of costs
+    task = lp.PaperTask(x=int(model.num_layers))
+    if model.name != f"x-{task.x}":
+        raise InputError(f"model is {model.name}; allowed with --paper {paper}: x-160 or another of its family x-N")
+    for name in strategies:
+        if name not in WAYS:
+            raise UnknownNameError(f"strategy of {paper}", name, WAYS)
+    results = [
+        {"cluster": cluster.name, "network": cluster.network.name, "gpus_per_node": cluster.gpus_per_node}
+        | {"strategy": name} | _by_paper(task, WAYS[name], lp.Hardware.of(cluster), max_gpus)
+        for cluster in clusters for name in strategies
+    ]  # fmt: skip
+    record = {"paper": paper, "model": model.name, "parameters": task.parameters,
+              "critical_batch": float(lp.critical_batch(task.x)), "steps": task.steps, "results": results}  # fmt: skip
+    return Answer("", record, paper_model_view(record, get_paper(paper)))
+
+
+def _by_paper(task: lp.PaperTask, way: lp.PaperStrategy, on: lp.Hardware, most: int | None) -> dict[str, Any]:
+    """The strategy's fastest configuration, its days, memory and intensities; or why there is none."""
+    try:
+        c = lp.fastest(task, way, on, max_gpus=most)
+    except InputError as error:
+        return {"none": str(error)}
+    traffic = lp.intensities(task, way, c)
+    flop_per_byte = {name: float(getattr(traffic, name)) for name in ("data", "gather", "pipeline", "tensor")}
+    offload = {f"offload_{name}": float(value) for name, value in lp.offload_intensities(task, way, c).items()}
+    return {
+        "days": float(lp.time_s(task, way, on, c)) / DAY, "gpus": int(c.gpus), "configuration": asdict(c),
+        "efficiency": float(lp.efficiency(task, way, on, c)),
+        "memory_gib": {name: float(part) / GIB for name, part in lp.memory_bytes(task, way, c).items()},
+        "flop_per_byte": {k: v for k, v in (flop_per_byte | offload).items() if v < float("inf")},
+        "threshold_flop_per_byte": {
+            "network": on.network_threshold, "node": on.node_threshold, "host": on.host_threshold
+        },
+    }  # fmt: skip

@@ -10,14 +10,10 @@ from typing import Any
 from planner.api.answer import Drawn
 from planner.api.inputs import Cluster
 from planner.base.errors import InputError
-from planner.base.units import MEGA, MONTH
-from planner.hardware import load_framework
-from planner.question import check_tokens, request
+from planner.question import largest_question
 from planner.report.largest import largest_record, largest_view
 from planner.report.largest_plot import draw_largest
-from planner.setup import Setup
-from planner.training_time.assumptions import assume
-from planner.training_time.largest import COMPUTES, LargestQuestion, Shape, plan_largest, shape_of
+from planner.training_time.largest import COMPUTES, plan_largest
 
 
 def largest(
@@ -38,14 +34,10 @@ def largest(
     own = (cluster if isinstance(cluster, Cluster) else Cluster(cluster)).profile
     kinds = []
     for many in dict.fromkeys(experts):
-        shape = Shape(aspect=aspect, experts=many, seq_len=seq_len)
-        setup = Setup(shape_of(COMPUTES[0], shape), own, load_framework(framework or own.framework))
-        setup, asked = request(setup, **choices)
-        check_tokens(asked.fixed, False, "full")
-        q = LargestQuestion(
-            cluster=setup.cluster, framework=setup.framework, shape=shape, assumptions=assume(own, given),
-            deadline_s=months * MONTH, max_gpus=gpus, max_power_w=None if power_mw is None else power_mw * MEGA,
-            max_cost=max_cost, batch_law=critical_batch_law, rule=batch_rule, asked=asked,
+        q = largest_question(
+            own, months=months, gpus=gpus, power_mw=power_mw, max_cost=max_cost, experts=many, aspect=aspect,
+            seq_len=seq_len, framework=framework, critical_batch_law=critical_batch_law, batch_rule=batch_rule,
+            given=given, **choices,
         )  # fmt: skip
         kinds.append((q, plan_largest(q, COMPUTES)))
     if not kinds:

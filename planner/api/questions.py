@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from planner.api import training
 from planner.api.answer import Answer
 from planner.api.compared import compare_plans, compare_schedules
+from planner.api.fastest_of_paper import fastest_by_paper
 from planner.api.frameworks import named_framework
 from planner.api.inputs import Cluster, Model, setup_of
 from planner.api.layout_estimate import LayoutEstimate
@@ -82,11 +83,12 @@ def explain(
 def fastest(
     model: ModelLike, clusters: ClusterLike | Sequence[ClusterLike], *, max_gpus: int | None = None,
     max_cost: float | None = None, strategies: Sequence[str] = ("3d",), framework: str | None = None,
-    given: Given | None = None, **choices: Any,
+    given: Given | None = None, paper: str | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The shortest time to train over GPUs, batch and layout, on one cluster or several side by side.
 
     strategies: data, data+tensor, data+pipeline, 3d, each with :schedule if you like. Other arguments as of `time`.
+    paper: by a paper's own model of costs instead, such as "lamy-poirier-2021", whose strategies may be :improved.
 
     Raises:
         InputError, UnknownNameError, LayoutError: as `time`.
@@ -95,8 +97,12 @@ def fastest(
     if not several:
         raise InputError("clusters is empty; allowed: a cluster, or several")
     shape, (profile, runs_on) = _model(model), named_framework(framework, None)
-    aim = _aim(shape, choices)
     cases = [(one if isinstance(one, Cluster) else Cluster(one)).profile for one in several]
+    if paper is not None:
+        if taken := [*choices, *(name for name, value in (("max_cost", max_cost), ("given", given)) if value)]:
+            raise InputError(f"{taken[0]} is given, and settled by paper {paper}; leave one of them out")
+        return fastest_by_paper(paper, shape.transformer, cases, strategies, max_gpus)
+    aim = _aim(shape, choices)
     return training.fastest(
         shape.transformer, cases, aim, given or {}, [strategy(text) for text in strategies], framework=profile,
         max_gpus=max_gpus, max_cost=max_cost, runs_on=runs_on, **choices,

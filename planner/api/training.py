@@ -138,10 +138,13 @@ def fastest(
     done: list[tuple[TrainingCase, str, Fastest | str]] = []
     for cluster in clusters:
         own = load_setup(model, cluster, framework=framework, nics_per_node=nics_per_node)
-        setup, asked = held_request(own, runs_on, **choices)
-        check_tokens(asked.fixed, goal.origin == "given")
-        case = TrainingCase(setup=setup, goal=goal, assumptions=assume(cluster, given))
+        assumptions = assume(cluster, given)
         for strategy in strategies:
+            # A strategy's schedule is the user's word, whether the framework runs it or not.
+            schedule = choices.get("schedule") or strategy.settles.get("schedule")
+            setup, asked = held_request(own, runs_on, **(choices | {"schedule": schedule}))
+            check_tokens(asked.fixed, goal.origin == "given")
+            case = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
             try:
                 most = max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS
                 found: Fastest | str = plan_fastest(case, strategy, asked, max_gpus=most, max_cost=max_cost)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,11 @@ from planner.report.validation import publications_view, scores_view
 from planner.validation import Predictions, read_runs, scores, shipped_files
 from planner.validation.interval import held_out_mape, held_shares
 from planner.validation.own_profiles import loaders
+from planner.validation.predictions import predictions_csv
 from planner.validation.publications import publications_of
 
 if TYPE_CHECKING:
+    import pandas
     from rich.console import RenderableType
 
 FITTED = (
@@ -71,6 +74,14 @@ class Validated(Shown):
             "unpredicted": self.unpredicted,
             **({} if self.anchor is None else {"anchor": anchor_record(self.anchor)}),
         }
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each run: its measured cells, then what `planner validate --predictions` writes of it."""
+        import pandas
+
+        runs = pandas.DataFrame([run.cells for run in self.predictions.runs])
+        predicted = pandas.read_csv(StringIO(predictions_csv(self.predictions, self.ends)))
+        return runs.join(predicted.drop(columns=["source", "run"]))
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:

@@ -12,7 +12,6 @@ from planner.cli import options as o
 from planner.cli.choices import searches
 
 if TYPE_CHECKING:
-    from planner.api.answer import Shown
     from planner.hardware import Cluster
 
 
@@ -28,13 +27,19 @@ def command(
     ] = None,
     paper: Annotated[
         str | None,
-        typer.Option(help="A paper's own question instead, such as lamy-poirier-2021: its answer beside ours."),
+        typer.Option(
+            help="A paper's own question, such as lamy-poirier-2021: its answer beside ours. "
+            "With --cluster, its own model of costs there."
+        ),
     ] = None,
     max_gpus: Annotated[int | None, typer.Option(help="Most accelerators; else the cluster's, or 100,000.")] = None,
     max_cost: Annotated[float | None, typer.Option(help="Most USD; needs a price.")] = None,
     strategies: Annotated[
         str,
-        typer.Option(help="Comma-separated: data, data+tensor, data+pipeline, 3d, each with :schedule if you like."),
+        typer.Option(
+            help="Comma-separated: data, data+tensor, data+pipeline, 3d, each with :schedule if you like; "
+            "with --paper, :improved."
+        ),
     ] = "3d",
     node_size: Annotated[
         list[int] | None, typer.Option(help="GPUs per node, 0: unlimited; several are set side by side.")
@@ -57,6 +62,7 @@ def command(
 
     Example: planner fastest x-160 --cluster dgx-a100-80gb --max-gpus 100000 --network infiniband-hdr
     """
+    from planner.api.fastest_of_paper import fastest_by_paper, fastest_of_paper
     from planner.api.training import fastest
     from planner.base.errors import InputError
     from planner.models import load_model, with_seq_len
@@ -64,10 +70,17 @@ def command(
 
     framework, runs_on = o.framework(framework, runs_on)
     if paper is not None:
-        settled: dict[str, Any] = {"cluster": cluster, "network": network, "node-size": node_size}
-        settled |= {"max-gpus": max_gpus, "nics-per-node": nics_per_node}
-        settled |= {"max-cost": max_cost, "tokens": aim.tokens, "loss": aim.loss, "seq-len": seq_len}
-        o.show(_paper(model, paper, framework, settled), json)
+        settled: dict[str, Any] = {"nics-per-node": nics_per_node, "max-cost": max_cost, "tokens": aim.tokens}
+        settled |= {"loss": aim.loss, "seq-len": seq_len}
+        own = {"network": network, "node-size": node_size, "max-gpus": max_gpus}
+        _settled(settled | ({"framework": framework} if cluster else own))
+        with o.working("searching GPUs, batches and layouts"):
+            if cluster:
+                cases = clusters(cluster, network or [], node_size or [])
+                ways = [s.strip() for s in strategies.split(",")]
+                o.show(fastest_by_paper(paper, load_model(model), cases, ways, max_gpus), json)
+            else:
+                o.show(fastest_of_paper(paper, model, framework), json)
         return
     if not cluster:
         raise InputError("--cluster is missing; give a cluster (planner clusters lists them), or --paper")
@@ -84,15 +97,12 @@ def command(
     o.show(answer, json)
 
 
-def _paper(model: str, paper: str, framework: str | None, settled: dict[str, Any]) -> Shown:
-    """A paper's question, its answer and ours; settled: options whose values the paper's question has."""
-    from planner.api.fastest_of_paper import fastest_of_paper
+def _settled(options: dict[str, Any]) -> None:
+    """Raises InputError if an option is given whose value a paper's question has."""
     from planner.base.errors import InputError
 
-    if taken := [name for name, value in settled.items() if value]:
+    if taken := [name for name, value in options.items() if value]:
         raise InputError(f"--{taken[0]} is given, and settled by --paper; leave one of them out")
-    with o.working("searching GPUs, batches and layouts"):
-        return fastest_of_paper(paper, model, framework)
 
 
 def clusters(names: list[str], networks: list[str], sizes: list[int]) -> list[Cluster]:

@@ -52,3 +52,27 @@ def paper_fastest_view(r: dict[str, Any], paper: Paper) -> RenderableType:
         f"{ours['layout']}).",
         "", parts, "", today,
     )  # fmt: skip
+
+
+def paper_model_view(r: dict[str, Any], paper: Paper) -> RenderableType:
+    """A row for each cluster and strategy of a paper's own model of costs."""
+    table = plain_table(
+        "cluster", "strategy", "days", "GPUs", "n_b x n_l x n_a", "micro-batches", "efficiency", "GiB per GPU",
+        numbers=(2, 3, 4, 5, 6, 7),
+    )  # fmt: skip
+    for row in r["results"]:
+        if "none" in row:
+            table.add_row(row["cluster"], row["strategy"], "none", "", "", "", "", row["none"])
+            continue
+        c = row["configuration"]
+        table.add_row(
+            row["cluster"], row["strategy"], f"{row['days']:.3g}", f"{row['gpus']:,}",
+            f"{c['n_b']:,} x {c['n_l']} x {c['n_a']}", f"{c['n_mu']:,} of {c['b_mu']}", f"{row['efficiency']:.0%}",
+            f"{sum(row['memory_gib'].values()):.3g}",
+        )  # fmt: skip
+    return stacked(
+        Text(f"{r['model']} by the model of costs of {paper.title}", style="bold"), f"  {paper.source}", "",
+        f"{r['parameters']:.3g} parameters, {r['steps']:,.0f} steps at its critical batch of "
+        f"{r['critical_batch']:,.0f} sequences; kernels at full peak, no failures.", "", table,
+        "n_b: replicas; n_l: stages; n_a: tensor ranks",
+    )  # fmt: skip

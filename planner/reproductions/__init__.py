@@ -28,7 +28,7 @@ SYSTEMS = Path(__file__).with_name("systems.toml")
 OWN = ("sentence", "figure", "unit", "where", "standing", "says", "by", "why")
 """A claim's own fields; what else its table says are arguments of its evaluator."""
 
-SLOW = ("fujii-2024", "lamy-poirier-2021", "lamy-poirier-2022")
+SLOW = ("erdil-2024", "fujii-2024", "lamy-poirier-2021", "lamy-poirier-2022")
 """Papers that take longest, which begin first where several run side by side."""
 
 

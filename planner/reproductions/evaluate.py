@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from planner.base.errors import PlannerError
 from planner.reproductions.claims import Claim, Outcome, merged
+from planner.reproductions.largest_figures import largest_figure
 from planner.reproductions.layout_figures import layout_figure
 from planner.reproductions.measured_figures import all_runs_figure, run_figure
 from planner.reproductions.model_of_2021 import model_of_2021
@@ -20,6 +21,7 @@ EVALUATORS: Mapping[str, Callable[..., tuple[float, str]]] = {
     "runs": all_runs_figure,
     "model of 2021": model_of_2021,
     "shortest": shortest_figure,
+    "largest": largest_figure,
     "volume": volume_figure,
 }
 """What ours comes from; each gives a figure and a note."""

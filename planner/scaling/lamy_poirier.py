@@ -17,6 +17,7 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.base.errors import InputError
 from planner.base.units import GBIT, GIGA, TERA
+from planner.hardware import Cluster
 
 INFINIBAND = 50.0 * GIGA
 """200 Gb/s per GPU, in plus out, bytes/s."""
@@ -26,12 +27,25 @@ ETHERNET = 2.0 * 25.0 * GBIT
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """Peak FLOP/s, bytes/s of node link and network in plus out, accelerators per node."""
+    """Peak FLOP/s; bytes/s in plus out per accelerator of node link, network and host link; accelerators per node."""
 
     flops: float = 312.0 * TERA
     node_bytes_per_s: float = 600.0 * GIGA
     network_bytes_per_s: float = INFINIBAND
+    host_bytes_per_s: float = 63.0 * GIGA
     gpus_per_node: int = 16
+
+    @staticmethod
+    def of(cluster: Cluster) -> Hardware:
+        """A cluster's figures as its makers state them: the paper takes full peaks and full bandwidths."""
+        nics = cluster.nics_per_node / cluster.gpus_per_node
+        return Hardware(
+            flops=cluster.accelerator.peak_flops["bf16"],
+            node_bytes_per_s=2.0 * cluster.node_link.bandwidth_bytes_per_s,
+            network_bytes_per_s=2.0 * cluster.network.bandwidth_bytes_per_s * nics,
+            host_bytes_per_s=2.0 * cluster.host_link.bandwidth_bytes_per_s,
+            gpus_per_node=cluster.gpus_per_node,
+        )
 
     @property
     def network_threshold(self) -> float:
@@ -42,6 +56,15 @@ class Hardware:
     def node_threshold(self) -> float:
         """FLOP per byte at which the node's link takes as long as the compute."""
         return self.flops / self.node_bytes_per_s
+
+    @property
+    def host_threshold(self) -> float:
+        """FLOP per byte at which the link to the host takes as long as the compute."""
+        return self.flops / self.host_bytes_per_s
+
+    def threshold_of(self, gpus: Any) -> Array:
+        """FLOP per byte of the link between replicas and stages: the node's own where all accelerators share a node."""
+        return np.where(np.asarray(gpus) <= self.gpus_per_node, self.node_threshold, self.network_threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +200,7 @@ def overheads(
     n_l, n_mu = np.asarray(c.n_l, dtype=np.float64), np.asarray(c.n_mu, dtype=np.float64)
     intensity = intensities(task, strategy, c, all_reduces=all_reduces)
     loops = n_l / task.x if strategy.improved else 1.0
-    exposed = 0.75 * hardware.network_threshold / intensity.data / n_mu
+    exposed = 0.75 * hardware.threshold_of(c.gpus) / intensity.data / n_mu
     shown = strategy.pipeline and not strategy.improved
     return {
         "bubble": (n_l - 1.0) / n_mu * loops,
@@ -216,19 +239,40 @@ def memory_bytes(task: PaperTask, strategy: PaperStrategy, c: Configuration) -> 
     }
 
 
-def _space(task: PaperTask, strategy: PaperStrategy, hardware: Hardware) -> Configuration:
+def offload_intensities(task: PaperTask, strategy: PaperStrategy, c: Configuration) -> dict[str, Array]:
+    """FLOP of compute for each byte between an accelerator and its host, were state or checkpoints kept there.
+
+    state: 6 bytes per parameter (read for forward and for backward, a gradient written) against 8 FLOP per token, of
+    one micro-batch or of all n_mu where layered; partitioned, each replica moves its own n_b-th. checkpoints: a
+    layer's input written and read, 4 d_m bytes, against 8 (4 + 2 n_I) d_m^2 FLOP per token. Derived, as above.
+    """
+    tokens = np.asarray(c.b_mu * task.sequence * 1.0) * (c.n_mu if strategy.improved else 1)
+    sharers = np.asarray(c.n_b * 1.0) if strategy.partitioned else 1.0
+    return {
+        "state": 8.0 / 6.0 * tokens * sharers,
+        "checkpoints": 2.0 * (4 + 2 * task.mlp_factor) * task.width + 0.0 * tokens,
+    }
+
+
+def _space(task: PaperTask, strategy: PaperStrategy, hardware: Hardware, max_gpus: int | None) -> Configuration:
     """Every (n_l, n_a, b_mu, n_mu) of the strategy, n_b the most replicas whose batch is at most critical.
 
-    Stages divide the layers; tensor ranks divide the heads and fit a node.
+    Stages divide the layers; tensor ranks divide the heads and fit a node. max_gpus: fewer replicas, to keep it.
     """
     b_c = float(critical_batch(task.x))
     stages = [n for n in range(1, task.x + 1) if task.x % n == 0] if strategy.pipeline else [1]
     heads = max(task.x // 2, 1)
-    ranks = [a for a in range(1, hardware.gpus_per_node + 1) if heads % a == 0] if strategy.tensor else [1]
+    ranks = [a for a in range(1, min(hardware.gpus_per_node, heads) + 1) if heads % a == 0] if strategy.tensor else [1]
     most = max(int(b_c), 1)
-    n_l, n_a, b_mu, n_mu = np.meshgrid(stages, ranks, np.arange(1, min(most, 64) + 1), np.arange(1, most + 1))
-    n_l, n_a, b_mu, n_mu = (v[b_mu * n_mu <= b_c] for v in (n_l, n_a, b_mu, n_mu))
-    return Configuration(n_b=(b_c / (b_mu * n_mu)).astype(np.int64), n_l=n_l, n_a=n_a, b_mu=b_mu, n_mu=n_mu)
+    micro, many = (v.ravel() for v in np.meshgrid(np.arange(1, min(most, 64) + 1), np.arange(1, most + 1)))
+    pairs = np.flatnonzero(micro * many <= b_c)
+    n_l, n_a, pair = (v.ravel() for v in np.meshgrid(stages, ranks, pairs))
+    b_mu, n_mu = micro[pair], many[pair]
+    n_b = (b_c / (b_mu * n_mu)).astype(np.int64)
+    if max_gpus is not None:
+        n_b = np.minimum(n_b, max_gpus // (n_l * n_a))
+    kept = n_b > 0
+    return Configuration(n_b=n_b[kept], n_l=n_l[kept], n_a=n_a[kept], b_mu=b_mu[kept], n_mu=n_mu[kept])
 
 
 def allowed(
@@ -240,7 +284,7 @@ def allowed(
     not known: its fastest 3d baseline, as recalled, has an efficiency just under one half, so the search takes another.
     """
     x = intensities(task, strategy, c)
-    least = hardware.network_threshold
+    least = hardware.threshold_of(c.gpus)
     ok = np.asarray((x.pipeline >= least) & (efficiency(task, strategy, hardware, c) >= least_efficiency))
     if strategy.improved:
         ok &= np.asarray(c.n_mu >= c.n_l)
@@ -250,19 +294,20 @@ def allowed(
 
 
 def fastest(
-    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, *, least_efficiency: float = 0.5
-) -> Configuration:
+    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, *, least_efficiency: float = 0.5,
+    max_gpus: int | None = None,
+) -> Configuration:  # fmt: skip
     """The configuration of the strategy that trains in the least time under the paper's rules; fewest GPUs on a tie.
 
     Raises:
         InputError: no configuration keeps the rules.
     """
-    space = _space(task, strategy, hardware)
+    space = _space(task, strategy, hardware, max_gpus)
     ok = allowed(task, strategy, hardware, space, least_efficiency=least_efficiency)
     if not ok.any():
         raise InputError(
             f"no configuration of x-{task.x}, {strategy.name}, hides its traffic on a network of "
-            f"{hardware.network_bytes_per_s / GIGA:g} GB/s; give a faster one or a larger model"
+            f"{hardware.network_bytes_per_s / GIGA:g} GB/s; allowed: a faster network, a larger model, or more GPUs"
         )
     kept = Configuration(**{f.name: getattr(space, f.name)[ok] for f in fields(space)})
     i = np.lexsort((kept.gpus, time_s(task, strategy, hardware, kept)))[0]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import planner as api
+
 ROOT = Path(__file__).parents[2]
 TIME = ["time", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64"]
 FAST = ["fastest", "llama-13b", "--cluster", "dgx-a100-80gb", "--max-gpus", "256"]
@@ -229,3 +231,34 @@ def test_a_papers_question_beside_ours():
         done = planner("fastest", *args, "--paper", "lamy-poirier-2021")
         assert done.returncode == 2
         assert text in done.stderr
+
+
+def test_a_papers_own_model_of_costs_on_any_cluster():
+    asked = ["fastest", "x-160", "--paper", "lamy-poirier-2021", "--cluster", "dgx-a100-80gb"]
+    asked += ["--network", "infiniband-hdr", "--node-size", "16", "--strategies", "3d,3d:improved"]
+    record = json.loads(planner(*asked, "--json").stdout)
+    baseline, improved = record["results"]
+    assert improved["gpus"] == 38640  # the paper's own
+    assert improved["days"] == pytest.approx(6.93, rel=0.02)
+    assert baseline["days"] / improved["days"] == pytest.approx(2.0, rel=0.1)  # its abstract
+    assert improved["flop_per_byte"]["pipeline"] > improved["threshold_flop_per_byte"]["network"]
+    same = api.fastest("x-160", api.Cluster("dgx-a100-80gb", network="infiniband-hdr",
+                       figures={"gpus_per_node": 16, "nics_per_node": 16}), paper="lamy-poirier-2021",
+                       strategies=["3d:improved"])  # fmt: skip
+    assert same.to_dict()["results"][0]["days"] == improved["days"]
+    few = json.loads(planner(*asked, "--max-gpus", "1000", "--json").stdout)["results"]
+    assert all(one["gpus"] <= 1000 and one["days"] > 200 for one in few)
+    for more, text in ((["--strategies", "3d:zb"], "3d:improved"), (["--tokens", "1e12"], "--tokens is given")):
+        done = planner(*asked, *more)
+        assert done.returncode == 2
+        assert text in done.stderr
+    with pytest.raises(api.InputError, match="tokens is given, and settled by paper"):
+        api.fastest("x-160", "dgx-a100-80gb", paper="lamy-poirier-2021", tokens=1e12)
+
+
+def test_a_strategys_schedule_is_the_users_word():
+    """Megatron-Core runs 1f1b but no modular pipeline; both may be asked for, and a second word is refused."""
+    asked = ["fastest", "x-32", "--cluster", "dgx-a100-80gb", "--max-gpus", "64", "--strategies"]
+    found = json.loads(planner(*asked, "3d:1f1b,3d:modular", "--json").stdout)["results"]
+    assert [one["shortest"]["layout"]["layout"]["schedule"] for one in found] == ["1f1b", "modular"]
+    assert "settled by strategy 3d:1f1b" in planner(*asked, "3d:1f1b", "--schedule", "interleaved").stderr

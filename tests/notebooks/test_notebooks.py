@@ -1,6 +1,9 @@
 """The notebooks run on their small settings, from a copy, and draw what they save."""
 
+import ast
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+import planner
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 EXECUTE = """
@@ -21,11 +26,60 @@ print("".join(o["text"] for c in notebook.cells for o in c.get("outputs", []) if
 # What each says: a piece of its printed output, and the pictures that it saves.
 SAYS = {
     "01_recommend_a_layout": ("legal layouts", 2),
-    "02_scaling_limits": ("2.09 times faster", 4),
+    "02_scaling_limits": ("2.09 times faster", 7),
     "03_schedules": ("", 7),
     "04_how_accurate": ("fits or not right in", 3),
     "05_your_own_cluster": ("field gpus_per_node", 1),
 }
+
+
+def code(path):
+    """The code cells of a notebook."""
+    return [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_a_notebook_imports_from_planner_alone(name):
+    trees = [ast.parse("".join(cell["source"])) for cell in code(NOTEBOOKS / f"{name}.ipynb")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    assert {m for m in modules if m and m.split(".")[0] == "planner"} == {"planner"}
+    names = {
+        a.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "planner" for a in node.names
+    }
+    assert names <= {*planner.__all__}
+
+
+def told():
+    """Of notebook 02: each printed command, and the points printed under it."""
+    out = [o for cell in code(NOTEBOOKS / "02_scaling_limits.ipynb") for o in cell["outputs"]]
+    text = "".join("".join(o["text"]) for o in out if o["output_type"] == "stream")
+    found = re.findall(r"^planner (fastest .*)((?:\n    .*)+)", text, re.MULTILINE)
+    return {command: re.findall(r"    (\S+) (none|\S+ days \S+ GPUs)", points) for command, points in found}
+
+
+def said(one):
+    """A result as the notebook prints it."""
+    one = one.get("shortest", one)
+    return "none" if "days" not in one else f"{one['days']:.3g} days {one['gpus']:,} GPUs"
+
+
+def test_the_commands_under_a_figure_print_its_points():
+    """One command of each kind is run; the others differ in sizes alone."""
+    from typer.testing import CliRunner
+
+    from planner.cli import app
+
+    commands = told()
+    assert len(commands) > 50
+    papers = [c for c in commands if "--paper" in c]
+    chosen = [papers[0], next(c for c in papers if "--node-size 0" in c), next(c for c in papers if "--max-gpus" in c)]
+    chosen.append(next(c for c in commands if "--paper" not in c))
+    for command in chosen:
+        done = CliRunner().invoke(app, [*command.removesuffix(" --json").split(), "--json"])
+        results = json.loads(done.stdout)["results"]
+        assert [(one["strategy"], said(one)) for one in results] == commands[command], command
 
 
 @pytest.mark.extra
@@ -51,8 +105,6 @@ def test_a_notebook_runs_and_draws(name, tmp_path):
 
 def test_the_notebooks_are_kept_with_their_pictures_and_no_errors():
     """What is committed was run whole: every code cell has its output, every saved picture lies beside."""
-    import json
-
     assert sorted(p.stem for p in NOTEBOOKS.glob("*.ipynb")) == sorted(SAYS)
     for path in NOTEBOOKS.glob("*.ipynb"):
         cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]

@@ -1,9 +1,12 @@
 """Lamy-Poirier 2021 under its own assumptions: what the search finds for X_160."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.base.errors import InputError
 from planner.base.units import DAY, GIB
+from planner.hardware import load_cluster, load_link
 from planner.scaling.lamy_poirier import (
     ETHERNET,
     STRATEGIES,
@@ -14,8 +17,10 @@ from planner.scaling.lamy_poirier import (
     fastest,
     intensities,
     memory_bytes,
+    offload_intensities,
     time_s,
 )
+from planner.training_time.variants import with_node_size
 
 TASK, HARDWARE = PaperTask(), Hardware()
 
@@ -90,10 +95,34 @@ def test_intensities_by_hand():
     assert base.pipeline == 307_200 * 160 / 5
 
 
-def test_ethernet_still_trains_and_a_hopeless_network_says_so():
+def test_ethernet_still_trains_and_a_hopeless_network_leaves_one_node():
     slow = Hardware(network_bytes_per_s=ETHERNET)
     strategy = STRATEGIES["3d, improved"]
     c = fastest(TASK, strategy, slow)
     assert time_s(TASK, strategy, slow, c) / DAY == pytest.approx(8.4, rel=0.02)
-    with pytest.raises(InputError, match="faster one"):
-        fastest(TASK, STRATEGIES["data, improved"], Hardware(network_bytes_per_s=1e6))
+    hopeless = Hardware(network_bytes_per_s=1e6)
+    assert fastest(TASK, STRATEGIES["data, improved"], hopeless).gpus == 16  # a job of one node sends over NVLink
+    with pytest.raises(InputError, match="allowed: a faster network"):
+        fastest(TASK, STRATEGIES["data, improved"], hopeless, max_gpus=0)
+
+
+def test_the_profiles_of_today_are_the_papers_hardware():
+    cluster = with_node_size(load_cluster("dgx-a100-80gb", network="infiniband-hdr"), 16)
+    assert Hardware.of(cluster) == HARDWARE
+    assert Hardware.of(replace(cluster, network=load_link("ethernet-25g"))).network_bytes_per_s == ETHERNET
+
+
+def test_few_gpus_are_kept():
+    s = STRATEGIES["3d, improved"]
+    times = [time_s(TASK, s, HARDWARE, fastest(TASK, s, HARDWARE, max_gpus=n)) for n in (1_000, 4_000, 10**6)]
+    assert fastest(TASK, s, HARDWARE, max_gpus=1_000).gpus <= 1_000
+    assert times[0] > times[1] > times[2]
+    assert times[2] == time_s(TASK, s, HARDWARE, fastest(TASK, s, HARDWARE))
+
+
+def test_offload_intensities_by_hand():
+    c = Configuration(n_b=483, n_l=5, n_a=16, b_mu=1, n_mu=5)
+    layered = offload_intensities(TASK, STRATEGIES["3d, improved"], c)
+    assert layered["checkpoints"] == 24 * 25_600  # 96 d_m^2 FLOP of a token's layer over 4 d_m bytes
+    assert layered["state"] == pytest.approx(8 / 6 * 5 * 2_560 * 483)
+    assert offload_intensities(TASK, STRATEGIES["3d, baseline"], c)["state"] == pytest.approx(8 / 6 * 2_560)

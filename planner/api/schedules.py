@@ -1,0 +1,179 @@
+"""A pipeline schedule drawn with durations of one's own: `planner schedule`, and `planner.schedule` in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.api.answer import Shown
+from planner.base.errors import InputError, LayoutError
+from planner.base.files import is_path
+from planner.report.columns import operation_frame
+from planner.report.drawing import draw_timeline
+from planner.report.plain_table import plain_table
+from planner.report.timeline_plot import plot_timeline, timeline_figure
+from planner.schedules import Order, Pipeline, Schedule, get_schedule
+from planner.schedules.csv_file import read_schedule
+from planner.step.timeline.critical_path import critical_path
+from planner.step.timeline.timeline import Timeline, check_size, durations, run
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+COLUMNS = 80  # of a drawing in text, where no terminal says how wide it is
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ScheduleTimeline(Shown):
+    """A schedule's operations in time, in the unit of the durations; known: None for a file of the user's."""
+
+    name: str
+    known: Schedule | None
+    pipe: Pipeline
+    timeline: Timeline
+    facts: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """The schedule and its size."""
+        pipe = self.pipe
+        text = f"{self.name}: {pipe.p} ranks, {pipe.m} micro-batches"
+        text += f", {pipe.v} virtual stages per rank" if pipe.v > 1 else ""
+        return text + (f", {pipe.k} slices per sequence" if pipe.k > 1 else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `planner schedule NAME --json` prints."""
+        rows = [[str(op) for op in row] for row in self.timeline.order.rows()]
+        return {"schedule": self.name} | dict(self.facts) | {"rows": rows}
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each operation: rank, stage, kind, micro_batch, slice, start_s, end_s."""
+        return operation_frame(self.timeline)
+
+    def plot(self) -> Figure:
+        """The drawing as a figure of matplotlib."""
+        return timeline_figure(self.timeline, self.title, "")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it: .svg or .png draw it, .csv is the form of PyTorch's pipeline runtime.
+
+        Raises:
+            InputError: Another suffix.
+            LayoutError: PyTorch's runtime has no such operations.
+            OutputError: The path can't be written.
+        """
+        target = Path(path)
+        if target.suffix == ".csv":
+            from planner.exporters.schedule_csv import write_schedule_csv
+
+            write_schedule_csv(target, self.timeline.order, self.known)
+        elif target.suffix in (".svg", ".png"):
+            plot_timeline(self.timeline, target, self.title)
+        else:
+            raise InputError(f"path is {target}; allowed: one that ends in .svg, .png or .csv")
+
+    def view(self, width: int = COLUMNS) -> tuple[RenderableType, ...]:
+        """The drawing in so many columns of text, and the facts."""
+        table = plain_table("", "")
+        table.show_header = False
+        for key, value in self.facts.items():
+            shown = ", ".join(f"{x:.4g}" for x in value) if isinstance(value, list) else value
+            table.add_row(key.replace("_", " "), f"{shown:.6g}" if isinstance(shown, float) else str(shown))
+        return self.title, "", draw_timeline(self.timeline, width), table
+
+    @property
+    def lines(self) -> tuple[RenderableType, ...]:
+        """What `planner schedule NAME` prints."""
+        return self.view()
+
+
+def schedule(
+    name: str | os.PathLike[str], *, pp: int = 4, micro_batches: int = 8, virtual_stages: int | None = None,
+    slices: int | None = None, steps: int = 2, forward: float = 1.0, input_grad: float = 1.0, weight_grad: float = 1.0,
+    transfer: float = 0.0,
+) -> ScheduleTimeline:  # fmt: skip
+    """A pipeline schedule in time: its bubble, the activations that it holds, its weight versions.
+
+    name: a schedule, or a CSV file with one of your own. virtual_stages: model chunks per rank. slices: of a sequence.
+    steps: how many are drawn of a pipeline that is never drained. forward, input_grad, weight_grad: time of a
+    micro-batch through a rank. transfer: time of a message between ranks, beside the compute.
+
+    Raises:
+        InputError, UnknownNameError, FileFormatError: A number is out of range, or a name or a file is wrong.
+        LayoutError, ScheduleError: The schedule can't run at that size, or the file's order deadlocks.
+    """
+    sizes = {"pp": pp, "micro_batches": micro_batches, "steps": steps, "virtual_stages": virtual_stages,
+             "slices": slices}  # fmt: skip
+    times = {"forward": forward, "input_grad": input_grad, "weight_grad": weight_grad}
+    _check_sizes(sizes, times, transfer)
+    known, pipe, order = _order(str(name), pp, micro_batches, virtual_stages, slices, steps)
+    parts = pipe.v * pipe.k
+    timeline = run(order, durations(order, forward / parts, input_grad / parts, weight_grad / parts), transfer)
+    facts = _facts(known, pipe, timeline, (forward, input_grad, weight_grad), transfer)
+    return ScheduleTimeline(str(name), known, pipe, timeline, facts)
+
+
+def _check_sizes(sizes: Mapping[str, int | None], seconds: Mapping[str, float], transfer: float) -> None:
+    """Raises InputError if a number is out of range; sizes that are not given are the schedule's own."""
+    for name, value in sizes.items():
+        if value is not None and (not isinstance(value, int) or not 1 <= value <= 100_000):
+            raise InputError(f"{name} is {value}; allowed: a whole number from 1 to 100000")
+    for name, lasts in seconds.items():
+        if not 0.0 < lasts < float("inf"):
+            raise InputError(f"{name} is {lasts}; allowed: a number above 0")
+    if not 0.0 <= transfer < float("inf"):
+        raise InputError(f"transfer is {transfer}; allowed: a number from 0")
+
+
+def _order(
+    name: str, pp: int, micro_batches: int, virtual_stages: int | None, slices: int | None, steps: int
+) -> tuple[Schedule | None, Pipeline, Order]:
+    """The schedule (None for a user's file), its size, and its operations."""
+    if is_path(name, (".csv",)):
+        order = read_schedule(Path(name))
+        stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
+        return None, Pipeline(p=order.ranks, m=m, v=max(stages // order.ranks, 1), k=k), order
+    found = get_schedule(name)
+    v = (2 if found.chunks is None else found.chunks) if virtual_stages is None else virtual_stages
+    k = (2 if found.sliced else 1) if slices is None else slices
+    pipe = Pipeline(p=pp, m=micro_batches, v=v, k=k)
+    check_size(pipe, steps if found.steady else 1)
+    for rule in found.rules(pipe):
+        if np.any(rule.broken):
+            got = f"pp {pipe.p}, micro-batches {pipe.m}, virtual stages {pipe.v}, slices {pipe.k}"
+            raise LayoutError(f"{rule.text}; got {got}")
+    return found, pipe, found.steps_order(pipe, steps) if found.steady else found.order(pipe)
+
+
+def _facts(
+    known: Schedule | None, pipe: Pipeline, timeline: Timeline, times: tuple[float, float, float], c: float
+) -> dict[str, Any]:
+    """What is said of the schedule beside its drawing; times in the unit of the durations."""
+    span = known is not None and known.unsynchronised_end
+    facts: dict[str, Any] = {
+        "time": timeline.span_s if span else timeline.makespan_s,
+        "clock": "first operation to last of the slowest rank" if span else "first operation to last",
+        "bubble_of_what_is_drawn" if known is not None and known.steady else "bubble": timeline.bubble_fraction(span),
+        "peak_activations_by_rank": (timeline.peak(kept=0.5) / (pipe.v * pipe.k)).tolist(),
+        "critical_path": critical_path(timeline).sentence(),
+    }
+    if known is None:
+        return facts
+    if c == 0.0:
+        name = "bubble_closed_form" if known.closed_form(pipe, *times)[1] else "bubble_longest_path"
+        facts[name] = float(known.bubble_fraction(pipe, *times))
+    ranks = range(pipe.p)
+    return facts | {
+        "weight_versions_by_rank": [float(known.weight_versions(pipe, r)) for r in ranks],
+        "weight_copies": known.copies,
+        "messages_per_micro_batch": float(known.messages(pipe)),
+        "staleness": known.staleness(),
+        "known_from": known.source,
+    }
