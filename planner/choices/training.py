@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from planner.base.arrays import Bools, Ints
 from planner.base.errors import InputError, shown
+
+if TYPE_CHECKING:  # the command line reads this table before numpy
+    from planner.base.arrays import Bools, Ints
 
 TARGETS = ("qkv", "proj", "fc1", "fc2")
 """Matrices that may have an adapter: into attention and out of it, into an MLP or expert and out of it."""
@@ -48,9 +48,11 @@ def training_text(code: int) -> str:
 
 def adapter_rank(train: Any) -> Ints:
     """The adapters' rank, 0 where all is trained."""
-    return np.asarray(np.asarray(train) // (EVERY + 1))
+    rank: Ints = train // (EVERY + 1)
+    return rank
 
 
 def adapts(train: Any, target: str) -> Bools:
     """Where a target has an adapter."""
-    return np.asarray(np.asarray(train) >> TARGETS.index(target) & 1, dtype=bool)
+    there: Bools = train >> TARGETS.index(target) & 1 != 0
+    return there

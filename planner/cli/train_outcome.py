@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from planner.cli import options as o
 from planner.cli.train_prediction import Prediction, predict, read_prices
-from planner.schedules.operations import KINDS, NAMES
 
 if TYPE_CHECKING:
     from planner.trainer.loop import Measured, Training
     from planner.trainer.worker import Task
 
-_PASSES = {"F": "a forward pass", "B": "a backward pass", "I": "an input gradient", "W": "a weight gradient"} | {
-    kind: NAMES[kind] for kind in "STUV"
-}
+PASSES = {"F": "a forward pass", "B": "a backward pass", "I": "an input gradient", "W": "a weight gradient"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +100,8 @@ def _mean_pass_s(measured: Measured) -> dict[str, float]:
     """Seconds of the mean pass of the last step, by kind."""
     import numpy as np
 
+    from planner.schedules.operations import KINDS
+
     events = [e for row in measured.events for e in row]
     return {
         kind: float(np.mean([e.end_s - e.start_s for e in events if e.kind == kind]))
@@ -116,6 +115,7 @@ def _beside(
 ) -> Any:
     """Predicted beside measured: the step (undisturbed), its passes (last step), waiting, activations."""
     from planner.report.plain_table import plain_table
+    from planner.schedules.operations import NAMES
 
     table = plain_table("", "predicted", "measured", "", numbers=(1, 2, 3))
 
@@ -125,7 +125,7 @@ def _beside(
 
     row("step", prediction.step_s, record["undisturbed_step_time_s"])
     for kind, seconds in prediction.pass_s.items():
-        row(_PASSES[kind], seconds, record["pass_s"].get(kind, 0.0))
+        row(PASSES.get(kind, NAMES[kind]), seconds, record["pass_s"].get(kind, 0.0))
     for p in range(min(len(busy_s), 8)):
         row(f"stage rank {p}: in passes", prediction.busy_s[p], busy_s[p])
         if engine != "serial":
