@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.base.errors import ScheduleError
 from planner.costs.case import Case
 from planner.costs.kernels.device import matmul_s, stream_s
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Precision
 from planner.models import from_shape, load_model
+from planner.schedules import Pipeline, get_schedule
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import first_broken
@@ -107,3 +109,12 @@ def test_what_it_excludes_is_said():
         "vocabulary parallelism excludes multi-token prediction and train lora"
         in first_broken(one.model, one.cluster, x)[0]
     )
+
+
+def test_a_users_order_has_the_heads_passes_where_ranks_share_it():
+    one, order = setup(), get_schedule("vocab-1").order(Pipeline(p=8, m=4))
+    own = simulate(one, layout(global_batch=4), order=order)
+    assert own.step_time_s == pytest.approx(simulate(one, layout(global_batch=4)).step_time_s, rel=1e-12)
+    for name, other in (("1f1b", order), ("vocab-1", get_schedule("1f1b").order(Pipeline(p=8, m=4)))):
+        with pytest.raises(ScheduleError, match=f"the layout's schedule is {name}; cells S, T, U and V are of vocab-1"):
+            simulate(one, layout(global_batch=4, schedule=name), order=other)

@@ -20,6 +20,7 @@ from planner.costs.layer.slices import even_slices
 from planner.costs.memory.rank import left_alone, moved_layers, rank_memory
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
+from planner.schedules.operations import KINDS
 from planner.setup import Setup
 from planner.step.chunk_gathers import NAMES, chunk_seconds, has_chunks
 from planner.step.data_comm import DataComm, data_comm
@@ -112,7 +113,7 @@ def simulate(
     check_legal(model, setup.cluster, layouts)
     schedule, pipe = _schedule(layouts)
     if order is not None:
-        _check_fits(order, pipe, int(model.num_layers))
+        _check_fits(order, schedule, pipe, int(model.num_layers))
     costs = step_costs(setup, layouts)
     if schedule.steady and order is None:
         return _steady(costs, schedule, pipe)
@@ -212,8 +213,10 @@ def _schedule(layouts: Layouts) -> _Size:
     return get_schedule(layouts.schedule_names[int(layouts.schedule[0])]), pipe
 
 
-def _check_fits(order: Order, pipe: Pipeline, num_layers: int) -> None:
+def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: int) -> None:
     """Nothing, if a user's schedule has the layout's ranks, micro-batches and slices, and stages that share the layers.
+
+    So must it have the head's passes where, and only where, the layout's schedule lets ranks share the head.
 
     Raises:
         ScheduleError: it has not.
@@ -226,6 +229,10 @@ def _check_fits(order: Order, pipe: Pipeline, num_layers: int) -> None:
     ):
         if has != asked:
             raise ScheduleError(f"the schedule has {has} {name}; the layout has {asked}")
+    if bool(np.any(order.kind >= KINDS.index("S"))) != (schedule.barriers > 0):
+        raise ScheduleError(
+            f"the layout's schedule is {schedule.name}; cells S, T, U and V are of vocab-1 and vocab-2, which need them"
+        )
     if stages != pipe.p and num_layers % stages:
         raise ScheduleError(f"the schedule has {stages} stages, which don't divide the model's {num_layers} layers")
 
