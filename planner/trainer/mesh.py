@@ -16,7 +16,8 @@ class Mesh:
     """Degrees of parallelism, and one rank's coordinates in them.
 
     dp: data ranks, context ranks among them: replicas times cp. ulysses: context ranks that exchange heads for tokens.
-    dp_replicate: copies of what is sharded over data ranks, each on neighbours (hybrid sharding).
+    dp_replicate: copies of what is sharded over data ranks, each on neighbours (hybrid sharding). apart: where tensor
+    ranks are those of a whole pipeline, how many of each of its ranks are neighbours; 0: all are.
     """
 
     dp: int
@@ -26,6 +27,7 @@ class Mesh:
     cp: int = 1
     ulysses: int = 1
     dp_replicate: int = 1
+    apart: int = 0
 
     @property
     def num_ranks(self) -> int:
@@ -35,12 +37,13 @@ class Mesh:
     @property
     def t(self) -> int:
         """Coordinate along the tensor axis."""
-        return self.rank % self.tp
+        near = self.apart or self.tp
+        return self.rank % near + near * (self.rank // (near * self.dp) % (self.tp // near))
 
     @property
     def d(self) -> int:
         """Coordinate along the data axis."""
-        return self.rank // self.tp % self.dp
+        return self.rank // (self.apart or self.tp) % self.dp
 
     @property
     def c(self) -> int:
@@ -67,7 +70,8 @@ class Mesh:
         t = self.t if t is None else t
         d = self.d if d is None else d
         p = self.p if p is None else p
-        return t + self.tp * (d + self.dp * p)
+        near = self.apart or self.tp
+        return t % near + near * (d + self.dp * (t // near + p))
 
     @property
     def tensor(self) -> RankGroup:
@@ -112,9 +116,8 @@ class Mesh:
     @property
     def whole_pipeline(self) -> Mesh:
         """The same ranks as tables see them that all pipeline ranks share: these stand beside the tensor ranks."""
-        return _WholePipeline(
-            dp=self.dp, tp=self.tp * self.pp, pp=1, rank=self.rank, dp_replicate=self.dp_replicate, inner=self.tp
-        )
+        both = self.tp * self.pp
+        return Mesh(dp=self.dp, tp=both, pp=1, rank=self.rank, dp_replicate=self.dp_replicate, apart=self.tp)
 
     @property
     def sequence(self) -> RankGroup:
@@ -131,25 +134,3 @@ class Mesh:
     def holders(self, pipeline_ranks: tuple[int, ...]) -> RankGroup:
         """Pipeline ranks that hold the same parameters: a tied embedding's, or a second model replica's."""
         return RankGroup("replica", tuple(self.at(p=p) for p in pipeline_ranks))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WholePipeline(Mesh):
-    """Tensor ranks of all pipeline ranks as one axis, `inner` of each."""
-
-    inner: int
-
-    @property
-    def t(self) -> int:
-        """See `Mesh`."""
-        return self.rank % self.inner + self.inner * (self.rank // (self.inner * self.dp))
-
-    @property
-    def d(self) -> int:
-        """See `Mesh`."""
-        return self.rank // self.inner % self.dp
-
-    def at(self, *, t: int | None = None, d: int | None = None, p: int | None = None) -> int:
-        """See `Mesh`."""
-        t, d = self.t if t is None else t, self.d if d is None else d
-        return t % self.inner + self.inner * (d + self.dp * (t // self.inner))
