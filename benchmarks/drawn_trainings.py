@@ -46,7 +46,10 @@ WAYS: dict[str, list[dict[str, Any]]] = {
         {"cp": 2}, {"cp": 4}, {"cp": 2, "zigzag": False}, {"cp": 2, "ulysses": 2}, {"cp": 4, "ulysses": 2},
         {"cp": 2, "gathered_keys": True},
     ],
-    "experts": [{"model": "mixture", "ep": ep} for ep in (1, 2, 4)],
+    "experts": [
+        *({"model": "mixture", "ep": ep} for ep in (1, 2, 4)),
+        *({"model": "mixture", "tp": n, "ep": n, "picks": True} for n in (2, 4)),
+    ],
     "tensor": [{"tp": 2}, {"tp": 2, "sequence_parallel": True}],
     "sharding": [{"dp": 2, "zero": z} for z in range(4)] + [{"dp": 4, "zero": z, "dp_replicate": 2} for z in (1, 2, 3)],
     "recomputation": [
