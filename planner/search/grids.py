@@ -8,7 +8,7 @@ computed once. Rows of the same choices come in chunks of bounded size, whatever
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from planner.layouts import DTYPES, Layouts
 from planner.models import Transformer
 from planner.step.legality import legal
 
+A_GRID = 8_192  # layouts that take as long as a grid's calls without any
 CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
 A_NODE_EACH = 0  # dp_replicate of a grid: as many copies as a data-parallel group has nodes
@@ -81,12 +82,18 @@ class Family:
 class Grid:
     """A grid of layouts, rows sorted by schedule, and which of them are legal; both of its shape.
 
-    serial: of each row, a number of its own that depends on the space alone, shape (rows,).
+    serial: a number for each row, shape (rows,); of_choice: what each choice adds to it, shape (choices, rows or 1).
+    Their sum is a layout's own number, which depends on the space alone.
     """
 
     layouts: Layouts
     legal: Bools
     serial: Ints
+    of_choice: Ints
+
+    def numbers(self, choice: Ints, row: Ints) -> Ints:
+        """Of layouts, each at a choice (of all axes together) and a row."""
+        return self.serial[row] + np.broadcast_to(self.of_choice, (len(self.of_choice), len(self.serial)))[choice, row]
 
     def take(self, rows: Any) -> Grid:
         """Its rows at an index array or mask."""
@@ -131,19 +138,91 @@ def grids(
         waiting.size += len(one)
         serial += len(one)
         if waiting.size * _size(one.axes) >= chunk:
-            yield from _advance(model, cluster, one.axes, waiting, shared, chunk, False)
+            yield from _advance(model, cluster, one.axes, waiting, shared, chunk)
+    left = []
     for axes, waiting in pending.items():
-        yield from _advance(model, cluster, axes, waiting, shared, chunk, True)
+        yield from _advance(model, cluster, axes, waiting, shared, chunk)
+        if waiting.legal:
+            left.append(_Rows.of(axes, waiting))
+    for rows in _joined(left):
+        yield rows.grid(cluster, shared)
 
 
 def _size(axes: Axes) -> int:
     return prod(len(axis) for axis in axes)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Rows of one kind of axes: their columns, which layouts are legal, and what a choice adds to a row's serial."""
+
+    axes: Axes
+    table: Ints
+    legal: Bools
+    of_choice: Ints
+
+    @staticmethod
+    def of(axes: Axes, waiting: _Pending) -> _Rows:
+        """Those that wait."""
+        table = np.concatenate([rows for rows, _ in waiting.rows], axis=1)
+        table[-1] *= _size(axes)
+        ok = np.concatenate([mask for _, mask in waiting.rows], axis=-1)
+        return _Rows(axes=axes, table=table, legal=ok, of_choice=np.arange(_size(axes))[:, None])
+
+    def among(self, axes: Axes) -> _Rows:
+        """The same rows with axes that have more choices, none of which is theirs."""
+        rows = self.table.shape[1]
+        places = [[whole.values.index(v) for v in own.values] for own, whole in zip(self.axes, axes, strict=True)]
+        at = np.ix_(*map(np.array, places), np.arange(rows))
+        legal, of_choice = (np.zeros((*map(len, axes), rows), dtype=kind) for kind in (bool, np.int64))
+        legal[at] = self.legal
+        of_choice[at] = self.of_choice.reshape(*map(len, self.axes), -1)
+        return _Rows(axes=axes, table=self.table, legal=legal, of_choice=of_choice.reshape(-1, rows))
+
+    def grid(self, cluster: Cluster, shared: Searched) -> Grid:
+        """Their grid, sorted by schedule."""
+        order = np.argsort(self.table[SCHEDULE], kind="stable")
+        table, legal = self.table[:, order], self.legal[..., order]
+        own = self.of_choice if self.of_choice.shape[1] == 1 else self.of_choice[:, order]
+        return Grid(layouts=_grid(cluster, table, self.axes, shared), legal=legal, serial=table[-1], of_choice=own)
+
+
+def _joined(kinds: list[_Rows]) -> list[_Rows]:
+    """Kinds of few rows together, under axes that have the choices of all of them: a grid costs its calls as well."""
+    groups = [(kind.axes, kind.table.shape[1], [kind]) for kind in kinds]
+
+    def union(one: Axes, other: Axes) -> Axes:
+        pairs = zip(one, other, strict=True)
+        return tuple(GridAxis(a.names, tuple(sorted({*a.values, *b.values}))) for a, b in pairs)
+
+    def more(i: int, j: int) -> int:
+        """Layouts that two groups together have more."""
+        both = _size(union(groups[i][0], groups[j][0]))
+        return sum(rows * (both - _size(axes)) for axes, rows, _ in (groups[i], groups[j]))
+
+    while len(groups) > 1:
+        least, i, j = min((more(i, j), i, j) for j in range(len(groups)) for i in range(j))
+        if least > A_GRID:
+            break
+        (axes, rows, one), (others, other_rows, other) = groups[i], groups.pop(j)
+        groups[i] = (union(axes, others), rows + other_rows, one + other)
+    return [_together(axes, members) for axes, _, members in groups]
+
+
+def _together(axes: Axes, members: list[_Rows]) -> _Rows:
+    if len(members) == 1:
+        return members[0]
+    every = [member.among(axes) for member in members]
+    table, legal, own = (
+        np.concatenate(parts, axis=-1) for parts in zip(*((e.table, e.legal, e.of_choice) for e in every), strict=True)
+    )
+    return _Rows(axes=axes, table=table, legal=legal, of_choice=own)
+
+
 def _advance(
-    model: Transformer, cluster: Cluster, axes: Axes, waiting: _Pending, shared: Searched, chunk: int, last: bool
+    model: Transformer, cluster: Cluster, axes: Axes, waiting: _Pending, shared: Searched, chunk: int
 ) -> Iterator[Grid]:
-    """Expand the waiting families into legal rows, and yield full chunks of them; all of them, where they are last."""
+    """Expand the waiting families into legal rows, and yield full chunks of them."""
     if waiting.families:
         table = _rows(waiting.families)
         waiting.families, waiting.size = [], 0
@@ -155,17 +234,17 @@ def _advance(
         waiting.rows.append((table[:, some], ok[..., some]))
         waiting.legal += len(some)
     most = max(chunk // _size(axes), 1)
-    if not waiting.legal or (waiting.legal < most and not last):
+    if waiting.legal < most:
         return
-    table = np.concatenate([rows for rows, _ in waiting.rows], axis=1)
-    ok = np.concatenate([mask for _, mask in waiting.rows], axis=-1)
+    every = _Rows.of(axes, waiting)
     start = 0
-    while waiting.legal - start >= most or (last and start < waiting.legal):
-        order = start + np.argsort(table[SCHEDULE, start : start + most], kind="stable")
-        yield Grid(layouts=_grid(cluster, table[:, order], axes, shared), legal=ok[..., order], serial=table[-1, order])
+    while waiting.legal - start >= most:
+        part = slice(start, start + most)
+        yield replace(every, table=every.table[:, part], legal=every.legal[..., part]).grid(cluster, shared)
         start += most
-    start = min(start, waiting.legal)
-    waiting.rows, waiting.legal = [(table[:, start:], ok[..., start:])], waiting.legal - start
+    rest = every.table[:, start:]
+    rest[-1] //= _size(axes)
+    waiting.rows, waiting.legal = [(rest, every.legal[..., start:])], waiting.legal - start
 
 
 def _rows(waiting: list[tuple[int, Family]]) -> Ints:

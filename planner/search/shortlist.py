@@ -120,7 +120,7 @@ class Shortlist:
         rows = grid.legal.shape[-1]
         row, choice = flat % rows, flat // rows
         some = Candidates(
-            serial=grid.serial[row] * (grid.legal.size // rows) + choice,
+            serial=grid.numbers(choice, row),
             step_time_s=step.ravel()[flat],
             least_s=least.ravel()[flat],
             memory_bytes=memory.ravel()[flat],
