@@ -121,7 +121,8 @@ def _loads(costs: StepCosts) -> Loads:
 
 def _makespan(layouts: Layouts, loads: Loads) -> Array:
     """Seconds of each layout's schedule."""
-    out = np.empty(np.broadcast_shapes(*(x.shape for x in (*loads.first, *loads.last))))
+    every = (*loads.first, *loads.early, *loads.late, *loads.last)
+    out = np.empty(np.broadcast_shapes(*(x.shape for x in every)))
     for schedule, rows in by_schedule(layouts):
         out[..., rows] = schedule.makespan(pipeline(layouts, rows), loads.take(rows))
     return out
