@@ -161,17 +161,19 @@ class _Rows:
     legal: Bools
     of_choice: Ints
 
+    def __len__(self) -> int:
+        return int(self.table.shape[1])
+
     @staticmethod
     def of(axes: Axes, waiting: _Pending) -> _Rows:
         """Those that wait."""
         table = np.concatenate([rows for rows, _ in waiting.rows], axis=1)
-        table[-1] *= _size(axes)
         ok = np.concatenate([mask for _, mask in waiting.rows], axis=-1)
         return _Rows(axes=axes, table=table, legal=ok, of_choice=np.arange(_size(axes))[:, None])
 
     def among(self, axes: Axes) -> _Rows:
         """The same rows with axes that have more choices, none of which is theirs."""
-        rows = self.table.shape[1]
+        rows = len(self)
         places = [[whole.values.index(v) for v in own.values] for own, whole in zip(self.axes, axes, strict=True)]
         at = np.ix_(*map(np.array, places), np.arange(rows))
         legal, of_choice = (np.zeros((*map(len, axes), rows), dtype=kind) for kind in (bool, np.int64))
@@ -189,30 +191,29 @@ class _Rows:
 
 def _joined(kinds: list[_Rows]) -> list[_Rows]:
     """Kinds of few rows together, under axes that have the choices of all of them: a grid costs its calls as well."""
-    groups = [(kind.axes, kind.table.shape[1], [kind]) for kind in kinds]
+    groups = [([set(axis.values) for axis in kind.axes], [kind]) for kind in kinds]
 
-    def union(one: Axes, other: Axes) -> Axes:
-        pairs = zip(one, other, strict=True)
-        return tuple(GridAxis(a.names, tuple(sorted({*a.values, *b.values}))) for a, b in pairs)
+    def size(axes: list[set[tuple[int, ...]]], kinds: list[_Rows]) -> int:
+        return prod(map(len, axes)) * sum(len(kind) for kind in kinds)
 
     def more(i: int, j: int) -> int:
         """Layouts that two groups together have more."""
-        both = _size(union(groups[i][0], groups[j][0]))
-        return sum(rows * (both - _size(axes)) for axes, rows, _ in (groups[i], groups[j]))
+        (one, kinds), (other, others) = groups[i], groups[j]
+        both = [a | b for a, b in zip(one, other, strict=True)]
+        return size(both, kinds + others) - size(one, kinds) - size(other, others)
 
     while len(groups) > 1:
         least, i, j = min((more(i, j), i, j) for j in range(len(groups)) for i in range(j))
         if least > A_GRID:
             break
-        (axes, rows, one), (others, other_rows, other) = groups[i], groups.pop(j)
-        groups[i] = (union(axes, others), rows + other_rows, one + other)
-    return [_together(axes, members) for axes, _, members in groups]
+        (one, kinds), (other, others) = groups[i], groups.pop(j)
+        groups[i] = ([a | b for a, b in zip(one, other, strict=True)], kinds + others)
+    return [kinds[0] if len(kinds) == 1 else _together(kinds, axes) for axes, kinds in groups]
 
 
-def _together(axes: Axes, members: list[_Rows]) -> _Rows:
-    if len(members) == 1:
-        return members[0]
-    every = [member.among(axes) for member in members]
+def _together(kinds: list[_Rows], values: list[set[tuple[int, ...]]]) -> _Rows:
+    axes = tuple(GridAxis(axis.names, tuple(sorted(of))) for axis, of in zip(kinds[0].axes, values, strict=True))
+    every = [kind.among(axes) for kind in kinds]
     table, legal, own = (
         np.concatenate(parts, axis=-1) for parts in zip(*((e.table, e.legal, e.of_choice) for e in every), strict=True)
     )
@@ -225,6 +226,7 @@ def _advance(
     """Expand the waiting families into legal rows, and yield full chunks of them."""
     if waiting.families:
         table = _rows(waiting.families)
+        table[-1] *= _size(axes)
         waiting.families, waiting.size = [], 0
         grid = _grid(cluster, table, axes, shared)
         ok = legal(model, cluster, grid) & _distinct(grid, axes)
@@ -242,9 +244,7 @@ def _advance(
         part = slice(start, start + most)
         yield replace(every, table=every.table[:, part], legal=every.legal[..., part]).grid(cluster, shared)
         start += most
-    rest = every.table[:, start:]
-    rest[-1] //= _size(axes)
-    waiting.rows, waiting.legal = [(rest, every.legal[..., start:])], waiting.legal - start
+    waiting.rows, waiting.legal = [(every.table[:, start:], every.legal[..., start:])], waiting.legal - start
 
 
 def _rows(waiting: list[tuple[int, Family]]) -> Ints:
