@@ -118,8 +118,12 @@ class Searched:
 
 @dataclass
 class _Pending:
-    """Families, each with its first row's serial, and then legal rows of one kind of axes that wait for a chunk."""
+    """Families, each with its first row's serial, and then legal rows of one kind of axes that wait for a chunk.
 
+    each: layouts of a row; size: rows of the families; legal: of those rows.
+    """
+
+    each: int
     families: list[tuple[int, Family]] = field(default_factory=list)
     size: int = 0
     rows: list[tuple[Ints, Bools]] = field(default_factory=list)
@@ -133,11 +137,13 @@ def grids(
     pending: dict[Axes, _Pending] = {}
     serial = 0
     for one in families:
-        waiting = pending.setdefault(one.axes, _Pending())
+        waiting = pending.get(one.axes)
+        if waiting is None:
+            waiting = pending[one.axes] = _Pending(_size(one.axes))
         waiting.families.append((serial, one))
         waiting.size += len(one)
         serial += len(one)
-        if waiting.size * _size(one.axes) >= chunk:
+        if waiting.size * waiting.each >= chunk:
             yield from _advance(model, cluster, one.axes, waiting, shared, chunk)
     left = []
     for axes, waiting in pending.items():
@@ -226,7 +232,7 @@ def _advance(
     """Expand the waiting families into legal rows, and yield full chunks of them."""
     if waiting.families:
         table = _rows(waiting.families)
-        table[-1] *= _size(axes)
+        table[-1] *= waiting.each
         waiting.families, waiting.size = [], 0
         grid = _grid(cluster, table, axes, shared)
         ok = legal(model, cluster, grid) & _distinct(grid, axes)
@@ -235,7 +241,7 @@ def _advance(
         some = np.flatnonzero(ok.any(axis=tuple(range(ok.ndim - 1))))
         waiting.rows.append((table[:, some], ok[..., some]))
         waiting.legal += len(some)
-    most = max(chunk // _size(axes), 1)
+    most = max(chunk // waiting.each, 1)
     if waiting.legal < most:
         return
     every = _Rows.of(axes, waiting)
