@@ -38,8 +38,8 @@ class RankParameters:
 
     @property
     def expert_share(self) -> Array:
-        """Those of experts over all."""
-        return self.experts / self.total
+        """Those of experts over all; 0 of none, such as adapters of a rank without layers."""
+        return np.asarray(self.experts / np.maximum(self.total, 1.0))
 
 
 def tensor_rank(model: Transformer, layouts: Layouts) -> Transformer:

@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.choices.training import read_training
 from planner.costs.one_layer import one_layer
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
@@ -22,13 +23,14 @@ from planner.step.estimate import totals
 FRAMEWORK = load_framework("megatron-lm")
 DENSE = from_shape(family="gpt", layers=12, hidden=1024, ffn=4096, heads=16, kv_heads=16, vocab=51200, seq_len=2048)
 MODELS = (DENSE, load_model("mixtral-8x7b"), load_model("gpt2-xl"))
+SHARED = st.sampled_from([(), (("train", read_training("lora:16")),), (("train", read_training("lora:48:qkv")),)])
 ASKED = st.builds(
     Request,
     gpus=st.sampled_from([4, 8, 12, 16]),
     global_batch=st.sampled_from([8, 24, 64]),
     precision=st.just(Precision.BF16),
     attention=st.sampled_from([Attention.FLASH2, Attention.FUSED]),
-    fixed=st.builds(Fixed, offload=st.booleans(), allow_async=st.booleans()),
+    fixed=st.builds(Fixed, offload=st.booleans(), allow_async=st.booleans(), shared=SHARED),
 )
 CLUSTERS = st.builds(
     lambda size: with_memory(load_cluster("dgx-a100-80gb"), size), st.floats(2e9, 160e9, allow_nan=False)
