@@ -79,3 +79,13 @@ def test_every_option_and_command_says_what_it_is_and_every_command_has_an_examp
     assert [where for where, text in help_texts() if not text.strip()] == []
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert [name for name, one in commands.items() if f"planner {name}" not in (one.help or "")] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/concepts.md"])
+def test_no_sentence_of_a_first_page_is_longer_than_a_reader_holds(page):
+    text = (Path(planner.__file__).parents[1] / page).read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```", "\n\n", text, flags=re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    parts = re.split(r"\n\s*\n|\||\n(?=[#>*-]|\d+\. )", text)
+    said = [" ".join(one.split()) for part in parts for one in re.split(r"(?<=[.:;?!])\s+", part)]
+    assert [one for one in said if len(one.split()) > MOST_WORDS] == []

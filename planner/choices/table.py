@@ -27,8 +27,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            apart=True),
     Choice("etp", int, 1, "Tensor ranks over which an expert is cut: tp, or 1.", "etp", tie=5,
            derived="tp, 1 where ep needs it", follows=True),
-    Choice("virtual_stages", int, 1, "Model chunks per pipeline rank.", "v", tie=7, of_layer=False, risky=True,
-           pipelined=True),
+    Choice("virtual_stages", int, 1, "Model chunks per pipeline rank.", "v", also="vp", tie=7, of_layer=False,
+           risky=True, pipelined=True),
     Choice("sequence_slices", int, 1, "Slices of a sequence, for seq1f1b and its kin.", "k", tie=8, settled=False,
            risky=True, pipelined=True),
     Choice("micro_batch", int, 1, "Sequences per micro-batch and replica.", "mb", tie=9, always=True),
@@ -80,6 +80,14 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
 
 TEXTS: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.kind is str and not c.codec)
 """The choices that are texts: a table of layouts has their names once, and in the column which of them."""
+
+_CALLED = {word: name for name, c in CHOICES.items() for word in (c.short, c.also) if word}
+
+
+def called(text: str) -> str:
+    """The name of the choice that a text means, as vp or micro-batch; the text with underscores where it means none."""
+    return _CALLED.get(text, text.replace("-", "_"))
+
 
 SETTLED: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.settled)
 """The choices that a user can hold a search to; a search sets the others itself, or has them from the question."""

@@ -147,7 +147,18 @@ def _fault(message: str) -> int:
 
 
 def _option_fault(error: Exception) -> str:
-    """What is wrong with an option's value, which some of typer's versions leave out; nothing where it isn't that."""
+    """What is wrong with an option's value, which some of typer's versions leave out, or with one of Megatron-LM's.
+
+    Nothing where it is neither.
+    """
+    option = str(getattr(error, "option_name", ""))
+    if option:
+        from planner.imports.megatron_names import ARGUMENTS
+
+        if option.removeprefix("--") in ARGUMENTS:
+            return (
+                f"{option} is Megatron-LM's; allowed: planner estimate --megatron-args '...', or --tp, --pp, --vp, ..."
+            )
     names, found = getattr(getattr(error, "param", None), "opts", None), getattr(error.__cause__, "errors", None)
     if not names or found is None:
         return ""

@@ -18,8 +18,6 @@ from planner.choices.table import CHOICES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
 from planner.cli.unfold import Command, unfolded, with_signature
 
-ALSO = {"virtual_stages": ("--vp",)}
-"""Options by other names too."""
 LAYOUT = "The layout"
 SEARCHED = "What may be chosen: all that is legal, unless given; 2,4 means 2 or 4"
 ADVISED = "What may be advised"
@@ -116,7 +114,8 @@ def _parameter(
 ) -> inspect.Parameter:
     """An option as typer reads it; both: a flag can be set and unset."""
     option = f"--{choice.name.replace('_', '-')}"
-    names_of = [f"{option}/--no-{option[2:]}" if choice.kind is bool and both else option, *ALSO.get(choice.name, ())]
+    names_of = [f"{option}/--no-{option[2:]}" if choice.kind is bool and both else option]
+    names_of += [f"--{choice.also}"] if choice.also else []
     complete = None
     if choice.enumeration:
         complete = completion.one_of(names(choice.enumeration))

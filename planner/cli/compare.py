@@ -14,7 +14,10 @@ from planner.cli.choices import takes_layout
 @takes_layout("schedule")
 def command(
     first: Annotated[str, typer.Argument(metavar="MODEL|PLAN", help="A model, or a plan to set beside another.")],
-    second: Annotated[Path | None, typer.Argument(metavar="[PLAN]", help="The other plan.", show_default=False)] = None,
+    second: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PLAN|CLUSTER]", help="The other plan, or in place of --cluster.", show_default=False),
+    ] = None,
     cluster: Annotated[str | None, o.asks("--cluster", "A cluster (planner clusters) or a TOML file.")] = None,
     global_batch: Annotated[int | None, o.asks("--global-batch", "Sequences per optimizer step.")] = None,
     network: o.Network = None,
@@ -35,6 +38,8 @@ def command(
     from planner.base.errors import InputError
     from planner.question import load_setup
 
+    if second is not None and global_batch is not None and cluster is None:
+        second, cluster = None, str(second)
     if second is not None:
         plans = compare_plans(Path(first), second, cluster=cluster, network=network, framework=framework)
         o.show(plans, json)

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.base.errors import InputError, shown
 from planner.choices.choice import Choice, number
-from planner.choices.table import CHOICES, SETTLED
+from planner.choices.table import CHOICES, SETTLED, called
 from planner.schedules import SCHEDULES
 from planner.search.request import Fixed
 from planner.search.space import default_schedules
@@ -25,7 +25,7 @@ def without(fixed: Fixed, text: str) -> Fixed:
         UnknownNameError: The enumeration has no such member.
     """
     name, said, value = (part.strip() for part in text.partition("="))
-    name = name.replace("-", "_")
+    name = called(name)
     if name not in SETTLED:
         raise InputError(f"exclude is {shown(text)}; allowed: {', '.join(SETTLED)}, each alone or with =value")
     choice = CHOICES[name]

@@ -12,7 +12,7 @@ from planner.base import records
 from planner.base.errors import InputError, LayoutError, UnknownNameError, shown
 from planner.base.units import GIB
 from planner.choices.choice import Choice
-from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED
+from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED, called
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
@@ -26,7 +26,6 @@ from planner.step.estimate import Estimate
 from planner.step.legality import legal, rules
 from planner.step.timeline.timed import timed
 
-SHORT = {c.short: name for name, c in CHOICES.items() if c.short}
 FINALISTS = 64
 TIE = 0.01
 FLAGS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
@@ -61,7 +60,7 @@ def parse_wanted(text: str) -> dict[str, Any]:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not value:
             raise InputError(f"--why is {shown(text)}; allowed: choices with values, such as tp=8,pp=1")
-        key = SHORT.get(name, name.replace("-", "_"))
+        key = called(name)
         if key not in known:
             raise UnknownNameError("choice of a layout", name, known)
         if key in out:

@@ -121,3 +121,15 @@ def test_a_fault_is_one_line_and_exit_code_2(args, named):
     assert named in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_compare_takes_the_cluster_as_a_word():
+    asked = ["compare", "llama-13b", "--tp", "2", "--pp", "4", "--dp", "2", "--global-batch", "32", "--json"]
+    one, other = (planner(*asked[:2], *more, *asked[2:]) for more in (["a100-roce"], ["--cluster", "a100-roce"]))
+    assert json.loads(one.stdout) == json.loads(other.stdout)
+
+
+def test_an_option_of_megatrons_says_whose_it_is():
+    done = planner("recommend", "llama-13b", "h100", "64", "--tensor-model-parallel-size", "8")
+    assert done.returncode == 2
+    assert "--tensor-model-parallel-size is Megatron-LM's; allowed: planner estimate --megatron-args" in done.stderr

@@ -11,6 +11,8 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
 from planner.question import what_is_fixed
 from planner.search import recommend
+from planner.search.exclusion import without
+from planner.search.request import Fixed
 from planner.search.why import Why, parse_wanted, why_not
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -122,6 +124,11 @@ def test_short_names():
     assert parse_wanted("v=2, mb = 4,sp=yes") == {
         "virtual_stages": 2, "micro_batch": 4, "sequence_parallel": True,
     }  # fmt: skip
+
+
+def test_an_options_other_name_is_known_to_why_and_not():
+    assert parse_wanted("vp=4") == parse_wanted("virtual-stages=4") == {"virtual_stages": 4}
+    assert without(Fixed(), "vp=2") == without(Fixed(), "virtual_stages=2")
 
 
 CHOICES = {
