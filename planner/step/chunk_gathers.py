@@ -87,7 +87,8 @@ def chunk_wait_s(costs: StepCosts, forward_s: Any, backward_s: Any) -> Array:
     x = Visits(p, m, v, f / v, b / v, ends, *(n / v * seconds for seconds in moved))
     bare = (v * m + p - 1 + (v - 1) * np.maximum(p - m, 0)) * (x.f + x.b)
     prefetch = costs.case.framework.overlap_param_gather > 0.0
-    waits = np.where(_at(mine, some), (_prefetched(x) if prefetch else _blocking(x)) - bare, 0.0)
+    longer = (_prefetched(x) if prefetch else _blocking(x)) - bare
+    waits = np.where(_at(mine, some), np.maximum(longer, 0.0), 0.0)  # without a gather both sums round apart
     out[np.ix_(*(np.arange(out.shape[axis])[index] for axis, index in enumerate(some)))] = waits
     return out
 
