@@ -1,65 +1,68 @@
-"""Mutation test of the cost models and schedules: of a random sample of small faults, how many does a test notice?
+"""Mutation test of the cost models, steps, searches and schedules: of a random sample of small faults, how many does a
+test notice?
 
-    python benchmarks/mutation.py --sample 200 --seed 1
+    python benchmarks/mutation.py --sample 400 --seed 1 --work mutants/
 
-Faults are mutmut's (github.com/boxed/mutmut: an operator swapped, a number one more, an argument dropped...),
-within functions; mutations of texts are left out, since most are messages. mutmut's own runner takes no decorated
-functions and compiles all faults of a file into one module behind switches. Here each fault is written into a copy of
-the repository, one at a time, and the tests that run its line are run, the quickest first, each time in a forked
-process that has the libraries imported, up to `BUDGET_S` of them. A fault that those miss counts as survived.
+Faults are mutmut's (github.com/boxed/mutmut: an operator swapped, a number one more, an argument dropped...), within
+functions; mutations of texts are left out, since most are messages. Tests are collected once. Each fault is put into
+the running functions of a forked process (their code is exchanged, so no file is changed and nothing is imported again)
+and the tests that call its function run there, the quickest first, up to `BUDGET_S` of them. A fault that those miss
+counts as survived. What a module computes when it is imported is computed without the fault: `--slowly` runs survivors
+once more with their file changed in a copy of the repository.
 
-A folder given as --work keeps the copy and what was found, so that an interrupted run goes on.
+A folder given as --work keeps what was found, so that an interrupted run goes on, and a larger sample of the same seed
+goes on from a smaller one.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import difflib
+import gc
 import hashlib
 import importlib
 import json
+import math
 import os
 import random
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
-from xml.etree import ElementTree
 
-ROOT = Path(__file__).parents[1]
-TARGETS = (
-    "planner/costs",
-    "planner/schedules",
-    "planner/step/pipelines.py",
-    "planner/step/step_costs.py",
-    "planner/step/estimate.py",
-)
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGETS = ("planner/costs", "planner/step", "planner/search", "planner/schedules")
 TESTS = (
-    "tests/costs", "tests/schedules", "tests/step/test_estimate.py", "tests/step/test_step_costs.py",
-    "tests/step/test_pipelines.py", "tests/step/timeline",
-    "tests/export/test_pytorch_orders.py", "tests/export/test_schedule_csv.py",
-    "tests/trainer/test_cost_model_bytes.py", "tests/search/test_stage_split.py",
+    "tests/costs", "tests/schedules", "tests/step", "tests/search", "tests/metamorphic",
+    "tests/export/test_pytorch_orders.py", "tests/export/test_schedule_csv.py", "tests/trainer/test_cost_model_bytes.py",
 )  # fmt: skip
 SLOW = "not test_bubble_rates_of_fitted_zero_bubble"
 """Left out: half a minute of a minute's tests."""
-BUDGET_S = 60.0
-"""Of tests against one fault, by the seconds that they took when their lines were traced."""
-LIMIT_S = 600.0
-"""A fault that makes them run so long is noticed."""
+BUDGET_S = 20.0
+"""Of the processor against one fault, by what the tests took without any."""
+LIMIT_S = 120
+"""Of the processor: a fault that makes them run so long is noticed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """A fault: the file, and one of its nodes changed."""
+    """A fault: the file, the function that it lies in, and one of its nodes changed."""
 
     path: Path
+    function: str
     original: str
     make: Callable[[], str]
 
@@ -85,6 +88,11 @@ class Mutant:
         lines = difflib.unified_diff(self.original.splitlines(), self.code.splitlines(), lineterm="", n=0)
         return "\n".join(line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---"))
 
+    @property
+    def key(self) -> str:
+        """The same for the same fault of the same file."""
+        return hashlib.sha256(f"{self.name}{self.code}".encode()).hexdigest()
+
 
 def mutants(path: Path) -> list[Mutant]:
     """All faults of a file: mutmut's of every node within a function, but for texts, annotations and decorators."""
@@ -95,17 +103,19 @@ def mutants(path: Path) -> list[Mutant]:
     module = libcst.parse_module(code)
     found: list[Mutant] = []
 
-    def visit(node: libcst.CSTNode, inside: bool) -> None:
+    def visit(node: libcst.CSTNode, where: tuple[str, ...], inside: bool) -> None:
         if isinstance(node, (libcst.Annotation, libcst.Decorator, libcst.BaseString)):
             return
         for kind, operator in mutation_operators if inside else ():
             for changed in operator(node) if isinstance(node, kind) else ():
                 make = partial(_with, module, node, changed)
-                found.append(Mutant(path=path, original=code, make=make))
+                found.append(Mutant(path=path, function=".".join(where), original=code, make=make))
+        named = isinstance(node, (libcst.FunctionDef, libcst.ClassDef)) and not inside
+        at = (*where, node.name.value) if named else where  # type: ignore[attr-defined]
         for child in node.children:
-            visit(child, inside or isinstance(node, libcst.FunctionDef))
+            visit(child, at, inside or isinstance(node, libcst.FunctionDef))
 
-    visit(module, inside=False)
+    visit(module, (), inside=False)
     return found
 
 
@@ -113,104 +123,169 @@ def _with(module: Any, node: Any, changed: Any) -> str:
     return str(module.deep_replace(node, changed).code)
 
 
-def copy_of_repository(folder: Path) -> None:
-    """The tracked files."""
-    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_file():
-            shutil.copy(ROOT / name, folder / name)
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            yield from _codes(inner)
 
 
-def tests_by_line(folder: Path) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
-    """By file and line the tests that run it, from one run of all of them; each test's seconds."""
-    from coverage import CoverageData
-
-    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [
-        sys.executable, "-m", "pytest", *TESTS, "-q", "-m", "not slow", "-k", SLOW, "-p", "no:cacheprovider",
-        "--junitxml=times.xml", "--cov=planner", "--cov-context=test", "--cov-report=",
-    ]  # fmt: skip
-    if not (folder / "times.xml").exists():
-        subprocess.run(command, cwd=folder, env=environment, check=True, stdout=sys.stderr)
-    subprocess.run([sys.executable, "-m", "coverage", "combine"], cwd=folder, check=False, capture_output=True)
-    data = CoverageData(str(folder / ".coverage"))
-    data.read()
-    lines: dict[str, dict[int, list[str]]] = {}
-    for name in data.measured_files():
-        by_line = data.contexts_by_lineno(name)
-        path = str(Path(name).relative_to(folder)) if Path(name).is_absolute() else name
-        lines[path] = {
-            line: sorted({c.partition("|")[0] for c in contexts if c.startswith("tests/")})
-            for line, contexts in by_line.items()
-        }
-    seconds: dict[str, float] = defaultdict(float)
-    for case in ElementTree.parse(folder / "times.xml").iter("testcase"):
-        file = case.attrib["classname"].replace(".", "/") + ".py"
-        seconds[f"{file}::{case.attrib['name']}"] += float(case.attrib["time"])
-    return lines, seconds
+def put_in(mutant: Mutant) -> None:
+    """Exchange the code of the running functions of the fault's file; defaults too, where the fault is in one."""
+    file = str(mutant.path)
+    new = {code.co_qualname: code for code in _codes(compile(mutant.code, file, "exec"))}
+    living = [f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__.co_filename == file]
+    changed = False
+    for f in living:
+        code = new.get(f.__code__.co_qualname)
+        if code is not None and code != f.__code__ and len(code.co_freevars) == len(f.__code__.co_freevars):
+            f.__code__ = code
+            changed = True
+    if not changed:
+        _put_in_defaults(mutant, living)
 
 
-def import_libraries() -> None:
-    """What every test needs and no fault changes, once for all forks."""
-    for name in ("hypothesis.strategies", "numpy", "pydantic", "pytest", "rich.table", "typer"):
-        importlib.import_module(name)
+def _put_in_defaults(mutant: Mutant, living: list[FunctionType]) -> None:
+    name = mutant.name.removesuffix(".py").replace("/", ".")
+    scratch = {"__name__": name, "__file__": str(mutant.path), "__package__": name.rpartition(".")[0]}
+    exec(compile(mutant.code, str(mutant.path), "exec"), scratch)
+    found = {f.__qualname__: f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__globals__ is scratch}
+    for f in living:
+        if f.__qualname__ in found:
+            f.__defaults__, f.__kwdefaults__ = found[f.__qualname__].__defaults__, found[f.__qualname__].__kwdefaults__
 
 
-def noticed(folder: Path, tests: list[str]) -> str:
-    """'' where all tests pass, else how the fault was noticed."""
+def forked(work: Callable[[], int]) -> int:
+    """The exit code of some work in a forked process that prints nothing; below 0 where a signal ended it."""
     child = os.fork()
     if child == 0:
-        import pytest
-
-        os.chdir(folder)
-        os.setsid()
-        sys.dont_write_bytecode = True
-        sys.path.insert(0, str(folder))
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        code = 1
+        code = 3
         try:
-            # Plug-ins were imported with the libraries, too early for their asserts to be rewritten.
-            quiet = ("-q", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider", "-p", "no:cov")
-            code = int(pytest.main(["-x", *quiet, *tests]))
+            code = work()
         finally:
             os._exit(code)
-    start = time.monotonic()
-    while time.monotonic() - start < LIMIT_S:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            return "" if code == 0 else "failed" if code in (1, 2) else f"ended with {code}"
-        time.sleep(0.02)
-    os.killpg(child, 9)
-    os.waitpid(child, 0)
-    return "timed out"
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
-def within_budget(lines: dict[str, dict[int, list[str]]], seconds: dict[str, float], mutant: Mutant) -> list[str]:
-    """The tests that run a fault's line, the quickest first."""
-    tests, total = [], 0.0
-    for test in sorted(lines.get(mutant.name, {}).get(mutant.line, []), key=lambda t: seconds.get(t, 0.0)):
-        total += seconds.get(test, 0.0)
-        if tests and total > BUDGET_S:
+class Runner:
+    """A plug-in of pytest that runs the collected tests against one fault after another."""
+
+    def __init__(self, sample: list[Mutant], folder: Path) -> None:
+        self.sample, self.folder = sample, folder
+        self.endings: dict[str, str] = {}
+        self.log = folder / "endings.jsonl"
+        for line in self.log.read_text().splitlines() if self.log.exists() else ():
+            key, ending = json.loads(line)
+            self.endings[key] = ending
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """In place of running the tests once."""
+        items = {item.nodeid: item for item in session.items}
+        kept = self.folder / "tests.json"
+        if not kept.exists():
+            forked(partial(self._look, session, kept))
+        callers, seconds = json.loads(kept.read_text())
+        for number, mutant in enumerate(self.sample, 1):
+            if mutant.key in self.endings:
+                continue
+            tests = within_budget(callers.get(f"{mutant.name}::{mutant.function}", []), seconds)
+            ending = self._ending(session, mutant, [items[t] for t in tests if t in items])
+            self.endings[mutant.key] = ending
+            with self.log.open("a") as log:
+                log.write(json.dumps([mutant.key, ending]) + "\n")
+            where = f"{mutant.name}:{mutant.line}"
+            print(f"{number}/{len(self.sample)} {ending} {where} ({len(tests)} tests)", file=sys.stderr, flush=True)
+        return True
+
+    def _look(self, session: pytest.Session, kept: Path) -> int:
+        """Which tests call which function, and how long they take; those that fail are left out."""
+        callers: dict[str, list[str]] = {}
+        seconds: dict[str, float] = {}
+        root = str(ROOT) + os.sep
+        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+            profiler, begin, failed = cProfile.Profile(builtins=False), time.process_time(), session.testsfailed
+            profiler.enable()
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            profiler.disable()
+            if session.testsfailed > failed:
+                continue
+            seconds[item.nodeid] = time.process_time() - begin
+            called = {
+                f"{entry.code.co_filename.removeprefix(root)}::{entry.code.co_qualname.split('.<locals>')[0]}"
+                for entry in profiler.getstats()
+                if isinstance(entry.code, CodeType) and entry.code.co_filename.startswith(root + "planner")
+            }
+            for name in called:
+                callers.setdefault(name, []).append(item.nodeid)
+        kept.write_text(json.dumps([callers, seconds]))
+        return 0
+
+    def _ending(self, session: pytest.Session, mutant: Mutant, items: list[Any]) -> str:
+        if not items:
+            return "survived"
+
+        def work() -> int:
+            used = math.ceil(time.process_time())
+            resource.setrlimit(resource.RLIMIT_CPU, (used + LIMIT_S, used + LIMIT_S + 5))
+            signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+            put_in(mutant)
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.testsfailed:
+                    return 1
+            return 0
+
+        code = forked(work)
+        return "survived" if code == 0 else "failed" if code in (1, 3) else f"ended by signal {-code}"
+
+
+def within_budget(tests: list[str], seconds: dict[str, float]) -> list[str]:
+    """The tests that call a fault's function, the quickest first."""
+    chosen, total = [], 0.0
+    for test in sorted(tests, key=lambda t: seconds[t]):
+        total += seconds[test]
+        if chosen and total > BUDGET_S:
             break
-        tests.append(test)
-    return tests
+        chosen.append(test)
+    return chosen
 
 
-def _ending(folder: Path, mutant: Mutant, tests: list[str], argued: dict[str, str]) -> str:
-    """How a fault ended; kept in the folder beside the copy."""
-    kept = folder / "endings" / hashlib.sha256(f"{mutant.name}{mutant.code}".encode()).hexdigest()
-    if not kept.exists():
-        (folder / mutant.name).write_text(mutant.code, encoding="utf-8")
-        how = (noticed(folder, tests) if tests else "") or "survived"
-        (folder / mutant.name).write_text(mutant.original, encoding="utf-8")
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_text(how)
-    how = kept.read_text()
-    return "equivalent" if how == "survived" and f"{mutant.name}\n{mutant.diff}" in argued else how
+def slowly(mutant: Mutant, folder: Path) -> str:
+    """How a survivor ends whose file is changed, in a copy of the repository, so that all is imported with the fault."""
+    copy = folder / "copy"
+    if not copy.exists():
+        names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        for name in names:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+    callers, seconds = json.loads((folder / "tests.json").read_text())
+    everything = [test for name, tests in callers.items() if name.startswith(f"{mutant.name}::") for test in tests]
+    tests = within_budget(sorted(set(everything)), seconds)
+    (copy / mutant.name).write_text(mutant.code, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    code = subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False).returncode
+    (copy / mutant.name).write_text(mutant.original, encoding="utf-8")
+    return "survived" if code == 0 else "failed"
+
+
+def report(sample: list[Mutant], endings: dict[str, str], argued: dict[str, str]) -> tuple[int, int]:
+    """Print the survivors and the counts; how many were noticed, of how many that change something."""
+    counts: Counter[str] = Counter()
+    for mutant in sample:
+        ending = endings.get(mutant.key, "not run")
+        if ending == "survived" and f"{mutant.name}\n{mutant.diff}" in argued:
+            ending = "equivalent"
+        counts[ending] += 1
+        if ending == "survived":
+            print(f"--- survived: {mutant.name}:{mutant.line}\n{mutant.diff}")
+    print(*(f"{ending}: {count}" for ending, count in sorted(counts.items())), sep="\n")
+    real = sum(counts.values()) - counts["equivalent"] - counts["not run"]
+    return real - counts["survived"], real
 
 
 def main() -> int:
@@ -221,31 +296,32 @@ def main() -> int:
     parser.add_argument("--only", default="", help="files whose path holds this text")
     parser.add_argument("--equivalent", type=Path, default=ROOT / "benchmarks" / "mutation_equivalent.json")
     parser.add_argument("--work", type=Path, help="a folder to keep")
+    parser.add_argument("--slowly", action="store_true", help="survivors once more, with all imported anew")
     chosen = parser.parse_args()
-    files = sorted(f for t in TARGETS for f in ([ROOT / t] if t.endswith(".py") else (ROOT / t).glob("*.py")))
-    everything = [m for f in files if chosen.only in str(f) for m in mutants(f)]
-    sample = random.Random(chosen.seed).sample(everything, min(chosen.sample, len(everything)))
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    files = sorted(f for t in TARGETS for f in (ROOT / t).rglob("*.py") if chosen.only in str(f))
+    everything = [m for f in files for m in mutants(f)]
+    random.Random(chosen.seed).shuffle(everything)
+    sample = everything[: chosen.sample]
     argued = json.loads(chosen.equivalent.read_text()) if chosen.equivalent.exists() else {}
-    import_libraries()
-    counts: dict[str, int] = defaultdict(int)
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.work or Path(temporary)
-        if not (folder / "times.xml").exists():
-            copy_of_repository(folder)
-        lines, seconds = tests_by_line(folder)
-        if how := noticed(folder, ["tests/costs"]):
-            raise SystemExit(f"the tests {how} without any fault")
-        for i, mutant in enumerate(sample):
-            ending = _ending(folder, mutant, within_budget(lines, seconds, mutant), argued)
-            counts[ending] += 1
-            if ending in ("survived", "equivalent"):
-                print(f"--- {ending}: {mutant.name}:{mutant.line}\n{mutant.diff}", flush=True)
-            print(f"{i + 1}/{len(sample)} {ending} {mutant.name}:{mutant.line}", file=sys.stderr, flush=True)
-    real = sum(counts.values()) - counts["equivalent"]
-    killed = real - counts["survived"]
-    print(*(f"{ending}: {count}" for ending, count in sorted(counts.items())), sep="\n")
-    print(f"noticed {killed} of {real} ({killed / real:.1%}), seed {chosen.seed}, {len(everything):,} faults in all")
-    return 0 if killed >= 0.85 * real else 1
+        folder.mkdir(parents=True, exist_ok=True)
+        runner = Runner(sample, folder)
+        for file in files:
+            importlib.import_module(str(file.relative_to(ROOT)).removesuffix(".py").replace("/", "."))
+        quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "-m", "not slow", "-k", SLOW]
+        pytest.main([*quiet, *TESTS], plugins=[runner])
+        for mutant in sample if chosen.slowly else ():
+            if runner.endings.get(mutant.key) == "survived" and f"{mutant.name}\n{mutant.diff}" not in argued:
+                runner.endings[mutant.key] = slowly(mutant, folder)
+    killed, real = report(sample, runner.endings, argued)
+    share = killed / max(real, 1)
+    error = math.sqrt(share * (1.0 - share) / max(real, 1))
+    print(f"noticed {killed} of {real}: {share:.1%}, standard error {error:.1%}; seed {chosen.seed}, "
+          f"{len(everything):,} faults in all")  # fmt: skip
+    return 0 if share >= 0.95 else 1
 
 
 if __name__ == "__main__":
