@@ -47,7 +47,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGETS = ("planner/costs", "planner/step", "planner/search", "planner/schedules")
 TESTS = (
     "tests/costs", "tests/schedules", "tests/step", "tests/search", "tests/metamorphic",
-    "tests/export/test_pytorch_orders.py", "tests/export/test_schedule_csv.py", "tests/trainer/test_cost_model_bytes.py",
+    "tests/export/test_pytorch_orders.py", "tests/export/test_schedule_csv.py",
+    "tests/trainer/test_cost_model_bytes.py",
 )  # fmt: skip
 SLOW = "not test_bubble_rates_of_fitted_zero_bubble"
 """Left out: half a minute of a minute's tests."""
@@ -255,7 +256,7 @@ def within_budget(tests: list[str], seconds: dict[str, float]) -> list[str]:
 
 
 def slowly(mutant: Mutant, folder: Path) -> str:
-    """How a survivor ends whose file is changed, in a copy of the repository, so that all is imported with the fault."""
+    """How a survivor ends whose file is changed, in a copy of the repository: all is imported with the fault."""
     copy = folder / "copy"
     if not copy.exists():
         names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()

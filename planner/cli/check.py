@@ -62,7 +62,7 @@ def _as_of(revision: str, file: Path) -> str:
     wanted = ["git", "-C", str(file.resolve().parent), "show", f"{revision}:./{file.name}"]
     try:
         done = subprocess.run(wanted, capture_output=True, timeout=GIT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise InputError(f"--against is {shown(revision)}; git can't be asked: {error}") from None
     if done.returncode != 0 or len(done.stdout) > MOST_BYTES:
         raise InputError(f"--against is {shown(revision)}; {allowed} ({file.name}, at most {MOST_BYTES:,} bytes)")

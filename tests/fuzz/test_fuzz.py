@@ -28,7 +28,10 @@ def test_the_unspoilt_files_are_taken(case: Case) -> None:
     assert (outcome.code, found) == (0, []), outcome.stderr
 
 
-FOUND = (("sites", *SOUND["sites"].split(), "--sites", "9" * 5000),)
+FOUND = (
+    ("sites", *SOUND["sites"].split(), "--sites", "9" * 5000),
+    ("check", *SOUND["check"].split(), "--against", "nul\0byte"),
+)
 """What runs of the benchmark found, mended since."""
 
 
