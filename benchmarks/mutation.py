@@ -295,6 +295,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="files whose path holds this text")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="those that are run")
     parser.add_argument("--equivalent", type=Path, default=ROOT / "benchmarks" / "mutation_equivalent.json")
     parser.add_argument("--work", type=Path, help="a folder to keep")
     parser.add_argument("--slowly", action="store_true", help="survivors once more, with all imported anew")
@@ -313,7 +314,7 @@ def main() -> int:
         for file in files:
             importlib.import_module(str(file.relative_to(ROOT)).removesuffix(".py").replace("/", "."))
         quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "-m", "not slow", "-k", SLOW]
-        pytest.main([*quiet, *TESTS], plugins=[runner])
+        pytest.main([*quiet, *chosen.tests], plugins=[runner])
         for mutant in sample if chosen.slowly else ():
             if runner.endings.get(mutant.key) == "survived" and f"{mutant.name}\n{mutant.diff}" not in argued:
                 runner.endings[mutant.key] = slowly(mutant, folder)

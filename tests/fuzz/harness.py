@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -35,6 +36,8 @@ SAID = re.compile(
 """Said on stderr beside an answer: a report's file and size, what an export can't express, a sweep's progress,
 what of a model's config is not counted or stands for the training's, an option's former name."""
 LONGEST_LINE = 2_100
+WAITING_S = 0.05
+"""Of the processor between two looks: less is waiting."""
 
 
 class TimedOut(BaseException):
@@ -72,15 +75,22 @@ def run(argv: list[str] | tuple[str, ...], limit_s: float = 30.0) -> Outcome:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Of this process's processor; of the clock ten times as much, for what waits and computes nothing."""
+    """Of this process's processor; and where it computes next to nothing for ten times as long, which is a wait.
 
-    def stop(*_: Any) -> None:
-        raise TimedOut
+    A loaded machine may give a second of its processor in minutes, so the clock alone says nothing.
+    """
+    used = time.process_time()
+
+    def stop(number: int, _frame: Any) -> None:
+        nonlocal used
+        before, used = used, time.process_time()
+        if number == signal.SIGPROF or used - before < WAITING_S:
+            raise TimedOut
 
     kinds = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, 10.0 * seconds))
     before = [signal.signal(number, stop) for number, _, _ in kinds]
     for _, timer, limit_s in kinds:
-        signal.setitimer(timer, limit_s)
+        signal.setitimer(timer, limit_s, limit_s)
     try:
         yield
     finally:

@@ -4,12 +4,16 @@
 """
 
 import random
+import signal
+import time
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from planner.cli import COMMANDS
 from tests.fuzz.cases import Case, byte_case, judge, option_case, sound_cases, structural_cases
+from tests.fuzz.harness import TimedOut, _time_limit
 from tests.fuzz.options import SOUND, option_cases
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -38,6 +42,23 @@ FOUND = (
 @pytest.mark.parametrize("argv", FOUND, ids=lambda argv: argv[0])
 def test_what_was_found(argv: tuple[str, ...]) -> None:
     check(option_case(argv))
+
+
+def test_the_clock_alone_ends_no_case_that_computes() -> None:
+    """A wait is ended; what computes between two looks goes on until its limit of the processor."""
+
+    def computes(_seconds: float = 0.0) -> None:
+        begun = time.process_time()
+        while time.process_time() - begun < 0.3:
+            pass
+
+    with _time_limit(1e6), mock.patch("tests.fuzz.harness.WAITING_S", 0.0):
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        computes()
+    with pytest.raises(TimedOut), _time_limit(0.02), mock.patch("tests.fuzz.harness.WAITING_S", 10.0):
+        time.sleep(60.0)
+    with pytest.raises(TimedOut), _time_limit(0.1):
+        computes()
 
 
 def test_every_command_is_drawn() -> None:
