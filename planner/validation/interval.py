@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from statistics import NormalDist
 from typing import Any
@@ -200,8 +200,13 @@ def interval_factors(like: Array, its_traits: Any, share: float = 0.8) -> tuple[
     like: `likeness` of the layout, shape (7,); its_traits: its `traits`. share: of cases in which the measured time
     lies between.
     """
+    return _factors(tuple(like.tolist()), tuple(its_traits), share)
+
+
+@lru_cache(maxsize=4096)  # the page of `planner serve` shows mostly the same layouts at each change
+def _factors(like: tuple[float, ...], its_traits: tuple[str, ...], share: float) -> tuple[float, float]:
     known = errors_of_kind(experts=_of_experts(its_traits))
-    low, high = np.exp(error_quantiles(known, like, its_traits, [(1 - share) / 2, (1 + share) / 2]))
+    low, high = np.exp(error_quantiles(known, np.array(like), its_traits, [(1 - share) / 2, (1 + share) / 2]))
     return float(low), float(high)
 
 
