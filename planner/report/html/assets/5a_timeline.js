@@ -1,6 +1,15 @@
 // The simulator's exact timeline of the selected layout's step, on a canvas.
 
-const KINDS = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
+const KINDS = {
+  F: "forward",
+  B: "backward",
+  I: "input gradient",
+  W: "weight gradient",
+  S: "head's logits",
+  T: "head's gradients",
+  U: "head's logits and input gradient",
+  V: "head's weight gradient",
+};
 const BREAK = 0.035; // of the shown time, in the place of what is left out
 
 // Every layout's timeline, or null, from letters to compressed bytes to JSON.
@@ -188,7 +197,7 @@ const Timeline = {
 
   drawOps(g, paint, row, y, high) {
     const t = this.data,
-      colour = Object.fromEntries([..."FBIWSTUV"].map((kind) => [kind, paint(kind)])),
+      colour = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, paint(kind)])),
       ink = paint("on-box");
     const low = t.real(this.from),
       top = t.real(this.to);
