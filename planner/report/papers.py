@@ -126,8 +126,9 @@ def papers_view(papers: Sequence[Paper]) -> RenderableType:
 
 
 def by_system(done: Sequence[Reproduction], systems: dict[int, str]) -> list[tuple[int, str, list[Reproduction]]]:
-    """Every system with the papers that are about it."""
-    return [(n, name, [d for d in done if n in d.paper.systems]) for n, name in systems.items()]
+    """Every system that some of these papers are about, with them."""
+    found = ((n, name, [d for d in done if n in d.paper.systems]) for n, name in systems.items())
+    return [(n, name, some) for n, name, some in found if some]
 
 
 def all_view(done: Sequence[Reproduction], systems: dict[int, str]) -> RenderableType:

@@ -22,6 +22,7 @@ th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e2e2
 td:nth-child(2), td:nth-child(3), td:nth-child(5) { text-align: right; white-space: nowrap; }
 th:nth-child(2), th:nth-child(3), th:nth-child(5) { text-align: right; }
 .off { color: #b3261e; font-weight: 600; } h2 { margin-top: 2.2rem; } h3 { font-size: 15px; margin-bottom: 0; }
+@media (max-width: 700px) { table { display: block; overflow-x: auto; } } svg { max-width: 100%; height: auto; }
 .small { color: #555; } svg text { font: 12px system-ui, sans-serif; }
 """
 
