@@ -78,11 +78,7 @@ def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
     """Wall times of a table of candidates, each constraint relaxed twofold."""
     c, x = q.setup.cluster, result.layouts
     step, fits = result.step_time_s, result.fits
-    sooner = replace(
-        c,
-        network=replace(c.network, latency_s=0.5 * c.network.latency_s),
-        node_link=replace(c.node_link, latency_s=0.5 * c.node_link.latency_s),
-    )
+    sooner = replace(c, network=c.network.later(0.5), node_link=c.node_link.later(0.5))
     room = result.memory_bytes <= 2 * c.accelerator.usable_bytes
     out = {
         "critical batch": q.wall_s(step, fits, x, relaxed=2.0),
