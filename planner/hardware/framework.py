@@ -190,6 +190,9 @@ class Framework:
     fused_routing: bool = field(metadata=yes(
         "The router, its loss and each sorting of tokens by expert are a kernel or two, not one an operation.",
         because="operation by operation, Megatron-Core's default"))
+    single_adds: bool = field(metadata=yes(
+        "Where routing runs operation by operation, a token's copies are added up one number at a time, by PyTorch's "
+        "scatter_add and index_add of before 2026-05.", because="a kernel adds whole rows"))
     fused_rotary: bool = field(metadata=yes(
         "Rotary positions turn queries, and keys, in one kernel each.", because="operation by operation"))
     entropy_forward_bytes: float = field(metadata=figure(

@@ -236,7 +236,7 @@ def _predict_group(
     result = estimate(setup, layouts.take(allowed))
     rows = np.array(group.rows)[allowed]
     whose = np.array([said(runs[row], "memory") or "" for row in rows])
-    seen = np.where(whose == "first-rank-allocator", result.first_rank_bytes, result.memory_bytes)
+    seen = np.where(np.char.startswith(whose, "first-rank"), result.first_rank_bytes, result.memory_bytes)
     seen = seen - np.where(np.char.endswith(whose, "allocator"), group.framework.reserved_bytes, 0.0)
     likely = result.fit_chance >= 0.5
     wanted = np.where((result.layouts.recompute == Recompute.NONE) & likely, 0, np.where(likely, 1, 2))

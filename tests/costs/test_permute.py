@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.layer.expert_routing import Routing, permute_s, routing
+from planner.costs.layer.expert_routing import ADDS_PER_UNIT_S, Routing, permute_s, routing
 from planner.costs.layer.layer_cost import pointwise_s
 from planner.hardware import load_framework
 from planner.layouts import Precision
@@ -31,6 +31,26 @@ def once(of, chosen, how, model=ROUTED):
 def test_copies_of_every_token(how, forward, backward):
     """Two copies of two bytes an element; a rank has several experts, so what arrives is sorted."""
     assert once(BYTES, layout(), how) == [2 * ELEMENTS * forward, 2 * ELEMENTS * backward]
+
+
+def test_copies_added_number_by_number_take_the_units_their_time():
+    """Two copies of every number by one unit, in place of three passes over the copies; a kernel for all has none."""
+    one_by_one = replace(FRAMEWORK, single_adds=True)
+    for how, adds in ((Routing.EAGER, 2 * ELEMENTS / ADDS_PER_UNIT_S), (Routing.FUSED, 0.0)):
+        rows, numbers = (permute_s(case(BYTES, ROUTED, layout(), framework=f), how) for f in (FRAMEWORK, one_by_one))
+        for whole, single in zip(rows, numbers, strict=True):
+            passes = 2 * ELEMENTS * 2 * 3 if adds else 0.0
+            assert single[0] == pytest.approx(whole[0] - passes + adds, rel=1e-12)
+
+
+def test_two_measured_sums_of_other_gpus_are_within_a_third():
+    """H20's 67 million numbers in 2.07 ms tell the rate; A100 adds fewer, and B200 with half of them to one row."""
+    for units, adds, seconds in (
+        (78, 1024 * 65536, 2.067e-3),
+        (108, 1024 * 32768, 1.102e-3),
+        (148, 7.77e6 * 512, 83.6e-3),
+    ):
+        assert 0.65 < adds / (ADDS_PER_UNIT_S * units) / seconds < 1.01
 
 
 def test_a_rank_with_one_expert_sorts_nothing_that_arrives():

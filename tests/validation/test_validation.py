@@ -269,7 +269,7 @@ def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
     tables = software()
     assert set(tables["framework"].values()) <= set(profile_names("frameworks"))
     assert set(tables["loss"].values()) <= set(profile_names("frameworks"))
-    assert set(tables["memory"].values()) == {"allocator", "first-rank-allocator"}
+    assert set(tables["memory"].values()) == {"allocator", "first-rank", "first-rank-allocator"}
     runs = [run for path in (*shipped_files(), *unseen_files()) for run in read_runs(path)]
     for of in (of for table in tables.values() for of in table):
         source, _, beginning = of.partition("/")

@@ -48,22 +48,31 @@ class PassTraffic:
     """What a pass through a layer with experts moves and launches: how often an element is read or written.
 
     token: of the hidden state, or the latent that experts take; copy: of a token's copies on the rank that sends them;
-    sorted: of those that have arrived at experts, if a rank has several; arrived: of those in any case.
+    sorted: of those that have arrived at experts, if a rank has several; arrived: of those in any case. added: of the
+    copies, those that are added to their tokens one number at a time (`ADDS_PER_UNIT_S`).
     """
 
     token: float = 0.0
     copy: float = 0.0
+    added: float = 0.0
     sorted: float = 0.0
     arrived: float = 0.0
     kernels: float
 
+
+ADDS_PER_UNIT_S = 0.42e9
+"""What PyTorch's scatter_add and index_add of before 2026-05 add in a compute unit and second, number by number.
+
+scatter_add of 67 million 16-bit numbers takes 2.07 ms on H20's 78 units (flagos-ai/FlagGems pull request 4502). Others:
+index_add on A100 0.28e9 (pull request 427), on B200 0.32e9 with half of them to one row (pytorch pull request 183950).
+"""
 
 # Counted in Megatron-Core's router.py, moe_utils.py and token_dispatcher.py and Transformer Engine's permutation.py
 # (r: read, w: written).
 FORWARD = {
     # Copies r w; those arrived sorted r w and back r w; weighed r w, added r r w to zeros w.
     # Kernels: logits to a map of experts 15, the loss that balances them 17, counts of tokens 12, copies 9, back 11.
-    Routing.EAGER: PassTraffic(token=1, copy=7, sorted=4, kernels=64),
+    Routing.EAGER: PassTraffic(token=1, copy=4, added=1, sorted=4, kernels=64),
     # Copies r w; those arrived as above; weighed and added r, w. Kernels: 3, 4, 12, 4, 2.
     Routing.FUSED: PassTraffic(token=1, copy=3, sorted=4, kernels=25),
     # Copies r w, added r w. Kernels: router and loss 7, handles of the dispatch 4, copies 4, back 2.
@@ -71,7 +80,7 @@ FORWARD = {
 }
 BACKWARD = {
     # Gradients of copies r w, of weighing's factors r w and r r w r; those at experts as forward; added r r w to zeros.
-    Routing.EAGER: PassTraffic(token=1, copy=11, sorted=4, kernels=27),
+    Routing.EAGER: PassTraffic(token=1, copy=8, added=1, sorted=4, kernels=27),
     # Gradients of copies r w and of weights r; as forward; added r, w.
     Routing.FUSED: PassTraffic(token=1, copy=4, sorted=4, kernels=15),
     Routing.NODES: PassTraffic(arrived=4, kernels=12),
@@ -81,6 +90,7 @@ BACKWARD = {
 # Transformer Engine's fp8 products take rows in multiples of 16 to 128: what arrived is padded, r w, and cut again,
 # r w, in either direction (Megatron-Core, experts.py: quantization_padding); a dispatch of its own pads as it copies.
 PADDED, PADDINGS = 4.0, 3.0
+ADDED = 3.0  # passes of a kernel that adds whole rows: r r w
 
 
 def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
@@ -96,14 +106,17 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     copies = tokens * case.model.top_k / case.pickers
     at_experts = tokens * case.busiest_copies / case.pickers * np.where(layouts.sequence_parallel, layouts.etp, 1)
     several = case.local_experts > 1
+    added = float(case.framework.single_adds)
     padded = np.where((device.matrix_bytes < device.element_bytes) & (how != Routing.NODES), 1.0, 0.0)
 
     def seconds(of: PassTraffic) -> Array:
         there = (of.sorted * several + of.arrived + PADDED * padded) * at_experts
-        elements = of.token * tokens + of.copy * copies + there
+        elements = of.token * tokens + (of.copy + (1.0 - added) * ADDED * of.added) * copies + there
         e = device.accelerator.efficiency
         moved = elements * device.element_bytes * (e.memory_fraction / e.permute_fraction)
-        return stream_s(device, moved, sparse * (of.kernels + PADDINGS * padded))
+        streamed_s = stream_s(device, moved, sparse * (of.kernels + PADDINGS * padded))
+        adding_s = added * of.added * copies / (ADDS_PER_UNIT_S * device.accelerator.num_compute_units)
+        return np.asarray(streamed_s + adding_s)
 
     return seconds(FORWARD[how]), seconds(BACKWARD[how])
 
