@@ -9,8 +9,9 @@ Each is predicted in parts by fits without the part: five at random, and one a m
 `--by-source` leaves out one set at a time instead. Prints the errors on every set, then of all
 together the mean rank correlation and the order of pairs (`benchmarks/residuals.py`), and writes a line a run: what it
 is like, the step time predicted by the fit that did not see it, and the measured one; beside it `unseen.csv`, the same
-of runs that no fit uses, and `spread.csv`: how much errors grow where something of a run was never seen
-(`strangers`). `--unseen` writes only these two, where a profile changed that no fit touches.
+of runs that no fit uses, `spread.csv`: how much errors grow where something of a run was never seen (`strangers`),
+and `fits.csv`: of how many it is predicted right whether they fit. `--unseen` writes only these three, where a
+profile changed that no fit touches or unseen runs were added.
 `--architecture` fits one architecture's runs and keeps the output's lines of others.
 """
 
@@ -192,7 +193,7 @@ def write(path: Path, lines: list[list[str]], columns: tuple[str, ...] = COLUMNS
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--unseen", action="store_true", help="fit nothing: write `unseen.csv` beside the output alone")
+    parser.add_argument("--unseen", action="store_true", help="fit nothing: write what is beside the output alone")
     parser.add_argument("--by-source", action="store_true")
     parser.add_argument("--architecture", choices=ARCHITECTURES, help="fit this one's runs; keep the output's others")
     parser.add_argument("--max-evaluations", type=int, default=12)
@@ -201,6 +202,11 @@ def main() -> None:
     everything = [run for path in shipped_files() for run in read_runs(path)]
     write(args.output.with_name("unseen.csv"), error_lines(unseen.runs, unseen))
     write(args.output.with_name("spread.csv"), spread_lines(everything + unseen.runs), ("trait", "dense", "experts"))
+    p = predict(everything)
+    right = fits_lines(p)
+    right += [line for line in fits_lines(unseen) if line[0] not in {name for name, *_ in right}]
+    right = [[name, *map(str, counts)] for name, *counts in sorted(right)]
+    write(args.output.with_name("fits.csv"), right, ("architecture", "runs", "right", "failed"))
     if args.unseen:
         return
     lines = kept(args.output, args.architecture) if args.architecture else []
@@ -223,11 +229,6 @@ def main() -> None:
             lines += error_lines(fold.held, p)
             held_out_s |= {id(fold.held[i]): p.step_time_s[i] for i in np.flatnonzero(timed(p))}
     write(args.output, sorted(lines))
-    p = predict(everything)
-    right = fits_lines(p)
-    right += [line for line in fits_lines(unseen) if line[0] not in {name for name, *_ in right}]
-    right = [[name, *map(str, counts)] for name, *counts in sorted(right)]
-    write(args.output.with_name("fits.csv"), right, ("architecture", "runs", "right", "failed"))
     whole = replace(p, step_time_s=np.array([held_out_s.get(id(run), np.nan) for run in everything]))
     overall = scores(whole)[1]
     print(f"all held out: mape {overall['mape']:.3f}, mean rank correlation {overall['rank_correlation']:.3f}")
