@@ -62,7 +62,7 @@ class ScheduleTimeline(Shown):
         return timeline_figure(self.timeline, self.title, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it: .svg or .png draw it, .csv is the form of PyTorch's pipeline runtime.
+        """Write it: .svg or .png draw it, .csv is `to_csv`.
 
         Raises:
             InputError: Another suffix.
@@ -71,13 +71,17 @@ class ScheduleTimeline(Shown):
         """
         target = Path(path)
         if target.suffix == ".csv":
-            from planner.exporters.schedule_csv import write_schedule_csv
-
-            write_schedule_csv(target, self.timeline.order, self.known)
+            self.to_csv(target)
         elif target.suffix in (".svg", ".png"):
             plot_timeline(self.timeline, target, self.title)
         else:
             raise InputError(f"path is {target}; allowed: one that ends in .svg, .png or .csv")
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write it in the form of PyTorch's pipeline runtime, whatever the path's suffix; raises as `save`."""
+        from planner.exporters.schedule_csv import write_schedule_csv
+
+        write_schedule_csv(Path(path), self.timeline.order, self.known)
 
     def view(self, width: int = COLUMNS) -> tuple[RenderableType, ...]:
         """The drawing in so many columns of text, and the facts."""

@@ -48,7 +48,9 @@ def command(
         name, pp=pp, micro_batches=micro_batches, virtual_stages=virtual_stages, slices=slices, steps=steps,
         forward=forward, input_grad=input_grad, weight_grad=weight_grad, transfer=transfer,
     )  # fmt: skip
-    for path in (csv, svg, png):
+    if csv is not None:
+        answer.to_csv(csv)
+    for path in (svg, png):
         if path is not None:
             answer.save(path)
     console = Console()
