@@ -45,7 +45,7 @@ def mutated_tree(draw: st.DrawFn, tree: dict[str, Any]) -> dict[str, Any]:
         table, key = draw(st.sampled_from(places))
         how = draw(st.sampled_from(["value", "value", "value", "drop", "rename", "copy", "nest", "scale", "type"]))
         if how == "value":
-            table[key] = draw(ODD)
+            table[key] = deepcopy(draw(ODD))  # else a table of ODD could come to hold itself
         elif how == "drop":
             del table[key]
         elif how == "rename" and isinstance(table, dict):
