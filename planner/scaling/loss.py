@@ -12,10 +12,13 @@ from planner.scaling.laws import LossLaw, get_critical_batch_law
 
 
 def least_loss(law: LossLaw, N: Any) -> Array:
-    """What N parameters reach with unlimited data: E + A / N^alpha, or Kaplan's (N_c / N)^alpha."""
-    A, a = law.parameters_coefficient, law.parameters_exponent
-    by_size = (A / np.asarray(N, dtype=np.float64)) ** a if law.form == "kaplan-steps" else A / np.power(N, a)
-    return np.asarray(law.irreducible + by_size)
+    """What N parameters reach with unlimited data: E + A / N^alpha, or Kaplan's (N_c / N)^alpha.
+
+    Of an exponent beyond numbers it is E, or Kaplan's inf under N_c.
+    """
+    A, a, N = law.parameters_coefficient, law.parameters_exponent, np.asarray(N, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        return np.asarray(law.irreducible + ((A / N) ** a if law.form == "kaplan-steps" else A / N**a))
 
 
 def _excess(law: LossLaw, N: Any, loss: Any) -> Array:
@@ -62,7 +65,8 @@ def loss_at(law: LossLaw, N: Any, tokens: Any) -> Array:
     N, tokens = np.broadcast_arrays(np.asarray(N, dtype=np.float64), np.asarray(tokens, dtype=np.float64))
     least = least_loss(law, N)
     if law.form == "sum-of-powers":
-        return np.asarray(least + law.data_coefficient / tokens**law.data_exponent)
+        with np.errstate(over="ignore"):
+            return np.asarray(least + law.data_coefficient / tokens**law.data_exponent)
     low, high = np.log(1e-9) + 0.0 * least, np.log(1e3) + 0.0 * least
     for _ in range(80):  # tokens_for_loss falls as the excess grows
         middle = 0.5 * (low + high)

@@ -60,15 +60,23 @@ def write_results(
     import pyarrow.parquet as pq
 
     schema = _schema(columns, about)
-    growing = folder / "results.parquet"
+    growing = folder.absolute() / "results.parquet"  # a relative "a:b" is taken for an address
     try:
         with pq.ParquetWriter(growing, schema, compression="zstd", write_page_checksum=True) as writer:
             for group in _groups(rows):
-                arrays = [pa.array(c, type=f.type) for c, f in zip(zip(*group, strict=True), schema, strict=True)]
+                arrays = [_array(c, f) for c, f in zip(zip(*group, strict=True), schema, strict=True)]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
         move_over(growing, Path(os.path.realpath(path)))
     except OSError as error:
         raise OutputError(f"{path}: can't be written: {error.strerror or error}") from None
+
+
+def _array(values: Sequence[Any], field: Any) -> Any:
+    """A column of a group; whole numbers among floats become floats, however large."""
+    import pyarrow as pa
+
+    floats = field.type == pa.float64()
+    return pa.array([x if x is None else float(x) for x in values] if floats else values, type=field.type)
 
 
 def _groups(rows: Iterable[Sequence[Any]]) -> Iterable[list[Sequence[Any]]]:
@@ -90,7 +98,7 @@ def read_about(path: Path) -> dict[str, Any] | None:
     import pyarrow.parquet as pq
 
     try:
-        return _about(pq.read_schema(path).metadata)
+        return _about(pq.read_schema(path.absolute()).metadata)
     except (OSError, pa.ArrowException):
         return None
 
@@ -118,7 +126,7 @@ def read_results(path: Path) -> pa.Table:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for
             raise FileFormatError(f"{path}: can't be read: not a file")
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(path.absolute(), page_checksum_verification=True) as file:
             if file.metadata.num_rows > MOST_CASES:
                 raise FileFormatError(f"{path}: has {file.metadata.num_rows:,} rows; allowed: {MOST_CASES:,}")
             table = file.read()

@@ -70,8 +70,8 @@ class Fastest:
 
 
 def _price(run: TrainingTime) -> Array:
-    """Dollars, or GPU-hours where there is no price."""
-    return run.gpu_hours if np.isnan(run.cost_usd).all() else run.cost_usd
+    """Dollars, or GPU-hours where there is no price, or one of 0."""
+    return run.cost_usd if np.any(run.cost_usd > 0) else run.gpu_hours
 
 
 def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:

@@ -156,3 +156,9 @@ def test_laws_broadcast():
     law = get_loss_law("besiroglu-2024")
     assert loss_at(law, np.array([1e9, 1e10]), 1e11).shape == (2,)
     assert math.isclose(loss_at(law, np.array([1e9]), np.array([1e11]))[0], loss_at(law, 1e9, 1e11))
+
+
+def test_an_exponent_beyond_numbers_leaves_the_least_loss():
+    beyond = {"parameters_exponent": 1e4, "data_exponent": 1e4}
+    law = get_loss_law("besiroglu-2024").model_copy(update=beyond)
+    assert least_loss(law, 1e9) == loss_at(law, 1e9, 1e12) == law.irreducible

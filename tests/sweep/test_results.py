@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
+from planner.sweeps.columns import Column
 from planner.sweeps.grid import grid
 from planner.sweeps.pareto import fronts, nondominated
+from planner.sweeps.parquet import write_results
 from planner.sweeps.results import Results, load_results
 from planner.sweeps.run import run_sweep
 from planner.sweeps.sweep import load_sweep
@@ -161,3 +163,17 @@ def test_bad_commands_are_one_line_and_exit_code_2(file, planner, args, said):
     assert printed == ""
     assert len(fault.strip().splitlines()) == 1
     assert said in fault
+
+
+def test_a_name_with_a_colon_is_no_address(tiny, planner, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = planner("sweep", tiny, "-o", "lora:16", "--workers", "1")
+    assert (done.communicate(timeout=300)[1], done.returncode) == ("", 0)
+    assert load_results(tmp_path / "lora:16").table.num_rows == 2
+
+
+def test_whole_numbers_among_floats_may_be_large(tmp_path):
+    import pyarrow.parquet as pq
+
+    write_results(tmp_path / "x.parquet", tmp_path, [Column("x", "float64", "", "")], [(2**63 - 1,), (None,)], {})
+    assert pq.read_table(tmp_path / "x.parquet")["x"].to_pylist() == [2.0**63, None]

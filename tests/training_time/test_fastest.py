@@ -81,6 +81,12 @@ def test_more_gpus_are_never_slower_at_the_optimum(fastest, gpus, more):
     assert many.run.wall_s[many.best] <= 1.05 * few.run.wall_s[few.best]
 
 
+def test_free_gpus_cost_their_hours(fastest):
+    free = fastest("llama-7b", CLUSTER, **SMALL, given={"price_usd_per_hour": 0.0})
+    unpriced = fastest("llama-7b", CLUSTER, **SMALL)
+    assert (free.by_cost == unpriced.by_cost).all()
+
+
 def test_a_cost_bounds_and_a_strategy_restricts(fastest, small):
     priced = {"price_usd_per_hour": 2.0}
     free = fastest("llama-7b", CLUSTER, **SMALL, given=priced)
