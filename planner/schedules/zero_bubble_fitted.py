@@ -26,8 +26,8 @@ _SLACK = 1e-9
 _F, _I, _W = range(3)
 
 
-class _List:
-    """The list as it grows: what each rank has done, until when, and what it holds."""
+class _GreedyRows:
+    """Every rank's row of one stage as the list grows: what it has done, until when, and what it holds."""
 
     def __init__(self, p: int, m: int, seconds: Array, transfer: float, limit: float, kept: float) -> None:
         self.p, self.m, self.transfer, self.limit = p, m, transfer, limit
@@ -93,7 +93,7 @@ class _List:
         return max(clock - begin for clock, begin in zip(self.clock, first, strict=True))
 
 
-def _warm_up(at: _List, overrun: bool) -> None:
+def _warm_up(at: _GreedyRows, overrun: bool) -> None:
     """The first forward and as many more as fit before the first input gradient comes back; and that."""
     p, m = at.p, at.m
     for r in range(p):
@@ -118,7 +118,7 @@ def _warm_up(at: _List, overrun: bool) -> None:
         at.put(r, _I)
 
 
-def _goes_on(at: _List, r: int) -> bool:
+def _goes_on(at: _GreedyRows, r: int) -> bool:
     """Whether a rank far ahead of the next one does its forward in this round, the input gradient being dearer."""
     nxt = r + 1
     due = at.clock[nxt] + at.cost[_F][nxt] + at.cost[_I][nxt] + at.transfer
@@ -132,7 +132,7 @@ def _goes_on(at: _List, r: int) -> bool:
     return due - at.clock[r] > at.spare(r)
 
 
-def _list(at: _List, overrun: bool, gradients_first: bool, eager: bool) -> _List:
+def _list(at: _GreedyRows, overrun: bool, gradients_first: bool, eager: bool) -> _GreedyRows:
     p, m = at.p, at.m
     _warm_up(at, overrun)
     for _ in range(1, m):
@@ -170,9 +170,9 @@ def fitted_order(
     """
     table = np.stack([np.broadcast_to(np.asarray(x, dtype=np.float64), p) for x in seconds])
     least = m * float(table.sum(axis=0).max())
-    best: _List | None = None
+    best: _GreedyRows | None = None
     for choice in product((True, False), repeat=3):
-        made = _list(_List(p, m, table, transfer_s, limit, kept), *choice)
+        made = _list(_GreedyRows(p, m, table, transfer_s, limit, kept), *choice)
         if best is None or made.span() < best.span():
             best = made
         if best.span() <= least:

@@ -18,8 +18,8 @@ _F0, _F1, _I1, _I0 = range(4)
 """What a rank does with a micro-batch, by dependency: 0 is its shallow stage, 1 its deep one."""
 
 
-class _List:
-    """The list as it grows: what each rank has done, until when, and what it holds."""
+class _GreedyV:
+    """Every rank's row of the V's two stages as the list grows: what it has done, until when, and what it holds."""
 
     def __init__(
         self, p: int, m: int, seconds: tuple[float, float, float], transfer: float, limit: float, kept: float
@@ -89,7 +89,7 @@ class _List:
             self.weight(r)
 
 
-def _warm_up(at: _List) -> None:
+def _warm_up(at: _GreedyV) -> None:
     """The V filled: shallow forwards while the first micro-batch comes back, then ranks level out."""
     p, m = at.p, at.m
     for r in range(p):
@@ -117,7 +117,7 @@ def _warm_up(at: _List) -> None:
             what = _F0 + _F1 - what
 
 
-def _gradients(at: _List, eager: bool) -> None:
+def _gradients(at: _GreedyV, eager: bool) -> None:
     """An input gradient on every rank, the shallow stages' first, from the last rank on."""
     shallow: list[int] = []
     deep: list[int] = []
@@ -133,7 +133,7 @@ def _gradients(at: _List, eager: bool) -> None:
         at.put(r, _I1)
 
 
-def _forwards(at: _List, eager: bool) -> None:
+def _forwards(at: _GreedyV, eager: bool) -> None:
     """A forward on every rank, the deep stage's if its input is there."""
     for r in range(at.p):
         if at.done(r, _F1) >= at.m:
@@ -158,11 +158,11 @@ def fitted_v_order(
 
     limit: activations that a rank may hold, in micro-batches of all its layers. kept: the share that W needs after I.
     """
-    best: _List | None = None
+    best: _GreedyV | None = None
     for eager_gradient, eager_forward in product((True, False), repeat=2):
         allowed = [-1.0] * p
         while True:
-            at = _List(p, m, seconds, transfer_s, 2 * limit, kept)
+            at = _GreedyV(p, m, seconds, transfer_s, 2 * limit, kept)
             at.allowed = allowed
             _warm_up(at)
             for _ in range(2 * m):

@@ -14,7 +14,7 @@ from planner.search.shortlist import ALTERED
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.pipelines import exact_uneven
-from planner.step.timeline.step import simulate_all
+from planner.step.timeline.many import simulate_all
 from planner.step.timeline.timed import has_timeline, operations
 
 MOST_LAYOUTS = 32

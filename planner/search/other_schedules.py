@@ -12,7 +12,7 @@ from planner.search.compare import with_schedule
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate, least_step_s
 from planner.step.legality import legal
-from planner.step.timeline.step import simulate_all
+from planner.step.timeline.many import simulate_all
 
 MOST_OPERATIONS = 12_000  # of one layout: about 50 ms to simulate
 MOST_LAYOUTS = 2

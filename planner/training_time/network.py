@@ -21,7 +21,7 @@ from planner.search.ranking import best_of
 from planner.search.request import Request
 from planner.search.scan import estimate_all, search
 from planner.setup import Setup
-from planner.step.timeline.step import simulate_all
+from planner.step.timeline.many import simulate_all
 
 NEAR = 0.05
 """A network suffices where the step is within this share of that on the best network of the axis."""

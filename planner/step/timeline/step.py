@@ -8,9 +8,8 @@ stages both give the same step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from planner.step.timeline.chunk_links import ChunkLinks, chunk_links
 from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
 from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, durations, run_all
 
-TOGETHER = 250_000  # operations of layouts that are run side by side
+Sized = tuple[Schedule, Pipeline]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,77 +110,15 @@ def simulate(
     if len(layouts) != 1:
         raise LayoutError(f"simulate takes one layout, got {len(layouts)}")
     check_legal(model, setup.cluster, layouts)
-    schedule, pipe = _schedule(layouts)
+    schedule, pipe = schedule_of(layouts)
     if order is not None:
         _check_fits(order, schedule, pipe, int(model.num_layers))
     costs = step_costs(setup, layouts)
     if schedule.steady and order is None:
-        return _steady(costs, schedule, pipe)
+        return steady_step(costs, schedule, pipe)
     chosen = order or schedule.order(pipe)
-    prepared = _prepare(costs, schedule, pipe, chosen, slices=_slices(setup, layouts, slices))
-    return _finish(prepared, run_all([prepared.run])[0])
-
-
-def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
-    """Seconds of the step and bytes of the fullest rank of every layout, shape (n,), as `simulate` of each has them.
-
-    Many run side by side, which is faster than one after the other, those of the same order together.
-
-    Raises:
-        LayoutError: an illegal layout.
-    """
-    check_legal(setup.model, setup.cluster, layouts)
-    costs = step_costs(setup, layouts)
-    seconds, peak_bytes = np.zeros(len(layouts)), np.zeros(len(layouts))
-    sizes = [_schedule(layouts.take([i])) for i in range(len(layouts))]
-    for group in _groups(sizes):
-        for i, step in zip(group, _side_by_side(costs, sizes, group), strict=True):
-            seconds[i], peak_bytes[i] = step.step_time_s, step.peak_bytes.max()
-    return seconds, peak_bytes
-
-
-_Size = tuple[Schedule, Pipeline]
-
-
-def _order(schedule: Schedule, pipe: Pipeline) -> Order:
-    return schedule.order(pipe) if schedule.quick else _generated(schedule, pipe)
-
-
-@lru_cache(maxsize=16)
-def _generated(schedule: Schedule, pipe: Pipeline) -> Order:
-    """The order of a schedule that takes up to a tenth of a second to make: the next search asks for it again."""
-    return schedule.order(pipe)
-
-
-def _groups(sizes: list[_Size]) -> list[list[int]]:
-    """Layouts to run side by side: those of one order one after another, of about `TOGETHER` operations in all."""
-    long = [3 * pipe.m * pipe.v * pipe.k for _, pipe in sizes]
-    order = sorted(range(len(sizes)), key=lambda i: (long[i], sizes[i][1].p, sizes[i][0].name))
-    out: list[list[int]] = []
-    total = 0
-    for i in order:
-        operations = long[i] * sizes[i][1].p
-        if not out or total + operations > TOGETHER:
-            out.append([])
-            total = 0
-        out[-1].append(i)
-        total += operations
-    return out
-
-
-def _side_by_side(costs: StepCosts, sizes: list[_Size], rows: list[int]) -> Iterator[StepSimulation]:
-    """The steps of some rows, in their order."""
-    orders: dict[tuple[str, Pipeline], Order] = {}
-    prepared: dict[int, _Prepared] = {}
-    for i in rows:
-        schedule, pipe = sizes[i]
-        if not schedule.steady:
-            same = (schedule.name, pipe)
-            orders[same] = orders.get(same) or _order(schedule, pipe)
-            prepared[i] = _prepare(costs.take([i]), schedule, pipe, orders[same])
-    timelines = dict(zip(prepared, run_all([x.run for x in prepared.values()]), strict=True))
-    for i in rows:
-        yield _finish(prepared[i], timelines[i]) if i in prepared else _steady(costs.take([i]), *sizes[i])
+    prepared = prepare(costs, schedule, pipe, chosen, slices=_slices(setup, layouts, slices))
+    return finish(prepared, run_all([prepared.run])[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +137,7 @@ def _slices(setup: Setup, layouts: Layouts, cut: Sequence[int] | None) -> SliceL
     return SliceLoads(seconds=times(setup, layouts, cut) / mean, tokens=tokens / tokens.mean())
 
 
-def _schedule(layouts: Layouts) -> _Size:
+def schedule_of(layouts: Layouts) -> Sized:
     """The schedule of one layout, and the size of its pipeline.
 
     Raises:
@@ -237,7 +174,7 @@ def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: in
         raise ScheduleError(f"the schedule has {stages} stages, which don't divide the model's {num_layers} layers")
 
 
-def _steady(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSimulation:
+def steady_step(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSimulation:
     """A schedule that is never drained: the period that one more step adds, on the timeline of several.
 
     A slow rank with slack to the others sets the pace only once that is used up: more steps, until the period is no
@@ -245,9 +182,9 @@ def _steady(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSimulat
     """
     steps = 2 + -(-pipe.p // pipe.m)
     while True:
-        both = [_prepare(costs, schedule, pipe, schedule.steps_order(pipe, n), steps=n) for n in (steps, steps + 1)]
+        both = [prepare(costs, schedule, pipe, schedule.steps_order(pipe, n), steps=n) for n in (steps, steps + 1)]
         timelines = run_all([x.run for x in both])
-        shorter, longer = (_finish(x, timeline) for x, timeline in zip(both, timelines, strict=True))
+        shorter, longer = (finish(x, timeline) for x, timeline in zip(both, timelines, strict=True))
         ends = [x.timeline.end_s[x.timeline.order.start[1:] - 1] for x in (shorter, longer)]
         period = float((ends[1] - ends[0]).max())
         if period >= float(longer.timeline.busy_s.max()) / longer.steps * (1.0 - 1e-9):
@@ -258,7 +195,7 @@ def _steady(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSimulat
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Prepared:
+class PreparedStep:
     """A layout and an order of so many of its steps, with all that its timeline needs."""
 
     costs: StepCosts
@@ -273,7 +210,7 @@ class _Prepared:
     slices: SliceLoads | None
 
 
-def _prepare(
+def prepare(
     costs: StepCosts,
     schedule: Schedule,
     pipe: Pipeline,
@@ -281,7 +218,7 @@ def _prepare(
     *,
     steps: int = 1,
     slices: SliceLoads | None = None,
-) -> _Prepared:
+) -> PreparedStep:
     """What an order of so many steps lasts, operation by operation. share: of the busiest rank's parameters."""
     k = pipe.k
     loads = stage_loads(costs, int(order.stage.max()) + 1)
@@ -296,7 +233,7 @@ def _prepare(
     if slices is not None:
         lasting = lasting * slices.seconds[order.slice]
     shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
-    return _Prepared(
+    return PreparedStep(
         costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks, share=share, data=data,
         slices=slices,
         run=TimedOrder(
@@ -320,7 +257,7 @@ def _links(costs: StepCosts, order: Order, loads: StageLoads, duration_s: Array)
     )
 
 
-def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
+def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
     """The step around a timeline: gathers before it, reductions and the update after it, what the ranks hold."""
     costs, ranks, order, schedule, shown = x.costs, x.ranks, x.run.order, x.schedule, x.run.release_s
     done = timeline.end_s[order.start[1:] - 1]
@@ -334,7 +271,7 @@ def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
     reduce_end = reduce_start + reduce + tied
     # The norm of all gradients joins the ranks before the update, unless they validate afterwards.
     ready = reduce_end if schedule.unsynchronised_end else np.full(x.pipe.p, reduce_end.max())
-    finish = ready + x.share * costs.update_s
+    end = ready + x.share * costs.update_s
     begin = timeline.start_s[order.start[:-1]] - shown
     held = costs.activations
     slack = (1.0 + costs.case.framework.fragmentation) / x.pipe.k
@@ -355,9 +292,9 @@ def _finish(x: _Prepared, timeline: Timeline) -> StepSimulation:
         schedule=schedule, pipe=x.pipe, steps=x.steps, loads=x.loads, timeline=timeline, gather_s=gather,
         gather_hidden_s=gather - shown,
         reduce_s=reduce, tied_s=tied, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
-        update_start_s=ready, update_end_s=finish,
+        update_start_s=ready, update_end_s=end,
         held_bytes=timeline.held(lambda stage: stage_bytes[stage] * tokens, float(held.weight_grad_share[0])),
         static_bytes=static,
         moved_s=moved * (0.0 if costs.move_s is None else costs.move_s[0]),
-        step_time_s=float((finish - begin).max()) if schedule.unsynchronised_end else float(finish.max()),
+        step_time_s=float((end - begin).max()) if schedule.unsynchronised_end else float(end.max()),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from planner.base.arrays import Bools, Ints
 from planner.layouts import Layouts
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
-from planner.step.timeline.step import simulate_all
+from planner.step.timeline.many import simulate_all
 
 MOST_OPERATIONS = 100_000
 
