@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import LayoutError
-from planner.base.units import DAY, GIB, GIGA, TERA
+from planner.base.units import DAY, GBIT, GIB, GIGA, TERA
 from planner.choices.table import CHOICES, SETTLED
-from planner.hardware import Cluster, load_accelerator, load_cluster, load_framework
+from planner.hardware import Cluster, changed_cluster, load_accelerator, load_framework
 from planner.layouts import Layouts
-from planner.models import Transformer, from_shape, load_model, with_seq_len
+from planner.models import Transformer, load_model, with_seq_len
+from planner.models.description import from_description
 from planner.models.flops import step_flops
 from planner.scaling.training import training_time
 from planner.search import Fixed, default_attention, default_precision, recommend
@@ -21,6 +22,7 @@ from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 from planner.step.legality import check_legal
 from planner.training_time.assumptions import assume
+from planner.training_time.site_pipeline import over_links
 
 DEGREES = ("tp", "pp", "micro_batch", "schedule", "recompute", "zero")
 """A layout that says all of these, one value each, is estimated as it stands; else the rest is searched."""
@@ -30,12 +32,13 @@ def layout_figure(
     *, quantity: str, model: str | Mapping[str, Any], cluster: str, gpus: int, batch: int, layout: Mapping[str, Any],
     network: str | None = None, accelerator: str | None = None, framework: str | None = None,
     framework_changes: Mapping[str, float] | None = None, seq_len: int | None = None, vocab: int | None = None,
-    tokens: float = 0.0,
+    tokens: float = 0.0, figures: Mapping[str, float] | None = None, sites: Mapping[str, float] | None = None,
 ) -> tuple[float, str]:  # fmt: skip
     """A figure of a training step, or of a training of so many tokens.
 
-    model: a preset's name, or the sizes of a GPT, and whether its tables are tied. layout: choices, a list where a
-    search may take any of them.
+    model: a preset's name, or what a model's file says, of a GPT where it says no family. layout: choices, a list where
+    a search may take any of them. figures: of the cluster, in place of its profile's. sites: `number` of them, on which
+    the stages lie in order, joined by links of `gbit` Gb/s and `latency_ms` one way.
     quantity: a choice that the search made, or seconds, sequences per second, tokens per second, MFU, TFLOP/s (of a
     GPU, recomputation counted), GiB, activations (GiB), state (parameters, gradients and optimizer, GB), share of
     memory, days, days without failures, GPU-hours.
@@ -43,23 +46,27 @@ def layout_figure(
     Raises:
         PlannerError: an unknown name, an illegal layout, or nothing that fits.
     """
-    hardware = load_cluster(cluster, network=network)
+    hardware = changed_cluster(cluster, figures or {}, network=network)
     if accelerator is not None:
         hardware = replace(hardware, accelerator=load_accelerator(accelerator))
     changes: dict[str, Any] = dict(framework_changes or {})
     software = replace(load_framework(framework or hardware.framework), **changes)
     setup = Setup(_model(model, seq_len, vocab), hardware, software)
     result, i = _estimated(setup, gpus, batch, layout)
+    step_s = float(result.step_time_s[i])
+    if sites is not None:
+        number, link, wait = int(sites["number"]), sites["gbit"] * GBIT, sites["latency_ms"] / 1e3
+        step_s = over_links(setup, result, number, link, wait, 1.0)[0]
     row = result.layouts.row(i)
     note = "" if _is_whole(layout) else f"tp {row['tp']} pp {row['pp']} mb {row['micro_batch']} {row['recompute']}"
     if quantity in CHOICES:
         return float(row[quantity]), note
-    return _figures(setup, result, i, tokens)[quantity], note
+    return _figures(setup, result, i, step_s, tokens)[quantity], note
 
 
-def _figures(setup: Setup, result: Estimate, i: int, tokens: float) -> dict[str, float]:
+def _figures(setup: Setup, result: Estimate, i: int, step: float, tokens: float) -> dict[str, float]:
     """Every figure of one layout of an estimate."""
-    step, memory = float(result.step_time_s[i]), float(result.memory_bytes[i])
+    memory = float(result.memory_bytes[i])
     gpus, batch = int(result.layouts.gpus[i]), int(result.layouts.global_batch[i])
     length, room = int(setup.model.seq_len), setup.cluster.accelerator.memory_bytes
     again = result.layouts.row(i)["recompute"] == "full"
@@ -85,10 +92,7 @@ def _model(model: str | Mapping[str, Any], seq_len: int | None, vocab: int | Non
     if isinstance(model, str):
         shape = load_model(model)
     else:
-        usual = {"family": "gpt", "ffn": 4 * model["hidden"], "kv_heads": model["heads"], "name": "gpt"}
-        sizes = dict(model)
-        own = {"tied": sizes.pop("tied")} if "tied" in sizes else {}
-        shape = replace(from_shape(**(usual | sizes)), **own)
+        shape = from_description({"family": "gpt", **model}, "the claim's model", "gpt")
     shape = shape if seq_len is None else with_seq_len(shape, seq_len)
     return shape if vocab is None else replace(shape, vocab=vocab)
 
@@ -112,8 +116,9 @@ def _estimated(setup: Setup, gpus: int, batch: int, layout: Mapping[str, Any]) -
     fixed: dict[str, Any] = {name: tuple(values) for name, values in choices.items() if name in SETTLED}
     if "tp" in fixed:
         fixed = {"cp": (1,), "sequence_parallel": (False,)} | fixed
+    shared = tuple((name, v[0]) for name, v in choices.items() if CHOICES[name].shared and name not in own)
     found = recommend(
-        setup, gpus=gpus, global_batch=batch, fixed=Fixed(**fixed), top=1, plainest=True, **numerics
+        setup, gpus=gpus, global_batch=batch, fixed=Fixed(**fixed, shared=shared), top=1, plainest=True, **numerics
     )  # fmt: skip
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on {gpus} GPUs fits in memory")

@@ -72,13 +72,13 @@ def pipeline_over_sites(
             except LayoutError as error:
                 none = error
                 continue
-            found.append((one, *_over_links(setup, one, sites, bytes_per_s, latency_s, busy)))
+            found.append((one, *over_links(setup, one, sites, bytes_per_s, latency_s, busy)))
     if not found:
         raise none
     return min(found, key=lambda f: f[1])
 
 
-def _over_links(
+def over_links(
     setup: Setup, one: Estimate, sites: int, bytes_per_s: float, latency_s: float, busy: float
 ) -> tuple[float, float, float]:
     """Step, seconds of a micro-batch from site to site, and the bytes/s that are enough, for one layout."""
