@@ -13,7 +13,7 @@ from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.shapes import has_dropout
-from planner.exporters.megatron_model import model_arguments, model_notes
+from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes
 from planner.exporters.recompute_modules import modules, recompute_method
 from planner.exporters.safe_text import comments
 from planner.exporters.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
@@ -103,61 +103,56 @@ class Megatron(Target):
         return "\n".join([*lines, LAUNCH.replace("@VOCAB@", str(job.model.vocab - 1)), ""])
 
 
-def _context(cp: int, ulysses: int) -> list[tuple[str, ...]]:
-    """A ring, an exchange of heads, or the exchange inside the ring, its neighbours first."""
+def context_parts(cp: int, ulysses: int) -> tuple[str, tuple[int, ...]]:
+    """Megatron-Core's word for how context ranks bring tokens together, and the ranks of an exchange inside a ring."""
     if ulysses in (1, cp):
-        return [("--cp-comm-type", "p2p" if ulysses == 1 else "a2a")]
-    return [("--cp-comm-type", "a2a+p2p"), ("--hierarchical-context-parallel-sizes", str(ulysses), str(cp // ulysses))]
+        return ("p2p" if ulysses == 1 else "a2a"), ()
+    return "a2a+p2p", (ulysses, cp // ulysses)
 
 
-def parallel_arguments(job: Job) -> list[tuple[str, ...]]:
-    """Degrees, sharding, pipeline and what the profile overlaps. Data parallelism is what is left of the GPUs."""
-    row, f = job.row, job.framework
-    out: list[tuple[str, ...]] = [
-        ("--tensor-model-parallel-size", str(row["tp"])),
-        ("--pipeline-model-parallel-size", str(row["pp"])),
-        ("--context-parallel-size", str(row["cp"])),
-    ]
-    if job.model.num_experts:
-        out.append(("--expert-model-parallel-size", str(row["ep"])))
-        out.append(("--expert-tensor-parallel-size", str(row["etp"])))
-    if row["cp"] > 1:
-        out += _context(row["cp"], row["ulysses"])
-    if row["sequence_parallel"] and row["tp"] > 1:
-        out.append(("--sequence-parallel",))
-        if f.overlap_tensor > 0:
-            out.append(("--tp-comm-overlap",))
-    out += _pipeline(job)
-    if row["zero"] == 1 and row["optimizer"] != "muon":  # Muon has a distributed optimizer of its own
-        out.append(("--use-distributed-optimizer",))
-    if row["zero"] > 1:
-        out += [
-            ("--use-megatron-fsdp",),
-            ("--data-parallel-sharding-strategy", SHARDING[row["zero"]]),
-            ("--use-distributed-optimizer",),
-            ("--no-gradient-accumulation-fusion",),
-            ("--ckpt-format", "fsdp_dtensor"),
-        ]
-    if row["dp_replicate"] > 1:
-        out.append(("--num-distributed-optimizer-instances", str(row["dp_replicate"])))
+def overlaps_reduction(job: Job) -> bool:
+    """Whether the profile's framework reduces gradients beside the backward pass."""
+    f, row = job.framework, job.row
     reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
-    if row["dp"] * row["cp"] > 1 and reduced > 0:
-        out.append(("--overlap-grad-reduce",))
-        if row["zero"] > 0 and f.overlap_param_gather > 0 and row["optimizer"] != "muon":
-            out.append(("--overlap-param-gather",))
-    if row["capacity_factor"]:
-        out.append(("--moe-expert-capacity-factor", str(row["capacity_factor"])))
-    if row["offload_layers"]:
-        out.append(("--cpu-offloading-num-layers", str(row["offload_layers"])))
-    if row["offload_optimizer"]:
-        out += [("--optimizer-cpu-offload",), ("--optimizer-offload-fraction", str(row["offload_fraction"]))]
-    if row["offload_optimizer"] or row["optimizer"] in MOMENTS:
-        out.append(("--use-precision-aware-optimizer",))
-    if dtype := MOMENTS.get(row["optimizer"]):
-        out += [("--exp-avg-dtype", dtype), ("--exp-avg-sq-dtype", dtype)]
-    if row["optimizer"] in ("muon", "sgd"):
-        out.append(("--optimizer", optimizer_name(row)))
-    return out
+    return bool(row["dp"] * row["cp"] > 1 and reduced > 0)
+
+
+def parallel_arguments(job: Job) -> Arguments:
+    """Degrees, sharding, pipeline and what the profile overlaps. Data parallelism is what is left of the GPUs."""
+    row, f, experts = job.row, job.framework, job.model.num_experts
+    way, sizes = context_parts(row["cp"], row["ulysses"])
+    tokens = row["sequence_parallel"] and row["tp"] > 1
+    shards, fsdp, muon = row["zero"] > 0, row["zero"] > 1, row["optimizer"] == "muon"  # Muon distributes its own states
+    dtype = MOMENTS.get(row["optimizer"])
+    return chosen(
+        (True, "--tensor-model-parallel-size", row["tp"]),
+        (True, "--pipeline-model-parallel-size", row["pp"]),
+        (True, "--context-parallel-size", row["cp"]),
+        (experts, "--expert-model-parallel-size", row["ep"]),
+        (experts, "--expert-tensor-parallel-size", row["etp"]),
+        (row["cp"] > 1, "--cp-comm-type", way),
+        (sizes, "--hierarchical-context-parallel-sizes", *sizes),
+        (tokens, "--sequence-parallel"),
+        (tokens and f.overlap_tensor > 0, "--tp-comm-overlap"),
+        *((True, *argument) for argument in _pipeline(job)),
+        (row["zero"] == 1 and not muon, "--use-distributed-optimizer"),
+        (fsdp, "--use-megatron-fsdp"),
+        (fsdp, "--data-parallel-sharding-strategy", SHARDING.get(row["zero"])),
+        (fsdp, "--use-distributed-optimizer"),
+        (fsdp, "--no-gradient-accumulation-fusion"),
+        (fsdp, "--ckpt-format", "fsdp_dtensor"),
+        (row["dp_replicate"] > 1, "--num-distributed-optimizer-instances", row["dp_replicate"]),
+        (overlaps_reduction(job), "--overlap-grad-reduce"),
+        (overlaps_reduction(job) and shards and f.overlap_param_gather > 0 and not muon, "--overlap-param-gather"),
+        (row["capacity_factor"], "--moe-expert-capacity-factor", row["capacity_factor"]),
+        (row["offload_layers"], "--cpu-offloading-num-layers", row["offload_layers"]),
+        (row["offload_optimizer"], "--optimizer-cpu-offload"),
+        (row["offload_optimizer"], "--optimizer-offload-fraction", row["offload_fraction"]),
+        (row["offload_optimizer"] or dtype, "--use-precision-aware-optimizer"),
+        (dtype, "--exp-avg-dtype", dtype),
+        (dtype, "--exp-avg-sq-dtype", dtype),
+        (row["optimizer"] in ("muon", "sgd"), "--optimizer", optimizer_name(row)),
+    )
 
 
 def adapt_optimizer(nearest: Nearest) -> None:
@@ -185,7 +180,7 @@ def optimizer_name(row: dict[str, Any]) -> str:
     return {"sgd": "sgd", "muon": "dist_muon" if row["zero"] else "muon"}.get(row["optimizer"], "adam")
 
 
-def _pipeline(job: Job) -> list[tuple[str, ...]]:
+def _pipeline(job: Job) -> Arguments:
     """Virtual stages by layers, or the whole split where stages are uneven."""
     row, stages = job.row, stage_layers(job.setup, job.layouts)
     if row["pp"] == 1:
@@ -210,38 +205,35 @@ def dispatcher_name(job: Job) -> str:
     return Dispatcher(int(dispatchers(Case.of(job.setup, job.layouts))[0])).name.lower()
 
 
-def training_arguments(job: Job) -> list[tuple[str, ...]]:
+def training_arguments(job: Job) -> Arguments:
     """Batch, recomputation, kernels and precision."""
-    row = job.row
-    out: list[tuple[str, ...]] = [
-        ("--micro-batch-size", str(row["micro_batch"])),
-        ("--global-batch-size", str(row["global_batch"])),
-    ]
-    if row["recompute"] == "full":
-        method, layers = recompute_method(row)
-        out += [("--recompute-granularity", "full"), ("--recompute-method", method)]
-        out.append(("--recompute-num-layers", str(layers)))
-    if some := modules(row["recompute"], job.model):
-        out += [("--recompute-granularity", "selective"), ("--recompute-modules", *some)]
-    out.append(("--attention-backend", "flash" if row["attention"].startswith("flash") else "unfused"))
-    if row["attention"] == "unfused":
-        out.append(("--no-masked-softmax-fusion",))
-    if row["precision"] in HALF:
-        out.append(("--bf16",))
+    row, kept = job.row, job.gradients
+    full, some, (method, layers) = (
+        row["recompute"] == "full",
+        modules(row["recompute"], job.model),
+        recompute_method(row),
+    )
+    precision, narrow = row["precision"], job.framework.fp8_parameter_bytes < 2
+    return chosen(
+        (True, "--micro-batch-size", row["micro_batch"]),
+        (True, "--global-batch-size", row["global_batch"]),
+        (full, "--recompute-granularity", "full"),
+        (full, "--recompute-method", method),
+        (full, "--recompute-num-layers", layers),
+        (some, "--recompute-granularity", "selective"),
+        (some, "--recompute-modules", *some),
+        (True, "--attention-backend", "flash" if row["attention"].startswith("flash") else "unfused"),
+        (row["attention"] == "unfused", "--no-masked-softmax-fusion"),
+        (precision in HALF, "--bf16"),
         # Without it Megatron-LM keeps gradients in fp32 too, and the memory would not be the predicted one.
-        if "bf16" in job.gradients:
-            out.append(("--grad-reduce-in-bf16",))
-    if row["precision"] == "fp16":
-        out.append(("--fp16",))
-        if job.gradients[0] == "fp32":
-            out.append(("--accumulate-allreduce-grads-in-fp32",))
-    if row["precision"] == "fp8":
-        out.append(("--fp8-format", "hybrid"))
-        if job.framework.fp8_parameter_bytes < 2 and row["zero"] > 0:  # it asks for the distributed optimizer
-            out.append(("--fp8-param-gather",))
-    if row["precision"] == "nvfp4":
-        out.append(("--fp4-format", "e2m1"))
-    return out
+        (precision in HALF and "bf16" in kept, "--grad-reduce-in-bf16"),
+        (precision == "fp16", "--fp16"),
+        (precision == "fp16" and kept[0] == "fp32", "--accumulate-allreduce-grads-in-fp32"),
+        (precision == "fp8", "--fp8-format", "hybrid"),
+        # It asks for the distributed optimizer.
+        (precision == "fp8" and narrow and row["zero"] > 0, "--fp8-param-gather"),
+        (precision == "nvfp4", "--fp4-format", "e2m1"),
+    )
 
 
 def check_rules(job: Job) -> None:

@@ -6,6 +6,7 @@ the Megatron-Core 0.16.1 classes that they extend.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from planner.choices.training import TARGETS, adapter_rank, adapts, read_training
@@ -16,8 +17,10 @@ from planner.exporters.megatron import (
     SHARDING,
     adapt_optimizer,
     check_rules,
+    context_parts,
     dispatcher_name,
     optimizer_name,
+    overlaps_reduction,
     uneven_layout,
 )
 from planner.exporters.recompute_modules import modules, recompute_method
@@ -42,6 +45,10 @@ RECIPES = {
 }
 PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed",
               "nvfp4": "bf16_with_nvfp4_mixed"}  # fmt: skip
+
+
+Table = list[tuple[Any, str, Any]]
+"""Whether a field is set, its name, its value."""
 
 
 class MegatronBridge(Target):
@@ -145,142 +152,129 @@ def _overlaps_tensor(job: Job) -> bool:
     return bool(job.row["sequence_parallel"]) and job.row["tp"] > 1 and job.framework.overlap_tensor > 0
 
 
-def _context(cp: int, ulysses: int) -> list[tuple[str, Any]]:
-    """How context ranks bring tokens together, where not by the ring that is the default."""
-    if ulysses == 1:
-        return []
-    if ulysses == cp:
-        return [("model.cp_comm_type", quoted("a2a"))]
-    sizes = [ulysses, cp // ulysses]
-    return [("model.cp_comm_type", quoted("a2a+p2p")), ("model.hierarchical_context_parallel_sizes", sizes)]
-
-
 def _overrides(job: Job) -> list[tuple[str, Any]]:
-    """Fields of the container, each with its value as Python writes it."""
-    return [
-        *_parallelism(job),
-        *_recompute(job),
-        *_batch(job),
-        *_data_parallelism(job),
-        *_model_parts(job),
-        *_numerics(job),
-        *_optimizer(job),
-        *_adapters(job.row["train"]),
-        *([("comm_overlap", "CommOverlapConfig(tp_comm_overlap=True)")] if _overlaps_tensor(job) else []),
-    ]
+    """Fields of the container, each with its value as Python writes it; a table's rows begin with whether it is set."""
+    row = job.row
+    tables = (
+        _parallelism(job),
+        _recompute(job),
+        [
+            (True, "train.micro_batch_size", row["micro_batch"]),
+            (True, "train.global_batch_size", row["global_batch"]),
+        ],
+        _data_parallelism(job),
+        _model_parts(job),
+        _numerics(job),
+        _optimizer(row),
+        _adapters(row["train"]),
+        [(_overlaps_tensor(job), "comm_overlap", "CommOverlapConfig(tp_comm_overlap=True)")],
+    )
+    return [(name, value) for wanted, name, value in chain.from_iterable(tables) if wanted]
 
 
-def _parallelism(job: Job) -> list[tuple[str, Any]]:
+def _parallelism(job: Job) -> Table:
     row, model = job.row, job.model
     layout = uneven_layout(job) if row["pp"] > 1 else ""
+    way, sizes = context_parts(row["cp"], row["ulysses"])
     dtype = {"fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}.get(
         row["precision"], "torch.bfloat16"
     )
     return [
-        ("model.tensor_model_parallel_size", row["tp"]),
-        ("model.pipeline_model_parallel_size", row["pp"]),
-        ("model.pipeline_dtype", dtype if row["pp"] > 1 else None),
-        ("model.virtual_pipeline_model_parallel_size", row["virtual_stages"] if row["virtual_stages"] > 1 else None),
-        ("model.pipeline_model_parallel_layout", quoted(layout) if layout else None),
-        ("model.context_parallel_size", row["cp"]),
-        *_context(row["cp"], row["ulysses"]),
-        ("model.sequence_parallel", row["sequence_parallel"] and row["tp"] > 1),
-        ("model.seq_length", model.seq_len),
-        ("dataset.seq_length", model.seq_len),
-        ("model.attention_backend", f"AttnBackend.{'flash' if row['attention'].startswith('flash') else 'unfused'}"),
-    ]
+        (True, "model.tensor_model_parallel_size", row["tp"]),
+        (True, "model.pipeline_model_parallel_size", row["pp"]),
+        (True, "model.pipeline_dtype", dtype if row["pp"] > 1 else None),
+        (True, "model.virtual_pipeline_model_parallel_size",
+         row["virtual_stages"] if row["virtual_stages"] > 1 else None),
+        (True, "model.pipeline_model_parallel_layout", quoted(layout) if layout else None),
+        (True, "model.context_parallel_size", row["cp"]),
+        (row["ulysses"] > 1, "model.cp_comm_type", quoted(way)),  # a ring is its default
+        (sizes, "model.hierarchical_context_parallel_sizes", list(sizes)),
+        (True, "model.sequence_parallel", row["sequence_parallel"] and row["tp"] > 1),
+        (True, "model.seq_length", model.seq_len),
+        (True, "dataset.seq_length", model.seq_len),
+        (True, "model.attention_backend",
+         f"AttnBackend.{'flash' if row['attention'].startswith('flash') else 'unfused'}"),
+    ]  # fmt: skip
 
 
-def _batch(job: Job) -> list[tuple[str, Any]]:
-    return [("train.micro_batch_size", job.row["micro_batch"]), ("train.global_batch_size", job.row["global_batch"])]
-
-
-def _data_parallelism(job: Job) -> list[tuple[str, Any]]:
+def _data_parallelism(job: Job) -> Table:
     """How gradients and states are sharded and sent."""
-    row, f = job.row, job.framework
-    reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
-    overlaps = row["dp"] * row["cp"] > 1 and reduced > 0
+    row, overlaps = job.row, overlaps_reduction(job)
+    shards = row["zero"] > 0
     return [
-        ("ddp.use_distributed_optimizer", row["zero"] > 0 and row["optimizer"] != "muon"),
-        ("optimizer.use_distributed_optimizer", row["zero"] > 0 and row["optimizer"] != "muon"),
-        ("ddp.use_megatron_fsdp", row["zero"] > 1),
-        ("ddp.data_parallel_sharding_strategy", quoted(SHARDING.get(row["zero"], "no_shard"))),
-        ("ddp.num_distributed_optimizer_instances", row["dp_replicate"]),
-        ("ddp.overlap_grad_reduce", overlaps),
-        ("ddp.overlap_param_gather", overlaps and row["zero"] > 0 and f.overlap_param_gather > 0),
+        (True, "ddp.use_distributed_optimizer", shards and row["optimizer"] != "muon"),
+        (True, "optimizer.use_distributed_optimizer", shards and row["optimizer"] != "muon"),
+        (True, "ddp.use_megatron_fsdp", row["zero"] > 1),
+        (True, "ddp.data_parallel_sharding_strategy", quoted(SHARDING.get(row["zero"], "no_shard"))),
+        (True, "ddp.num_distributed_optimizer_instances", row["dp_replicate"]),
+        (True, "ddp.overlap_grad_reduce", overlaps),
+        (True, "ddp.overlap_param_gather", overlaps and shards and job.framework.overlap_param_gather > 0),
     ]
 
 
-def _model_parts(job: Job) -> list[tuple[str, Any]]:
+def _model_parts(job: Job) -> Table:
     """What multi-token prediction and experts need, and Megatron-FSDP's own."""
-    row, model, dispatcher = job.row, job.model, dispatcher_name(job)
-    out: list[tuple[str, Any]] = []
-    if model.num_mtp_layers or (model.name in RECIPES and model.kv_lora_rank):
-        # DeepSeek-V3's recipe has a module.
-        out.append(("model.mtp_num_layers", model.num_mtp_layers or None))
-    if model.num_experts:
-        out += [
-            ("model.expert_model_parallel_size", row["ep"]),
-            ("model.expert_tensor_parallel_size", row["etp"]),
-            ("model.moe_token_dispatcher_type", quoted("alltoall" if dispatcher == "alltoall" else "flex")),
-            *([("model.moe_expert_capacity_factor", row["capacity_factor"])] if row["capacity_factor"] else []),
-            ("model.moe_flex_dispatcher_backend", None if dispatcher == "alltoall" else quoted(dispatcher)),
-        ]
-    if row["zero"] > 1:
-        out += [
-            ("dist.use_megatron_fsdp", True),
-            ("ddp.average_in_collective", False),
-            ("model.gradient_accumulation_fusion", False),
-            ("checkpoint.ckpt_format", quoted("fsdp_dtensor")),
-        ]
-    return out
+    row, model, dispatcher, fsdp = job.row, job.model, dispatcher_name(job), job.row["zero"] > 1
+    plain, experts = dispatcher == "alltoall", model.num_experts
+    # DeepSeek-V3's recipe has a module.
+    modules_of_recipe = model.name in RECIPES and model.kv_lora_rank
+    return [
+        (model.num_mtp_layers or modules_of_recipe, "model.mtp_num_layers", model.num_mtp_layers or None),
+        (experts, "model.expert_model_parallel_size", row["ep"]),
+        (experts, "model.expert_tensor_parallel_size", row["etp"]),
+        (experts, "model.moe_token_dispatcher_type", quoted("alltoall" if plain else "flex")),
+        (experts and row["capacity_factor"], "model.moe_expert_capacity_factor", row["capacity_factor"]),
+        (experts, "model.moe_flex_dispatcher_backend", None if plain else quoted(dispatcher)),
+        (fsdp, "dist.use_megatron_fsdp", True),
+        (fsdp, "ddp.average_in_collective", False),
+        (fsdp, "model.gradient_accumulation_fusion", False),
+        (fsdp, "checkpoint.ckpt_format", quoted("fsdp_dtensor")),
+    ]
 
 
-def _numerics(job: Job) -> list[tuple[str, Any]]:
-    out: list[tuple[str, Any]] = []
-    if job.row["precision"] in PRECISIONS:
-        name = quoted(PRECISIONS[job.row["precision"]])
-        out.append(("mixed_precision", f"get_mixed_precision_config({name})" if _half_gradients(job) else name))
-    if _half_gradients(job):  # the named recipes reduce in fp32, and override what ddp says
-        out += [("mixed_precision.grad_reduce_in_fp32", False), ("ddp.grad_reduce_in_fp32", False)]
-    return out
+def _numerics(job: Job) -> Table:
+    """The mixed precision; the named recipes reduce in fp32, and override what ddp says."""
+    half, name = _half_gradients(job), PRECISIONS.get(job.row["precision"])
+    recipe = quoted(name or "")
+    return [
+        (name, "mixed_precision", f"get_mixed_precision_config({recipe})" if half else recipe),
+        (half, "mixed_precision.grad_reduce_in_fp32", False),
+        (half, "ddp.grad_reduce_in_fp32", False),
+    ]
 
 
-def _optimizer(job: Job) -> list[tuple[str, Any]]:
-    row = job.row
-    out: list[tuple[str, Any]] = []
-    if row["offload_optimizer"]:
-        out += [
-            ("optimizer.optimizer_cpu_offload", True),
-            ("optimizer.optimizer_offload_fraction", row["offload_fraction"]),
-        ]
-    if row["offload_optimizer"] or row["optimizer"] in MOMENTS:
-        out.append(("optimizer.use_precision_aware_optimizer", True))
-    if row["optimizer"] in MOMENTS:
-        dtype = "torch.bfloat16" if row["optimizer"] == "adam_bf16" else "torch.uint8"
-        out += [("optimizer.exp_avg_dtype", dtype), ("optimizer.exp_avg_sq_dtype", dtype)]
-    if row["optimizer"] in ("muon", "sgd"):
-        out.append(("optimizer.optimizer", quoted(optimizer_name(row))))
-    return out
+def _optimizer(row: dict[str, Any]) -> Table:
+    moments = row["optimizer"] in MOMENTS
+    dtype = "torch.bfloat16" if row["optimizer"] == "adam_bf16" else "torch.uint8"
+    return [
+        (row["offload_optimizer"], "optimizer.optimizer_cpu_offload", True),
+        (row["offload_optimizer"], "optimizer.optimizer_offload_fraction", row["offload_fraction"]),
+        (row["offload_optimizer"] or moments, "optimizer.use_precision_aware_optimizer", True),
+        (moments, "optimizer.exp_avg_dtype", dtype),
+        (moments, "optimizer.exp_avg_sq_dtype", dtype),
+        (row["optimizer"] in ("muon", "sgd"), "optimizer.optimizer", quoted(optimizer_name(row))),
+    ]
 
 
-def _adapters(train: str) -> list[tuple[str, Any]]:
+def _adapters(train: str) -> Table:
     if train == "full":
         return []
     code = read_training(train)
     names = [quoted(f"linear_{target}") for target in TARGETS if adapts(code, target)]
-    return [("peft", f"LoRA(target_modules=[{', '.join(names)}], dim={int(adapter_rank(code))})")]
+    return [(True, "peft", f"LoRA(target_modules=[{', '.join(names)}], dim={int(adapter_rank(code))})")]
 
 
-def _recompute(job: Job) -> list[tuple[str, Any]]:
+def _recompute(job: Job) -> Table:
     full, some = job.row["recompute"] == "full", modules(job.row["recompute"], job.model)
     method, layers = recompute_method(job.row)
     moved = job.row["offload_layers"]
     return [
-        ("model.recompute_granularity", quoted("full" if full else "selective") if full or some else None),
-        ("model.recompute_method", quoted(method) if full else None),
-        ("model.recompute_num_layers", layers if full else None),
-        ("model.recompute_modules", f"[{', '.join(map(quoted, some))}]" if some else None),
-        *([("model.cpu_offloading", True), ("model.cpu_offloading_num_layers", moved),
-           ("model.cpu_offloading_activations", True), ("model.cpu_offloading_weights", False)] if moved else []),
-    ]  # fmt: skip
+        (True, "model.recompute_granularity", quoted("full" if full else "selective") if full or some else None),
+        (True, "model.recompute_method", quoted(method) if full else None),
+        (True, "model.recompute_num_layers", layers if full else None),
+        (True, "model.recompute_modules", f"[{', '.join(map(quoted, some))}]" if some else None),
+        (moved, "model.cpu_offloading", True),
+        (moved, "model.cpu_offloading_num_layers", moved),
+        (moved, "model.cpu_offloading_activations", True),
+        (moved, "model.cpu_offloading_weights", False),
+    ]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from planner.models import Transformer
 
 Arguments = list[tuple[str, ...]]
+
+
+def chosen(*rows: tuple[Any, ...]) -> Arguments:
+    """The arguments of a table, values as text: a row begins with whether it is wanted."""
+    return [tuple(map(str, argument)) for wanted, *argument in rows if wanted]
 
 
 def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatcher: str = "alltoall") -> Arguments:
@@ -14,42 +21,33 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
     dispatcher: alltoall, deepep or hybridep.
     """
     m = model
-    out: Arguments = [
-        ("--num-layers", str(m.num_layers)),
-        ("--hidden-size", str(m.hidden)),
-        ("--ffn-hidden-size", str(m.ffn or m.moe_ffn)),
-        ("--num-attention-heads", str(m.num_heads)),
-        ("--seq-length", str(m.seq_len)),
-        ("--max-position-embeddings", str(max(m.seq_len, m.max_positions))),
-        ("--normalization", "RMSNorm" if m.rms_norm else "LayerNorm"),
-        ("--position-embedding-type", _positions(m)),
-    ]
-    if m.clamped:
-        out += [("--quick-geglu",), ("--glu-linear-offset", "1.0"), ("--activation-func-clamp-value", "7.0")]
-    elif m.gated:
-        out.append(("--swiglu",))
-    elif m.family == "nemotron":
-        out.append(("--squared-relu",))
-    if not (m.output_bias or m.mlp_bias or m.expert_bias):
-        out.append(("--disable-bias-linear",))
-        if m.qkv_bias:
-            out.append(("--add-qkv-bias",))
-    if not m.tied:
-        out.append(("--untie-embeddings-and-output-weights",))
-    if m.qk_norm:
-        out.append(("--qk-layernorm",))
-    if m.num_window_layers:
-        out.append(("--window-size", f"{m.window},0"))
-        every = _whole_every(m)
-        out += [("--window-attn-skip-freq", str(every))] if every else []
-    if m.num_mtp_layers:
-        out.append(("--mtp-num-layers", str(m.num_mtp_layers)))
-        out += [("--mtp-use-repeated-layer",)] if m.mtp_shared else []
-    out += _attention(m)
-    out += _experts(m, grouped, dispatcher)
-    if not dropout:
-        out += [("--attention-dropout", "0.0"), ("--hidden-dropout", "0.0")]
-    return out
+    biased = m.output_bias or m.mlp_bias or m.expert_bias
+    return chosen(
+        (True, "--num-layers", m.num_layers),
+        (True, "--hidden-size", m.hidden),
+        (True, "--ffn-hidden-size", m.ffn or m.moe_ffn),
+        (True, "--num-attention-heads", m.num_heads),
+        (True, "--seq-length", m.seq_len),
+        (True, "--max-position-embeddings", max(m.seq_len, m.max_positions)),
+        (True, "--normalization", "RMSNorm" if m.rms_norm else "LayerNorm"),
+        (True, "--position-embedding-type", "rope" if m.rotary else "learned_absolute" if m.max_positions else "none"),
+        (m.clamped, "--quick-geglu"),
+        (m.clamped, "--glu-linear-offset", 1.0),
+        (m.clamped, "--activation-func-clamp-value", 7.0),
+        (m.gated and not m.clamped, "--swiglu"),
+        (m.family == "nemotron" and not (m.gated or m.clamped), "--squared-relu"),
+        (not biased, "--disable-bias-linear"),
+        (not biased and m.qkv_bias, "--add-qkv-bias"),
+        (not m.tied, "--untie-embeddings-and-output-weights"),
+        (m.qk_norm, "--qk-layernorm"),
+        (m.num_window_layers, "--window-size", f"{m.window},0"),
+        (m.num_window_layers and _whole_every(m), "--window-attn-skip-freq", _whole_every(m)),
+        (m.num_mtp_layers, "--mtp-num-layers", m.num_mtp_layers),
+        (m.num_mtp_layers and m.mtp_shared, "--mtp-use-repeated-layer"),
+        *((True, *argument) for argument in (*_attention(m), *_experts(m, grouped, dispatcher))),
+        (not dropout, "--attention-dropout", 0.0),
+        (not dropout, "--hidden-dropout", 0.0),
+    )
 
 
 def model_notes(model: Transformer) -> list[str]:
@@ -86,45 +84,35 @@ def _whole_every(m: Transformer) -> int | None:
     return every if not whole or (every > 1 and int(m.num_layers) // every == whole) else None
 
 
-def _positions(m: Transformer) -> str:
-    return "rope" if m.rotary else "learned_absolute" if m.max_positions else "none"
-
-
 def _attention(m: Transformer) -> Arguments:
-    if m.kv_lora_rank:
-        query = [("--q-lora-rank", str(m.q_lora_rank))] if m.q_lora_rank else []
-        return [
-            ("--multi-latent-attention",),
-            *query,
-            ("--kv-lora-rank", str(m.kv_lora_rank)),
-            ("--qk-head-dim", str(m.head_dim - m.qk_rope_head_dim)),
-            ("--qk-pos-emb-head-dim", str(m.qk_rope_head_dim)),
-            ("--v-head-dim", str(m.v_head_dim)),
-        ]
-    out: Arguments = [("--kv-channels", str(m.head_dim))]
-    if m.num_kv_heads != m.num_heads:
-        out += [("--group-query-attention",), ("--num-query-groups", str(m.num_kv_heads))]
-    return out
+    latent, grouped = m.kv_lora_rank, not m.kv_lora_rank and m.num_kv_heads != m.num_heads
+    return chosen(
+        (latent, "--multi-latent-attention"),
+        (latent and m.q_lora_rank, "--q-lora-rank", m.q_lora_rank),
+        (latent, "--kv-lora-rank", m.kv_lora_rank),
+        (latent, "--qk-head-dim", m.head_dim - m.qk_rope_head_dim),
+        (latent, "--qk-pos-emb-head-dim", m.qk_rope_head_dim),
+        (latent, "--v-head-dim", m.v_head_dim),
+        (not latent, "--kv-channels", m.head_dim),
+        (grouped, "--group-query-attention"),
+        (grouped, "--num-query-groups", m.num_kv_heads),
+    )
 
 
 def _experts(m: Transformer, grouped: bool, dispatcher: str) -> Arguments:
     if not m.num_experts:
         return []
-    out: Arguments = [
-        ("--num-experts", str(m.num_experts)),
-        ("--moe-router-topk", str(m.top_k)),
-        ("--moe-ffn-hidden-size", str(m.moe_ffn)),
-        ("--moe-token-dispatcher-type", "alltoall" if dispatcher == "alltoall" else "flex"),
-        *([("--moe-enable-deepep",)] if dispatcher == "deepep" else []),
-        *([("--moe-flex-dispatcher-backend", dispatcher)] if dispatcher == "hybridep" else []),
-        *([("--moe-grouped-gemm",)] if grouped else []),
-    ]
-    if m.moe_latent:
-        out.append(("--moe-latent-size", str(m.moe_latent)))
-    if m.num_shared_experts:
-        out.append(("--moe-shared-expert-intermediate-size", str(m.num_shared_experts * m.moe_ffn)))
-    if m.expert_groups:
-        out += [("--moe-router-num-groups", str(m.expert_groups)), ("--moe-router-group-topk", str(m.top_k_groups))]
-    if m.num_dense_layers:
-        out.append(("--moe-layer-freq", f"([0]*{m.num_dense_layers}+[1]*{m.num_layers - m.num_dense_layers})"))
-    return out
+    return chosen(
+        (True, "--num-experts", m.num_experts),
+        (True, "--moe-router-topk", m.top_k),
+        (True, "--moe-ffn-hidden-size", m.moe_ffn),
+        (True, "--moe-token-dispatcher-type", "alltoall" if dispatcher == "alltoall" else "flex"),
+        (dispatcher == "deepep", "--moe-enable-deepep"),
+        (dispatcher == "hybridep", "--moe-flex-dispatcher-backend", dispatcher),
+        (grouped, "--moe-grouped-gemm"),
+        (m.moe_latent, "--moe-latent-size", m.moe_latent),
+        (m.num_shared_experts, "--moe-shared-expert-intermediate-size", m.num_shared_experts * m.moe_ffn),
+        (m.expert_groups, "--moe-router-num-groups", m.expert_groups),
+        (m.expert_groups, "--moe-router-group-topk", m.top_k_groups),
+        (m.num_dense_layers, "--moe-layer-freq", f"([0]*{m.num_dense_layers}+[1]*{m.num_layers - m.num_dense_layers})"),
+    )

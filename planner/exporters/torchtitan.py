@@ -124,7 +124,7 @@ class Torchtitan(Target):
             f"    config.training.seq_len = {job.model.seq_len}",
             f"    config.training.global_batch_size = {row['global_batch']}",
             f"    config.training.local_batch_size = {local_batch(job)}",
-            f'    config.training.mixed_precision_param = "{_precision(row)}"',
+            f'    config.training.mixed_precision_param = "{computed_in(row)}"',
             f'    config.training.mixed_precision_reduce = "{reduced_in(job)}"',
             f"    config.training.enable_cpu_offload = {row['offload_optimizer']}",
             *(["    config.training.disable_cuda_graphs = True"] if row["pp"] > 1 or row["ep"] > 1 else []),
@@ -218,11 +218,7 @@ def csv_path(job: Job) -> Path | None:
 
 
 def check_precision(precision: str) -> None:
-    """Nothing, if torchtitan trains in that precision.
-
-    Raises:
-        LayoutError: it does not.
-    """
+    """Raises LayoutError if torchtitan does not train in that precision."""
     if precision == "fp16":
         raise LayoutError("precision fp16: torchtitan trains in bfloat16 or float32; recommend with --precision bf16")
 
@@ -234,12 +230,7 @@ def _base(model: Transformer, base: str | None) -> tuple[str, str]:
             raise LayoutError(f"--base is {base!r}; allowed: package.module:function, a recipe of your own")
         source, _, function = base.partition(":")
         return source, function
-    known = registered(model)
-    if known is None:
-        raise LayoutError(
-            f"torchtitan registers no model of the sizes of {model.name} (of its llama3, qwen3, deepseek_v3); "
-            "give a recipe of your own with --base package.module:function"
-        )
+    known = registered(model, "; give a recipe of your own with --base package.module:function")
     return f"torchtitan.models.{known.module}.config_registry", known.recipe
 
 
@@ -248,7 +239,8 @@ def reduced_in(job: Job) -> str:
     return "bfloat16" if job.row["precision"] == "bf16" and job.gradients[1] == "bf16" else "float32"
 
 
-def _precision(row: dict[str, Any]) -> str:
+def computed_in(row: dict[str, Any]) -> str:
+    """torchtitan's name of the number format of the passes."""
     return "bfloat16" if row["precision"] == "bf16" else "float32"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.base.errors import LayoutError
 from planner.models import Transformer
 
 
@@ -34,8 +35,11 @@ _BY_SIZES = {
 }
 
 
-def registered(model: Transformer) -> Registered | None:
-    """What torchtitan calls a model of these sizes, or None."""
+def registered(model: Transformer, remedy: str = "") -> Registered:
+    """What torchtitan calls a model of these sizes. Raises LayoutError, with the remedy, if it registers none."""
     m = model
     sizes = (m.num_layers, m.hidden, m.num_heads, m.num_kv_heads, m.moe_ffn if m.num_experts else m.ffn, m.vocab)
-    return _BY_SIZES.get(sizes)
+    if sizes not in _BY_SIZES:
+        has = f"torchtitan registers no model of the sizes of {m.name} (of its llama3, qwen3, deepseek_v3)"
+        raise LayoutError(has + remedy)
+    return _BY_SIZES[sizes]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from planner.base.errors import LayoutError
 from planner.exporters.safe_text import comments, quoted
 from planner.exporters.target import Job, Nearest
-from planner.exporters.torchtitan import Torchtitan, check_precision, csv_path, local_batch, parallel_fields, reduced_in
-from planner.exporters.torchtitan_models import Registered, registered
+from planner.exporters.torchtitan import (
+    Torchtitan,
+    check_precision,
+    computed_in,
+    csv_path,
+    local_batch,
+    parallel_fields,
+    reduced_in,
+)
+from planner.exporters.torchtitan_models import registered
 from planner.models import Transformer
-
-MODES = {"none": "none", "selective": "selective", "full": "full"}
 
 
 class TorchtitanToml(Torchtitan):
@@ -25,7 +30,7 @@ class TorchtitanToml(Torchtitan):
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
         """A model that it registers, bf16 or fp32."""
         check_precision(precision)
-        _known(model)
+        registered(model)
 
     def adapt(self, nearest: Nearest) -> None:
         """As the recipe, but that replicas stand alone and sequence parallelism comes with tensor parallelism."""
@@ -38,13 +43,12 @@ class TorchtitanToml(Torchtitan):
 
     def render(self, job: Job) -> str:
         """The TOML tables."""
-        row, known = job.row, _known(job.model)
+        row, known = job.row, registered(job.model)
         fields = parallel_fields(job, self.head_module)
         del fields["enable_sequence_parallel"]
         csv = csv_path(job)
         if csv is not None:
             fields["pipeline_parallel_schedule_csv"] = quoted(str(csv))
-        precision = "bfloat16" if row["precision"] == "bf16" else "float32"
         offload = str(row["offload_optimizer"]).lower()
         lines = [
             *comments(job.head),
@@ -59,7 +63,7 @@ class TorchtitanToml(Torchtitan):
             f"seq_len = {job.model.seq_len}",
             f"global_batch_size = {row['global_batch']}",
             f"local_batch_size = {local_batch(job)}",
-            f'mixed_precision_param = "{precision}"',
+            f'mixed_precision_param = "{computed_in(row)}"',
             f'mixed_precision_reduce = "{reduced_in(job)}"',
             f"enable_cpu_offload = {offload}",
             "",
@@ -67,17 +71,8 @@ class TorchtitanToml(Torchtitan):
             *(f"{key} = {value}" for key, value in fields.items()),
             "",
             "[activation_checkpoint]",
-            f'mode = "{MODES[row["recompute"]]}"',
+            f'mode = "{row["recompute"]}"',
             *(['selective_ac_option = "op"'] if row["recompute"] == "selective" else []),
             "",
         ]
         return "\n".join(lines)
-
-
-def _known(model: Transformer) -> Registered:
-    known = registered(model)
-    if known is None:
-        raise LayoutError(
-            f"torchtitan registers no model of the sizes of {model.name} (of its llama3, qwen3, deepseek_v3)"
-        )
-    return known
