@@ -11,8 +11,7 @@ from planner.api.answer import Drawn
 from planner.api.inputs import Cluster
 from planner.base.errors import InputError
 from planner.question import largest_question
-from planner.report.largest import largest_record, largest_view
-from planner.report.largest_plot import draw_largest
+from planner.report.largest import draw_largest, largest_record, largest_view
 from planner.training_time.largest import COMPUTES, plan_largest
 
 

@@ -13,8 +13,7 @@ from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
 from planner.hardware import load_link
 from planner.question import request, whole
-from planner.report.network import network_record, network_view
-from planner.report.network_plot import draw_network
+from planner.report.network import draw_network, network_record, network_view
 from planner.training_time.assumptions import assume
 from planner.training_time.network import AXES, STRATEGIES, NetworkCase, curve, need_of, ways
 

@@ -31,8 +31,7 @@ def command(
     Example: planner pareto results.parquet --of time --of cost --svg pareto.svg
     """
     from planner.api.answer import Drawn
-    from planner.report.pareto import pareto_record, pareto_view
-    from planner.report.pareto_plot import draw_fronts
+    from planner.report.pareto import draw_fronts, pareto_record, pareto_view
     from planner.sweeps.pareto import fronts
     from planner.sweeps.results import load_results
 

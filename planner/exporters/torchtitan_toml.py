@@ -12,8 +12,8 @@ from planner.exporters.torchtitan import (
     local_batch,
     parallel_fields,
     reduced_in,
+    registered,
 )
-from planner.exporters.torchtitan_models import registered
 from planner.models import Transformer
 
 

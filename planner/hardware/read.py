@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from planner.base.errors import FileFormatError, UnknownNameError, shown
 from planner.base.files import is_path, read_toml, shipped_folder, validate
 from planner.base.lookup import same_name, server_of
-from planner.hardware.base import over_base
-from planner.hardware.changes import Changes, changed
+from planner.hardware.changes import Changes, changed, source_table, used_sources
 from planner.hardware.declared import Declared
 
 if TYPE_CHECKING:
@@ -118,3 +117,29 @@ def _figure(file: Sourced, f: Field[Any], d: Declared, known: dict[str, Any]) ->
     if d.default is not None:
         return d.default > 0 if d.flag else d.default * scale, {key: f"default: {d.because}"}
     return {} if d.keys else None, {}
+
+
+def over_base(path: Path, data: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """The base's tables with those of the file over them, figure by figure; sources that no figure uses any more go.
+
+    Raises:
+        FileFormatError: the file gives another text to a source of the base.
+    """
+    own, inherited = source_table(data), source_table(base)
+    for key in own:
+        if own[key] != inherited.get(key, own[key]):
+            raise FileFormatError(f"{path}: field sources.{key} is another in its base; allowed: a key of its own")
+    base = {field: value for field, value in base.items() if field != "fitted"}
+    out = dict(base)
+    for field, value in data.items():
+        if field != "base":
+            out[field] = {**base[field], **value} if _is_table(base.get(field)) and _is_table(value) else value
+    used = used_sources(out)
+    if isinstance(data.get("sources", {}), Mapping):  # else the schema names the fault
+        out["sources"] = {key: text for key, text in source_table(out).items() if key in used or key in own}
+    return out
+
+
+def _is_table(value: Any) -> bool:
+    """Whether a field holds a table of figures or of sources, not one figure."""
+    return isinstance(value, Mapping) and "value" not in value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -254,3 +255,12 @@ class Schedule(ABC):
         others = np.maximum(np.asarray(pipe.p) - 1, 1)
         rest = [np.where(np.asarray(pipe.p) > 1, (t - s) / others, s) for t, s in zip(total, slowest, strict=True)]
         return np.asarray(pipe.m * (slowest[0] + slowest[1] + slowest[2]) + self.bubble_s(pipe, *rest))
+
+
+def largest_sum(F: Any, I: Any, W: Any, *sums: tuple[Any, Any, Any]) -> Array:
+    """The largest a F + b I + c W of the sums (a, b, c), and at least zero; arrays broadcast.
+
+    A step is a longest path through operations in order, so its length is the largest of such sums; where F, I and W
+    differ, different paths are the longest. Families found by simulation list theirs.
+    """
+    return np.asarray(reduce(np.maximum, (a * F + b * I + c * W for a, b, c in sums), 0.0), dtype=np.float64)

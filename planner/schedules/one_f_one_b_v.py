@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools
-from planner.schedules.base import Order, Pipeline
+from planner.schedules.base import Order, Pipeline, largest_sum
 from planner.schedules.generated import Generated
-from planner.schedules.largest_sum import largest_sum
 from planner.schedules.one_f_one_b_rows import units
 
 _PERIOD = 6

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Schedule
-from planner.schedules.largest_sum import largest_sum
+from planner.schedules.base import Order, Pipeline, Schedule, largest_sum
 from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 

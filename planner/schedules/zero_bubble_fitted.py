@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools, Ints
-from planner.schedules.base import Order, Passes, Pipeline
+from planner.schedules.base import Order, Passes, Pipeline, largest_sum
 from planner.schedules.generated import Generated
-from planner.schedules.largest_sum import largest_sum
 from planner.schedules.operations import KINDS
 
 _SLACK = 1e-9

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Ints
-from planner.schedules.base import Order, Passes, Pipeline, Rule, Schedule
-from planner.schedules.largest_sum import largest_sum
+from planner.schedules.base import Order, Passes, Pipeline, Rule, Schedule, largest_sum
 from planner.schedules.operations import KINDS
 from planner.schedules.zero_bubble_fitted_v import fitted_v_order
 

@@ -1,8 +1,8 @@
 """Which layouts there are, which may matter, which is best, and why not another: `ranking.recommend` is the way in."""
 
 from planner.search.found import Recommendation, largest_part
-from planner.search.numerics import attention_kernels, default_attention, default_precision
 from planner.search.ranking import OBJECTIVES, recommend
+from planner.search.request import attention_kernels, default_attention, default_precision
 from planner.search.space import Fixed
 
 __all__ = [

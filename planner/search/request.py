@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from planner.choices.table import SETTLED
-from planner.hardware import Framework
+from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision, Split, choice
 
 Value = TypeVar("Value", bound=int)
@@ -103,3 +103,25 @@ def divisors(n: int) -> list[int]:
     """The divisors of n, ascending."""
     small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
     return sorted({*small, *(n // i for i in small)})
+
+
+def default_precision(cluster: Cluster) -> Precision:
+    """bf16 where the accelerator has it, else fp16, else fp32."""
+    for p in (Precision.BF16, Precision.FP16):
+        if p.name.lower() in cluster.accelerator.peak_flops:
+            return p
+    return Precision.FP32
+
+
+def attention_kernels(cluster: Cluster) -> tuple[Attention, ...]:
+    """The kernels that the accelerator's architecture runs, oldest first."""
+    return tuple(sorted(choice(Attention, name) for name in cluster.accelerator.efficiency.attention_kernels))
+
+
+def default_attention(cluster: Cluster) -> Attention:
+    """flash3 where the accelerator runs it, and faster than flash2; else flash2; the fused softmax before Turing."""
+    kernels = attention_kernels(cluster)
+    rate = cluster.accelerator.efficiency.flash_forward
+    if Attention.FLASH3 in kernels and rate.get("flash3", 0.0) > rate.get("flash2", 0.0):
+        return Attention.FLASH3
+    return min(kernels[-1], Attention.FLASH2)

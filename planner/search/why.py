@@ -17,8 +17,8 @@ from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
 from planner.search.found import Recommendation
-from planner.search.numerics import attention_kernels
 from planner.search.ranking import recommend
+from planner.search.request import attention_kernels
 from planner.search.scan import estimate_all
 from planner.search.space import divisors
 from planner.setup import Setup

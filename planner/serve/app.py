@@ -8,6 +8,8 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from starlette.applications import Starlette
@@ -17,14 +19,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from planner import __version__
 from planner.base.errors import InputError, PlannerError, shown
+from planner.report.html import page as report_page
 from planner.serve import answers
-from planner.serve.fields import FIELDS
+from planner.serve.fields import FIELDS, form_record
 from planner.serve.guard import LOOPBACK, Guard, body_of
-from planner.serve.page import page_html
 from planner.serve.question import read_question
 from planner.serve.searches import BusyError, Gone, Searches
 
+ASSETS = Path(__file__).with_name("assets")
 UNKEPT = {"x-content-type-options": "nosniff", "cache-control": "no-store", "referrer-policy": "no-referrer"}
 
 
@@ -113,3 +117,15 @@ def _parsed(name: str, body: dict[str, Any]) -> tuple[dict[str, str], Callable[.
 
 def _fault(status: int, text: str) -> Response:
     return JSONResponse({"error": text}, status_code=status, headers=UNKEPT)
+
+
+def page_html() -> tuple[str, str]:
+    """The page, and the policy that lets it load nothing and ask nobody but its own server."""
+    style = report_page.text_of("style.css") + (ASSETS / "serve.css").read_text(encoding="utf-8")
+    script = report_page.wrapped([*report_page.drawing_parts(), *sorted(ASSETS.glob("*.js"))])
+    policy = report_page.policy(style, script) + "; connect-src 'self'; img-src data:; frame-ancestors 'none'"
+    html = Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
+        version=__version__, style=style, script=script, sections=report_page.text_of("sections.html"),
+        form=report_page.script_json(form_record()),
+    )  # fmt: skip
+    return html, policy

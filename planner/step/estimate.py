@@ -21,7 +21,7 @@ from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts, Precision
 from planner.models.flops import step_flops, weight_gradient_flops
 from planner.setup import Setup
-from planner.step.rank_memory import rank_memories
+from planner.step.ranks import rank_memories
 from planner.step.step_costs import StepCosts, step_costs
 from planner.step.step_time import StepTime, step_time
 

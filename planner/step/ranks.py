@@ -1,17 +1,21 @@
-"""The ranks of a pipeline that may be the fullest: each one's layers, and its shares of the embedding and the head."""
+"""The ranks of a pipeline that may be the fullest: each one's layers, shares of embedding and head, and peak memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.memory.rank import Memory, rank_memory
 from planner.layouts import Layouts
 from planner.step.given_stages import is_given
-from planner.step.pipelines import between_share, end_shares, weight_copies
+from planner.step.pipelines import between_share, by_schedule, end_shares, layers_at_once, pipeline, weight_copies
 from planner.step.splits import Stages
+
+if TYPE_CHECKING:
+    from planner.step.step_costs import StepCosts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,4 +63,35 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
             number, layers, modules, dense = (np.where(given, x, 0.0) for x in stages.fullest[:, k])
             number = np.where(given, number, second).astype(np.int64)
             ranks.append(Rank(number=number, layers=layers, first=0.0, last=0.0, modules=modules, dense=dense))
+    return ranks
+
+
+def rank_memories(costs: StepCosts) -> list[Memory]:
+    """Of the ranks that may be fullest: the first, one between the ends, and the last with its logits."""
+    layouts = costs.case.layouts
+    share, n = costs.activations.weight_grad_share, layouts.shape[-1]
+    ranks = []
+    for rank in key_ranks(layouts, costs.stages):
+        number = np.broadcast_to(rank.number, (*np.shape(rank.number)[:-1], n))
+        flight, copies = np.zeros(np.broadcast_shapes(share.shape, number.shape)), np.ones(n)
+        versions = np.ones(number.shape)
+        for schedule, rows in by_schedule(layouts):
+            pipe, at = pipeline(layouts, rows), number[..., rows]
+            flight[..., rows] = schedule.in_flight(pipe, at, share[..., rows])
+            copies[rows], versions[..., rows] = schedule.copies, schedule.weight_versions(pipe, at)
+        ranks.append(
+            rank_memory(
+                costs.case,
+                layers=rank.layers,
+                in_flight=flight,
+                first=rank.first,
+                last=rank.last,
+                modules=rank.modules,
+                dense=rank.dense,
+                copies=copies,
+                versions=versions,
+                at_once=layers_at_once(layouts, rank.layers),
+                held=costs.activations,
+            )
+        )
     return ranks

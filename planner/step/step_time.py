@@ -13,9 +13,8 @@ from planner.costs.memory.rank import left_alone, moved_layers
 from planner.layouts import Layouts
 from planner.schedules import Loads
 from planner.step.chunk_gathers import chunk_wait_s
-from planner.step.data_comm import data_comm
-from planner.step.layer_time import LayerTime
-from planner.step.pipelines import between_share, by_chunk, by_schedule, end_shares, pipeline
+from planner.step.layer_time import LayerTime, shown_s
+from planner.step.pipelines import between_share, by_chunk, by_schedule, end_shares, layer_at_a_time, pipeline
 from planner.step.step_costs import StepCosts
 
 
@@ -177,4 +176,37 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
         bubble_s=np.where(p == 1, 0.0, np.maximum(span - m * slowest, 0.0)),
         data_comm_s=data.reduce_s - data.reduce_hidden_s + data.gather_s - data.gather_hidden_s + t.tied_s,
         optimizer_s=costs.update_s,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataComm:
+    """Data-parallel collectives of a step, seconds of shape (n,): in all, and of that what hides under compute."""
+
+    reduce_s: Array
+    reduce_hidden_s: Array
+    gather_s: Array
+    gather_hidden_s: Array
+
+
+def data_comm(costs: StepCosts, forward_s: Any, backward_s: Any) -> DataComm:
+    """The gradient reduction and parameter gather of a rank whose passes of one micro-batch take so many seconds.
+
+    They hide under one micro-batch's pass as far as the framework overlaps; layer at a time under all micro-batches'
+    passes of the other chunks, which leaves the last chunk's reduction and the first one's gather.
+    """
+    framework, layouts = costs.case.framework, costs.case.layouts
+    m, p, v = layouts.micro_batches, layouts.pp, layouts.virtual_stages
+    by_layer = layer_at_a_time(layouts)
+    window = np.where(by_layer, np.maximum(m, p) * (v - 1) / v, 1.0)
+    most = np.where(by_layer, (v - 1) / v, 1.0)
+    overlap = np.where((p > 1) & ~by_layer, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
+    times = np.where((layouts.zero == 2) & ~by_layer, m, 1)
+    reduce_hidden = np.minimum(overlap * window * backward_s, np.minimum(overlap, most) * costs.reduce_s)
+    gather_shown = shown_s(framework, costs.gather_s, costs.gather_link_s, window * forward_s)
+    return DataComm(
+        reduce_s=times * costs.reduce_s,
+        reduce_hidden_s=times * reduce_hidden,
+        gather_s=costs.gather_s,
+        gather_hidden_s=np.minimum(costs.gather_s - gather_shown, most * costs.gather_s),
     )

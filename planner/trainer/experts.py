@@ -24,9 +24,10 @@ import numpy as np
 
 from planner.models import Transformer
 from planner.trainer.arrays import Array, on_host, wide
+from planner.trainer.block import Block
 from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.functions import activated, activated_gradient
-from planner.trainer.layer import Product, SliceOf
+from planner.trainer.layer import Product, Setting, SliceOf
 from planner.trainer.parameters import Parameter, Unit, Views
 
 TOKEN_TAG = 4
@@ -265,3 +266,21 @@ def _unsorted(xp: Any, x_ch: Array, order_c: Array, copies: int) -> Array:
 def _matrix(weights: Array) -> Array:
     """An expert's weights as a matrix from its input."""
     return weights.reshape(weights.shape[0], -1)
+
+
+class SparseBlock(Block):
+    """Layer `index` of the model. Under sequence parallelism each tensor rank routes its own tokens."""
+
+    def __init__(self, setting: Setting, index: int) -> None:
+        super().__init__(setting, index)
+        small = 0.02 / math.sqrt(2 * setting.model.num_layers)
+        self.units = (*self.units, experts_unit(setting.model, index, small))
+
+    def _mlp(self, p: Views, x_bsh: Array, with_output: bool) -> tuple[Array, Any]:
+        """See `Block`. A recomputed pass needs the outputs too: the gates' gradients are taken of them."""
+        return experts_forward(self.setting.experts, self.setting.model, p, x_bsh)
+
+    def _mlp_input_gradient(
+        self, p: Views, x_bsh: Array, dy_bsh: Array, saved: Any, part: SliceOf
+    ) -> tuple[Array, list[Any]]:
+        return experts_gradient(self.setting.experts, self.setting.model, p, x_bsh, dy_bsh, saved, part)

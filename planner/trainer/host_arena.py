@@ -1,4 +1,4 @@
-"""Activations that wait in host memory between a layer's forward and backward pass, copied beside the passes.
+"""What a rank keeps in host memory: activations between a layer's passes, copied beside them, and optimizer states.
 
 Two threads copy, one each way. Under numpy the host's arrays are a second arena in the same memory; under CuPy they lie
 on the host.
@@ -6,14 +6,19 @@ on the host.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
-from planner.trainer.arrays import num_bytes
+import numpy as np
+
+from planner.trainer.arrays import Array, num_bytes, on_host
 from planner.trainer.communicator import Communicator
-from planner.trainer.host_states import LINK
+from planner.trainer.optimizers import Optimizer
+
+LINK = "host"  # the kind of what is sent over it, in counts of bytes
 
 
 class Counts(Protocol):
@@ -91,3 +96,35 @@ def copied(value: Any, copy_of: Any, seen: dict[int, Any] | None = None) -> Any:
             object.__setattr__(out, field.name, copied(getattr(value, field.name), copy_of, seen))
     seen[id(value)] = out
     return out
+
+
+class HostStates:
+    """The units that the host steps, whole, in the order of their names until they hold a share of all elements.
+
+    Gradients leave the device, numpy steps the host's copy of the parameters, which come back (ZeRO-Offload, Ren et al.
+    2021; Megatron-Core's HybridDeviceOptimizer). Shapes: k elements that this rank owns of a unit.
+    """
+
+    def __init__(self, communicator: Communicator, sizes: Mapping[str, int], share: float) -> None:
+        self.communicator = communicator
+        self.units: set[str] = set()
+        wanted = share * sum(sizes.values())
+        for name in sorted(sizes):
+            if wanted > sum(sizes[n] for n in self.units):
+                self.units.add(name)
+        self._weights: dict[str, Array] = {}
+        self._decays: dict[str, Array] = {}
+
+    def forget(self) -> None:
+        """Take parameters from the device anew: others were loaded there."""
+        self._weights.clear()
+
+    def update(self, optimizer: Optimizer, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
+        """As `Optimizer.update`, on the host."""
+        if name not in self._weights:
+            self._weights[name], self._decays[name] = np.array(on_host(w_k)), on_host(decays_k)
+        traffic = self.communicator.traffic
+        traffic.add(LINK, "out", g_k.nbytes, 2)
+        optimizer.update(np, name, self._weights[name], on_host(g_k), self._decays[name], step)
+        w_k[...] = self.communicator.xp.asarray(self._weights[name])
+        traffic.add(LINK, "in", w_k.nbytes, 2)

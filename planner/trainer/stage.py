@@ -14,10 +14,10 @@ from planner.layouts import Recompute
 from planner.trainer.arrays import Array
 from planner.trainer.block import Block
 from planner.trainer.embedding_head import Embedding, Head
+from planner.trainer.experts import SparseBlock
 from planner.trainer.host_arena import HostArena
 from planner.trainer.layer import Layer, Setting, SliceOf
 from planner.trainer.parameters import Unit, Views
-from planner.trainer.sparse_block import SparseBlock
 from planner.trainer.store import Store
 
 

@@ -20,7 +20,7 @@ from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.context_parallel import Context
 from planner.trainer.executor import Batch, Executor, RankOperation, shares_ends
 from planner.trainer.experts import ExpertRanks
-from planner.trainer.host_states import HostStates
+from planner.trainer.host_arena import HostStates
 from planner.trainer.layer import Setting
 from planner.trainer.loss_scale import LossScale
 from planner.trainer.mesh import Mesh

@@ -14,8 +14,7 @@ from planner.costs.memory.rank import (
     rank_memory,
     weight_grad_share,
 )
-from planner.costs.memory.saved_activations import saved_bytes
-from planner.costs.memory.saved_attention import attention_core_bytes, score_gradient_bytes
+from planner.costs.memory.saved_activations import attention_core_bytes, saved_bytes, score_gradient_bytes
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import rank_parameters
 from planner.layouts import Attention, Precision, Recompute

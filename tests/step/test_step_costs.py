@@ -11,10 +11,10 @@ from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models.flops import step_flops
 from planner.schedules import get_schedule
 from planner.setup import Setup
-from planner.step.data_comm import data_comm
 from planner.step.estimate import estimate, totals
 from planner.step.layer_time import layer_time
 from planner.step.step_costs import step_costs
+from planner.step.step_time import data_comm
 from planner.step.timeline.step import simulate
 from tests.costs.toy import CLUSTER, FRAMEWORK, GPT, MOE, accelerator, case, layout
 

@@ -108,7 +108,7 @@ def test_the_balance_loss_moves_the_router_as_its_definition_says():
     seen: dict = {}
 
     def program(communicator):
-        import planner.trainer.sparse_block as sparse_block
+        import planner.trainer.experts as sparse_block
 
         worker = loud(
             Worker(communicator, Task(model=model, rows=plain_rows(), micro_batches=1, dtype=np.float64), SGD())

@@ -26,8 +26,7 @@ from planner.costs.memory.bytes_per_parameter import (
     reduced_bytes,
 )
 from planner.costs.memory.framework_buffers import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
-from planner.costs.memory.saved_activations import saved_bytes
-from planner.costs.memory.saved_attention import score_gradient_bytes
+from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes
 from planner.costs.parameters import RankParameters, state_parameters
 from planner.costs.shapes import has_dropout, is_latent
 from planner.layouts import Layouts, Recompute

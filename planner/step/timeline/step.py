@@ -22,11 +22,11 @@ from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.schedules.operations import KINDS
 from planner.setup import Setup
 from planner.step.chunk_gathers import NAMES, chunk_seconds, has_chunks
-from planner.step.data_comm import DataComm, data_comm
 from planner.step.legality import check_legal
 from planner.step.pipelines import layers_at_once
 from planner.step.slice_program import times
 from planner.step.step_costs import StepCosts, step_costs
+from planner.step.step_time import DataComm, data_comm
 from planner.step.timeline.chunk_links import ChunkLinks, chunk_links
 from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
 from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, durations, run_all
