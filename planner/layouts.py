@@ -162,8 +162,7 @@ class Layouts:
     def concatenate(tables: Sequence[Layouts]) -> Layouts:
         """Tables one after the other, of the schedules and pipeline layouts of all of them.
 
-        Raises:
-            InputError: There is no table.
+        Raises InputError if there is no table.
         """
         if not tables:
             raise InputError("there must be a table of layouts to join")

@@ -18,11 +18,7 @@ COUNTS = ("searched", "fitting", "ties_within_1_percent")
 def check_fields(
     record: dict[str, Any], chosen: dict[str, Any], model: Transformer, row: dict[str, Any], path: Path
 ) -> None:
-    """Nothing, if the question's fields and those of the chosen layout are what model and layout (`row`) make them.
-
-    Raises:
-        FileFormatError: the first that is not, with its value and the one that it contradicts.
-    """
+    """Raises FileFormatError for the first field that is not what model and layout (`row`) make it, with its value."""
     replicas, batch = row["dp"] * row["micro_batch"], row["global_batch"]
     agreed: dict[str, tuple[Any, str]] = {
         "model": (model.name, "the name in shape"),
@@ -48,11 +44,7 @@ def check_fields(
 
 
 def check_figures(chosen: dict[str, Any], model: Transformer, row: dict[str, Any], path: Path) -> None:
-    """Nothing, if the figures of a layout are numbers above 0, its parts objects of them, and all agree.
-
-    Raises:
-        FileFormatError: the first that is not.
-    """
+    """Raises FileFormatError for the first figure of a layout that is no number above 0, or that others contradict."""
     for key in FIGURES:
         if key in chosen and not is_number(chosen[key]):
             raise FileFormatError(f"{path}: field {key} is {shown(chosen[key])}; allowed: a finite number")

@@ -97,8 +97,7 @@ def read_plan(
 def read_choices(path: Path) -> tuple[Transformer, dict[str, Any]]:
     """The model and the layout of a plan as plain values, whatever cluster it is for; legal or not.
 
-    Raises:
-        FileFormatError: as `read_plan`.
+    Raises FileFormatError as `read_plan`.
     """
     record = read_json(path)
     chosen = _chosen(record, 1, path)

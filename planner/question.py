@@ -158,11 +158,7 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
 
 
 def check_tokens(fixed: Fixed, given: bool, allowed: str = "full, or with --tokens") -> None:
-    """Nothing, if it is known how many tokens to train on: given, or all of the model is trained.
-
-    Raises:
-        InputError: Laws would say it, which are of whole models.
-    """
+    """Raises InputError if only laws, which are of whole models, would say how many tokens adapters train on."""
     train = dict(fixed.shared).get("train", 0)
     if train and not given:
         said = CHOICES["train"].plain(train)
@@ -233,8 +229,7 @@ def largest_question(
 ) -> LargestQuestion:  # fmt: skip
     """The question of the largest training within a time; arguments as of `planner.largest`, of one kind of model.
 
-    Raises:
-        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
+    Raises InputError, UnknownNameError if a value is out of range or of another kind, or a name is unknown.
     """
     from planner.training_time.assumptions import assume
     from planner.training_time.largest import COMPUTES, LargestQuestion, Shape, shape_of

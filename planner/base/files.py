@@ -49,8 +49,7 @@ def _opened(path: Path, flags: int) -> int:
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     """A file's bytes. A pipe (`/dev/stdin`, `<(command)`) is read to its end; one that nobody writes is empty.
 
-    Raises:
-        FileFormatError: the file can't be read, or is larger than `most` bytes.
+    Raises FileFormatError if the file can't be read, or is larger than `most` bytes.
     """
     try:
         with open(_opened(path, os.O_RDONLY), "rb") as stream:
@@ -66,8 +65,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
 def read_text(path: Path, most: int = MOST_BYTES) -> str:
     """A UTF-8 file's text, without the byte order mark that spreadsheets and Windows begin it with.
 
-    Raises:
-        FileFormatError: the file can't be read, is larger than `most` bytes, or is no UTF-8 text.
+    Raises FileFormatError if the file can't be read, is larger than `most` bytes, or is no UTF-8 text.
     """
     try:
         return read_bytes(path, most).decode("utf-8-sig")
@@ -78,8 +76,7 @@ def read_text(path: Path, most: int = MOST_BYTES) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's tables; all text in them can be printed on a terminal.
 
-    Raises:
-        FileFormatError: the file can't be read or parsed, or a text holds a character that doesn't print.
+    Raises FileFormatError if the file can't be read or parsed, or a text holds a character that doesn't print.
     """
     try:
         tables = tomllib.loads(read_text(path))
@@ -111,8 +108,7 @@ def _check_printable(path: Path, value: Any, *fields: str) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file's object.
 
-    Raises:
-        FileFormatError: the file can't be read or parsed, or holds something else than an object.
+    Raises FileFormatError if the file can't be read or parsed, or holds something else than an object.
     """
     try:
         data = json.loads(read_text(path), object_pairs_hook=_no_doubles)
@@ -139,8 +135,7 @@ def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_csv(path: Path) -> list[list[str]]:
     """A CSV file's rows of cells, an empty list for an empty line.
 
-    Raises:
-        FileFormatError: the file can't be read or parsed.
+    Raises FileFormatError if the file can't be read or parsed.
     """
     import csv
 
@@ -266,8 +261,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 def move_over(written: Path, path: Path) -> None:
     """Rename a written file of the same file system over another, which it replaces in one step, keeping its mode.
 
-    Raises:
-        OSError: it can't be moved; both are as before.
+    Raises OSError if it can't be moved; both are as before.
     """
     with written.open("rb+") as stream:
         os.fsync(stream.fileno())
@@ -277,11 +271,7 @@ def move_over(written: Path, path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """The folder, made with those above it where there is none.
-
-    Raises:
-        OutputError: it can't be made.
-    """
+    """The folder, made with those above it where there is none. Raises OutputError if it can't be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -290,11 +280,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Nothing, if a file can be written there; asked before long work whose result would be lost.
-
-    Raises:
-        OutputError: no such folder, a folder in the file's place, or no permission.
-    """
+    """Raises OutputError if a file can't be written there: asked before long work whose result would be lost."""
     if path.is_dir():
         raise OutputError(f"{path}: can't be written: it is a folder")
     if not path.parent.is_dir():

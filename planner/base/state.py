@@ -25,18 +25,13 @@ def digest(state: Mapping[str, Any], *data: bytes | memoryview) -> bytes:
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write an object of finite plain values with its digest, whole or not at all; the same state is the same file.
 
-    Raises:
-        OutputError: the path can't be written.
+    Raises OutputError if the path can't be written.
     """
     write_text(path, json.dumps({**state, DIGEST: digest(state).hex()}, allow_nan=False) + "\n")
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """What `write_state` wrote.
-
-    Raises:
-        FileFormatError: the file can't be read, or is not as it was written.
-    """
+    """What `write_state` wrote. Raises FileFormatError if the file can't be read, or is not as it was written."""
     state = read_json(path)
     if state.pop(DIGEST, None) != digest(state).hex():
         raise FileFormatError(f"{path}: damaged: its {DIGEST} is not of what it holds")

@@ -21,8 +21,7 @@ COUNTS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 def parse_count(text: str) -> float:
     """A number as people write it: ``parse_count("15T") == parse_count("15e12")``; K, M and B likewise.
 
-    Raises:
-        ValueError: no number.
+    Raises ValueError if it is no number.
     """
     number, unit = text.strip(), 1.0
     if number[-1:].lower() in COUNTS:
@@ -33,8 +32,7 @@ def parse_count(text: str) -> float:
 def parse_length(text: str) -> int:
     """Tokens of a sequence as people write them: ``parse_length("128k") == 131072``, for a thousand is 1,024 there.
 
-    Raises:
-        ValueError: The text is no whole number.
+    Raises ValueError if the text is no whole number.
     """
     word = text.strip()
     return int(word[:-1]) * 1024 if word[-1:].lower() == "k" else int(word)

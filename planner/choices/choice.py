@@ -122,44 +122,28 @@ def number(text: str) -> int | str:
 
 
 def whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:
-    """A whole number in range.
-
-    Raises:
-        InputError: The value is none; the message names the field.
-    """
+    """A whole number in range. Raises InputError if the value is none; the message names the field."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
         raise InputError(f"{name} is {shown(value)}; allowed: a whole number from {least} to {most}")
     return int(value)
 
 
 def real(name: str, value: Any, *, least: float, most: float) -> float:
-    """A number in range.
-
-    Raises:
-        InputError: The value is none; the message names the field.
-    """
+    """A number in range. Raises InputError if the value is none; the message names the field."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise InputError(f"{name} is {shown(value)}; allowed: a number from {least:g} to {most:g}")
     return float(value)
 
 
 def word(name: str, value: Any) -> str:
-    """A name as text, such as "1f1b".
-
-    Raises:
-        InputError: The value is something else; the message names the field.
-    """
+    """A name as text, such as "1f1b". Raises InputError if the value is something else; the message names the field."""
     if not isinstance(value, str):
         raise InputError(f"{name} is {shown(value)}; allowed: a name in quotes")
     return value
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False.
-
-    Raises:
-        InputError: The value is something else; the message names the field.
-    """
+    """True or False. Raises InputError if the value is something else; the message names the field."""
     if not isinstance(value, bool):
         raise InputError(f"{name} is {shown(value)}; allowed: True or False")
     return value

@@ -21,11 +21,7 @@ ALLOWED = f"full, lora:RANK with a rank from 1 to {MOST_RANK}, or lora:RANK:TARG
 
 
 def read_training(text: str) -> int:
-    """The number of a text.
-
-    Raises:
-        InputError: It is none.
-    """
+    """The number of a text. Raises InputError if it is none."""
     kind, _, rest = text.strip().lower().partition(":")
     rank, _, named = rest.partition(":")
     targets = [part.strip().removeprefix("linear_") for part in named.split("+")] if named else list(TARGETS)

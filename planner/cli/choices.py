@@ -60,11 +60,7 @@ def _care() -> list[inspect.Parameter]:
 
 
 def gib(text: str) -> float:
-    """A size in GiB: 8GiB or 8.
-
-    Raises:
-        InputError: The text is no such size.
-    """
+    """A size in GiB: 8GiB or 8. Raises InputError if the text is no such size."""
     try:
         return float(text.strip().lower().removesuffix("gib"))
     except ValueError:

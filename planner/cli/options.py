@@ -193,11 +193,7 @@ class StepBatch:
 
 
 def _number(option: str, text: str, parse: Callable[[str], Any], allowed: str) -> Any:
-    """A number as people write it.
-
-    Raises:
-        InputError: The text is none; the message names the option.
-    """
+    """A number as people write it. Raises InputError if the text is none; the message names the option."""
     from planner.base.errors import InputError, shown
 
     try:
@@ -226,11 +222,7 @@ def _warn_of_length(name: str, model: Any, seq_len: int | None) -> None:
 
 
 def check_finite(**values: float) -> None:
-    """Nothing, if these options' values are finite; a range of the option parser lets nan pass.
-
-    Raises:
-        InputError: one is nan or infinite.
-    """
+    """Raises InputError if an option's value is nan or infinite, which a range of the option parser lets pass."""
     import math
 
     from planner.base.errors import InputError

@@ -39,8 +39,7 @@ def positional(command: Command) -> Command:
 def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:
     """The value of an option that a word may stand for.
 
-    Raises:
-        InputError: Both are given, or neither where one is needed, or the word for the GPUs is no whole number.
+    Raises InputError if both are given, or neither where one is needed, or the word for the GPUs is no whole number.
     """
     if word is None:
         if option is None and needed:

@@ -38,11 +38,7 @@ def check_files(html: Path | None, png: Path | None, pdf: Path | None, save: Pat
 
 
 def check_aim(tokens: float | None, loss: float | None, *, used: bool) -> None:
-    """Nothing, if a report will say how long so many tokens, or such a loss, take; or neither is given.
-
-    Raises:
-        InputError: one is given for nothing.
-    """
+    """Raises InputError if tokens or a loss are given, and no report will say how long these take."""
     from planner.base.errors import InputError
 
     for option, value in (("--tokens", tokens), ("--loss", loss)):
@@ -55,8 +51,7 @@ def check_aim(tokens: float | None, loss: float | None, *, used: bool) -> None:
 def write_reports(report: PlanReport, html: Path | None, png: Path | None, pdf: Path | None) -> None:
     """Every report that is asked for; what was written goes to stderr.
 
-    Raises:
-        OutputError: a path can't be written.
+    Raises OutputError if a path can't be written.
     """
     if html is not None:
         from planner.report.html import write_html

@@ -141,8 +141,7 @@ def _ms(seconds: float) -> str:
 def write_measured_trace(path: Path, task: Task, measured: Measured) -> None:
     """Operations of the first replica's ranks, by this machine's clock; the serial engine's come one after the other.
 
-    Raises:
-        OutputError: the path can't be written.
+    Raises OutputError if the path can't be written.
     """
     import numpy as np
 

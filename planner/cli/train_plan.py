@@ -52,8 +52,7 @@ def read_plan(path: Path | None, model: str) -> tuple[Transformer, dict[str, Any
 def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **how: Any) -> Training:
     """The run of a plan's model and layout; `how` are `Training`'s own fields.
 
-    Raises:
-        InputError, LayoutError: what the trainer can't run, or the user didn't allow.
+    Raises InputError, LayoutError for what the trainer can't run, or the user didn't allow.
     """
     from planner.schedules import get_schedule
     from planner.step.timeline.timeline import check_size
@@ -101,11 +100,7 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
 
 
 def _check_memory(task: Task, samples: Samples) -> None:
-    """Nothing, if a micro-batch's scores of the next byte and the inputs of its layers alone fit this machine.
-
-    Raises:
-        InputError: they don't; before minutes of trying.
-    """
+    """Raises InputError, before minutes of trying, if a micro-batch's scores and layers' inputs don't fit here."""
     import os
 
     import numpy as np

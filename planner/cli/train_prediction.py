@@ -16,11 +16,7 @@ _MOST_SECONDS = 1e6  # of a price, for a unit of its size
 
 
 def read_prices(path: Path) -> dict[str, list[float]]:
-    """Seconds per size by pass and message.
-
-    Raises:
-        FileFormatError: not a file of `planner calibrate`.
-    """
+    """Seconds per size by pass and message. Raises FileFormatError if the file is none of `planner calibrate`."""
     from planner.base.files import read_toml
     from planner.trainer.prices import FEATURES
 

@@ -158,8 +158,7 @@ def parallel_arguments(job: Job) -> Arguments:
 def adapt_optimizer(nearest: Nearest) -> None:
     """Optimizers as Megatron-Core has them (optimizer/__init__.py, muon.py), and gradients in one format.
 
-    Raises:
-        LayoutError: Muon in fp16.
+    Raises LayoutError for Muon in fp16.
     """
     row, optimizer = nearest.row, nearest.row["optimizer"]
     if row["grad_reduce_dtype"] not in ("framework", row["grad_dtype"]):
@@ -237,11 +236,7 @@ def training_arguments(job: Job) -> Arguments:
 
 
 def check_rules(job: Job) -> None:
-    """Nothing, if Megatron-LM would take the arguments: its divisibility rules, beyond planner's own.
-
-    Raises:
-        LayoutError: the first rule that is broken, with its numbers.
-    """
+    """Raises LayoutError for the first divisibility rule of Megatron-LM, beyond planner's own, that is broken."""
     m, row, gpus = job.model, job.row, int(job.layouts.gpus[0])
     tp, pp, cp, ep, etp = row["tp"], row["pp"], row["cp"], row["ep"], row["etp"]
     feed_forward = [n for n in (m.ffn, m.moe_ffn) if n]

@@ -57,11 +57,7 @@ def write_trace(
     spans: Iterable[Span] = (),
     counters: Iterable[Counter] = (),
 ) -> None:
-    """Write `trace_json` to a file.
-
-    Raises:
-        OutputError: the path can't be written.
-    """
+    """Write `trace_json` to a file. Raises OutputError if the path can't be written."""
     write_text(path, trace_json(timeline, spans=spans, counters=counters))
 
 

@@ -46,8 +46,7 @@ class Export:
     def write(self, path: Path) -> None:
         """Write the file and what it needs beside it.
 
-        Raises:
-            OutputError: one of them can't be written, so none is.
+        Raises OutputError if one of them can't be written, so none is.
         """
         files = {**self.companions, path: self.text}
         for file in files:
@@ -57,11 +56,7 @@ class Export:
 
 
 def get_target(name: str) -> Target:
-    """The framework of that name or alias.
-
-    Raises:
-        UnknownNameError: planner writes nothing for it.
-    """
+    """The framework of that name or alias. Raises UnknownNameError if planner writes nothing for it."""
     name = ALIASES.get(name, name)
     if name not in TARGETS:
         raise UnknownNameError("framework to export to", name, [*TARGETS, *ALIASES])

@@ -17,8 +17,7 @@ from planner.step.timeline.streams import LANES
 def write_step_trace(path: Path, step: StepSimulation, links: StreamStep | None = None) -> None:
     """The step as a Perfetto trace, with links where they were simulated; every rank's memory is its counter.
 
-    Raises:
-        OutputError: the path can't be written.
+    Raises OutputError if the path can't be written.
     """
     memory = Counter(name="memory (GiB)", values=step.held_bytes / GIB, base=step.static_bytes / GIB)
     if links is None:

@@ -104,8 +104,7 @@ class Nearest:
     def adam_alone(self) -> None:
         """Refuse optimizers that a framework's file can't ask for.
 
-        Raises:
-            LayoutError: The plan's optimizer is not Adam with fp32 moments.
+        Raises LayoutError if the plan's optimizer is not Adam with fp32 moments.
         """
         if self.row["optimizer"] != "adam":
             raise self.refuse("optimizer", "has no setting for it here", "recommend with --optimizer adam")
@@ -128,8 +127,7 @@ class Nearest:
     def schedules(self, allowed: Sequence[str]) -> None:
         """Keep the plan's schedule, or take of those allowed the fastest that fits, with the fewest chunks per rank.
 
-        Raises:
-            LayoutError: an asynchronous schedule: any other would be another training; or none is legal.
+        Raises LayoutError for an asynchronous schedule, since any other would be another training; or if none is legal.
         """
         row, schedule = self.row, get_schedule(self.row["schedule"])
         if row["pp"] == 1:
@@ -196,17 +194,12 @@ class Target(ABC):
     def adapt(self, nearest: Nearest) -> None:
         """Change the layout to one that the framework can run, with a note for each change.
 
-        Raises:
-            LayoutError: a choice that has no equivalent.
+        Raises LayoutError for a choice that has no equivalent.
         """
 
     @abstractmethod
     def render(self, job: Job) -> str:
-        """The file.
-
-        Raises:
-            LayoutError: a rule of the framework's own is broken.
-        """
+        """The file. Raises LayoutError if a rule of the framework's own is broken."""
 
     def companions(self, job: Job) -> dict[Path, str]:
         """Files that the file needs beside it."""
@@ -214,18 +207,10 @@ class Target(ABC):
 
     # Most frameworks train whatever the user's own code builds.
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:  # noqa: B027
-        """Nothing, if the framework can run some layout of a model in a precision; asked before a search.
-
-        Raises:
-            LayoutError: what `adapt` or `render` would raise for every layout.
-        """
+        """Raises LayoutError, before a search, if the framework can run no layout of a model in a precision."""
 
     def check_training(self, text: str) -> None:
-        """Nothing, if the framework can train what is asked for: all, or adapters.
-
-        Raises:
-            LayoutError: it has no adapters.
-        """
+        """Raises LayoutError if adapters are asked for, and the framework has none."""
         if text != "full" and self.adapters is None:
             raise LayoutError(f"train {text}: {self.title} has no adapters; train full, or export to megatron-bridge")
 
@@ -249,11 +234,7 @@ def launch_shape(cluster: Cluster, gpus: int) -> tuple[int, int]:
 
 
 def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:
-    """What the user has settled, cut to what is allowed besides.
-
-    Raises:
-        LayoutError: nothing is left of a choice.
-    """
+    """What the user has settled, cut to what is allowed besides. Raises LayoutError if nothing is left of a choice."""
     changes: dict[str, Any] = {}
     for key, values in only.items():
         settled = getattr(fixed, key)

@@ -204,8 +204,7 @@ def local_batch(job: Job) -> int:
 def csv_path(job: Job) -> Path | None:
     """Where the schedule's CSV lies, None where PyTorch has a name for the schedule.
 
-    Raises:
-        OutputError: the file itself goes to stdout, which nothing can lie beside.
+    Raises OutputError if the file itself goes to stdout, which nothing can lie beside.
     """
     if job.row["pp"] == 1 or job.row["schedule"] in NATIVE:
         return None

@@ -42,8 +42,7 @@ __all__ = [
 def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Efficiency:
     """An architecture's efficiency by name or TOML path (relative to `beside`).
 
-    Raises:
-        UnknownNameError, FileFormatError: no such profile, or one that does not validate.
+    Raises UnknownNameError, FileFormatError for a profile that is unknown, or does not validate.
     """
     return load_record(Efficiency, read_profile("efficiency", Efficiency, name, beside, changes)[0])
 

@@ -122,8 +122,7 @@ def _figure(file: Sourced, f: Field[Any], d: Declared, known: dict[str, Any]) ->
 def over_base(path: Path, data: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
     """The base's tables with those of the file over them, figure by figure; sources that no figure uses any more go.
 
-    Raises:
-        FileFormatError: the file gives another text to a source of the base.
+    Raises FileFormatError if the file gives another text to a source of the base.
     """
     own, inherited = source_table(data), source_table(base)
     for key in own:

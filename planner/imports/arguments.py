@@ -28,8 +28,7 @@ class Arguments:
     def text(self, name: str, default: str | None = None) -> str | None:
         """The value of an argument, or the default where it isn't given.
 
-        Raises:
-            InputError: the argument has no value, or a variable of the shell that the text doesn't set.
+        Raises InputError if the argument has no value, or a variable of the shell that the text doesn't set.
         """
         if name not in self.words:
             return default
@@ -41,11 +40,7 @@ class Arguments:
         return value
 
     def number(self, name: str, default: int | None = None, least: int = 1) -> int | None:
-        """The value of an argument as a whole number.
-
-        Raises:
-            InputError: it is something else, or out of range.
-        """
+        """The value of an argument as a whole number. Raises InputError if it is something else, or out of range."""
         text = self.text(name)
         if text is None:
             return default
@@ -56,8 +51,7 @@ class Arguments:
     def real(self, name: str, default: float, most: float) -> float:
         """The value of an argument as a number from 0 up; the default where it isn't given.
 
-        Raises:
-            InputError: it is something else, or out of range.
+        Raises InputError if it is something else, or out of range.
         """
         text = self.text(name)
         if text is None:
@@ -67,11 +61,7 @@ class Arguments:
         return float(text)
 
     def needed(self, name: str) -> int:
-        """As `number`, of an argument that must be there.
-
-        Raises:
-            InputError: it isn't, or it is no number.
-        """
+        """As `number`, of an argument that must be there. Raises InputError if it isn't there, or is no number."""
         value = self.number(name)
         if value is None:
             raise InputError(f"--{name} is missing; planner needs it, or a model named beside the arguments")
@@ -80,8 +70,7 @@ class Arguments:
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
         """The value of an argument, one of those allowed; None where it isn't given.
 
-        Raises:
-            InputError: another value.
+        Raises InputError for another value.
         """
         value = self.text(name)
         if value is not None and value not in allowed:
@@ -92,8 +81,7 @@ class Arguments:
 def read_arguments(text: str) -> Arguments:
     """The arguments in a text: `--x value`, `--x=value`, `--x`, quoted or not, over several lines, in arrays.
 
-    Raises:
-        InputError: a quote that isn't closed, or no argument at all.
+    Raises InputError for a quote that isn't closed, or if there is no argument at all.
     """
     text = _without_comments(text.replace("\r\n", "\n")).replace("\\\n", " ")
     variables = {name: _own_default(name, value.strip("'\"")) for name, value in ASSIGNMENT.findall(text)}

@@ -39,8 +39,7 @@ NEWER_MODEL_ARGUMENTS = (
 def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, list[str]]:
     """The model, and what was assumed of it. vocab: given by the user, where only the tokenizer knows it.
 
-    Raises:
-        InputError: an argument is missing, of the wrong kind, or contradicts another.
+    Raises InputError if an argument is missing, of the wrong kind, or contradicts another.
     """
     # A hybrid's layer pattern says how many there are.
     layers = (a.number if "hybrid-layer-pattern" in a else a.needed)("num-layers")
@@ -212,8 +211,7 @@ def _dense_layers(a: Arguments, layers: int) -> int:
 def _by_layer(name: str, text: str, layers: int, example: str) -> list[int]:
     """An argument's 1 or 0 for each layer, a list such as ([0]*3+[1,0]*29), read without executing it.
 
-    Raises:
-        InputError: it is something else.
+    Raises InputError if it is something else.
     """
     try:
         pattern = _listed(ast.parse(text.strip(), mode="eval").body)
@@ -228,8 +226,7 @@ def _by_layer(name: str, text: str, layers: int, example: str) -> list[int]:
 def _listed(node: ast.expr) -> list[int]:
     """The numbers of a list, of lists that are added, or of one that is repeated.
 
-    Raises:
-        ValueError: it is something else, or longer than any model.
+    Raises ValueError if it is something else, or longer than any model.
     """
     if isinstance(node, ast.List) and node.elts:
         return [_number(one) for one in node.elts]

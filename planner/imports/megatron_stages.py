@@ -16,11 +16,7 @@ LAYOUT = "pipeline-model-parallel-layout"
 
 
 def virtual_stages(a: Arguments, layers: int, pp: int) -> int:
-    """Virtual stages of each pipeline rank.
-
-    Raises:
-        LayoutError: The pipeline's ranks can't share the layers so.
-    """
+    """Virtual stages of each pipeline rank. Raises LayoutError if the pipeline's ranks can't share the layers so."""
     layout = a.text(LAYOUT)
     if layout is not None:
         stages = len(_given(layout).layers)

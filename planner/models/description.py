@@ -63,8 +63,7 @@ def from_description(
 ) -> Transformer:
     """The model that a `[model]` table describes. names: what the file calls a field, where it differs.
 
-    Raises:
-        FileFormatError: a field is missing, misspelt, of a wrong type, out of range, or contradicts another.
+    Raises FileFormatError if a field is missing, misspelt, of a wrong type, out of range, or contradicts another.
     """
     try:
         return _described(data, path, name)

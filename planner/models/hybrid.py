@@ -16,8 +16,7 @@ WIDE = 8192
 def from_pattern(pattern: str) -> dict[str, int]:
     """How many layers of each kind, as a Transformer's fields: M state-space, * attention, - MLP, E experts.
 
-    Raises:
-        InputError: an empty pattern, or another letter.
+    Raises InputError for an empty pattern, or another letter.
     """
     if not pattern or set(pattern) - set(LETTERS):
         raise InputError(f"pattern is {shown(pattern)}; allowed: one letter a layer, of {' '.join(LETTERS)}")

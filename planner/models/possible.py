@@ -19,8 +19,7 @@ MOST_PARAMS = 10**18
 def check(model: Transformer) -> Transformer:
     """The same model if its shape is possible.
 
-    Raises:
-        InputError: a size is not a whole number in range, or sizes contradict each other; names the field.
+    Raises InputError if a size is not a whole number in range, or sizes contradict each other; names the field.
     """
     _check_fields(model)
     for contradiction in (_layers, _windows, _state_space, _experts, _latent_attention, _routing):

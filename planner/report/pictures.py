@@ -65,10 +65,6 @@ def picture(draw: Callable[[], Figure], kind: str) -> bytes:
 
 
 def write_picture(draw: Callable[[], Figure], path: Path) -> None:
-    """Write a figure; its kind is the path's suffix, .svg or .png.
-
-    Raises:
-        OutputError: the path can't be written.
-    """
+    """Write a figure; its kind is the path's suffix, .svg or .png. Raises OutputError if the path can't be written."""
     check_writable(path)
     write_bytes(path, picture(draw, path.suffix.removeprefix(".")))

@@ -49,8 +49,7 @@ Panel = Callable[[Any], None]
 def write_slides(report: PlanReport, *, png: Path | None = None, pdf: Path | None = None) -> None:
     """Write the picture, the pages, or both; where nothing fits in memory they show the nearest miss.
 
-    Raises:
-        OutputError: a path can't be written.
+    Raises OutputError if a path can't be written.
     """
     with drawing_style(STYLE):
         if png is not None:

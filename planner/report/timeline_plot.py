@@ -28,8 +28,7 @@ LEAST_LABELLED = 0.6  # of the boxes must have room for theirs
 def plot_timeline(timeline: Timeline, path: Path, title: str, unit: str = "") -> None:
     """Write the picture; its kind is the path's suffix, .svg or .png. Time in `unit`.
 
-    Raises:
-        OutputError: the path can't be written.
+    Raises OutputError if the path can't be written.
     """
     write_picture(lambda: timeline_figure(timeline, title, unit), path)
 

@@ -299,8 +299,7 @@ def fastest(
 ) -> Configuration:  # fmt: skip
     """The configuration of the strategy that trains in the least time under the paper's rules; fewest GPUs on a tie.
 
-    Raises:
-        InputError: no configuration keeps the rules.
+    Raises InputError if no configuration keeps the rules.
     """
     space = _space(task, strategy, hardware, max_gpus)
     ok = allowed(task, strategy, hardware, space, least_efficiency=least_efficiency)

@@ -109,8 +109,7 @@ class LawFile(BaseModel):
 def read_laws(path: Path = SHIPPED) -> LawFile:
     """All laws of a file, each with its table's name.
 
-    Raises:
-        FileFormatError: a file that can't be read, parsed or validated.
+    Raises FileFormatError for a file that can't be read, parsed or validated.
     """
     tables: dict[str, Any] = read_toml(path)
     for kind in tables.values():

@@ -22,11 +22,7 @@ def least_loss(law: LossLaw, N: Any) -> Array:
 
 
 def _excess(law: LossLaw, N: Any, loss: Any) -> Array:
-    """What the data's term must be for a loss.
-
-    Raises:
-        InputError: no amount of data reaches the loss.
-    """
+    """What the data's term must be for a loss. Raises InputError if no amount of data reaches the loss."""
     least = least_loss(law, N)
     excess = np.asarray(loss, dtype=np.float64) - least
     if np.any(excess <= 0):
@@ -92,8 +88,7 @@ def compute_optimal_tokens(law: LossLaw, N: Any) -> Array:
 def compute_optimal_size(law: LossLaw, compute_flop: Any) -> Array:
     """Parameters N that make the best of 6 N D FLOP with `compute_optimal_tokens` D, which go as a power of N.
 
-    Raises:
-        InputError: a law of another form.
+    Raises InputError for a law of another form.
     """
     of_one = 6.0 * compute_optimal_tokens(law, 1.0)
     power = 1.0 + law.parameters_exponent / law.data_exponent

@@ -83,8 +83,7 @@ ALIASES = {
 def get_schedule(name: str) -> Schedule:
     """The schedule of that name or alias, however it is written: 1F1B, zb_h1.
 
-    Raises:
-        UnknownNameError: no schedule has that name; the message gives the nearest.
+    Raises UnknownNameError if no schedule has that name; the message gives the nearest.
     """
     known = [*SCHEDULES, *ALIASES]
     found = name if name in SCHEDULES or name in ALIASES else same_name(name, known)

@@ -48,11 +48,7 @@ class Operation(NamedTuple):
 
     @staticmethod
     def parse(cell: str) -> Operation:
-        """The operation that a cell such as ``2F0`` names.
-
-        Raises:
-            ScheduleError: the cell is none.
-        """
+        """The operation that a cell such as ``2F0`` names. Raises ScheduleError if the cell is none."""
         match = _CELL.fullmatch(cell.strip())
         if match is None:
             raise ScheduleError(

@@ -47,8 +47,7 @@ def with_schedule(layouts: Layouts, model: Transformer, schedule: Schedule) -> L
 def compare(setup: Setup, layouts: Layouts) -> tuple[list[Compared], dict[str, str]]:
     """Every legal schedule's step, fastest first, synchronous ones before asynchronous; and why others are not legal.
 
-    Raises:
-        LayoutError: more than one layout, or one that no schedule can run.
+    Raises LayoutError for more than one layout, or one that no schedule can run.
     """
     model = setup.model
     rows, refused = [], {}

@@ -69,11 +69,7 @@ class MixedWay:
 
 
 def mixed_ways(asked: MixedQuestion) -> list[MixedWay]:
-    """The best way of each kind on sets of groups, the fastest first.
-
-    Raises:
-        LayoutError: There is none.
-    """
+    """The best way of each kind on sets of groups, the fastest first. Raises LayoutError if there is no way."""
     asked = replace(asked, alone=lru_cache(maxsize=None)(asked.alone))
     n = len(asked.gpus)
     found: list[MixedWay] = []
@@ -149,8 +145,7 @@ def _between(asked: MixedQuestion, g: int) -> tuple[float, float]:
 def _pipeline(asked: MixedQuestion, some: tuple[int, ...], under_s: float) -> MixedWay:
     """The fastest pipeline over the groups, of those under `under_s`: by their bound, until none can be faster.
 
-    Raises:
-        LayoutError: There is none.
+    Raises LayoutError if there is none.
     """
     best: MixedWay | None = None
     for bound_s, order, tp, stages, common in sorted(_candidates(asked, some), key=lambda c: c[0])[:MOST]:

@@ -126,8 +126,7 @@ def recommend(
 def best_of(setup: Setup, asked: Request) -> Estimate:
     """The best layout as `planner recommend` finds it, an estimate of one.
 
-    Raises:
-        LayoutError, InputError: as `recommend`; or nothing fits in memory.
+    Raises LayoutError, InputError as `recommend`, or if nothing fits in memory.
     """
     found = recommend(setup, **asked.question, top=1, plainest=True)
     if not len(found.best):

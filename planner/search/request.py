@@ -38,8 +38,7 @@ class Fixed:
     ) -> None:  # fmt: skip
         """choices: by the names of `SETTLED`, in place of those that are `settled` already.
 
-        Raises:
-            TypeError: There is no such choice.
+        Raises TypeError if there is no such choice.
         """
         if unknown := [name for name in choices if name not in SETTLED]:
             raise TypeError(f"{unknown[0]} is no choice that can be settled; there are {', '.join(SETTLED)}")

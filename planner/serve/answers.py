@@ -73,8 +73,7 @@ def timeline(planned: Planned, *, row: str) -> str:
 def along(planned: Planned, *, axis: str) -> str:
     """The best layout of each of some GPUs, batches or bandwidths of a NIC; a fault where there is none.
 
-    Raises:
-        InputError: No such axis.
+    Raises InputError if there is no such axis.
     """
     q, link = planned.question, planned.plan.setup.cluster.network.bandwidth_bytes_per_s / GBIT
     axes: Mapping[str, tuple[str, float, Mapping[str, str]]] = {

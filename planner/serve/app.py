@@ -103,8 +103,7 @@ async def _plan(pool: Searches, texts: dict[str, str], gone: Gone) -> answers.Pl
 def _parsed(name: str, body: dict[str, Any]) -> tuple[dict[str, str], Callable[..., str] | None, dict[str, str]]:
     """The question of a request, who answers it, and the texts beside it.
 
-    Raises:
-        InputError: The request is not what the page sends.
+    Raises InputError if the request is not what the page sends.
     """
     texts, more = body.pop("question", None), body
     if not isinstance(texts, dict) or not all(isinstance(v, str) for v in (*texts.values(), *more.values())):

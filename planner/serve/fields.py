@@ -47,21 +47,13 @@ class Field:
         return self.says or "a value" if self.among is None else ", ".join(self.among())
 
     def check(self, text: str) -> None:
-        """Nothing, if the text is among the names.
-
-        Raises:
-            InputError: it is not.
-        """
+        """Raises InputError if the text is not among the names."""
         if self.among is not None and text not in self.among():
             raise InputError(f"{self.label} is {shown(text)}; allowed: {self.allowed}")
 
 
 def decimal(name: str, text: str) -> float:
-    """A number.
-
-    Raises:
-        InputError: The text is none; the message names the field.
-    """
+    """A number. Raises InputError if the text is none; the message names the field."""
     try:
         return float(text)
     except ValueError:
@@ -89,8 +81,7 @@ def _on(text: str) -> bool:
 def batch_of(said: Mapping[str, str], seq_len: int) -> Any:
     """Sequences per optimizer step, from the fields of the batch; of tokens the nearest number that divides well.
 
-    Raises:
-        InputError: The text is no number, or less than one sequence.
+    Raises InputError if the text is no number, or less than one sequence.
     """
     text = said["batch"]
     try:

@@ -17,8 +17,7 @@ MOST_CONNECTIONS = 256
 def run(host: str, port: int, *, local: bool) -> None:
     """Serve until interrupted. local: only this machine can ask, so no token is needed.
 
-    Raises:
-        InputError: The host or the port can't be listened on.
+    Raises InputError if the host or the port can't be listened on.
     """
     token = "" if local else secrets.token_urlsafe(24)
     try:

@@ -286,11 +286,7 @@ def first_broken(model: Transformer, cluster: Cluster, layouts: Layouts, but: tu
 
 
 def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> None:
-    """Nothing, if every layout is legal.
-
-    Raises:
-        LayoutError: the first layout that is not, with the rule that it breaks and its degrees.
-    """
+    """Raises LayoutError for the first layout that is not legal, with the rule that it breaks and its degrees."""
     for i, text in enumerate(first_broken(model, cluster, layouts)):
         if text:
             row = layouts.row(i)

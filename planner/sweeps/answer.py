@@ -47,8 +47,7 @@ class ChunkAnswer:
 def answer(chunk: Chunk) -> ChunkAnswer:
     """Every row of a chunk: the same whoever computes it.
 
-    Raises:
-        ExecutionError: other versions run here than where the sweep was started.
+    Raises ExecutionError if other versions run here than where the sweep was started.
     """
     check_versions(chunk.versions)
     rows, layouts = [], 0

@@ -60,11 +60,7 @@ class Cases:
 
 
 def cases(file: SweepFile, where: str) -> Cases:
-    """The cases of a sweep's file.
-
-    Raises:
-        FileFormatError: more than `MOST_CASES`.
-    """
+    """The cases of a sweep's file. Raises FileFormatError if they are more than `MOST_CASES`."""
     axes = [
         Axis("model", tuple(file.models)),
         Axis("cluster", tuple(file.clusters)),

@@ -111,11 +111,7 @@ def _result(future: Any, result: Any, chunk: Chunk, where: str) -> ChunkAnswer:
 
 
 def _check_workers(client: Client, where: str) -> None:
-    """Nothing, if all workers that are there now run our versions; later ones check themselves at each chunk.
-
-    Raises:
-        ExecutionError: one does not; names it and what differs.
-    """
+    """Raises ExecutionError if a worker runs other versions than ours; later workers check themselves at each chunk."""
     ours = versions()
     there = client.get_versions(packages=["planner"])
     for name, host in [("the scheduler", there["scheduler"]), *there["workers"].items()]:

@@ -143,7 +143,6 @@ class SweepFile(StrictTable):
 def read_definition(path: Path) -> SweepFile:
     """A sweep's file.
 
-    Raises:
-        FileFormatError: it can't be read, parsed or validated; names the field, its value and what is allowed.
+    Raises FileFormatError if it can't be read, parsed or validated; names the field, its value and what is allowed.
     """
     return validate(SweepFile, read_toml(path), path)

@@ -37,21 +37,13 @@ class _Worker:
 
 
 class Local:
-    """Processes of this machine.
-
-    Raises:
-        InputError: fewer than one worker.
-    """
+    """Processes of this machine. Raises InputError for fewer than one worker."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = whole("--workers", cores() if workers is None else workers, most=1024)
 
     def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
-        """Every chunk's answer, as they come.
-
-        Raises:
-            ExecutionError: a chunk that ended several workers.
-        """
+        """Every chunk's answer, as they come. Raises ExecutionError for a chunk that ended several workers."""
         crew: list[_Worker] = []
         again: deque[Chunk] = deque()
         deaths: Counter[int] = Counter()

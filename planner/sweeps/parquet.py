@@ -25,8 +25,7 @@ KINDS = {"int64": "int64", "float64": "double", "bool": "bool", "string": "strin
 def need_pyarrow() -> str:
     """Its version, where it is there, by which it may lay the same rows out in other bytes; asked before long work.
 
-    Raises:
-        MissingPackageError: it is not installed; says how.
+    Raises MissingPackageError if it is not installed; says how.
     """
     try:
         import pyarrow as pa
@@ -116,8 +115,7 @@ def _about(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
 def read_results(path: Path) -> pa.Table:
     """A sweep's results.
 
-    Raises:
-        FileFormatError: no such file, one that no sweep wrote, or that is not as it was written.
+    Raises FileFormatError for a file that is not there, that no sweep wrote, or that is not as it was written.
     """
     need_pyarrow()
     import pyarrow as pa

@@ -62,11 +62,7 @@ class Parts:
         self.layouts[answer.chunk] = answer.layouts
 
     def read(self, chunk: int) -> ChunkAnswer:
-        """A chunk's rows.
-
-        Raises:
-            FileFormatError: the file is damaged.
-        """
+        """A chunk's rows. Raises FileFormatError if the file is damaged."""
         part = read_state(self._path(chunk))
         rows, layouts = part.get("rows"), part.get("layouts")
         whole = part.get("chunk") == chunk and isinstance(rows, list) and len(rows) == self._rows[chunk]

@@ -38,11 +38,7 @@ class Results:
         return int(self.table.num_rows)
 
     def column(self, name: str) -> str:
-        """The column that a name means: itself, or a short name.
-
-        Raises:
-            UnknownNameError: there is none.
-        """
+        """The column that a name means: itself, or a short name. Raises UnknownNameError if there is none."""
         for candidate in QUANTITIES.get(name, (name,)):
             if candidate in self.table.column_names:
                 return candidate
@@ -58,11 +54,7 @@ class Results:
         return values
 
     def numbers(self, name: str) -> Array:
-        """A column as floats of shape (n,), NaN for null.
-
-        Raises:
-            InputError: it holds no numbers.
-        """
+        """A column as floats of shape (n,), NaN for null. Raises InputError if it holds no numbers."""
         if str(self.table.field(name).type) in ("string", "bool"):
             raise InputError(f"column {name} holds {self.table.field(name).type}; allowed: a column of numbers")
         return np.array([np.nan if x is None else float(x) for x in self.values(name)])

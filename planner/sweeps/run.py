@@ -27,8 +27,7 @@ class Scheduler(Protocol):
     def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
         """Every chunk's answer, in any order; chunks are taken as there is room for them. Closed, it ends its workers.
 
-        Raises:
-            ExecutionError: no worker can give an answer.
+        Raises ExecutionError if no worker can give an answer.
         """
         ...
 

@@ -62,8 +62,7 @@ class Sweep:
     def settings(self, at: Mapping[str, Any]) -> Settings:
         """The hardware fields that a case changes, in the profile's units: by price, design and axes.
 
-        Raises:
-            FileFormatError: a multiple of a figure that the profile lacks.
+        Raises FileFormatError for a multiple of a figure that the profile lacks.
         """
         out: dict[str, Any] = {}
         if at["cluster"] in self.file.prices:
@@ -132,11 +131,7 @@ class Sweep:
             yield self.library.hardware(cluster, network, framework, ())
 
     def check(self) -> None:
-        """Nothing, if every name is known and every figure allowed: each is tried once, not in every combination.
-
-        Raises:
-            PlannerError: the first that is not.
-        """
+        """Raises PlannerError for the first unknown name or wrong figure; each is tried once, in no combination."""
         axes = {axis.name: axis.values for axis in self.cases.axes}
         for name, seq_len in product(axes["model"], axes["seq_len"]):
             self.library.model(name, seq_len)
@@ -175,8 +170,7 @@ class Sweep:
 def load_sweep(path: Path) -> Sweep:
     """A sweep's file with all that it names.
 
-    Raises:
-        FileFormatError: the first fault, one line with the file, the field, its value and what is allowed.
+    Raises FileFormatError for the first fault, one line with the file, the field, its value and what is allowed.
     """
     file = read_definition(path)
     for name in file.assumptions:

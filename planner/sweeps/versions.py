@@ -49,10 +49,6 @@ def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
 
 
 def check_versions(wanted: Mapping[str, str]) -> None:
-    """Nothing, if the versions that run here are those wanted.
-
-    Raises:
-        ExecutionError: they differ; names each.
-    """
+    """Raises ExecutionError if the versions that run here are not those wanted; names each."""
     if apart := difference(wanted, versions()):
         raise ExecutionError(f"a worker on {platform.node()} runs other versions: {apart}; install the same on all")

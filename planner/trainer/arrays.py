@@ -17,8 +17,7 @@ DEVICES = ("cpu", "gpu")
 def xp_for(device: str) -> Any:
     """The array library of a device: numpy for `cpu`, CuPy for `gpu`.
 
-    Raises:
-        InputError: no such device, or no CuPy or no GPU that it can use.
+    Raises InputError if there is no such device, or no CuPy or no GPU that it can use.
     """
     if device == "cpu":
         return importlib.import_module("numpy")

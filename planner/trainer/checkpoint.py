@@ -59,8 +59,7 @@ def fingerprint(worker: Worker, samples: Samples) -> dict[str, Any]:
 def save_checkpoint(folder: Path, worker: Worker, samples: Samples) -> None:
     """Write this rank's part; when all have, make it the latest. Called by every rank.
 
-    Raises:
-        OutputError: the folder can't be written; the checkpoint before stays the latest.
+    Raises OutputError if the folder can't be written; the checkpoint before stays the latest.
     """
     arrays = {key: on_host(value) for key, value in _arrays(worker).items()}
     fits = fingerprint(worker, samples)
@@ -142,11 +141,7 @@ def _damaged(path: Path, reason: str) -> FileFormatError:
 
 
 def _latest(path: Path) -> tuple[int, dict[str, Any], float, int]:
-    """Step, fingerprint, loss scale and good steps at that scale.
-
-    Raises:
-        FileFormatError: the file is damaged.
-    """
+    """Step, fingerprint, loss scale and good steps at that scale. Raises FileFormatError if the file is damaged."""
     latest = read_state(path)
     step, fits, scale = latest.get("step"), latest.get("fits"), latest.get("loss_scale", [1.0, 0])
     value, good_steps = scale if isinstance(scale, list) and len(scale) == 2 else (None, None)
@@ -166,8 +161,7 @@ def _is_positive(value: Any) -> TypeGuard[float]:
 def _read_part(path: Path, expected: Mapping[str, Array]) -> dict[str, Any]:
     """The arrays of a rank's file; each has the expected name, shape and dtype, and is finite.
 
-    Raises:
-        FileFormatError: the file is damaged.
+    Raises FileFormatError if the file is damaged.
     """
     if not path.is_file():
         raise _damaged(path, "no such file")

@@ -295,11 +295,7 @@ def shares_ends(rows: Sequence[Sequence[RankOperation]]) -> bool:
 
 
 def rank_of_passes(rows: Sequence[Sequence[RankOperation]]) -> Mapping[tuple[int, int], int]:
-    """The pipeline rank that runs each (stage, micro-batch).
-
-    Raises:
-        LayoutError: a pass stands in two rows.
-    """
+    """The pipeline rank that runs each (stage, micro-batch). Raises LayoutError if a pass stands in two rows."""
     where: dict[tuple[int, int], int] = {}
     for rank, row in enumerate(rows):
         for op in row:

@@ -24,11 +24,7 @@ class LossScale:
     skipped: int = 0
 
     def judge(self, finite: bool) -> None:
-        """Learn whether a step's gradients were finite.
-
-        Raises:
-            ExecutionError: they are not, at the least scale.
-        """
+        """Learn whether a step's gradients were finite. Raises ExecutionError if they are not, at the least scale."""
         if not finite:
             if self.value <= LEAST:
                 raise ExecutionError(

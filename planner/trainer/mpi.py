@@ -16,11 +16,7 @@ from planner.trainer.communicator import Communicator, RankGroup
 
 
 def load_mpi() -> Any:
-    """The `mpi4py.MPI` module, MPI started.
-
-    Raises:
-        InputError: mpi4py or an MPI library is missing.
-    """
+    """The `mpi4py.MPI` module, MPI started. Raises InputError if mpi4py or an MPI library is missing."""
     try:
         return importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:

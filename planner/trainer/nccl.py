@@ -17,11 +17,7 @@ TYPES = {"float16": "NCCL_FLOAT16", "float32": "NCCL_FLOAT32", "float64": "NCCL_
 
 
 def load_nccl(xp: Any) -> Any:
-    """CuPy's NCCL bindings.
-
-    Raises:
-        InputError: the arrays aren't CuPy's, or CuPy was built without NCCL.
-    """
+    """CuPy's NCCL bindings. Raises InputError if the arrays aren't CuPy's, or CuPy was built without NCCL."""
     if xp.__name__ != "cupy":
         raise InputError("engine is 'nccl' and device 'cpu'; nccl needs --device gpu, mpi runs on both")
     try:

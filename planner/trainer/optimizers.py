@@ -106,11 +106,7 @@ class Adam(Optimizer):
 
 
 def make_optimizer(name: str, learning_rate: float, weight_decay: float) -> Optimizer:
-    """An optimizer by name.
-
-    Raises:
-        UnknownNameError: none has that name.
-    """
+    """An optimizer by name. Raises UnknownNameError if none has that name."""
     from planner.base.errors import UnknownNameError
 
     if name == "sgd":

@@ -117,11 +117,7 @@ def _non_negative(a: Any, y: Any) -> Any:
 
 
 def price_s(prices: Mapping[str, Any], key: str, row: Sequence[float]) -> float:
-    """Seconds of a part by its fitted coefficients.
-
-    Raises:
-        InputError: the prices lack that part.
-    """
+    """Seconds of a part by its fitted coefficients. Raises InputError if the prices lack that part."""
     if key not in prices:
         raise InputError(f"prices have no {key!r}; write them anew with planner calibrate")
     return float(np.dot(prices[key], row))

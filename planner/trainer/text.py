@@ -26,8 +26,7 @@ MOST_BYTES = 256 * 2**20
 def load_text(path: Path | None) -> Any:
     """The text as integers, shape (n,), uint8.
 
-    Raises:
-        InputError: the file can't be read, or is larger than `MOST_BYTES`.
+    Raises InputError if the file can't be read, or is larger than `MOST_BYTES`.
     """
     if path is not None:
         try:

@@ -94,11 +94,7 @@ class Task:
 
 
 def check_model(m: Transformer) -> None:
-    """Nothing, if the trainer has layers for the model.
-
-    Raises:
-        InputError: it needs a kind of layer that isn't written.
-    """
+    """Raises InputError if the model needs a kind of layer that the trainer has not."""
     missing = {
         "shared experts": bool(m.num_shared_experts),
         "experts on latents": bool(m.moe_latent),
@@ -118,11 +114,7 @@ def check_model(m: Transformer) -> None:
 
 
 def check_task(task: Task) -> None:
-    """Nothing, if the layout splits the model.
-
-    Raises:
-        InputError: a layer that isn't written. LayoutError: a size that tp doesn't divide.
-    """
+    """Raises InputError if a layer isn't written, LayoutError if tp doesn't divide a size."""
     check_model(task.model)
     if task.recompute == Recompute.FINE:
         raise InputError("recompute is fine; allowed: none, selective, full: the trainer has no layers that it repeats")
@@ -295,8 +287,7 @@ class Worker:
     def step(self, batch: Batch) -> float:
         """One optimizer step; returns the mean loss before it.
 
-        Raises:
-            ExecutionError: the loss or the gradient is not a number; parameters are as they were.
+        Raises ExecutionError if the loss or the gradient is not a number; parameters are as they were.
         """
         loss = self.gradients(batch)
         norm = self.gradient_norm() if self.task.clip or self.scale else 0.0

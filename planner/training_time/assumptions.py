@@ -87,8 +87,7 @@ def _shipped() -> dict[str, AssumptionFile]:
 def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) -> Assumptions:
     """The assumptions for a cluster, overridden by what is given (None: not given).
 
-    Raises:
-        InputError: a figure out of its range; names the option, the value and what is allowed.
+    Raises InputError for a figure out of its range; names the option, the value and what is allowed.
     """
     given = given or {}
     profile = {

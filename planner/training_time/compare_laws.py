@@ -46,8 +46,7 @@ class Laws:
 def compare_laws(model: Transformer, tokens: float | None = None) -> Laws:
     """What each law says of a model trained on so many tokens, or on the compute-optimal ones.
 
-    Raises:
-        InputError: tokens out of range.
+    Raises InputError for tokens out of range.
     """
     losses = []
     for name in read_laws().loss:

@@ -55,8 +55,7 @@ class Strategy:
     def within(self, fixed: Fixed) -> Fixed:
         """What the user has settled, and the strategy's choices.
 
-        Raises:
-            InputError: The user has settled one of them too.
+        Raises InputError if the user has settled one of them too.
         """
         for key, values in self.settles.items():
             if getattr(fixed, key) not in (None, values):
@@ -68,8 +67,7 @@ class Strategy:
 def strategy(text: str) -> Strategy:
     """A strategy from its name: a kind, or kind:schedule, such as 3d:modular.
 
-    Raises:
-        UnknownNameError: no such kind or schedule.
+    Raises UnknownNameError if there is no such kind or schedule.
     """
     kind, _, schedule = text.partition(":")
     if kind not in KINDS:

@@ -209,8 +209,7 @@ def _fewest(q: LargestQuestion, case: TrainingCase, tried: Estimate, wall: Array
 def plan_largest(q: LargestQuestion, computes: tuple[float, ...]) -> Largest:
     """Trainings of ascending computes, up to the first that can't keep the time, and the largest that can.
 
-    Raises:
-        InputError: numbers out of range, a cost without a price, a law or a shape that can't be.
+    Raises InputError for numbers out of range, a cost without a price, a law or a shape that can't be.
     """
     _check(q)
     done: list[LargestTraining] = []

@@ -104,16 +104,14 @@ class NetworkCase:
     def best(self, setup: Setup) -> Layouts:
         """The best layout of a search, simulated as `planner recommend` does; a table of one.
 
-        Raises:
-            LayoutError: nothing is legal, or nothing fits.
+        Raises LayoutError if nothing is legal, or nothing fits.
         """
         return best_of(setup, self.asked).layouts
 
     def least_step_s(self, value: float) -> tuple[float, Layouts]:
         """The least step of the closed form among all layouts that fit, with its layout; quicker than `best`.
 
-        Raises:
-            LayoutError: nothing is legal, or nothing fits.
+        Raises LayoutError if nothing is legal, or nothing fits.
         """
         shortlist = search(self.on(value), self.asked, top=1)
         if shortlist.fits is None or not len(shortlist.fits.layouts):
@@ -145,11 +143,7 @@ class NetworkCurve:
 
 
 def curve(case: NetworkCase) -> NetworkCurve:
-    """The best layout along the axis.
-
-    Raises:
-        LayoutError: nothing is legal, or nothing fits.
-    """
+    """The best layout along the axis. Raises LayoutError if nothing is legal, or nothing fits."""
     values = case.axis.values
     found = [case.best(case.on(v)) for v in values]
     rows = [tuple(one.row(0).items()) for one in found]

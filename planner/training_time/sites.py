@@ -44,11 +44,7 @@ class Sites:
         return min(self.bytes_per_s)
 
     def batches(self, batch: int) -> tuple[int, ...]:
-        """Sequences of a step that each site takes, as many a GPU.
-
-        Raises:
-            InputError: They are no whole numbers.
-        """
+        """Sequences of a step that each site takes, as many a GPU. Raises InputError if they are no whole numbers."""
         total = sum(self.gpus)
         if any(batch * g % total for g in self.gpus):
             raise InputError(
@@ -82,11 +78,7 @@ class SitesCase(TrainingCase):
         return trained_parameters(self.setup, dict(self.asked.fixed.shared).get("train", 0))
 
     def best(self, gpus: int, batch: int, **settled: Any) -> Estimate:
-        """The best layout of a search, an estimate of one.
-
-        Raises:
-            LayoutError: Nothing is legal, or nothing fits.
-        """
+        """The best layout of a search, an estimate of one. Raises LayoutError if nothing is legal, or nothing fits."""
         asked = replace(self.asked, fixed=replace(self.asked.fixed, **settled)) if settled else self.asked
         return best_of(self.setup, asked.sized(gpus, batch))
 
@@ -165,8 +157,7 @@ def _alone(case: SitesCase, gpus: int) -> SiteWay:
 def _slowest_site(case: SitesCase) -> Estimate:
     """The best layout of the site whose step is longest.
 
-    Raises:
-        InputError, LayoutError: as `Sites.batches`, `SitesCase.best`.
+    Raises InputError, LayoutError as `Sites.batches`, `SitesCase.best`.
     """
     parts = sorted(set(zip(case.sites.gpus, case.sites.batches(case.batch), strict=True)))
     return max((case.best(*part) for part in parts), key=lambda found: float(found.step_time_s[0]))

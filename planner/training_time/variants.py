@@ -14,8 +14,7 @@ UNLIMITED = 2**20
 def with_node_size(cluster: Cluster, gpus: int) -> Cluster:
     """The same accelerators in nodes of another size, 0 for unlimited; network, storage and host keep their share.
 
-    Raises:
-        InputError: a negative or impossible size.
+    Raises InputError for a negative or impossible size.
     """
     if not 0 <= gpus <= UNLIMITED:
         raise InputError(f"--node-size is {gpus}; allowed: 0 (unlimited) to {UNLIMITED}")

@@ -55,11 +55,7 @@ def equal_work_slices(model: Transformer, k: int, multiple: int = 1) -> list[int
 
 
 def even_slices(seq_len: int, k: int) -> list[int]:
-    """k slices of the same number of tokens.
-
-    Raises:
-        InputError: k does not divide the sequence.
-    """
+    """k slices of the same number of tokens. Raises InputError if k does not divide the sequence."""
     if k < 1 or seq_len % k:
         raise InputError(f"sequence_slices is {k}; allowed: a divisor of the sequence length {seq_len}")
     return [seq_len // k] * k

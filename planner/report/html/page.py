@@ -19,11 +19,7 @@ ASSETS = Path(__file__).with_name("assets")
 
 
 def write_html(path: Path, report: PlanReport) -> None:
-    """Write `html_page` to a file.
-
-    Raises:
-        OutputError: the path can't be written.
-    """
+    """Write `html_page` to a file. Raises OutputError if the path can't be written."""
     write_text(path, html_page(report))
 
 

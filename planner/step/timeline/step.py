@@ -140,8 +140,7 @@ def _slices(setup: Setup, layouts: Layouts, cut: Sequence[int] | None) -> SliceL
 def schedule_of(layouts: Layouts) -> Sized:
     """The schedule of one layout, and the size of its pipeline.
 
-    Raises:
-        ScheduleError: more operations than a timeline takes.
+    Raises ScheduleError for more operations than a timeline takes.
     """
     sizes = (layouts.pp, layouts.micro_batches, layouts.virtual_stages, layouts.sequence_slices)
     p, m, v, k = (int(x[0]) for x in sizes)

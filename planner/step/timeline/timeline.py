@@ -75,11 +75,7 @@ class Timeline:
 
 
 def check_size(pipe: Pipeline, steps: int = 1) -> None:
-    """Nothing, if a pipeline's operations fit a timeline.
-
-    Raises:
-        ScheduleError: they are more than `MOST_OPERATIONS`.
-    """
+    """Raises ScheduleError if a pipeline's operations are more than `MOST_OPERATIONS`."""
     operations = 2 * pipe.p * pipe.m * pipe.v * pipe.k * steps
     if operations > MOST_OPERATIONS:
         raise ScheduleError(
