@@ -1,4 +1,4 @@
-"""Bounds below what a row of a grid can do, whatever is chosen for it: cheap, and enough to discard many rows.
+"""Bounds below what a row of a grid or table can do, whatever is chosen for it: cheap, and enough to discard many rows.
 
 Exact: a search discards a row only where every layout of it is known to be out of the answer (`shortlist`).
 """
@@ -15,7 +15,7 @@ from planner.base.arrays import Array
 from planner.costs.memory.rank import rank_memory
 from planner.costs.one_layer import OneLayer
 from planner.layouts import Layouts, Split
-from planner.step.pipelines import by_schedule, pipeline
+from planner.step.pipelines import by_schedule, layers_at_once, pipeline
 
 ROUNDING = 1.0 - 1e-9  # sums in another order differ by less
 FREE = (
@@ -37,18 +37,19 @@ class Bounds:
 def bounds(layouts: Layouts, one: OneLayer) -> Bounds:
     """The least step and the least memory of each row of a grid of one model.
 
-    Step: the layers' own work without recomputation, and of their collectives the tensor and expert ranks' as far as
-    no overlap can hide them, shared evenly by the ranks. Memory: the
-    states of an even share of the layers, sharded as far as a choice allows, and their activations, without embedding
-    and head. Split evenly, the first rank has that share; else the first, the second or the last has, and
-    the least activations that any of the three holds.
+    Step: the layers' own work, and of their collectives the tensor and expert ranks' as far as no overlap can hide
+    them, shared evenly by the ranks. Memory: the states of an even share of the layers, sharded as far as a choice
+    allows, and their activations, without embedding and head. Split evenly, the first rank has that share; else the
+    first, the second or the last has, and the least activations that any of the three holds.
     """
     framework, model = one.case.framework, one.case.model
     spread, cost, wire = one.distinct.spread, one.cost, one.traffic
-    own = cost.forward_s + (cost.backward_s - cost.recompute_s)
-    tensor = wire.layer_forward_s + max(1.0 - framework.overlap_tensor_backward, 0.0) * wire.layer_backward_s
+    # Where some layers alone are recomputed, what of a backward pass all of them have is not known here.
+    known = one.case.layouts.recompute_layers == 0
+    own = cost.forward_s + cost.backward_s - np.where(known, 0.0, cost.recompute_s)
+    tensor = wire.layer_forward_s + known * max(1.0 - framework.overlap_tensor_backward, 0.0) * wire.layer_backward_s
     shown = (1.0 - framework.overlap_tensor) * framework.tensor_slowdown * tensor
-    experts = (1.0 - framework.overlap_experts) * (wire.expert_forward_s + wire.expert_backward_s)
+    experts = (1.0 - framework.overlap_experts) * (wire.expert_forward_s + known * wire.expert_backward_s)
     work = spread(_least(own) + _least(shown) + _least(experts))
     share = np.asarray(model.num_layers / layouts.pp)
     by_cost = np.any(layouts.layer_split != Split.EVEN)
@@ -61,10 +62,12 @@ def bounds(layouts: Layouts, one: OneLayer) -> Bounds:
     held = one.activations
     least = records.mapped(held, lambda x: spread(_least(x)))
     least = replace(least, working=spread(_least(held.working - held.again)), whole=np.zeros(1), again=np.zeros(1))
-    sharded = replace(layouts, **{name: getattr(layouts, name).ravel()[:1] for name in FREE})
+    free = {name: getattr(layouts, name) for name in FREE}
+    sharded = replace(layouts, **{name: x.ravel()[:1] for name, x in free.items() if x.ndim > 1})
     memory = rank_memory(
-        one.case_of(sharded), layers=share, in_flight=flight, first=0.0, last=0.0, copies=copies, held=least
-    )
+        one.case_of(sharded), layers=share, in_flight=flight, first=0.0, last=0.0, copies=copies,
+        at_once=np.minimum(layers_at_once(layouts, share), 1.0), held=least,
+    )  # fmt: skip
     return Bounds(
         step_time_s=layouts.micro_batches * share * work * ROUNDING,
         memory_bytes=_least(memory.total_bytes) * ROUNDING,

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from planner.base.arrays import Array, Bools
+from planner.base.records import concatenate
 from planner.choices.table import CHOICES
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts
-from planner.search.bounds import bounds
+from planner.search.bounds import Bounds, bounds
 from planner.search.grids import CHUNK, Grid
 from planner.search.shortlist import Shortlist
 from planner.search.space import Request, space, whole_space
@@ -96,6 +97,12 @@ def totals_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
     """Step seconds and peak bytes of a table, as `estimate_all` gives them, without what they are made of."""
     parts = [totals(setup, layouts.take(slice(i, i + TABLE))) for i in range(0, len(layouts), TABLE)]
     return np.concatenate([part.step_time_s for part in parts]), np.concatenate([part.memory_bytes for part in parts])
+
+
+def bounds_all(setup: Setup, layouts: Layouts) -> Bounds:
+    """`bounds` of a table."""
+    parts = [layouts.take(slice(i, i + TABLE)) for i in range(0, len(layouts), TABLE)]
+    return concatenate([bounds(part, one_layer(setup, part)) for part in parts])
 
 
 def sample(setup: Setup, asked: Request, every: int) -> Estimate:

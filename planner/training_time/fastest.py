@@ -18,7 +18,7 @@ from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.scaling.training import TrainingTime
 from planner.search.request import Request
-from planner.search.scan import estimate_all, search, totals_all
+from planner.search.scan import bounds_all, estimate_all, search, totals_all
 from planner.step.estimate import Estimate
 from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal
@@ -27,6 +27,7 @@ from planner.training_time.training import TrainingCase
 from planner.training_time.variants import UNLIMITED, with_node_size
 
 NEAR = 300  # candidates that compete for a point of a front once a constraint is relaxed
+HOPEFUL = 512  # of each octave, estimated before the others
 DEGREES_OF = 4  # best candidates on some accelerators with some batch, whose degrees are searched there
 BEST_OF_OCTAVE = 24  # coarse candidates of half an octave of accelerators that are refined
 NEAR_BEST = 0.02  # few choices are tried at first, which tells sizes of job apart no better than this
@@ -195,24 +196,50 @@ def explored(q: TrainingCase, asked: Request, sizes: JobSizes) -> tuple[Estimate
     """
     model, cluster = q.setup.model, q.setup.cluster
     first = coarse(model, cluster, families(model, cluster, asked, sizes), asked, sizes)
-    near = first.take(_promising(q, first)) if len(first) else first
+    near = first.at((_promising(q, first) if len(first) else slice(0),))
     if not len(near):
         return None, len(first)
     second = fine(model, cluster, near, asked, sizes, (q.goal.critical / model.seq_len,))
-    return estimate_all(q.setup, Layouts.concatenate([near, second])), len(first) + len(second)
+    both = Layouts.concatenate([near, second.at((slice(None),))])
+    return estimate_all(q.setup, both), len(first) + len(second)
 
 
 def _promising(q: TrainingCase, layouts: Layouts) -> Ints:
-    """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave."""
-    step_s, peak_bytes = totals_all(q.setup, layouts)
-    wall = q.wall_s(step_s, peak_bytes <= q.setup.cluster.accelerator.usable_bytes, layouts)
-    run = q.runs(step_s, layouts)
-    keep = [pareto_front(_price(run), wall)]
+    """Candidates on or near the fronts of time against accelerators and against cost: the best few of each octave.
+
+    The most hopeful by their bounds are estimated first, then all that may still be better than what these show.
+    """
+    bound, n = bounds_all(q.setup, layouts), len(layouts)
+    hope, cheapest = _wall_and_price(q, layouts, bound.step_time_s, bound.memory_bytes)
+    wall, price = np.full((2, n), np.inf)
     octave = np.floor(2.0 * np.log2(layouts.gpus)).astype(np.int64)
-    for o in np.unique(octave):
-        rows = np.flatnonzero((octave == o) & np.isfinite(wall))
-        keep.append(rows[np.argsort(wall[rows], kind="stable")[:BEST_OF_OCTAVE]])
-    return np.unique(np.concatenate(keep))
+    octaves = [np.flatnonzero((octave == o) & np.isfinite(hope)) for o in np.unique(octave)]
+
+    def best(of: Array, most: int) -> list[Ints]:
+        return [rows[np.argsort(of[rows], kind="stable")[:most]] for rows in octaves]
+
+    def know(rows: Ints) -> None:
+        if len(rows):
+            some = layouts.take(rows)
+            wall[rows], price[rows] = _wall_and_price(q, some, *totals_all(q.setup, some))
+
+    first = np.concatenate(best(hope, HOPEFUL))
+    know(first)
+    front, limit = pareto_front(price, wall), np.full(n, -np.inf)
+    for rows, few in zip(octaves, best(wall, BEST_OF_OCTAVE), strict=True):
+        limit[rows] = wall[few].max(initial=-np.inf)
+    faster = np.r_[np.inf, wall[front]][np.searchsorted(price[front], cheapest, side="right")]
+    may = np.isfinite(hope) & (hope <= np.maximum(faster, limit))
+    may[first] = False
+    know(np.flatnonzero(may))
+    keep = np.unique(np.concatenate([pareto_front(price, wall), *best(wall, BEST_OF_OCTAVE)]))
+    return np.asarray(keep[np.isfinite(wall[keep])])
+
+
+def _wall_and_price(q: TrainingCase, layouts: Layouts, step_s: Array, peak_bytes: Array) -> tuple[Array, Array]:
+    """Wall seconds, endless where a layout doesn't fit, and the price."""
+    wall = q.wall_s(step_s, peak_bytes <= q.setup.cluster.accelerator.usable_bytes, layouts)
+    return wall, _price(q.runs(step_s, layouts))
 
 
 def wall_within(q: TrainingCase, result: Estimate, max_cost: float | None) -> Array:

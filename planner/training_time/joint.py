@@ -177,17 +177,15 @@ def families(model: Transformer, cluster: Cluster, asked: Request, sizes: JobSiz
 
 
 def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Request) -> Layouts:
-    """One layout for each (family, dp, m), arrays of one shape (n,)."""
-    rows = fam.table[index]
-    given = {name: rows[:, i] for i, name in enumerate(COLUMNS)}
-    given |= {"dp": dp, "global_batch": dp * m * given["micro_batch"]}
+    """One layout for each (family, dp, m), arrays of shape (n,), or of one element where all have the same."""
+    columns: dict[str, Any] = {"dp": dp, "global_batch": dp * m * fam.column("micro_batch")[index]}
     same = {name: getattr(asked, name) for name in NUMERICS} | dict(asked.fixed.shared)
-    columns: dict[str, Any] = {
-        name: given[name].astype(DTYPES.get(choice.kind, np.int64))
-        if name in given
-        else np.full(len(rows), same.get(name, 0 if choice.kind is str else choice.default))
-        for name, choice in CHOICES.items()
-    }
+    for name, choice in CHOICES.items():
+        if name in COLUMNS:
+            own = fam.column(name).astype(DTYPES.get(choice.kind, np.int64))
+            columns[name] = own[index] if name in ROW or np.any(own != own[0]) else own[:1]
+        elif name not in columns:
+            columns[name] = np.array([same.get(name, 0 if choice.kind is str else choice.default)])
     return Layouts(schedule_names=fam.schedule_names, **columns)
 
 
@@ -203,9 +201,7 @@ def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, asked: Reques
         & (batch <= sizes.most_batch)
         & whole
     )
-    layouts = layouts.take(keep)
-    layouts = layouts.take(allows(asked.fixed, layouts))
-    return layouts.take(legal(model, cluster, layouts)) if len(layouts) else layouts
+    return layouts.take(np.flatnonzero(keep & allows(asked.fixed, layouts) & legal(model, cluster, layouts)))
 
 
 def _distinct(columns: Ints) -> Ints:

@@ -14,12 +14,16 @@ from planner.layouts import Recompute
 from planner.models import load_model
 from planner.scaling.lamy_poirier import critical_batch
 from planner.search import Fixed, default_attention, default_precision, recommend
+from planner.search.scan import bounds_all, totals_all
 from planner.search.space import allows
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import legal
-from planner.training_time.fastest import plan_fastest
-from planner.training_time.joint import octaves, strategy
+from planner.training_time import fastest as search_of_sizes
+from planner.training_time.assumptions import assume
+from planner.training_time.fastest import job_bounds, plan_fastest
+from planner.training_time.goal import goal
+from planner.training_time.joint import coarse, families, octaves, strategy
 from planner.training_time.training import TrainingCase
 from planner.training_time.variants import with_node_size
 from tests.training_time.conftest import NEVER_FAILS, usual
@@ -50,6 +54,32 @@ def test_every_point_is_legal_fits_and_estimates_alike(small):
     again = estimate(Setup(model, cluster, load_framework(cluster.framework)), layouts)
     assert again.fits.all()
     np.testing.assert_allclose(again.step_time_s, small.estimate.step_time_s[small.by_gpus])
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "fixed", "aim"),
+    [
+        ("llama-7b", CLUSTER, Fixed(), {}),
+        ("mixtral-8x7b", "dgx-h100", Fixed(), {}),
+        ("gpt2-xl", "dgx-a100-40gb", Fixed(schedule=("gpipe",)), {"rule": "cap"}),
+        ("llama-7b", "dgx-h100", Fixed(recompute=(Recompute.FULL,), recompute_layers=(1,)), {}),
+    ],
+)
+def test_what_bounds_leave_out_is_not_promising(monkeypatch, name, cluster, fixed, aim):
+    """The coarse candidates that are kept are those that are kept where all are estimated."""
+    model, hardware = load_model(name), load_cluster(cluster)
+    setup = Setup(model, hardware, load_framework(hardware.framework))
+    q = TrainingCase(setup=setup, goal=goal(model, tokens=1e11, **aim), assumptions=assume(hardware))
+    asked, sizes = usual(setup, fixed), job_bounds(model, q.goal, 128)
+    first = coarse(model, hardware, families(model, hardware, asked, sizes), asked, sizes)
+    monkeypatch.setattr(search_of_sizes, "HOPEFUL", 10**9)
+    every = search_of_sizes._promising(q, first)
+    monkeypatch.setattr(search_of_sizes, "HOPEFUL", 8)
+    np.testing.assert_array_equal(search_of_sizes._promising(q, first), every)
+    bound, (step_s, peak_bytes) = bounds_all(setup, first), totals_all(setup, first)
+    assert len(every)
+    assert np.all(bound.step_time_s <= step_s)
+    assert np.all(bound.memory_bytes <= peak_bytes)
 
 
 def test_as_good_as_the_search_of_every_layout(small):
