@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.reproductions import get_paper, paper_names, systems
-from planner.reproductions.claims import SHOWN
+from planner.reproductions.claims import AGREES, SHOWN
 from planner.schedules import get_schedule
 from planner.schedules.generated import Generated
 
@@ -27,6 +27,10 @@ that, **executed** where the mini-trainer runs it and its gradients are plain tr
 below that proves it. An empty cell has no test: it isn't there. A dash has its reason.
 The **headline** is what the paper's own figures say beside ours: `planner paper NAME` prints each; shown are figures of
 ours that a paper has no figure for.
+
+"""
+COUNT = """{some} of {all} systems have a command and a claim that agrees, {read} of them one that was read, not
+recalled. Without any: {none}.
 
 """
 
@@ -62,7 +66,7 @@ def page() -> str:
         rows.append(f"| {system} | {_name(part)} | {' | '.join(cells)} | {_headline(shown) if new else ''} |")
     return "\n".join(
         [
-            HEAD + "| system | part | modelled | simulated | executed | headline |",
+            HEAD + _count() + "| system | part | modelled | simulated | executed | headline |",
             "| --- | --- | --- | --- | --- | --- |",
             *rows,
             "\n## Dashes\n",
@@ -79,6 +83,18 @@ def _name(part: dict[str, Any]) -> str:
     own = f"the peak of {', '.join(found)} is read from the order itself" if found else ""
     notes = "; ".join(note for note in (part.get("note", ""), own) if note)
     return f"{part['name']} ({notes})" if notes else str(part["name"])
+
+
+def _count() -> str:
+    """How many systems have a claim that agrees today, and which have none."""
+    with DEVIATIONS.open(encoding="utf-8") as file:
+        agree = {(row["paper"], row["sentence"]) for row in csv.DictReader(file) if row["verdict"] == AGREES}
+    papers = [get_paper(name) for name in paper_names()]
+    known = [(p, c.standing) for p in papers for c in p.claims if (p.name, c.sentence) in agree]
+    some = {n for p, _ in known for n in p.systems}
+    read = {n for p, standing in known if standing == "read" for n in p.systems}
+    none = ", ".join(f"{n} ({name})" for n, name in systems().items() if n not in some)
+    return COUNT.format(some=len(some), all=len(systems()), read=len(read), none=none)
 
 
 def _headline(system: int) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.base.errors import LayoutError
-from planner.layouts import Layouts
+from planner.layouts import Layouts, Precision
 from planner.search.request import Fixed, divisors
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -17,32 +17,37 @@ from planner.step.estimate import Estimate
 SCHEDULES = ("1f1b", "gpipe")
 """Those whose wait for slow links is known in closed form."""
 ACTIVATION_BYTES = 2.0
+"""Of an element, but in fp32, which has twice as many."""
 
 
 def boundary_bytes(setup: Setup, layouts: Layouts) -> Array:
     """Bytes that all replicas of a layout together send to the next stage in one micro-batch, one copy of each."""
     tokens = layouts.dp * layouts.micro_batch * float(setup.model.seq_len)
-    return np.asarray(tokens * setup.model.hidden * ACTIVATION_BYTES)
+    element = np.where(layouts.precision == Precision.FP32, 2.0, 1.0) * ACTIVATION_BYTES
+    return np.asarray(tokens * setup.model.hidden * element)
 
 
 def site_wait_s(
-    sites: Any, stages: Any, micro_batches: Any, travel_s: Any, link_s: Any, work_s: Any, limited: Any
-) -> Array:
+    sites: Any, stages: Any, micro_batches: Any, travel_s: Any, link_s: Any, work_s: Any, limited: Any,
+    forward_share: Any = 1.0 / 3.0,
+) -> Array:  # fmt: skip
     """Seconds that links between sites add to a pipeline's step.
 
     stages: of all sites; travel_s: of a micro-batch from site to site, start to end; link_s: what of that it occupies
-    the link; work_s: the step without its bubble. limited: 1F1B, not GPipe.
+    the link; work_s: the step without its bubble, of which forwards are `forward_share`. limited: 1F1B, not GPipe.
 
     The first micro-batch goes there and back. Under 1F1B a stage's forward waits for a backward that has followed an
     earlier forward next door, so every micro-batch waits once more; more where sites have one stage each. With one or
     two stages a site this is what running it takes, else up to two journeys more. And no link carries more than it can:
-    a middle site sends activations on and gradients back.
+    a middle site sends activations on and gradients back, under GPipe the ones behind its forwards, then the others.
     """
     K, p, m = (np.asarray(x, dtype=np.float64) for x in (sites, stages, micro_batches))
     there_and_back = 2.0 * (K - 1.0)
     each = np.maximum(there_and_back / ((K - 1.0) * p / K + 1.0), 1.0)
     waits = np.where(limited, np.maximum(2.0 * (K - 2.0) + m * each, there_and_back), there_and_back) * travel_s
-    carried = m * np.where(K > 2, 2.0, 1.0) * link_s - np.asarray(work_s) + there_and_back * travel_s
+    both = m * np.where(K > 2, 2.0, 1.0) * link_s - np.asarray(work_s)
+    apart = sum(np.maximum(m * link_s - share * work_s, 0.0) for share in (forward_share, 1.0 - forward_share))
+    carried = np.where(limited, both, apart) + there_and_back * travel_s
     return np.asarray(np.where(K > 1, np.maximum(waits, carried), 0.0))
 
 
@@ -85,12 +90,13 @@ def over_links(
     layouts, compute = one.layouts, float(one.step_time_s[0])
     size = float(boundary_bytes(setup, layouts)[0])
     work = compute - float(one.time.bubble_s[0])
-    limited = layouts.row(0)["schedule"] == "1f1b"
+    row = layouts.row(0)
+    limited, forward = row["schedule"] == "1f1b", 1.0 / (4.0 if row["recompute"] == "full" else 3.0)
 
     def step_s(rate: Any) -> Array:
         link = size / np.asarray(rate)
         m = layouts.micro_batches[0]
-        return compute + site_wait_s(sites, layouts.pp[0], m, latency_s + link, link, work, limited)
+        return compute + site_wait_s(sites, layouts.pp[0], m, latency_s + link, link, work, limited, forward)
 
     rates = np.geomspace(1e3, 1e15, 2401)
     good = np.flatnonzero(step_s(rates) * busy <= compute)

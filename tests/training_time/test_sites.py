@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from planner.api.sites import training_on_sites
 from planner.base.errors import InputError, UnknownNameError
 from planner.hardware import load_cluster
+from planner.layouts import Precision
 from planner.question import load_setup, request
 from planner.scaling.laws import get_replica_law
 from planner.training_time.assumptions import assume
@@ -99,11 +100,12 @@ def test_the_outer_optimizer_keeps_two_copies_in_32_bits():
     assert by_name(site_ways(case(gpus=(16,))))["DiLoCo"].outer_bytes == 0.0
 
 
-def makespan(p, m, sites, delay, orders, f=1.0, b=2.0):
-    """Operations as soon as they may: each stage in its order, a boundary between sites takes `delay`."""
+def makespan(p, m, sites, delay, orders, f=1.0, b=2.0, link=0.0):
+    """Operations as soon as they may: each stage in its order, a boundary between sites takes `delay`, behind `link`
+    on a wire that carries one micro-batch after another."""
     late = [delay if (s + 1) % (p // sites) == 0 else 0.0 for s in range(p - 1)]
     done = {}
-    free, at = [0.0] * p, [0] * p
+    free, at, wire = [0.0] * p, [0] * p, {}
     while any(at[s] < len(orders[s]) for s in range(p)):
         for s in range(p):
             while at[s] < len(orders[s]):
@@ -118,6 +120,9 @@ def makespan(p, m, sites, delay, orders, f=1.0, b=2.0):
                     break
                 free[s] = max(free[s], needs + wait) + (f if kind == "F" else b)
                 done[kind, s, i] = free[s]
+                to = s if kind == "F" else s - 1
+                if link and 0 <= to < p - 1 and late[to]:
+                    done[kind, s, i] = wire[kind, to] = max(free[s], wire.get((kind, to), 0.0)) + link
                 at[s] += 1
     return max(free)
 
@@ -148,6 +153,24 @@ def test_a_pipelines_wait_is_what_running_it_takes(sites, each, rounds, delay):
         said = float(site_wait_s(sites, p, m, delay, 0.0, 3.0 * m, name == "1f1b"))
         over = 2.0 * delay if name == "1f1b" and each > 2 else 0.0
         assert ran - 1e-6 <= said <= ran + over + 1e-6
+
+
+@given(st.integers(2, 8), st.integers(2, 8), st.floats(0.0, 5.0), st.floats(0.1, 5.0))
+@settings(max_examples=60, deadline=None)
+def test_a_link_that_is_slower_than_a_pass_sets_gpipes_pace(sites, rounds, delay, link):
+    """One stage a site: exactly, but for one pass more or less at each end."""
+    m = rounds * sites
+    ran = makespan(sites, m, sites, delay + 1e-9, gpipe(sites, m), link=link) - makespan(
+        sites, m, sites, 0, gpipe(sites, m)
+    )
+    said = float(site_wait_s(sites, sites, m, delay + link, link, 3.0 * m, False))
+    assert ran - 1e-6 <= said <= ran + 2.0 * link + 1e-6
+
+
+def test_fp32_sends_twice_the_bytes():
+    layouts = case().best(32, 256, pp=(2,), pipelined=True).layouts
+    twice = boundary_bytes(SETUP, replace(layouts, precision=np.array([Precision.FP32])))
+    assert twice == pytest.approx(2.0 * boundary_bytes(SETUP, layouts))
 
 
 def test_the_square_cube_law():
