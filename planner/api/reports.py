@@ -21,7 +21,8 @@ from planner.report.tables import question_title
 from planner.search import Fixed, Recommendation
 from planner.search.scan import sample
 from planner.setup import Setup
-from planner.step.timeline.step import StepSimulation, simulate
+from planner.step.timeline.many import simulate_each
+from planner.step.timeline.step import StepSimulation
 from planner.training_time.assumptions import assume
 from planner.training_time.fastest import plan_fastest
 from planner.training_time.goal import Goal
@@ -94,7 +95,8 @@ def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulat
     operations = 2 * layouts.pp * layouts.micro_batches * layouts.virtual_stages * layouts.sequence_slices
     best = int(found.best[0]) if len(found.best) else None
     rows = [i for i in shown_layouts(found) if i == best or operations[i] <= MOST_SIMULATED]
-    return {i: simulate(setup, layouts.take([i])) for i in rows}
+    steps = dict(simulate_each(setup, layouts.take(rows)))
+    return {row: steps[i] for i, row in enumerate(rows)}
 
 
 def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:

@@ -100,10 +100,12 @@ def check_base(base: str | None, frameworks: list[str]) -> None:
         UnknownNameError: no such framework.
         InputError: none of them builds on one.
     """
+    if base is None:
+        return
     from planner.base.errors import InputError
     from planner.exporters.plan_export import get_target
 
-    if base is not None and not any(get_target(name).takes_base for name in frameworks):
+    if not any(get_target(name).takes_base for name in frameworks):
         raise InputError(f"--base is {base!r}; allowed: with --framework or --export torchtitan alone")
 
 

@@ -14,36 +14,43 @@ from planner.setup import Setup
 from planner.step.legality import check_legal
 from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.step import PreparedStep, Sized, StepSimulation, finish, prepare, schedule_of, steady_step
-from planner.step.timeline.timeline import run_all
+from planner.step.timeline.timeline import MOST_KEPT, run_all
 
 TOGETHER = 250_000  # operations of layouts that are run side by side
 
 
 def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
-    """Seconds of the step and bytes of the fullest rank of every layout, shape (n,), as `simulate` of each has them.
+    """Seconds of the step and bytes of the fullest rank of every layout, shape (n,); raises as `simulate_each`."""
+    seconds, peak_bytes = np.zeros(len(layouts)), np.zeros(len(layouts))
+    for i, step in simulate_each(setup, layouts):
+        seconds[i], peak_bytes[i] = step.step_time_s, step.peak_bytes.max()
+    return seconds, peak_bytes
+
+
+def simulate_each(setup: Setup, layouts: Layouts) -> Iterator[tuple[int, StepSimulation]]:
+    """Every layout's number with its step as `simulate` has it, in an order of their own.
 
     Many run side by side, which is faster than one after the other, those of the same order together.
 
     Raises:
         LayoutError: an illegal layout.
+        ScheduleError: more operations than a timeline takes.
     """
     check_legal(setup.model, setup.cluster, layouts)
     costs = step_costs(setup, layouts)
-    seconds, peak_bytes = np.zeros(len(layouts)), np.zeros(len(layouts))
     sizes = [schedule_of(layouts.take([i])) for i in range(len(layouts))]
     for group in _groups(sizes):
-        for i, step in zip(group, _side_by_side(costs, sizes, group), strict=True):
-            seconds[i], peak_bytes[i] = step.step_time_s, step.peak_bytes.max()
-    return seconds, peak_bytes
+        yield from zip(group, _side_by_side(costs, sizes, group), strict=True)
 
 
 def _order(schedule: Schedule, pipe: Pipeline) -> Order:
-    return schedule.order(pipe) if schedule.quick else _generated(schedule, pipe)
+    again = not schedule.quick or pipe.p * pipe.m * pipe.v * pipe.k <= MOST_KEPT
+    return _kept(schedule, pipe) if again else schedule.order(pipe)
 
 
 @lru_cache(maxsize=16)
-def _generated(schedule: Schedule, pipe: Pipeline) -> Order:
-    """The order of a schedule that takes up to a tenth of a second to make: the next search asks for it again."""
+def _kept(schedule: Schedule, pipe: Pipeline) -> Order:
+    """The order, which the same search or the next one asks for again."""
     return schedule.order(pipe)
 
 

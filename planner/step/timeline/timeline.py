@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from planner.schedules.operations import Order
 from planner.step.timeline.chunk_links import ChunkLinks
 from planner.step.timeline.engine import needed, run_lanes
 
+MOST_KEPT = 20_000  # passes of an order that is kept, with what it waits for, for the next layout that has it
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
 
 
@@ -133,7 +135,10 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
     """The timelines of several orders, side by side; raises what `run` does. Runs may share an order."""
     if not runs:
         return []
-    waits_of = {(id(one.order), one.head_lag_s): _waits(one.order, transfer_s, one.head_lag_s) for one in runs}
+    waits_of: dict[Any, _Waits] = {}
+    for one in runs:
+        find = _kept_waits if len(one.order) <= 2 * MOST_KEPT else _waits
+        waits_of[id(one.order), one.head_lag_s] = find(one.order, transfer_s, one.head_lag_s)
     made = [_lanes(one, waits_of[id(one.order), one.head_lag_s]) for one in runs]
     width = max(x.waits.shape[1] for x in made)
     counts = np.array([len(x.duration) for x in made])
@@ -188,6 +193,9 @@ def _waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _W
         lag = np.array(lag)
         lag[:, 3:] += np.array(head_lag_s)[order.kind][:, None]
     return waits, lag, needed(order.start, waits, lag, order.fused)
+
+
+_kept_waits = lru_cache(maxsize=16)(_waits)
 
 
 def _lanes(one: TimedOrder, waits: _Waits) -> _Lanes:
