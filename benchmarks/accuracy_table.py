@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.validation.interval import HeldOut, coverage, errors_of_kind, held_out, unseen
+from planner.validation.errors import HeldOut, errors_of_kind, held_out, unseen
+from planner.validation.interval import coverage
 
 KINDS = {False: "dense and hybrid", True: "mixtures"}
 

@@ -31,7 +31,8 @@ from planner.calibration.next_runs import best_two
 from planner.calibration.selection import origin_of
 from planner.hardware import load_cluster, load_framework
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, shipped_files, unseen_files
-from planner.validation.interval import error_quantiles, errors_of_kind, held_out, others, unseen
+from planner.validation.errors import all_errors, held_out, unseen
+from planner.validation.interval import left_out_quantiles
 
 Array = NDArray[np.float64]
 MOST, DRAWS, PARTS = 30, 40, 5
@@ -80,12 +81,7 @@ def sets() -> list[Set]:
                 continue
             some = np.sort(random.permutation(len(rows))[:MOST])
             picked = known.where(there[some])
-            half = np.zeros(len(some))
-            for k in range(len(some)):
-                near = errors_of_kind(experts=bool(picked.experts[k]))
-                left = near.where(others(near, k, picked, "publication"))
-                low, high = error_quantiles(left, picked.like[k], picked.traits[k], [0.1, 0.9])
-                half[k] = (high - low) / 2
+            half = np.diff(left_out_quantiles(all_errors(), picked, [0.1, 0.9]))[:, 0] / 2
             at = rows[some]
             out.append(
                 Set(name, origin_of(runs[at[0]]), files == shipped_files(), picked.error, slopes[at],

@@ -35,11 +35,12 @@ from planner.calibration.parameters import PARAMETERS
 from planner.calibration.selection import Fold, architecture_of, folds, origin_of, select
 from planner.hardware import Cluster, Efficiency, Link, load_cluster, load_framework
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, scores, shipped_files, unseen_files
-from planner.validation.interval import ALONE, COLUMNS
+from planner.validation.errors import COLUMNS
 from planner.validation.likeness import TRAITS, likeness_of_runs
 
 ARCHITECTURES = ("ampere", "hopper", "blackwell-ultra")
 PARTS = 5
+ALONE = ("vtrain-single-h1024", "megatron-bridge-gb300")
 WITHIN = 2 / 3
 PROFILES = Profiles()  # shipped ones, each loaded once
 

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.validation import interval
+from planner.validation import errors
 from planner.validation.accuracy import shipped_files, unseen_files
 from planner.validation.runs import read_runs
 
 ALIKE = ("source", "model", "layers", "hidden", "n_gpus", "global_batch", "seq_len", "precision", "attention")
 BANDS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
 CLOSE, ODDS = 0.05, 2.0
-ERRORS = [Path(interval.__file__).with_name(name) for name in ("held_out.csv", "unseen.csv")]
+ERRORS = [Path(errors.__file__).with_name(name) for name in ("held_out.csv", "unseen.csv")]
 
 
 def pairs() -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:

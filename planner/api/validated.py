@@ -18,7 +18,8 @@ from planner.base.errors import InputError
 from planner.calibration.anchor import Anchor
 from planner.report.validation import publications_view, scores_view
 from planner.validation import Predictions, read_runs, scores, shipped_files
-from planner.validation.interval import held_out_mape, held_shares
+from planner.validation.errors import held_out_mape
+from planner.validation.interval import held_shares
 from planner.validation.own_profiles import loaders
 from planner.validation.predictions import predictions_csv
 from planner.validation.publications import publications_of

@@ -15,7 +15,7 @@ from planner.base.files import shipped_folder
 from planner.base.units import format_seconds
 from planner.hardware import Cluster, load_cluster
 from planner.models import Transformer
-from planner.validation.interval import LEAST_RUNS, fits_of, held_out, known_errors, unseen
+from planner.validation.errors import LEAST_RUNS, fits_of, held_out, known_errors, unseen
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import MeasuredRun, read_runs
 from planner.validation.score import score

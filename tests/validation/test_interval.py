@@ -1,6 +1,7 @@
 """Intervals: honest in cross-validation, made of the runs that are alike, absent where nothing is known."""
 
 import csv
+from dataclasses import replace
 from importlib import resources
 
 import numpy as np
@@ -21,18 +22,16 @@ from planner.validation import (
     unlike,
     unseen_files,
 )
-from planner.validation.interval import (
+from planner.validation.errors import (
     HeldOut,
     all_errors,
-    coverage,
-    error_quantiles,
     fits_of,
     held_out,
     held_out_mape,
-    interval_factors,
     known_errors,
     unseen,
 )
+from planner.validation.interval import coverage, error_quantiles, interval_factors, left_out_quantiles
 from planner.validation.publications import publication_of, publications, publications_of
 
 
@@ -161,7 +160,7 @@ def test_a_model_with_experts_is_judged_by_runs_with_experts():
     assert "state-space" not in text
     assert "state-space" in accuracy_sentence("hopper", model=load_model("nemotron-3-nano-30b-a3b"))
     assert "predicted 26% too fast" in accuracy_sentence("cdna3", model=load_model("mixtral-8x7b"))
-    like = np.array([256, 1e7, 3e4, 1, 8, 1e11, 4096])
+    like = (256.0, 1e7, 3e4, 1.0, 8.0, 1e11, 4096.0)
     same = ("hopper", "megatron", "nvlink and infiniband", "bf16")
     dense, sparse = (interval_factors(like, (*same, kind)) for kind in ("dense", "experts"))
     assert sparse[1] - sparse[0] > 1.5 * (dense[1] - dense[0])
@@ -190,3 +189,17 @@ def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
     inside = coverage(held_out(), runs)
     assert len(inside) == 881
     assert 0.75 < np.mean([inside[runs.source == s].mean() for s in np.unique(runs.source)]) < 0.86
+
+
+def test_a_run_s_interval_knows_nothing_of_its_publication():
+    """Were its own publication's errors others, its interval would be the same; were another's, not."""
+    known = all_errors()
+    judged = known.where(np.flatnonzero(known.source == "vtrain-single-h1024")[:3])
+    before = left_out_quantiles(known, judged, [0.1, 0.9])
+    for name, same in (("vtrain", True), ("hagemann", False)):
+        moved = replace(known, error=known.error + 0.5 * (known.publication == name))
+        after = left_out_quantiles(moved, judged, [0.1, 0.9])
+        assert np.array_equal(before, after) == same
+    without = left_out_quantiles(known, judged, [0.1, 0.9], "architecture")
+    assert (np.diff(without) > np.diff(before)).all()
+    assert np.isnan(left_out_quantiles(judged, judged, [0.1, 0.9])).all()

@@ -1,0 +1,134 @@
+"""Errors of predictions on measured runs that had not seen them, and what the runs were like.
+
+`held_out.csv` keeps, for every shipped timed run, the step time predicted by a fit without the run's publication;
+`unseen.csv` those on runs that no fit uses (`measured_runs/unseen/`). `benchmarks/cross_validate.py` writes both.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.base.arrays import Array, Bools
+from planner.validation.likeness import LIKENESS, TRAITS
+from planner.validation.publications import publication_of
+
+COLUMNS = ("source", "run", *TRAITS, *LIKENESS, "held_out_step_time_s", "measured_step_time_s")
+LEAST_RUNS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """Errors of predictions that had not seen the run, arrays of shape (n,), (n, 7) and (n, 5).
+
+    error: logarithm of measured over predicted step time.
+    """
+
+    source: NDArray[np.str_]
+    like: Array
+    traits: NDArray[np.str_]
+    error: Array
+
+    def where(self, rows: Any) -> HeldOut:
+        """Some of them."""
+        return HeldOut(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+    @property
+    def architecture(self) -> NDArray[np.str_]:
+        """The GPU architecture that each was measured on."""
+        return self.traits[:, TRAITS.index("architecture")]
+
+    @property
+    def experts(self) -> Bools:
+        """Which models have experts."""
+        return np.asarray(self.traits[:, TRAITS.index("kind")] == "experts")
+
+    @cached_property
+    def publication(self) -> NDArray[np.str_]:
+        """Where each was published; a source of its own where that isn't known."""
+        names, at = np.unique(self.source, return_inverse=True)
+        found = [publication_of(str(name)) for name in names]
+        return np.array([str(n) if p is None else p.sets for n, p in zip(names, found, strict=True)])[at]
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of a file beside this one."""
+    text = (resources.files("planner.validation") / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def _read(*names: str) -> HeldOut:
+    """The errors in such files."""
+    rows = [row for name in names for row in rows_of(name)]
+    number = np.array([[float(r[c]) for c in COLUMNS[2 + len(TRAITS) :]] for r in rows])
+    return HeldOut(
+        source=np.array([r["source"] for r in rows]),
+        like=number[:, : len(LIKENESS)],
+        traits=np.array([[r[t] for t in TRAITS] for r in rows]),
+        error=np.log(number[:, -1] / number[:, -2]),
+    )
+
+
+@cache
+def held_out() -> HeldOut:
+    """The errors on the shipped runs of fits without their publication."""
+    return _read("held_out.csv")
+
+
+@cache
+def unseen() -> HeldOut:
+    """The errors of the shipped profiles on runs that no fit uses."""
+    return _read("unseen.csv")
+
+
+@cache
+def all_errors() -> HeldOut:
+    """Those and the ones on unseen runs."""
+    return _read("held_out.csv", "unseen.csv")
+
+
+@cache
+def errors_of_kind(*, experts: bool) -> HeldOut:
+    """All errors of models with experts, or of those without."""
+    return all_errors().where(all_errors().experts == experts)
+
+
+def known_errors(architecture: str, *, experts: bool) -> HeldOut:
+    """What tells of a GPU architecture: errors of models without experts on it, or of all that have some.
+
+    None for an architecture of which there are fewer runs than leave one beyond either end of an interval of 80 %.
+    """
+    known = errors_of_kind(experts=experts)
+    on = known.architecture == architecture
+    enough = np.count_nonzero(all_errors().architecture == architecture) >= LEAST_RUNS
+    return known.where((on | experts) & enough)
+
+
+def held_out_mape() -> dict[str, float]:
+    """Mean relative error of those predictions, by set and `overall`."""
+    known = held_out()
+    size = np.abs(np.exp(-known.error) - 1.0)
+    by_set = {str(name): float(size[known.source == name].mean()) for name in np.unique(known.source)}
+    return by_set | {"overall": float(size.mean())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fits:
+    """Of measured runs, how many there are, of how many it is predicted right whether they fit, how many did not."""
+
+    runs: int
+    right: int
+    failed: int
+
+
+@cache
+def fits_of(architecture: str) -> Fits:
+    """What the shipped runs on an architecture tell of memory (`fits.csv`), else those that no fit uses."""
+    row = next(r for r in rows_of("fits.csv") if r["architecture"] == architecture)
+    return Fits(runs=int(row["runs"]), right=int(row["right"]), failed=int(row["failed"]))
