@@ -48,8 +48,8 @@ def paper_fastest_view(r: dict[str, Any], paper: Paper) -> RenderableType:
         Text(title, style="bold"), f"  {paper.title}; {paper.source}", "",
         f"Its question: {r['tokens'] / 1e9:,.0f}B tokens at its critical batch, no failures, nodes of 16 A100, "
         "200 Gb/s per GPU.",
-        f"Under its assumptions {r['paper_gpus']:,} GPUs; by our costs {ours['gpus']:,} ({r['framework']}, "
-        f"{ours['layout']}).",
+        f"Its assumptions, as derived here, give {r['paper_days']:.2f} days on {r['paper_gpus']:,} GPUs; our costs "
+        f"take {ours['gpus']:,} ({r['framework']}, {ours['layout']}).",
         "", parts, "", today,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FROM = {
     "timeline": "timeline of its order", "layout": "cost models", "run": "cost models, the run as published",
     "runs": "cost models, measured runs", "model of 2021": "the paper's assumptions",
-    "shortest": "cost models, searched", "volume": "mini-trainer",
+    "shortest": "cost models, searched", "largest": "cost models, searched", "volume": "mini-trainer",
 }  # fmt: skip
 """What ours comes from, by evaluator, in words."""
 GROUPS = (("read", "Read in a source"), ("recalled", "Recalled, not read again"))
@@ -71,10 +71,16 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     """How many claims agree, are off, are not reproduced; and of those that agree how many were read."""
     agree, off, none = (sum(o.verdict == v for o in outcomes) for v in COUNTED)
     read = sum(o.verdict == "agrees" and o.claim.standing == "read" for o in outcomes)
-    return (
-        f"{agree} of {agree + off + none} claims agree ({read} read, {agree - read} recalled), {off} are off, "
-        f"{none} not reproduced"
-    )
+    known = ", ".join(f"{n} {word}" for n, word in ((read, "read"), (agree - read, "recalled")) if n)
+    rest = "".join(f", {n} {word}" for n, word in ((off, "off"), (none, "not reproduced")) if n)
+    return f"{agree} of {agree + off + none} claims agree" + (f" ({known})" if known else "") + rest
+
+
+def summary_of_all(done: Sequence[Reproduction], systems: dict[int, str]) -> str:
+    """The same of all papers, and how many systems have a claim that agrees."""
+    some = {n for d in done if d.count("agrees") for n in d.paper.systems}
+    every = [o for d in done for o in d.outcomes]
+    return f"{summary(every)}; {len(some)} of {len(systems)} systems have a claim that agrees"
 
 
 def paper_record(done: Reproduction) -> dict[str, Any]:
@@ -137,5 +143,4 @@ def all_view(done: Sequence[Reproduction], systems: dict[int, str]) -> Renderabl
     for n, name, some in by_system(done, systems):
         counts = [str(sum(d.count(v) for d in some)) for v in COUNTED]
         table.add_row(str(n), name, ", ".join(d.paper.name for d in some), *counts)
-    every = [o for d in done for o in d.outcomes]
-    return stacked(Text(summary(every) + ".", style="bold"), HOW + ".", "", table)
+    return stacked(Text(summary_of_all(done, systems) + ".", style="bold"), HOW + ".", "", table)

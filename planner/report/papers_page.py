@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from planner.report.papers import HOW, by_system, groups, note, number, off_by, said, summary
+from planner.report.papers import HOW, by_system, groups, note, number, off_by, said, summary, summary_of_all
 
 if TYPE_CHECKING:
     from planner.reproductions import Outcome, Reproduction
@@ -22,7 +22,7 @@ th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e2e2
 td:nth-child(2), td:nth-child(3), td:nth-child(5) { text-align: right; white-space: nowrap; }
 th:nth-child(2), th:nth-child(3), th:nth-child(5) { text-align: right; }
 .off { color: #b3261e; font-weight: 600; } h2 { margin-top: 2.2rem; } h3 { font-size: 15px; margin-bottom: 0; }
-@media (max-width: 700px) { table { display: block; overflow-x: auto; } } svg { max-width: 100%; height: auto; }
+@media (max-width: 700px) { table { display: block; } } table, .wide { overflow-x: auto; }
 .small { color: #555; } svg text { font: 12px system-ui, sans-serif; }
 """
 
@@ -34,8 +34,12 @@ def _cells(o: Outcome) -> tuple[str, ...]:
 
 def papers_markdown(done: Sequence[Reproduction], systems: dict[int, str]) -> str:
     """The page as Markdown."""
-    every = [o for d in done for o in d.outcomes]
-    lines = [f"{summary(every)}. {HOW}.", "", "| | system | papers | claims |", "| ---: | --- | --- | --- |"]
+    lines = [
+        f"{summary_of_all(done, systems)}. {HOW}.",
+        "",
+        "| | system | papers | claims |",
+        "| ---: | --- | --- | --- |",
+    ]
     for n, name, about in by_system(done, systems):
         links = ", ".join(f"[{d.paper.name}](#{d.paper.name})" for d in about)
         lines.append(f"| {n} | {name} | {links} | {summary([o for d in about for o in d.outcomes])} |")
@@ -53,8 +57,10 @@ def _row(cells: Iterable[str]) -> str:
 
 def papers_html(done: Sequence[Reproduction], systems: dict[int, str]) -> str:
     """The page as HTML that needs nothing else."""
-    every = [o for d in done for o in d.outcomes]
-    body = ["<h1>What papers claim, and what planner gives</h1>", f"<p><b>{summary(every)}.</b> {HOW}.</p>"]
+    body = [
+        "<h1>What papers claim, and what planner gives</h1>",
+        f"<p><b>{summary_of_all(done, systems)}.</b> {HOW}.</p>",
+    ]
     body += [_picture(done), "<table><tr><th></th><th style='text-align:left'>system</th>"]
     body.append("<th style='text-align:left'>papers</th><th>claims</th></tr>")
     for n, name, about in by_system(done, systems):
@@ -91,7 +97,8 @@ def _picture(done: Sequence[Reproduction]) -> str:
     def place(deviation: float) -> float:
         return middle + span * max(-1.0, min(1.0, math.log(max(1.0 + deviation, 1e-9)) / MOST))
 
-    out = [f"<svg viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' role='img' aria-label='how far ours are off'>"]
+    size = f"viewBox='0 0 {WIDTH} {height}' width='{WIDTH}'"
+    out = [f"<div class='wide'><svg {size} role='img' aria-label='how far ours are off'>"]
     low, high = place(-0.15), place(0.15)
     out.append(f"<rect x='{low:.1f}' y='0' width='{high - low:.1f}' height='{height - ROW}' fill='#e8f1ea'/>")
     for deviation, word in ((-0.5, "half"), (-0.15, "-15 %"), (0.0, "equal"), (0.15, "+15 %"), (1.0, "twice")):
@@ -105,4 +112,4 @@ def _picture(done: Sequence[Reproduction]) -> str:
             colour = "#b3261e" if o.verdict == "off" else "#2e6b3f"
             x = place(o.deviation or 0.0)
             out.append(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='4.5' fill='{colour}' fill-opacity='.55'/>")
-    return "".join(out) + "</svg>"
+    return "".join(out) + "</svg></div>"

@@ -30,6 +30,7 @@ SAYS = {
     "03_schedules": ("", 7),
     "04_how_accurate": ("fits or not right in", 3),
     "05_your_own_cluster": ("field gpus_per_node", 1),
+    "06_critical_batch": ("nats per byte: measured", 1),
 }
 
 
