@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -20,6 +21,7 @@ from planner.base.errors import PlannerError, one_line, shown
 __all__ = ["app", "main"]
 
 INTERRUPTED, TERMINATED = 130, 143
+NEW_OBJECTS = 20_000  # between two looks for cycles of garbage: imports leave many objects and few cycles
 
 COMMANDS = (
     "recommend", "serve", "estimate", "schedule", "simulate", "compare", "partition", "time", "fastest", "fewest",
@@ -81,6 +83,7 @@ def __getattr__(name: str) -> typer.Typer:
 
 def main() -> None:
     """Run the command line; a fault of the user or of the system is one line on stderr and exit code 2."""
+    gc.set_threshold(NEW_OBJECTS)
     with _stopped_as_by_ctrl_c() as stopped:
         code = _run()
     sys.exit(TERMINATED if stopped else code)
