@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.base.errors import InputError, shown
 from planner.base.units import parse_count
 from planner.cli import completion as complete
+from planner.cli.options import number_of
 from planner.cli.unfold import in_place_of
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 def count(text: str) -> float:
     """A number of tokens: 300e9 or 300B."""
-    try:
-        return parse_count(text)
-    except ValueError:
-        raise InputError(f"--tokens is {shown(text)}; allowed: a number, such as 300e9 or 300B") from None
+    return float(number_of("--tokens", text, parse_count, "a number, such as 300e9 or 300B"))
 
 
 Tokens = Annotated[

@@ -51,10 +51,7 @@ def requirements() -> list[Requirement]:
         if match is None:
             continue
         package, asked, extra = match.groups(default="")
-        try:
-            installed: str | None = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            installed = None
+        installed = _version(package)
         enough = installed is not None and _at_least(installed, asked)
         out.append(Requirement(package=package, extra=extra, asked=asked, installed=installed, enough=enough))
     return out
@@ -62,12 +59,12 @@ def requirements() -> list[Requirement]:
 
 def _at_least(installed: str, asked: str) -> bool:
     """Whether a version is that or newer of ``>=``; other conditions are pip's to judge."""
+
+    def numbers(version: str) -> list[int]:
+        return [int(n) for n in re.findall(r"\d+", re.split(r"[-+a-z]", version)[0])]
+
     least = re.search(r">=\s*([\d.]+)", asked)
-    return least is None or _numbers(installed) >= _numbers(least.group(1))
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(n) for n in re.findall(r"\d+", re.split(r"[-+a-z]", version)[0])]
+    return least is None or numbers(installed) >= numbers(least.group(1))
 
 
 def machine() -> dict[str, str]:
@@ -158,19 +155,22 @@ def _search() -> Finding:
 
 
 def _compiled() -> Finding:
-    code = (
+    return _ran("compiled simulation", (
         "import time, numpy as np, numba; from planner.schedules import Pipeline, get_schedule; "
         "from planner.step.timeline.timeline import run; t = time.perf_counter(); "
         "o = get_schedule('1f1b').order(Pipeline(p=2, m=4, v=1, k=1)); run(o, np.ones(len(o)), compiled=True); "
         "print(f'numba {numba.__version__}, ready in {time.perf_counter() - t:.1f} s')"
-    )
-    works, seen = _python(code)
-    return Finding(name="compiled simulation", works=works, seen=seen, remedy=install_command(""))
+    ))  # fmt: skip
 
 
 def _pictures() -> Finding:
-    works, seen = _python("import matplotlib, matplotlib.figure; print('matplotlib', matplotlib.__version__)")
-    return Finding(name="pictures", works=works, seen=seen, remedy=install_command(""))
+    return _ran("pictures", "import matplotlib, matplotlib.figure; print('matplotlib', matplotlib.__version__)")
+
+
+def _ran(name: str, code: str) -> Finding:
+    """Whether a part works, by a piece of Python that needs it."""
+    works, seen = _python(code)
+    return Finding(name=name, works=works, seen=seen, remedy=install_command(""))
 
 
 def _browser() -> Finding:

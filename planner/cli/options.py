@@ -55,7 +55,7 @@ BatchTokens = Annotated[
     float | None,
     asks(
         "--batch-tokens", "Or tokens per optimizer step, such as 4M: the nearest 2^a or 3 x 2^a sequences.",
-        parser=lambda text: _number("--batch-tokens", text, parse_count, "a number of tokens, such as 4M"),
+        parser=lambda text: number_of("--batch-tokens", text, parse_count, "a number of tokens, such as 4M"),
         metavar="<tokens>",
     ),
 ]  # fmt: skip
@@ -81,7 +81,7 @@ SeqLen = Annotated[
     int | None,
     asks(
         "--seq-len", "Tokens per sequence, instead of the model's, such as 4096 or 128k.",
-        parser=lambda text: _number("--seq-len", text, parse_length, "a whole number of tokens, such as 4096 or 128k"),
+        parser=lambda t: number_of("--seq-len", t, parse_length, "a whole number of tokens, such as 4096 or 128k"),
         metavar="<tokens>",
     ),
 ]  # fmt: skip
@@ -150,15 +150,10 @@ class Place:
 
 def _figure(text: str) -> tuple[str, float]:
     """The name and the value of NAME=VALUE."""
-    from planner.base.errors import InputError, shown
-
     name, _, value = text.partition("=")
-    try:
-        return name.strip(), float(value)
-    except ValueError:
-        raise InputError(
-            f"--figure is {shown(text)}; allowed: NAME=NUMBER, such as accelerator.memory_gib=141"
-        ) from None
+    return name.strip(), number_of(
+        "--figure", text, lambda _: float(value), "NAME=NUMBER, such as accelerator.memory_gib=141"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +187,7 @@ class StepBatch:
         return batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len))
 
 
-def _number(option: str, text: str, parse: Callable[[str], Any], allowed: str) -> Any:
+def number_of(option: str, text: str, parse: Callable[[str], Any], allowed: str) -> Any:
     """A number as people write it. Raises InputError if the text is none; the message names the option."""
     from planner.base.errors import InputError, shown
 
