@@ -1,22 +1,37 @@
-"""Other questions whose answer a plan names: another framework's schedules, more GPUs."""
+"""What else there is beside a plan: another framework's schedules, more GPUs, what the nearest other decisions cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.api.layout_estimate import LayoutEstimate
+from planner.base import records
 from planner.base.errors import InputError, LayoutError
+from planner.base.units import format_bytes, format_seconds
+from planner.choices.table import CHOICES
+from planner.report.difference import value_text
+from planner.report.tables import PARTS
 from planner.search import Recommendation
 from planner.search import recommend as search
+from planner.search.found import EQUAL
+from planner.search.neighbours import Changed, one_change
 from planner.search.request import Request
 from planner.setup import Setup
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from planner.api.plan import Plan
+    from planner.step.estimate import Estimate
+
 WORTH_SAYING = 0.995  # of the best step
 DOUBLINGS = 7
+MOST_REASONS = 5
+LEAST = 0.001  # of the step: less is no difference
 
 
 def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -> LayoutEstimate | None:
@@ -49,3 +64,40 @@ def fewest_gpus(setup: Setup, asked: Request) -> int | None:
         if len(found.best):
             return gpus
     return None
+
+
+def reasons(plan: Plan) -> list[str]:
+    """What the best change of each choice, or pair of degrees, would bring: a sentence each, the fastest first."""
+    found = plan.found
+    if not len(found.best):
+        return []
+    best = found.estimate.take(found.best[:1])
+    changed = one_change(plan.setup, best.layouts, found.asked.fixed, found.asked.attention.name.lower())
+    if changed is None:
+        return []
+    row = best.layouts.row(0)
+    said = [{k: v for k, v in change.items() if not CHOICES[k].follows} or change for change in changed.changes]
+    nearest: dict[tuple[str, ...], tuple[float, int]] = {}
+    for i, change in enumerate(said):
+        share = float(changed.estimate.step_time_s[i] / best.step_time_s[0]) - 1.0
+        told = abs(share) >= LEAST if changed.estimate.fits[i] else share < -EQUAL
+        asked_for = found.asked.fixed.offload or "offload_optimizer" not in change
+        if told and asked_for and not change.keys() & {"grad_dtype", "attention"}:
+            nearest[tuple(change)] = min(nearest.get(tuple(change), (np.inf, i)), (share, i))
+    return [_sentence(best, changed, i, said[i], row) for _, i in sorted(nearest.values())[:MOST_REASONS]]
+
+
+def _sentence(best: Estimate, changed: Changed, i: int, said: dict[str, Any], row: dict[str, Any]) -> str:
+    """What one change costs, and in which part of the step most of that lies."""
+    other = changed.estimate
+    share = float(other.step_time_s[i] / best.step_time_s[0]) - 1.0
+    with_ = ", ".join(f"{CHOICES[k].short or k.replace('_', ' ')} {value_text(v)}" for k, v in said.items())
+    was = ", ".join(f"{CHOICES[k].short or k.replace('_', ' ')} {value_text(row[k])}" for k in said)
+    if not other.fits[i]:
+        need = format_bytes(float(other.memory_bytes[i]))
+        return f"{with_} instead of {was}: {-share:.1%} faster, but its {need} per GPU don't fit safely."
+    if share < 0:
+        return f"{with_} instead of {was}: {-share:.1%} faster, too little to tell."
+    a, b = (records.parts(x.time, j, "_s") for x, j in ((best, 0), (other, i)))
+    part = max(a, key=lambda name: b[name] - a[name])
+    return f"{with_} instead of {was}: {share:.1%} slower; {PARTS[part]} {format_seconds(b[part] - a[part])} more."

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner import __version__
+from planner.api.alternatives import reasons
 from planner.api.anchored import interval_s, trust
-from planner.api.reasons import reasons
 from planner.api.training import MOST_GPUS
 from planner.base.errors import LayoutError
 from planner.exporters.plan_export import TARGETS, export_plan

@@ -72,13 +72,14 @@ def _one_layout(
     """The estimate of the layout that the options say, also as a plan where a file is given."""
     from planner.api.anchored import anchored
     from planner.api.layout_estimate import estimate_one
+    from planner.base.files import write_text
 
     if save is not None:
         o.check_files({"--save": (save, save.suffix)})
     setup = anchored(place.setup(model)[0], anchor)
     one = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **choices)
     if save is not None:
-        o.save_json(save, one.to_dict())
+        write_text(save, one.to_json() + "\n")
     return one
 
 

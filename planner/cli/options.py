@@ -259,15 +259,6 @@ def show(answer: Shown, json: bool) -> None:
         print_view(*answer.lines)
 
 
-def save_json(path: Path, record: dict[str, Any]) -> None:
-    """A record in a file: the whole of it or nothing."""
-    import json
-
-    from planner.base.files import write_text
-
-    write_text(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
-
-
 def print_view(*views: Any) -> None:
     """Views on stdout: on a terminal in colour and as wide as it is; in a pipe plain, a row a line, nothing folded.
 

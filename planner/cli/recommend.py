@@ -85,7 +85,7 @@ def command(
         )  # fmt: skip
         answers = [plan.why(wanted) for wanted in why or []]
     if save is not None and len(plan):
-        o.save_json(save, plan.to_dict())
+        plan.save(save)
     if html or png or pdf:
         shown = plan.gathered(
             shlex.join(["planner", *sys.argv[1:]]), curve=curve, tokens=tokens, loss=loss, answers=answers,

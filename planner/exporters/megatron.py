@@ -181,7 +181,7 @@ def optimizer_name(row: dict[str, Any]) -> str:
 
 def _pipeline(job: Job) -> Arguments:
     """Virtual stages by layers, or the whole split where stages are uneven."""
-    row, stages = job.row, stage_layers(job.setup, job.layouts)
+    row, stages = job.row, stage_layers(job, job.layouts)
     if row["pp"] == 1:
         return []
     if layout := uneven_layout(job):
@@ -191,7 +191,7 @@ def _pipeline(job: Job) -> Arguments:
 
 def uneven_layout(job: Job) -> str:
     """The stages as Megatron-LM writes them, as they were given or where they are uneven; else nothing."""
-    stages = stage_layers(job.setup, job.layouts)
+    stages = stage_layers(job, job.layouts)
     if len(set(stages)) == 1 or job.row["pipeline_layout"]:
         return str(job.row["pipeline_layout"])
     return pipeline_layout_text(stages, [0] * (len(stages) - 1) + [job.model.num_mtp_layers])
@@ -201,7 +201,7 @@ def dispatcher_name(job: Job) -> str:
     """The dispatcher as Megatron-Core names it: alltoall, or the flex dispatcher's backend."""
     if job.row["dispatcher"] == "framework" and job.row["ep"] == 1:
         return "alltoall"
-    return Dispatcher(int(dispatchers(Case.of(job.setup, job.layouts))[0])).name.lower()
+    return Dispatcher(int(dispatchers(Case.of(job, job.layouts))[0])).name.lower()
 
 
 def training_arguments(job: Job) -> Arguments:

@@ -96,17 +96,15 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
         head.append(f"The plan's own layout: {_predicted(plan, plan.layouts, True)[0]}")
         head.append(f"The best that {target.title} can run: planner recommend ... --framework {target.name}")
     head += [f"NOT EXPRESSED: {note}." for note in nearest.notes]
-    warning = (
-        ""
-        if fits
-        else (
-            f"what {target.title} can run of this plan does not fit in memory: {predicted} "
-            f"Search for what fits with planner recommend --framework {target.name}"
-        )
-    )
-    if warning:
+    warning = ""
+    if not fits:
+        warning = f"what {target.title} can run of this plan does not fit in memory: {predicted} "
+        warning += f"Search for what fits with planner recommend --framework {target.name}"
         head.append("WARNING: this does not fit in memory.")
-    job = Job(setup=setup, layouts=layouts, head=tuple(head), path=path, base=base)
+    job = Job(
+        model=setup.model, cluster=setup.cluster, framework=setup.framework, layouts=layouts,
+        head=tuple(head), path=path, base=base,
+    )  # fmt: skip
     return Export(
         text=target.render(job),
         notes=tuple(nearest.notes),

@@ -11,7 +11,7 @@ from typing import Any
 from planner.base.errors import LayoutError
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
-from planner.hardware import Cluster, Framework
+from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.question import one_layout
@@ -26,34 +26,18 @@ from planner.step.timeline.timed import timed_estimate
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Job:
-    """What a framework's file is written from.
+class Job(Setup):
+    """What a framework's file is written from: model, cluster, and the profile that the prediction assumes.
 
     layouts: a table of one, which the framework can run. head: sentences for the file's top: what this is, what it is
     predicted to take, and every choice of the plan that the framework can't express.
     path: of the file, None for stdout. base: the user's own recipe, "package.module:function".
     """
 
-    setup: Setup
     layouts: Layouts
     head: tuple[str, ...]
     path: Path | None = None
     base: str | None = None
-
-    @property
-    def model(self) -> Transformer:
-        """The model to train."""
-        return self.setup.model
-
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster to train it on."""
-        return self.setup.cluster
-
-    @property
-    def framework(self) -> Framework:
-        """The profile of what the framework overlaps and keeps, which the prediction assumes."""
-        return self.setup.framework
 
     @property
     def row(self) -> dict[str, Any]:
@@ -63,7 +47,7 @@ class Job:
     @property
     def gradients(self) -> tuple[str, str]:
         """The number formats in which gradients are kept and reduced, stated or the framework's: fp32 or bf16."""
-        case = Case.of(self.setup, self.layouts)
+        case = Case.of(self, self.layouts)
         kept, sent = (float(of(case)[0]) for of in (gradient_bytes, reduced_bytes))
         return "fp32" if kept >= 4 else "bf16", "fp32" if sent >= 4 else "bf16"
 

@@ -167,7 +167,7 @@ def parallel_fields(job: Job, head_module: str) -> dict[str, str]:
     if row["pp"] > 1:
         fields["pipeline_parallel_schedule"] = f'"{native_schedule(row)}"'
         fields["pipeline_parallel_microbatch_size"] = str(row["micro_batch"])
-        fields["module_fqns_per_model_part"] = module_names(stage_layers(job.setup, job.layouts), head_module)
+        fields["module_fqns_per_model_part"] = module_names(stage_layers(job, job.layouts), head_module)
     return fields
 
 

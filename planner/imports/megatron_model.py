@@ -10,7 +10,7 @@ from typing import Any
 from planner.base.errors import InputError, shown
 from planner.imports.arguments import Arguments
 from planner.models import Transformer
-from planner.models.hybrid import from_pattern
+from planner.models.from_shape import from_pattern
 from planner.models.possible import check
 
 ASSUMED_VOCAB = 128_000

@@ -13,8 +13,7 @@ from pydantic import ConfigDict, Field, StrictBool, StrictInt, create_model
 
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import validate
-from planner.models.from_shape import FAMILIES
-from planner.models.hybrid import from_pattern
+from planner.models.from_shape import FAMILIES, from_pattern
 from planner.models.possible import FLAGS, LARGEST, NOT_NEGATIVE, POSITIVE, check
 from planner.models.transformer import Transformer
 

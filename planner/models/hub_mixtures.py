@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.models.from_shape import LETTERS
 from planner.models.hub_config import Config, bias_fields, common_fields, late_window_fields, window_fields
-from planner.models.hybrid import LETTERS
 
 KINDS = dict(zip(("mamba", "attention", "mlp", "moe"), LETTERS, strict=True))
 """Layers of `layers_block_type`, by their letters in a pattern."""

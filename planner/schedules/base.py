@@ -138,29 +138,32 @@ class Schedule(ABC):
     layer_at_a_time: bool = False
     """All micro-batches pass a chunk before the next: one parameter gather and one gradient reduction a chunk."""
 
+    several_ranks: bool = False
+    """Needs two pipeline ranks."""
+    even_ranks: bool = False
+    """Two directions must not meet: needs an even number of ranks."""
+    whole_rounds: bool = False
+    """Micro-batches run in groups of p."""
+
     def rules(self, pipe: Pipeline) -> list[Rule]:
         """The rules that a pipeline must keep, each with where it is broken."""
-        out = []
         if self.chunks is None:
-            out.append(Rule(text=f"{self.name} needs at least 2 virtual stages", broken=np.asarray(pipe.v < 2)))
-        elif self.chunks == 1:
-            out.append(Rule(text=f"{self.name} has one virtual stage per rank", broken=np.asarray(pipe.v != 1)))
+            table: list[tuple[str, Any]] = [("needs at least 2 virtual stages", pipe.v < 2)]
         else:
-            text = f"{self.name} has exactly {self.chunks} virtual stages per rank"
-            out.append(Rule(text=text, broken=np.asarray(pipe.v != self.chunks)))
+            number = "one virtual stage" if self.chunks == 1 else f"exactly {self.chunks} virtual stages"
+            table = [(f"has {number} per rank", pipe.v != self.chunks)]
         if self.sliced:
-            out.append(Rule(text=f"{self.name} needs at least 2 sequence slices", broken=np.asarray(pipe.k < 2)))
+            table.append(("needs at least 2 sequence slices", pipe.k < 2))
         else:
-            out.append(Rule(text=f"{self.name} does not slice the sequence", broken=np.asarray(pipe.k != 1)))
-        return out + self.own_rules(pipe)
-
-    def even_ranks(self, pipe: Pipeline) -> Rule:
-        """The rule of two directions that must not meet."""
-        return Rule(text=f"{self.name} needs an even pp", broken=np.asarray(np.asarray(pipe.p) % 2 != 0))
-
-    def whole_rounds(self, pipe: Pipeline) -> Rule:
-        """The rule of micro-batches that run in groups of p."""
-        return Rule(text=f"{self.name} {WHOLE_ROUNDS}", broken=np.asarray(np.asarray(pipe.m) % pipe.p != 0))
+            table.append(("does not slice the sequence", pipe.k != 1))
+        if self.several_ranks:
+            table.append(("needs at least 2 pipeline ranks", pipe.p < 2))
+        if self.even_ranks:
+            table.append(("needs an even pp", pipe.p % 2 != 0))
+        if self.whole_rounds:
+            table.append((WHOLE_ROUNDS, pipe.m % pipe.p != 0))
+        own = [Rule(text=f"{self.name} {text}", broken=np.asarray(broken)) for text, broken in table]
+        return own + self.own_rules(pipe)
 
     def own_rules(self, pipe: Pipeline) -> list[Rule]:
         """Rules beyond those of chunks and slices."""

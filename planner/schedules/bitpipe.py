@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Ints
-from planner.schedules.base import Operation, Order, Pipeline, Rule, Schedule
+from planner.schedules.base import Operation, Order, Pipeline, Schedule
 
 Pass = tuple[int, int]
 """A chunk's micro-batch: (chunk 0 to 3, its place among that chunk's)."""
@@ -27,11 +27,8 @@ class BitPipe(Schedule):
     name = "bitpipe"
     source = "Wu et al. 2024, arXiv 2410.19367; order read in its repository"
     copies = 2
+    even_ranks = whole_rounds = True
     chunks = 2
-
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
-        """With odd p the directions would meet; units are whole."""
-        return [self.even_ranks(pipe), self.whole_rounds(pipe)]
 
     def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
         """Stages r and 2p - 1 - r lie on rank r for even micro-batches, on rank p - 1 - r for odd ones."""

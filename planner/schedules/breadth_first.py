@@ -26,11 +26,8 @@ class BreadthFirst(Schedule):
     name = "breadth-first"
     source = "Lamy-Poirier 2022, arXiv 2211.05953; order read in PyTorch's ScheduleLoopedBFS, which reverses backwards"
     chunks = None
+    several_ranks = True
     layer_at_a_time = True
-
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
-        """At least two ranks."""
-        return [Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(pipe.p < 2))]
 
     def order(self, pipe: Pipeline) -> Order:
         """Rank r: chunk by chunk, micro-batches in order; backwards from the last chunk, micro-batches in order."""
@@ -66,6 +63,7 @@ class Layered(BreadthFirst):
 
     name = "layered"
     source = "Lamy-Poirier 2021, arXiv 2106.02679, section 3; order recalled, closed form simulated"
+    several_ranks = False
     one_layer_chunks = True
 
     def own_rules(self, pipe: Pipeline) -> list[Rule]:

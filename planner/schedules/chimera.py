@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Ints
-from planner.schedules.base import Order, Pipeline, Rule, Schedule
-from planner.schedules.one_f_one_b_rows import units
+from planner.schedules.base import Order, Pipeline, Schedule
+from planner.schedules.one_f_one_b_rows import by_slot, units
 
 
 class Chimera(Schedule):
@@ -27,10 +27,7 @@ class Chimera(Schedule):
     name = "chimera"
     source = "Li and Hoefler 2021, arXiv 2107.06925; order read in its repository (direct concatenation)"
     copies = 2
-
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
-        """With odd p the directions would meet; units are whole."""
-        return [self.even_ranks(pipe), self.whole_rounds(pipe)]
+    even_ranks = whole_rounds = True
 
     def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
         """Stage s lies on rank s for even micro-batches, on p - 1 - s for odd ones."""
@@ -45,9 +42,8 @@ class Chimera(Schedule):
         rows = []
         for r in range(p):
             stage = np.where(i % 2 == 0, r, p - 1 - r)
-            table = np.concatenate([units(stage, "F", i), units(stage, "B", i)])
-            slot = np.concatenate([enters + stage, enters + 2 * p - 1 - stage])
-            rows.append(table[np.argsort(slot, kind="stable")])
+            tables = [units(stage, "F", i), units(stage, "B", i)]
+            rows.append(by_slot(tables, [enters + stage, enters + 2 * p - 1 - stage]))
         return Order.of_tables(rows)
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:

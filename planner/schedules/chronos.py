@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools
-from planner.schedules.base import Order, Pipeline, Rule
+from planner.schedules.base import Order, Pipeline
 from planner.schedules.generated import Generated
-from planner.schedules.one_f_one_b_rows import units
+from planner.schedules.one_f_one_b_rows import by_slot, units
 
 _PERIOD = 6
 
@@ -29,10 +29,7 @@ class ChronosPipe(Generated):
     name = "chronospipe"
     source = "arXiv 2503.03182 (2025): an approximation derived from its abstract, not the authors' order"
     chunks = 2
-
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
-        """At least two ranks."""
-        return [Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(np.asarray(pipe.p) < 2))]
+    several_ranks = True
 
     def settled(self, p: int, v: int) -> int:
         """Never: circles of different lengths compete."""
@@ -58,7 +55,6 @@ class ChronosPipe(Generated):
         i = np.arange(pipe.m)
         rows = []
         for r in range(p):
-            table = np.concatenate([units(r, "F", i), units(p + r, "F", i), units(p + r, "B", i), units(r, "B", i)])
-            slot = np.concatenate([_PERIOD * i + first for first in (r, a + r, b - 2 * r, c - 2 * r)])
-            rows.append(table[np.argsort(slot, kind="stable")])
+            tables = [units(r, "F", i), units(p + r, "F", i), units(p + r, "B", i), units(r, "B", i)]
+            rows.append(by_slot(tables, [_PERIOD * i + first for first in (r, a + r, b - 2 * r, c - 2 * r)]))
         return Order.of_tables(rows)

@@ -103,16 +103,12 @@ class DualPipe(Schedule):
     source = "DeepSeek-AI 2025, github.com/deepseek-ai/DualPipe, dualpipe.py; order read"
     splits_backward = True
     copies = 2
+    even_ranks = True
 
     def own_rules(self, pipe: Pipeline) -> list[Rule]:
         """Both halves alike, and enough micro-batches for the middle."""
-        return [
-            self.even_ranks(pipe),
-            Rule(
-                text="dualpipe needs an even number of micro-batches, at least 2 pp",
-                broken=np.asarray((pipe.m % 2 != 0) | (np.asarray(pipe.m) < 2 * pipe.p)),
-            ),
-        ]
+        text = "dualpipe needs an even number of micro-batches, at least 2 pp"
+        return [Rule(text=text, broken=np.asarray((pipe.m % 2 != 0) | (np.asarray(pipe.m) < 2 * pipe.p)))]
 
     def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
         """Stage s lies on rank s for even micro-batches, on p - 1 - s for odd ones."""

@@ -20,13 +20,7 @@ class Interleaved(Schedule):
     name = "interleaved"
     source = "Narayanan et al. 2021, arXiv 2104.04473, section 2.2; Megatron-LM; order read"
     chunks = None
-
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
-        """At least two ranks, and micro-batches in whole groups of p."""
-        return [
-            Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(pipe.p < 2)),
-            self.whole_rounds(pipe),
-        ]
+    several_ranks = whole_rounds = True
 
     def order(self, pipe: Pipeline) -> Order:
         """Rank r: w = 2(p - 1 - r) + (v - 1) p + k - 1 forwards, pairs (F, B), the remaining backwards.

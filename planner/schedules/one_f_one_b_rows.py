@@ -31,3 +31,8 @@ def one_in_one_out(forward: Table, backward: Table, warmup: int) -> Table:
     out[w + 1 : w + 2 * (n - w) : 2] = backward[: n - w]
     out[w + 2 * (n - w) :] = backward[n - w :]
     return out
+
+
+def by_slot(tables: list[Table], slots: list[Any]) -> Table:
+    """Operations in the order of the slots in which they start; of equal slots in the order of the tables."""
+    return np.concatenate(tables)[np.argsort(np.concatenate(slots), kind="stable")]

@@ -17,7 +17,7 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Pipeline, largest_sum
 from planner.schedules.generated import Generated
-from planner.schedules.one_f_one_b_rows import units
+from planner.schedules.one_f_one_b_rows import by_slot, units
 
 _PERIOD = 6
 
@@ -38,9 +38,8 @@ class OneFOneBV(Generated):
         rows = []
         for r in range(p):
             last = 2 * p - 1 - r
-            table = np.concatenate([units(r, "F", i), units(last, "F", i), units(last, "B", i), units(r, "B", i)])
-            slot = np.concatenate([_PERIOD * i + first for first in (r, last, deep[r], shallow[r])])
-            rows.append(table[np.argsort(slot, kind="stable")])
+            tables = [units(r, "F", i), units(last, "F", i), units(last, "B", i), units(r, "B", i)]
+            rows.append(by_slot(tables, [_PERIOD * i + first for first in (r, last, deep[r], shallow[r])]))
         return Order.of_tables(rows)
 
     def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:

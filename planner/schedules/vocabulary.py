@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Rule
+from planner.schedules.base import Order, Pipeline
 from planner.schedules.generated import Generated
-from planner.schedules.one_f_one_b_rows import units
+from planner.schedules.one_f_one_b_rows import by_slot, units
 
 LARGEST = 10**9
 
@@ -30,15 +30,12 @@ class Vocabulary1(Generated):
     name = "vocab-1"
     source = "Yeung et al. 2024, arXiv 2411.05288, algorithm 1; order derived from its rules"
     barriers = 2
+    several_ranks = True  # to share with
     parts = "ST"
 
     def settled(self, p: int, v: int) -> int:
         """Never: where backwards don't take twice the forwards, circles of ranks of different lengths compete."""
         return LARGEST
-
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
-        """There must be ranks to share with."""
-        return [Rule(text=f"{self.name} needs at least 2 pipeline ranks", broken=np.asarray(pipe.p) < 2)]
 
     def order(self, pipe: Pipeline) -> Order:
         """By the slots of a pipeline without end, F one and B two long, where the head takes none.
@@ -55,8 +52,7 @@ class Vocabulary1(Generated):
             w, back = p - 1 - r + d, p + d + 2 * (p - 1 - r)
             forward = np.where(i <= w, r + i, back + 3 * (i - w) - 1)
             slots = [forward, back + 3 * i, ends + 0.5, next_ends + 0.6]
-            table = np.concatenate([units(r, kind, i) for kind in ("F", "B", *self.parts)])
-            rows.append(table[np.argsort(np.concatenate(slots), kind="stable")])
+            rows.append(by_slot([units(r, kind, i) for kind in ("F", "B", *self.parts)], slots))
         return Order.of_tables(rows)
 
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.schedules.base import Order, Pipeline, Rule, Schedule
-from planner.schedules.one_f_one_b_rows import units
+from planner.schedules.one_f_one_b_rows import by_slot, units
 
 
 class ZeroBubbleH1(Schedule):
@@ -45,12 +45,9 @@ class ZeroBubbleH1(Schedule):
         for r in range(pipe.p):
             w, late = self.depth * (pipe.p - 1 - r) + k - 1, self.depth * r
             back = k - 1 - i % k
-            table = np.concatenate(
-                [units(r, "F", i // k, i % k), units(r, "I", i // k, back), units(r, "W", i // k, back)]
-            )
+            tables = [units(r, "F", i // k, i % k), units(r, "I", i // k, back), units(r, "W", i // k, back)]
             # Round n of F, I, W: F of unit w + n, I of n, W of n - late.
-            place = np.concatenate([3 * (i - w), 3 * i + 1, 3 * (i + late) + 2])
-            rows.append(table[np.argsort(place, kind="stable")])
+            rows.append(by_slot(tables, [3 * (i - w), 3 * i + 1, 3 * (i + late) + 2]))
         return Order.of_tables(rows)
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.api.alternatives import reasons
 from planner.api.plan import Plan
-from planner.api.reasons import reasons
 from planner.api.reports import exported, gather_report
 from planner.base.errors import InputError, PlannerError, shown
 from planner.base.units import GBIT

@@ -12,9 +12,8 @@ from planner.costs.memory.bytes_per_parameter import (
     reduced_bytes,
     updated_bytes,
 )
-from planner.costs.muon import muon_s, orthogonal_s
 from planner.costs.network.data_parallel import data_traffic
-from planner.costs.optimizer import optimizer_s
+from planner.costs.optimizer import muon_s, optimizer_s, orthogonal_s
 from planner.costs.parameters import RankParameters
 from planner.layouts import GradDtype, OptimizerKind, Precision
 from planner.step.legality import first_broken

@@ -15,7 +15,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
 from planner.models import Transformer, counts, from_shape, load_model, mix
 from planner.models.flops import forward_flops
-from planner.models.hybrid import from_pattern, usual
+from planner.models.from_shape import from_pattern, usual
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import first_broken
