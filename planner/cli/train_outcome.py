@@ -146,11 +146,11 @@ def write_measured_trace(path: Path, task: Task, measured: Measured) -> None:
     import numpy as np
 
     from planner.exporters.perfetto import write_trace
-    from planner.schedules import Operation, Order
+    from planner.schedules import Order
     from planner.schedules.dependencies import dependencies
     from planner.step.timeline.timeline import Timeline
 
-    order = Order.of_rows([[Operation(*op) for op in row] for row in task.rows])  # type: ignore[misc]
+    order = Order.of_rows(task.rows)
     waits = dependencies(order)
     events = [event for row in measured.events for event in row]
     timeline = Timeline(

@@ -60,7 +60,7 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
     """
     import numpy as np
 
-    from planner.schedules import Operation, Order
+    from planner.schedules import Order
     from planner.schedules.operations import KINDS
     from planner.step.timeline.timeline import run
     from planner.trainer.executor import shares_ends
@@ -75,7 +75,7 @@ def predict(training: Training, prices: dict[str, list[float]], engine: str) -> 
         )
     if engine == "serial":  # messages stay in one process
         prices = prices | {name: [0.0, 0.0] for name in ("all_reduce", "all_gather", "reduce_scatter", "send")}
-    order = Order.of_rows([[Operation(*op) for op in row] for row in task.rows])  # type: ignore[misc]
+    order = Order.of_rows(task.rows)
     kinds = [op.kind for row in order.rows() for op in row]
     lasting = np.array([sum(_pass_s(task, training, prices, op).values()) for row in order.rows() for op in row])
     updates = [_update_s(task, prices, p) for p in range(task.pp)]

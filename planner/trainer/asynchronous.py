@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.base.errors import LayoutError, ScheduleError
+from planner.schedules.operations import Operation
 from planner.trainer.arrays import Array
-from planner.trainer.executor import Batch, Hooks, RankOperation
+from planner.trainer.executor import Batch, Hooks
 from planner.trainer.optimizers import SGD, Adam
 from planner.trainer.worker import Worker
 
@@ -59,11 +60,11 @@ class _Versions(Hooks):
         self.most_kept = 1
         self._done: Counter[int] = Counter()
 
-    def before(self, here: RankOperation) -> None:
+    def before(self, here: Operation) -> None:
         """The weights that the operation runs on."""
         self.worker.store.use(self._weights(here))
 
-    def after(self, here: RankOperation) -> None:
+    def after(self, here: Operation) -> None:
         """An update where the mini-batch is complete."""
         if here.kind not in "BW" or here.slice:
             return
@@ -73,7 +74,7 @@ class _Versions(Hooks):
             self._update()
             self.predictions.pop(mini_batch, None)
 
-    def _weights(self, here: RankOperation) -> Weights:
+    def _weights(self, here: Operation) -> Weights:
         i = here.micro_batch
         if here.kind == "W" or (here.kind != "F" and self.rule.backward_newest):
             return self.kept[self.newest]

@@ -13,9 +13,10 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from planner.base.errors import LayoutError
+from planner.schedules.operations import Operation
 from planner.trainer.arrays import Array, num_bytes
 from planner.trainer.attention import KeysValues
 from planner.trainer.communicator import Communicator
@@ -25,29 +26,6 @@ from planner.trainer.mesh import Mesh
 from planner.trainer.shared_ends import SharedEnds
 from planner.trainer.stage import Stage, add_gradients
 from planner.trainer.store import Store
-
-
-class RankOperation(Protocol):
-    """One operation of a schedule: kind F forward, B backward, I input gradient, W weight gradient.
-
-    S, T, U and V are passes of a head that all ranks share (`planner.trainer.shared_ends`).
-    """
-
-    @property
-    def stage(self) -> int:
-        """Of the whole pipeline, from 0."""
-
-    @property
-    def kind(self) -> str:
-        """F, B, I or W; S, T, U or V."""
-
-    @property
-    def micro_batch(self) -> int:
-        """Of the step, from 0."""
-
-    @property
-    def slice(self) -> int:
-        """Of the sequence, from 0."""
 
 
 class Event(NamedTuple):
@@ -114,10 +92,10 @@ class _State:
 class Hooks:
     """What happens around operations besides running them: by default nothing."""
 
-    def before(self, here: RankOperation) -> None:
+    def before(self, here: Operation) -> None:
         """Called before an operation starts, its input at hand."""
 
-    def after(self, here: RankOperation) -> None:
+    def after(self, here: Operation) -> None:
         """Called when it has ended."""
 
 
@@ -137,7 +115,7 @@ class Executor:
         setting: Setting,
         stages: Sequence[Stage],
         store: Store,
-        rows: Sequence[Sequence[RankOperation]],
+        rows: Sequence[Sequence[Operation]],
         bounds: Sequence[int],
         layer_at_a_time: bool = False,
     ) -> None:
@@ -146,7 +124,7 @@ class Executor:
         self.layer_at_a_time = layer_at_a_time
         self.where = rank_of_passes(rows)
         self.live = Live()
-        self.arena = HostArena(communicator, self.live)
+        self.arena = HostArena(communicator, self.live.change)
         self.ends = None
         if shares_ends(rows):
             self.ends = SharedEnds(communicator, mesh, setting, store, self.where, self.live.change)
@@ -200,7 +178,7 @@ class Executor:
         self.communicator.flush()
         return dict(state.losses)
 
-    def _forward(self, here: RankOperation, x: Array, batch: Batch, state: _State, keep: bool) -> None:
+    def _forward(self, here: Operation, x: Array, batch: Batch, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
         part = self._part(here.micro_batch, here.slice, batch, state.keys_values.setdefault(key[:2], {}))
         y, saved = self.stages[here.stage].forward(self.store, x, part, keep, self.arena)
@@ -230,7 +208,7 @@ class Executor:
             loss_scale=self.loss_scale,
         )
 
-    def _backward(self, here: RankOperation, dy: Array, state: _State, keep: bool) -> None:
+    def _backward(self, here: Operation, dy: Array, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
         part, saved = state.saved.pop(key)
         stage = self.stages[here.stage]
@@ -247,20 +225,20 @@ class Executor:
         if dx is not None:
             self._output(here, here.stage - 1, dx, state)
 
-    def _weight_gradient(self, here: RankOperation, state: _State, keep: bool) -> None:
+    def _weight_gradient(self, here: Operation, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
         for layer, gradients in state.waiting.pop(key):
             add_gradients(self.store, layer.units, gradients, keep)
         self.live.change(0, -1, -state.bytes_of.pop(key))
 
-    def _tag(self, here: RankOperation, receiver: int) -> int:
+    def _tag(self, here: Operation, receiver: int) -> int:
         """A number of its own for every message of a step."""
         forward = here.kind == "F"
         from_stage = receiver - 1 if forward else receiver + 1
         num_slices = len(self.bounds) - 1
         return ((here.micro_batch * num_slices + here.slice) * len(self.stages) + from_stage) * 2 + forward
 
-    def _input(self, here: RankOperation, batch: Batch, state: _State) -> Array:
+    def _input(self, here: Operation, batch: Batch, state: _State) -> Array:
         """What the operation works on: the last stage's activations, the next stage's gradient; None at the ends."""
         source = here.stage + (-1 if here.kind == "F" else 1)
         if here.kind in "WSTUV":
@@ -276,7 +254,7 @@ class Executor:
         shape = (batch.tokens.shape[1], mine.stop - mine.start, self.setting.model.hidden)
         return self.communicator.recv(self.mesh.at(p=p), tag, shape, self.setting.xp.dtype(self.setting.dtype))
 
-    def _output(self, here: RankOperation, receiver: int, x: Array, state: _State) -> None:
+    def _output(self, here: Operation, receiver: int, x: Array, state: _State) -> None:
         """Hand a result to the stage that needs it, on this rank or another."""
         if self.ends and not 0 <= receiver < len(self.stages):
             self.ends.spread(here.kind, here.micro_batch, x)
@@ -289,12 +267,12 @@ class Executor:
             self.communicator.send(x, self.mesh.at(p=p), tag)
 
 
-def shares_ends(rows: Sequence[Sequence[RankOperation]]) -> bool:
+def shares_ends(rows: Sequence[Sequence[Operation]]) -> bool:
     """Whether all pipeline ranks of a schedule share embedding and head."""
     return any(op.kind in "STUV" for op in rows[0])
 
 
-def rank_of_passes(rows: Sequence[Sequence[RankOperation]]) -> Mapping[tuple[int, int], int]:
+def rank_of_passes(rows: Sequence[Sequence[Operation]]) -> Mapping[tuple[int, int], int]:
     """The pipeline rank that runs each (stage, micro-batch). Raises LayoutError if a pass stands in two rows."""
     where: dict[tuple[int, int], int] = {}
     for rank, row in enumerate(rows):

@@ -6,11 +6,11 @@ on the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import fields, is_dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +19,6 @@ from planner.trainer.communicator import Communicator
 from planner.trainer.optimizers import Optimizer
 
 LINK = "host"  # the kind of what is sent over it, in counts of bytes
-
-
-class Counts(Protocol):
-    """Who counts what passes hold on the device."""
-
-    def change(self, forward: int, waiting: int, size_bytes: int) -> None:
-        """Add to what is live."""
 
 
 class Away:
@@ -39,7 +32,7 @@ class Away:
 class HostArena:
     """One rank's host memory for activations. live: counts the one value that is on its way out of the device."""
 
-    def __init__(self, communicator: Communicator, live: Counts) -> None:
+    def __init__(self, communicator: Communicator, live: Callable[[int, int, int], None]) -> None:
         self.communicator, self.live = communicator, live
         self._out, self._in = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._leaving: Away | None = None
@@ -50,14 +43,14 @@ class HostArena:
         size = num_bytes(value)
         self._leaving = Away(size, self._out.submit(copied, value, _to_host))
         self._count("out", size)
-        self.live.change(0, 0, size)
+        self.live(0, 0, size)
         return self._leaving
 
     def settle(self) -> None:
         """Wait until all have left."""
         if self._leaving is not None:
             self._leaving.there.result()
-            self.live.change(0, 0, -self._leaving.size_bytes)
+            self.live(0, 0, -self._leaving.size_bytes)
             self._leaving = None
 
     def come(self, away: Away) -> None:

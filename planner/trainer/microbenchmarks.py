@@ -11,11 +11,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from planner.models import Transformer, from_shape
+from planner.schedules.operations import Operation
 from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.executor import Batch
 from planner.trainer.optimizers import Adam
@@ -27,20 +28,11 @@ from planner.trainer.worker import Task, Worker
 LAYERS = 2
 LEAST_STEPS = 6
 STAGES = ("embedding", "layer", "head")
-
-
-class _Op(NamedTuple):
-    stage: int
-    kind: str
-    micro_batch: int
-    slice: int = 0
-
-
 # Two micro-batches in flight, as in a pipeline: one has its backward pass whole, one in two parts.
 ROW = [
-    *(_Op(s, "F", i) for i in (0, 1) for s in (0, 1, 2)),
-    *(_Op(s, "B", 0) for s in (2, 1, 0)),
-    *(_Op(s, k, 1) for s in (2, 1, 0) for k in "IW"),
+    *(Operation(s, "F", i) for i in (0, 1) for s in (0, 1, 2)),
+    *(Operation(s, "B", 0) for s in (2, 1, 0)),
+    *(Operation(s, k, 1) for s in (2, 1, 0) for k in "IW"),
 ]
 
 

@@ -77,7 +77,7 @@ class Stage:
         """
         coming = iter(self.moved)
         room = max((saved[i].size_bytes for i in self.moved), default=0)
-        arena.live.change(0, 0, room)
+        arena.live(0, 0, room)
         for i, layer in reversed(list(enumerate(self.layers))):
             if (next_one := next(coming, None)) is not None:
                 arena.come(saved[next_one])
@@ -89,7 +89,7 @@ class Stage:
             add_gradients(store, layer.units, waiting, keep)
             if not keep:
                 store.release(layer.units)
-        arena.live.change(0, 0, -room)
+        arena.live(0, 0, -room)
         return dy_bsh
 
 

@@ -15,10 +15,11 @@ import numpy as np
 from planner.base.errors import ExecutionError, InputError, LayoutError
 from planner.layouts import Recompute
 from planner.models import Transformer
+from planner.schedules.operations import Operation
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.context_parallel import Context
-from planner.trainer.executor import Batch, Executor, RankOperation, shares_ends
+from planner.trainer.executor import Batch, Executor, shares_ends
 from planner.trainer.experts import ExpertRanks
 from planner.trainer.host_arena import HostStates
 from planner.trainer.layer import Setting
@@ -51,7 +52,7 @@ class Task:
     """
 
     model: Transformer
-    rows: Sequence[Sequence[RankOperation]]
+    rows: Sequence[Sequence[Operation]]
     micro_batches: int
     dp: int = 1
     tp: int = 1
