@@ -214,8 +214,7 @@ class Layouts:
     def of_rows(rows: Sequence[Mapping[str, Any]]) -> Layouts:
         """A table from records of the same choices, such as `row` gives.
 
-        Raises:
-            InputError: A value is of another kind or out of range.
-            UnknownNameError: An enumeration has no such member.
+        Raises InputError if a value is of another kind or out of range, UnknownNameError for a name that an enumeration
+        has not.
         """
         return Layouts.of(**{name: [CHOICES[name].coded(row[name]) for row in rows] for name in rows[0]})

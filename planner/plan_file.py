@@ -66,10 +66,9 @@ def read_plan(
 
     number: which of the best layouts, counted from 1. cluster, network, framework: instead of those in the plan.
 
-    Raises:
-        FileFormatError: not a plan; names the field, its value and what is allowed.
-        LayoutError: a layout that is not legal for the model and the cluster.
-        UnknownNameError: a cluster or framework that is not shipped, and no other given.
+    Raises FileFormatError if it is no plan, naming the field, its value and what is allowed; LayoutError for a layout
+    that is not legal for the model and the cluster; UnknownNameError for a cluster or framework that is not shipped,
+    and no other given.
     """
     record = read_json(path)
     chosen = _chosen(record, number, path)

@@ -50,10 +50,8 @@ def load_setup(
 ) -> Setup:
     """The question that names ask: presets, profiles or files, or what was loaded from them already.
 
-    Raises:
-        UnknownNameError: no such model, cluster, network or framework.
-        FileFormatError: a file that can't be read, parsed or validated.
-        InputError: a sequence length out of range.
+    Raises UnknownNameError for an unknown model, cluster, network or framework; FileFormatError for a file that can't
+    be read, parsed or validated; InputError for a sequence length out of range.
     """
     shape = load_model(model) if isinstance(model, str) else model
     hardware = load_cluster(cluster, network=network) if isinstance(cluster, str) else cluster
@@ -71,9 +69,7 @@ def load_setup(
 def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> tuple[Precision, Attention]:
     """Precision and attention kernel, by name or by the accelerator's default.
 
-    Raises:
-        InputError: a precision or a kernel that the accelerator lacks.
-        UnknownNameError: no such precision or kernel.
+    Raises InputError for a precision or a kernel that the accelerator lacks, UnknownNameError for an unknown one.
     """
     number = default_precision(cluster) if precision is None else choice(Precision, word("precision", precision))
     if number.name.lower() not in cluster.accelerator.peak_flops:
@@ -94,8 +90,7 @@ def batch_of_tokens(name: str, tokens: float, seq_len: int) -> int:
     Whole sequences that are not thousands of tokens are meant exactly: 50,176 tokens are 49 sequences of 1,024, but
     512k of 4,096 are 128, not 125, which few GPUs could share.
 
-    Raises:
-        InputError: They are less than one sequence, or too many; the message names the field.
+    Raises InputError if they are less than one sequence, or too many; the message names the field.
     """
     sequences = tokens / float(seq_len)
     if not 1.0 <= sequences <= LARGEST:
@@ -113,9 +108,8 @@ def one_layout(cluster: Cluster, *, own_split: str = "even", **choices: Any) -> 
     virtual stages, seq1f1b with sequence slices; etp's is `planner.layouts.usual_etp`; layer_split's is own_split, the
     framework's, over stages that are whole, else even. A pipeline_layout says how many virtual stages there are.
 
-    Raises:
-        InputError: A value is out of range or of another kind.
-        UnknownNameError: There is no such schedule, recompute mode, split, precision or kernel.
+    Raises InputError if a value is out of range or of another kind; UnknownNameError for an unknown schedule, recompute
+    mode, split, precision or kernel.
     """
     _check_names(choices)
     precision, attention = numerics(cluster, choices.get("precision"), choices.get("attention"))
@@ -138,9 +132,8 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
 
     choices: by the names of `SETTLED`; and by those of `SHARED` one value, None (or nothing) for the default.
 
-    Raises:
-        InputError: A value is of the wrong kind or out of range.
-        UnknownNameError: There is no such schedule, recompute mode or split.
+    Raises InputError if a value is of the wrong kind or out of range; UnknownNameError for an unknown schedule,
+    recompute mode or split.
     """
     _check_names(choices, (*SETTLED, *SHARED))
     settled: dict[str, Any] = {}
@@ -179,8 +172,7 @@ def careful(
     choices: as of `what_is_fixed`; what a user settles holds, whether the framework has it or not. A schedule other
     than 1f1b and those of one stage means a pipeline.
 
-    Raises:
-        InputError, UnknownNameError: As `what_is_fixed`; or a figure of memory is out of range.
+    Raises InputError and UnknownNameError as `what_is_fixed`, or if a figure of memory is out of range.
     """
     memory = setup.cluster.accelerator.memory_bytes
     rooms = []

@@ -224,8 +224,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a whole file or nothing: to a neighbour first, then renamed over. A link's target is written, not the link;
     a device or pipe such as `/dev/stdout` is written as it is.
 
-    Raises:
-        OutputError: the path can't be written.
+    Raises OutputError if the path can't be written.
     """
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
@@ -243,8 +242,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
     A file that exists keeps its mode; a new one gets what the umask allows.
 
-    Raises:
-        OSError: the file can't be written; what was there before is still there.
+    Raises OSError if the file can't be written; what was there before is still there.
     """
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -93,9 +93,8 @@ class Choice:
     def coded(self, value: Any) -> Any:
         """A user's value as a layout's array holds it; a text stays one.
 
-        Raises:
-            InputError: The value is of another kind, out of range, or no layout of a pipeline.
-            UnknownNameError: The enumeration has no such member.
+        Raises InputError if the value is of another kind, out of range, or no layout of a pipeline; UnknownNameError
+        for a name that the enumeration has not.
         """
         if self.enumeration:
             return choice(self.enumeration, word(self.name, value), self.name)

@@ -106,8 +106,7 @@ def choice(kind: type[E], name: str, field: str = "") -> E:
 
     field: what the message calls it; empty for the enumeration's own name.
 
-    Raises:
-        UnknownNameError: no member has that name.
+    Raises UnknownNameError if no member has that name.
     """
     try:
         return kind[name.upper().replace("-", "_")]

@@ -34,9 +34,8 @@ class PipelineLayout:
 def parse_pipeline_layout(text: str) -> PipelineLayout:
     """The stages that a text gives.
 
-    Raises:
-        InputError: The text is none: another letter, too long, an embedding that is not first, a loss that is not last,
-            modules before layers or on several stages.
+    Raises InputError if the text is none: another letter, too long, an embedding that is not first, a loss that is not
+    last, modules before layers or on several stages.
     """
     stages = _unrolled(text).split("|")
 

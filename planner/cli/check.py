@@ -51,8 +51,7 @@ def command(
 def _as_of(revision: str, file: Path) -> str:
     """The file's text in a revision of git.
 
-    Raises:
-        InputError: There is no git, no such revision, or no such file in it; the text is too long, or no text.
+    Raises InputError if there is no git, no such revision, or no such file in it; or the text is too long, or no text.
     """
     from planner.base.errors import InputError, shown
 

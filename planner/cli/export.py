@@ -72,10 +72,8 @@ def write(plan: SavedPlan, target: Target, output: Path | None, base: str | None
 def targets_and_files(exports: list[str]) -> list[tuple[Target, Path]]:
     """What `--export FRAMEWORK=FILE` asks for, each file checked before long work.
 
-    Raises:
-        InputError: not of that form.
-        UnknownNameError: no such framework.
-        OutputError: a file that can't be written.
+    Raises InputError for another form, UnknownNameError for an unknown framework, OutputError for a file that can't be
+    written.
     """
     if not exports:
         return []
@@ -96,9 +94,7 @@ def targets_and_files(exports: list[str]) -> list[tuple[Target, Path]]:
 def check_base(base: str | None, frameworks: list[str]) -> None:
     """Nothing, if a recipe is for one of these frameworks, or none is given.
 
-    Raises:
-        UnknownNameError: no such framework.
-        InputError: none of them builds on one.
+    Raises UnknownNameError for an unknown framework, InputError if none of them builds on one.
     """
     if base is None:
         return

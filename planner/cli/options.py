@@ -168,8 +168,7 @@ class StepBatch:
 
         With neither option it is `USUAL_BATCH_TOKENS`, which stderr says.
 
-        Raises:
-            InputError: Both are given, or the tokens are less than one sequence.
+        Raises InputError if both are given, or the tokens are less than one sequence.
         """
         from planner.base.errors import InputError
         from planner.question import batch_of_tokens
@@ -230,9 +229,7 @@ def check_finite(**values: float) -> None:
 def check_files(files: Mapping[str, tuple[Path | None, str]]) -> None:
     """Asks before long work whether files can be written: each option's path, where one is given, and its suffix.
 
-    Raises:
-        InputError: A path ends otherwise.
-        OutputError: Its folder does not exist, or can't be written.
+    Raises InputError if a path ends otherwise, OutputError if its folder does not exist, or can't be written.
     """
     from planner.base.errors import InputError
     from planner.base.files import check_writable

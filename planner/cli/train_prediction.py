@@ -54,9 +54,8 @@ class Prediction:
 def predict(training: Training, prices: dict[str, list[float]], engine: str) -> Prediction:
     """One step: all ranks' work one after the other in the serial engine, else the schedule's exact timeline.
 
-    Raises:
-        FileFormatError: the prices lack what the layout communicates.
-        LayoutError: context parallelism or experts, of which the prices have no passes.
+    Raises FileFormatError if the prices lack what the layout communicates; LayoutError for context parallelism or
+    experts, of which the prices have no passes.
     """
     import numpy as np
 

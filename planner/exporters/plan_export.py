@@ -68,9 +68,8 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
 
     path: where the file will be, for its companions. base: the user's own recipe, where the framework builds on one.
 
-    Raises:
-        InputError: a recipe for a framework that builds on none.
-        LayoutError: a choice that has no equivalent in the framework, or a rule of its own that is broken.
+    Raises InputError for a recipe for a framework that builds on none; LayoutError for a choice that has no equivalent
+    in the framework, or if a rule of its own is broken.
     """
     if base is not None and not target.takes_base:
         raise InputError(f"base is {base!r}; allowed: none for {target.name}, only torchtitan builds on a recipe")

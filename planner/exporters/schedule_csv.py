@@ -21,9 +21,8 @@ from planner.step.timeline.timeline import run
 def schedule_csv(order: Order, schedule: Schedule | None = None) -> str:
     """The text of the CSV; `schedule` is what the order was made by, where it was.
 
-    Raises:
-        ScheduleError: the order is incomplete or deadlocks, or the format can't say it: sequence slices, a stage on
-            several ranks, weights of several versions.
+    Raises ScheduleError if the order is incomplete or deadlocks, or the format can't say it: sequence slices, a stage
+    on several ranks, weights of several versions.
     """
     if schedule is not None and not schedule.synchronous:
         raise ScheduleError(
@@ -37,9 +36,7 @@ def schedule_csv(order: Order, schedule: Schedule | None = None) -> str:
 def write_schedule_csv(path: Path, order: Order, schedule: Schedule | None = None) -> None:
     """Write `schedule_csv` to a file.
 
-    Raises:
-        ScheduleError: as for `schedule_csv`.
-        OutputError: the path can't be written.
+    Raises ScheduleError as `schedule_csv`, OutputError if the path can't be written.
     """
     write_text(path, schedule_csv(order, schedule))
 

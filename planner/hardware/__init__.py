@@ -55,9 +55,8 @@ def load_framework(name: str, *, beside: Path | None = None, changes: Changes | 
 def load_accelerator(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Accelerator:
     """An accelerator by name or TOML path (relative to `beside`).
 
-    Raises:
-        UnknownNameError: no such accelerator or efficiency.
-        FileFormatError: a file that does not validate, or a peak whose precision its efficiency lacks.
+    Raises UnknownNameError for an unknown accelerator or efficiency; FileFormatError for a file that does not validate,
+    or a peak whose precision its efficiency lacks.
     """
     f, path = read_profile("accelerators", Accelerator, name, beside, changes, ("efficiency",))
     efficiency = load_efficiency(f.efficiency, beside=path.parent, changes=under(changes, "efficiency"))
@@ -113,9 +112,7 @@ def _framework_reference(name: str, beside: Path) -> str:
 def changed_cluster(name: str, figures: Mapping[str, float], *, network: str | None = None) -> Cluster:
     """A cluster with other figures than its profile's, by dotted name in the profile's units; its name says them.
 
-    Raises:
-        InputError: A figure is unknown or out of range.
-        UnknownNameError, FileFormatError: As `load_cluster`.
+    Raises InputError if a figure is unknown or out of range; UnknownNameError and FileFormatError as `load_cluster`.
     """
     cluster = load_cluster(name, network=network)
     for figure, value in figures.items():

@@ -53,9 +53,8 @@ class MixedCluster:
 def load_mixed(path: str) -> MixedCluster:
     """The groups of a file; those of the same cluster and network are one group.
 
-    Raises:
-        FileFormatError: The file can't be read, parsed or validated.
-        UnknownNameError: No such cluster or link.
+    Raises FileFormatError if the file can't be read, parsed or validated; UnknownNameError for an unknown cluster or
+    link.
     """
     file = validate(GroupsFile, read_toml(Path(path)), Path(path))
     gpus: Counter[tuple[str, str | None]] = Counter()

@@ -43,9 +43,8 @@ def profile_table(
 ) -> tuple[dict[str, Any], Path]:
     """A profile's tables, over those of its base where it names one, and its file.
 
-    Raises:
-        UnknownNameError: no shipped profile has the name.
-        FileFormatError: it can't be read, or stands on itself.
+    Raises UnknownNameError if no shipped profile has the name; FileFormatError if it can't be read, or stands on
+    itself.
     """
     path = _path(kind, name, beside)
     data = read_toml(path)
@@ -71,8 +70,7 @@ def read_profile(
 
     references: fields that name other profiles.
 
-    Raises:
-        UnknownNameError, FileFormatError: no such profile, or one that does not validate.
+    Raises UnknownNameError for an unknown profile, FileFormatError for one that does not validate.
     """
     from planner.hardware.schema import schema
 

@@ -34,9 +34,8 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
 
     python: the layout's choices that the JSON can't say: pp, ep, recompute, attention.
 
-    Raises:
-        FileFormatError: a key that is missing, left to be filled in, of the wrong kind or out of range.
-        LayoutError: numbers that contradict each other, or a layout that breaks a rule.
+    Raises FileFormatError for a key that is missing, left to be filled in, of the wrong kind or out of range;
+    LayoutError for numbers that contradict each other, or a layout that breaks a rule.
     """
     config = read_json(path)
     notes: list[str] = []

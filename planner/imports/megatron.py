@@ -32,9 +32,7 @@ def megatron_run(
     gpus: of the job; None where the text names torchrun's nodes and processes. model: instead of the model's arguments.
     attention: the kernel, instead of what the arguments say.
 
-    Raises:
-        InputError: an argument that is missing or wrong.
-        LayoutError: a layout that breaks a rule.
+    Raises InputError for an argument that is missing or wrong, LayoutError for a layout that breaks a rule.
     """
     a = read_arguments(text)
     gpus = gpus or _launched(a)

@@ -105,9 +105,8 @@ class _Found:
 def read_log(path: Path) -> RunLog:
     """What a training run's log tells.
 
-    Raises:
-        FileFormatError: the file can't be read, is no text, or is no known framework's log.
-        InputError: it has fewer than three iterations with a time.
+    Raises FileFormatError if the file can't be read, is no text, or is no known framework's log; InputError if it has
+    fewer than three iterations with a time.
     """
     found = {f.name: _Found() for f in FORMATS}
     number = 0

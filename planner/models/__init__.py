@@ -62,8 +62,7 @@ def x_family(alpha: int) -> Transformer:
     alpha layers, sequence 16 alpha.
     12 alpha^5 parameters in the layers' products; vocabulary 51,200, which the paper leaves out.
 
-    Raises:
-        InputError: alpha is not an even number from 2 to 10,000.
+    Raises InputError if alpha is not an even number from 2 to 10,000.
     """
     if alpha % 2 or not 2 <= alpha <= 10_000:
         raise InputError(f"model x-{alpha}: alpha is {alpha}; allowed: an even number from 2 to 10000")

@@ -118,8 +118,7 @@ def step_flops(m: Transformer, sequences: Any, convention: str = "palm", *, reco
     sequences: global batch, a number or (n,); recompute: full activation recomputation, a flag or (n,),
     which only "megatron" counts.
 
-    Raises:
-        UnknownNameError: no such convention.
+    Raises UnknownNameError for an unknown convention.
     """
     if convention not in CONVENTIONS:
         raise UnknownNameError("FLOP convention", convention, CONVENTIONS)

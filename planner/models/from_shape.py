@@ -37,8 +37,7 @@ def from_shape(
 
     A hybrid's state-space layers, which these sizes leave open, are as Nemotron-H's (`planner.models.from_shape`).
 
-    Raises:
-        InputError: an unknown family, or an impossible shape.
+    Raises InputError for an unknown family, or an impossible shape.
     """
     if family not in FAMILIES:
         raise InputError(f"family is {family!r}; allowed: {', '.join(FAMILIES)}")

@@ -126,8 +126,7 @@ def from_config(path: Path) -> Transformer:
 
     The sequence length is the largest that the model takes: give `--seq-len` for another.
 
-    Raises:
-        FileFormatError: not JSON, an unknown model type, a missing or wrong field.
+    Raises FileFormatError if it is not JSON, of an unknown model type, or a field is missing or wrong.
     """
     data = _language_model(path)
     config = Config(data, path)

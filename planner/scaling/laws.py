@@ -136,9 +136,8 @@ def _chosen(kind: str, what: str, name: str) -> Any:
 def get_loss_law(name: str) -> LossLaw:
     """The loss law of that name, or the one in a TOML file.
 
-    Raises:
-        UnknownNameError: there is none; the message gives the nearest.
-        FileFormatError: a file that does not validate, or holds another number of such laws than one.
+    Raises UnknownNameError if there is none, with the nearest; FileFormatError for a file that does not validate, or
+    holds another number of such laws than one.
     """
     law: LossLaw = _chosen("loss", "loss law", name)
     return law

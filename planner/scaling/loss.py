@@ -41,8 +41,7 @@ def tokens_for_loss(law: LossLaw, N: Any, loss: Any) -> Array:
 
     Kaplan's law gives steps S_min; then the tokens are S_min B_crit(L) (Kaplan et al. 2020, section 5.1).
 
-    Raises:
-        InputError: no amount of data reaches the loss.
+    Raises InputError if no amount of data reaches the loss.
     """
     excess = _excess(law, N, loss)
     B, b = law.data_coefficient, law.data_exponent
@@ -76,8 +75,7 @@ def compute_optimal_tokens(law: LossLaw, N: Any) -> Array:
 
     Hoffmann et al. 2022, section 3.3, solved for D; laws of the form sum-of-powers only.
 
-    Raises:
-        InputError: a law of another form.
+    Raises InputError for a law of another form.
     """
     if law.form != "sum-of-powers":
         raise InputError(f"loss law {law.name} has no optimal tokens; allowed: a sum of powers, such as besiroglu-2024")

@@ -64,8 +64,7 @@ def tokens_at_batch(tokens: Any, batch: Any, scale: Any, rule: str) -> Array:
 
     rule: overhead, McCandlish et al.'s E_min (1 + B / B_c); cap, just as many (the caller keeps batches under B_c).
 
-    Raises:
-        UnknownNameError: no such rule.
+    Raises UnknownNameError for an unknown rule.
     """
     if rule not in BATCH_RULES:
         raise UnknownNameError("batch rule", rule, BATCH_RULES)

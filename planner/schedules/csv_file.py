@@ -32,9 +32,8 @@ def read_schedule(path: Path) -> Order:
 
     That no rank waits for ever is for `planner.step.timeline.timeline.run` to say: it names the circle.
 
-    Raises:
-        FileFormatError: the file can't be read, or a cell is no operation; with path, row and cell.
-        ScheduleError: an operation is missing, doubled or on another rank than its forward; with path, row and cell.
+    Raises FileFormatError if the file can't be read, or a cell is no operation; ScheduleError if an operation is
+    missing, doubled or on another rank than its forward. Both with path, row and cell.
     """
     rows = read_csv(path)
     while rows and not any(cell.strip() for cell in rows[-1]):

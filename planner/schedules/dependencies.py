@@ -23,8 +23,7 @@ def dependencies(order: Order) -> Ints:
     Columns: the neighbouring stage; the same stage (F before B, I before W); the neighbouring slice. Where ranks share
     the head, one more for each rank, whose part of it must be done (the first: the last stage's F).
 
-    Raises:
-        ScheduleError: an operation is missing or doubled.
+    Raises ScheduleError if an operation is missing or doubled.
     """
     place = _Places(order)
     s, j = order.stage, order.slice

@@ -20,9 +20,8 @@ def without(fixed: Fixed, text: str) -> Fixed:
 
     Schedules may be named with wildcards; one that is not searched anyway changes nothing.
 
-    Raises:
-        InputError: There is no such choice or value, or nothing is left to choose.
-        UnknownNameError: The enumeration has no such member.
+    Raises InputError for an unknown choice or value, or if nothing is left to choose; UnknownNameError for a name that
+    the enumeration has not.
     """
     name, said, value = (part.strip() for part in text.partition("="))
     name = called(name)

@@ -217,8 +217,7 @@ def pipeline_of(
     """A pipeline over groups with the layers that the exact partition gives each stage, simulated; common: makes a
     layout of what all groups share.
 
-    Raises:
-        LayoutError: It is illegal, no split fits, or it takes `under_s` or more.
+    Raises LayoutError if it is illegal, no split fits, or it takes `under_s` or more.
     """
     setups, p = [asked.setups[g] for g in order], sum(stages)
     group = np.repeat(np.arange(len(order)), stages)

@@ -86,9 +86,8 @@ def recommend(
     of those that share tp, pp, cp, ep and schedule the best alone is listed (`planner.search.pick`). reach_s: of
     what is faster than so many seconds, or can't be told apart, only the best is asked for, not the front nor counts.
 
-    Raises:
-        LayoutError, InputError: nothing legal, nothing that fast, numbers out of range.
-        UnknownNameError: no such objective.
+    Raises LayoutError or InputError if nothing is legal, nothing that fast, or numbers are out of range;
+    UnknownNameError for an unknown objective.
     """
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)

@@ -224,9 +224,8 @@ def families(model: Transformer, asked: Request, names: tuple[str, ...]) -> Iter
 def space(model: Transformer, cluster: Cluster, asked: Request, chunk: int = CHUNK) -> Iterator[Grid]:
     """Every legal layout, within what is fixed, in grids of about `chunk` layouts. Without a pipeline: 1f1b.
 
-    Raises:
-        InputError: numbers out of range.
-        LayoutError: no layout is legal; says which settled choices conflict, or a number of accelerators near by.
+    Raises InputError for numbers out of range; LayoutError if no layout is legal, which says what settled choices
+    conflict, or a number of accelerators near by.
     """
     gpus, global_batch = asked.gpus, asked.global_batch
     cluster.check_gpus("gpus", whole("gpus", gpus))

@@ -40,8 +40,7 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
     With virtual stages a rank's memory is shared evenly by its stages. The embedding lies on the first stage, the head
     on the last one; either may be without a layer.
 
-    Raises:
-        LayoutError: more than one layout, an illegal one, or no split fits.
+    Raises LayoutError for more than one layout, an illegal one, or if no split fits.
     """
     if len(layouts) != 1:
         raise LayoutError(f"a stage split takes one layout, got {len(layouts)}")

@@ -50,9 +50,8 @@ class Why:
 def parse_wanted(text: str) -> dict[str, Any]:
     """The choices in a text such as tp=8,recompute=full.
 
-    Raises:
-        InputError: no choice, one without a value or given twice, a value of the wrong kind.
-        UnknownNameError: no such choice; the message gives the nearest.
+    Raises InputError for no choice, one without a value or given twice, or a value of the wrong kind; UnknownNameError
+    for an unknown choice, with the nearest.
     """
     known = [name for name in CHOICES if name != "global_batch"]
     out: dict[str, Any] = {}

@@ -94,8 +94,7 @@ def read_question(texts: Mapping[str, str]) -> AskedQuestion:
     A choice is its value, or several with commas, or those that are forbidden after an exclamation mark: `!8`.
     No text is ever taken for a path: names are those of the shipped models, clusters, networks and frameworks.
 
-    Raises:
-        InputError, UnknownNameError, FileFormatError: A field is unknown, missing, or its value is not allowed.
+    Raises InputError, UnknownNameError or FileFormatError if a field is unknown, missing, or its value is not allowed.
     """
     said = {name: text.strip() for name, text in texts.items() if text.strip()}
     known = [*FIELDS, *SETTLED, *SHARED]

@@ -26,8 +26,7 @@ def partition(
     T[s, i] = min over j of max(T[s - 1, j], seconds[j:i]); O(stages n^2). Of equal splits the one with fewest items
     on the last stages.
 
-    Raises:
-        LayoutError: more stages than items, or no split keeps the caps.
+    Raises LayoutError for more stages than items, or if no split keeps the caps.
     """
     cost = np.atleast_2d(np.asarray(seconds, dtype=np.float64))
     n = cost.shape[-1]

@@ -68,8 +68,7 @@ def program(seconds: Array, m: int, p: int, count: int | None = None) -> list[in
     least sum is found slice by slice; then the limit falls below the longest that this took, until nothing is left.
     count: how many slices there must be; None for any number.
 
-    Raises:
-        InputError: There are fewer units than slices.
+    Raises InputError if there are fewer units than slices.
     """
     units = len(seconds)
     if count is not None and not 1 <= count <= units:
@@ -120,8 +119,7 @@ def cut(setup: Setup, layouts: Layouts, said: str) -> list[int]:
     TeraPipe's program for its schedule, of equal work for others; or the tokens themselves, "11040,8416,7080,6232".
     Slices are multiples of tp under sequence parallelism.
 
-    Raises:
-        InputError: It is none of these, or the tokens are no cut of the sequence.
+    Raises InputError if it is none of these, or the tokens are no cut of the sequence.
     """
     row, length = layouts.row(0), int(setup.model.seq_len)
     k, multiple = row["sequence_slices"], row["tp"] if row["sequence_parallel"] else 1

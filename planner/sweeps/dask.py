@@ -24,9 +24,7 @@ KEPT = "what is done is kept: run the same command to go on"
 class Dask:
     """An existing cluster. where: `dask://host:port`, or `dask:FILE` with the scheduler's file.
 
-    Raises:
-        InputError: neither of these.
-        MissingPackageError: dask.distributed is not installed.
+    Raises InputError if it is neither of these, MissingPackageError if dask.distributed is not installed.
     """
 
     def __init__(self, where: str) -> None:
@@ -44,9 +42,8 @@ class Dask:
     def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
         """Every chunk's answer, as they come.
 
-        Raises:
-            ExecutionError: no scheduler there, other versions on its workers, a chunk that ended several workers, or
-                a scheduler that is gone.
+        Raises ExecutionError if there is no scheduler or no longer one, its workers have other versions, or a chunk
+        ended several workers.
         """
         from distributed import as_completed
 

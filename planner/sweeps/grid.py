@@ -36,9 +36,8 @@ def grid(results: Results, x: str, y: str, value: str, by: str | None = None) ->
 
     by: a short name or a column of numbers; None: the value itself, or time where that is text.
 
-    Raises:
-        InputError: rows of several models or sequence lengths, x equal to y, a column that is no axis, or nothing fits.
-        UnknownNameError: no such column.
+    Raises InputError for rows of several models or sequence lengths, x equal to y, a column that is no axis, or if
+    nothing fits; UnknownNameError for an unknown column.
     """
     x, y, value = (results.column(name) for name in (x, y, value))
     varied = results.varied()

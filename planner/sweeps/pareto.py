@@ -45,9 +45,7 @@ def fronts(results: Results, of: list[str]) -> list[Front]:
 
     of: short names (`time`, `cost`, `power`, `energy`, `memory`) or columns of numbers.
 
-    Raises:
-        InputError: fewer than two figures, or no row that has them all.
-        UnknownNameError: no such column.
+    Raises InputError for fewer than two figures, or if no row has them all; UnknownNameError for an unknown column.
     """
     columns = tuple(dict.fromkeys(results.column(name) for name in of))
     if len(columns) < 2:

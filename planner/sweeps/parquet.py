@@ -52,8 +52,7 @@ def write_results(
 
     folder: on the same file system, where the file grows; about: what the file says of itself, as JSON.
 
-    Raises:
-        OutputError: the path can't be written.
+    Raises OutputError if the path can't be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

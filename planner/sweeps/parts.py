@@ -95,9 +95,8 @@ def opened(
     manifest: which sweep this is, by "sweep" (a digest) and "versions"; rows: cases of each chunk by its number;
     columns: of every row.
 
-    Raises:
-        InputError: the folder holds parts of another sweep or of other versions, or another process works in it.
-        OutputError: the folder can't be made or written.
+    Raises InputError if the folder holds parts of another sweep or of other versions, or another process works in it;
+    OutputError if the folder can't be made or written.
     """
     try:
         folder.mkdir(exist_ok=True)

@@ -88,9 +88,8 @@ class Results:
     def where(self, conditions: Iterable[str]) -> Results:
         """The rows that meet all conditions, each `column=value`.
 
-        Raises:
-            InputError: a condition of another form, or one that no row meets; names the values there are.
-            UnknownNameError: no such column.
+        Raises InputError for a condition of another form, or one that no row meets, with the values there are;
+        UnknownNameError for an unknown column.
         """
         rows = self
         for condition in conditions:

@@ -59,11 +59,8 @@ def run_sweep(
 
     restart: forget what an unfinished run kept, and replace results of a sweep that are there.
 
-    Raises:
-        InputError: the results or kept parts are of another sweep.
-        MissingPackageError: pyarrow is missing.
-        OutputError: a path that can't be written.
-        ExecutionError: no worker can answer.
+    Raises InputError if the results or kept parts are of another sweep, MissingPackageError if pyarrow is missing,
+    OutputError if a path can't be written, ExecutionError if no worker can answer.
     """
     pyarrow = need_pyarrow()
     check_writable(output)

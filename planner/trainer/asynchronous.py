@@ -134,8 +134,7 @@ def run_asynchronously(
     batch: micro-batches of all steps; its `num_tokens` are those of one update, all replicas together.
     updates_behind: of a rank and a micro-batch.
 
-    Raises:
-        LayoutError: something is shared or sharded that ranks can't update each on their own.
+    Raises LayoutError if something is shared or sharded that ranks can't update each on their own.
     """
     task, store = worker.task, worker.store
     if task.zero or any(len(group) > 1 for group in store.holders.values()):

@@ -80,8 +80,7 @@ def save_checkpoint(folder: Path, worker: Worker, samples: Samples) -> None:
 def load_checkpoint(folder: Path, worker: Worker, samples: Samples) -> bool:
     """Go on where the folder's latest checkpoint was; False where it has none.
 
-    Raises:
-        FileFormatError: a damaged file. InputError: the checkpoint of another model, layout or optimizer.
+    Raises FileFormatError for a damaged file, InputError for the checkpoint of another model, layout or optimizer.
     """
     path = folder / LATEST
     if not path.exists():

@@ -84,9 +84,8 @@ class Measured:
 def train(communicator: Communicator, training: Training, report: Callable[[Progress], None]) -> Measured:
     """Train; every rank calls it, and on every rank `report` hears of each step.
 
-    Raises:
-        ExecutionError: the loss is not a number; the last checkpoint is as it was.
-        InputError: a plan that doesn't fit the ranks or the model, a checkpoint that isn't of this run.
+    Raises ExecutionError if the loss is not a number, the last checkpoint left as it was; InputError for a plan that
+    doesn't fit the ranks or the model, or a checkpoint that isn't of this run.
     """
     if training.staleness is not None:
         return _train_asynchronously(communicator, training, training.staleness, report)
@@ -126,9 +125,8 @@ def _train_asynchronously(
 ) -> Measured:
     """Train by a schedule that is never drained: all steps are one run of the task's rows. No clipping, no warm-up.
 
-    Raises:
-        ExecutionError: the loss is not a number.
-        InputError: a checkpoint is asked for; a layout whose ranks can't update on their own.
+    Raises ExecutionError if the loss is not a number; InputError if a checkpoint is asked for, or for a layout whose
+    ranks can't update on their own.
     """
     if training.checkpoint is not None:
         raise InputError("a pipeline that is never drained has no checkpoints: no moment when all ranks agree")

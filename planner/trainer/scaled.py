@@ -23,8 +23,7 @@ def scaled_model(
     multiple of tp times the context ranks that exchange heads. Of experts there are 8 at most, or ep; with dense layers
     before them one of the layers is dense.
 
-    Raises:
-        UnknownNameError: no scale has that name.
+    Raises UnknownNameError if no scale has that name.
     """
     if scale not in SCALES:
         raise UnknownNameError("scale", scale, SCALES)

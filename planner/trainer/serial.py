@@ -37,9 +37,8 @@ class _Meeting:
 def run_serial(xp: Any, num_ranks: int, program: Callable[[Communicator], T]) -> list[T]:
     """What the program returns on every rank.
 
-    Raises:
-        ExecutionError: no rank can go on.
-        Exception: whatever the first rank to fail raised, with a note that names the rank.
+    Raises ExecutionError if no rank can go on; else whatever the first rank to fail raised, with a note that names the
+    rank.
     """
     return _World(xp, num_ranks).run(program)
 

@@ -126,8 +126,7 @@ def make_stages(
     offload_layers: the first ones of each stage, but for its last, whose activations wait in host memory.
     shared_ends: the tables are all pipeline ranks'.
 
-    Raises:
-        LayoutError: the counts don't add up to the model's layers.
+    Raises LayoutError if the counts don't add up to the model's layers.
     """
     L = setting.model.num_layers
     if sum(layers_per_stage) != L or min(layers_per_stage) < 0:

@@ -147,9 +147,8 @@ def plan_fastest(
     Few of each choice find the accelerators and batches of the fronts; there, every choice is searched, as by
     `planner.search.recommend` but for its simulation. asked: what the search is asked, whatever its size.
 
-    Raises:
-        InputError: numbers out of range, a cost without a price, a choice that the strategy settles too.
-        LayoutError: nothing fits in memory, or under the cost.
+    Raises InputError for numbers out of range, a cost without a price, or a choice that the strategy settles too;
+    LayoutError if nothing fits in memory, or under the cost.
     """
     _check_limits(q.setup.cluster, q.assumptions, max_gpus, max_cost)
     asked = replace(asked, fixed=plan.within(asked.fixed))
@@ -191,8 +190,7 @@ def explored(q: TrainingCase, asked: Request, sizes: JobSizes) -> tuple[Estimate
 
     None where nothing fits in memory.
 
-    Raises:
-        LayoutError: no layout has such sizes.
+    Raises LayoutError if no layout has such sizes.
     """
     model, cluster = q.setup.model, q.setup.cluster
     first = coarse(model, cluster, families(model, cluster, asked, sizes), asked, sizes)

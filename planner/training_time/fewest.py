@@ -55,9 +55,8 @@ def fewest(
 
     plan_of: the training on so many GPUs; raises LayoutError where nothing legal fits.
 
-    Raises:
-        InputError: days or max_cost is not above 0.
-        LayoutError: Nothing fits on as many as `most`, or nothing keeps what was asked.
+    Raises InputError if days or max_cost is not above 0; LayoutError if nothing fits on as many as `most`, or nothing
+    keeps what was asked.
     """
     for name, value in (("days", days), ("max-cost", max_cost)):
         if value is not None and not 0 < value < float("inf"):

@@ -57,9 +57,8 @@ def goal(
     tokens are those that batches far under the critical one need. critical_batch: tokens, instead of the law's, taken
     as McCandlish et al.'s B_c.
 
-    Raises:
-        InputError: both or out of range, or a loss that no data reaches.
-        UnknownNameError: no such law or rule.
+    Raises InputError if both are given, one is out of range, or no data reaches the loss; UnknownNameError for an
+    unknown law or rule.
     """
     if rule not in BATCH_RULES:
         raise UnknownNameError("batch rule", rule, BATCH_RULES)

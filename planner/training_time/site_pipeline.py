@@ -61,8 +61,7 @@ def pipeline_over_sites(
     fixed: what the user has settled; best: a search with more settled. A layout is searched as if the sites were one
     cluster; stages are outermost, so all that a layout sends besides activations stays within a site.
 
-    Raises:
-        LayoutError: No layout has a multiple of `sites` stages, or none fits.
+    Raises LayoutError if no layout has a multiple of `sites` stages, or none fits.
     """
     depths = [d for d in fixed.among("pp", divisors(gpus)) if d % sites == 0 and d <= setup.model.num_layers]
     schedules = [s for s in SCHEDULES if fixed.schedule is None or s in fixed.schedule]

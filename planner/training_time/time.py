@@ -82,8 +82,7 @@ def plan_time(case: TrainingCase, asked: Request, *, gpus: int, batch: int | Non
     batch: sequences, or None for one near the critical batch; exact_tokens: the goal's tokens are processed as they
     are, whatever the batch, rather than as many more as its overhead asks for.
 
-    Raises:
-        InputError, LayoutError: numbers out of range, nothing legal, or nothing that fits in memory.
+    Raises InputError or LayoutError if numbers are out of range, nothing is legal, or nothing that is fits in memory.
     """
     setup, goal = case.setup, case.goal
     model = setup.model

@@ -37,8 +37,7 @@ def equal_work_slices(model: Transformer, k: int, multiple: int = 1) -> list[int
     From the last one on each has the most tokens, a multiple of `multiple`, whose work is at most a k-th of the
     sequence's; the first takes what is left.
 
-    Raises:
-        InputError: The sequence is too short for it.
+    Raises InputError if the sequence is too short for it.
     """
     seq_len = int(model.seq_len)
     each = float(work_until(model, seq_len)) / k

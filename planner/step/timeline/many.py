@@ -32,9 +32,7 @@ def simulate_each(setup: Setup, layouts: Layouts) -> Iterator[tuple[int, StepSim
 
     Many run side by side, which is faster than one after the other, those of the same order together.
 
-    Raises:
-        LayoutError: an illegal layout.
-        ScheduleError: more operations than a timeline takes.
+    Raises LayoutError for an illegal layout, ScheduleError for more operations than a timeline takes.
     """
     check_legal(setup.model, setup.cluster, layouts)
     costs = step_costs(setup, layouts)

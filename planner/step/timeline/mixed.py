@@ -23,8 +23,7 @@ def mixed_step(
     and micro-batches. group: whose each stage is, shape (p,). extra_forward_s, extra_backward_s: what a stage's passes
     take longer for a slower link to a stage of another group.
 
-    Raises:
-        LayoutError: A layout is illegal.
+    Raises LayoutError if a layout is illegal.
     """
     alone = [simulate(setup, one) for setup, one in zip(setups, layouts, strict=True)]
     row, stages = layouts[0].row(0), np.arange(len(group))

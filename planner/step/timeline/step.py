@@ -102,9 +102,8 @@ def simulate(
 
     slices: tokens of the sequence's slices (`planner.step.slice_program.cut`); None is that all take alike.
 
-    Raises:
-        LayoutError: more than one layout, or an illegal one.
-        ScheduleError: an order that is incomplete or deadlocks.
+    Raises LayoutError for more than one layout, or an illegal one; ScheduleError for an order that is incomplete or
+    deadlocks.
     """
     model = setup.model
     if len(layouts) != 1:

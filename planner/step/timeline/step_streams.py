@@ -53,10 +53,8 @@ def simulate_streams(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> 
     A transfer runs beside compute, whatever the framework overlaps: only what waits for it waits. Ranks of one
     pipeline have links of their own; what tensor, context and expert collectives take is part of their passes.
 
-    Raises:
-        LayoutError: more than one layout, an illegal one, a pipeline that is never drained, or one whose sharded
-            parameters are gathered chunk by chunk.
-        InputError: slow_down below 0.
+    Raises LayoutError for more than one layout, an illegal one, a pipeline that is never drained, or one whose sharded
+    parameters are gathered chunk by chunk; InputError if slow_down is below 0.
     """
     plain = simulate(setup, layouts)
     if plain.schedule.barriers:

@@ -93,9 +93,7 @@ def run_streams(
 
     slow_down: compute runs 1 + slow_down times slower while a link of its rank is busy.
 
-    Raises:
-        InputError: slow_down below 0.
-        ScheduleError: the order is incomplete or deadlocks.
+    Raises InputError if slow_down is below 0, ScheduleError if the order is incomplete or deadlocks.
     """
     if not 0.0 <= slow_down < np.inf:
         raise InputError(f"slow_down is {slow_down}; allowed: a number from 0")

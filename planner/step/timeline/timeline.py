@@ -108,8 +108,7 @@ def run(
     transfer_s: passes between stages on different ranks, beside the compute. release_s: before which a rank starts
     nothing, shape (p,).
 
-    Raises:
-        ScheduleError: an operation is missing or doubled, or ranks wait for one another in a circle.
+    Raises ScheduleError if an operation is missing or doubled, or ranks wait for one another in a circle.
     """
     return run_all(
         [TimedOrder(order=order, duration_s=duration_s, release_s=release_s)], transfer_s, compiled=compiled
