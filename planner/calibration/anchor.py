@@ -147,9 +147,7 @@ class Anchor:
         self, p: Predictions, cluster_of: LoadCluster, framework_of: LoadFramework, share: float = 0.8
     ) -> Array:
         """Both ends of each interval of `predict`, seconds, shape (rows, 2); NaN where nothing is predicted."""
-        slopes = slopes_of(
-            lambda at: _predict(p.runs, at, cluster_of, framework_of).step_time_s, np.zeros_like(self.update.shift)
-        )
+        slopes = _slopes(p.runs, np.zeros_like(self.update.shift), cluster_of, framework_of)
         half = self.update.half_width(slopes, share)
         return np.stack([p.step_time_s * np.exp(-half), p.step_time_s * np.exp(half)], axis=-1)
 
@@ -210,7 +208,7 @@ def anchor(
 
     shift = np.zeros(len(KINDS))
     for _ in range(ROUNDS):
-        slopes = slopes_of(step_time_s, shift)
+        slopes = _slopes(used, shift, where, framework_of)
         found = update(slopes, np.log(measured / step_time_s(shift)) + slopes @ shift, spread())
         shift = found.shift
     fast = over_peak(moved_cluster(where(cluster_name(used[0])), shift).accelerator, {run["precision"] for run in used})
@@ -226,13 +224,23 @@ def anchor(
 
 
 def _predict(
-    runs: list[MeasuredRun], shift: Array, cluster_of: LoadCluster, framework_of: LoadFramework
+    runs: list[MeasuredRun],
+    shift: Array,
+    cluster_of: LoadCluster,
+    framework_of: LoadFramework,
+    closed_form: bool = False,
 ) -> Predictions:
     return predict(
         runs,
         lambda name: moved_cluster(cluster_of(name), shift),
         lambda name: moved_framework(framework_of(name), shift),
+        closed_form=closed_form,
     )
+
+
+def _slopes(runs: list[MeasuredRun], at: Array, cluster_of: LoadCluster, framework_of: LoadFramework) -> Array:
+    """`slopes_of` some runs' steps; those of the closed form, which are the timeline's but for the bubble."""
+    return slopes_of(lambda shift: _predict(runs, shift, cluster_of, framework_of, True).step_time_s, at)
 
 
 def check_kind(run: MeasuredRun, own: Cluster, asked: Cluster) -> None:

@@ -135,9 +135,14 @@ def _figure(p: FittedParameter, folder: str, profiles: Mapping[str, Any], place:
 
 
 def predict_with(
-    figures: Sequence[FittedFigure], values: Array, runs: list[MeasuredRun], base: Profiles
+    figures: Sequence[FittedFigure],
+    values: Array,
+    runs: list[MeasuredRun],
+    base: Profiles,
+    *,
+    closed_form: bool = False,
 ) -> Predictions:
-    """Predictions of runs by profiles with other figures; values: SI, shape (figures,)."""
+    """Predictions of runs by profiles with other figures; values: SI, shape (figures,). closed_form: of `predict`."""
     pairs = list(zip(figures, map(float, values), strict=True))
 
     def replaced(profile: T) -> T:
@@ -153,4 +158,4 @@ def predict_with(
             network=replaced(cluster.network),
         )
 
-    return predict(runs, cluster_of, lambda name: replaced(base.framework(name)))
+    return predict(runs, cluster_of, lambda name: replaced(base.framework(name)), closed_form=closed_form)

@@ -59,7 +59,7 @@ class Problem:
     def __init__(self, runs: list[MeasuredRun], base: Profiles) -> None:
         """Predicts the runs once, to know which can be and what was measured."""
         self.runs, self.base = runs, base
-        shipped = predict_with((), np.zeros(0), runs, base)
+        shipped = predict_with((), np.zeros(0), runs, base, closed_form=True)
         self.timed = np.isfinite(shipped.measured_s) & np.isfinite(shipped.step_time_s)
         self.measured_s = shipped.measured_s[self.timed]
         source = np.array([run["source"] for run in runs])[self.timed]
@@ -69,7 +69,7 @@ class Problem:
 
     def errors(self, figures: Sequence[FittedFigure], unit: Array) -> Array:
         """Logarithm of predicted over measured, shape (timed runs,), at places of the unit interval."""
-        p = predict_with(figures, in_si(figures, unit), self.runs, self.base)
+        p = predict_with(figures, in_si(figures, unit), self.runs, self.base, closed_form=True)
         return np.asarray(np.log(p.step_time_s[self.timed] / self.measured_s))
 
     def residuals(self, figures: Sequence[FittedFigure], unit: Array) -> Array:

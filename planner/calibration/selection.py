@@ -59,7 +59,7 @@ def select(runs: Sequence[MeasuredRun], architecture: str | None = None, hold_ou
         InputError: nothing with a measured step time is left to fit.
     """
     base = Profiles()
-    p = predict_with((), np.zeros(0), list(runs), base)
+    p = predict_with((), np.zeros(0), list(runs), base, closed_form=True)
     left: Counter[str] = Counter(f"can't be predicted: {reason}" for reason in p.reasons if reason)
     timed = np.isfinite(p.measured_s) & np.isfinite(p.step_time_s)
     name = ["" if reason else architecture_of(run, base) for run, reason in zip(runs, p.reasons, strict=True)]

@@ -58,7 +58,8 @@ def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) 
         layers: Ints = _shared_out(stages.layers(0, p), row)
     else:
         split = split if count == p * v else Split.EVEN
-        layers = virtual_stage_layers(int(model.num_layers), count, split, int(model.output_heads))
+        num_layers, heads = (int(np.ravel(x)[0]) for x in (model.num_layers, model.output_heads))
+        layers = virtual_stage_layers(num_layers, count, split, heads)
     modules = 1.0 * (np.arange(count) == count - 1)
     return Chunks(layers=layers.astype(np.float64), modules=modules, dense=np.zeros(count))
 

@@ -19,6 +19,7 @@ from planner.schedules.base import WHOLE_ROUNDS
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import UNEVEN_CHUNKS, first_broken
+from planner.step.timeline.timed import timed
 from planner.validation.defaults import candidates, filled_cells, framework_name, same_preset
 from planner.validation.runs import MeasuredRun
 from planner.validation.software import cluster_name, said
@@ -156,11 +157,16 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
 
 
 def predict(
-    runs: list[MeasuredRun], cluster_of: LoadCluster = load_cluster, framework_of: LoadFramework = load_framework
+    runs: list[MeasuredRun],
+    cluster_of: LoadCluster = load_cluster,
+    framework_of: LoadFramework = load_framework,
+    *,
+    closed_form: bool = False,
 ) -> Predictions:
-    """Predict every run; a run that can't be predicted keeps NaN and its reason.
+    """Predict every run as `timed_estimate` does; a run that can't be predicted keeps NaN and its reason.
 
-    cluster_of, framework_of: profiles by name, so that a calibration can try others.
+    cluster_of, framework_of: profiles by name, so that a calibration can try others. closed_form: without the timeline,
+    as a calibration compares thousands.
     """
     n = len(runs)
     models = Models()
@@ -196,7 +202,7 @@ def predict(
         group.layouts.extend(options)
     step, memory, fits = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
     for group in groups.values():
-        _predict_group(group, models.models, runs, step, memory, fits, reasons)
+        _predict_group(group, models.models, runs, closed_form, step, memory, fits, reasons)
     return Predictions(
         runs=runs,
         step_time_s=step,
@@ -213,6 +219,7 @@ def _predict_group(
     group: RunGroup,
     models: list[Transformer],
     runs: list[MeasuredRun],
+    closed_form: bool,
     step: Array,
     memory: Array,
     fits: Any,
@@ -225,7 +232,9 @@ def _predict_group(
     """
     layouts, table = Layouts.of_rows(group.layouts), stack(models, np.array(group.models))
     as_said = [runs[row]["virtual_stages"] is not None for row in group.rows]
-    strict, lenient = (first_broken(table, group.cluster, layouts, but=but) for but in ((), INTERLEAVED_ANYHOW))
+    strict, lenient = (
+        np.array(first_broken(table, group.cluster, layouts, but=but)) for but in ((), INTERLEAVED_ANYHOW)
+    )
     broken = np.where(as_said, lenient, strict)
     for row, text in zip(reversed(group.rows), reversed(broken), strict=True):
         reasons[row] = text
@@ -235,15 +244,17 @@ def _predict_group(
     setup = Setup(stack(models, np.array(group.models)[allowed]), group.cluster, group.framework)
     result = estimate(setup, layouts.take(allowed))
     rows = np.array(group.rows)[allowed]
+    likely = result.fit_chance >= 0.5
+    wanted = np.where((result.layouts.recompute == Recompute.NONE) & likely, 0, np.where(likely, 1, 2))
+    chosen: dict[int, int] = {}
+    for c in np.lexsort((result.step_time_s, result.layouts.zero, wanted)):
+        chosen.setdefault(int(rows[c]), int(c))
+    if not closed_form:
+        picked = np.array(list(chosen.values()))
+        result = timed(setup, result, picked[strict[allowed[picked]] == ""])
     whose = np.array([said(runs[row], "memory") or "" for row in rows])
     seen = np.where(np.char.startswith(whose, "first-rank"), result.first_rank_bytes, result.memory_bytes)
     seen = seen - np.where(np.char.endswith(whose, "allocator"), group.framework.reserved_bytes, 0.0)
-    likely = result.fit_chance >= 0.5
-    wanted = np.where((result.layouts.recompute == Recompute.NONE) & likely, 0, np.where(likely, 1, 2))
-    taken: set[int] = set()
-    for c in np.lexsort((result.step_time_s, result.layouts.zero, wanted)):
-        row = int(rows[c])
-        if row not in taken:
-            taken.add(row)
-            step[row], memory[row], reasons[row] = result.step_time_s[c], seen[c], ""
-        fits[row] |= result.fits[c]
+    for row, c in chosen.items():
+        step[row], memory[row], reasons[row] = result.step_time_s[c], seen[c], ""
+    np.logical_or.at(fits, rows, result.fits)

@@ -6,10 +6,12 @@ for steps of more than `MOST_OPERATIONS`, which take seconds to simulate and who
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from planner.base import records
 from planner.base.arrays import Bools, Ints
 from planner.layouts import Layouts
 from planner.setup import Setup
@@ -37,7 +39,8 @@ def timed(setup: Setup, result: Estimate, rows: Any = slice(None)) -> Estimate:
     due = np.flatnonzero(some & has_timeline(result.layouts) & ~result.simulated)
     if not len(due):
         return result
-    return result.with_simulated(due, *simulate_all(setup, result.layouts.take(due)))
+    some_of = replace(setup, model=records.take(setup.model, due))
+    return result.with_simulated(due, *simulate_all(some_of, result.layouts.take(due)))
 
 
 def timed_estimate(setup: Setup, layouts: Layouts) -> Estimate:
