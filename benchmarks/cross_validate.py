@@ -224,11 +224,11 @@ def main() -> None:
                 fit = fit_figures(rest, figures, args.max_evaluations)
             else:  # six runs for the general list of figures: those alone that the rest tells
                 fit = calibrate(rest, figures, args.max_evaluations).fit
-            p = fit.predict(fold.held)
+            held = fit.predict(fold.held)
             print(f"{architecture} without {fold.name}", flush=True)
-            show_scores(p)
-            lines += error_lines(fold.held, p)
-            held_out_s |= {id(fold.held[i]): p.step_time_s[i] for i in np.flatnonzero(timed(p))}
+            show_scores(held)
+            lines += error_lines(fold.held, held)
+            held_out_s |= {id(fold.held[i]): held.step_time_s[i] for i in np.flatnonzero(timed(held))}
     write(args.output, sorted(lines))
     whole = replace(p, step_time_s=np.array([held_out_s.get(id(run), np.nan) for run in everything]))
     overall = scores(whole)[1]

@@ -49,7 +49,7 @@ def scores_view(
             percent(s["memory_mape"]), percent(s.get("in_interval")), style=style,
         )  # fmt: skip
     second = "Memory, and steps that lie in their interval of 80 %, in %"
-    return stacked("Step time (closed form), errors in %", time, "", second, memory)
+    return stacked("Step time, errors in %", time, "", second, memory)
 
 
 def publications_view(publications: Sequence[Publication]) -> RenderableType:
