@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
+from planner.api.layout_estimate import estimate_one
 from planner.base.errors import FileFormatError
+from planner.base.units import GIB
 from planner.costs.memory.fit_chance import fit_chance
 from planner.hardware import load_cluster, load_framework, profile_names
 from planner.layouts import Attention, Precision, Recompute
@@ -21,6 +23,7 @@ from planner.setup import Setup
 from planner.validation import predict, rank_correlation, read_runs, score, scores, shipped_files, unseen_files
 from planner.validation.defaults import candidates
 from planner.validation.predict import Models
+from planner.validation.runs import COLUMNS
 
 Shipped = Callable[[str], Path]
 floats = st.lists(st.integers(0, 5), min_size=3, max_size=30)
@@ -427,3 +430,48 @@ def test_layers_lie_as_a_run_says_or_as_divides():
     assert split(pp=11, n_gpus=11, dp=1) == {"even"}
     odd = replace(run, cells=run.cells | {"layer_split": "at will"})
     assert "unknown layer_split 'at will'; allowed: balanced, ends, even, last, parameters" in predict([odd]).reasons[0]
+
+
+def test_a_run_is_predicted_what_its_layout_is_estimated(tmp_path):
+    """Pipelines whose timeline isn't the closed form, of two models: `validate` says what `estimate` says."""
+    choices = [
+        {"dp": 1, "tp": 1, "pp": 8, "virtual_stages": 2, "schedule": "v-half", "micro_batch": 1, "global_batch": 32},
+        {
+            "dp": 2,
+            "tp": 4,
+            "pp": 4,
+            "virtual_stages": 3,
+            "schedule": "interleaved",
+            "micro_batch": 1,
+            "global_batch": 24,
+        },
+        {"dp": 4, "tp": 2, "pp": 4, "schedule": "zb-2p", "micro_batch": 2, "global_batch": 64},
+    ]
+    models = ("llama-13b", "gpt3-175b", "llama-13b")
+    with (tmp_path / "runs.csv").open("w", newline="") as stream:
+        common = {
+            "source": "mine", "cluster": "dgx-h100", "framework": "megatron-core", "precision": "bf16", "cp": 1,
+            "attention": "flash3", "recompute": "selective", "fused_norm": "true", "zero": 1, "outcome": "ok",
+            "sequence_parallel": "true", "layer_split": "even", "step_time_s": 1, "virtual_stages": 1,
+        }  # fmt: skip
+        rows = [
+            common | {"run": i, "model": model, "n_gpus": x["dp"] * x["tp"] * x["pp"]} | x
+            for i, (model, x) in enumerate(zip(models, choices, strict=True))
+        ]
+        for row in rows:
+            row["sequence_parallel"] = str(row["tp"] > 1).lower()
+        writer = csv.DictWriter(stream, [*COLUMNS, "framework", "layer_split"])
+        writer.writeheader()
+        writer.writerows(rows)
+    p = predict(read_runs(tmp_path / "runs.csv"))
+    assert p.reasons == ["", "", ""]
+    plain = replace(load_framework("megatron-core"), flex_dispatch=False)
+    for i, (model, x) in enumerate(zip(models, choices, strict=True)):
+        setup = Setup(load_model(model), load_cluster("dgx-h100"), plain)
+        told = estimate_one(
+            setup, precision="bf16", attention="flash3", recompute="selective", zero=1,
+            sequence_parallel=x["tp"] > 1, layer_split="even", **x,
+        )  # fmt: skip
+        assert abs(told.to_dict()["closed_form_s"] / told.step_time_s - 1.0) > 1e-4
+        assert p.step_time_s[i] == pytest.approx(told.step_time_s, rel=1e-12)
+        assert p.memory_bytes[i] / GIB == pytest.approx(told.memory_gib, rel=1e-12)
