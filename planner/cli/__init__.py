@@ -17,6 +17,7 @@ import typer
 
 import planner
 from planner.base.errors import PlannerError, one_line, shown
+from planner.cli.notes import tell
 
 __all__ = ["app", "main"]
 
@@ -48,6 +49,7 @@ def _describe(asked: bool) -> None:
 
 
 def common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
@@ -62,6 +64,7 @@ def common(
     ] = False,
 ) -> None:
     """Which parallel layout to train a transformer with, how fast it will be, and why."""
+    context.call_on_close(tell)
 
 
 @cache

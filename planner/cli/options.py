@@ -12,6 +12,7 @@ import typer
 
 from planner.base.units import parse_count, parse_length
 from planner.cli import completion as complete
+from planner.cli.notes import note
 from planner.cli.process import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class StepBatch:
         if self.batch_tokens is None:
             usual = batch_of_tokens("--batch-tokens", max(USUAL_BATCH_TOKENS, float(seq_len)), int(seq_len))
             told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
-            typer.echo(f"planner: no batch is given, so it is {told}", err=True)
+            note(f"no batch is given, so it is {told}")
             return usual
         check_finite(batch_tokens=self.batch_tokens)
         return batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len))
@@ -202,7 +203,7 @@ def framework(name: str | None, runs_on: str | None = None) -> tuple[str | None,
 
     named = named_framework(name, runs_on)
     if runs_on is not None:
-        typer.echo(f"planner: --runs-on is now --framework {runs_on}; it goes in the next release", err=True)
+        note(f"--runs-on is now --framework {runs_on}; it goes in the next release")
     return named
 
 
@@ -212,7 +213,7 @@ def _warn_of_length(name: str, model: Any, seq_len: int | None) -> None:
 
     if seq_len is None and is_path(name, (".json",)) and not name.endswith(".toml"):
         told = f"{model.seq_len:,} tokens per sequence are its max_position_embeddings, no training length"
-        typer.echo(f"planner: {name}: {told}; --seq-len sets the training's", err=True)
+        note(f"{name}: {told}; --seq-len sets the training's")
 
 
 def check_finite(**values: float) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -29,6 +31,26 @@ def test_words_and_options_ask_the_same():
         "--global-batch sets another\n"
     )
     assert spelled.stderr == ""
+
+
+def test_a_refusal_is_one_line_whatever_there_was_to_note(tmp_path):
+    """Of a config.json's length and of the batch: said beside an answer, not beside the reason why there is none."""
+    config = {
+        "model_type": "llama", "num_hidden_layers": 8, "hidden_size": 512, "intermediate_size": 1024,
+        "num_attention_heads": 8, "vocab_size": 32000, "max_position_embeddings": 2048,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    ask = [sys.executable, "-m", "planner", "estimate", str(path), "--cluster", "dgx-h100", "--dp", "8"]
+    refused = subprocess.run([*ask, "--tp", "3"], capture_output=True, text=True)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("planner: illegal layout: tp must divide the attention heads")
+    assert refused.stderr.count("\n") == 1
+    answered = subprocess.run(ask, capture_output=True, text=True)
+    assert answered.returncode == 0
+    length, batch = answered.stderr.splitlines()
+    assert "2,048 tokens per sequence are its max_position_embeddings" in length
+    assert "no batch is given, so it is 2,048 sequences per step" in batch
 
 
 @pytest.mark.parametrize("command", ["estimate", "simulate", "partition"])

@@ -1,0 +1,23 @@
+"""What stderr says beside an answer, held until that is out: a refusal stays one line."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+_held: list[str] = []
+
+
+def note(text: str) -> None:
+    """A line on stderr at the command's end, where it answers."""
+    _held.append(text)
+
+
+def tell() -> None:
+    """At the command's end: its notes, unless an error ends it."""
+    told, _held[:] = list(_held), []
+    error = sys.exc_info()[1]
+    if error is None or isinstance(error, typer.Exit):
+        for text in told:
+            typer.echo(f"planner: {text}", err=True)
