@@ -224,17 +224,13 @@ def anchor(
 
 
 def _predict(
-    runs: list[MeasuredRun],
-    shift: Array,
-    cluster_of: LoadCluster,
-    framework_of: LoadFramework,
-    closed_form: bool = False,
+    runs: list[MeasuredRun], shift: Array, cluster_of: LoadCluster, framework_of: LoadFramework, closed: bool = False
 ) -> Predictions:
     return predict(
         runs,
         lambda name: moved_cluster(cluster_of(name), shift),
         lambda name: moved_framework(framework_of(name), shift),
-        closed_form=closed_form,
+        closed_form=closed,
     )
 
 

@@ -135,12 +135,7 @@ def _figure(p: FittedParameter, folder: str, profiles: Mapping[str, Any], place:
 
 
 def predict_with(
-    figures: Sequence[FittedFigure],
-    values: Array,
-    runs: list[MeasuredRun],
-    base: Profiles,
-    *,
-    closed_form: bool = False,
+    figures: Sequence[FittedFigure], values: Array, runs: list[MeasuredRun], base: Profiles, closed_form: bool = False
 ) -> Predictions:
     """Predictions of runs by profiles with other figures; values: SI, shape (figures,). closed_form: of `predict`."""
     pairs = list(zip(figures, map(float, values), strict=True))

@@ -17,7 +17,5 @@ def note(text: str) -> None:
 def tell() -> None:
     """At the command's end: its notes, unless an error ends it."""
     told, _held[:] = list(_held), []
-    error = sys.exc_info()[1]
-    if error is None or isinstance(error, typer.Exit):
-        for text in told:
-            typer.echo(f"planner: {text}", err=True)
+    for text in told if isinstance(sys.exc_info()[1], typer.Exit | None) else ():
+        typer.echo(f"planner: {text}", err=True)

@@ -157,12 +157,9 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
 
 
 def predict(
-    runs: list[MeasuredRun],
-    cluster_of: LoadCluster = load_cluster,
-    framework_of: LoadFramework = load_framework,
-    *,
-    closed_form: bool = False,
-) -> Predictions:
+    runs: list[MeasuredRun], cluster_of: LoadCluster = load_cluster, framework_of: LoadFramework = load_framework,
+    *, closed_form: bool = False,
+) -> Predictions:  # fmt: skip
     """Predict every run as `timed_estimate` does; a run that can't be predicted keeps NaN and its reason.
 
     cluster_of, framework_of: profiles by name, so that a calibration can try others. closed_form: without the timeline,
@@ -232,9 +229,7 @@ def _predict_group(
     """
     layouts, table = Layouts.of_rows(group.layouts), stack(models, np.array(group.models))
     as_said = [runs[row]["virtual_stages"] is not None for row in group.rows]
-    strict, lenient = (
-        np.array(first_broken(table, group.cluster, layouts, but=but)) for but in ((), INTERLEAVED_ANYHOW)
-    )
+    strict, lenient = (np.array(first_broken(table, group.cluster, layouts, but)) for but in ((), INTERLEAVED_ANYHOW))
     broken = np.where(as_said, lenient, strict)
     for row, text in zip(reversed(group.rows), reversed(broken), strict=True):
         reasons[row] = text
