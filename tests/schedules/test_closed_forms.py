@@ -69,6 +69,7 @@ def test_v_half_and_v_min_of_equal_passes(name, p, more, f):
         ("v-min", {"p": 4, "m": 12, "v": 2}, (1.0, 1.1, 1.0)),
         ("chronospipe", {"p": 7, "m": 21, "v": 2}, (1.0, 1.3, 1.3)),
         ("chronospipe", {"p": 9, "m": 27, "v": 2}, (1.0, 0.9, 0.9)),
+        ("chronospipe", {"p": 7, "m": 42, "v": 2}, (1.0, 1.275, 1.275)),  # 19 B - 26.5 F, a little beyond the law's end
         ("hanayo", {"p": 4, "m": 4, "v": 2}, (1.0, 0.9, 0.9)),
         ("hanayo", {"p": 4, "m": 8, "v": 2}, (1.0, 1.0, 1.0)),
         ("hanayo", {"p": 4, "m": 4, "v": 4}, (1.0, 1.0, 1.0)),
@@ -93,3 +94,11 @@ def test_a_table_mixes_rows_with_and_without_a_formula():
     ]
     assert schedule.closed_form(pipe, f, i, w)[1].tolist() == [True, False, False]
     assert schedule.bubble_s(pipe, f, i, w) == pytest.approx(one, rel=1e-9)
+
+
+@pytest.mark.parametrize(("m", "passes"), [(2, 5), (3, 4), (4, 3), (9, 3)])
+def test_breadth_first_waits_between_chunks_where_ranks_outnumber_micro_batches(m, passes):
+    """Four ranks of two chunks: three chunk passes fill and drain the pipeline, p - m more are waited for."""
+    pipe = Pipeline(p=4, m=m, v=2)
+    assert float(get_schedule("breadth-first").bubble_s(pipe, 2.0, 3.0, 1.0)) == passes * 6.0 / 2
+    assert step_less_work("breadth-first", pipe, 2.0, 3.0, 1.0) == pytest.approx(passes * 6.0 / 2, rel=1e-12)

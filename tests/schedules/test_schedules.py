@@ -334,6 +334,7 @@ def test_illegal_choices_say_the_rule():
     assert broken("dualpipev", p=4, m=7, v=2) == ["dualpipev needs at least 2 pp micro-batches"]
     assert broken("hanayo", p=4, m=7, v=3) == ["hanayo needs an even number of virtual stages"]
     assert broken("2bw", p=4, m=3) == ["2bw needs at least pp micro-batches"]
+    assert broken("breadth-first", p=1, m=3, v=2) == ["breadth-first needs at least 2 pipeline ranks"]
     assert broken("chronospipe", p=1, m=3, v=2) == ["chronospipe needs at least 2 pipeline ranks"]
     with pytest.raises(UnknownNameError, match="interleaved"):
         get_schedule("interleave")
