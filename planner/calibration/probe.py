@@ -24,13 +24,15 @@ from planner.calibration.fit import Fit
 from planner.calibration.profile_files import fitted_profiles
 from planner.costs.kernels.attention import FLASH_BLOCK
 from planner.costs.kernels.device import Device, matmul_s
-from planner.hardware import Cluster, Link
+from planner.hardware import Cluster, Framework, Link
 from planner.layouts import Precision
 
 LARGE = 0.25
 """Of the largest of a kind: from this share of its work on a kernel shows its rate."""
 SLOWER = 0.05
 """A rank whose products take this much longer than the median's is named."""
+RINGS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+"""Passes round a ring that a collective takes."""
 KERNELS = {"FLASH_ATTENTION": "flash2", "CUDNN_ATTENTION": "flash3"}
 
 
@@ -63,6 +65,8 @@ class Machine(BaseModel):
     device: Literal["cpu", "cuda"]
     name: str = Field(max_length=200)
     torch: str = Field(max_length=100)
+    threads: int = Field(1, gt=0, le=10**5)
+    local_world: int = Field(1, gt=0, le=10**5)
 
 
 class Probe(BaseModel):
@@ -71,6 +75,7 @@ class Probe(BaseModel):
     format: Literal["planner probe 1"]
     machine: Machine
     launch: list[Row] = []
+    host: list[Row] = []
     products: list[Row] = []
     attention: list[Row] = []
     memory: list[Row] = []
@@ -103,8 +108,8 @@ def read_probe(path: Path) -> Probe:
     return validate(Probe, read_json(path), path)
 
 
-def probed_figures(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
-    """The figures of a cluster's profiles that a probe tells.
+def probed_figures(probe: Probe, cluster: Cluster, framework: Framework | None = None) -> list[ProbedFigure]:
+    """The figures of a cluster's profiles that a probe tells, and the host times of a framework's.
 
     Raises:
         InputError: it tells none; or a kernel was faster than the cluster's accelerators can be.
@@ -113,9 +118,12 @@ def probed_figures(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
     if on_processor != (probe.machine.device == "cpu"):
         ran, has = ("a processor", "GPUs") if not on_processor else ("a GPU", "processors")
         raise InputError(f"the probe ran on {ran}, --cluster {cluster.name} has {has}: name the cluster that it ran on")
-    found = [*_products(probe, cluster), *_attention(probe, cluster), *_memory(probe, cluster), *_links(probe, cluster)]
+    found = [
+        *_processors(probe, cluster), *_products(probe, cluster), *_attention(probe, cluster),
+        *_memory(probe, cluster), *_links(probe, cluster), *_host(probe, framework),
+    ]  # fmt: skip
     for f in found:
-        if f.value > 1.0:
+        if f.value > f.figure.high:
             raise InputError(
                 f"{f.figure.label} would be {f.value:.3g}, allowed: up to 1; the probe ran on {probe.machine.name}, "
                 f"--cluster {cluster.name} has {cluster.accelerator.name}: name the cluster that it ran on"
@@ -125,7 +133,9 @@ def probed_figures(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
     return found
 
 
-def probe_profiles(found: Sequence[ProbedFigure], probe: Probe, cluster: str) -> dict[str, str]:
+def probe_profiles(
+    found: Sequence[ProbedFigure], probe: Probe, cluster: str, frameworks: Sequence[str] = ()
+) -> dict[str, str]:
     """Texts of the profiles with a probe's figures, by path in a folder laid out as `hardware_profiles/`."""
     n = len(found)
     fit = Fit(
@@ -134,7 +144,7 @@ def probe_profiles(found: Sequence[ProbedFigure], probe: Probe, cluster: str) ->
         converged=True, base=Profiles(),
     )  # fmt: skip
     about = f"planner calibrate --probe: {probe.machine.name}, torch {probe.machine.torch}, {date.today().isoformat()}"
-    return fitted_profiles(fit, [cluster], [], about)
+    return fitted_profiles(fit, [cluster], frameworks, about)
 
 
 def slow_ranks(probe: Probe) -> list[Row]:
@@ -152,8 +162,9 @@ def hidden_share(probe: Probe) -> float | None:
 
 
 def _figure(folder: str, name: str, field: str, now: float, keys: tuple[str, ...] = ()) -> FittedFigure:
+    high = {"gpus_per_node": 1e7, "num_compute_units": 1e5, "max_gpus": 1e7}.get(field, 1.0)
     return FittedFigure(
-        folder=folder, names=(name,), field=field, keys=keys, low=0.0, high=1.0, profile=now, start=now
+        folder=folder, names=(name,), field=field, keys=keys, low=0.0, high=high, profile=now, start=now
     )  # fmt: skip
 
 
@@ -167,6 +178,16 @@ def _probed(figure: FittedFigure, each: Array) -> list[ProbedFigure]:
 
 def _timed(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.seconds > 0 and not row.missing]
+
+
+def _processors(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
+    """On a processor a rank of the probe is what a GPU is elsewhere: its threads compute, and a node has so many."""
+    if probe.machine.device != "cpu":
+        return []
+    accelerator, threads, ranks = cluster.accelerator, probe.machine.threads, probe.machine.local_world
+    units = _figure("accelerators", accelerator.name, "num_compute_units", accelerator.num_compute_units)
+    node = _figure("clusters", cluster.name, "gpus_per_node", cluster.gpus_per_node)
+    return [*_probed(units, np.array([threads])), *_probed(node, np.array([ranks]))]
 
 
 def _products(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
@@ -207,37 +228,58 @@ def _attention(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 
 
 def _memory(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
-    """Share of the memory's bandwidth of large copies and sums; on a processor the time of a call too."""
-    accelerator = cluster.accelerator
-    e, rows = accelerator.efficiency, [r for r in _timed(probe.memory) if r.kind in ("copy", "add")]
-    largest = max((r.bytes for r in rows), default=0)
+    """Share of the memory's bandwidth of large passes; of all passes on a processor, whose caches hold activations.
+
+    There the time of a call too, unless a layer's calls were timed.
+    """
+    accelerator, on_processor = cluster.accelerator, probe.machine.device == "cpu"
+    e, rows = accelerator.efficiency, [r for r in _timed(probe.memory) if r.kind != "layer_norm"]
+    largest = 0 if on_processor else max((r.bytes for r in rows), default=0)
     rates = [r.bytes / r.seconds for r in rows if r.bytes >= LARGE * largest]
     share = np.array(rates) / accelerator.memory_bandwidth_bytes_per_s
     out = _probed(_figure("efficiency", e.name, "memory_fraction", e.memory_fraction), share)
-    if probe.machine.device == "cpu":
-        calls = np.array([r.seconds for r in _timed(probe.launch)])
+    if on_processor:
+        calls = np.array([1e-9 if probe.host else r.seconds for r in _timed(probe.launch)])
         out += _probed(_figure("efficiency", e.name, "kernel_latency_s", e.kernel_latency_s), calls)
     return out
 
 
-def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
-    """Share of a link's bandwidth that rings of all-reduces reach: of a node's link, or of the network over nodes."""
-    rows = [r for r in _timed(probe.collectives) if r.kind == "all_reduce" and r.ranks > 1]
-    if len({r.bytes for r in rows}) < 2:
+def _host(probe: Probe, framework: Framework | None) -> list[ProbedFigure]:
+    """What the calls of a layer's passes take the host."""
+    if framework is None:
         return []
-    ranks, local = rows[0].ranks, rows[0].local
-    link: Link = cluster.node_link if ranks <= local else cluster.network
-    bandwidth = link.bandwidth_bytes_per_s
-    if ranks > local:
-        bandwidth *= cluster.nics_per_node / cluster.gpus_per_node * local
-    largest = max(r.bytes for r in rows)
-    # What a byte more takes: seconds over bytes, weighted as relative errors are alike.
-    size, seconds = np.array([(r.bytes, r.seconds) for r in rows], dtype=np.float64).T
-    slope = np.polyfit(size, seconds, 1, w=1.0 / seconds)[0]
-    each = np.array([2.0 * (ranks - 1) / ranks / max(slope, 1e-30) / bandwidth])
-    large = np.array([2.0 * (ranks - 1) / ranks * r.bytes / r.seconds / bandwidth for r in rows if r.bytes == largest])
-    value = _probed(_figure("links", link.name, "fraction", link.fraction), each)
-    return [replace(f, spread=float(abs(f.value - large[0])), kernels=len(rows)) for f in value]
+    timed = [(f"host_layer_{r.kind}_s", r.seconds) for r in _timed(probe.host) if r.kind in ("forward", "backward")]
+    figures = [(_figure("frameworks", framework.name, f, getattr(framework, f)), seconds) for f, seconds in timed]
+    return [found for figure, seconds in figures for found in _probed(figure, np.array([seconds]))]
+
+
+def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
+    """Shares of a link's bandwidth that rings and sends reach: of a node's link, or of the network over nodes.
+
+    Seconds are so many bytes at a rate and so many starts, of which both are told, relative errors alike. A start is a
+    figure where processors talk; of GPUs the profile's, which has a protocol for small messages.
+    """
+    timed, out = [r for r in _timed(probe.collectives) if r.ranks > 1], []
+    for field, kinds in (("fraction", RINGS), ("send_fraction", {"send and back": 2.0})):
+        rows = [r for r in timed if r.kind in kinds]
+        if len({r.bytes for r in rows}) < 2:
+            continue
+        n, local = rows[0].ranks, rows[0].local
+        link: Link = cluster.node_link if n <= local else cluster.network
+        bandwidth = link.bandwidth_bytes_per_s
+        if n > local and field == "fraction":
+            bandwidth *= cluster.nics_per_node / cluster.gpus_per_node * local
+        share, members = ((n - 1) / n, local) if field == "fraction" else (1.0, 1)
+        passes, size, seconds = np.array([(kinds[r.kind], r.bytes, r.seconds) for r in rows], dtype=np.float64).T
+        terms = np.stack([passes * share * size / bandwidth, passes * members], axis=1) / seconds[:, None]
+        (inverse, start_s), *_ = np.linalg.lstsq(terms, np.ones(len(rows)))
+        largest = size == size.max()
+        each = np.array([1.0 / max(inverse, 1e-30), *(terms[:, 0][largest])])
+        value = _probed(_figure("links", link.name, field, getattr(link, field)), each[:1])
+        out += [replace(f, spread=float(np.std(each)), kernels=len(rows)) for f in value]
+        if probe.machine.device == "cpu" and field == "fraction" and n <= local:
+            out += _probed(_figure("links", link.name, "latency_s", link.latency_s), np.array([start_s]))
+    return out
 
 
 def probe_record(found: Sequence[ProbedFigure], probe: Probe) -> dict[str, Any]:

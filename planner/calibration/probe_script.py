@@ -28,7 +28,7 @@ LOCAL, LOCAL_WORLD = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("L
 DEVICE = torch.device("cuda", LOCAL) if GPU else torch.device("cpu")
 WIDTHS = (1024, 2048, 4096, 8192) if GPU else (128, 256, 512)
 ROWS = (2048, 8192) if GPU else (256, 1024)
-LENGTHS = (2048, 4096, 8192, 16384) if GPU else (256, 512, 1024)
+LENGTHS = (2048, 4096, 8192, 16384) if GPU else (128, 256, 512)
 BYTES = tuple(2**k for k in ((16, 20, 24, 28, 30) if GPU else (12, 16, 20, 22, 24)))
 FLOATS = {"bf16": torch.bfloat16, "fp16": torch.float16} if GPU else {"fp32": torch.float32}
 
@@ -136,16 +136,19 @@ def attention(seconds):
 
 
 def memory(seconds):
-    """Passes over memory: a copy (read and written), a sum (two read, one written), a norm (read and written)."""
+    """Passes over memory, of their own results as in training: tensors of a size that are read and written."""
     out = []
     dtype = torch.bfloat16 if GPU else torch.float32
-    for size in [n for n in BYTES if n >= 2**20]:
-        a = torch.randn(size // (2 if GPU else 4) // 1024, 1024, device=DEVICE).to(dtype)
-        b, c = a.clone(), torch.empty_like(a)
+    for size in [n for n in BYTES if n >= 2**20] if GPU else [2**k for k in range(17, 24)]:
+        a = torch.randn(size // (2 if GPU else 4) // 256, 256, device=DEVICE).to(dtype)
+        b, leaf = a.clone(), a.clone().requires_grad_()
+        made = functional.silu(leaf)
         works = {
-            "copy": (2, lambda: c.copy_(a)),
-            "add": (3, lambda: torch.add(a, b, out=c)),
-            "layer_norm": (2, lambda: functional.layer_norm(a, (1024,))),
+            "copy": (2, lambda: a.clone()),
+            "add": (3, lambda: a + b),
+            "silu": (2, lambda: functional.silu(a)),
+            "silu backward": (3, lambda: torch.autograd.grad(made, leaf, b, retain_graph=True)),
+            "layer_norm": (2, lambda: functional.layer_norm(a, (256,))),
         }
         for kind, (times, work) in works.items():
             out.append({"kind": kind, "bytes": times * size} | timed(work, seconds))
@@ -156,6 +159,38 @@ def launch(seconds):
     """An operation so small that only its launch, and on a processor its call, takes time."""
     a = torch.ones(8, device=DEVICE)
     return [{"kind": "tiny add"} | timed(lambda: a.add_(1.0), seconds)]
+
+
+class Layer(torch.nn.Module):
+    """A layer so small that only its calls take time: eager norms, rotary positions, attention, a gated MLP."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.ModuleList(torch.nn.Linear(32, 32, bias=False, device=DEVICE) for _ in range(7))
+        self.weight = torch.nn.Parameter(torch.ones(32, device=DEVICE))
+
+    def norm(self, x):
+        """An eager RMSNorm."""
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    def forward(self, x):
+        """Eight tokens of two heads."""
+        n, at = self.norm(x), torch.ones(8, 16, device=DEVICE)
+        q, k, v = (linear(n).view(1, 8, 2, 16).transpose(1, 2) for linear in self.linear[:3])
+        q, k = (y * at + torch.cat((-y[..., 8:], y[..., :8]), -1) * at for y in (q, k))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.linear[3](y.transpose(1, 2).reshape(1, 8, 32))
+        n = self.norm(x)
+        return x + self.linear[6](functional.silu(self.linear[4](n)) * self.linear[5](n))
+
+
+def host(seconds):
+    """The host's time of a layer's forward and backward pass: of eight such layers, an eighth."""
+    layers = torch.nn.Sequential(*(Layer() for _ in range(8)))
+    x = torch.randn(1, 8, 32, device=DEVICE).requires_grad_()
+    y = layers(x)
+    one = timed(lambda: layers(x), 4 * seconds), timed(lambda: y.backward(x, retain_graph=True), 4 * seconds)
+    return [row | {"kind": kind, "seconds": row["seconds"] / 8} for kind, row in zip(("forward", "backward"), one)]
 
 
 def optimizer(seconds):
@@ -245,7 +280,7 @@ def under_load(_):
     return [row]
 
 
-SECTIONS = (machine, launch, products, attention, memory, optimizer, collectives, overlap, ranks, under_load)
+SECTIONS = (machine, launch, host, products, attention, memory, optimizer, collectives, overlap, ranks, under_load)
 
 
 def main():

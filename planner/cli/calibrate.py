@@ -48,6 +48,9 @@ def command(
     max_evaluations: Annotated[int, fitting("Steps of the least-squares fit.", min=1, max=10_000)] = 40,
     probe: Annotated[Path | None, probing("What probe.py measured (planner probe): its figures as profiles.")] = None,
     cluster: Annotated[str | None, probing("The cluster, or TOML file, that the probe ran on.")] = None,
+    framework: Annotated[
+        str | None, probing("A framework, or TOML file, that gets the host times, beside the cluster's profiles.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).")] = False,
 ) -> None:
     """Measure this machine for the trainer; or make profiles from measured training runs, or from a probe of a node.
@@ -76,7 +79,7 @@ def command(
 
         if paths:
             raise InputError(f"{paths[0]} stands beside --probe; allowed: --profile FOLDER to write profiles")
-        probe_to_profiles(probe, cluster, profile, json)
+        probe_to_profiles(probe, cluster, framework, profile, json)
         return
     if from_:
         from planner.cli.calibrate_runs import fit_runs

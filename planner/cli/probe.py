@@ -28,21 +28,22 @@ def command(
     o.print_view(f"{shown(str(write))}: run it with python, or with torchrun on a node; it writes probe.json")
 
 
-def probe_to_profiles(path: Path, cluster: str | None, folder: Path | None, json: bool) -> None:
+def probe_to_profiles(path: Path, cluster: str | None, framework: str | None, folder: Path | None, json: bool) -> None:
     """Say how a probe's figures differ from the profile's, and write the profiles where a folder is given."""
     from planner.base.errors import InputError
     from planner.calibration.probe import probe_profiles, probe_record, probed_figures, read_probe
     from planner.calibration.profile_files import check_folder, write_profiles
-    from planner.hardware import load_cluster
+    from planner.hardware import load_cluster, load_framework
 
     if cluster is None:
         raise InputError("--cluster is missing; the probe's figures replace those of the cluster that it ran on")
     if folder is not None:
         check_folder(folder)
     probe = read_probe(path)
-    found = probed_figures(probe, load_cluster(cluster))
+    found = probed_figures(probe, load_cluster(cluster), None if framework is None else load_framework(framework))
     record = probe_record(found, probe)
-    written = [] if folder is None else write_profiles(folder, probe_profiles(found, probe, cluster))
+    texts = probe_profiles(found, probe, cluster, [framework] if framework else [])
+    written = [] if folder is None else write_profiles(folder, texts)
     if json:
         o.print_json(record | {"files": [str(file) for file in written]})
         return

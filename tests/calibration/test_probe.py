@@ -16,7 +16,7 @@ from planner.base.errors import FileFormatError, InputError
 from planner.calibration.probe import hidden_share, probe_script, probed_figures, read_probe, slow_ranks
 from planner.costs.kernels.attention import FLASH_BLOCK
 from planner.costs.kernels.device import Device, matmul_s
-from planner.hardware import load_cluster
+from planner.hardware import load_cluster, load_framework
 from planner.layouts import Precision
 from tests.cli.test_cli import planner
 
@@ -150,6 +150,51 @@ def test_the_script_measures_this_machine(tmp_path: Path, processes: int) -> Non
     fields = {f.figure.field for f in figures}
     assert {"matrix_fraction", "flash_forward", "memory_fraction", "kernel_latency_s"} <= fields
     assert ("fraction" in fields) == (processes > 1)
+
+
+def test_a_processor_s_probe_says_ranks_threads_links_and_the_framework_s_host_times(tmp_path: Path) -> None:
+    machine = {"device": "cpu", "name": "x86_64", "torch": "2.13.0", "threads": 3, "local_world": 2}
+    rings = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+    links = [
+        {"kind": kind, "bytes": size, "ranks": 2, "local": 2, "seconds": passes * (0.5 * size / 2e9 + 2 * 5e-5)}
+        for kind, passes in rings.items()
+        for size in (2**12, 2**20, 2**24)
+    ]
+    links += [
+        {"kind": "send and back", "bytes": size, "ranks": 2, "local": 2, "seconds": 2 * (size / 1e9 + 3e-5)}
+        for size in (2**12, 2**24)
+    ]
+    probe = read_probe(
+        written(
+            tmp_path, machine=machine, products=[], attention=[], collectives=links,
+            memory=[{"kind": "add", "bytes": 1000, "seconds": 1e-7}, {"kind": "add", "bytes": 10**6, "seconds": 5e-5}],
+            host=[{"kind": "forward", "seconds": 3e-4}, {"kind": "backward", "seconds": 5e-4}],
+        )
+    )  # fmt: skip
+    cluster = load_cluster("workstation-cpu")
+    found = {f.figure.field: f.value for f in probed_figures(probe, cluster, load_framework("transformers-cpu"))}
+    link, memory = cluster.node_link, cluster.accelerator.memory_bandwidth_bytes_per_s
+    assert found == pytest.approx(
+        {
+            "num_compute_units": 3, "gpus_per_node": 2, "memory_fraction": 1.5e10 / memory, "kernel_latency_s": 1e-9,
+            "fraction": 2e9 / link.bandwidth_bytes_per_s, "latency_s": 5e-5,
+            "send_fraction": 1e9 / link.bandwidth_bytes_per_s,
+            "host_layer_forward_s": 3e-4, "host_layer_backward_s": 5e-4,
+        },
+        rel=1e-6,
+    )  # fmt: skip
+
+
+def test_host_times_are_written_to_the_framework_that_is_named(tmp_path: Path) -> None:
+    probe = str(written(tmp_path, host=[{"kind": "forward", "seconds": 3e-4}]))
+    options = ["--cluster", "dgx-h100", "--framework", "transformers", "--profile", str(tmp_path / "m")]
+    done = planner("calibrate", "--probe", probe, *options)
+    assert done.returncode == 0, done.stderr
+    framework = load_framework(str(tmp_path / "m" / "frameworks" / "transformers.toml"))
+    assert framework.host_layer_forward_s == pytest.approx(3e-4)
+    refused = planner("calibrate", "--probe", probe, "--cluster", "dgx-h100", "--framework", "none-such")
+    assert refused.returncode == 2
+    assert "none-such" in refused.stderr
 
 
 def test_a_processor_s_probe_is_no_gpu_s(tmp_path: Path) -> None:

@@ -101,6 +101,8 @@ NORM_FUSED = (2.0, 5.0, 1.0)  # r x, w y | r x, r dy, w dx and partial sums
 # An eager RMSNorm casts up, squares, means, scales, casts down, weighs, each in a pass of its own; its backward
 # walks the same chain with two products and a reduction a step, and sums the two paths to the input.
 NORM_EAGER = (18.0, 45.0, 7.0)
+# In fp32 without the casts, the input's gradient of its square counted pass by pass.
+NORM_EAGER_FP32 = (7.0, 21.0, 5.0)
 RESIDUAL = (3.0, 2.0, 1.0)  # r x, r residual, w sum | gradient passed on and summed
 DROPOUT = (0.5, 2.5, 0.0)  # fused with the residual: the mask | r dy, r mask, w dx
 ACTIVATION = (2.0, 3.0, 1.0)  # two-matrix MLP, per inner element: r x, w y | r x, r dy, w dx
@@ -134,6 +136,7 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
     inner = tokens * inner_width(model, case.busiest_copies) / layouts.tp
     of_experts = tokens * routed_width(model, case.busiest_copies) / layouts.tp
     norm = np.where(layouts.fused_norm | ~np.asarray(model.rms_norm), 1.0, 0.0)
+    casts = device.element_bytes < 4.0
     gated = np.asarray(model.gated) * 1.0
     pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
     # Of the inner elements, those of experts that a token is routed to.
@@ -142,7 +145,8 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
         inner, routed = inner - of_experts, np.zeros_like(routed)
     terms = [
         (part.blocks * hidden * norm, pairs, NORM_FUSED, 1.0),
-        (part.blocks * hidden * (1 - norm), pairs, NORM_EAGER, 1.0),
+        (part.blocks * hidden * (1 - norm) * casts, pairs, NORM_EAGER, 1.0),
+        (part.blocks * hidden * (1 - norm) * ~casts, pairs, NORM_EAGER_FP32, 1.0),
         (part.blocks * hidden, pairs, RESIDUAL, 0.0),
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
         (inner * (1 - gated), mlps, ACTIVATION, routed),
