@@ -35,6 +35,8 @@ HERE = Path(__file__).resolve().parent
 CORES = os.cpu_count() or 1
 PLANNER = [sys.executable, "-c", "from planner.cli import main; main()"]
 CLUSTER, FRAMEWORK = "workstation-cpu", "transformers-cpu"
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**62), "MALLOC_TOP_PAD_": str(2**26)}
+"""glibc's settings with which a process keeps what it freed, as the allocators that PyTorch's tuning guide names do."""
 LEAST_S, MOST_S, RATE = 0.15, 0.9, 60e9
 """Step times that are drawn: between these by a rough rate in FLOP/s of a processor, which no prediction sees."""
 
@@ -130,6 +132,7 @@ def torchrun(world: int, *arguments: str) -> None:
     pin = f'exec taskset -c $((LOCAL_RANK * {CORES} / {world})) {sys.executable} "$@"'
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(world), "--no-python"]
     quiet = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "GLOO_SOCKET_IFNAME": "lo"}
+    quiet |= KEEP_MEMORY
     done = subprocess.run(
         [*command, "bash", "-c", pin, "bash", *arguments], env=os.environ | quiet, capture_output=True, text=True,
         check=False,
@@ -254,7 +257,9 @@ def tables(work: dict[str, Any]) -> str:
     ]  # fmt: skip
     for name, row in rows.items():
         case = work["cases"][name]
-        memory = [f"{work['peak_bytes'][name] / 2**20:.0f}", f"{row['memory_error']:+.1%}"]
+        memory = ["", ""]
+        if "memory_error" in row:
+            memory = [f"{work['peak_bytes'][name] / 2**20:.0f}", f"{row['memory_error']:+.1%}"]
         lines.append(
             f"| {name} | {case['config']['model_type']} | {case['parameters'] / 1e6:.1f} | {layout_text(case)} "
             f"| {case['micro_batches']} x {case['micro_batch']} x {case['seq_len']} | {row['measured_s'] * 1e3:.0f} ms "

@@ -17,7 +17,8 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "own_machine.py"
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
     spec = spec_from_file_location("own_machine", SCRIPT)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -60,7 +61,7 @@ def test_errors_anchors_order_and_noise_of_a_work_file(bench: ModuleType) -> Non
     assert rows["2-1"]["step_error"] == pytest.approx(0.2)
     assert rows["2-1"]["noise"] == pytest.approx(1.0 / 1.1 - 1.0)
     assert rows["2-2"]["memory_error"] == pytest.approx(0.05)
-    # With the other of two as anchor: both 20 % too slow, so none is left; 0.5 and 1 of the measured, so half and twice.
+    # With the other of two as anchor: both 20 % too slow, so none is left; half of it and all of it, so half and twice.
     assert bench.anchored(rows) == pytest.approx([0.0, 0.0, -0.5, 1.0])
     # 4-1 beside 4-2 differs by less than 10 %; 4-1 is said to take less than 2-2, which is wrong.
     assert bench.order(made, rows) == (4, 5)

@@ -191,14 +191,16 @@ def _processors(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 
 
 def _products(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
-    """Shares of peak, by precision, of products of at least `LARGE` of the largest's work."""
+    """Shares of peak, by precision, of products of at least `LARGE` of the largest's work; on a processor of all."""
     accelerator, out = cluster.accelerator, []
     for name, share in accelerator.efficiency.matrix_fraction.items():
         rows = [row for row in _timed(probe.products) if row.precision == name]
         if not rows or name not in accelerator.peak_flops:
             continue
         m, n, k, seconds = np.array([(r.rows, r.columns, r.depth, r.seconds) for r in rows], dtype=np.float64).T
-        large = m * n * k >= LARGE * (m * n * k).max()
+        large = m * n * k >= (0.0 if probe.machine.device == "cpu" else LARGE) * (m * n * k).max()
+        if probe.machine.device == "cpu":
+            accelerator = replace(accelerator, num_compute_units=probe.machine.threads)
         device = Device.of(accelerator, np.full(len(rows), int(Precision[name.upper()])))
         ratio = (matmul_s(device, m, n, k) - device.latency_s) / np.maximum(seconds - device.latency_s, 1e-9)
         figure = _figure("efficiency", accelerator.efficiency.name, "matrix_fraction", share, (name,))

@@ -10,6 +10,7 @@ from it, relative. All ranks measure at the same time, as they train at the same
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -27,7 +28,8 @@ RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1
 LOCAL, LOCAL_WORLD = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 DEVICE = torch.device("cuda", LOCAL) if GPU else torch.device("cpu")
 WIDTHS = (1024, 2048, 4096, 8192) if GPU else (128, 256, 512)
-ROWS = (2048, 8192) if GPU else (256, 1024)
+ROWS = (2048, 8192) if GPU else (64, 256, 1024)
+CACHE = 2**26  # bytes of weights that take turns, more than a cache holds: a step comes back to one after all others
 LENGTHS = (2048, 4096, 8192, 16384) if GPU else (128, 256, 512)
 BYTES = tuple(2**k for k in ((16, 20, 24, 28, 30) if GPU else (12, 16, 20, 22, 24)))
 FLOATS = {"bf16": torch.bfloat16, "fp16": torch.float16} if GPU else {"fp32": torch.float32}
@@ -92,19 +94,25 @@ def machine(_):
 
 
 def products(seconds):
-    """y = x w, the input's gradient y w^T, the weight's x^T y; sizes: rows x depth times depth x columns."""
-    out = []
+    """y = x w, the input's gradient y w^T, the weight's x^T y; sizes: rows x depth times depth x columns.
+
+    Weights take turns, and the inputs kept for their gradients: in training none is in the cache when its turn comes.
+    """
+    out, turn = [], itertools.count()
     for name, dtype in FLOATS.items():
+
+        def many(*shape):
+            n = max(1, CACHE // (shape[0] * shape[1] * dtype.itemsize))
+            return torch.randn(n, *shape, device=DEVICE, dtype=dtype)
+
         for rows in ROWS:
             for width in WIDTHS:
                 for columns in (width, 4 * width):
-                    x = torch.randn(rows, width, device=DEVICE).to(dtype)
-                    w = torch.randn(width, columns, device=DEVICE).to(dtype)
-                    y = torch.randn(rows, columns, device=DEVICE).to(dtype)
+                    x, w, (y, *_) = many(rows, width), many(width, columns), many(rows, columns)
                     kinds = {
-                        "forward": ((rows, columns, width), lambda: x @ w),
-                        "input": ((rows, width, columns), lambda: y @ w.t()),
-                        "weight": ((width, columns, rows), lambda: x.t() @ y),
+                        "forward": ((rows, columns, width), lambda: x[0] @ w[next(turn) % len(w)]),
+                        "input": ((rows, width, columns), lambda: y @ w[next(turn) % len(w)].t()),
+                        "weight": ((width, columns, rows), lambda: x[next(turn) % len(x)].t() @ y),
                     }
                     for kind, (shape, work) in kinds.items():
                         sizes = dict(zip(("rows", "columns", "depth"), shape))
