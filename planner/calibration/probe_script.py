@@ -169,7 +169,7 @@ def launch(seconds):
     return [{"kind": "tiny add"} | timed(lambda: a.add_(1.0), seconds)]
 
 
-class Layer(torch.nn.Module):
+class TinyLayer(torch.nn.Module):
     """A layer so small that only its calls take time: eager norms, rotary positions, attention, a gated MLP."""
 
     def __init__(self):
@@ -194,7 +194,7 @@ class Layer(torch.nn.Module):
 
 def host(seconds):
     """The host's time of a layer's forward and backward pass: of eight such layers, an eighth."""
-    layers = torch.nn.Sequential(*(Layer() for _ in range(8)))
+    layers = torch.nn.Sequential(*(TinyLayer() for _ in range(8)))
     x = torch.randn(1, 8, 32, device=DEVICE).requires_grad_()
     y = layers(x)
     one = timed(lambda: layers(x), 4 * seconds), timed(lambda: y.backward(x, retain_graph=True), 4 * seconds)
