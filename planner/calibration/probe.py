@@ -162,7 +162,7 @@ def hidden_share(probe: Probe) -> float | None:
 
 
 def _figure(folder: str, name: str, field: str, now: float, keys: tuple[str, ...] = ()) -> FittedFigure:
-    high = {"gpus_per_node": 1e7, "num_compute_units": 1e5, "max_gpus": 1e7}.get(field, 1.0)
+    high = 1.0 if folder in ("efficiency", "links", "frameworks") else np.inf  # shares, seconds; else counts
     return FittedFigure(
         folder=folder, names=(name,), field=field, keys=keys, low=0.0, high=high, profile=now, start=now
     )  # fmt: skip
