@@ -19,7 +19,7 @@ from planner.hardware.changes import WITH
 from planner.layouts import Layouts
 from planner.models import Transformer, load_model
 from planner.models.from_shape import with_seq_len
-from planner.models.possible import FLAGS, NOT_NEGATIVE, POSITIVE, check
+from planner.models.possible import FLAGS, NOT_NEGATIVE, POSITIVE, SHARES, check
 from planner.plan_fields import FIGURES, PARTS, check_fields, check_figures
 from planner.question import one_layout
 from planner.setup import Setup
@@ -28,7 +28,7 @@ from planner.step.legality import check_legal
 SUFFIXES = (".toml", ".json")
 FOLDERS = {"cluster": "clusters", "network": "links", "framework": "frameworks"}
 
-KINDS = {int: "a whole number", bool: "true or false", str: "a text"}
+KINDS = {int: "a whole number", float: "a number with a point", bool: "true or false", str: "a text"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,7 +152,7 @@ def _model(record: dict[str, Any], path: Path) -> Transformer:
         if key not in shape:
             raise FileFormatError(f"{path}: field shape.{key} is missing")
     for key, value in shape.items():
-        kind = int if key in sizes else bool if key in flags else str
+        kind = int if key in sizes else bool if key in flags else float if key in SHARES else str
         if type(value) is not kind:
             raise FileFormatError(f"{path}: field shape.{key} is {shown(value)}; allowed: {KINDS[kind]}")
     if not shape["name"].isprintable():

@@ -192,6 +192,8 @@ def _parallelism(job: Job) -> Table:
         (True, "model.sequence_parallel", row["sequence_parallel"] and row["tp"] > 1),
         (True, "model.seq_length", model.seq_len),
         (True, "dataset.seq_length", model.seq_len),
+        (model.rotary and model.rotary_base, "model.rotary_base", model.rotary_base),
+        (model.norm_epsilon, "model.layernorm_epsilon", model.norm_epsilon),
         (True, "model.attention_backend",
          f"AttnBackend.{'flash' if row['attention'].startswith('flash') else 'unfused'}"),
     ]  # fmt: skip

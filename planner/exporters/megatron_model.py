@@ -31,6 +31,11 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
         (True, "--max-position-embeddings", max(m.seq_len, m.max_positions)),
         (True, "--normalization", "RMSNorm" if m.rms_norm else "LayerNorm"),
         (True, "--position-embedding-type", "rope" if m.rotary else "learned_absolute" if m.max_positions else "none"),
+        (m.rotary and m.rotary_base, "--rotary-base", m.rotary_base),
+        (m.rotary and 0 < m.rotary_percent < 1, "--rotary-percent", m.rotary_percent),
+        (m.rotary and m.rope_scaling > 1, "--use-rope-scaling"),
+        (m.rotary and m.rope_scaling > 1, "--rope-scaling-factor", m.rope_scaling),
+        (m.norm_epsilon, "--norm-epsilon", m.norm_epsilon),
         (m.clamped, "--quick-geglu"),
         (m.clamped, "--glu-linear-offset", 1.0),
         (m.clamped, "--activation-func-clamp-value", 7.0),
@@ -55,6 +60,14 @@ def model_notes(model: Transformer) -> list[str]:
     m, out = model, []
     if not m.rotary and not m.max_positions:
         out.append("positions: Megatron-LM has no ALiBi; exported without position embeddings")
+    for known, what, argument, default in (
+        (m.rotary_base or not m.rotary, "rotary base", "--rotary-base", "10000"),
+        (m.rope_scaling or not m.rotary, "scaling of rotary positions", "--use-rope-scaling", "none"),
+        (m.norm_epsilon, "norms' epsilon", "--norm-epsilon", "1e-5"),
+    ):
+        if not known:
+            out.append(f"{what}: planner doesn't know this model's; Megatron-LM's default, {default}, holds unless you "
+                       f"add {argument}")  # fmt: skip
     if m.num_window_layers and _whole_every(m) is None:
         out.append(f"sliding windows in {m.num_window_layers} of {m.num_layers} layers: which of them planner doesn't "
                    "know; exported in all, give --window-attn-skip-freq a pattern of 1 and 0")  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 from planner.base.errors import InputError, UnknownNameError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB, format_seconds
+from planner.choices.table import CHOICES
 from planner.exporters.accelerate import Accelerate
 from planner.exporters.deepspeed import DeepSpeed
 from planner.exporters.megatron import Megatron
@@ -85,10 +86,11 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
     check_legal(setup.model, setup.cluster, layouts)
     same = nearest.row == plan.row
     predicted, fits = _predicted(plan, layouts, same)
+    usual = {name: choice.plain(choice.default) for name, choice in CHOICES.items()}
     head = [
         f"{setup.model.name} on {plan.gpus} GPUs of {setup.cluster.name}, for {target.title} ({target.version}),"
         " written by planner export.",
-        f"Layout: {', '.join(f'{key} {value}' for key, value in layouts.row(0).items())}.",
+        f"Layout: {', '.join(f'{k} {v}' for k, v in layouts.row(0).items() if v != usual[k])}; else at the defaults.",
         f"Predicted: {predicted}",
     ]
     if not same:

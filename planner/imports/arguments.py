@@ -56,7 +56,7 @@ class Arguments:
         text = self.text(name)
         if text is None:
             return default
-        if not re.fullmatch(r"[0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9}", text) or float(text) > most:
+        if not re.fullmatch(r"([0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9})([eE]-?[0-9]{1,2})?", text) or float(text) > most:
             raise InputError(f"--{name} is {shown(text)}; allowed: a number from 0 to {most:g}")
         return float(text)
 

@@ -29,6 +29,7 @@ MODEL_ARGUMENTS = (
     "moe-layer-freq", "mtp-num-layers", "vocab-size", "padded-vocab-size",
     "make-vocab-size-divisible-by", "tokenizer-type", "is-hybrid-model", "hybrid-override-pattern", "mamba-state-dim",
     "mamba-head-dim", "mamba-num-groups", "mamba-num-heads", "window-size", "window-attn-skip-freq",
+    "rotary-base", "rotary-percent", "use-rope-scaling", "rope-scaling-factor", "norm-epsilon",
 )  # fmt: skip
 NEWER_MODEL_ARGUMENTS = (
     "moe-latent-size", "mtp-use-repeated-layer", "mtp-hybrid-override-pattern", "hybrid-layer-pattern",
@@ -69,6 +70,7 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         qk_norm="qk-layernorm" in a,
         num_mtp_layers=modules,
         mtp_shared=modules > 0 and "mtp-use-repeated-layer" in a,
+        norm_epsilon=a.real("norm-epsilon", 1e-5, 1),
         **_positions(a, seq_len),
         **_attention(a, hidden, heads),
         **experts,
@@ -87,11 +89,15 @@ def _family(a: Arguments, kinds: dict[str, int], experts: int, gated: bool) -> s
 
 
 def _positions(a: Arguments, seq_len: int) -> dict[str, Any]:
-    """How tokens know where they are: by a learned table, by rotation, or by neither."""
+    """How tokens know where they are: by a learned table, by rotation, or by neither; Megatron-LM's own defaults."""
     rotary = a.text("position-embedding-type") == "rope" or "use-rotary-position-embeddings" in a
     learned = not rotary and a.text("position-embedding-type", "learned_absolute") == "learned_absolute"
     positions = (a.number("max-position-embeddings") or seq_len) if learned else 0
-    return {"rotary": rotary, "max_positions": positions, "dropout": learned}
+    turned = {
+        "rotary_base": a.number("rotary-base", 10_000), "rotary_percent": a.real("rotary-percent", 0.0, 1),
+        "rope_scaling": int(a.real("rope-scaling-factor", 8.0, 1e6)) if "use-rope-scaling" in a else 1,
+    }  # fmt: skip
+    return {"rotary": rotary, "max_positions": positions, "dropout": learned, **(turned if rotary else {})}
 
 
 def _attention(a: Arguments, hidden: int, heads: int) -> dict[str, int | None]:

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, StrictBool, StrictInt, create_model
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import validate
 from planner.models.from_shape import FAMILIES, from_pattern
-from planner.models.possible import FLAGS, LARGEST, NOT_NEGATIVE, POSITIVE, check
+from planner.models.possible import FLAGS, LARGEST, NOT_NEGATIVE, POSITIVE, SHARES, check
 from planner.models.transformer import Transformer
 
 SSM_SIZES = {"ssm_heads": None, "ssm_head_dim": 64, "ssm_groups": 8, "ssm_state": 128, "ssm_conv": 4}
@@ -26,7 +26,7 @@ LARGEST_OF = {
 }  # fmt: skip
 SHORT = {
     f: f.removeprefix("num_")
-    for f in (*POSITIVE, *NOT_NEGATIVE, *FLAGS)
+    for f in (*POSITIVE, *NOT_NEGATIVE, *SHARES, *FLAGS)
     if f not in ("num_ssm_layers", "num_mixer_only_layers", "num_mlp_only_layers")
 }
 """The fields of a `Transformer` that a file says, by their names there; a pattern says the others."""
@@ -45,6 +45,7 @@ _FIELDS: dict[str, Any] = {
     "family": (Literal["gpt", "llama", "nemotron", "moe", "hybrid"], ...),
     "pattern": (Annotated[str, Field(max_length=100_000)] | None, None),
     **{SHORT[field]: _size(field) for field in (*POSITIVE, *NOT_NEGATIVE) if field in SHORT},
+    **{field: (Annotated[float, Field(ge=0, le=1)] | None, None) for field in SHARES},
     **{SHORT[field]: (StrictBool | None, None) for field in FLAGS},
 }
 Description: Any = create_model("Description", __config__=ConfigDict(extra="forbid", frozen=True), **_FIELDS)

@@ -24,7 +24,9 @@ KEYS = {
     "top_k_groups": ("topk_group",), "window": ("sliding_window",), "window_layers": ("layer_types",),
     "mtp_layers": ("num_nextn_predict_layers",), "pattern": ("hybrid_override_pattern",),
     "ssm_heads": ("mamba_num_heads",), "ssm_head_dim": ("mamba_head_dim",), "ssm_groups": ("n_groups",),
-    "ssm_state": ("ssm_state_size",), "ssm_conv": ("conv_kernel",),
+    "ssm_state": ("ssm_state_size",), "ssm_conv": ("conv_kernel",), "rotary_base": ("rope_theta", "rotary_emb_base"),
+    "rotary_percent": ("partial_rotary_factor", "rotary_pct"), "rope_scaling": ("factor",),
+    "norm_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
 }  # fmt: skip
 """What configs call a field of a `[model]` table."""
 
@@ -54,6 +56,14 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
             raise self.fault(key, f"a whole number from {least} to 1e9")
         return value
+
+    def real(self, field: str) -> float:
+        """The number that this file has for a field of a `[model]` table, 0 where it has none."""
+        key = self.name_of(field)
+        value = 0.0 if self.data.get(key) is None else self.data[key]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
+            raise self.fault(key, "a number from 0 to 1e9")
+        return float(value)
 
     def first(self, *keys: str) -> int:
         """The size under the first of these keys that is there."""
@@ -86,6 +96,24 @@ def common_fields(c: Config, family: str, *, kv_absent: int | None = None) -> di
     if c.data.get("head_dim") is not None:
         out["head_dim"] = c.size("head_dim")
     return out
+
+
+def position_fields(c: Config) -> dict[str, Any]:
+    """Rotary base and its scaling, of which only LLaMA 3.1's kind is kept, and the norms' epsilon, where they are said.
+
+    The newer `rope_parameters` have all that `rope_theta` and `rope_scaling` had.
+    """
+    scaling = c.data.get("rope_parameters") or c.data.get("rope_scaling") or {}
+    if not isinstance(scaling, dict):
+        raise c.fault("rope_parameters" if c.data.get("rope_parameters") else "rope_scaling", "a table, or null")
+    every = Config({**scaling, **c.data}, c.path)
+    kind, factor = scaling.get("rope_type", scaling.get("type", "default")), every.real("rope_scaling")
+    base = every.real("rotary_base")
+    known = {"default": 1, "llama3": factor}.get(kind, 0) if base and isinstance(kind, str) else 0
+    return {
+        "rotary_base": round(base), "rope_scaling": round(known), "rotary_percent": every.real("rotary_percent"),
+        "norm_epsilon": every.real("norm_epsilon"),
+    }  # fmt: skip
 
 
 def window_fields(c: Config, layers: int, window: int) -> dict[str, Any]:

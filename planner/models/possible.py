@@ -9,7 +9,8 @@ from planner.models.transformer import Transformer
 
 FLAGS = tuple(f.name for f in fields(Transformer) if f.default is False)
 POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vocab", "seq_len")
-NOT_NEGATIVE = ("ffn", *(f.name for f in fields(Transformer) if f.default == 0 and f.name not in FLAGS))
+NOT_NEGATIVE = ("ffn", *(f.name for f in fields(Transformer) if type(f.default) is int))
+SHARES = tuple(f.name for f in fields(Transformer) if type(f.default) is float)
 SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
 LARGEST = 10**9
 LONGEST_NAME = 200
@@ -39,6 +40,10 @@ def _check_fields(m: Transformer) -> None:
         least = 1 if name in POSITIVE else 0
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
             raise InputError(f"model {m.name}: {name} is {shown(value)}; allowed: a whole number from {least} to 1e9")
+    for name in SHARES:
+        value = getattr(m, name)
+        if not isinstance(value, float) or not 0 <= value <= 1:
+            raise InputError(f"model {m.name}: {name} is {shown(value)}; allowed: a number from 0 to 1")
     for name in FLAGS:
         if not isinstance(getattr(m, name), bool):
             raise InputError(f"model {m.name}: {name} is {getattr(m, name)!r}; allowed: true or false")

@@ -36,6 +36,8 @@ class Transformer:
     model's last kind behind a projection of the last hidden state and the next token's embedding, which predicts one
     token further with the model's own embedding and head. A hybrid's has attention and an MLP (Nemotron 3's "*E").
     mtp_shared: all of them are one module's weights, used again and again (Nemotron 3).
+    rotary_base, rotary_percent (of a head's channels), rope_scaling (LLaMA 3.1's factor, 1 for none), norm_epsilon: no
+    seconds and no bytes, but another model; 0 where nobody said.
     """
 
     name: Any
@@ -85,6 +87,10 @@ class Transformer:
     ssm_conv: Any = 0
     num_mtp_layers: Any = 0
     mtp_shared: Any = False
+    rotary_base: Any = 0
+    rope_scaling: Any = 0
+    rotary_percent: Any = 0.0
+    norm_epsilon: Any = 0.0
 
     @property
     def output_heads(self) -> Any:

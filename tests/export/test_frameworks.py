@@ -414,7 +414,7 @@ def test_what_is_lost_is_said_with_what_it_costs():
     assert any(note.startswith("schedule v-half: no setting for it") for note in done.notes)
     for line in ("# NOT EXPRESSED: schedule v-half", "# The plan's own layout: ", "--framework megatron"):
         assert line in done.text
-    kept = export("megatron", PLANS["interleaved"]())
+    kept = export("megatron", PLANS["replicas"]())
     assert kept.notes == ()
     assert "NOT EXPRESSED" not in kept.text
 
@@ -481,6 +481,26 @@ def test_every_legal_layout_is_written_legally_or_refused(to, model, schedule, *
     changed = [key for key, was in table.row(0).items() if done.layouts.row(0)[key] != was]
     for key in changed:
         assert any(f"{key} " in note or note.startswith("schedule") for note in done.notes), (key, done.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "scaling", "epsilon", "said"),
+    [
+        ("llama3-405b", "500000", "8", "1e-05", ()),
+        ("llama3-8b", "500000", None, "1e-05", ("scaling of rotary positions: planner doesn't know this model's",)),
+        ("qwen3-8b", "1000000", None, "1e-06", ()),
+        ("gpt3-2.7b", None, None, None, ("norms' epsilon: planner doesn't know this model's",)),
+    ],
+)  # fmt: skip
+def test_a_script_trains_the_model_asked_for(name, base, scaling, epsilon, said):
+    """LLaMA 3's rotary base is 500,000 where Megatron-LM's default is 10,000; what nobody knows is said."""
+    done = export("megatron", plan(name, dp=8, tp=8, pp=2, zero=1))
+    assert value(done.text, "--rotary-base") == base
+    assert value(done.text, "--rope-scaling-factor") == scaling
+    assert ("--use-rope-scaling" in arguments(done.text)) == (scaling is not None)
+    assert value(done.text, "--norm-epsilon") == epsilon
+    assert len(done.notes) == len(said)
+    assert all(note.startswith(begin) for note, begin in zip(done.notes, said, strict=True))
 
 
 def body(to: str, text: str) -> str:

@@ -73,8 +73,28 @@ def test_models_go_through_megatron_arguments(name):
     plan = SavedPlan(setup=asked, layouts=layouts, record={})
     run = megatron(export_plan(plan, get_target("megatron")).text, gpus=1)
     read = replace(run.setup.model, name=model.name, family=model.family)
-    assert read == replace(model, embedding_norm=False)
+    assert read == replace(model, embedding_norm=False, **of_defaults(model))
     assert not run.unknown
+
+
+def of_defaults(model):
+    """What Megatron-LM takes where the script doesn't say it, which planner didn't know."""
+    turned = {"rotary_base": model.rotary_base or 10_000, "rope_scaling": model.rope_scaling or 1}
+    return (turned if model.rotary else {}) | {"norm_epsilon": model.norm_epsilon or 1e-5}
+
+
+def test_rotary_positions_and_norms_are_those_of_the_arguments():
+    """Megatron-LM's own names, and its defaults where they are missing (megatron/training/arguments.py)."""
+    said = "--rotary-base 500000 --rotary-percent 0.5 --use-rope-scaling --rope-scaling-factor 32.0 --norm-epsilon 1e-6"
+    for more, expected in [
+        ("", (0, 0, 0.0, 1e-5)),
+        (" --position-embedding-type rope", (10_000, 1, 0.0, 1e-5)),
+        (f" --position-embedding-type rope {said}", (500_000, 32, 0.5, 1e-6)),
+    ]:
+        m = megatron(BASE + "--bf16" + more).setup.model
+        assert (m.rotary_base, m.rope_scaling, m.rotary_percent, m.norm_epsilon) == expected
+    with pytest.raises(InputError, match="--rotary-base is 'x'; allowed: a whole number from 1"):
+        megatron(BASE + "--position-embedding-type rope --rotary-base x")
 
 
 SIZES = st.sampled_from([1, 2, 4, 8])

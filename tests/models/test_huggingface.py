@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.base.errors import FileFormatError, UnknownNameError
-from planner.models import counts, load_model
+from planner.models import Transformer, counts, load_model
 from tests.models.configs import (
     BLOOM,
     CONFIGS,
@@ -39,6 +39,11 @@ CHECKPOINTS: list[tuple[str, dict[str, Any], int]] = [
     ("deepseek-ai/DeepSeek-V3", DEEPSEEK_V3 | {"num_nextn_predict_layers": 0}, 671_026_419_200 - 58 * 256),
     ("EleutherAI/pythia-70m", PYTHIA, 70_426_624),
 ]
+
+
+def sizes(model: Transformer) -> Transformer:
+    """The model but for what changes no size, which these configs leave out."""
+    return replace(model, rotary_base=0, rope_scaling=0, rotary_percent=0.0, norm_epsilon=0.0)
 
 
 def params(path: str) -> int:
@@ -129,7 +134,7 @@ def test_deepseek_v2_lite_routes_to_all_its_groups(write: Any) -> None:
         "topk_method": "greedy", "n_group": 1, "topk_group": 1,
     }  # fmt: skip
     model, preset = load_model(write(lite)), load_model("deepseek-v2-lite")
-    assert replace(model, name=preset.name, seq_len=preset.seq_len) == preset
+    assert replace(sizes(model), name=preset.name, seq_len=preset.seq_len) == sizes(preset)
     assert load_model(write(DEEPSEEK_V2)).top_k_groups == 3
     assert load_model(write(DEEPSEEK_V2 | {"topk_method": "greedy"})).top_k_groups == 0
 
@@ -168,13 +173,46 @@ def test_sliding_windows(write: Any) -> None:
 def test_multi_token_prediction_is_read(write: Any) -> None:
     """As the model was trained: the preset with a module; a config without says so."""
     model, preset = load_model(write(DEEPSEEK_V3)), load_model("deepseek-v3-mtp")
-    assert replace(model, name=preset.name, seq_len=preset.seq_len) == preset
+    assert replace(sizes(model), name=preset.name, seq_len=preset.seq_len) == sizes(preset)
     for without in (
         DEEPSEEK_V3 | {"num_nextn_predict_layers": 0},
         {k: v for k, v in DEEPSEEK_V3.items() if "nextn" not in k},
     ):
         assert load_model(write(without)).num_mtp_layers == 0
     assert load_model(write(LLAMA | {"num_nextn_predict_layers": 1})).num_mtp_layers == 0  # LLaMA has none
+
+
+LLAMA_31 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (LLAMA, (0, 0, 0.0, 0.0)),
+        (LLAMA | {"rope_theta": 500000.0, "rms_norm_eps": 1e-05}, (500_000, 1, 0.0, 1e-5)),
+        (LLAMA | {"rope_theta": 500000.0, "rope_scaling": LLAMA_31}, (500_000, 8, 0.0, 0.0)),
+        (LLAMA | {"rope_parameters": {"rope_theta": 500000.0, **LLAMA_31}}, (500_000, 8, 0.0, 0.0)),
+        (LLAMA | {"rope_theta": 10000, "rope_scaling": {"type": "yarn", "factor": 40}}, (10_000, 0, 0.0, 0.0)),
+        (GPT2 | {"layer_norm_epsilon": 1e-05}, (0, 0, 0.0, 1e-5)),
+        (PYTHIA | {"rotary_emb_base": 10000, "rotary_pct": 0.25, "layer_norm_eps": 1e-05}, (10_000, 1, 0.25, 1e-5)),
+    ],
+)
+def test_rotary_positions_and_norms(config: dict[str, Any], expected: tuple[float, ...], write: Any) -> None:
+    m = load_model(write(config))
+    assert (m.rotary_base, m.rope_scaling, m.rotary_percent, m.norm_epsilon) == expected
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"rope_theta": "big"}, "field rope_theta is 'big'; allowed: a number from 0 to 1e9"),
+        ({"rope_theta": 1e4, "rope_scaling": "yarn"}, "field rope_scaling is 'yarn'; allowed: a table, or null"),
+        ({"rms_norm_eps": 2}, "rms_norm_eps is 2"),
+    ],
+)
+def test_wrong_positions_and_norms_are_named(wrong: dict[str, Any], said: str, write: Any) -> None:
+    with pytest.raises(FileFormatError, match=said):
+        load_model(write(LLAMA | wrong))
 
 
 def test_presets_are_what_the_configs_say(write: Any) -> None:
@@ -185,7 +223,7 @@ def test_presets_are_what_the_configs_say(write: Any) -> None:
     }  # fmt: skip
     for model_type, name in named.items():
         model, preset = load_model(write(CONFIGS[model_type])), load_model(name)
-        assert replace(model, name=name, seq_len=preset.seq_len, ffn=preset.ffn) == preset
+        assert replace(sizes(model), name=name, seq_len=preset.seq_len, ffn=preset.ffn) == sizes(preset)
 
 
 def test_nemotron_h_layers_of_each_kind(write: Any) -> None:
