@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.api.answer import Answer
+from planner.api.frameworks import held_request
+from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError
 from planner.choices.table import SHARED
 from planner.exporters.plan_export import get_target
@@ -15,10 +17,8 @@ from planner.hardware import load_cluster, load_framework
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
-from planner.layouts import Precision
-from planner.question import load_setup, what_is_fixed
-from planner.report import records, tables
-from planner.report.difference import value_text
+from planner.question import load_setup
+from planner.report.difference import differing, value_text
 from planner.report.imported import Review, Suggestion, review_record, review_view
 from planner.search import default_attention, recommend
 from planner.search.neighbours import one_change
@@ -69,9 +69,10 @@ def review_deepspeed(
 
 def _answer(run: ExistingRun, target: Target) -> Answer:
     review = _review(run, target)
-    setup, gpus, batch = run.setup, int(run.layouts.gpus[0]), int(run.layouts.global_batch[0])
-    asked, title = records.question_record(setup, gpus, batch), tables.question_title(setup, gpus, batch)
-    return Answer(title, asked | review_record(review, setup.cluster), review_view(review, setup.model, setup.cluster))
+    own = LayoutEstimate(run.setup, review.run, 0)
+    record = own.to_dict()
+    more = review_record(review, run.setup.cluster) | {"assumed": [*review.notes, *record["assumed"]]}
+    return Answer(str(own.lines[0]), record | more, review_view(review, own.lines[2]))
 
 
 def _review(run: ExistingRun, target: Target) -> Review:
@@ -80,18 +81,17 @@ def _review(run: ExistingRun, target: Target) -> Review:
     own = timed_estimate(setup, run.layouts)
     row = run.layouts.row(0)
     same = {name: row[name] for name in SHARED}
-    runnable = target.only(what_is_fixed(allow_offload=row["offload_optimizer"], **same))
-    found = recommend(
-        run.profile, gpus=int(run.layouts.gpus[0]),
-        global_batch=int(run.layouts.global_batch[0]), precision=Precision(int(run.layouts.precision[0])),
-        attention=default_attention(setup.cluster), fixed=runnable, top=1,
+    held, asked = held_request(
+        run.profile, target.name, gpus=int(run.layouts.gpus[0]), batch=row["global_batch"],
+        precision=row["precision"], allow_offload=row["offload_optimizer"], **same,
     )  # fmt: skip
+    found = recommend(held, **asked.question, top=1, plainest=True)
     best = None
     if len(found.best):
         best = timed_estimate(run.profile, found.estimate.layouts.take(found.best[:1]))
     fits, step = bool(own.fits[0]), float(own.step_time_s[0])
     helps = [
-        s for s in _suggestions(run, runnable)
+        s for s in _suggestions(run, asked.fixed)
         if s.fits and (not fits or s.step_time_s < (1.0 - WORTH_IT) * step)
     ]  # fmt: skip
     return Review(
@@ -99,6 +99,7 @@ def _review(run: ExistingRun, target: Target) -> Review:
         run=own,
         best=best,
         suggestions=sorted(helps, key=lambda s: s.step_time_s),
+        switches=tuple(run.switches),
         notes=run.notes,
         unknown=run.unknown,
         ignored=run.ignored,
@@ -119,6 +120,7 @@ def _suggestions(run: ExistingRun, runnable: Any) -> list[Suggestion]:
     changed = one_change(setup, run.layouts, runnable, kernel)
     if changed is not None:
         for i, fields in enumerate(changed.changes):
-            text = ", ".join(f"{key} {value_text(row[key])} -> {value_text(value)}" for key, value in fields.items())
+            told = differing(row, row | fields)
+            text = ", ".join(f"{key} {value_text(row[key])} -> {value_text(fields[key])}" for key in told)
             out.append(Suggestion(text=text, estimate=changed.estimate.take([i])))
     return out

@@ -49,13 +49,17 @@ def command(
 
     Or: planner estimate --megatron-args @launch.sh --cluster selene --gpus 512
     """
+    if save is not None:
+        o.check_files({"--save": (save, save.suffix)})
     if megatron_args is not None or deepspeed is not None:
-        _check_beside(megatron_args, deepspeed, choices | vars(place) | vars(size), save, anchor)
+        _check_beside(megatron_args, deepspeed, choices | vars(place) | vars(size), anchor)
         with o.working("searching what else it could run"):
             if deepspeed is not None:
                 answer = _deepspeed_run(deepspeed, place, choices, model=model, gpus=gpus)
             else:
                 answer = _megatron_run(str(megatron_args), place, choices, model=model, gpus=gpus, vocab=vocab)
+        if save is not None:
+            o.save_json(save, answer.to_dict())
         o.show(answer, json)
         return
     for name, value in (("--gpus", gpus), ("--vocab", vocab)):
@@ -74,8 +78,6 @@ def _one_layout(
     from planner.api.layout_estimate import estimate_one
     from planner.base.files import write_text
 
-    if save is not None:
-        o.check_files({"--save": (save, save.suffix)})
     setup = anchored(place.setup(model)[0], anchor)
     one = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **choices)
     if save is not None:
@@ -98,14 +100,10 @@ def _megatron_run(arguments: str, place: o.Place, choices: dict[str, Any], **kno
     return review_megatron(text_of(arguments), **place.names(), attention=choices["attention"], **known)
 
 
-def _check_beside(
-    arguments: str | None, file: Path | None, given: dict[str, Any], save: Path | None, anchor: Path | None
-) -> None:
+def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any], anchor: Path | None) -> None:
     """Raises InputError if an option stands beside an existing run's configuration, which makes that choice itself."""
     if arguments is not None and file is not None:
         raise InputError("--megatron-args and --deepspeed are both given; allowed: one of them")
-    if save is not None:
-        raise InputError("--save stands beside an existing run's configuration; planner recommend --save writes a plan")
     if anchor is not None:
         raise InputError("--anchor stands beside an existing run's configuration; allowed: with one layout's choices")
     if arguments is not None and given["seq_len"] is not None:

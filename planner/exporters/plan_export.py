@@ -20,6 +20,7 @@ from planner.exporters.torchtitan_toml import TorchtitanToml
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import one_layout
+from planner.report.tables import usual
 from planner.setup import Setup
 from planner.step.legality import check_legal
 from planner.step.timeline.timed import timed_estimate
@@ -86,11 +87,11 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
     check_legal(setup.model, setup.cluster, layouts)
     same = nearest.row == plan.row
     predicted, fits = _predicted(plan, layouts, same)
-    usual = {name: choice.plain(choice.default) for name, choice in CHOICES.items()}
+    row = layouts.row(0)
     head = [
         f"{setup.model.name} on {plan.gpus} GPUs of {setup.cluster.name}, for {target.title} ({target.version}),"
         " written by planner export.",
-        f"Layout: {', '.join(f'{k} {v}' for k, v in layouts.row(0).items() if v != usual[k])}; else at the defaults.",
+        f"Layout: {', '.join(f'{k} {v}' for k, v in row.items() if v != usual(CHOICES[k], row))}; else the defaults.",
         f"Predicted: {predicted}",
     ]
     if not same:

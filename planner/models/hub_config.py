@@ -65,6 +65,22 @@ class Config:
             raise self.fault(key, "a number from 0 to 1e9")
         return float(value)
 
+    def positions_and_norms(self) -> dict[str, Any]:
+        """Rotary base, its scaling (only LLaMA 3.1's kind is kept) and the norms' epsilon, where they are said."""
+        scaling = self.data.get("rope_parameters") or self.data.get("rope_scaling") or {}  # the first holds all of it
+        if not isinstance(scaling, dict):
+            raise self.fault(
+                "rope_parameters" if self.data.get("rope_parameters") else "rope_scaling", "a table, or null"
+            )
+        every = Config({**scaling, **self.data}, self.path)
+        out: dict[str, Any] = {name: every.real(name) for name in ("rotary_base", "rotary_percent", "norm_epsilon")}
+        kind, factor = scaling.get("rope_type", scaling.get("type", "default")), every.real("rope_scaling")
+        known = factor if kind == "llama3" else float(kind == "default")
+        return out | {
+            "rotary_base": round(out["rotary_base"]),
+            "rope_scaling": round(known) if out["rotary_base"] else 0,
+        }
+
     def first(self, *keys: str) -> int:
         """The size under the first of these keys that is there."""
         return self.size(next((k for k in keys if self.data.get(k) is not None), keys[0]))
@@ -96,24 +112,6 @@ def common_fields(c: Config, family: str, *, kv_absent: int | None = None) -> di
     if c.data.get("head_dim") is not None:
         out["head_dim"] = c.size("head_dim")
     return out
-
-
-def position_fields(c: Config) -> dict[str, Any]:
-    """Rotary base and its scaling, of which only LLaMA 3.1's kind is kept, and the norms' epsilon, where they are said.
-
-    The newer `rope_parameters` have all that `rope_theta` and `rope_scaling` had.
-    """
-    scaling = c.data.get("rope_parameters") or c.data.get("rope_scaling") or {}
-    if not isinstance(scaling, dict):
-        raise c.fault("rope_parameters" if c.data.get("rope_parameters") else "rope_scaling", "a table, or null")
-    every = Config({**scaling, **c.data}, c.path)
-    kind, factor = scaling.get("rope_type", scaling.get("type", "default")), every.real("rope_scaling")
-    base = every.real("rotary_base")
-    known = {"default": 1, "llama3": factor}.get(kind, 0) if base and isinstance(kind, str) else 0
-    return {
-        "rotary_base": round(base), "rope_scaling": round(known), "rotary_percent": every.real("rotary_percent"),
-        "norm_epsilon": every.real("norm_epsilon"),
-    }  # fmt: skip
 
 
 def window_fields(c: Config, layers: int, window: int) -> dict[str, Any]:

@@ -9,15 +9,7 @@ from typing import Any
 from planner.base.files import read_json
 from planner.models import hub_mixtures
 from planner.models.description import from_description
-from planner.models.hub_config import (
-    KEYS,
-    Config,
-    bias_fields,
-    common_fields,
-    late_window_fields,
-    position_fields,
-    window_fields,
-)
+from planner.models.hub_config import KEYS, Config, bias_fields, common_fields, late_window_fields, window_fields
 from planner.models.transformer import Transformer
 
 
@@ -141,7 +133,7 @@ def from_config(path: Path) -> Transformer:
     kind = data.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise config.fault("model_type", ", ".join(MODEL_TYPES))
-    described = position_fields(config) | MODEL_TYPES[kind](config)
+    described = config.positions_and_norms() | MODEL_TYPES[kind](config)
     if "head_dim" not in described and described["hidden"] % described["heads"]:
         heads, hidden = (config.name_of(field) for field in ("heads", "hidden"))
         raise config.fault(heads, f"a divisor of {hidden} {described['hidden']}, or a head_dim")

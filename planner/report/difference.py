@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.choices.table import CHOICES
 from planner.hardware import Cluster
 from planner.report.plain_table import PlainTable, plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import PARTS, layout_text
+from planner.report.tables import PARTS, layout_text, usual
 
 if TYPE_CHECKING:
     from planner.search.why import Why
@@ -97,7 +98,7 @@ def plans_view(names: tuple[str, str], titles: tuple[str, str], a: dict[str, Any
         x, y = float(a[key]), float(b[key])
         table.add_row(text, form.format(x), form.format(y), f"{y / x - 1.0:+.1%}" if x > 0 else "")
     lines += [table, ""]
-    choices = [key for key, value in a["layout"].items() if b["layout"][key] != value]
+    choices = differing(a["layout"], b["layout"])
     if choices:
         changed = plain_table("choice", "a", "b")
         for key in choices:
@@ -119,6 +120,12 @@ FIGURES = (
     ("memory, GiB", "memory_gib", "{:.1f}"),
     ("GPUs", "gpus", "{:.0f}"),
 )
+
+
+def differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """The choices in which two layouts differ, without what only follows another choice in both."""
+    said = [key for key in a if a[key] != b[key]]
+    return [key for key in said if any(row[key] != usual(CHOICES[key], row) for row in (a, b))]
 
 
 def value_text(value: Any) -> str:

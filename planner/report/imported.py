@@ -11,10 +11,9 @@ from rich.text import Text
 
 from planner.base.units import GIB
 from planner.hardware import Cluster
-from planner.models import Transformer
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import estimate_view, layout_text
+from planner.report.tables import chance_text, layout_text
 
 if TYPE_CHECKING:
     from planner.step.estimate import Estimate
@@ -45,24 +44,24 @@ class Review:
     """What is said of a run.
 
     run: it, estimated (a table of one); best: the best that its framework can run, None where nothing fits.
-    suggestions: single changes that help, the one with the largest gain first.
+    suggestions: single changes that help, the one with the largest gain first. switches: what it has turned off of what
+    the best is counted with.
     """
 
     title: str
     run: Estimate
     best: Estimate | None
     suggestions: Sequence[Suggestion]
+    switches: Sequence[str]
     notes: Sequence[str]
     unknown: Sequence[str]
     ignored: int
 
 
-def review_view(review: Review, model: Transformer, cluster: Cluster) -> RenderableType:
+def review_view(review: Review, run: RenderableType) -> RenderableType:
     """The run in full, beside the best, what to change first, and what was assumed."""
-    run = estimate_view(review.run, 0, model, cluster)
-    lines: list[RenderableType] = [run, "", *_beside(review), "", *_first(review)]
-    for note in review.notes:
-        lines.append(Text(f"Assumed: {note}"))
+    notes = [Text(f"Of the configuration: {note}") for note in review.notes]
+    lines: list[RenderableType] = [*notes, *([""] if notes else []), run, "", *_beside(review), "", *_first(review)]
     if review.unknown:
         lines.append(Text(f"Not understood, and left out: {' '.join(review.unknown)}"))
     if review.ignored:
@@ -72,7 +71,7 @@ def review_view(review: Review, model: Transformer, cluster: Cluster) -> Rendera
 
 def review_record(review: Review, cluster: Cluster) -> dict[str, Any]:
     """The same as plain values (docs/json.md)."""
-    return estimate_record(review.run, 0, cluster) | {
+    return {
         "best_runnable": None if review.best is None else estimate_record(review.best, 0, cluster),
         "single_changes": [
             {
@@ -84,7 +83,6 @@ def review_record(review: Review, cluster: Cluster) -> dict[str, Any]:
             }
             for s in review.suggestions
         ],
-        "assumed": list(review.notes),
         "unknown": list(review.unknown),
         "ignored": review.ignored,
     }
@@ -96,12 +94,12 @@ def _gain(review: Review, step_time_s: float) -> float:
 
 
 def _beside(review: Review) -> list[RenderableType]:
-    table = plain_table("", "layout", "step s", "MFU", "GiB", numbers=(2, 3, 4))
+    table = plain_table("", "layout", "step s", "MFU", "GiB", "fits", numbers=(2, 3, 4, 5))
     for name, result in (("this run", review.run), ("the best", review.best)):
         if result is not None:
             table.add_row(
                 name, Text(layout_text(result.layouts.row(0))), f"{result.step_time_s[0]:.4g}", f"{result.mfu[0]:.1%}",
-                f"{result.memory_bytes[0] / GIB:.1f}",
+                f"{result.memory_bytes[0] / GIB:.1f}", chance_text(float(result.fit_chance[0])),
             )  # fmt: skip
     out: list[RenderableType] = [
         Text(f"Beside the best that {review.title} can run on these GPUs", style="bold"),
@@ -117,6 +115,8 @@ def _beside(review: Review) -> list[RenderableType]:
         out.append("  This run is as good as the best, within 0.5 %.")
     else:
         out.append(f"  The best takes {gain:.1%} less time per step.")
+    if review.switches:
+        out.append(f"  It is counted with what this run has turned off: {', '.join(review.switches)}.")
     return out
 
 
@@ -126,11 +126,11 @@ def _first(review: Review) -> list[RenderableType]:
     if not review.suggestions:
         said = "No single change gains 0.5 %." if fits else "No single change makes it fit."
         return [Text("Change first", style="bold"), f"  {said}", ""]
-    table = plain_table("change", "step s", "gain", "GiB", numbers=(1, 2, 3))
+    table = plain_table("change", "step s", "gain", "GiB", "fits", numbers=(1, 2, 3, 4))
     for s in review.suggestions[:MOST_SHOWN]:
         table.add_row(
             Text(s.text), f"{s.step_time_s:.4g}", f"{_gain(review, s.step_time_s):.1%}" if fits else "fits",
-            f"{s.estimate.memory_bytes[0] / GIB:.1f}",
+            f"{s.estimate.memory_bytes[0] / GIB:.1f}", chance_text(float(s.estimate.fit_chance[0])),
         )  # fmt: skip
     head = "Change first" if fits else "Change first: each of these makes it fit"
     return [Text(head, style="bold"), table, ""]

@@ -72,10 +72,14 @@ def _choice_text(choice: Choice, row: dict[str, Any]) -> str:
     value = row[choice.name]
     if choice.name == "layer_split":
         return SPLITS.get(value, "")
-    default = row["tp"] if choice.name == "etp" else choice.plain(choice.default)
-    if not choice.short or (value == default and not choice.always):
+    if not choice.short or (value == usual(choice, row) and not choice.always):
         return ""
     return choice.short if choice.kind is bool else f"{choice.short} {value}"
+
+
+def usual(choice: Choice, row: dict[str, Any]) -> Any:
+    """What a layout has of a choice where nothing is said of it: of experts' tensor ranks as many as of others."""
+    return row["tp"] if choice.name == "etp" else choice.plain(choice.default)
 
 
 def _line(result: Estimate, i: int, share: float) -> tuple[str, ...]:

@@ -32,6 +32,35 @@ def test_a_megatron_run_is_set_beside_the_best_with_what_to_change_first():
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_a_run_without_a_batch_is_told_which_one_megatron_takes():
+    short = RUN.replace("--global-batch-size 512 ", "")
+    done = planner("estimate", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--megatron-args", short)
+    assert done.returncode == 0, done.stderr
+    assert "batch 4 x 2048 tokens" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "Megatron-LM trains micro-batch 1 x dp 4 = 4 sequences per step" in said
+
+
+def test_the_best_is_as_recommend_has_it_with_its_chance_and_the_run_becomes_a_plan(tmp_path):
+    """The best fits as likely as `recommend` asks, and what the run has turned off of it is said."""
+    off = RUN.replace("--overlap-grad-reduce ", "")
+    done = planner("estimate", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--megatron-args", off, "--save", "a.json",
+                   cwd=tmp_path)  # fmt: skip
+    said = " ".join(done.stdout.split())
+    for text in ("in 80 % of cases like this the step takes", "Assumed: 2,048 tokens per sequence", "GiB fits",
+                 "It is counted with what this run has turned off: --overlap-grad-reduce"):  # fmt: skip
+        assert text in said, text
+    assert "etp" not in said
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert record["best_runnable"]["fit_chance"] >= 0.95
+    asked = ("llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "512", "--seq-len", "2048")
+    assert planner("recommend", *asked, "--save", "b.json", cwd=tmp_path).returncode == 0
+    two = planner("compare", "a.json", "b.json", cwd=tmp_path)
+    assert two.returncode == 0, two.stderr
+    assert f"{record['step_time_s']:.4g}" in two.stdout
+    assert "etp" not in two.stdout
+
+
 def test_json_has_the_documented_keys_and_the_largest_gain_first(tmp_path):
     (tmp_path / "run.sh").write_text(f"GPUS=8\ntorchrun --nnodes 8 --nproc_per_node $GPUS pretrain_gpt.py {RUN}\n")
     done = planner("estimate", "--cluster", "dgx-a100-80gb", "--megatron-args", "@run.sh", "--json", cwd=tmp_path)
