@@ -49,6 +49,8 @@ def command(
 
     Or: planner estimate --megatron-args @launch.sh --cluster selene --gpus 512
     """
+    from planner.base.files import write_text
+
     if save is not None:
         o.check_files({"--save": (save, save.suffix)})
     if megatron_args is not None or deepspeed is not None:
@@ -58,31 +60,25 @@ def command(
                 answer = _deepspeed_run(deepspeed, place, choices, model=model, gpus=gpus)
             else:
                 answer = _megatron_run(str(megatron_args), place, choices, model=model, gpus=gpus, vocab=vocab)
-        if save is not None:
-            o.save_json(save, answer.to_dict())
-        o.show(answer, json)
-        return
-    for name, value in (("--gpus", gpus), ("--vocab", vocab)):
-        if value is not None:
-            raise InputError(f"{name} is for an existing run, with --megatron-args or --deepspeed")
-    if model is None:
-        raise InputError("MODEL is missing; give it, or an existing run with --megatron-args or --deepspeed")
-    o.show(_one_layout(model, place, size, choices, anchor, save), json)
+    else:
+        for name, value in (("--gpus", gpus), ("--vocab", vocab)):
+            if value is not None:
+                raise InputError(f"{name} is for an existing run, with --megatron-args or --deepspeed")
+        if model is None:
+            raise InputError("MODEL is missing; give it, or an existing run with --megatron-args or --deepspeed")
+        answer = _one_layout(model, place, size, choices, anchor)
+    if save is not None:
+        write_text(save, answer.to_json() + "\n")
+    o.show(answer, json)
 
 
-def _one_layout(
-    model: str, place: o.Place, size: o.StepBatch, choices: dict[str, Any], anchor: Path | None, save: Path | None
-) -> Shown:
-    """The estimate of the layout that the options say, also as a plan where a file is given."""
+def _one_layout(model: str, place: o.Place, size: o.StepBatch, choices: dict[str, Any], anchor: Path | None) -> Shown:
+    """The estimate of the layout that the options say."""
     from planner.api.anchored import anchored
     from planner.api.layout_estimate import estimate_one
-    from planner.base.files import write_text
 
     setup = anchored(place.setup(model)[0], anchor)
-    one = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **choices)
-    if save is not None:
-        write_text(save, one.to_json() + "\n")
-    return one
+    return estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **choices)
 
 
 def _deepspeed_run(path: Path, place: o.Place, choices: dict[str, Any], **known: Any) -> Shown:
