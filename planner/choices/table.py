@@ -7,6 +7,7 @@ A new choice is a row here, a column of `planner.layouts.Layouts`, and the formu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from planner.choices.choice import Choice, Codec
 from planner.choices.enumerations import Attention, Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
@@ -106,3 +107,8 @@ DEGREES = ("dp", "tp", "pp", "cp")
 
 NUMERICS = ("precision", "attention")
 """What a search has from its question, one value each."""
+
+
+def usual(choice: Choice, row: dict[str, Any]) -> Any:
+    """What a layout has of a choice where nothing is said of it: of experts' tensor ranks as many as of others."""
+    return row["tp"] if choice.name == "etp" else choice.plain(choice.default)

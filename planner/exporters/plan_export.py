@@ -9,7 +9,7 @@ from pathlib import Path
 from planner.base.errors import InputError, UnknownNameError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB, format_seconds
-from planner.choices.table import CHOICES
+from planner.choices.table import CHOICES, usual
 from planner.exporters.accelerate import Accelerate
 from planner.exporters.deepspeed import DeepSpeed
 from planner.exporters.megatron import Megatron
@@ -20,7 +20,6 @@ from planner.exporters.torchtitan_toml import TorchtitanToml
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import one_layout
-from planner.report.tables import usual
 from planner.setup import Setup
 from planner.step.legality import check_legal
 from planner.step.timeline.timed import timed_estimate

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.choices.table import CHOICES
+from planner.choices.table import CHOICES, usual
 from planner.hardware import Cluster
 from planner.report.plain_table import PlainTable, plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import PARTS, layout_text, usual
+from planner.report.tables import PARTS, layout_text
 
 if TYPE_CHECKING:
     from planner.search.why import Why

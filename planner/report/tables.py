@@ -12,7 +12,7 @@ from rich.text import Text
 from planner.base import records
 from planner.base.units import GIB, format_bytes, format_seconds
 from planner.choices.choice import Choice
-from planner.choices.table import CHOICES
+from planner.choices.table import CHOICES, usual
 from planner.hardware import Cluster, Framework
 from planner.models import Transformer
 from planner.report.mfu import mfu_text, shown_mfu
@@ -75,11 +75,6 @@ def _choice_text(choice: Choice, row: dict[str, Any]) -> str:
     if not choice.short or (value == usual(choice, row) and not choice.always):
         return ""
     return choice.short if choice.kind is bool else f"{choice.short} {value}"
-
-
-def usual(choice: Choice, row: dict[str, Any]) -> Any:
-    """What a layout has of a choice where nothing is said of it: of experts' tensor ranks as many as of others."""
-    return row["tp"] if choice.name == "etp" else choice.plain(choice.default)
 
 
 def _line(result: Estimate, i: int, share: float) -> tuple[str, ...]:
