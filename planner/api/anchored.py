@@ -30,9 +30,8 @@ def anchored(setup: Setup, path: str | os.PathLike[str] | None) -> Setup:
 
     path: a table as `planner validate` reads it, of runs on accelerators and links of the cluster's kind.
 
-    Raises:
-        FileFormatError: the file can't be read, or a cell is wrong.
-        InputError: a run is on another kind of machine, or none has a step time that can be predicted.
+    Raises FileFormatError if the file can't be read, or a cell is wrong; InputError for a run on another kind of
+    machine, or if none has a step time that can be predicted.
     """
     if path is None:
         return setup
@@ -49,8 +48,7 @@ def predicted_runs(
 
     The anchor's own rows are left out of the predictions: what they measured is known.
 
-    Raises:
-        FileFormatError, InputError: as `anchored`; or none of the runs is left.
+    Raises FileFormatError and InputError as `anchored`, or if none of the runs is left.
     """
     if path is None:
         p = predict(runs, cluster_of, framework_of)

@@ -39,8 +39,7 @@ def check_megatron(
 
     name: of the file. before: the earlier version's name and its arguments, None for none.
 
-    Raises:
-        InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.imports.megatron.megatron_run`.
+    Raises as `planner.imports.megatron.megatron_run`.
     """
     after = _figures(text, launch)
     fits = after["fit_chance"] >= fit_chance

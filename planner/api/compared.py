@@ -21,8 +21,7 @@ from planner.step.timeline.timed import timed_estimate
 def compare_schedules(setup: Setup, **choices: Any) -> Answer:
     """Every schedule that is legal for a layout, simulated; choices: as of `planner.estimate`.
 
-    Raises:
-        InputError, UnknownNameError, LayoutError: as `planner.estimate`; or no schedule can run the layout.
+    Raises as `planner.estimate`, and LayoutError if no schedule can run it.
     """
     layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
     rows, refused = compare(setup, layouts)
@@ -33,8 +32,7 @@ def compare_schedules(setup: Setup, **choices: Any) -> Answer:
 def partition(setup: Setup, **choices: Any) -> Answer:
     """The layers split over pipeline stages by cost; choices: as of `planner.estimate`, but for the split.
 
-    Raises:
-        InputError, UnknownNameError, LayoutError: as `planner.estimate`; or no split fits in memory.
+    Raises as `planner.estimate`, and LayoutError if no split fits in memory.
     """
     layouts = one_layout(setup.cluster, **choices, layer_split="even")
     split = stage_split(setup, layouts)
@@ -49,8 +47,7 @@ def compare_plans(
 
     cluster, network, framework: in place of the plans' own.
 
-    Raises:
-        FileFormatError, LayoutError, UnknownNameError: as `planner.plan_file.read_plan`.
+    Raises as `planner.plan_file.read_plan`.
     """
     plans = [read_plan(path, cluster=cluster, network=network, framework=framework) for path in (first, second)]
     a, b = (_figures(plan) for plan in plans)

@@ -31,11 +31,7 @@ def review_megatron(
     text: str, cluster: str, *, model: str | None, network: str | None, framework: str | None, gpus: int | None,
     vocab: int | None, attention: str | None,
 ) -> Answer:  # fmt: skip
-    """A run of Megatron-LM, from the text of its arguments.
-
-    Raises:
-        InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.imports.megatron.megatron_run`.
-    """
+    """A run of Megatron-LM, from the text of its arguments. Raises as `planner.imports.megatron.megatron_run`."""
     run = run_of_megatron(
         text, cluster, network=network, framework=framework, gpus=gpus, model=model, vocab=vocab, attention=attention
     )
@@ -56,8 +52,7 @@ def review_deepspeed(
 ) -> Answer:  # fmt: skip
     """A run of DeepSpeed, from its JSON, with a model named beside it; python: what the JSON can't say.
 
-    Raises:
-        InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.imports.deepspeed.deepspeed_run`.
+    Raises as `planner.imports.deepspeed.deepspeed_run`.
     """
     if model is None:
         raise InputError("MODEL is missing; DeepSpeed's configuration has no model: name it")

@@ -33,9 +33,8 @@ WAYS = {
 def fastest_of_paper(paper: str, model: str, framework: str | None = None) -> Answer:
     """The paper's answer, the paper's model of costs, ours on its question, and ours on today's usual question.
 
-    Raises:
-        UnknownNameError: No such paper, or it asks no such question; or no such framework.
-        InputError: Another model than the paper's.
+    Raises UnknownNameError for an unknown paper or framework, or a paper without such a question; InputError for
+    another model than the paper's.
     """
     question = paper_question(paper, framework)
     p = question.preset
@@ -67,9 +66,8 @@ def fastest_by_paper(
 ) -> Answer:
     """The shortest training of a model X_x by the paper's own model of costs, on clusters of any figures.
 
-    Raises:
-        UnknownNameError: No such paper, or it has no such model; or no such strategy.
-        InputError: Another model than the paper's family.
+    Raises UnknownNameError for an unknown paper or strategy, or a paper without such a model; InputError for another
+    model than its family.
     """
     preset_of(paper)  # the papers with a model of costs
     task = lp.PaperTask(x=int(model.num_layers))

@@ -22,9 +22,7 @@ def named_framework(name: str | None, runs_on: str | None = None) -> tuple[str |
     framework can run, by the figures of the profile of that name, else of the one that its export declares. runs_on:
     the export, by its former option.
 
-    Raises:
-        UnknownNameError: No such framework.
-        InputError: Two exports are named.
+    Raises UnknownNameError for an unknown framework, InputError if two exports are named.
     """
     from planner.exporters.plan_export import ALIASES, TARGETS, get_target
 
@@ -46,9 +44,8 @@ def held_request(setup: Setup, runs_on: str | None, base: str | None = None, **q
 
     base: the user's own recipe, where that framework builds on one. question: as of `planner.question.request`.
 
-    Raises:
-        UnknownNameError: planner writes nothing for it.
-        LayoutError: It can run none of the model, or nothing of what the user has settled.
+    Raises UnknownNameError if planner writes nothing for it; LayoutError if it can run none of the model, or nothing of
+    what the user has settled.
     """
     if runs_on is None:
         return request(setup, **question)

@@ -16,9 +16,7 @@ from planner.search.ranking import best_of
 def question(mixed: MixedCluster, model: Transformer | str, batch: int, framework: str | None = None) -> MixedQuestion:
     """The question of a search on groups: their setups, under one framework, the first group's where none is named.
 
-    Raises:
-        InputError: The groups' usual precisions differ.
-        UnknownNameError, FileFormatError: as `load_setup`.
+    Raises InputError if the groups' usual precisions differ; UnknownNameError and FileFormatError as `load_setup`.
     """
     name = framework or mixed.groups[0].cluster.framework
     held = [request(load_setup(model, g.cluster, framework=name), gpus=g.gpus) for g in mixed.groups]
@@ -43,9 +41,8 @@ def question(mixed: MixedCluster, model: Transformer | str, batch: int, framewor
 def training_on_groups(model: Transformer | str, groups: str, *, batch: int, framework: str | None = None) -> Answer:
     """The fastest ways to train on the groups of a file, and which of them are left out.
 
-    Raises:
-        InputError, UnknownNameError, FileFormatError: A value is out of range, a name unknown, a file not valid.
-        LayoutError: Nothing fits on any of the groups.
+    Raises InputError, UnknownNameError or FileFormatError if a value is out of range, a name unknown, a file not valid;
+    LayoutError if nothing fits on any of the groups.
     """
     whole("global_batch", batch)
     mixed = load_mixed(groups)

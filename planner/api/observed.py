@@ -55,8 +55,7 @@ def megatron_arguments_run(
 def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
     """What logs measured; with the run that they are of, beside its prediction.
 
-    Raises:
-        FileFormatError, InputError: as `planner.imports.run_log.read_log`; or a log's batch is not the run's.
+    Raises FileFormatError and InputError as `planner.imports.run_log.read_log`, or if a log's batch is not the run's.
     """
     logs = [read_log(path) for path in paths]
     result = None if run is None else timed_estimate(run.setup, run.layouts)
@@ -150,10 +149,8 @@ def measured_rows(answer: Answer, run: ObservedRun) -> list[dict[str, str]]:
 def add_rows(path: Path, rows: Sequence[dict[str, str]]) -> None:
     """Write rows to a table of measured runs: a new one, or one with the same columns, whose rows stay.
 
-    Raises:
-        FileFormatError: what stands there is no table of measured runs.
-        InputError: its columns are others.
-        OutputError: it can't be written.
+    Raises FileFormatError if what stands there is no table of measured runs, InputError if its columns are others,
+    OutputError if it can't be written.
     """
     header = [*COLUMNS, *OPTIONAL]
     text = ""

@@ -88,8 +88,7 @@ def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulat
 
     The best layout's is made whatever its size, up to the simulator's own limit.
 
-    Raises:
-        ScheduleError: the best layout's is over that limit.
+    Raises ScheduleError if the best layout's is over that limit.
     """
     layouts = found.estimate.layouts
     operations = 2 * layouts.pp * layouts.micro_batches * layouts.virtual_stages * layouts.sequence_slices

@@ -35,8 +35,7 @@ def training_on_sites(
     steps between exchanges, Streaming DiLoCo's shares (None: of three layers each), bits of an outer gradient, steps
     that a share travels behind. choices: what the search may choose from, as of `planner.recommend`.
 
-    Raises:
-        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
+    Raises InputError or UnknownNameError if a value is out of range or of another kind, or a name is unknown.
     """
     if not 1 <= len(sites) <= MOST_SITES:
         raise InputError(f"sites are {len(sites)}; allowed: 1 to {MOST_SITES}")

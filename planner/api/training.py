@@ -43,9 +43,8 @@ def training_time(
     batch: sequences per step, or None for one near the critical batch. exact_tokens: the goal's tokens are processed
     as they are, whatever the batch. choices: what the search may choose from, as of `planner.recommend`.
 
-    Raises:
-        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
-        LayoutError: No layout is legal, or none fits in memory.
+    Raises InputError or UnknownNameError if a value is out of range or of another kind, or a name is unknown;
+    LayoutError if no layout is legal, or none fits in memory.
     """
     setup, asked = held_request(setup, runs_on, **choices)
     check_tokens(asked.fixed, goal.origin == "given")
@@ -78,8 +77,7 @@ def fewest_gpus(
 
     max_gpus: most to try; None: the cluster's, or 100,000.
 
-    Raises:
-        InputError, UnknownNameError, LayoutError: as `training_time`; or no number of GPUs keeps what was asked.
+    Raises as `training_time`, or if no number of GPUs keeps what was asked.
     """
     setup, asked = held_request(setup, runs_on, **choices)
     check_tokens(asked.fixed, goal.origin == "given")
@@ -103,8 +101,7 @@ def explain(
 ) -> Answer:
     """Elasticities of the best layout's step and training, and its traffic against the links.
 
-    Raises:
-        InputError, UnknownNameError, LayoutError: as `training_time`.
+    Raises as `training_time`.
     """
     setup, asked = held_request(setup, runs_on, gpus=gpus, batch=batch, **choices)
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
@@ -131,9 +128,7 @@ def fastest(
 
     choices: what the search may choose from, as of `planner.recommend`.
 
-    Raises:
-        InputError, UnknownNameError: as `training_time`.
-        LayoutError: The only cluster and strategy has no layout.
+    Raises as `training_time`; LayoutError only if the only cluster and strategy has no layout.
     """
     done: list[tuple[TrainingCase, str, Fastest | str]] = []
     for cluster in clusters:

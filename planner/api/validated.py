@@ -116,9 +116,8 @@ def validate(files: Sequence[Path] | None, profiles: Path | None, anchor: Path |
 
     anchor: measured runs of the same machine, which correct the figures.
 
-    Raises:
-        InputError: The files have no runs, or none that can be predicted.
-        FileFormatError: A file can't be read, parsed or validated.
+    Raises InputError if the files have no runs, or none that can be predicted; FileFormatError if a file can't be read,
+    parsed or validated.
     """
     paths = files or shipped_files()
     runs = [run for path in paths for run in read_runs(path)]

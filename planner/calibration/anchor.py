@@ -182,9 +182,8 @@ def anchor(
     cluster: the one asked for, of whose kind the runs must be; None: any. cluster_of, framework_of: profiles by the
     names that the runs say.
 
-    Raises:
-        InputError: a run on another kind of machine; none with a step time that can be predicted; or so fast that the
-            figures would exceed the hardware's.
+    Raises InputError for a run on another kind of machine, or so fast that the figures would exceed the hardware's, and
+    if none has a step time that can be predicted.
     """
     where = cache(cluster_of)
     kind = where(cluster_name(runs[0])) if cluster is None and runs else cluster

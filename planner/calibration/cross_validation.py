@@ -16,8 +16,7 @@ def cross_validated(runs: list[MeasuredRun], fit: Fit, max_evaluations: int = 20
 
     A figure that only the runs left out tell stays free: leaving it at the profile's value would give them away.
 
-    Raises:
-        InputError: there is one source only.
+    Raises InputError if there is one source only.
     """
     at = {id(run): i for i, run in enumerate(runs)}
     whole = fit.predict(runs)

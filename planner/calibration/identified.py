@@ -53,8 +53,7 @@ def told(jacobian: Array, variance: float) -> Array:
 def calibrate(problem: Problem, figures: Sequence[FittedFigure], max_evaluations: int = 20) -> Calibration:
     """Fit the figures that the runs tell; the others stay as they are.
 
-    Raises:
-        InputError: the runs tell none of them.
+    Raises InputError if the runs tell none of them.
     """
     left: list[Left] = []
     # Before the fit, with a model's usual error for the residuals': what is hopeless would only wander.

@@ -131,8 +131,7 @@ def write_profile(folder: Path, fit: MachineFit, messages: Mapping[str, Sequence
     messages: seconds fixed and per megabyte of `all_reduce` between two ranks and of `send`; without them the link is
     assumed. about: where and when it was measured.
 
-    Raises:
-        OutputError: the folder can't be written.
+    Raises OutputError if the folder can't be written.
     """
     make_folder(folder)
     measured = (

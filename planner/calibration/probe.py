@@ -100,19 +100,14 @@ def probe_script() -> str:
 
 
 def read_probe(path: Path) -> Probe:
-    """A probe's file.
-
-    Raises:
-        FileFormatError: it can't be read, or is none.
-    """
+    """A probe's file. Raises FileFormatError if it can't be read, or is none."""
     return validate(Probe, read_json(path), path)
 
 
 def probed_figures(probe: Probe, cluster: Cluster, framework: Framework | None = None) -> list[ProbedFigure]:
     """The figures of a cluster's profiles that a probe tells, and the host times of a framework's.
 
-    Raises:
-        InputError: it tells none; or a kernel was faster than the cluster's accelerators can be.
+    Raises InputError if it tells none, or a kernel was faster than the cluster's accelerators can be.
     """
     on_processor = cluster.node_link.kind == "memory"
     if on_processor != (probe.machine.device == "cpu"):

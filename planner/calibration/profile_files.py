@@ -62,9 +62,7 @@ def fitted_profiles(fit: Fit, clusters: Iterable[str], frameworks: Iterable[str]
 
     about: what was fitted to what and when; each file adds its figures' standard errors.
 
-    Raises:
-        InputError: two profiles of one's own have one file name.
-        FileFormatError: a profile can't be read.
+    Raises InputError if two profiles of one's own have one file name, FileFormatError if a profile can't be read.
     """
     changes = _Changes(fit=fit, about=about)
     for name in clusters:
@@ -75,11 +73,7 @@ def fitted_profiles(fit: Fit, clusters: Iterable[str], frameworks: Iterable[str]
 
 
 def check_folder(folder: Path) -> None:
-    """Nothing, if the folder is there or can be made; asked before a long fit whose result would be lost.
-
-    Raises:
-        OutputError: a file stands in its place or in its way, or no permission.
-    """
+    """Raises OutputError if the folder can't be made or written; asked before a long fit whose result would be lost."""
     at = folder
     while not at.exists() and at != at.parent:
         at = at.parent
@@ -90,11 +84,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write_profiles(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write them; each file whole or not at all.
-
-    Raises:
-        OutputError: the folder or a file can't be written.
-    """
+    """Write them; each file whole or not at all. Raises OutputError if the folder or a file can't be written."""
     for where in texts:
         make_folder((folder / where).parent)
     for where, text in texts.items():

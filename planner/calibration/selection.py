@@ -54,9 +54,8 @@ def select(runs: Sequence[MeasuredRun], architecture: str | None = None, hold_ou
 
     architecture: by default the one of most timed runs. hold_out: sources, or how their names begin.
 
-    Raises:
-        UnknownNameError: no run's source begins so, or no run is on such GPUs.
-        InputError: nothing with a measured step time is left to fit.
+    Raises UnknownNameError if no run's source begins so, or no run is on such GPUs; InputError if nothing with a
+    measured step time is left to fit.
     """
     base = Profiles()
     p = predict_with((), np.zeros(0), list(runs), base, closed_form=True)
@@ -110,8 +109,7 @@ def origin_of(run: MeasuredRun) -> str:
 def folds(runs: Sequence[MeasuredRun], key: Callable[[MeasuredRun], str] = origin_of) -> list[Fold]:
     """One for each value of a key: for each origin, or what else is left out together.
 
-    Raises:
-        InputError: there is one only.
+    Raises InputError if there is one only.
     """
     of = [key(run) for run in runs]
     names = list(dict.fromkeys(of))

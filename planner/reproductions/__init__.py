@@ -53,8 +53,7 @@ def _table(name: str) -> dict[str, Any]:
 def get_paper(name: str) -> Paper:
     """The paper and its claims, as its file says them.
 
-    Raises:
-        UnknownNameError: no such paper; the message gives the nearest.
+    Raises UnknownNameError for an unknown paper, with the nearest.
     """
     data = _table(name)
     same = data.get("same", {})
@@ -65,8 +64,7 @@ def get_paper(name: str) -> Paper:
 def preset_of(name: str) -> dict[str, Any]:
     """The paper's question to `planner fastest`, as its file says it.
 
-    Raises:
-        UnknownNameError: no such paper, or it asks no such question.
+    Raises UnknownNameError for an unknown paper, or one that asks no such question.
     """
     if name in paper_names() and "fastest" not in _table(name):
         raise UnknownNameError("paper with a shortest time", name, [p for p in paper_names() if "fastest" in _table(p)])
@@ -91,11 +89,7 @@ def _claims(entry: dict[str, Any]) -> list[Claim]:
 
 
 def reproduce(name: str) -> Reproduction:
-    """The paper's claims, each with ours.
-
-    Raises:
-        UnknownNameError: no such paper.
-    """
+    """The paper's claims, each with ours. Raises UnknownNameError for an unknown paper."""
     from planner.reproductions.evaluate import evaluate
 
     paper = get_paper(name)

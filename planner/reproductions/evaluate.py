@@ -35,8 +35,7 @@ def timeline_figure(
     quantity: bubble (idle share of the step), idle over work, step (in F's unit), peak (activations of the fullest
     rank, in micro-batches of all of its layers), total peak (those of all ranks), versions, copies (of the weights).
 
-    Raises:
-        PlannerError: no such schedule, or one that can't run.
+    Raises PlannerError for an unknown schedule, or one that can't run.
     """
     rule = get_schedule(schedule)
     pipe = Pipeline(p=p, m=m, v=v, k=k)
@@ -70,8 +69,7 @@ def largest_figure(*, quantity: str, cluster: str, mtbf_hours: float, **asked: A
 
     quantity: largest, falls. asked: as of `planner.question.largest_question`.
 
-    Raises:
-        PlannerError: an unknown name, or nothing is done in time.
+    Raises PlannerError for an unknown name, or if nothing is done in time.
     """
     found = _found(cluster, mtbf_hours, tuple(sorted(asked.items())))
     if found.best is None or found.best.run is None or found.falls_at_flop is None:
@@ -95,8 +93,7 @@ def model_of_2021(
     at: n_b, n_l, n_a, n_mu, b_mu. ethernet: the slow network alone, between GPUs and between stages.
     quantity: days, GPUs, state (GiB per GPU), speed (trainings per day).
 
-    Raises:
-        PlannerError: no configuration keeps the rules.
+    Raises PlannerError if no configuration keeps the rules.
     """
     task, s = lp.PaperTask(), lp.STRATEGIES[strategy]
     hardware = lp.Hardware()

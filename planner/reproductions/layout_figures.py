@@ -43,8 +43,7 @@ def layout_figure(
     GPU, recomputation counted), GiB, activations (GiB), state (parameters, gradients and optimizer, GB), share of
     memory, days, days without failures, GPU-hours.
 
-    Raises:
-        PlannerError: an unknown name, an illegal layout, or nothing that fits.
+    Raises PlannerError for an unknown name or an illegal layout, or if nothing fits.
     """
     hardware = changed_cluster(cluster, figures or {}, network=network)
     if accelerator is not None:

@@ -29,8 +29,7 @@ def _predicted(sources: tuple[str, ...]) -> Predictions:
 def run_figure(*, quantity: str, source: str, run: str) -> tuple[float, str]:
     """Of one measured run: seconds of a step, speed (steps per second), MFU by the measured one, GiB.
 
-    Raises:
-        PlannerError: no such source or run.
+    Raises PlannerError for an unknown source or run.
     """
     p = _predicted((source,))
     names = [str(one["run"]) for one in p.runs]

@@ -36,8 +36,7 @@ class Question(TrainingCase):
 def paper_question(name: str, framework: str | None = None) -> Question:
     """The question of a paper, by its framework or another.
 
-    Raises:
-        UnknownNameError: no such paper, one without such a question, or no such framework.
+    Raises UnknownNameError for an unknown paper or framework, or a paper without such a question.
     """
     p = preset_of(name)
     model = load_model(p["model"])
@@ -53,11 +52,7 @@ def paper_question(name: str, framework: str | None = None) -> Question:
 
 
 def shortest(question: Question, plan: str, max_gpus: int) -> Fastest:
-    """The shortest time by a strategy on at most so many GPUs.
-
-    Raises:
-        LayoutError: nothing fits in memory.
-    """
+    """The shortest time by a strategy on at most so many GPUs. Raises LayoutError if nothing fits in memory."""
     setup, cluster = question.setup, question.setup.cluster
     asked = Request.of(setup.framework, precision=default_precision(cluster), attention=default_attention(cluster))
     return plan_fastest(question, strategy(plan), asked, max_gpus=max_gpus)
@@ -124,8 +119,7 @@ def towards_today(question: Question, plan: str, max_gpus: int) -> list[tuple[st
 def shortest_figure(*, quantity: str = "days", framework: str, strategy: str, max_gpus: int) -> tuple[float, str]:
     """Days, or speed (trainings a day), of the shortest training of X_160 in Lamy-Poirier 2021's question.
 
-    Raises:
-        PlannerError: nothing fits, or an unknown name.
+    Raises PlannerError for an unknown name, or if nothing fits.
     """
     found = shortest(paper_question("lamy-poirier-2021", framework), strategy, max_gpus)
     i = found.best

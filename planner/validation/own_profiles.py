@@ -15,8 +15,7 @@ def loaders(folder: Path | None) -> tuple[LoadCluster, LoadFramework]:
 
     folder: laid out as `hardware_profiles/`, as `planner calibrate --from` writes it; None: the shipped ones only.
 
-    Raises:
-        InputError: the folder has no profiles, or one that does not load: all are read, whatever the runs name.
+    Raises InputError if the folder has no profiles, or one that does not load: all are read, whatever the runs name.
     """
     if folder is None:
         return load_cluster, load_framework

@@ -92,8 +92,7 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
 def read_runs(path: Path) -> list[MeasuredRun]:
     """The runs of a CSV file in the format of `planner validate --help`.
 
-    Raises:
-        FileFormatError: the file can't be read, a column is missing or unknown, a cell is of the wrong type.
+    Raises FileFormatError if the file can't be read, a column is missing or unknown, or a cell is of the wrong type.
     """
     reader = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
