@@ -17,7 +17,7 @@ from planner.schedules.operations import Order
 from planner.step.timeline.chunk_links import ChunkLinks
 from planner.step.timeline.engine import needed, run_lanes
 
-MOST_KEPT = 20_000  # passes of an order that is kept, with what it waits for, for the next layout that has it
+MOST_KEPT = 8_000  # passes of an order that is kept, with what it waits for, for the next layout that has it
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
 
 
@@ -194,7 +194,7 @@ def _waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _W
     return waits, lag, needed(order.start, waits, lag, order.fused)
 
 
-_kept_waits = lru_cache(maxsize=16)(_waits)
+_kept_waits = lru_cache(maxsize=8)(_waits)
 
 
 def _lanes(one: TimedOrder, waits: _Waits) -> _Lanes:
