@@ -10,6 +10,7 @@ from planner.hardware.declared import figure, setting, yes
 
 MEGATRON = "as Megatron-LM's own code does it"
 NONE_KNOWN = "none known"
+GRAPHS = "CUDA graphs, or none known"
 EAGER = "Megatron-LM's passes over the logits, counted one by one"
 
 # fmt: off
@@ -209,7 +210,16 @@ class Framework:
         kind="host"))
     host_experts_s: float = field(metadata=figure(
         0, 1e5, "The host's time beyond that for either pass of a layer with experts: launches, and the wait for how "
-        "many tokens each expert gets.", unit="us", default=0.0, because="CUDA graphs, or none known", kind="host"))
+        "many tokens each expert gets.", unit="us", default=0.0, because=GRAPHS, kind="host"))
+    host_latent_s: float = field(metadata=figure(
+        0, 1e5, "The host's time beyond that for either pass of latent attention.", unit="us", default=0.0,
+        because=GRAPHS, kind="host"))
+    host_context_s: float = field(metadata=figure(
+        0, 1e5, "The host's time beyond that for each further step of a context ring, in either pass.", unit="us",
+        default=0.0, because=GRAPHS, kind="host"))
+    host_fp8_s: float = field(metadata=figure(
+        0, 1e5, "The host's time beyond that for either pass of a layer in fp8 or fewer bits.", unit="us", default=0.0,
+        because=GRAPHS, kind="host"))
     host_step_s: float = field(metadata=figure(0, 1e8, "The host's fixed time per step.", unit="us", kind="host"))
     blocking_launches: bool = field(metadata=setting(
         bool, "The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1): its time adds to the GPU's.", default=False))

@@ -171,6 +171,9 @@ class Cluster:
     host_memory_bytes: float | None = field(default=None, metadata=figure(
         0.1, 1e6, "Memory of a node's host, for offloaded states; not checked where it isn't stated.", unit="gib",
         needed=False))
+    host_pace: float = field(default=1.0, metadata=figure(
+        0.1, 10, "Times as long as on DGX H100 that the host takes to launch.", default=1.0,
+        because="none measured", kind="host"))
     sources: Mapping[str, str]
 
     def check_gpus(self, name: str, gpus: int) -> None:

@@ -11,6 +11,7 @@ from planner.base.arrays import Array, Bools
 from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
+from planner.costs.layer.host_launches import host_s
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.network.data_parallel import gathered_twice
@@ -78,16 +79,7 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     expert_f = np.maximum(t.expert_forward_s - two * forward, (1.0 - two) * t.expert_forward_s)
     expert_b = np.maximum(t.expert_backward_s - two * backward, (1.0 - two) * t.expert_backward_s)
     forward, backward = forward + expert_f, backward + expert_b
-    # Launches of a layer of two blocks; a hybrid's has one.
-    halves = layouts.sequence_slices * (mix.shares(case.model).blocks / 2.0)
-    experts = mix.shares(case.model).sparse * layouts.sequence_slices * framework.host_experts_s
-    passes = (framework.host_layer_forward_s, framework.host_layer_backward_s)
-    host_f, host_b = (own * halves + experts for own in passes)
-    again = np.where((layouts.recompute == Recompute.FULL) | by_operation(case), host_f, 0.0)
-    # A host that waits for every kernel never runs ahead of the accelerator.
-    ahead = 0.0 if framework.blocking_launches else 1.0
-    wait_f = np.maximum(host_f - ahead * forward, 0.0)
-    wait_b = np.maximum(host_b + again - ahead * backward, 0.0)
+    wait_f, wait_b = host_waits_s(case, forward, backward)
     forward, backward = forward + wait_f, backward + wait_b
     gather_link, reduce_link = t.layer_gather_link_s * each, t.layer_reduce_link_s * each
     gather_f = shown_s(framework, gather_s, gather_link, forward)
@@ -102,6 +94,25 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
         sharding_s=gather_f + gather_b,
         host_s=wait_f + wait_b,
     )
+
+
+def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array, Array]:
+    """Seconds by which the host's launches outlast a layer's passes.
+
+    One pass may run ahead for the other. Not where the host waits for every kernel, nor with experts, where each layer
+    copies to the host how many tokens every expert gets (Megatron-Core, token_dispatcher.py), unless all get as many.
+    """
+    layouts = case.layouts
+    host_f, host_b = host_s(case)
+    host_b = host_b + np.where((layouts.recompute == Recompute.FULL) | by_operation(case), host_f, 0.0)
+    if case.framework.blocking_launches:
+        return host_f, host_b
+    apart = np.maximum(host_f - forward_s, 0.0), np.maximum(host_b - backward_s, 0.0)
+    both = np.maximum(host_f + host_b - forward_s - backward_s, 0.0)
+    share = both / np.maximum(apart[0] + apart[1], 1e-30)
+    counted = (mix.shares(case.model).sparse > 0.0) & (layouts.capacity_factor == 0.0)
+    wait_f, wait_b = (np.where(counted, one, share * one) for one in apart)
+    return wait_f, wait_b
 
 
 def takes_turns(layouts: Layouts) -> Bools:

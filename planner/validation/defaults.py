@@ -108,6 +108,7 @@ def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> li
         "precision": run["precision"],
         "attention": said(run, "attention") or run["attention"] or unstated.attention,
         "fused_norm": run["fused_norm"] is not False,
+        "capacity_factor": float(said(run, "capacity") or 0.0),
         "grad_dtype": said(run, "gradients") or "framework",
         "layer_split": framework.layer_split,
         "train": run["train"] or "full",

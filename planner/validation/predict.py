@@ -144,6 +144,11 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
     name, launches, repeats, loss, reduction, graphs = software
     own = framework_of(name)
     of_loss = own if loss is None else framework_of(loss)
+    if graphs == "experts":
+        own = replace(
+            own, host_layer_forward_s=0.0, host_layer_backward_s=0.0, host_experts_s=0.0, host_latent_s=0.0,
+            host_context_s=0.0, host_fp8_s=0.0,
+        )  # fmt: skip
     return replace(
         own,
         flex_dispatch=False,  # a run that dispatched otherwise has a profile that says so
@@ -151,7 +156,6 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
         recompute_stops_early=own.recompute_stops_early and repeats != "all",
         entropy_forward_bytes=of_loss.entropy_forward_bytes,
         entropy_backward_bytes=of_loss.entropy_backward_bytes,
-        host_experts_s=0.0 if graphs == "experts" else own.host_experts_s,
         overlap_grad_reduce=0.0 if reduction == "exposed" else own.overlap_grad_reduce,
     )
 
