@@ -46,7 +46,8 @@ def _ties(shortlist: Shortlist, closed: Estimate, result: Estimate, order: Ints)
     ran = np.stack([closed.step_time_s[before], closed.memory_bytes[before]])
     near = shortlist.ties(best)
     same = (near[:, :, None] == ran[:, None, :]).all(axis=0).any(axis=1)
-    now = simulated[np.isin(simulated, order, kind="table")]
+    # Simulated, or of some layers alone, which the shortlist doesn't know.
+    now = order[result.simulated[order] | (order >= len(closed.step_time_s))]
     return int(np.sum(~same) + np.sum(values[now] <= (1.0 + NEAR) * best)) - 1
 
 
