@@ -64,5 +64,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         )
     missing = unmeasured(kinds_of(setup, Precision(int(layouts.precision[0])).name.lower()))
     if missing:
-        said.append(f"memory of {', '.join(missing)} as of others: fewer than ten runs that state it or ran out")
+        said.append(
+            f"fewer than ten runs of {', '.join(missing)} state their memory, so the errors of all runs are used"
+        )
     return tuple(said)

@@ -181,7 +181,7 @@ class LayoutEstimate(Shown):
         """What `planner estimate` prints."""
         setup = self.setup
         shown = tables.estimate_view(
-            self.table, self.row, setup.model, setup.cluster, self.step_time_interval_s, self.assumed, self.unlike
+            self.table, self.row, setup.model, self.step_time_interval_s, self.assumed, self.unlike
         )
         more = anchor_lines(setup)
         return (self._title, "", shown, "", *more) if more else (self._title, "", shown)

@@ -77,7 +77,7 @@ def fewest_gpus(
 
     max_gpus: most to try; None: the cluster's, or 100,000.
 
-    Raises as `training_time`, or if no number of GPUs keeps what was asked.
+    Raises as `training_time`.
     """
     setup, asked = held_request(setup, runs_on, **choices)
     check_tokens(asked.fixed, goal.origin == "given")

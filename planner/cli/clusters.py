@@ -25,8 +25,8 @@ def command(
 
     from planner.api.answer import Answer
     from planner.base.units import GBIT, GIB, TERA
-    from planner.hardware import load_cluster, profile_names
-    from planner.report.plain_table import plain_table
+    from planner.hardware import load_cluster, load_link, profile_names
+    from planner.report.plain_table import plain_table, stacked
     from planner.report.sources import figure_sources
 
     if name is not None:
@@ -45,4 +45,6 @@ def command(
             c.name, c.accelerator.name, f"{c.accelerator.memory_bytes / GIB:.0f}", f"{peak:g}",
             str(c.gpus_per_node), f"{c.nics_per_node} x {nic:g} Gb/s {c.network.kind}",
         )  # fmt: skip
-    o.show(Answer("", {"clusters": [asdict(c) for c in loaded]}, table), json)
+    links = [link for link in map(load_link, profile_names("links")) if link.kind not in ("nvlink", "pcie", "memory")]
+    said = "Networks, for --network: " + ", ".join(link.name for link in links)
+    o.show(Answer("", {"clusters": [asdict(c) for c in loaded]}, stacked(table, "", said)), json)

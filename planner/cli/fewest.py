@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import typer
+
 from planner.cli import assumed as a
 from planner.cli import options as o
 from planner.cli.choices import searches
@@ -32,6 +34,8 @@ def command(
     Without a batch each number of GPUs has one near under the critical batch. What a training takes: planner time.
 
     Example: planner fewest llama3-70b --cluster dgx-h100 --tokens 15T --days 60
+
+    Exit code 1 where no number of GPUs keeps what was asked.
     """
     from planner.api.training import fewest_gpus
 
@@ -43,3 +47,5 @@ def command(
             exact_tokens=aim.loss is None, runs_on=runs_on, **choices,
         )  # fmt: skip
     o.show(answer, json)
+    if answer.to_dict()["fewest_that_keep"] is None:
+        raise typer.Exit(1)

@@ -47,7 +47,7 @@ def command(
     batch = size.sequences(shape.seq_len)
     with o.working("searching along the network"):
         answer = suffices(
-            shape, Cluster(cluster, network=network), gpus=gpus, batch=batch, framework=framework, along=along,
-            slow=slow, price=price, network_price=network_price, **choices,
+            shape, Cluster(cluster, network=network), gpus=gpus, batch=batch, along=along, slow=slow,
+            framework=o.framework(framework)[0], price=price, network_price=network_price, **choices,
         )  # fmt: skip
     pictures.show(answer, json)

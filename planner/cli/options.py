@@ -61,7 +61,7 @@ BatchTokens = Annotated[
     ),
 ]  # fmt: skip
 Network = Annotated[
-    str | None, asks("--network", "Another network, such as ethernet-25g.", autocompletion=complete.links)
+    str | None, asks("--network", "Another of planner clusters' networks: ethernet-25g.", autocompletion=complete.links)
 ]
 Nics = Annotated[int | None, asks("--nics-per-node", "NICs of a node, instead of the cluster's.")]
 Figures = Annotated[

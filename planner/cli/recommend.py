@@ -62,6 +62,7 @@ def command(
 
     Example: planner recommend llama-13b --cluster dgx-a100-80gb --gpus 64 --global-batch 2048
 
+    MFU counts attention whole, as PaLM did; causal MFU, shown first where they differ much, what its mask leaves.
     Exit code 1 where nothing fits in memory.
     """
     from planner.api.anchored import anchored

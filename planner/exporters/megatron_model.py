@@ -60,14 +60,13 @@ def model_notes(model: Transformer) -> list[str]:
     m, out = model, []
     if not m.rotary and not m.max_positions:
         out.append("positions: Megatron-LM has no ALiBi; exported without position embeddings")
-    for known, what, argument, default in (
-        (m.rotary_base or not m.rotary, "rotary base", "--rotary-base", "10000"),
-        (m.rope_scaling or not m.rotary, "scaling of rotary positions", "--use-rope-scaling", "none"),
-        (m.norm_epsilon, "norms' epsilon", "--norm-epsilon", "1e-5"),
-    ):
-        if not known:
-            out.append(f"{what}: planner doesn't know this model's; Megatron-LM's default, {default}, holds unless you "
-                       f"add {argument}")  # fmt: skip
+    unknown = (
+        (m.rotary and not m.rotary_base, "rotary base", "10000", "--rotary-base"),
+        (m.rotary and not m.rope_scaling, "scaling of rotary positions", "none", "--use-rope-scaling"),
+        (not m.norm_epsilon, "norms' epsilon", "1e-5", "--norm-epsilon"),
+    )
+    holds = "planner doesn't know this model's; Megatron-LM's default, {}, holds unless you add {}"
+    out += [f"{what}: {holds.format(*default)}" for wanted, what, *default in unknown if wanted]
     if m.num_window_layers and _whole_every(m) is None:
         out.append(f"sliding windows in {m.num_window_layers} of {m.num_layers} layers: which of them planner doesn't "
                    "know; exported in all, give --window-attn-skip-freq a pattern of 1 and 0")  # fmt: skip

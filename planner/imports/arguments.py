@@ -64,7 +64,7 @@ class Arguments:
         """As `number`, of an argument that must be there. Raises InputError if it isn't there, or is no number."""
         value = self.number(name)
         if value is None:
-            raise InputError(f"--{name} is missing; planner needs it, or a model named beside the arguments")
+            raise InputError(f"--{name} is missing; planner needs it (or, in planner estimate, a model named beside)")
         return value
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:

@@ -83,10 +83,8 @@ def _choices(a: Arguments, profile: Setup, gpus: int, notes: list[str]) -> dict[
     dp = gpus // (tp * pp * cp)
     micro = a.needed("micro-batch-size")
     if "global-batch-size" not in a:
-        notes.append(
-            f"no --global-batch-size, so Megatron-LM trains micro-batch {micro} x dp {dp} = {micro * dp} sequences per "
-            "step; give it if your run has another"
-        )
+        notes.append(f"no --global-batch-size, so Megatron-LM trains micro-batch {micro} x dp {dp} = {micro * dp} "
+                     "sequences per step; give it if your run has another")  # fmt: skip
     v, zero = virtual_stages(a, int(profile.model.num_layers), pp), _zero(a)
     precision = _precision(a, notes)
     etp, ep = a.number("expert-tensor-parallel-size", tp), a.number("expert-model-parallel-size", 1) or 1

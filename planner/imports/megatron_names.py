@@ -5,15 +5,8 @@ from __future__ import annotations
 from planner.imports.megatron_model import MODEL_ARGUMENTS, NEWER_MODEL_ARGUMENTS
 
 LAUNCHER = (
-    "nnodes",
-    "nproc-per-node",
-    "node-rank",
-    "master-addr",
-    "master-port",
-    "rdzv-id",
-    "rdzv-backend",
-    "rdzv-endpoint",
-)
+    "nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port", "rdzv-id", "rdzv-backend", "rdzv-endpoint",
+)  # fmt: skip
 ARGUMENTS = (
     *MODEL_ARGUMENTS,
     "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "cp-comm-type",
@@ -40,8 +33,8 @@ NO_MATTER = (
     "save", "load", "no-save", "no-load", "ckpt-", "dist-ckpt", "async-save", "use-dist-ckpt", "eval-", "exit-",
     "distributed-", "num-workers", "no-create-attention-mask", "reset-", "eod-mask", "manual-gc", "no-manual-gc",
     "loss-scale", "initial-loss-scale", "min-loss-scale", "hysteresis", "use-mcore-models",
-    "attention-dropout", "hidden-dropout",
-    "glu-linear-offset", "softmax-type", "rope-type", "no-rope-fusion", "no-gradient-accumulation-fusion",
+    "attention-dropout", "hidden-dropout", "glu-linear-offset", "softmax-type", "rope-type", "no-rope-fusion",
+    "no-gradient-accumulation-fusion",
     "attention-softmax-in-fp32", "moe-grouped-gemm", "moe-token-dispatcher", "moe-aux-loss",
     "moe-router-load", "moe-router-dtype", "moe-z-loss", "moe-permute-fusion", "finetune", "override-opt", "no-bias-",
     "cross-entropy-", "microbatch-group-size", "fp8-recipe", "fp4-recipe", "fp8-amax", "fp8-margin", "dataloader-type",

@@ -124,8 +124,7 @@ FIGURES = (
 
 def differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     """The choices in which two layouts differ, without what only follows another choice in both."""
-    said = [key for key in a if a[key] != b[key]]
-    return [key for key in said if any(row[key] != usual(CHOICES[key], row) for row in (a, b))]
+    return [k for k in a if a[k] != b[k] and any(row[k] != usual(CHOICES[k], row) for row in (a, b))]
 
 
 def value_text(value: Any) -> str:

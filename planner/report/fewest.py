@@ -37,7 +37,7 @@ def fewest_record(found: Fewest, *, days: float | None, max_cost: float | None) 
         "days": days,
         "max_cost_usd": max_cost,
         "fewest_that_fit": found.fits.gpus,
-        "fewest_that_keep": found.keeps.gpus,
+        "fewest_that_keep": None if found.missed else found.keeps.gpus,
         "tried": [_row(gpus, plan) for gpus, plan in found.tried.items()],
     }
 
@@ -47,7 +47,8 @@ def fewest_view(found: Fewest, factors: Any) -> RenderableType:
     fits, keeps, limits = found.fits.gpus, found.keeps.gpus, found.limits
     lines: list[RenderableType] = []
     if limits:
-        lines.append(Text(f"{keeps:,} GPUs keep {limits}; fewer don't", style="bold"))
+        kept = f"{keeps:,} GPUs keep {limits}; of the numbers tried none below does"
+        lines.append(Text(found.missed or kept, style="bold"))
     lines.append(Text(f"{fits:,} GPUs are the fewest on which a layout fits", style="" if limits else "bold"))
     took = found.keeps.days
     if factors is not None and math.isfinite(took):

@@ -41,9 +41,10 @@ def network_record(
         })  # fmt: skip
     return {
         "model": model.name, "cluster": cluster.name, "framework": case.setup.framework.name, "gpus": gpus,
-        "global_batch": batch, "nics_per_node": cluster.nics_per_node, "nic_gbit_per_s": link,
-        "along": case.axis.name, "unit": case.axis.unit, "curve": points, "enough": found.enough,
-        "strategies": [_need(n) for n in needs], "first_question": [_way(w, case) for w in both],
+        "global_batch": batch, "gpus_per_node": cluster.gpus_per_node, "nics_per_node": cluster.nics_per_node,
+        "nic_gbit_per_s": link, "along": case.axis.name, "unit": case.axis.unit, "curve": points,
+        "enough": found.enough, "strategies": [_need(n) for n in needs],
+        "first_question": [_way(w, case) for w in both],
     }  # fmt: skip
 
 
@@ -81,7 +82,8 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
     lines: list[RenderableType] = [
         Text(
             f"{r['model']} on {r['gpus']:,} GPUs of {r['cluster']}, batch {r['global_batch']:,}: the {what} within 5 % "
-            f"of the fastest is {_value(r['enough'], unit)}",
+            f"of the fastest is {_value(r['enough'], unit)}"
+            + (f" ({r['enough'] / r['gpus_per_node']:.3g} Gb/s per GPU)" if wide else ""),
             style="bold",
         ),
         f"  {r['framework']}; {r['nics_per_node']} NICs per node at every point"
@@ -90,7 +92,7 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
         "",
     ]  # fmt: skip
     priced = best["usd_per_million_tokens"] is not None
-    head = [unit, "networks", "step", "of the best", *(["USD/M tokens"] if priced else []), "best layout"]
+    head = [unit, "a node's network", "step", "of the best", *(["USD/M tokens"] if priced else []), "best layout"]
     table = plain_table(*head, numbers=(0, 2, 3, 4) if priced else (0, 2, 3))
     for p in r["curve"]:
         money = [f"{p['usd_per_million_tokens']:.3g}"] if priced else []
@@ -106,6 +108,7 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
         "",
         Text("What each strategy needs, to the next mark, for within 5 % of its own fastest", style="bold"),
         _strategies(r),
+        "Here each strategy has its fastest layout by the closed form; above are those that planner recommend names.",
         *_question(r),
     ]
     return stacked(*lines)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from planner.hardware import Cluster
@@ -12,29 +13,28 @@ _WHERE_KNOWN = frozenset({"small_latency_s", "small_fraction"})
 
 
 def figure_sources(cluster: Cluster) -> list[tuple[str, str, str]]:
-    """Dotted name, value as text, and source (or nothing) of every figure."""
-    return _flat(asdict(cluster), "")
+    """Dotted name as `--figure` takes it, value in its unit as text, and source (or nothing) of every figure."""
+    return _flat(cluster, "")
 
 
-def _flat(tree: dict[str, Any], prefix: str) -> list[tuple[str, str, str]]:
-    sources = tree.get("sources", {})
+def _flat(record: Any, prefix: str) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
-    for key, value in tree.items():
-        if key == "sources" or (key in _WHERE_KNOWN and value is None):
+    for f in fields(record):
+        value, declared = getattr(record, f.name), f.metadata.get("declared")
+        if f.name in ("sources", "room_bytes") or (f.name in _WHERE_KNOWN and value is None):
             continue
-        if isinstance(value, dict) and "name" in value:
-            rows += _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, dict):
-            rows += [(f"{prefix}{key}.{k}", f"{v:.4g}", _source(sources, f"{key}.{k}")) for k, v in value.items()]
+        names = declared.names(f.name) if declared else {f.name: 1.0}
+        key = next((name for name in names if name in record.sources), next(iter(names)))
+        if is_dataclass(value):
+            rows += _flat(value, f"{prefix}{f.name}.")
         else:
-            shown = "not stated" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-            rows.append((prefix + key, shown, _source(sources, key)))
+            table = value if isinstance(value, Mapping) else {"": value}
+            for name, one in table.items():
+                shown = one if one is None or names[key] == 1.0 else one / names[key]
+                dotted = f"{key}.{name}" if name else key
+                rows.append((prefix + dotted, _text(shown), record.sources.get(dotted, record.sources.get(key, ""))))
     return rows
 
 
-def _source(sources: dict[str, str], key: str) -> str:
-    """The source of a figure; profiles name it with their own unit, so the stem decides."""
-    stem = (
-        key.replace("peak_flops", "peak_tflops").removesuffix("_bytes_per_s").removesuffix("_bytes").removesuffix("_s")
-    )
-    return next((text for name, text in sources.items() if name == stem or name.startswith(stem + "_")), "")
+def _text(value: Any) -> str:
+    return "not stated" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

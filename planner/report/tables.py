@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.base import records
-from planner.base.units import GIB, format_bytes, format_seconds
+from planner.base.units import GIB, TERA, format_bytes, format_seconds
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES, usual
-from planner.hardware import Cluster, Framework
+from planner.hardware import Framework
 from planner.models import Transformer
 from planner.report.mfu import mfu_text, shown_mfu
 from planner.report.plain_table import plain_table, stacked
@@ -97,6 +97,17 @@ def _table(result: Estimate, rows: Any, model: Transformer) -> Table:
     return table
 
 
+def _figures_line(result: Estimate, i: int, model: Transformer, verdict: str) -> str:
+    """A layout's step, MFU, what a GPU does per second (FLOP as the MFU that is shown first counts them), memory."""
+    mfu, share = float(result.mfu[i]), shown_mfu(model)[1]
+    return (
+        f"  {format_seconds(float(result.step_time_s[i]))} per step, {mfu_text(mfu, model)}, "
+        f"{mfu * share * float(result.peak_flops[i]) / TERA:,.0f} TFLOP/s/GPU, "
+        f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU{verdict}{format_bytes(float(result.memory_bytes[i]))} of "
+        f"{format_bytes(result.capacity_bytes)} (fits in {chance_text(float(result.fit_chance[i]))} of such cases)"
+    )
+
+
 def chance_text(chance: float) -> str:
     """A chance in per cent, never as if it were sure: ``chance_text(0.999) == ">99%"``."""
     return ">99%" if chance > 0.99 else "<1%" if chance < 0.01 else f"{chance:.0%}"
@@ -116,12 +127,7 @@ def recommendation_view(
     if len(found.best):
         i = int(found.best[0])
         lines.append(Text("Run this: " + layout_text(result.layouts.row(i)), style="bold green"))
-        lines.append(
-            f"  {format_seconds(float(result.step_time_s[i]))} per step, {mfu_text(float(result.mfu[i]), model)}, "
-            f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU, "
-            f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(result.capacity_bytes)} "
-            f"(fits in {chance_text(float(result.fit_chance[i]))} of such cases)"
-        )
+        lines.append(_figures_line(result, i, model, ", "))
         lines += closed_form_lines(result, i)
         if (j := found.fastest) is not None and j != i:
             lines.append(f"  {_fastest_line(result, i, j)}")
@@ -199,10 +205,8 @@ def reason_lines(found: Recommendation) -> list[str]:
         gain = 1.0 - float(result.step_time_s[faster] / result.step_time_s[found.best[0]])
         need = format_bytes(float(result.memory_bytes[faster]))
         chance = float(result.fit_chance[faster])
-        risk = f" (fits in {chance_text(chance)} of cases)" if chance >= 0.01 else ""
-        lines.append(
-            f"With {need} per GPU{risk}, {layout_text(result.layouts.row(faster))} would be {gain:.1%} faster."
-        )
+        risk = f": it fits in {chance_text(chance)} of cases" if chance >= 0.01 else ""
+        lines.append(f"{layout_text(result.layouts.row(faster))} is {gain:.1%} faster but takes {need} per GPU{risk}.")
     elif len(found.best):
         lines.append("More memory would not change the answer: none over it is 2 % faster.")
     else:
@@ -211,7 +215,7 @@ def reason_lines(found: Recommendation) -> list[str]:
 
 
 def estimate_view(
-    result: Estimate, i: int, model: Transformer, cluster: Cluster, interval_s: tuple[float, float] | None = None,
+    result: Estimate, i: int, model: Transformer, interval_s: tuple[float, float] | None = None,
     assumed: Sequence[str] = (), unlike: str = "",
 ) -> RenderableType:  # fmt: skip
     """One layout in full: its line, between which times such steps lie, seconds and bytes by part, what is assumed.
@@ -229,15 +233,8 @@ def estimate_view(
         if size_gib > 0:
             memory.add_row(name, f"{size_gib:.2f}")
     memory.add_row("peak of the fullest rank", f"{result.memory_bytes[i] / GIB:.2f}", style="bold")
-    capacity = cluster.accelerator.memory_bytes
-    verdict = "fits" if result.fits[i] else "DOES NOT FIT"
     head = Text(layout_text(result.layouts.row(i)), style="bold")
-    line = (
-        f"  {format_seconds(step)} per step, {mfu_text(float(result.mfu[i]), model)}, "
-        f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU; "
-        f"{verdict}: {format_bytes(float(result.memory_bytes[i]))} of {format_bytes(capacity)} "
-        f"({chance_text(float(result.fit_chance[i]))} of such cases fit)"
-    )
+    line = _figures_line(result, i, model, "; fits: " if result.fits[i] else "; DOES NOT FIT: ")
     trust = closed_form_lines(result, i)
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)

@@ -118,7 +118,7 @@ def goal_lines(case: TrainingCase) -> list[str]:
         f"  tokens: {count_text(t.tokens)}, {goal.origin}; at small batches they reach {t.loss:.3f} nats per token "
         f"by {goal.loss_law.name}",
         f"  critical batch: {count_text(goal.critical)} tokens, {sequences:,.0f} sequences, "
-        f"by {goal.batch_law.name} (--critical-batch-law), where samples are {share:.0%} over the least",
+        f"by {goal.batch_law.name} (--critical-batch-law): it takes {share:.0%} more samples than a small batch",
         "  beyond small batches: "
         + (
             f"samples grow as 1 + B / {count_text(goal.scale)} tokens (McCandlish et al. 2018)"
@@ -172,11 +172,11 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
     size = format_bytes(assumptions.storage(model).checkpoint_bytes)
     lines.append(
         f"  a failure each {hours:,.3g} h on {plan.gpus:,} GPUs; a checkpoint of {size} takes "
-        f"{format_seconds(float(run.checkpoint_s[0]))}, best each {interval / MINUTE:,.3g} min (Daly 2006)"
+        f"{format_seconds(float(run.checkpoint_s[0]))}; write one every {interval / MINUTE:,.3g} min (Daly 2006)"
     )
     lines += [
         f"  batch {plan.batch:,} sequences of {model.seq_len:,} tokens, {plan.batch_origin}; "
-        f"{plan.loss:.3f} nats per token, which small batches reach with 1/{1 + plan.overhead:.3g} of the samples",
+        f"a loss of {plan.loss:.3f} nats per token, for {1 + plan.overhead:.3g} times the samples of small batches",
         f"  layout: {layout_text(result.layouts.row(i))}; {mfu_text(float(result.mfu[i]), model)}, "
         f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",
         "",

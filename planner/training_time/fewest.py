@@ -18,13 +18,15 @@ class Fewest:
     """Trainings on the numbers of GPUs that were tried, from the fewest; None where nothing legal fits.
 
     fits: the fewest GPUs on which a layout fits; keeps: the fewest that keep what was asked, else the same.
-    limits: what was asked to be kept, for a person; empty where nothing was.
+    limits: what was asked to be kept, for a person; empty where nothing was. missed: that none keeps it, if none does;
+    `keeps` is then the shortest.
     """
 
     limits: str
     tried: dict[int, TrainingPlan | None]
     fits: TrainingPlan
     keeps: TrainingPlan
+    missed: str = ""
 
 
 def job_sizes(gpus_per_node: int, most: int) -> list[int]:
@@ -55,8 +57,7 @@ def fewest(
 
     plan_of: the training on so many GPUs; raises LayoutError where nothing legal fits.
 
-    Raises InputError if days or max_cost is not above 0; LayoutError if nothing fits on as many as `most`, or nothing
-    keeps what was asked.
+    Raises InputError if days or max_cost is not above 0; LayoutError if nothing fits on as many as `most`.
     """
     for name, value in (("days", days), ("max-cost", max_cost)):
         if value is not None and not 0 < value < float("inf"):
@@ -89,17 +90,17 @@ def fewest(
     if least is None or fits is None:
         raise LayoutError(f"nothing runs on up to {most:,} GPUs; on the last that were tried: {refused[-1]}")
     enough = first_that([s for s in sizes if s >= least], keeps)
-    found = None if enough is None else plan(enough)
+    found, missed = None if enough is None else plan(enough), ""
     if found is None:
-        raise _not_kept([p for p in tried.values() if p is not None], most, limits, max_cost is not None)
-    return Fewest(limits=limits, tried=dict(sorted(tried.items())), fits=fits, keeps=found)
+        found, missed = _not_kept([p for p in tried.values() if p is not None], most, limits, max_cost is not None)
+    return Fewest(limits=limits, tried=dict(sorted(tried.items())), fits=fits, keeps=found, missed=missed)
 
 
-def _not_kept(plans: list[TrainingPlan], most: int, limits: str, priced: bool) -> LayoutError:
-    """What to say where no number of GPUs keeps what was asked: the shortest and the cheapest that were tried."""
+def _not_kept(plans: list[TrainingPlan], most: int, limits: str, priced: bool) -> tuple[TrainingPlan, str]:
+    """The shortest plan, and what to say where none keeps what was asked: the shortest and the cheapest tried."""
     soonest, cheapest = min(plans, key=lambda p: p.days), min(plans, key=lambda p: p.cost_usd)
     money = f"; the cheapest {cheapest.cost_usd:,.0f} USD on {cheapest.gpus:,}" if priced else ""
-    return LayoutError(
-        f"no number of GPUs up to {most:,} keeps {limits}: the shortest found takes "
+    return soonest, (
+        f"no number of GPUs tried up to {most:,} keeps {limits}: the shortest takes "
         f"{soonest.days:,.1f} days on {soonest.gpus:,} GPUs{money}"
     )

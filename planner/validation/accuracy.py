@@ -124,7 +124,7 @@ def accuracy_sentence(
     return (
         f"{like}on {len(size)} measured runs {which}, "
         f"step time was off by {100 * size.mean():.1f} % on average, by less than "
-        f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them; {_memory_sentence(architecture)}"
+        f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them. {_memory_sentence(architecture)}"
         f"{STATE_SPACE if model is not None and model.num_ssm_layers else ''}"
     )
 
@@ -143,5 +143,7 @@ def _memory_sentence(architecture: str) -> str:
     known = fits_of(architecture)
     share = f"{100 * known.right / known.runs:.0f} %"
     if known.failed:
-        return f"whether a run on {architecture} GPUs fits in memory was right for {share} of {known.runs:,}."
-    return f"no measured run on {architecture} GPUs ran out of memory, {share} of {known.runs:,} were predicted to fit."
+        return (
+            f"Memory is judged by {known.runs:,} runs on {architecture} GPUs: of {share} it was right whether they fit."
+        )
+    return f"Memory is judged by {known.runs:,} runs on {architecture} GPUs: all ran, {share} were predicted to fit."

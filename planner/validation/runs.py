@@ -23,7 +23,7 @@ WHOLE = (
 REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
 FLAG = ("sequence_parallel", "fused_norm")
 COLUMNS = TEXT + WHOLE + REAL + FLAG
-# Columns that a file may have: docs/measured-runs.md.
+# Those of NEEDED must be there and filled; all others may be left out: docs/measured-runs.md.
 OPTIONAL_WHOLE = ("etp", "dp_replicate")
 OPTIONAL_TEXT = ("framework", "layer_split", "train")
 OPTIONAL = (*OPTIONAL_TEXT, *OPTIONAL_WHOLE)
@@ -68,7 +68,9 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
         raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; allowed: {allowed}")
     if not text:
         if column in NEEDED:
-            raise FileFormatError(f"{path}: line {line}: column {column} is empty; a value is needed")
+            raise FileFormatError(
+                f"{path}: line {line}: column {column} is empty; needed in every row: {', '.join(NEEDED)}"
+            )
         return None
     if column in (*TEXT, *OPTIONAL_TEXT):
         if not text.isprintable() or len(text) > LONGEST_TEXT:
@@ -103,9 +105,9 @@ def read_runs(path: Path) -> list[MeasuredRun]:
 
 def _runs(path: Path, reader: Any) -> list[MeasuredRun]:
     header = [name.strip() for name in next(reader, [])]
-    missing = [c for c in COLUMNS if c not in header]
+    missing = [c for c in NEEDED if c not in header]
     if missing:
-        raise FileFormatError(f"{path}: line 1: missing column {missing[0]}; needed: {', '.join(COLUMNS)}")
+        raise FileFormatError(f"{path}: line 1: missing column {missing[0]}; needed: {', '.join(NEEDED)}")
     wrong = [c for c in header if c not in COLUMNS + OPTIONAL or header.count(c) > 1]
     if wrong:
         raise FileFormatError(f"{path}: line 1: column {shown(wrong[0])} is unknown or stands twice")
@@ -117,7 +119,7 @@ def _runs(path: Path, reader: Any) -> list[MeasuredRun]:
         line = reader.line_num
         if len(row) != len(header):
             raise FileFormatError(f"{path}: line {line}: {len(row)} cells; allowed: {len(header)}")
-        cells = dict.fromkeys(OPTIONAL)
+        cells: dict[str, Any] = dict.fromkeys(COLUMNS + OPTIONAL)
         for pair in zip(header, row, strict=True):
             if pair not in known:
                 known[pair] = _cell(path, line, *pair)

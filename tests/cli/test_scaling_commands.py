@@ -51,10 +51,33 @@ def test_time_takes_a_batch_in_tokens():
     assert tokens.stdout == sequences.stdout, tokens.stderr
 
 
+def test_network_takes_the_names_of_frameworks_that_recommend_takes():
+    """Also the short name of an export; and the headline says what a GPU has of its node's network."""
+    done = planner("network", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "16", "--global-batch", "32", "--tp",
+                   "8", "--pp", "2", "--framework", "megatron")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Gb/s per GPU)" in done.stdout.splitlines()[0]
+    listed = planner("clusters").stdout
+    assert "Networks, for --network: " in listed
+    assert "infiniband-hdr" in listed
+
+
+def test_fewest_shows_what_was_tried_where_none_keeps_the_deadline():
+    done = planner(*FEWEST, "--days", "0.01", "--max-gpus", "32")
+    assert done.returncode == 1
+    assert "no number of GPUs tried up to 32 keeps 0.01 days: the shortest takes" in " ".join(done.stdout.split())
+    assert "GPU-hours" in done.stdout
+
+
 def test_fewest_names_what_fits_and_what_keeps_a_deadline():
     done = planner(*FEWEST, "--days", "30")
     assert done.returncode == 0, done.stderr
-    for text in ("GPUs keep 30 days; fewer don't", "fewest on which a layout fits", "in 80 % of cases", "nothing fits"):
+    for text in (
+        "GPUs keep 30 days; of the numbers tried none below does",
+        "fewest on which a layout fits",
+        "in 80 % of cases",
+        "nothing fits",
+    ):
         assert text in done.stdout
     record = json.loads(planner(*FEWEST, "--days", "30", "--price", "2", "--json").stdout)
     tried = {row["gpus"]: row for row in record["tried"]}
@@ -159,7 +182,6 @@ BAD = [
     ([*FEWEST, "--max-cost", "10"], "no price; give --price"),
     ([*FEWEST, "--max-gpus", "0"], "max_gpus is 0"),
     ([*FEWEST, "--max-gpus", "1"], "nothing runs on up to 1 GPUs"),
-    ([*FEWEST, "--days", "0.01", "--max-gpus", "32"], "no number of GPUs up to 32 keeps 0.01 days"),
     ([*FEWEST, "--tp", "7", "--max-gpus", "64"], "tp must divide"),
     ([*FAST[:-1], "0"], "max-gpus is 0"),
     ([*FAST[:-1], "1"], "more GPUs"),

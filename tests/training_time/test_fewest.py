@@ -1,6 +1,7 @@
 """The fewest GPUs: beside every number tried one by one, and what is said where none is enough."""
 
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -87,10 +88,9 @@ def test_a_number_that_no_doubling_meets_is_found():
 
 
 def test_what_is_never_kept_says_what_comes_nearest(plan_of):
-    with pytest.raises(
-        LayoutError, match=r"up to 32 keeps 0.01 days and 5 USD: the shortest found takes .* on 32 GPUs"
-    ):
-        fewest(plan_of, 8, most=32, days=0.01, max_cost=5.0)
+    found = fewest(plan_of, 8, most=32, days=0.01, max_cost=5.0)
+    assert re.search(r"up to 32 keeps 0.01 days and 5 USD: the shortest takes .* on 32 GPUs", found.missed)
+    assert found.keeps.gpus == 32
     with pytest.raises(LayoutError, match="nothing runs on up to 2 GPUs; on the last that were tried: no"):
         fewest(plan_of, 8, most=2, days=None, max_cost=None)
     for bad in (0.0, -1.0, math.nan, math.inf):

@@ -135,8 +135,8 @@ def test_the_shipped_share_of_right_memory_predictions_is_todays():
         known = fits_of(name)
         assert known.right / known.runs == pytest.approx(accuracy_of(name).fits_right, abs=1e-9)
     assert fits_of("ampere").failed == 237
-    assert "fits in memory was right for 98 % of 1,458" in accuracy_sentence("ampere")
-    assert "no measured run on hopper GPUs ran out of memory, 100 % of 172" in accuracy_sentence("hopper")
+    assert "judged by 1,458 runs on ampere GPUs: of 98 % it was right whether they fit" in accuracy_sentence("ampere")
+    assert "judged by 172 runs on hopper GPUs: all ran, 100 % were predicted to fit" in accuracy_sentence("hopper")
 
 
 def test_the_sentence_says_what_the_held_out_errors_are():

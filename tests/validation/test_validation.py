@@ -476,3 +476,21 @@ def test_a_run_is_predicted_what_its_layout_is_estimated(tmp_path):
         assert abs(told.to_dict()["closed_form_s"] / told.step_time_s - 1.0) > 1e-4
         assert p.step_time_s[i] == pytest.approx(told.step_time_s, rel=1e-12)
         assert p.memory_bytes[i] / GIB == pytest.approx(told.memory_gib, rel=1e-12)
+
+
+def test_a_table_needs_few_columns_and_says_which(tmp_path):
+    """All others may be left out, as they may be empty."""
+    short = tmp_path / "mine.csv"
+    cells = {"source": "own", "run": "1", "model": "llama3-8b", "cluster": "dgx-h100", "n_gpus": "8", "tp": "1",
+             "pp": "1", "precision": "bf16", "global_batch": "64", "outcome": "ok"}  # fmt: skip
+    short.write_text(f"{','.join(cells)},step_time_s\n{','.join(cells.values())},12.5\n")
+    (run,) = read_runs(short)
+    assert (run["step_time_s"], run["n_gpus"], run["layers"], run["framework"]) == (12.5, 8, None, None)
+    p = predict([run])
+    assert np.isfinite(p.step_time_s).all()
+    del cells["precision"]
+    short.write_text(f"{','.join(cells)}\n{','.join(cells.values())}\n")
+    with pytest.raises(
+        FileFormatError, match="missing column precision; needed: source, run, model, cluster, n_gpus, "
+    ):
+        read_runs(short)
