@@ -234,7 +234,7 @@ def estimate_view(
             memory.add_row(name, f"{size_gib:.2f}")
     memory.add_row("peak of the fullest rank", f"{result.memory_bytes[i] / GIB:.2f}", style="bold")
     head = Text(layout_text(result.layouts.row(i)), style="bold")
-    line = _figures_line(result, i, model, "; fits: " if result.fits[i] else "; DOES NOT FIT: ")
+    line = _figures_line(result, i, model, "\n  fits: " if result.fits[i] else "\n  DOES NOT FIT: ")
     trust = closed_form_lines(result, i)
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)
