@@ -38,7 +38,7 @@ def main() -> None:
     off: dict[str, list[float]] = {f.label: [] for f in figures}
     for _ in range(args.sets):
         true = low + span * random.uniform(0.2, 0.8, len(drawn))
-        times = predict_with(drawn, true, chosen.runs, chosen.base).step_time_s
+        times = predict_with(drawn, true, chosen.runs, chosen.base, closed_form=True).step_time_s
         times = times * np.exp(args.noise * random.standard_normal(len(times)))
         made = [
             replace(run, cells=run.cells | {"step_time_s": float(t)})
