@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from planner.api.alternatives import faster_elsewhere, fewest_gpus
-from planner.api.anchored import anchor_entry, anchor_lines, trust
+from planner.api.anchored import anchor_entry, anchor_lines, next_lines, next_record, trust
 from planner.api.answer import Answer, Shown
 from planner.api.layout_estimate import LayoutEstimate
-from planner.api.next_runs import next_lines, next_record
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB

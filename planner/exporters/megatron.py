@@ -13,8 +13,7 @@ from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.shapes import has_dropout
-from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes
-from planner.exporters.recompute_modules import modules, recompute_method
+from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
 from planner.exporters.safe_text import comments
 from planner.exporters.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
 from planner.layouts import Dispatcher

@@ -23,7 +23,7 @@ from planner.exporters.megatron import (
     overlaps_reduction,
     uneven_layout,
 )
-from planner.exporters.recompute_modules import modules, recompute_method
+from planner.exporters.megatron_model import modules, recompute_method
 from planner.exporters.safe_text import comments, quoted
 from planner.exporters.target import Job, Nearest, Target, allowed
 from planner.models import Transformer, load_model, with_seq_len

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.base.errors import InputError, LayoutError, one_line, shown
 from planner.choices.choice import number
-from planner.exporters.recompute_modules import FINE
+from planner.exporters.megatron_model import FINE
 from planner.hardware import Cluster, Framework
 from planner.imports.arguments import Arguments, read_arguments
 from planner.imports.megatron_model import model_of

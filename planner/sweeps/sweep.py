@@ -15,9 +15,8 @@ from planner.question import careful, numerics
 from planner.search import default_attention
 from planner.search.request import Request
 from planner.setup import Setup
-from planner.sweeps.cases import OWN, Cases, cases
+from planner.sweeps.cases import OWN, Cases, Library, Settings, cases
 from planner.sweeps.definition import SweepFile, read_definition
-from planner.sweeps.library import Library, Settings
 from planner.training_time.assumptions import Assumptions, assume
 
 PRICE = "accelerator.price_usd_per_hour"
