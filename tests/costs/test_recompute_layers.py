@@ -136,3 +136,13 @@ def test_the_fewest_that_fit():
     fits = totals(setup, every).memory_bytes <= setup.cluster.accelerator.usable_bytes
     assert few.recompute_layers.tolist() == [int(np.argmax(fits)) + 1] == best.recompute_layers.tolist()
     assert fits.tolist() == [False, False, True, True, True]
+
+
+def test_given_stages_exclude_some_layers_only_with_virtual_stages():
+    """With one stage per rank there is nothing to share alike."""
+    one = layout(recompute_layers=2, pipeline_layout="Et*19|t*20|t*21|t*20L")
+    several = layout(
+        recompute_layers=2, pipeline_layout="Et*9|(t*10|)*6t*11L", virtual_stages=2, schedule="interleaved"
+    )
+    assert first_broken(H100.model, H100.cluster, one) == [""]
+    assert "recompute_layers needs virtual stages that share" in first_broken(H100.model, H100.cluster, several)[0]

@@ -18,7 +18,7 @@ from planner.models import load_model
 from planner.setup import Setup
 
 
-def seconds(cp: int, ulysses: int, tp: int = 1) -> tuple[float, float]:
+def seconds(cp: int, ulysses: int, tp: int = 1, model: str = "llama3-8b") -> tuple[float, float]:
     """Ring and exchange, forward, on links of 1 GB/s without latency."""
     cluster = load_cluster("dgx-h100")
     link = replace(
@@ -26,7 +26,7 @@ def seconds(cp: int, ulysses: int, tp: int = 1) -> tuple[float, float]:
         small_fraction=None, small_latency_s=None,
     )  # fmt: skip
     cluster = replace(cluster, node_link=link)
-    setup = Setup(load_model("llama3-8b"), cluster, load_framework("megatron-core"))
+    setup = Setup(load_model(model), cluster, load_framework("megatron-core"))
     layouts = Layouts.of(cp=cp, ulysses=ulysses, tp=tp, global_batch=8, micro_batch=1)
     case, by = Case.of(setup, layouts), groups(cluster, layouts)
     return float(context_s(case, by["context"])[0][0]), float(exchange_s(case, by["ulysses"])[0][0])
@@ -46,6 +46,12 @@ def test_llama3_8b_by_hand():
     ring, exchange = seconds(cp=4, ulysses=2)
     assert ring == pytest.approx(kv / 2 / 2 / 1e9)
     assert exchange == pytest.approx(2048 * 80 * 128 * 2 / 2 / 1e9)
+
+
+def test_latent_attention_exchanges_whole_heads_whose_values_are_narrower():
+    # DeepSeek-V3: 4,096 tokens; 128 heads whose queries and keys have 192 channels, values and output 128; 2 bytes.
+    _, exchange = seconds(cp=4, ulysses=4, model="deepseek-v3")
+    assert exchange == pytest.approx(1024 * 128 * 2 * (192 + 128) * 2 * 3 / 4 / 1e9)
 
 
 def test_less_is_sent_than_around_a_ring_when_many_ranks_share_few_tokens():

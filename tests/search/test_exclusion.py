@@ -47,6 +47,13 @@ def test_several_texts_add_up():
     assert set(without(Fixed(), "schedule=zb-h1").schedule) == {n for n in default_schedules() if n != "zb-h1"}
 
 
+def test_a_table_is_within_all_that_is_excluded():
+    whole = listed(Fixed())
+    kept = allows(without(without(Fixed(), "dp=8"), "micro_batch=2"), whole)
+    assert np.array_equal(kept, (whole.dp != 8) & (whole.micro_batch != 2))
+    assert 0 < kept.sum() < min((whole.dp != 8).sum(), (whole.micro_batch != 2).sum())
+
+
 def test_a_schedule_that_is_not_searched_may_be_left_out_too():
     """`--not schedule=zb-*` means the same under a framework that runs 1f1b and interleaved alone."""
     fixed = Fixed(schedule=("1f1b", "interleaved"))

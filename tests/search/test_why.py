@@ -38,6 +38,15 @@ def why(text: str, model: str = "llama3-8b", gpus: int = 16, batch: int = 64, **
     return why_not(Setup(load_model(model), CLUSTER, FRAMEWORK), found, parse_wanted(text))
 
 
+def test_the_roomiest_is_the_least_memory_within_5_percent_of_the_fastest():
+    found = search("llama3-8b", 16, 64)
+    step, memory = found.estimate.step_time_s[found.front], found.estimate.memory_bytes[found.front]
+    near = step <= 1.05 * step.min()
+    assert 0 < near.sum() < len(near)
+    assert found.estimate.memory_bytes[found.roomiest] == memory[near].min()
+    assert memory[near].min() > memory.min()
+
+
 REASONS = [
     ("tp=3", {}, "illegal", "tp 3 doesn't divide 16 GPUs"),
     ("tp=4,pp=8", {}, "illegal", "tp 4 * pp 8 is 32, which doesn't divide 16 GPUs"),
