@@ -37,6 +37,7 @@ from planner.step.pipelines import (
     embedding_apart_from_head,
     end_shares,
     layer_at_a_time,
+    shares_ends,
     trait,
     weight_copies,
 )
@@ -78,8 +79,9 @@ class StepCosts:
     dense_s: tuple[Any, Any, Any] = (0.0, 0.0, 0.0)
 
     def take(self, index: Any) -> StepCosts:
-        """Those of a table's layouts at an index array, mask or slice."""
-        return records.take(self, index, len(self.busiest_params))
+        """Those of a table's layouts at an index array, mask or slice; no shared head where none of them has one."""
+        taken = records.take(self, index, len(self.busiest_params))
+        return taken if np.any(shares_ends(taken.case.layouts)) else replace(taken, head=None)
 
 
 def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alike: bool = False) -> StepCosts:

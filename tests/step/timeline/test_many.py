@@ -1,0 +1,36 @@
+"""Many layouts run side by side: each has the step and the memory that it has alone, whatever stands beside it."""
+
+import numpy as np
+import pytest
+
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Layouts, Recompute, Split
+from planner.models import load_model
+from planner.schedules import SCHEDULES
+from planner.setup import Setup
+from planner.step.legality import legal
+from planner.step.timeline.many import simulate_all
+from planner.step.timeline.step import simulate
+
+
+@pytest.mark.parametrize(
+    ("model", "framework", "choices"),
+    [
+        ("llama-13b", "megatron-core", {"tp": 2, "zero": 1, "sequence_parallel": True}),
+        ("llama-13b", "megatron-core", {"tp": 2, "zero": 1, "sequence_parallel": True, "layer_split": Split.BALANCED}),
+        ("mixtral-8x7b", "megatron-core", {"dp": 4, "ep": 4, "recompute": Recompute.SELECTIVE}),
+    ],
+)
+def test_every_schedule_beside_all_others_is_as_alone(model, framework, choices):
+    setup = Setup(load_model(model), load_cluster("dgx-h100"), load_framework(framework))
+    table = []
+    for name, schedule in SCHEDULES.items():
+        for chunks in (1, 2, 4):
+            one = Layouts.of(**{"pp": 4, "global_batch": 32} | choices, schedule=name, virtual_stages=chunks)
+            if schedule.chunks in (None, chunks) and legal(setup.model, setup.cluster, one)[0]:
+                table.append(one)
+    assert len({one.row(0)["schedule"] for one in table}) >= 20
+    seconds, peak_bytes = simulate_all(setup, Layouts.concatenate(table))
+    alone = [simulate(setup, one) for one in table]
+    assert np.array_equal(seconds, [step.step_time_s for step in alone])
+    assert np.array_equal(peak_bytes, [step.peak_bytes.max() for step in alone])
