@@ -278,7 +278,7 @@ def offload(xp: Any, report: Report) -> Iterator[Check]:
 
     def through(xp: Any) -> list[Any]:
         def program(communicator: Any) -> Any:
-            arena = HostArena(communicator, Live())
+            arena = HostArena(communicator, Live().change)
             away = arena.leave({"x": _late(xp), "same": [1]})
             arena.settle()
             arena.come(away)

@@ -181,7 +181,7 @@ def test_a_question_may_give_the_nics_of_a_node():
 
 
 def test_a_plan_says_whose_memory_was_never_measured(plan):
-    assert any("memory of megatron-core" in phrase for phrase in plan.assumed)
+    assert any("fewer than ten runs of megatron-core state their memory" in phrase for phrase in plan.assumed)
 
 
 def test_few_runs_on_an_architecture_are_told():
