@@ -108,9 +108,11 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     if case.framework.blocking_launches:
         return host_f, host_b
     apart = np.maximum(host_f - forward_s, 0.0), np.maximum(host_b - backward_s, 0.0)
+    counted = (mix.shares(case.model).sparse > 0.0) & (layouts.capacity_factor == 0.0)
+    if np.all(counted):
+        return apart
     both = np.maximum(host_f + host_b - forward_s - backward_s, 0.0)
     share = both / np.maximum(apart[0] + apart[1], 1e-30)
-    counted = (mix.shares(case.model).sparse > 0.0) & (layouts.capacity_factor == 0.0)
     wait_f, wait_b = (np.where(counted, one, share * one) for one in apart)
     return wait_f, wait_b
 
