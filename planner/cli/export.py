@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli import completion as complete
+from planner.cli.notes import note
 
 if TYPE_CHECKING:
     from planner.exporters.target import Target
@@ -59,10 +60,10 @@ def write(plan: SavedPlan, target: Target, output: Path | None, base: str | None
     from planner.exporters.plan_export import export_plan
 
     done = export_plan(plan, target, path=output, base=base)
-    for note in done.notes:
-        typer.echo(f"planner: not in {target.title}: {note}", err=True)
+    for text in done.notes:
+        note(f"not in {target.title}: {text}")
     if done.warning:
-        typer.echo(f"planner: WARNING: {done.warning}", err=True)
+        note(f"WARNING: {done.warning}")
     if output is None:
         typer.echo(done.text, nl=False)
     else:

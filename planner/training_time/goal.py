@@ -86,13 +86,19 @@ def goal(
     target = TrainingTarget(parameters=everything, non_embedding=inner, tokens=tokens, loss=reached)
     x = target.variable(batches)
     given = critical_batch is not None
+    critical = critical_batch if critical_batch is not None else float(critical_batch_tokens(batches, x))
+    scale = critical_batch if critical_batch is not None else float(batch_scale_tokens(batches, x))
+    if not 0.0 < scale < float("inf"):
+        raise InputError(
+            f"critical_batch_law {batches.name} gives a critical batch of {critical:g} tokens; allowed: above 0"
+        )
     warnings = [s for s in extrapolations(target, losses, batches) if not (given and batches.name in s)]
     if model.num_experts:
         warnings.append("the laws were fitted to dense models; here N is what one token meets of the experts")
     return Goal(
         target=target,
-        critical=critical_batch if critical_batch is not None else float(critical_batch_tokens(batches, x)),
-        scale=critical_batch if critical_batch is not None else float(batch_scale_tokens(batches, x)),
+        critical=critical,
+        scale=scale,
         rule=rule,
         loss_law=losses,
         batch_law=batches,

@@ -34,6 +34,13 @@ def test_a_plan_becomes_a_script_and_what_is_lost_is_said(saved, tmp_path):
     assert printed.stderr == done.stderr
 
 
+def test_a_refusal_is_one_line_though_something_is_not_expressed(saved, tmp_path):
+    done = planner("export", str(saved), "--to", "megatron", "-o", str(tmp_path / "launch.sh" / "launch.sh"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "launch.sh" in done.stderr
+
+
 def test_a_schedule_lies_beside_its_recipe(saved, tmp_path):
     done = planner("export", str(saved), "--to", "torchtitan", "-o", str(tmp_path / "recipe.py"))
     assert done.returncode == 0, done.stderr

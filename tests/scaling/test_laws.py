@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
+from planner.models import load_model
 from planner.scaling.batch import (
     TrainingTarget,
     batch_scale_tokens,
@@ -24,6 +25,7 @@ from planner.scaling.laws import (
     read_laws,
 )
 from planner.scaling.loss import compute_optimal_tokens, least_loss, loss_at, tokens_for_loss
+from planner.training_time.goal import goal
 
 
 @pytest.mark.parametrize(
@@ -162,3 +164,10 @@ def test_an_exponent_beyond_numbers_leaves_the_least_loss():
     beyond = {"parameters_exponent": 1e4, "data_exponent": 1e4}
     law = get_loss_law("besiroglu-2024").model_copy(update=beyond)
     assert least_loss(law, 1e9) == loss_at(law, 1e9, 1e12) == law.irreducible
+
+
+def test_a_critical_batch_of_nothing_is_refused(monkeypatch):
+    law = get_critical_batch_law("zhang-2024").model_copy(update={"exponent": -1e4})
+    monkeypatch.setattr("planner.training_time.goal.get_critical_batch_law", lambda name: law)
+    with pytest.raises(InputError, match=r"critical_batch_law .* gives a critical batch of 0 tokens; allowed: above 0"):
+        goal(load_model("gpt2"), tokens=1e12)
