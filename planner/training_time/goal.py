@@ -42,6 +42,16 @@ class Goal:
     warnings: tuple[str, ...]
 
 
+def _critical_batch(law: CriticalBatchLaw, x: float) -> tuple[float, float]:
+    """The law's critical batch and McCandlish et al.'s B_c, in tokens; raises InputError if it is no number above 0."""
+    critical, scale = float(critical_batch_tokens(law, x)), float(batch_scale_tokens(law, x))
+    if not 0.0 < scale < float("inf"):
+        raise InputError(
+            f"critical_batch_law {law.name} gives a critical batch of {critical:g} tokens; allowed: above 0"
+        )
+    return critical, scale
+
+
 def goal(
     model: Transformer,
     *,
@@ -86,12 +96,7 @@ def goal(
     target = TrainingTarget(parameters=everything, non_embedding=inner, tokens=tokens, loss=reached)
     x = target.variable(batches)
     given = critical_batch is not None
-    critical = critical_batch if critical_batch is not None else float(critical_batch_tokens(batches, x))
-    scale = critical_batch if critical_batch is not None else float(batch_scale_tokens(batches, x))
-    if not 0.0 < scale < float("inf"):
-        raise InputError(
-            f"critical_batch_law {batches.name} gives a critical batch of {critical:g} tokens; allowed: above 0"
-        )
+    critical, scale = (critical_batch,) * 2 if critical_batch is not None else _critical_batch(batches, x)
     warnings = [s for s in extrapolations(target, losses, batches) if not (given and batches.name in s)]
     if model.num_experts:
         warnings.append("the laws were fitted to dense models; here N is what one token meets of the experts")
