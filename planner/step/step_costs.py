@@ -81,7 +81,9 @@ class StepCosts:
     def take(self, index: Any) -> StepCosts:
         """Those of a table's layouts at an index array, mask or slice; no shared head where none of them has one."""
         taken = records.take(self, index, len(self.busiest_params))
-        return taken if np.any(shares_ends(taken.case.layouts)) else replace(taken, head=None)
+        if taken.head is None or np.any(shares_ends(taken.case.layouts)):
+            return taken
+        return replace(taken, head=None)
 
 
 def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alike: bool = False) -> StepCosts:
