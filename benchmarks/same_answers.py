@@ -73,7 +73,7 @@ def questions() -> dict[str, list[str]]:
     for target, file in (("megatron", "launch.sh"), ("deepspeed", "ds.json"), ("torchtitan", "run.toml")):
         out[f"export-{target}"] = [
             "recommend", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "64", "--global-batch", "256",
-            "--runs-on", target, "--export", f"{target}={{out}}/{file}", "--json",
+            "--framework", target, "--export", f"{target}={{out}}/{file}", "--json",
         ]  # fmt: skip
     return out
 

@@ -80,16 +80,8 @@ _MODULE = {
 }  # fmt: skip
 """Where a name is loaded from; errors are `planner.base.errors`'."""
 
-DEPRECATED = {"export_plan": "export", "run_sweep": "sweep"}
-"""Names that warn, and go with the next minor version; docs/python-api.md has the rule."""
-
 
 def __getattr__(name: str) -> Any:
-    if name in DEPRECATED:
-        from warnings import warn
-
-        warn(f"planner.{name} is now planner.{DEPRECATED[name]}", DeprecationWarning, stacklevel=2)
-        name = DEPRECATED[name]
     if name not in __all__:
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
     value = getattr(import_module(f"planner.{_MODULE.get(name, 'base.errors')}"), name)

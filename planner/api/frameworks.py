@@ -5,54 +5,57 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from planner.base.errors import InputError, UnknownNameError
+from planner.base.errors import UnknownNameError
 from planner.base.files import is_path
 from planner.base.lookup import same_name
 from planner.choices.table import CHOICES
 from planner.hardware import profile_names
-from planner.question import request, word
+from planner.question import load_setup, request
 from planner.search.request import Request
 from planner.setup import Setup
 
 
-def named_framework(name: str | None, runs_on: str | None = None) -> tuple[str | None, str | None]:
+def named_framework(name: str | None) -> tuple[str | None, str | None]:
     """The profile whose figures a framework's name means, and the export that a search is held to; None: no matter.
 
     A profile's name means the profile, and what it says the framework runs. A name of `planner export` means what that
-    framework can run, by the figures of the profile of that name, else of the one that its export declares. runs_on:
-    the export, by its former option.
+    framework can run, by the figures of the profile of that name, else of the one that its export declares.
 
-    Raises UnknownNameError for an unknown framework, InputError if two exports are named.
+    Raises UnknownNameError for an unknown framework.
     """
+    if name is None:
+        return None, None
     from planner.exporters.plan_export import ALIASES, TARGETS, get_target
 
-    former = None if runs_on is None else get_target(word("runs_on", runs_on))
     known = profile_names("frameworks")
-    profile = name is None or is_path(name) or name in known or bool(same_name(name, known))
+    profile = is_path(name) or name in known or bool(same_name(name, known))
     if profile and name not in TARGETS:
-        return name, runs_on
+        return name, None
     if name not in {*TARGETS, *ALIASES}:
-        raise UnknownNameError("framework", str(name), [*known, *TARGETS], "Or give a TOML file of your own.")
+        raise UnknownNameError("framework", name, [*known, *TARGETS], "Or give a TOML file of your own.")
     target = get_target(name)
-    if former not in (None, target):
-        raise InputError(f"framework is {name} and runs_on is {runs_on}; allowed: one of them")
     return name if profile else target.profile, target.name
 
 
-def held_request(setup: Setup, runs_on: str | None, base: str | None = None, **question: Any) -> tuple[Setup, Request]:
-    """The setup and what its search is asked (`planner.question.request`), held to a framework of `planner export`.
+def setup_under(model: Any, cluster: Any, framework: str | None, **more: Any) -> Setup:
+    """The question that names ask (`planner.question.load_setup`), under a framework by any of its names."""
+    profile, export = named_framework(framework)
+    return replace(load_setup(model, cluster, framework=profile, **more), export=export)
+
+
+def held_request(setup: Setup, base: str | None = None, **question: Any) -> tuple[Setup, Request]:
+    """The setup and what its search is asked (`planner.question.request`), held to the setup's export.
 
     base: the user's own recipe, where that framework builds on one. question: as of `planner.question.request`.
 
-    Raises UnknownNameError if planner writes nothing for it; LayoutError if it can run none of the model, or nothing of
-    what the user has settled.
+    Raises LayoutError if the framework can run none of the model, or nothing of what the user has settled.
     """
-    if runs_on is None:
+    if setup.export is None:
         return request(setup, **question)
     from planner.exporters.plan_export import get_target
 
     setup, asked = request(setup, **(question | {"any_framework": True}))
-    target = get_target(word("runs_on", runs_on))
+    target = get_target(str(setup.export))
     target.check_question(setup.model, asked.precision.name.lower(), base)
     target.check_training(CHOICES["train"].plain(dict(asked.fixed.shared).get("train", 0)))
     return setup, replace(asked, fixed=target.only(asked.fixed))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner import hardware, models
+from planner.api.frameworks import setup_under
 from planner.base.errors import InputError
 from planner.base.units import GBIT, GIB
 from planner.models import Transformer
-from planner.question import load_setup
 from planner.report import notebook, records
 from planner.setup import Setup
 
@@ -179,4 +179,4 @@ def setup_of(
     """The question; a name stands for the model or cluster that it names. Raises as `Model` and `Cluster`."""
     m = model if isinstance(model, Model) else Model(model)
     c = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
-    return load_setup(m.transformer, c.profile, framework=None if framework is None else _name("framework", framework))
+    return setup_under(m.transformer, c.profile, None if framework is None else _name("framework", framework))

@@ -12,7 +12,6 @@ from planner.api import training
 from planner.api.answer import Answer
 from planner.api.compared import compare_plans, compare_schedules
 from planner.api.fastest_of_paper import fastest_by_paper
-from planner.api.frameworks import named_framework
 from planner.api.inputs import Cluster, Model, setup_of
 from planner.api.layout_estimate import LayoutEstimate
 from planner.api.plan import Plan
@@ -55,11 +54,11 @@ def time(
         InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
         LayoutError: No layout is legal, or none fits in memory.
     """
-    shape, (profile, runs_on) = _model(model), named_framework(framework, None)
+    shape = _model(model)
     exact, aim = choices.get("loss") is None, _aim(shape, choices)
     return training.training_time(
-        setup_of(shape, cluster, profile), aim, given or {}, gpus=whole("gpus", gpus),
-        batch=None if batch is None else whole("batch", batch), exact_tokens=exact, runs_on=runs_on, **choices,
+        setup_of(shape, cluster, framework), aim, given or {}, gpus=whole("gpus", gpus),
+        batch=None if batch is None else whole("batch", batch), exact_tokens=exact, **choices,
     )  # fmt: skip
 
 
@@ -72,11 +71,11 @@ def explain(
     Raises:
         InputError, UnknownNameError, LayoutError: as `time`.
     """
-    shape, (profile, runs_on) = _model(model), named_framework(framework, None)
+    shape = _model(model)
     aim = _aim(shape, choices)
     return training.explain(
-        setup_of(shape, cluster, profile), aim, given or {}, gpus=whole("gpus", gpus), batch=whole("batch", batch),
-        runs_on=runs_on, **choices,
+        setup_of(shape, cluster, framework), aim, given or {}, gpus=whole("gpus", gpus), batch=whole("batch", batch),
+        **choices,
     )  # fmt: skip
 
 
@@ -96,7 +95,7 @@ def fastest(
     several = [clusters] if isinstance(clusters, (Cluster, str, os.PathLike)) else list(clusters)
     if not several:
         raise InputError("clusters is empty; allowed: a cluster, or several")
-    shape, (profile, runs_on) = _model(model), named_framework(framework, None)
+    shape = _model(model)
     cases = [(one if isinstance(one, Cluster) else Cluster(one)).profile for one in several]
     if paper is not None:
         if taken := [*choices, *(name for name, value in (("max_cost", max_cost), ("given", given)) if value)]:
@@ -104,8 +103,8 @@ def fastest(
         return fastest_by_paper(paper, shape.transformer, cases, strategies, max_gpus)
     aim = _aim(shape, choices)
     return training.fastest(
-        shape.transformer, cases, aim, given or {}, [strategy(text) for text in strategies], framework=profile,
-        max_gpus=max_gpus, max_cost=max_cost, runs_on=runs_on, **choices,
+        shape.transformer, cases, aim, given or {}, [strategy(text) for text in strategies], framework=framework,
+        max_gpus=max_gpus, max_cost=max_cost, **choices,
     )  # fmt: skip
 
 
@@ -120,7 +119,7 @@ def compare(
         InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.estimate`; or a file is no plan.
     """
     if batch is not None:
-        setup = setup_of(first, second, named_framework(framework, None)[0])
+        setup = setup_of(first, second, framework)
         return compare_schedules(setup, global_batch=whole("batch", batch), **layout)
     if layout or isinstance(first, Model) or isinstance(second, Cluster):
         raise InputError("batch is missing; allowed: a model, a cluster and a batch, or the files of two plans")

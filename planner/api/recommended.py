@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.api.anchored import anchored
-from planner.api.frameworks import held_request, named_framework
+from planner.api.frameworks import held_request
 from planner.api.inputs import Cluster, Model, setup_of
 from planner.api.plan import Plan
 from planner.choices.table import SETTLED, SHARED
@@ -60,7 +60,6 @@ def recommend(
     expert_imbalance: float = 1.0,
     capacity_factor: float = 0.0,
     train: str = "full",
-    runs_on: str | None = None,
     base: str | None = None,
     top: int = 5,
     objective: str = "time",
@@ -74,8 +73,7 @@ def recommend(
     "tp=8", or "cp" for any but its default. fit_chance: how likely a layout must fit in memory: 0.95,
     unless headroom_gib, the memory to leave free, or max_memory_gib, the most to take, says otherwise.
     framework, precision, attention: None is what is usual on the cluster. framework: a profile, or one that
-    `LayoutEstimate.export` writes for; runs_on: the latter, by its former name. base: torchtitan's own recipe, for a
-    model that it doesn't have.
+    `LayoutEstimate.export` writes for. base: torchtitan's own recipe, for a model that it doesn't have.
     objective: time, throughput, cost (one order) or memory. anchor: a CSV of runs measured on such a machine, which
     correct its figures.
 
@@ -83,29 +81,28 @@ def recommend(
         InputError: a value out of range, or of the wrong kind; names the field.
         UnknownNameError: no such model, cluster, framework, schedule, recompute mode, precision, kernel or objective.
         FileFormatError: a file that can't be read, parsed or validated.
-        LayoutError: no layout is legal, or `runs_on` can run none of the model; says why.
+        LayoutError: no layout is legal, or the framework can run none of the model; says why.
     """
     given = {name: value for name, value in locals().items() if name in (*SETTLED, *SHARED, "precision", "attention")}
-    framework, runs_on = named_framework(framework, runs_on)
     return search_plan(
         anchored(setup_of(model, cluster, framework), anchor), gpus=gpus, global_batch=whole("batch", batch), top=top,
-        objective=objective, runs_on=runs_on, base=base, allow_offload=allow_offload, allow_async=allow_async,
+        objective=objective, base=base, allow_offload=allow_offload, allow_async=allow_async,
         any_framework=any_framework, exclude=exclude, fit_chance=fit_chance, headroom_gib=headroom_gib,
         max_memory_gib=max_memory_gib, **given,
     )  # fmt: skip
 
 
 def search_plan(
-    setup: Setup, *, gpus: int, global_batch: int, top: int = 5, objective: str = "time", runs_on: str | None = None,
-    base: str | None = None, **choices: Any,
+    setup: Setup, *, gpus: int, global_batch: int, top: int = 5, objective: str = "time", base: str | None = None,
+    **choices: Any,
 ) -> Plan:  # fmt: skip
     """The plan for a question; choices: what the search may choose from, by name. Raises as `recommend`."""
     whole("gpus", gpus)
     whole("global_batch", global_batch)
-    setup, asked = held_request(setup, runs_on, base, gpus=gpus, batch=global_batch, **choices)
+    setup, asked = held_request(setup, base, gpus=gpus, batch=global_batch, **choices)
     found = search(
         setup, **asked.question, top=whole("top", top, most=1000), objective=word("objective", objective), plainest=True
     )
-    held = objective == "memory" or runs_on is not None or bool(choices.get("any_framework"))
+    held = objective == "memory" or setup.export is not None or bool(choices.get("any_framework"))
     free = () if held else tuple(name for name in RUNS if choices.get(name) is None)
     return Plan(setup, gpus, global_batch, found, free)

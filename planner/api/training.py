@@ -7,10 +7,10 @@ from typing import Any
 
 from planner.api.anchored import interval_s, trust
 from planner.api.answer import Answer
-from planner.api.frameworks import held_request
+from planner.api.frameworks import held_request, setup_under
 from planner.base.errors import LayoutError
 from planner.hardware import Cluster
-from planner.question import check_tokens, load_setup, whole
+from planner.question import check_tokens, whole
 from planner.report import fastest as fastest_report
 from planner.report.fewest import fewest_record, fewest_view
 from planner.report.plain_table import stacked
@@ -36,7 +36,7 @@ Given = Mapping[str, float | None]
 
 def training_time(
     setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool,
-    runs_on: str | None = None, **choices: Any,
+    **choices: Any,
 ) -> Answer:  # fmt: skip
     """Days, steps, money and energy of a training with the fastest layout, failures included.
 
@@ -46,7 +46,7 @@ def training_time(
     Raises InputError or UnknownNameError if a value is out of range or of another kind, or a name is unknown;
     LayoutError if no layout is legal, or none fits in memory.
     """
-    setup, asked = held_request(setup, runs_on, **choices)
+    setup, asked = held_request(setup, **choices)
     check_tokens(asked.fixed, goal.origin == "given")
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
     plan = plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
@@ -71,7 +71,7 @@ def _with_accuracy(title: str, record: dict[str, Any], view: Any, setup: Setup) 
 
 def fewest_gpus(
     setup: Setup, goal: Goal, given: Given, *, days: float | None, max_cost: float | None, max_gpus: int | None,
-    batch: int | None, exact_tokens: bool, runs_on: str | None = None, **choices: Any,
+    batch: int | None, exact_tokens: bool, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The fewest GPUs on which a training fits, and that keep days and dollars; other arguments as `training_time`.
 
@@ -79,7 +79,7 @@ def fewest_gpus(
 
     Raises as `training_time`.
     """
-    setup, asked = held_request(setup, runs_on, **choices)
+    setup, asked = held_request(setup, **choices)
     check_tokens(asked.fixed, goal.origin == "given")
     cluster = setup.cluster
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(cluster, given))
@@ -96,14 +96,12 @@ def fewest_gpus(
     return _with_accuracy(f"{setup.model.name} on {cluster.name}", record, view, setup)
 
 
-def explain(
-    setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, runs_on: str | None = None, **choices: Any
-) -> Answer:
+def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **choices: Any) -> Answer:
     """Elasticities of the best layout's step and training, and its traffic against the links.
 
     Raises as `training_time`.
     """
-    setup, asked = held_request(setup, runs_on, gpus=gpus, batch=batch, **choices)
+    setup, asked = held_request(setup, gpus=gpus, batch=batch, **choices)
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
     found = recommend(setup, **asked.question, top=1, rivals=RIVALS, plainest=True)
     if not len(found.best):
@@ -122,7 +120,7 @@ def explain(
 def fastest(
     model: Any, clusters: Sequence[Cluster], goal: Goal, given: Given, strategies: Sequence[Strategy], *,
     framework: str | None = None, max_gpus: int | None = None, max_cost: float | None = None,
-    nics_per_node: int | None = None, runs_on: str | None = None, **choices: Any,
+    nics_per_node: int | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The shortest wall time over GPUs, batch and layout, on every cluster and by every strategy, side by side.
 
@@ -132,12 +130,12 @@ def fastest(
     """
     done: list[tuple[TrainingCase, str, Fastest | str]] = []
     for cluster in clusters:
-        own = load_setup(model, cluster, framework=framework, nics_per_node=nics_per_node)
+        own = setup_under(model, cluster, framework, nics_per_node=nics_per_node)
         assumptions = assume(cluster, given)
         for strategy in strategies:
             # A strategy's schedule is the user's word, whether the framework runs it or not.
             schedule = choices.get("schedule") or strategy.settles.get("schedule")
-            setup, asked = held_request(own, runs_on, **(choices | {"schedule": schedule}))
+            setup, asked = held_request(own, **(choices | {"schedule": schedule}))
             check_tokens(asked.fixed, goal.origin == "given")
             case = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
             try:

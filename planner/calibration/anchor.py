@@ -136,6 +136,7 @@ class Anchor:
             model=setup.model,
             cluster=moved_cluster(setup.cluster, shift),
             framework=moved_framework(setup.framework, shift),
+            export=setup.export,
             anchor=self,
         )
 

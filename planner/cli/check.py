@@ -38,7 +38,7 @@ def command(
     """
     from planner.api.checked import Launch, check_megatron
 
-    framework, _ = o.framework(framework)
+    framework = o.profile_of(framework)
     text = launch_script(file)
     launch = Launch(cluster=cluster, network=network, framework=framework, gpus=gpus, model=model, vocab=vocab)
     before = None if against is None else (against, _as_of(against, file))

@@ -38,7 +38,7 @@ def command(
     from planner.base.errors import InputError
     from planner.question import load_setup
 
-    framework = o.framework(framework)[0]
+    framework = o.profile_of(framework)
     if second is not None and global_batch is not None and cluster is None:
         second, cluster = None, str(second)
     if second is not None:

@@ -77,7 +77,7 @@ def _one_layout(model: str, place: o.Place, size: o.StepBatch, choices: dict[str
     from planner.api.anchored import anchored
     from planner.api.layout_estimate import estimate_one
 
-    setup = anchored(place.setup(model)[0], anchor)
+    setup = anchored(place.setup(model), anchor)
     return estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **choices)
 
 

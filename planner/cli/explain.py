@@ -20,7 +20,6 @@ def command(
     size: o.StepBatch,
     *,
     tokens: a.Tokens = None,
-    runs_on: o.RunsOn = None,
     critical_batch_law: a.BatchLawName = "zhang-2024",
     json: o.Json = False,
     given: dict[str, float | None],
@@ -33,9 +32,9 @@ def command(
     from planner.api.training import explain
     from planner.training_time.goal import goal
 
-    setup, runs_on = place.setup(model, runs_on)
+    setup = place.setup(model)
     aim = goal(setup.model, tokens=tokens, batch_law=critical_batch_law)
     batch = size.sequences(setup.model.seq_len)
     with o.working("searching every legal layout"):
-        answer = explain(setup, aim, given, gpus=gpus, batch=batch, runs_on=runs_on, **choices)
+        answer = explain(setup, aim, given, gpus=gpus, batch=batch, **choices)
     o.show(answer, json)

@@ -50,7 +50,6 @@ def command(
     ] = None,
     nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
-    runs_on: o.RunsOn = None,
     seq_len: o.SeqLen = None,
     json: o.Json = False,
     given: dict[str, float | None],
@@ -68,7 +67,6 @@ def command(
     from planner.models import load_model, with_seq_len
     from planner.training_time.joint import strategy
 
-    framework, runs_on = o.framework(framework, runs_on)
     if paper is not None:
         settled: dict[str, Any] = {"nics-per-node": nics_per_node, "max-cost": max_cost, "tokens": aim.tokens}
         settled |= {"loss": aim.loss, "seq-len": seq_len}
@@ -80,7 +78,7 @@ def command(
                 ways = [s.strip() for s in strategies.split(",")]
                 o.show(fastest_by_paper(paper, load_model(model), cases, ways, max_gpus), json)
             else:
-                o.show(fastest_of_paper(paper, model, framework), json)
+                o.show(fastest_of_paper(paper, model, o.profile_of(framework)), json)
         return
     if not cluster:
         raise InputError("--cluster is missing; give a cluster (planner clusters lists them), or --paper")
@@ -92,7 +90,7 @@ def command(
     with o.working("searching GPUs, batches and layouts"):
         answer = fastest(
             shape, cases, aim.goal(shape), given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
-            nics_per_node=nics_per_node, runs_on=runs_on, **choices,
+            nics_per_node=nics_per_node, **choices,
         )  # fmt: skip
     o.show(answer, json)
 

@@ -24,7 +24,6 @@ def command(
     max_cost: Annotated[float | None, o.asks("--max-cost", "Most USD; needs a price.")] = None,
     max_gpus: Annotated[int | None, o.asks("--max-gpus", "Most GPUs; else the cluster's, or 100,000.")] = None,
     aim: a.Aim,
-    runs_on: o.RunsOn = None,
     json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
@@ -39,12 +38,12 @@ def command(
     """
     from planner.api.training import fewest_gpus
 
-    setup, runs_on = place.setup(model, runs_on)
+    setup = place.setup(model)
     batch = None if size == o.StepBatch() else size.sequences(setup.model.seq_len)
     with o.working("searching every legal layout on more and more GPUs"):
         answer = fewest_gpus(
             setup, aim.goal(setup.model), given, days=days, max_cost=max_cost, max_gpus=max_gpus, batch=batch,
-            exact_tokens=aim.loss is None, runs_on=runs_on, **choices,
+            exact_tokens=aim.loss is None, **choices,
         )  # fmt: skip
     o.show(answer, json)
     if answer.to_dict()["fewest_that_keep"] is None:

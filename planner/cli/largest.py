@@ -48,7 +48,7 @@ def command(
     with o.working("searching GPUs, batches and layouts of larger and larger trainings"):
         answer = largest(
             Cluster(cluster, network=network), months=months, gpus=gpus, power_mw=power_mw, max_cost=max_cost,
-            experts=experts or [0], aspect=aspect, seq_len=seq_len, framework=o.framework(framework)[0],
+            experts=experts or [0], aspect=aspect, seq_len=seq_len, framework=o.profile_of(framework),
             batch_rule=batch_rule, critical_batch_law=critical_batch_law, given=given, **choices,
         )  # fmt: skip
     pictures.show(answer, json)

@@ -30,6 +30,6 @@ def command(
     shape = Model(model, seq_len=seq_len)
     with o.working("searching every set of groups"):
         answer = training_on_groups(
-            shape.transformer, groups, batch=size.sequences(shape.seq_len), framework=o.framework(framework)[0]
+            shape.transformer, groups, batch=size.sequences(shape.seq_len), framework=o.profile_of(framework)
         )
     o.show(answer, json)

@@ -48,6 +48,6 @@ def command(
     with o.working("searching along the network"):
         answer = suffices(
             shape, Cluster(cluster, network=network), gpus=gpus, batch=batch, along=along, slow=slow,
-            framework=o.framework(framework)[0], price=price, network_price=network_price, **choices,
+            framework=o.profile_of(framework), price=price, network_price=network_price, **choices,
         )  # fmt: skip
     pictures.show(answer, json)

@@ -50,7 +50,7 @@ def command(
         if cluster is None:
             raise InputError("--cluster is missing; arguments of Megatron-LM don't say where they ran")
         arguments = text_of(megatron_args)
-        run = megatron_arguments_run(arguments, cluster, framework=o.framework(framework)[0], gpus=gpus, vocab=vocab)
+        run = megatron_arguments_run(arguments, cluster, framework=o.profile_of(framework), gpus=gpus, vocab=vocab)
     elif row is not None or cluster is not None:
         raise InputError("--plan is missing; what ran must be known, from --plan or --megatron-args")
     with o.working("reading logs"):

@@ -77,7 +77,6 @@ FrameworkName = Annotated[
         autocompletion=complete.frameworks,
     ),
 ]  # fmt: skip
-RunsOn = Annotated[str | None, typer.Option("--runs-on", help="The former name of --framework.", hidden=True)]
 SeqLen = Annotated[
     int | None,
     asks(
@@ -131,22 +130,19 @@ class Place:
 
         if self.figure:
             raise InputError(f"--figure is {self.figure[0]}; a run that exists takes none: give a cluster's file")
-        return {"cluster": self.cluster, "network": self.network, "framework": framework(self.framework)[0]}
+        return {"cluster": self.cluster, "network": self.network, "framework": profile_of(self.framework)}
 
-    def setup(self, model: str, runs_on: str | None = None) -> tuple[Setup, str | None]:
-        """Model, cluster and framework, and the export that a search is held to. Raises as `load_setup`."""
+    def setup(self, model: str) -> Setup:
+        """Model, cluster and framework. Raises as `planner.question.load_setup`."""
+        from planner.api.frameworks import setup_under
         from planner.hardware import changed_cluster
-        from planner.question import load_setup
 
         keep_freed_memory()
-        profile, runs_on = framework(self.framework, runs_on)
         figures = dict(map(_figure, self.figure or []))
-        setup = load_setup(
-            model, changed_cluster(self.cluster, figures, network=self.network), framework=profile,
-            seq_len=self.seq_len, nics_per_node=self.nics_per_node,
-        )  # fmt: skip
+        cluster = changed_cluster(self.cluster, figures, network=self.network)
+        setup = setup_under(model, cluster, self.framework, seq_len=self.seq_len, nics_per_node=self.nics_per_node)
         _warn_of_length(model, setup.model, self.seq_len)
-        return setup, runs_on
+        return setup
 
 
 def _figure(text: str) -> tuple[str, float]:
@@ -197,14 +193,11 @@ def number_of(option: str, text: str, parse: Callable[[str], Any], allowed: str)
         raise InputError(f"{option} is {shown(text)}; allowed: {allowed}") from None
 
 
-def framework(name: str | None, runs_on: str | None = None) -> tuple[str | None, str | None]:
-    """The profile that a framework's name means, and the export that a search is held to (`planner.api.frameworks`)."""
+def profile_of(framework: str | None) -> str | None:
+    """The profile that a framework's name means (`planner.api.frameworks`)."""
     from planner.api.frameworks import named_framework
 
-    named = named_framework(name, runs_on)
-    if runs_on is not None:
-        note(f"--runs-on is now --framework {runs_on}; it goes in the next release")
-    return named
+    return named_framework(framework)[0]
 
 
 def _warn_of_length(name: str, model: Any, seq_len: int | None) -> None:

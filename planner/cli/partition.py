@@ -25,6 +25,6 @@ def command(
     """
     from planner.api.compared import partition
 
-    setup, _ = place.setup(model)
+    setup = place.setup(model)
     batch = size.sequences(setup.model.seq_len)
     o.show(partition(setup, global_batch=batch, **choices), json)

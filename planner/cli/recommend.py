@@ -34,7 +34,6 @@ def command(
         str,
         o.asks("--objective", "time, throughput, cost (one order) or memory.", autocompletion=complete.objectives),
     ] = "time",
-    runs_on: o.RunsOn = None,
     allow_async: Annotated[
         bool, o.asks("--allow-async", "Also schedules that change the training, such as 2bw.")
     ] = False,
@@ -72,16 +71,16 @@ def command(
 
     report.check_files(html, png, pdf, save)
     report.check_aim(tokens, loss, used=curve and bool(html or png or pdf))
-    setup, runs_on = place.setup(model, runs_on)
+    setup = place.setup(model)
     setup = anchored(setup, anchor)
     batch = size.sequences(setup.model.seq_len)
     targets = targets_and_files(export or [])
-    check_base(base, [target.name for target, _ in targets] + ([runs_on] if runs_on is not None else []))
+    check_base(base, [target.name for target, _ in targets] + ([setup.export] if setup.export is not None else []))
     for wanted in why or []:
         parse_wanted(wanted)
     with o.working("searching every legal layout"):
         plan = search_plan(
-            setup, gpus=gpus, global_batch=batch, top=top, objective=objective, runs_on=runs_on, base=base,
+            setup, gpus=gpus, global_batch=batch, top=top, objective=objective, base=base,
             allow_async=allow_async, allow_offload=allow_offload, **choices,
         )  # fmt: skip
         answers = [plan.why(wanted) for wanted in why or []]

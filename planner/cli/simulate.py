@@ -41,7 +41,7 @@ def command(
     o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png"), "--trace": (trace, ".json")})
     if schedule_file is not None and choices["schedule"] is not None:
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
-    setup, _ = place.setup(model)
+    setup = place.setup(model)
     how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down)
     batch = size.sequences(setup.model.seq_len)
     step = simulate_one(setup, how, global_batch=batch, **choices)

@@ -61,7 +61,7 @@ def command(
     """
     from planner.api.sites import training_on_sites
 
-    setup, _ = place.setup(model)
+    setup = place.setup(model)
     batch = size.sequences(setup.model.seq_len)
     with o.working("searching every way to divide the training"):
         answer = training_on_sites(

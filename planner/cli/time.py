@@ -31,7 +31,6 @@ def command(
         ),
     ] = None,
     batch_tokens: o.BatchTokens = None,
-    runs_on: o.RunsOn = None,
     json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
@@ -45,7 +44,7 @@ def command(
     """
     from planner.api.training import training_time
 
-    setup, runs_on = place.setup(model, runs_on)
+    setup = place.setup(model)
     if batch_tokens is not None:
         batch = o.StepBatch(global_batch=batch, batch_tokens=batch_tokens).sequences(setup.model.seq_len)
     with o.working("searching every legal layout"):
@@ -56,7 +55,6 @@ def command(
             gpus=gpus,
             batch=batch,
             exact_tokens=aim.loss is None,
-            runs_on=runs_on,
             **choices,
         )
     o.show(answer, json)

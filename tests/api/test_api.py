@@ -186,7 +186,7 @@ def test_a_step_is_drawn_and_traced(tmp_path):
 
 
 def test_a_plan_is_saved_and_exported_as_the_command_line_does(tmp_path):
-    plan = recommend("llama3-8b", "dgx-h100", gpus=16, batch=64, runs_on="megatron", cp=1)
+    plan = recommend("llama3-8b", "dgx-h100", gpus=16, batch=64, framework="megatron", cp=1)
     plan.save(tmp_path / "plan.json")
     for to, name in (("megatron", "launch.sh"), ("deepspeed", "ds.json"), ("accelerate", "fsdp.yaml")):
         done = plan.best.export(to, tmp_path / name)

@@ -46,12 +46,6 @@ def test_no_name_is_missing():
     assert {*FROZEN["names"]} == {*planner.__all__}
 
 
-@pytest.mark.parametrize(("old", "new"), FROZEN["deprecated"].items())
-def test_an_old_name_warns_and_is_the_new_one(old, new):
-    with pytest.warns(DeprecationWarning, match=rf"planner\.{old} is now planner\.{new}"):
-        assert getattr(planner, old) is getattr(planner, new)
-
-
 def test_a_package_does_not_take_a_functions_place():
     """A submodule becomes an attribute of `planner` when it is imported; none may have a public name."""
     from pkgutil import iter_modules

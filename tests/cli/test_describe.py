@@ -36,4 +36,3 @@ def test_what_must_be_given_and_what_may_be_given_twice():
     assert (options["--tp"]["kind"], options["--tp"]["several"]) == ("whole number", True)
     assert (options["--top"]["least"], options["--top"]["most"], options["--top"]["default"]) == (1, 1000, 5)
     assert options["--any-framework"]["kind"] == "flag"
-    assert "--runs-on" not in options

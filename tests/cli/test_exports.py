@@ -135,13 +135,3 @@ def test_faults_of_recommend_come_before_the_search(arguments, said):
     done = planner(*ASK, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
-
-
-def test_the_former_name_of_framework_works_and_says_so():
-    ask = ["recommend", "llama3-8b", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "64", "--json"]
-    new, old = planner(*ask, "--framework", "megatron"), planner(*ask, "--runs-on", "megatron")
-    assert new.stdout == old.stdout
-    assert "--runs-on is now --framework megatron" in old.stderr
-    both = planner(*ask, "--framework", "deepspeed", "--runs-on", "megatron")
-    assert both.returncode == 2
-    assert "framework is deepspeed and runs_on is megatron; allowed: one of them" in both.stderr
