@@ -30,10 +30,7 @@ class ChronosPipe(Generated):
     source = "arXiv 2503.03182 (2025): an approximation derived from its abstract, not the authors' order"
     chunks = 2
     several_ranks = True
-
-    def settled(self, p: int, v: int) -> int:
-        """Never: circles of different lengths compete."""
-        return 2**31
+    settles = False  # circles of different lengths compete
 
     def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
         """(p - 1)(F + B), as 1F1B, for 2F <= B <= (2 + 3/p) F. Found by simulation."""

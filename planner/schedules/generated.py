@@ -1,8 +1,8 @@
 """Schedules that an algorithm generates: their closed forms are read from the longest paths of their own order.
 
 Where a closed form is exact it is used. Elsewhere the bubble is that of the longest path, for all F, I and W. Beyond
-`settled` micro-batches it grows evenly, by nothing or by what the steady state is uneven, and is extrapolated from two
-sizes (tested against the timeline). So a size costs one order of at most `settled` micro-batches, milliseconds for
+3p + 4 micro-batches it grows evenly, by nothing or by what the steady state is uneven, and is extrapolated from two
+sizes (tested against the timeline). So a size costs one order of at most 3p + 4 micro-batches, milliseconds for
 eight ranks.
 """
 
@@ -22,10 +22,8 @@ class Generated(Schedule):
     """Bubble and peak from the order itself, for all F, I and W."""
 
     quick = False
-
-    def settled(self, p: int, v: int) -> int:
-        """Micro-batches from which on the bubble grows evenly."""
-        return 3 * p + 4
+    settles = True
+    """Whether the bubble grows evenly from 3p + 4 micro-batches on."""
 
     def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
         """Nowhere, unless the schedule says so."""
@@ -41,15 +39,15 @@ class Generated(Schedule):
         for one in np.unique(size[left], axis=0):
             rows = left & (size == one).all(axis=1)
             p, m, v, k = one.tolist()
-            top = self.settled(p, v)
-            here = _bubble(self, p, min(m, top), v, k, x[rows])
+            top = self._made(p, m)
+            here = _bubble(self, p, top, v, k, x[rows])
             if m > top:
                 here = here + (m - top) * (here - _bubble(self, p, top - 1, v, k, x[rows]))
             out[rows] = here / (v * k)
         return np.asarray(out.reshape(arrays[0].shape))
 
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
-        """The most that the order holds; beyond `settled` micro-batches it stays."""
+        """The most that the order holds; beyond 3p + 4 micro-batches it stays."""
         arrays = np.broadcast_arrays(*map(np.asarray, (pipe.p, pipe.m, pipe.v, pipe.k, rank, kept)))
         size = np.stack([a.ravel() for a in arrays[:5]], axis=1).astype(np.int64)
         share = arrays[5].ravel().astype(np.float64)
@@ -57,9 +55,13 @@ class Generated(Schedule):
         for one in np.unique(size, axis=0):
             rows = (size == one).all(axis=1)
             p, m, v, k, r = one.tolist()
-            peaks = _peaks(self, p, min(m, self.settled(p, v)), v, k)[r]
+            peaks = _peaks(self, p, self._made(p, m), v, k)[r]
             out[rows] = most_held(peaks, share[rows]) / (v * k)
         return np.asarray(out.reshape(arrays[0].shape))
+
+    def _made(self, p: int, m: int) -> int:
+        """Micro-batches of the order that is made."""
+        return min(m, 3 * p + 4) if self.settles else m
 
 
 def _bubble(schedule: Generated, p: int, m: int, v: int, k: int, x: Array) -> Array:

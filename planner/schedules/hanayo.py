@@ -32,15 +32,12 @@ class Hanayo(Generated):
     source = "Liu et al. 2023, arXiv 2308.15762; order derived from its description, not the authors' list"
     chunks = None
     looped_placement = False
+    settles = False  # the greedy list changes with m
 
     def own_rules(self, pipe: Pipeline) -> list[Rule]:
         """A wave is two chunks."""
         text = f"{self.name} needs an even number of virtual stages"
         return [Rule(text=text, broken=np.asarray(np.asarray(pipe.v) % 2 != 0))]
-
-    def settled(self, p: int, v: int) -> int:
-        """Never: the greedy list changes with m."""
-        return 2**31
 
     def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
         """(p - m) F + (p - 1) B for one wave, m <= p and B >= 2F. Found by simulation."""

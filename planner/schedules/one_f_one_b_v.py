@@ -62,7 +62,7 @@ class OneFOneBV(Generated):
 def _backwards(p: int) -> tuple[list[int], list[int]]:
     """Slots of the first micro-batch's deep and shallow backward on every rank."""
     slot = 2 * p + (3 if p % 3 == 0 else 0)
-    count = (3 - (p + 2) % 3) % 3
+    count = (1 - p) % 3
     slots = []
     for _ in range(2 * p):
         slots.append(slot)

@@ -21,8 +21,6 @@ from planner.schedules.base import Order, Pipeline
 from planner.schedules.generated import Generated
 from planner.schedules.one_f_one_b_rows import by_slot, units
 
-LARGEST = 10**9
-
 
 class Vocabulary1(Generated):
     """1F1B whose ranks share embedding and head, with two barriers: two micro-batches more than 1F1B."""
@@ -32,10 +30,7 @@ class Vocabulary1(Generated):
     barriers = 2
     several_ranks = True  # to share with
     parts = "ST"
-
-    def settled(self, p: int, v: int) -> int:
-        """Never: where backwards don't take twice the forwards, circles of ranks of different lengths compete."""
-        return LARGEST
+    settles = False  # where backwards don't take twice the forwards, circles of ranks of different lengths compete
 
     def order(self, pipe: Pipeline) -> Order:
         """By the slots of a pipeline without end, F one and B two long, where the head takes none.

@@ -10,6 +10,7 @@ import pytest
 from planner.base.errors import ScheduleError
 from planner.costs.case import Case
 from planner.costs.kernels.device import matmul_s, stream_s
+from planner.costs.network.collectives import all_gather_s, all_reduce_s, place
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Precision
 from planner.models import from_shape, load_model
@@ -118,3 +119,18 @@ def test_a_users_order_has_the_heads_passes_where_ranks_share_it():
     for name, other in (("1f1b", order), ("vocab-1", get_schedule("1f1b").order(Pipeline(p=8, m=4)))):
         with pytest.raises(ScheduleError, match=f"the layout's schedule is {name}; cells S, T, U and V are of vocab-1"):
             simulate(one, layout(global_batch=4, schedule=name), order=other)
+
+
+def test_what_travels_between_the_ranks():
+    """2,048 hidden states of 3,072 numbers to all, and of each token the softmax's largest logit and sum, in fp32.
+
+    With two barriers the second telling is on its own; with one it goes with the sum of the input gradient.
+    """
+    group = place(setup().cluster, np.array([8]), np.array([1]))
+    spread = float(all_gather_s(group, 2048 * 3072 * 2.0)[0])
+    told = float(all_reduce_s(group, 2048 * 2 * 4.0)[0])
+    for name, summed in (("vocab-1", spread), ("vocab-2", spread + told)):
+        head = step_costs(setup(), layout(schedule=name)).head
+        assert [float(x[0]) for x in (head.spread_s, head.told_s, head.summed_s)] == pytest.approx(
+            [spread, told, summed], rel=1e-12
+        )

@@ -408,3 +408,24 @@ def test_a_slower_network_slows_a_pipeline_over_nodes():
     slow = replace(CLUSTER, network=replace(CLUSTER.network, bandwidth_bytes_per_s=0.3))
     x = layout(tp=2, pp=4)
     assert first(send_s(slow, x, 24.0)) > 5 * first(send_s(CLUSTER, x, 24.0))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stride", "ring", "sends"),
+    [
+        (4, 1, 2.0, 1.5),  # all four: 2 B/s x 4 / 4; two on each side send two thirds across, 2 / (4/3)
+        (2, 2, 1.0, 1.0),  # two such groups share the bridges; each member sends all it has across
+        (2, 1, 5.0, 2.0),  # neighbours on one side
+        (1, 1, 5.0, 2.0),
+        (8, 1, 2.0, 1.5),  # two nodes of four
+        (2, 8, 5.0, 2.0),  # one in a node
+    ],
+)
+def test_groups_that_lie_on_two_host_bridges_share_what_passes_between(ranks, stride, ring, sends):
+    """Rings get 5 B/s and sends 2 B/s of a link; all that passes between the node's halves gets 2 B/s together."""
+    bridged = replace(CLUSTER, node_link=replace(CLUSTER.node_link, bridge_fraction=0.2))
+    group = place(bridged, np.array([ranks]), np.array([stride]))
+    assert first(group.node_bandwidth_bytes_per_s) == ring
+    assert first(group.node_send_bytes_per_s) == pytest.approx(sends)
+    plain = place(CLUSTER, np.array([ranks]), np.array([stride]))
+    assert (first(plain.node_bandwidth_bytes_per_s), first(plain.node_send_bytes_per_s)) == (5.0, 2.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.choices.training import read_training
 from planner.costs.one_layer import one_layer
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Attention, Precision
+from planner.layouts import Attention, Precision, Recompute
 from planner.models import from_shape, load_model
 from planner.search import Fixed
 from planner.search import scan as passes
@@ -106,3 +106,13 @@ def test_bounds_discard_rows_where_there_is_much_to_discard():
         rows += len(grid.serial)
         out += int(kept.out(bounds(grid.layouts, one)).sum())
     assert out > 0.1 * rows
+
+
+def test_no_layout_is_below_its_row_s_bounds_where_some_layers_are_recomputed():
+    fixed = Fixed(recompute=(Recompute.FULL,), recompute_layers=(0, 1, 3))
+    asked = Request(gpus=8, global_batch=16, precision=Precision.BF16, attention=Attention.FLASH2, fixed=fixed)
+    cluster = load_cluster("dgx-a100-80gb")
+    some = [np.unique(grid.layouts.recompute_layers).tolist() for grid in space(DENSE, cluster, asked)]
+    assert some
+    assert all(numbers == [0, 1, 3] for numbers in some)
+    check_bounds(DENSE, cluster, FRAMEWORK, asked)

@@ -1,18 +1,21 @@
 """The search against brute force: every fitting layout of a small space on the exact timeline."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Attention, Precision
+from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
 from planner.report.tables import layout_text
 from planner.schedules import get_schedule
 from planner.search import Fixed, recommend
 from planner.search.compare import compare
-from planner.search.other_schedules import WORTH_IT
+from planner.search.other_schedules import WORTH_IT, try_others
 from planner.search.space import default_schedules
 from planner.setup import Setup
+from planner.step.estimate import estimate
 from planner.step.timeline.step import simulate
 from tests.search.every_layout import enumerate_layouts
 
@@ -99,3 +102,23 @@ def test_what_the_timeline_finds_too_large_says_by_how_much(monkeypatch):
     assert x.memory_bytes[x.simulated] == pytest.approx(over)
     assert x.memory.total_bytes == pytest.approx(x.memory_bytes)
     assert x.memory_bytes[found.nearest_miss] > cluster.accelerator.memory_bytes
+
+
+def test_another_schedule_is_taken_where_it_just_fits():
+    """With room for its peak to the byte it is the same layout; with a byte less it is another, or none."""
+    model, cluster = load_model("llama-65b"), load_cluster("dgx-a100-80gb")
+    setup = Setup(model, cluster, load_framework(cluster.framework))
+    layouts = Layouts.of(tp=4, pp=8, dp=2, global_batch=64, sequence_parallel=True)
+    found = try_others(setup, estimate(setup, layouts), [0], False)
+    assert found is not None
+    peak = float(simulate(setup, found.layouts).peak_bytes.max())
+    assert found.step_time_s[0] < (1.0 - WORTH_IT) * estimate(setup, layouts).step_time_s[0]
+
+    def within(size_bytes: float):
+        small = replace(cluster, accelerator=replace(cluster.accelerator, memory_bytes=size_bytes))
+        one = Setup(model, small, setup.framework)
+        return try_others(one, estimate(one, layouts), [0], False)
+
+    again, less = within(peak), within(peak - 1.0)
+    assert again.layouts.row(0) == found.layouts.row(0)
+    assert less is None or less.layouts.row(0) != found.layouts.row(0)

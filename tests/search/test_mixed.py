@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from planner.hardware import load_cluster, load_link
 from planner.hardware.groups import load_mixed
 from planner.layouts import Layouts
 from planner.question import load_setup
-from planner.search.mixed import least_makespan_s, mixed_ways, pipeline_of, shared_out
+from planner.search.mixed import _candidates, least_makespan_s, mixed_ways, pipeline_of, shared_out
 from planner.step.partition import partition
 from planner.step.timeline.mixed import mixed_step
 from planner.step.timeline.step import simulate
@@ -201,3 +201,31 @@ def test_a_faster_link_between_groups_never_hurts(two):
         steps.append(pipeline_of(asked, (0, 1), (2, 2), (2, 2), partial(Layouts.of, **common)).step_s)
     assert steps == sorted(steps, reverse=True)
     assert steps[0] > steps[-1]
+
+
+def test_of_more_than_three_groups_one_order_is_tried(tmp_path):
+    """The order of their memory; of three all six are."""
+    names = ("dgx-h100", "dgx-a100-80gb", "dgx-h200", "dgx-a100-40gb")
+    asked = question(load_mixed(file_of(tmp_path / "four.toml", *((name, 1) for name in names))), "gpt2", 8)
+    assert [setup.cluster.name for setup in asked.setups][::3] == ["dgx-h200", "dgx-a100-40gb"]
+    assert {order for _, order, *_ in _candidates(asked, (0, 1, 2, 3))} == {(0, 1, 2, 3)}
+    assert {order for _, order, *_ in _candidates(asked, (0, 1, 3))} == set(permutations((0, 1, 3)))
+
+
+def test_a_group_whose_memory_is_short_gets_fewer_layers(two):
+    asked = question(load_mixed(two), "llama-7b", 16)
+    common = partial(Layouts.of, dp=1, micro_batch=1, global_batch=16, recompute=0, zero=0)
+    names = [setup.cluster.name for setup in asked.setups]
+    order = (names.index("dgx-a100-80gb"), names.index("dgx-h100"))
+    free = pipeline_of(asked, order, (1, 1), (2, 2), common)
+    cap = 45.0 * 2**30
+    short = tuple(
+        replace(x, cluster=replace(x.cluster, accelerator=replace(x.cluster.accelerator, memory_bytes=cap)))
+        if x.cluster.name == "dgx-h100" else x for x in asked.setups
+    )  # fmt: skip
+    way = pipeline_of(replace(asked, setups=short), order, (1, 1), (2, 2), common)
+    peaks = mixed_step([short[g] for g in order], way.layouts, np.array([0, 0, 1, 1]), np.zeros(4), np.zeros(4))[1]
+    assert sum(free.layers[1]) > sum(way.layers[1])
+    assert max(peaks[2:]) <= cap
+    assert sum(map(sum, way.layers)) == 32
+    assert way.step_s > free.step_s

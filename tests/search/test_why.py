@@ -9,11 +9,11 @@ from planner.base.errors import InputError, PlannerError, UnknownNameError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
-from planner.question import what_is_fixed
+from planner.question import load_setup, what_is_fixed
 from planner.search import recommend
 from planner.search.exclusion import without
 from planner.search.request import Fixed
-from planner.search.why import Why, parse_wanted, why_not
+from planner.search.why import TIE, Why, parse_wanted, why_not
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import legal
@@ -199,3 +199,29 @@ def test_a_kernel_that_the_accelerator_lacks_is_not_legal():
     answer = why_not(Setup(model, cluster, stack), found, {"attention": "flash3"})
     assert answer.reason == "illegal"
     assert answer.text == "Not legal: a100-sxm-80gb has attention unfused, fused, flash1, flash2."
+
+
+def test_a_layout_that_takes_as_long_is_a_tie():
+    """Context ranks in place of half of the data ranks: a tenth of a percent."""
+    answer = why("dp=8,cp=2")
+    share = float(answer.other.step_time_s[0] / answer.best.step_time_s[0]) - 1.0
+    assert 0.0 < share <= TIE
+    assert answer.reason == "tie"
+    assert answer.text.startswith(f"Slower by {share:.1%}: ")
+    assert answer.text.endswith(" That is too close to tell apart.")
+
+
+def test_what_the_framework_does_not_run():
+    """TorchTitan's schedules by default; one that the user has asked for is another reason."""
+    setup = load_setup("llama3-8b", "dgx-h100", framework="torchtitan")
+    assert "zb-h1" not in setup.framework.runs.schedule
+    asked = {"gpus": 16, "global_batch": 64, "precision": Precision.BF16, "attention": Attention.FLASH3}
+    found = recommend(setup, fixed=Fixed(schedule=setup.framework.runs.schedule), **asked)
+    answer = why_not(setup, found, {"schedule": "zb-h1", "pp": 2})
+    assert answer.reason == "framework", answer.text
+    assert f"{setup.framework.name} does not run schedule zb-h1; --any-framework searches it." in answer.text
+    runs = why_not(setup, found, {"schedule": setup.framework.runs.schedule[0], "pp": 2})
+    assert runs.reason != "framework"
+    found = recommend(setup, fixed=Fixed(schedule=("1f1b",)), **asked)
+    answer = why_not(setup, found, {"schedule": "zb-h1", "pp": 2})
+    assert (answer.reason, answer.text) == ("settled", "Not searched: only schedule 1f1b was allowed.")

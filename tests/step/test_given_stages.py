@@ -14,7 +14,7 @@ from planner.question import load_setup, one_layout
 from planner.schedules import get_schedule
 from planner.setup import Setup
 from planner.step.estimate import estimate
-from planner.step.given_stages import chunks_of, given_chunks
+from planner.step.given_stages import _blocks, chunks_of, given_chunks
 from planner.step.legality import check_legal, first_broken
 from planner.step.step_costs import step_costs
 from planner.step.timeline.loads import rank_loads, stage_loads
@@ -182,3 +182,29 @@ def test_dense_layers_beyond_the_first_stage_lie_on_the_next():
     model = load_model("deepseek-v3")
     chunks = given_chunks("Et|t|(t|)*58tL", model)
     assert (chunks.dense + chunks.layers * 3 / 61).tolist()[:5] == pytest.approx([1, 1, 1, 0, 0])
+
+
+def of_ranks(layers, modules=None, dense=None):
+    """Layers, modules and dense of the ranks, as `_ranks` gives them."""
+    return np.array([layers, modules or [0] * len(layers), dense or [0] * len(layers)], dtype=float)
+
+
+def test_two_ranks_have_nothing_between():
+    blocks, early, fullest = _blocks(of_ranks([5, 3], [0, 1], [0.5, -0.5]))
+    assert blocks.tolist() == [[5, 0, 0, 3], [0, 0, 0, 1], [0.5, 0, 0, -0.5]]
+    assert (early, fullest.tolist()) == (0.0, np.zeros((4, 3)).tolist())
+
+
+def test_ranks_between_by_hand():
+    """Of five ranks between, two have the most (4 layers, 3 and a module): they are late; the others' mean is early."""
+    blocks, early, fullest = _blocks(of_ranks([9, 2, 4, 1, 3, 3, 7], [0, 0, 0, 0, 1, 0, 0]))
+    assert blocks[0].tolist() == [9, 2, 3.5, 7]
+    assert blocks[1].tolist() == [0, 0, 0.5, 0]
+    assert early == 3.0
+    # May be fullest: rank 1, the first with most (rank 2), the first with a module (rank 4).
+    assert fullest[0].tolist() == [1, 2, 4]
+    assert fullest[1].tolist() == [2, 4, 3]
+    # Without modules between, the last of them; alike, all are late and early says the same.
+    blocks, early, fullest = _blocks(of_ranks([9, 2, 2, 2, 7]))
+    assert (blocks[0].tolist(), early) == ([9, 2, 2, 7], 0.0)
+    assert fullest[0].tolist() == [1, 1, 3]

@@ -99,3 +99,20 @@ def test_a_step_with_links():
         simulate_streams(
             Setup(model, cluster, framework), Layouts.of(schedule="2bw", tp=2, pp=4, dp=4, global_batch=64)
         )
+
+
+@pytest.mark.parametrize("name", ["zb-2p", "zb-v"])
+def test_ranks_that_end_apart_update_apart(name):
+    """Without a common end the step is the longest of any rank's own, from its first operation to its update."""
+    cluster = load_cluster("dgx-h100")
+    setup = Setup(load_model("llama-13b"), cluster, load_framework(cluster.framework))
+    virtual = 2 if name == "zb-v" else 1
+    layouts = Layouts.of(tp=2, pp=4, dp=1, global_batch=16, schedule=name, virtual_stages=virtual)
+    step = simulate_streams(setup, layouts)
+    plain, order = step.plain, step.streams.order
+    begin = step.streams.start_s[order.start[:-1]]
+    own = step.update_start_s + (plain.update_end_s - plain.update_start_s) - begin
+    assert np.ptp(step.update_start_s) > 0.0
+    assert step.step_time_s == pytest.approx(own.max(), rel=1e-12)
+    assert step.step_time_s < (own + begin).max()
+    assert step.step_time_s == pytest.approx(plain.step_time_s, rel=0.02)
