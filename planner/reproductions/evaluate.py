@@ -125,7 +125,10 @@ EVALUATORS: Mapping[str, Callable[..., tuple[float, str]]] = {
 
 
 def evaluate(claim: Claim) -> Outcome:
-    """Ours: of the claim's arguments, or with `over`, which changes some of them, the ratio to what those give."""
+    """Ours: of the claim's arguments, or with `over`, which changes some of them, the ratio to what those give.
+
+    In `% more` it is what the ratio is over one.
+    """
     if not claim.by:
         return Outcome(claim=claim, ours=None)
     arguments = dict(claim.arguments)
@@ -135,7 +138,7 @@ def evaluate(claim: Claim) -> Outcome:
         ours, note = evaluator(**arguments)
         if over is not None:
             base, _ = evaluator(**merged(arguments, over))
-            ours /= base
+            ours = 100.0 * (ours / base - 1.0) if claim.unit == "% more" else ours / base
     except PlannerError as error:
         return Outcome(claim=claim, ours=None, note=str(error))
     return Outcome(claim=claim, ours=float(ours), note=note)

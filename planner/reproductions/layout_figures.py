@@ -39,7 +39,8 @@ def layout_figure(
     model: a preset's name, or what a model's file says, of a GPT where it says no family. layout: choices, a list where
     a search may take any of them. figures: of the cluster, in place of its profile's. sites: `number` of them, on which
     the stages lie in order, joined by links of `gbit` Gb/s and `latency_ms` one way.
-    quantity: a choice that the search made, or seconds, sequences per second, tokens per second, MFU, TFLOP/s (of a
+    quantity: a choice that the search made, travel over work (a micro-batch's seconds to the next site over its
+    compute on a stage), or seconds, sequences per second, tokens per second, MFU, TFLOP/s (of a
     GPU, recomputation counted), GiB, activations (GiB), state (parameters, gradients and optimizer, GB), share of
     memory, days, days without failures, GPU-hours.
 
@@ -55,7 +56,10 @@ def layout_figure(
     step_s = float(result.step_time_s[i])
     if sites is not None:
         number, link, wait = int(sites["number"]), sites["gbit"] * GBIT, sites["latency_ms"] / 1e3
-        step_s = over_links(setup, result, number, link, wait, 1.0)[0]
+        compute_s = step_s - float(result.time.bubble_s[i])
+        step_s, travel_s, _ = over_links(setup, result, number, link, wait, 1.0)
+        if quantity == "travel over work":
+            return travel_s * float(result.layouts.micro_batches[i]) / compute_s, ""
     row = result.layouts.row(i)
     note = "" if _is_whole(layout) else f"tp {row['tp']} pp {row['pp']} mb {row['micro_batch']} {row['recompute']}"
     if quantity in CHOICES:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -41,8 +42,10 @@ def run_figure(*, quantity: str, source: str, run: str) -> tuple[float, str]:
     return figures[quantity], ""
 
 
-def all_runs_figure(*, quantity: str, sources: Sequence[str] = ()) -> tuple[float, str]:
-    """Of all measured runs, or of those of some sources.
+def all_runs_figure(
+    *, quantity: str, sources: Sequence[str] = (), having: Mapping[str, Sequence[Any]] | None = None
+) -> tuple[float, str]:
+    """Of all measured runs, or of those of some sources. having: columns with the cells that a run may have there.
 
     quantity: error (mean of |predicted / measured - 1|), out of memory below 80 % (runs that ran out although
     predicted under four fifths of the memory).
@@ -55,7 +58,9 @@ def all_runs_figure(*, quantity: str, sources: Sequence[str] = ()) -> tuple[floa
     from planner.hardware import load_cluster
 
     room = np.array([load_cluster(cluster_name(run)).accelerator.memory_bytes for run in p.runs])
-    known = np.isfinite(p.memory_bytes)
+    asked = (having or {}).items()
+    meant = np.array([all(run[column] in cells for column, cells in asked) for run in p.runs])
+    known = np.isfinite(p.memory_bytes) & meant
     below = known & (p.memory_bytes < NEAR_EIGHTY * room)
     failed = below & ~p.ok
     note = f"{below.sum()} runs predicted below 80 %; {(known & ~p.ok).sum()} of {known.sum()} ran out of memory"

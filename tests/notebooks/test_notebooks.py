@@ -1,20 +1,18 @@
 """The notebooks run on their small settings, from a copy, and draw what they save."""
 
 import ast
-import json
 import os
-import re
+import random
 import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 import planner
+from tests.notebooks.printed import NOTEBOOKS, answered, code, every
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 EXECUTE = """
 import sys
 import nbformat
@@ -34,11 +32,6 @@ SAYS = {
 }
 
 
-def code(path):
-    """The code cells of a notebook."""
-    return [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
-
-
 @pytest.mark.parametrize("name", SAYS)
 def test_a_notebook_imports_from_planner_alone(name):
     trees = [ast.parse("".join(cell["source"])) for cell in code(NOTEBOOKS / f"{name}.ipynb")]
@@ -52,35 +45,23 @@ def test_a_notebook_imports_from_planner_alone(name):
     assert names <= {*planner.__all__}
 
 
-def told():
-    """Of notebook 02: each printed command, and the points printed under it."""
-    out = [o for cell in code(NOTEBOOKS / "02_scaling_limits.ipynb") for o in cell["outputs"]]
-    text = "".join("".join(o["text"]) for o in out if o["output_type"] == "stream")
-    found = re.findall(r"^planner (fastest .*)((?:\n    .*)+)", text, re.MULTILINE)
-    return {command: re.findall(r"    (\S+) (none|\S+ days \S+ GPUs)", points) for command, points in found}
-
-
-def said(one):
-    """A result as the notebook prints it."""
-    one = one.get("shortest", one)
-    return "none" if "days" not in one else f"{one['days']:.3g} days {one['gpus']:,} GPUs"
-
-
 def test_the_commands_under_a_figure_print_its_points():
-    """One command of each kind is run; the others differ in sizes alone."""
-    from typer.testing import CliRunner
-
-    from planner.cli import app
-
-    commands = told()
-    assert len(commands) > 50
-    papers = [c for c in commands if "--paper" in c]
-    chosen = [papers[0], next(c for c in papers if "--node-size 0" in c), next(c for c in papers if "--max-gpus" in c)]
-    chosen.append(next(c for c in commands if "--paper" not in c))
-    for command in chosen:
-        done = CliRunner().invoke(app, [*command.removesuffix(" --json").split(), "--json"])
-        results = json.loads(done.stdout)["results"]
-        assert [(one["strategy"], said(one)) for one in results] == commands[command], command
+    """Of each kind of command a drawn one or two; benchmarks/notebook_commands.py runs all of them."""
+    points = {command: lines for _, command, lines in every()}
+    assert len(points) > 70
+    kinds = {
+        "intensities": [c for c in points if c.endswith("--json")],
+        "few GPUs": [c for c in points if "--paper" in c and "--max-gpus" in c],
+        "node sizes": [c for c in points if "--paper" in c and "--node-size 16" not in c],
+        "strategies": [c for c in points if "--paper" in c and "--node-size 16" in c and not c.endswith("--json")],
+        "our costs": [c for c in points if "--paper" not in c and c.startswith(("fastest x-40 ", "fastest x-64 "))],
+        "the largest": [c for c in points if c.startswith("largest")],
+    }
+    draw = random.Random(" ".join(points))  # another draw whenever a notebook prints something else
+    for kind, commands in kinds.items():
+        assert commands, kind
+        command = draw.choice(commands)
+        assert answered(command) == points[command], command
 
 
 @pytest.mark.extra
@@ -108,7 +89,7 @@ def test_the_notebooks_are_kept_with_their_pictures_and_no_errors():
     """What is committed was run whole: every code cell has its output, every saved picture lies beside."""
     assert sorted(p.stem for p in NOTEBOOKS.glob("*.ipynb")) == sorted(SAYS)
     for path in NOTEBOOKS.glob("*.ipynb"):
-        cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+        cells = code(path)
         assert all(c["execution_count"] for c in cells), path.name
         assert not [o for c in cells for o in c["outputs"] if o["output_type"] == "error"], path.name
         assert len(list((NOTEBOOKS / "figures").glob(f"{path.stem[:2]}_*.png"))) == SAYS[path.stem][1], path.name
