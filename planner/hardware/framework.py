@@ -136,6 +136,11 @@ class Framework:
     flex_dispatch: bool = field(metadata=yes(
         "On Hopper and Blackwell it dispatches tokens by DeepEP, or HybridEP in a rack, unless told otherwise.",
         because="only where node_dispatch says so"))
+    deepep_bytes_per_s: float = field(metadata=figure(
+        1, 1e4, "What DeepEP's kernels inside a node bring to a GPU, its own tokens counted.", unit="gbyte_per_s",
+        default=290.0, because="with 20 compute units dispatch and combine 329 and 287 on eight H100 "
+        "(tile-ai/tilescale, deepseek_deepep), with 24 304 and 251 on eight B200 (torchtitan's fork with DeepEP, its "
+        "deepep/utils.py)"))
     gathered_context: bool = field(metadata=yes(
         "Context ranks gather all keys and values before attention, wait for it, and keep them.",
         because="they pass them round a ring beside attention, Transformer Engine's default"))

@@ -100,7 +100,8 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     """Seconds by which the host's launches outlast a layer's passes.
 
     One pass may run ahead for the other. Not where the host waits for every kernel, nor with experts, where each layer
-    copies to the host how many tokens every expert gets (Megatron-Core, token_dispatcher.py), unless all get as many.
+    copies to the host how many tokens every expert gets (Megatron-Core, token_dispatcher.py), unless all get as many,
+    or another micro-batch's backward pass is launched in turn and keeps the GPU busy (model_chunk_schedule_plan.py).
     """
     layouts = case.layouts
     host_f, host_b = host_s(case)
@@ -108,7 +109,8 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     if case.framework.blocking_launches:
         return host_f, host_b
     apart = np.maximum(host_f - forward_s, 0.0), np.maximum(host_b - backward_s, 0.0)
-    counted = (mix.shares(case.model).sparse > 0.0) & (layouts.capacity_factor == 0.0)
+    in_turn = (case.framework.overlap_experts > 0.0) & takes_turns(layouts)
+    counted = (mix.shares(case.model).sparse > 0.0) & (layouts.capacity_factor == 0.0) & ~in_turn
     if np.all(counted):
         return apart
     both = np.maximum(host_f + host_b - forward_s - backward_s, 0.0)

@@ -109,6 +109,7 @@ def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> li
         "attention": said(run, "attention") or run["attention"] or unstated.attention,
         "fused_norm": run["fused_norm"] is not False,
         "capacity_factor": float(said(run, "capacity") or 0.0),
+        "dispatcher": said(run, "dispatcher") if framework.node_dispatch and said(run, "dispatcher") else "framework",
         "grad_dtype": said(run, "gradients") or "framework",
         "layer_split": framework.layer_split,
         "train": run["train"] or "full",

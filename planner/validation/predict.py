@@ -134,14 +134,14 @@ class RunGroup:
 
 LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
-# A framework's name, and what is said of launches, of repeats, of whose loss ran, of when gradients are reduced, and of
-# what CUDA graphs hold.
-Software = tuple[str, str | None, str | None, str | None, str | None, str | None]
+# A framework's name, and what is said of launches, of repeats, of whose loss ran, of when gradients are reduced, of
+# what CUDA graphs hold, and of tensor-parallel collectives.
+Software = tuple[str, str | None, str | None, str | None, str | None, str | None, str | None]
 
 
 def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
     """A framework with the launches, recomputation, loss and reduction that runs of it are said to have had."""
-    name, launches, repeats, loss, reduction, graphs = software
+    name, launches, repeats, loss, reduction, graphs, tensor = software
     own = framework_of(name)
     of_loss = own if loss is None else framework_of(loss)
     if graphs == "experts":
@@ -157,6 +157,7 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
         entropy_forward_bytes=of_loss.entropy_forward_bytes,
         entropy_backward_bytes=of_loss.entropy_backward_bytes,
         overlap_grad_reduce=0.0 if reduction == "exposed" else own.overlap_grad_reduce,
+        overlap_tensor=0.0 if tensor == "exposed" else own.overlap_tensor,
     )
 
 
@@ -182,7 +183,7 @@ def predict(
                 clusters[where] = cluster_of(where)
             cluster = clusters[where]
             name = framework_name(run, cluster)
-            tables = ("launches", "repeats", "loss", "reduction", "graphs")
+            tables = ("launches", "repeats", "loss", "reduction", "graphs", "tensor")
             software: Software = (name, *(said(run, table) for table in tables))
             if software not in frameworks:
                 frameworks[software] = _as_run(framework_of, software)

@@ -7,7 +7,7 @@ import pytest
 
 from planner.costs.layer.host_launches import host_s
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Precision
+from planner.layouts import Precision, Recompute
 from planner.step.layer_time import host_waits_s
 from tests.costs.toy import CLUSTER, FRAMEWORK, GPT, MLA, MOE, case, layout
 
@@ -47,6 +47,15 @@ def test_a_pass_runs_ahead_for_the_other_unless_experts_tokens_are_counted():
     dense = replace(SLOW, host_experts_s=0.0)
     assert waits(ROUTED, 2.0, 10.0, dense) == [1, 0]
     assert waits(ROUTED, 2.0, 10.0, dense, capacity_factor=1.0) == [0, 0]
+
+
+def test_another_micro_batch_s_pass_keeps_the_gpu_busy_while_tokens_are_counted():
+    """Its two in turn run without a pipeline, or with virtual stages, and recompute no layer whole."""
+    in_turn = replace(SLOW, host_experts_s=0.0, overlap_experts=0.5)
+    assert waits(ROUTED, 2.0, 10.0, in_turn) == [0, 0]
+    assert waits(ROUTED, 2.0, 5.5, in_turn) == [0.5, 0]
+    assert waits(ROUTED, 2.0, 10.0, in_turn, pp=2, dp=1) == [1, 0]
+    assert waits(ROUTED, 2.0, 10.0, in_turn, recompute=Recompute.FULL) == [1, 0]
 
 
 # Of 12 layers of 512 channels, both passes: DGX H100 as the faster of two machines, DGX GB200 likewise

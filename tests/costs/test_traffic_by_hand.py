@@ -101,6 +101,11 @@ def test_dispatch_sends_one_copy_to_a_node_that_passes_it_on():
     # To every rank, as an all-to-all with a copy for each.
     assert first(dispatch_s(inside, 6.0, 4.0, 1.0)) == pytest.approx(first(all_to_all_s(inside, 24.0)))
     assert first(dispatch_s(place(CLUSTER, np.array([1]), np.array([1])), 6.0, 1.0, 1.0)) == 0.0
+    # A kernel that brings 0.5 B/s of all tokens, its own too; between nodes it is another kernel.
+    assert first(dispatch_s(inside, 6.0, 2.0, 1.0, 0.5)) == pytest.approx(6 * 2 / 0.5)
+    assert first(dispatch_s(inside, 6.0, 2.0, 1.0, 2.0)) == pytest.approx(6 * 2 * 3 / 4 / 2 + 4)
+    assert first(dispatch_s(across, 6.0, 3.0, 1.5, 0.5)) == pytest.approx(6 * 0.75 / 0.375 + 14)
+    assert first(dispatch_s(place(CLUSTER, np.array([1]), np.array([1])), 6.0, 1.0, 1.0, 0.5)) == 0.0
 
 
 def test_groups_of_a_layout():

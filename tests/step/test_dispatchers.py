@@ -50,6 +50,17 @@ def test_a_named_dispatcher_is_that_of_the_framework_that_has_it(name):
     assert both.tolist() == [estimate(setup, x).step_time_s[0] for x in (layouts, named, plain)]
 
 
+def test_deepep_s_kernels_inside_a_node_are_slower_than_hybridep_s_links():
+    """Of 8 ranks a token of 8 copies reaches 8 (1 - (7/8)^8) = 5.25, whose bytes come at 290 GB/s."""
+    inside, between = ([question(ep=n, dispatcher=name) for name in ("deepep", "hybridep")] for n in (8, 32))
+    slow, fast = (layer_traffic(Case.of(*one)).expert_forward_s[0] for one in inside)
+    token_bytes = 2 * 4096 * 2048 * 2.0
+    assert slow == pytest.approx(2 * token_bytes * 8 * (1 - (7 / 8) ** 8) / 290e9)
+    assert fast < slow
+    first_s, second_s = (layer_traffic(Case.of(*one)).expert_forward_s[0] for one in between)
+    assert first_s == second_s
+
+
 def test_the_busiest_rank_has_so_many_more_tokens():
     setup, even = question()
     _, busy = question(expert_imbalance=1.5)
@@ -93,6 +104,8 @@ RULES = [
     ({"dispatcher": "deepep", "ep": 32, "micro_batch": 8}, ""),
     ({"dispatcher": "deepep", "cluster": "gb200-nvl72"}, "deepep does not run on racks"),
     ({"dispatcher": "hybridep", "cluster": "gb200-nvl72", "micro_batch": 8}, ""),
+    ({"dispatcher": "deepep", "cluster": "dgx-b300"}, ""),
+    ({"dispatcher": "hybridep", "cluster": "gb300-nvl72"}, ""),
     ({"dispatcher": "deepep", "cluster": "mi300x-server"}, "run on Ampere, Hopper and Blackwell"),
     ({"dispatcher": "deepep", "model": "llama3-8b", "ep": 1}, "need experts"),
     ({"expert_imbalance": 1.2, "model": "llama3-8b", "ep": 1}, "need experts"),
@@ -167,6 +180,8 @@ def dispatcher(more=None, **asked):
         ({"capacity_factor": 1.25}, "alltoall"),  # the only one that drops tokens
         ({"micro_batch": 8}, "deepep"),
         ({"cluster": "dgx-b200"}, "deepep"),
+        ({"cluster": "dgx-b300"}, "deepep"),
+        ({"cluster": "gb300-nvl72"}, "hybridep"),
         ({"micro_batch": 8, "cluster": "gb200-nvl72"}, "hybridep"),  # within a rack
         (
             {"micro_batch": 8, "cluster": "gb200-nvl72", "dp": 512, "ep": 128, "global_batch": 4096},

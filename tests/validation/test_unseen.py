@@ -26,17 +26,17 @@ def predicted():
         ("mosaic-dev-h100", 0.05, 0.29),
         # Too fast, all, as found (35 to 60 %): their hosts are slower than DGX H100 in Megatron-LM's own tests, and so
         # are their all-to-alls than nccl-tests on the same network.
-        ("aws-bridge-q235-b300-nccl", 0.3, 0.48),
+        ("aws-bridge-q235-b300-nccl", 0.29, 0.46),
         ("aws-bridge-q235-b300-deepep", 0.445, 0.655),
         ("aws-bridge-q30-h100-nccl", 0.33, 0.42),
         ("aws-bridge-q30-h100-deepep", 0.525, 0.79),
-        ("aws-bridge-q235-b300-four-nodes-nccl", 0.255, 0.51),
+        ("aws-bridge-q235-b300-four-nodes-nccl", 0.25, 0.49),
         ("aws-bridge-q235-b300-four-nodes-deepep", 0.34, 0.57),
-        ("aws-bridge-dsv3-b300-nccl", 0.386, 0.59),
-        ("aws-bridge-dsv3-b300-deepep", 0.325, 0.422),
-        ("aws-bridge-k2-b300-nccl", 0.37, 0.594),
-        ("aws-bridge-k2-b300-deepep", 0.328, 0.442),
-        ("modelzoo-q235-h100", 0.115, 0.27),
+        ("aws-bridge-dsv3-b300-nccl", 0.365, 0.57),
+        ("aws-bridge-dsv3-b300-deepep", 0.325, 0.44),
+        ("aws-bridge-k2-b300-nccl", 0.35, 0.58),
+        ("aws-bridge-k2-b300-deepep", 0.325, 0.445),
+        ("modelzoo-q235-h100", 0.13, 0.27),  # 0.112 where another micro-batch's pass did not hide launches
         # ZeRO-3 on 16 to 128 nodes; found 24 to 73 % too slow, with what DeepSpeed of 2021 lost on many nodes.
         ("deepspeed-azure-175b", 0.075, 0.39),
         ("deepspeed-azure-530b", 0.105, 0.23),
@@ -59,7 +59,7 @@ def predicted():
         # on Blackwell and those with experts on H100: most came nearer, Megatron-Core's own report moved away.
         ("megatron-moe-gb300", 0.08, 0.18),
         ("megatron-moe-gb200", 0.125, 0.295),  # 0.07 before products in bf16 were measured
-        ("megatron-moe-h100", 0.06, 0.105),  # 0.03 before the host's time was that of Megatron-LM's tests
+        ("megatron-moe-h100", 0.015, 0.03),  # 0.06 where another micro-batch's pass did not hide launches
         # The first two as found; that experts run in one kernel with their activation came of the other two.
         ("megatron-bridge-26.04", 0.055, 0.1),  # LLaMA 3 of 70B and 405B
         ("megatron-bridge-26.04-experts", 0.092, 0.28),  # GPT-OSS is off, whose biases were counted after a look at it
@@ -92,7 +92,7 @@ def predicted():
         ("torchtitan-h100-async-tp", 0.111, 0.324),  # async TP is not described, nor the same context parallelism
         ("torchtitan-h200", 0.033, 0.038),  # found 6.2
         ("torchtitan-gb200", 0.096, 0.127),  # bf16 12 % too slow, MXFP8 4 and 10 too fast; as found
-        ("torchtitan-b200-deepep", 0.235, 0.24),  # DeepEP inside a node is slower than the profile has it
+        ("torchtitan-b200-deepep", 0.19, 0.195),  # its copies are added number by number, which is not counted
         ("torchtitan-b200-experts", 0.095, 0.17),  # its own expert parallelism led to copies added number by number
         ("torchtitan-h100-qwen3", 0.215, 0.22),  # compiled 20 % too slow, with eight tensor ranks 21 too fast
         ("torchtitan-gb200-nvfp4", 0.12, 0.13),  # 14 and 15 % too fast as found, before what checkpointing keeps
@@ -136,13 +136,13 @@ def test_memory_of_pipelines_of_many_schedules(predicted):
 
 
 def test_a_hybrid_of_state_spaces_and_experts(predicted):
-    """Nemotron 3 Nano 30B-A3B: on eight H100 in bf16 15.6 s per step; on Blackwell in fp8 within 11 %."""
+    """Nemotron 3 Nano 30B-A3B: on eight H100 in bf16 2 % too slow; on Blackwell in fp8 within 11 %."""
     ratio = {
         run["source"]: predicted.step_time_s[i] / predicted.measured_s[i]
         for i, run in enumerate(predicted.runs)
         if run["model"] == "nemotron-3-nano-30b-a3b"
     }
-    assert ratio.pop("nemo-automodel-h100-experts") == pytest.approx(1.0, abs=0.01)
+    assert 1.0 < ratio.pop("nemo-automodel-h100-experts") < 1.03  # 1.00 with DeepEP at the rate of the links
     assert len(ratio) == 3
     assert all(0.89 < x < 1.11 for x in ratio.values())
 

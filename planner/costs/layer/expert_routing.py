@@ -16,9 +16,9 @@ from planner.hardware import Cluster, Framework
 from planner.layouts import Dispatcher, Layouts
 from planner.models import Transformer, mix
 
-FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell"), 8
+FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell", "blackwell-ultra"), 8
 """Where the flex dispatcher runs (NVIDIA-NeMo/Megatron-Bridge, training/flex_dispatcher_backend.py)."""
-FLEX_BY_DEFAULT = ("hopper", "blackwell")
+FLEX_BY_DEFAULT = ("hopper", "blackwell", "blackwell-ultra")
 """Where most public recipes of mixtures use it (the profile's source of flex_dispatch counts them)."""
 MOST_RDMA_TOKENS = 21_845  # 3 * 21,845 + 1 is 65,536
 """A token takes three entries of a queue pair, and InfiniBand has 65,535 (Megatron-LM pull request 4094)."""

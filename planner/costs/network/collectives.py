@@ -170,15 +170,19 @@ def all_to_all_s(group: Group, size_bytes: Any) -> Array:
     return _sends_s(group, size_bytes * (k - 1.0) / n, size_bytes * (n - k) / n)
 
 
-def dispatch_s(group: Group, token_bytes: Any, reached_ranks: Any, reached_nodes: Any) -> Array:
+def dispatch_s(
+    group: Group, token_bytes: Any, reached_ranks: Any, reached_nodes: Any, node_bytes_per_s: Any = np.inf
+) -> Array:
     """Seconds for each rank to send `token_bytes` of tokens, one copy to each other node that a token has to reach.
 
     That node's rank passes it on, once to each of its ranks that need it (DeepSeek-AI 2024, arXiv 2412.19437, section
     3.2.2; DeepEP). reached_ranks, reached_nodes: of the group, by a token on average, its own counted as any other.
+    node_bytes_per_s: at most that comes to a rank of a group in one node, its own tokens counted.
     """
     inside = token_bytes * reached_ranks * (group.local - 1.0) / group.local
     outside = token_bytes * reached_nodes * (group.nodes - 1.0) / group.nodes
-    return _sends_s(group, inside, outside)
+    kernel_s = np.where((group.nodes == 1) & (group.ranks > 1), token_bytes * reached_ranks / node_bytes_per_s, 0.0)
+    return np.maximum(_sends_s(group, inside, outside), kernel_s)
 
 
 def _sends_s(group: Group, inside_bytes: Any, outside_bytes: Any) -> Array:

@@ -12,7 +12,7 @@ from planner.base.arrays import Array
 from planner.costs.adapters import adapters_gathers, frozen
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
-from planner.costs.layer.expert_routing import by_node
+from planner.costs.layer.expert_routing import by_node, dispatchers
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import parameter_bytes
 from planner.costs.network.collectives import (
@@ -29,7 +29,7 @@ from planner.costs.network.collectives import (
 from planner.costs.network.data_parallel import DataCollectives, by_layer
 from planner.costs.parameters import RankParameters
 from planner.costs.shapes import is_latent
-from planner.layouts import Precision, Recompute
+from planner.layouts import Dispatcher, Precision, Recompute
 from planner.models import Transformer, mix
 
 
@@ -165,7 +165,8 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
     node = by_node(case)
     one = all_to_all_s(group, tokens * model.top_k)
     if np.any(node):
-        once = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes))
+        kernel = np.where(dispatchers(case) == Dispatcher.DEEPEP, case.framework.deepep_bytes_per_s, np.inf)
+        once = dispatch_s(group, tokens, reached(model, group.ranks), reached(model, group.nodes), kernel)
         one = np.where(node, once, one)
     one = np.where(case.pickers > 1, 0.0, one)
     cut = layouts.sequence_parallel & (layouts.etp == layouts.tp)
