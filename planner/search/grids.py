@@ -142,7 +142,7 @@ def grids(
             waiting = pending[one.axes] = _Pending(_size(one.axes))
         waiting.families.append((serial, one))
         waiting.size += len(one)
-        serial += len(one)
+        serial += len(one) * waiting.each
         if waiting.size * waiting.each >= chunk:
             yield from _advance(model, cluster, one.axes, waiting, shared, chunk)
     left = []
@@ -231,8 +231,7 @@ def _advance(
 ) -> Iterator[Grid]:
     """Expand the waiting families into legal rows, and yield full chunks of them."""
     if waiting.families:
-        table = _rows(waiting.families)
-        table[-1] *= waiting.each
+        table = _rows(waiting.families, waiting.each)
         waiting.families, waiting.size = [], 0
         grid = _grid(cluster, table, axes, shared)
         ok = legal(model, cluster, grid) & _distinct(grid, axes)
@@ -253,8 +252,8 @@ def _advance(
     waiting.rows, waiting.legal = [(every.table[:, start:], every.legal[..., start:])], waiting.legal - start
 
 
-def _rows(waiting: list[tuple[int, Family]]) -> Ints:
-    """Columns of rows: those of `ROW` and the serial, shape (columns, rows)."""
+def _rows(waiting: list[tuple[int, Family]], each: int) -> Ints:
+    """Columns of rows of so many layouts each: those of `ROW` and the serial, shape (columns, rows)."""
     serial, families = np.array([n for n, _ in waiting]), [f for _, f in waiting]
     runs, micro = np.array([len(f.runs) for f in families]), np.array([len(f.micro) for f in families])
     counts = runs * micro
@@ -265,7 +264,7 @@ def _rows(waiting: list[tuple[int, Family]]) -> Ints:
     degrees = np.array([f.degrees for f in families]).T[:, family]
     return np.concatenate([
         degrees, np.concatenate([f.runs for f in families]).T[:, run],
-        np.concatenate([f.micro for f in families])[None, size], (serial[family] + within)[None],
+        np.concatenate([f.micro for f in families])[None, size], (serial[family] + within * each)[None],
     ])  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,13 @@ from planner.sweeps.versions import difference
 
 MANIFEST = "manifest.json"
 LOCK = "lock"
-PLAIN = {"int64": (int,), "float64": (int, float), "bool": (bool,), "string": (str,)}
-"""Types of a column's values in a part, by its kind."""
+PLAIN: dict[str, Callable[[Any], bool]] = {
+    "int64": lambda x: type(x) is int and -(2**63) <= x < 2**63,
+    "float64": lambda x: type(x) in (int, float) and abs(x) <= sys.float_info.max,
+    "bool": lambda x: type(x) is bool,
+    "string": lambda x: type(x) is str and x.encode(errors="replace").decode() == x,
+}
+"""Whether a column of a kind can hold a part's value."""
 
 
 def parts_folder(output: Path) -> Path:
@@ -36,7 +42,7 @@ class Parts:
     def __init__(self, folder: Path, rows: Mapping[int, int], columns: Sequence[Column]) -> None:
         self.folder = folder
         self._rows = rows
-        self._kinds = [PLAIN[column.kind] for column in columns]
+        self._holds = [PLAIN[column.kind] for column in columns]
         self.layouts: dict[int, int] = {}
 
     def _path(self, chunk: int) -> Path:
@@ -71,9 +77,9 @@ class Parts:
         return ChunkAnswer(chunk=chunk, rows=rows or [], layouts=layouts)
 
     def _is_row(self, row: Any) -> bool:
-        """Whether a row has a plain value of each column's kind, or none."""
-        fits = isinstance(row, list) and len(row) == len(self._kinds)
-        return fits and all(x is None or type(x) in kinds for x, kinds in zip(row, self._kinds, strict=True))
+        """Whether a row has a value that each column can hold, or none."""
+        fits = isinstance(row, list) and len(row) == len(self._holds)
+        return fits and all(x is None or holds(x) for x, holds in zip(row, self._holds, strict=True))
 
     def answers(self) -> Iterator[ChunkAnswer]:
         """Every chunk that is done, in order."""

@@ -101,6 +101,36 @@ FORGED = [
 ]
 
 
+FOREIGN = [
+    (int, [2**63, -(2**63) - 1, 1.5, True, "text"]),
+    (float, [10**400, -(10**400), True, "text", []]),
+    (bool, [0, 1.0, "true"]),
+    (str, ["\ud800", 1, True, {}]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), FOREIGN, ids=[kind.__name__ for kind, _ in FOREIGN])
+def test_a_part_with_a_value_that_its_column_cannot_hold_is_done_again(tiny, tmp_path, kind, values):
+    """Under a right digest: numbers beyond 64 bits or beyond floats, and half a character, ended in a traceback."""
+    out = tmp_path / "out.parquet"
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny, out, Here(most=1))
+    part = parts_folder(out) / "part-00000000.json"
+    kept = part.read_text()
+    place = next(i for i, x in enumerate(json.loads(kept)["rows"][0]) if type(x) is kind)
+    for value in values:
+        forged = json.loads(kept)
+        del forged["sha256"]
+        forged["rows"][0][place] = value
+        part.write_text(json.dumps(forged | {"sha256": digest(forged).hex()}))
+        with pytest.raises(KeyboardInterrupt):
+            run(tiny, out, Here(most=1))
+        assert part.read_text() == kept
+    run(tiny, tmp_path / "whole.parquet")
+    run(tiny, out)
+    assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
 @pytest.mark.parametrize("signed", [False, True])
 def test_parts_of_another_form_are_done_again(tiny, tmp_path, signed):
     """Once each was a traceback, the same at every rerun."""

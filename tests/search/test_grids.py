@@ -1,0 +1,55 @@
+"""Grids of a search: whatever their size, each legal layout stands once, under its own number."""
+
+import numpy as np
+import pytest
+
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Attention, Precision
+from planner.models import load_model
+from planner.search.grids import A_GRID
+from planner.search.scan import _parts
+from planner.search.space import Fixed, Request, space
+from planner.setup import Setup
+
+CLUSTER = load_cluster("dgx-a100-80gb")
+SETUP = Setup(load_model("gpt2"), CLUSTER, load_framework(CLUSTER.framework))
+
+
+def asked(**fixed):
+    return Request(gpus=8, global_batch=16, precision=Precision.BF16, attention=Attention.FLASH2, fixed=Fixed(**fixed))
+
+
+def every(grids):
+    """Each legal layout's number and its columns."""
+    rows = []
+    for grid in grids:
+        choice, row = np.nonzero(grid.legal.reshape(-1, grid.legal.shape[-1]))
+        numbers = grid.numbers(choice, row)
+        table = grid.layouts.at((*np.unravel_index(choice, grid.legal.shape[:-1]), row))
+        rows += [(int(n), *map(str, table.row(i).values())) for i, n in enumerate(numbers)]
+    return rows
+
+
+@pytest.mark.parametrize("fixed", [{"tp": (1, 2)}, {"pp": (4, 8)}])
+def test_the_chunk_changes_nothing_but_the_grids(fixed):
+    whole = every(space(SETUP.model, CLUSTER, asked(**fixed)))
+    assert len(whole) > 500
+    assert len({number for number, *_ in whole}) == len(whole)
+    assert len({tuple(columns) for _, *columns in whole}) == len(whole)
+    for chunk in (64, 512, 4096):
+        some = every(space(SETUP.model, CLUSTER, asked(**fixed), chunk))
+        assert sorted(some) == sorted(whole)
+
+
+def test_no_grid_is_larger_than_its_chunk_or_what_is_joined():
+    """A chunk is what is worth the memory: grids of more layouts would take it."""
+    for chunk in (512, 4096):
+        grids = list(space(SETUP.model, CLUSTER, asked(), chunk))
+        assert max(grid.legal.size for grid in grids) <= max(chunk, 2 * A_GRID)
+
+
+def test_parts_of_a_grid_are_all_of_it_once():
+    whole = every(space(SETUP.model, CLUSTER, asked()))
+    parts = list(_parts(SETUP, asked(), 32))
+    assert len(parts) > 20
+    assert sorted(every(grid for grid, _ in parts)) == sorted(whole)
