@@ -24,6 +24,7 @@ from planner.models import Transformer
 from planner.step.legality import legal
 
 A_GRID = 8_192  # layouts that take as long as a grid's calls without any
+KINDS = 4_096  # more than there are kinds of axes: layouts of two of them never share a number
 CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
 A_NODE_EACH = 0  # dp_replicate of a grid: as many copies as a data-parallel group has nodes
@@ -120,10 +121,11 @@ class Searched:
 class _Pending:
     """Families, each with its first row's serial, and then legal rows of one kind of axes that wait for a chunk.
 
-    each: layouts of a row; size: rows of the families; legal: of those rows.
+    each: layouts of a row; kind: its number; size: rows of the families; legal: of those rows.
     """
 
     each: int
+    kind: int
     families: list[tuple[int, Family]] = field(default_factory=list)
     size: int = 0
     rows: list[tuple[Ints, Bools]] = field(default_factory=list)
@@ -139,10 +141,10 @@ def grids(
     for one in families:
         waiting = pending.get(one.axes)
         if waiting is None:
-            waiting = pending[one.axes] = _Pending(_size(one.axes))
+            waiting = pending[one.axes] = _Pending(_size(one.axes), len(pending))
         waiting.families.append((serial, one))
         waiting.size += len(one)
-        serial += len(one) * waiting.each
+        serial += len(one)
         if waiting.size * waiting.each >= chunk:
             yield from _advance(model, cluster, one.axes, waiting, shared, chunk)
     left = []
@@ -175,7 +177,7 @@ class _Rows:
         """Those that wait."""
         table = np.concatenate([rows for rows, _ in waiting.rows], axis=1)
         ok = np.concatenate([mask for _, mask in waiting.rows], axis=-1)
-        return _Rows(axes=axes, table=table, legal=ok, of_choice=np.arange(_size(axes))[:, None])
+        return _Rows(axes=axes, table=table, legal=ok, of_choice=KINDS * np.arange(_size(axes))[:, None])
 
     def among(self, axes: Axes) -> _Rows:
         """The same rows with axes that have more choices, none of which is theirs."""
@@ -231,7 +233,8 @@ def _advance(
 ) -> Iterator[Grid]:
     """Expand the waiting families into legal rows, and yield full chunks of them."""
     if waiting.families:
-        table = _rows(waiting.families, waiting.each)
+        table = _rows(waiting.families)
+        table[-1] = KINDS * waiting.each * table[-1] + waiting.kind
         waiting.families, waiting.size = [], 0
         grid = _grid(cluster, table, axes, shared)
         ok = legal(model, cluster, grid) & _distinct(grid, axes)
@@ -252,8 +255,8 @@ def _advance(
     waiting.rows, waiting.legal = [(every.table[:, start:], every.legal[..., start:])], waiting.legal - start
 
 
-def _rows(waiting: list[tuple[int, Family]], each: int) -> Ints:
-    """Columns of rows of so many layouts each: those of `ROW` and the serial, shape (columns, rows)."""
+def _rows(waiting: list[tuple[int, Family]]) -> Ints:
+    """Columns of rows: those of `ROW` and the serial, shape (columns, rows)."""
     serial, families = np.array([n for n, _ in waiting]), [f for _, f in waiting]
     runs, micro = np.array([len(f.runs) for f in families]), np.array([len(f.micro) for f in families])
     counts = runs * micro
@@ -264,7 +267,7 @@ def _rows(waiting: list[tuple[int, Family]], each: int) -> Ints:
     degrees = np.array([f.degrees for f in families]).T[:, family]
     return np.concatenate([
         degrees, np.concatenate([f.runs for f in families]).T[:, run],
-        np.concatenate([f.micro for f in families])[None, size], (serial[family] + within * each)[None],
+        np.concatenate([f.micro for f in families])[None, size], (serial[family] + within)[None],
     ])  # fmt: skip
 
 
