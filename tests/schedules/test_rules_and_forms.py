@@ -116,3 +116,37 @@ def test_nothing_lives_on_to_the_weight_gradient_unless_it_is_said(name):
     for rank in range(pipe.p):
         assert float(schedule.in_flight(pipe, rank)) == float(schedule.in_flight(pipe, rank, 0.0))
         assert float(schedule.in_flight(pipe, rank)) <= float(schedule.in_flight(pipe, rank, 1.0))
+
+
+@pytest.mark.parametrize("name", ["pipedream", "2bw", "xpipe", "spectrain"])
+@pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 2), (4, 2), (4, 4), (4, 7), (5, 1)])
+def test_how_old_weights_are_is_counted_in_the_order(name, p, m):
+    """An update needs the backward passes of all its micro-batches; a forward misses those that are not through."""
+    schedule, pipe = get_schedule(name), Pipeline(p=p, m=m)
+    update = 1 if name in ("pipedream", "spectrain") else m  # micro-batches of one
+    for rank, row in enumerate(schedule.steps_order(pipe, 12).rows()):
+        through, most, held = 0, 0, 0
+        for operation in row:
+            i = operation.micro_batch
+            if operation.kind == "B":
+                through, held = through + 1, held - 1
+                continue
+            held += 1
+            most = max(most, held)
+            missed = i // update - through // update
+            behind = int(schedule.updates_behind(pipe, rank, i))
+            if name == "2bw":
+                # Everyone waits for the update before the last, also who could have the last one.
+                assert behind == min(i // m, 1)
+                assert missed <= behind or m < p
+            else:
+                assert behind == missed
+        assert float(schedule.in_flight(pipe, rank)) == most
+        versions = {"pipedream": most}.get(name, 2)
+        assert float(schedule.weight_versions(pipe, rank)) == versions
+    assert float(schedule.bubble_s(pipe, 1.0, 2.0, 3.0)) == 0.0
+    loads = Loads(**{k: tuple(np.array([x]) for x in v) for k, v in LOADS.items()}, num_early=np.array([1.0]))
+    assert float(np.ravel(schedule.makespan(Pipeline(p=3, m=m), loads))[0]) == m * 9.0
+
+
+LOADS = {"first": (1.0, 1.0, 1.0), "early": (2.0, 3.0, 4.0), "late": (1.0, 3.0, 2.0), "last": (2.0, 2.0, 2.0)}
