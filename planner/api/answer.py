@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from planner.report.notebook import block
+from planner.report.notebook import html_of
 from planner.report.plain_table import plain_text
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Shown(ABC):
         return plain_text(*self.lines)
 
     def _repr_html_(self) -> str:
-        return block(repr(self))
+        return html_of(*self.lines)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -12,7 +12,8 @@ from planner.api.frameworks import setup_under
 from planner.base.errors import InputError
 from planner.base.units import GBIT, GIB
 from planner.models import Transformer
-from planner.report import notebook, records
+from planner.report import records
+from planner.report.notebook import html_of
 from planner.setup import Setup
 
 
@@ -108,7 +109,7 @@ class Model:
         )
 
     def _repr_html_(self) -> str:
-        return notebook.sentence(repr(self))
+        return html_of(repr(self))
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -170,7 +171,7 @@ class Cluster:
         )
 
     def _repr_html_(self) -> str:
-        return notebook.sentence(repr(self))
+        return html_of(repr(self))
 
 
 def setup_of(

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, unlike_measured
+from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, trust, unlike_measured
 from planner.api.answer import Shown
 from planner.api.assumed import assumed
 from planner.api.inputs import Cluster, Model, setup_of
@@ -16,7 +16,7 @@ from planner.choices.table import CHOICES
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import one_layout, word
-from planner.report import notebook, records, tables
+from planner.report import records, tables
 from planner.report.columns import layout_frame
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -186,8 +186,18 @@ class LayoutEstimate(Shown):
         more = anchor_lines(setup)
         return (self._title, "", shown, "", *more) if more else (self._title, "", shown)
 
-    def _repr_html_(self) -> str:
-        return notebook.estimate_html(self._title, self.to_dict())
+
+def closing_record(one: LayoutEstimate) -> dict[str, Any]:
+    """What an answer on a layout takes for granted, and how accurate it is, for the answer's record."""
+    accuracy = trust(one.setup, one.step_time_interval_s, unlike=one.unlike)
+    return {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
+
+
+def closing(one: LayoutEstimate) -> list[str]:
+    """The same for a reader, a paragraph each."""
+    record = closing_record(one)
+    more = anchor_lines(one.setup)
+    return [*tables.closing_lines(record["assumed"], record["accuracy"]), *([""] * bool(more)), *more]
 
 
 def estimate(

@@ -9,11 +9,14 @@ from typing import Any
 
 from planner.api.answer import Drawn
 from planner.api.inputs import Cluster, Model, setup_of
+from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
 from planner.hardware import load_link
 from planner.question import request, whole
 from planner.report.network import draw_network, network_record, network_view
+from planner.report.plain_table import stacked
+from planner.step.timeline.timed import timed_estimate
 from planner.training_time.assumptions import assume
 from planner.training_time.network import AXES, STRATEGIES, NetworkCase, curve, need_of, ways
 
@@ -53,5 +56,7 @@ def network(
     needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
     both = ways(case, replace(own, network=load_link(slow))) if along == "bandwidth" else ()
     hourly = assume(own, {"price_usd_per_hour": price}).prices.price_per_hour
-    record = network_record(case, found, needs, both, hourly, network_price)
-    return Drawn("", record, network_view(record), partial(draw_network, record))
+    on = case.on(found.values[-1])
+    one = LayoutEstimate(on, timed_estimate(on, found.layouts.take([-1])), 0)
+    record = network_record(case, found, needs, both, hourly, network_price) | closing_record(one)
+    return Drawn("", record, stacked(network_view(record), *closing(one)), partial(draw_network, record))

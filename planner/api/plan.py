@@ -19,7 +19,7 @@ from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB
-from planner.report import notebook, records, tables
+from planner.report import records, tables
 from planner.report.columns import layout_frame
 from planner.report.difference import why_record, why_view
 from planner.search import Recommendation
@@ -255,22 +255,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """What `planner recommend` prints."""
-        setup = self.setup
-        return (
-            self._title,
-            "",
-            tables.recommendation_view(
-                self.found,
-                setup.model,
-                setup.framework,
-                self.accuracy,
-                None if self.elsewhere is None else self.elsewhere.to_dict(),
-                self.assumed,
-                self.fewest_gpus,
-            ),
-            *anchor_lines(setup),
-            *next_lines(self._next),
+        setup, faster = self.setup, None if self.elsewhere is None else self.elsewhere.to_dict()
+        view = tables.recommendation_view(
+            self.found, setup.model, setup.framework, self.accuracy, faster, self.assumed, self.fewest_gpus
         )
-
-    def _repr_html_(self) -> str:
-        return notebook.plan_html(self._title, self.to_dict())
+        return self._title, "", view, *anchor_lines(setup), *next_lines(self._next)

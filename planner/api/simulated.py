@@ -18,7 +18,7 @@ from planner.choices.table import CHOICES
 from planner.exporters.step_trace import write_step_trace
 from planner.layouts import Layouts
 from planner.question import one_layout
-from planner.report import notebook, simulations, tables
+from planner.report import simulations, tables
 from planner.report.columns import operation_frame
 from planner.report.timeline_plot import plot_timeline, timeline_svg
 from planner.schedules.csv_file import read_schedule
@@ -114,7 +114,7 @@ class Simulation(Shown, simulations.Simulated):
     def _repr_html_(self) -> str:
         drawn = len(self.step.timeline.order) <= MOST_DRAWN
         picture = timeline_svg(self.step.timeline, "", "s") if drawn else ""
-        return notebook.simulation_html(self._drawn_title, tables.layout_text(self.layout), self.to_dict(), picture)
+        return f'<div style="overflow-x:auto">{picture}</div>{super()._repr_html_()}'
 
 
 @dataclass(frozen=True, kw_only=True)

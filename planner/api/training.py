@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.api.anchored import interval_s, trust
+from planner.api.anchored import trust
 from planner.api.answer import Answer
 from planner.api.frameworks import held_request, setup_under
+from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
 from planner.base.errors import LayoutError
 from planner.hardware import Cluster
 from planner.question import check_tokens, whole
@@ -50,23 +51,18 @@ def training_time(
     check_tokens(asked.fixed, goal.origin == "given")
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
     plan = plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
-    factors = _factors(plan)
+    one, factors = _factors(plan)
     record = question_record(setup, gpus) | time_record(plan, factors)
     title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"
-    return _with_accuracy(title, record, time_view(plan, factors), setup)
+    return Answer(title, record | closing_record(one), stacked(time_view(plan, factors), *closing(one)))
 
 
-def _factors(plan: TrainingPlan) -> tuple[float, float]:
-    """By which the steps of 80 % of cases like this one are shorter and longer."""
-    low, high = interval_s(plan.case.setup, plan.found.estimate, plan.best)
+def _factors(plan: TrainingPlan) -> tuple[LayoutEstimate, tuple[float, float]]:
+    """A plan's layout, and by which the steps of 80 % of cases like this one are shorter and longer."""
+    one = LayoutEstimate(plan.case.setup, plan.found.estimate, plan.best)
+    low, high = one.step_time_interval_s
     step = float(plan.run.step_time_s[0])
-    return low / step, high / step
-
-
-def _with_accuracy(title: str, record: dict[str, Any], view: Any, setup: Setup) -> Answer:
-    """An answer that ends with how accurate steps on such hardware have been."""
-    accuracy = trust(setup)
-    return Answer(title, record | {"accuracy": accuracy}, stacked(view, "", f"How accurate: {accuracy}"))
+    return one, (low / step, high / step)
 
 
 def fewest_gpus(
@@ -92,8 +88,9 @@ def fewest_gpus(
 
     found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
     record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, days=days, max_cost=max_cost)
-    view = fewest_view(found, _factors(found.keeps))
-    return _with_accuracy(f"{setup.model.name} on {cluster.name}", record, view, setup)
+    one, factors = _factors(found.keeps)
+    view = stacked(fewest_view(found, factors), *closing(one))
+    return Answer(f"{setup.model.name} on {cluster.name}", record | closing_record(one), view)
 
 
 def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **choices: Any) -> Answer:
@@ -108,13 +105,14 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
         raise LayoutError(f"no layout of {setup.model.name} on gpus {gpus} fits in memory; give more GPUs")
     result = sensitivity(case, found)
     best = int(found.best[0])
+    one = LayoutEstimate(setup, found.estimate, best)
     layout = estimate_record(found.estimate, best, setup.cluster)
-    record = question_record(setup, gpus, batch) | {"layout": layout}
+    record = question_record(setup, gpus, batch) | {"layout": layout} | closing_record(one)
     text, step = layout_text(layout["layout"]), layout["step_time_s"]
     title = (
         f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}, batch {batch:,}: {text}, {step:.4g} s per step"
     )
-    return Answer(title, record | sensitivity_record(result), sensitivity_view(result))
+    return Answer(title, record | sensitivity_record(result), stacked(sensitivity_view(result), *closing(one)))
 
 
 def fastest(

@@ -10,10 +10,12 @@ import typer
 
 from planner.cli import options as o
 from planner.cli.estimate import MOST_BYTES, launch_script
+from planner.cli.positional import positional
 
 GIT_SECONDS = 60
 
 
+@positional
 def command(
     file: Annotated[Path, typer.Argument(help="A launch script with Megatron-LM's arguments.")],
     cluster: o.ClusterName,

@@ -32,6 +32,19 @@ def takes_layout(*without: str) -> Callable[[Command], Command]:
     return decorate
 
 
+def filling(gpus: int | None, choices: dict[str, Any]) -> dict[str, Any]:
+    """The choices of a layout with as many replicas as fill the GPUs, where their number is given.
+
+    Raises InputError if the other choices don't divide it, or the replicas that are given don't fill it.
+    """
+    if gpus is None:
+        return choices
+    each = max(choices["tp"] * choices["pp"] * choices["cp"], 1)
+    if gpus < 1 or gpus % each or choices["dp"] not in (1, gpus // each):
+        raise InputError(f"gpus is {gpus}; allowed: dp x tp x pp x cp, here dp x {each}")
+    return choices | {"dp": gpus // each}
+
+
 def searches(command: Command) -> Command:
     """Gives a command an option for every choice that a search can be held to, and those of the numerics."""
     options = [_one(CHOICES[name], LAYOUT) for name in (*NUMERICS, *SHARED)] + [

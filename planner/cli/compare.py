@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as o
-from planner.cli.choices import takes_layout
+from planner.cli.choices import filling, takes_layout
 
 
 @takes_layout("schedule")
@@ -18,8 +18,12 @@ def command(
         Path | None,
         typer.Argument(metavar="[PLAN|CLUSTER]", help="The other plan, or in place of --cluster.", show_default=False),
     ] = None,
+    gpus: Annotated[
+        int | None, typer.Argument(metavar="[GPUS]", help="In place of --gpus.", show_default=False)
+    ] = None,
     cluster: Annotated[str | None, o.asks("--cluster", "A cluster (planner clusters) or a TOML file.")] = None,
     global_batch: Annotated[int | None, o.asks("--global-batch", "Sequences per optimizer step.")] = None,
+    job: o.JobGpus = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
@@ -50,5 +54,5 @@ def command(
         raise InputError(f"{option} is missing; give it for the schedules of a layout, or two plans")
     setup = load_setup(first, cluster, network=network, framework=framework, seq_len=seq_len)
     with o.working("simulating every schedule"):
-        answer = compare_schedules(setup, global_batch=global_batch, **choices)
+        answer = compare_schedules(setup, global_batch=global_batch, **filling(gpus or job, choices))
     o.show(answer, json)

@@ -56,4 +56,5 @@ def _parameter(name: str, kind: Any, declared: Any, default: Any) -> dict[str, A
         "several": several,
         "default": default if isinstance(default, (bool, int, float, str)) else None,
         "says": declared.help or "",
+        "group": declared.rich_help_panel or "",
     }

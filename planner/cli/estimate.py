@@ -10,7 +10,7 @@ import typer
 from planner.base.errors import InputError
 from planner.choices.table import CHOICES
 from planner.cli import options as o
-from planner.cli.choices import takes_layout
+from planner.cli.choices import filling, takes_layout
 from planner.cli.positional import positional
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def command(
         str | None, o.asks("--megatron-args", "A run's arguments for Megatron-LM, or @FILE with them.")
     ] = None,
     deepspeed: Annotated[Path | None, o.asks("--deepspeed", "A run's configuration for DeepSpeed.")] = None,
-    gpus: Annotated[int | None, o.asks("--gpus", "GPUs of an existing run.", min=1)] = None,
+    gpus: Annotated[int | None, o.asks("--gpus", "GPUs of an existing run; of a layout they say dp.", min=1)] = None,
     vocab: Annotated[int | None, o.asks("--vocab", "Words of an existing run's tokenizer.", min=1)] = None,
     save: Annotated[
         Path | None, o.writes("--save", says="Write the layout as a plan, as --json prints it, to a file.")
@@ -61,12 +61,11 @@ def command(
             else:
                 answer = _megatron_run(str(megatron_args), place, choices, model=model, gpus=gpus, vocab=vocab)
     else:
-        for name, value in (("--gpus", gpus), ("--vocab", vocab)):
-            if value is not None:
-                raise InputError(f"{name} is for an existing run, with --megatron-args or --deepspeed")
+        if vocab is not None:
+            raise InputError("--vocab is for an existing run, with --megatron-args or --deepspeed")
         if model is None:
             raise InputError("MODEL is missing; give it, or an existing run with --megatron-args or --deepspeed")
-        answer = _one_layout(model, place, size, choices, anchor)
+        answer = _one_layout(model, place, size, filling(gpus, choices), anchor)
     if save is not None:
         write_text(save, answer.to_json() + "\n")
     o.show(answer, json)
@@ -74,10 +73,9 @@ def command(
 
 def _one_layout(model: str, place: o.Place, size: o.StepBatch, choices: dict[str, Any], anchor: Path | None) -> Shown:
     """The estimate of the layout that the options say."""
-    from planner.api.anchored import anchored
     from planner.api.layout_estimate import estimate_one
 
-    setup = anchored(place.setup(model), anchor)
+    setup = place.setup(model, anchor)
     return estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **choices)
 
 

@@ -20,6 +20,7 @@ def command(
     size: o.StepBatch,
     *,
     tokens: a.Tokens = None,
+    anchor: o.Anchor = None,
     critical_batch_law: a.BatchLawName = "zhang-2024",
     json: o.Json = False,
     given: dict[str, float | None],
@@ -32,7 +33,7 @@ def command(
     from planner.api.training import explain
     from planner.training_time.goal import goal
 
-    setup = place.setup(model)
+    setup = place.setup(model, anchor)
     aim = goal(setup.model, tokens=tokens, batch_law=critical_batch_law)
     batch = size.sequences(setup.model.seq_len)
     with o.working("searching every legal layout"):

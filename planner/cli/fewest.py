@@ -24,13 +24,14 @@ def command(
     max_cost: Annotated[float | None, o.asks("--max-cost", "Most USD; needs a price.")] = None,
     max_gpus: Annotated[int | None, o.asks("--max-gpus", "Most GPUs; else the cluster's, or 100,000.")] = None,
     aim: a.Aim,
+    anchor: o.Anchor = None,
     json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
     """The fewest GPUs on which a training fits, and the fewest that keep a deadline or a price.
 
-    Without a batch each number of GPUs has one near under the critical batch. What a training takes: planner time.
+    Without a batch each number of GPUs has one just under the critical batch. What a training takes: planner time.
 
     Example: planner fewest llama3-70b --cluster dgx-h100 --tokens 15T --days 60
 
@@ -38,7 +39,7 @@ def command(
     """
     from planner.api.training import fewest_gpus
 
-    setup = place.setup(model)
+    setup = place.setup(model, anchor)
     batch = None if size == o.StepBatch() else size.sequences(setup.model.seq_len)
     with o.working("searching every legal layout on more and more GPUs"):
         answer = fewest_gpus(

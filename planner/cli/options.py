@@ -51,6 +51,7 @@ ClusterName = Annotated[
     str, asks("--cluster", "A cluster (planner clusters), its GPU, or a TOML file.", autocompletion=complete.clusters)
 ]
 Gpus = Annotated[int, asks("--gpus", "GPUs to use.")]
+JobGpus = Annotated[int | None, asks("--gpus", "GPUs to use: they say dp.", min=1)]
 GlobalBatch = Annotated[int | None, asks("--global-batch", "Sequences per optimizer step.")]
 BatchTokens = Annotated[
     float | None,
@@ -132,8 +133,9 @@ class Place:
             raise InputError(f"--figure is {self.figure[0]}; a run that exists takes none: give a cluster's file")
         return {"cluster": self.cluster, "network": self.network, "framework": profile_of(self.framework)}
 
-    def setup(self, model: str) -> Setup:
-        """Model, cluster and framework. Raises as `planner.question.load_setup`."""
+    def setup(self, model: str, anchor: Path | None = None) -> Setup:
+        """Model, cluster and framework. Raises as `load_setup` and `planner.api.anchored.anchored`."""
+        from planner.api.anchored import anchored
         from planner.api.frameworks import setup_under
         from planner.hardware import changed_cluster
 
@@ -142,7 +144,7 @@ class Place:
         cluster = changed_cluster(self.cluster, figures, network=self.network)
         setup = setup_under(model, cluster, self.framework, seq_len=self.seq_len, nics_per_node=self.nics_per_node)
         _warn_of_length(model, setup.model, self.seq_len)
-        return setup
+        return anchored(setup, anchor)
 
 
 def _figure(text: str) -> tuple[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.cli import options as o
-from planner.cli.choices import takes_layout
+from planner.cli.choices import filling, takes_layout
 from planner.cli.positional import positional
 
 
@@ -16,6 +16,7 @@ def command(
     place: o.Place,
     size: o.StepBatch,
     *,
+    gpus: o.JobGpus = None,
     json: o.Json = False,
     **choices: Any,
 ) -> None:
@@ -27,4 +28,4 @@ def command(
 
     setup = place.setup(model)
     batch = size.sequences(setup.model.seq_len)
-    o.show(partition(setup, global_batch=batch, **choices), json)
+    o.show(partition(setup, global_batch=batch, **filling(gpus, choices)), json)

@@ -61,18 +61,16 @@ def command(
 
     Example: planner recommend llama-13b --cluster dgx-a100-80gb --gpus 64 --global-batch 2048
 
-    MFU counts attention whole, as PaLM did; causal MFU, shown first where they differ much, what its mask leaves.
+    MFU counts all of attention, as PaLM did. Causal MFU counts what the mask leaves; it comes first where they differ.
     Exit code 1 where nothing fits in memory.
     """
-    from planner.api.anchored import anchored
     from planner.api.recommended import search_plan
     from planner.cli.export import check_base, targets_and_files, write_best
     from planner.search.why import parse_wanted
 
     report.check_files(html, png, pdf, save)
     report.check_aim(tokens, loss, used=curve and bool(html or png or pdf))
-    setup = place.setup(model)
-    setup = anchored(setup, anchor)
+    setup = place.setup(model, anchor)
     batch = size.sequences(setup.model.seq_len)
     targets = targets_and_files(export or [])
     check_base(base, [target.name for target, _ in targets] + ([setup.export] if setup.export is not None else []))

@@ -27,9 +27,9 @@ def command(
     input_grad: Annotated[float, typer.Option(help="The same of its input gradient (I).")] = 1.0,
     weight_grad: Annotated[float, typer.Option(help="The same of its weight gradient (W).")] = 1.0,
     transfer: Annotated[float, typer.Option(help="Time of a transfer between ranks, beside the compute.")] = 0.0,
-    svg: Annotated[Path | None, typer.Option(help="Write the drawing as SVG.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Write the drawing as PNG.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write it in the form of PyTorch's pipeline runtime.")] = None,
+    svg: Annotated[Path | None, o.writes("--svg", says="Write the drawing as SVG.")] = None,
+    png: Annotated[Path | None, o.writes("--png", says="Write the drawing as PNG.")] = None,
+    csv: Annotated[Path | None, o.writes("--csv", says="Write it in the form of PyTorch's pipeline runtime.")] = None,
     json: o.Json = False,
 ) -> None:
     """Draw a pipeline schedule, with its bubble, activations in flight and weight versions. Without a name, list them.

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as o
-from planner.cli.choices import takes_layout
+from planner.cli.choices import filling, takes_layout
 from planner.cli.positional import positional
 
 
@@ -19,6 +19,7 @@ def command(
     place: o.Place,
     size: o.StepBatch,
     *,
+    gpus: o.JobGpus = None,
     slices: Annotated[
         str, typer.Option(help="How the sequence is cut: work, even, auto (TeraPipe's program), or each one's tokens.")
     ] = "",
@@ -44,7 +45,7 @@ def command(
     setup = place.setup(model)
     how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down)
     batch = size.sequences(setup.model.seq_len)
-    step = simulate_one(setup, how, global_batch=batch, **choices)
+    step = simulate_one(setup, how, global_batch=batch, **filling(gpus, choices))
     for path in (trace, svg, png):
         if path is not None:
             step.save(path)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from planner.cli import assumed as a
 from planner.cli import options as o
 from planner.cli.choices import searches
@@ -23,14 +21,10 @@ def command(
     aim: a.Aim,
     batch: Annotated[
         int | None,
-        typer.Option(
-            "--global-batch",
-            "--batch",
-            help="Sequences per step; else near the critical batch.",
-            rich_help_panel=o.QUESTION,
-        ),
+        o.in_group(o.QUESTION, "Sequences per step; else near the critical batch.", "--global-batch", "--batch"),
     ] = None,
     batch_tokens: o.BatchTokens = None,
+    anchor: o.Anchor = None,
     json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
@@ -44,17 +38,11 @@ def command(
     """
     from planner.api.training import training_time
 
-    setup = place.setup(model)
+    setup = place.setup(model, anchor)
     if batch_tokens is not None:
         batch = o.StepBatch(global_batch=batch, batch_tokens=batch_tokens).sequences(setup.model.seq_len)
     with o.working("searching every legal layout"):
         answer = training_time(
-            setup,
-            aim.goal(setup.model),
-            given,
-            gpus=gpus,
-            batch=batch,
-            exact_tokens=aim.loss is None,
-            **choices,
+            setup, aim.goal(setup.model), given, gpus=gpus, batch=batch, exact_tokens=aim.loss is None, **choices
         )
     o.show(answer, json)

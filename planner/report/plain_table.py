@@ -6,9 +6,11 @@ import io
 import re
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.containers import Lines
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +18,9 @@ from rich.text import Text
 GAP = 2  # columns between columns
 SIGNALS = {"careful:": "yellow", "DOES NOT FIT": "bold red", "does not fit": "red", "Nothing fits": "bold red"}
 """Words that colour makes easier to find; without it they say the same."""
+UNITS = "%|s|ms|us|min|h|days|[KMGT]iB|[GM]b/s|USD|TFLOP/s/GPU|tokens/s/GPU"
+GLUED, GLUE = re.compile(rf"(?<=\d) (?=(?:{UNITS})(?![\w-]))"), "\ue000"
+"""The space between a figure and its unit, where no line ends; and what stands for it meanwhile."""
 WORD = re.compile(r"^\s*\S+|\S+")  # a cell's indent folds with its first word
 MOST_LINES = 6  # of a folded cell: beyond, a row is better read from top to bottom
 
@@ -34,12 +39,12 @@ class PlainTable(Table):
             replace(column, width=width, no_wrap=False, overflow="fold")
             for column, width in zip(self.columns, widths, strict=True)
         ]
-        fitted.show_header = any(_plain(column.header) for column in self.columns)
+        fitted.show_header = any(plain_cell(column.header) for column in self.columns)
         yield from Table.__rich_console__(fitted, console, options)
 
     def _texts(self) -> list[list[str]]:
         """Header and cells of each column."""
-        return [[_plain(column.header), *map(_plain, column.cells)] for column in self.columns]
+        return [[plain_cell(column.header), *map(plain_cell, column.cells)] for column in self.columns]
 
     def _widths(self, room: int) -> list[int] | None:
         """Widths that fit: natural, or fewest folded lines; None where a word would be cut or a cell grow long."""
@@ -93,10 +98,23 @@ def stacked(*parts: RenderableType) -> Group:
     return Group(*lines)
 
 
+class Sentence(Text):
+    """Text that folds between words, and never between a figure and its unit."""
+
+    def wrap(self, console: Console, width: int, **how: Any) -> Lines:
+        """The lines."""
+        glued = self.copy()
+        glued.plain = GLUED.sub(GLUE, self.plain)
+        lines = glued.wrap(console, width, **how)
+        for line in lines:
+            line.plain = line.plain.replace(GLUE, " ")
+        return lines
+
+
 def _sentence(line: str) -> RenderableType:
     text = line.lstrip(" ")
     indent = len(line) - len(text)
-    shown = Text(text)
+    shown = Sentence(text)
     for word, style in SIGNALS.items():
         shown.highlight_words([word], style)
     return Padding(shown, (0, 0, 0, indent), expand=False) if indent else shown
@@ -111,5 +129,6 @@ def plain_text(*views: RenderableType, width: int = 120) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _plain(cell: RenderableType) -> str:
+def plain_cell(cell: RenderableType) -> str:
+    """A cell's text."""
     return cell.plain if isinstance(cell, Text) else str(cell)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from planner.step.estimate import Estimate
 
 LESS = 0.9  # of the memory of the layout to run: a roomier one that takes more is not worth a line
+MEMORY = {"buffers": "buffers of a layer at work", "reserved": "context, communicators"}
+"""Parts of the memory whose own names don't say what they are."""
 DIFFERS = 0.01  # of a step: a closed form that is further from the timeline is shown beside it
 PARTS = {
     "matmul": "matrix products",
@@ -91,7 +93,7 @@ def _line(result: Estimate, i: int, share: float) -> tuple[str, ...]:
 
 def _table(result: Estimate, rows: Any, model: Transformer) -> Table:
     name, share = shown_mfu(model)
-    table = plain_table("layout", "step s", name, "GiB", "fits", "largest overhead", numbers=(1, 2, 3, 4))
+    table = plain_table("layout", "step s", name, "GiB", "fits", "largest other cost", numbers=(1, 2, 3, 4))
     for i in rows:
         table.add_row(*_line(result, int(i), share))
     return table
@@ -145,9 +147,7 @@ def recommendation_view(
         gain = 1.0 - elsewhere["step_time_s"] / float(result.step_time_s[found.best[0]])
         other = layout_text(elsewhere["layout"])
         lines.append(f"  {framework.name} does not by itself run {other}, {gain:.1%} faster (--any-framework).")
-    lines += _assumed(assumed)
-    lines += ["", Text("How accurate: " + accuracy)]
-    return stacked(*lines)
+    return stacked(*lines, *closing_lines(assumed, accuracy))
 
 
 def closed_form_lines(result: Estimate, i: int) -> list[str]:
@@ -231,7 +231,7 @@ def estimate_view(
     memory = plain_table("where the memory goes", "GiB", numbers=(1,))
     for name, size_gib in records.parts(result.memory, i, "_bytes", GIB).items():
         if size_gib > 0:
-            memory.add_row(name, f"{size_gib:.2f}")
+            memory.add_row(MEMORY.get(name, name), f"{size_gib:.2f}")
     memory.add_row("peak of the fullest rank", f"{result.memory_bytes[i] / GIB:.2f}", style="bold")
     head = Text(layout_text(result.layouts.row(i)), style="bold")
     line = _figures_line(result, i, model, "\n  fits: " if result.fits[i] else "\n  DOES NOT FIT: ")
@@ -240,9 +240,10 @@ def estimate_view(
         low, high = (format_seconds(x) for x in interval_s)
         trust += [f"  in 80 % of cases like this the step takes {low} to {high}"]
         trust += [f"  {unlike}"] if unlike else []
-    return stacked(head, line, *trust, "", time, "", memory, *_assumed(assumed))
+    return stacked(head, line, *trust, "", time, "", memory, *closing_lines(assumed))
 
 
-def _assumed(phrases: Sequence[str]) -> list[RenderableType]:
-    """The line that says what an answer takes for granted."""
-    return ["", Text("Assumed: " + "; ".join(phrases) + ".")] if phrases else []
+def closing_lines(assumed: Sequence[str], accuracy: str = "") -> list[str]:
+    """What an answer takes for granted, and how accurate such answers have been: paragraphs, none for what is empty."""
+    said = [f"Assumed: {'; '.join(assumed)}."] * bool(assumed) + [f"How accurate: {accuracy}"] * bool(accuracy)
+    return [line for text in said for line in ("", text)]

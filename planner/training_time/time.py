@@ -52,7 +52,7 @@ class TrainingPlan:
 
 
 def default_batch(critical: float, gpus: int) -> int:
-    """A batch near under the critical one that divides well, sequences: 2^a or 3 x 2^a for each accelerator.
+    """A batch just under the critical one that divides well, sequences: 2^a or 3 x 2^a for each accelerator.
 
     With more accelerators than the critical batch has sequences: the largest divisor of their number under it.
     """
@@ -73,7 +73,7 @@ def _batch(goal: Goal, seq_len: int, gpus: int, given: int | None) -> tuple[int,
         raise InputError(
             f"batch is {batch}; allowed with the batch rule cap: up to the critical {critical:,.0f} sequences"
         )
-    return batch, "given" if given is not None else f"near under the critical batch of {critical:,.0f} sequences"
+    return batch, "given" if given is not None else f"just under the critical batch of {critical:,.0f} sequences"
 
 
 def plan_time(case: TrainingCase, asked: Request, *, gpus: int, batch: int | None, exact_tokens: bool) -> TrainingPlan:

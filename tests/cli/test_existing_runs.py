@@ -1,6 +1,7 @@
 """`planner estimate` on an existing run's configuration, as a user meets it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,8 @@ RUN = (
 
 def planner(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=cwd)
+    env = os.environ | {"COLUMNS": "80"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=cwd, env=env)
 
 
 def test_a_megatron_run_is_set_beside_the_best_with_what_to_change_first():
@@ -90,7 +92,9 @@ def test_a_deepspeed_run_is_read(tmp_path):
 
 BAD = [
     ([], "MODEL is missing; give it, or an existing run"),
-    (["llama3-8b", "--global-batch", "8", "--gpus", "8"], "--gpus is for an existing run"),
+    (["llama3-8b", "--global-batch", "8", "--gpus", "8", "--tp", "3"], "gpus is 8; allowed: dp x tp x pp x cp, here"),
+    (["llama3-8b", "--global-batch", "8", "--gpus", "8", "--dp", "2", "--tp", "2"], "gpus is 8; allowed: dp x tp x pp"),
+    (["llama3-8b", "--global-batch", "8", "--vocab", "8"], "--vocab is for an existing run"),
     (["--megatron-args", RUN], "--gpus is missing"),
     (["--megatron-args", RUN, "--gpus", "64", "--tp", "4"], "--tp stands beside an existing run's configuration"),
     (["--megatron-args", RUN, "--gpus", "60"], "60 GPUs aren't a multiple of tp 8 * pp 2"),
