@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +70,12 @@ class Searches:
             raise BusyError
         loop = asyncio.get_running_loop()
         job = self._under_way[key] = _Job(self._pool.submit(make))
-        job.future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._end, key, done))
+
+        def tell(done: Future[Any]) -> None:
+            with suppress(RuntimeError):  # the server has ended, and nobody waits
+                loop.call_soon_threadsafe(self._end, key, done)
+
+        job.future.add_done_callback(tell)
         return job
 
     def _end(self, key: Hashable, done: Future[Any]) -> None:

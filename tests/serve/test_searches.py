@@ -71,3 +71,21 @@ def test_a_fault_reaches_every_asker_and_is_not_kept():
 
     at_last(ask())
     assert len(tries) == 2
+
+
+def test_a_search_that_outlives_the_server_ends_in_silence(caplog):
+    release, ended = threading.Event(), threading.Event()
+
+    async def ask():
+        searches = Searches(at_once=1)
+        running = asyncio.ensure_future(searches.get("runs", lambda: release.wait(10), never))
+        while not searches._pool._threads:
+            await asyncio.sleep(0.01)
+        searches._under_way["runs"].future.add_done_callback(lambda _: ended.set())
+        running.cancel()
+        searches.close()
+
+    at_last(ask())
+    release.set()
+    assert ended.wait(10)
+    assert caplog.records == []
