@@ -1,16 +1,23 @@
-"""What a user does on the page of `planner serve`, in a real Chromium: wide and light, narrow and dark, by keyboard.
+"""What a user does on the page of `planner serve`, in a real Chromium: wide with a mouse, narrow by keyboard alone.
 
-Skipped where there is no playwright, no Chromium or no server. A message, an error or a request elsewhere fails a test.
+With SCREENS=all every task at both widths, in light and dark, by mouse and by keyboard. Skipped where there is no
+playwright, no Chromium or no server. A message, an error or a request elsewhere fails a test.
 """
 
+import itertools
 import json
+import os
 import re
 
 import pytest
 
 pytestmark = [pytest.mark.extra, pytest.mark.slow]
 ASK = "model=llama-13b&cluster=dgx-a100-80gb&gpus=16&batch=128&tp=2%2C4&pp=2%2C4"
-SCREENS = [pytest.param((1280, "light"), id="wide"), pytest.param((390, "dark"), id="narrow")]
+EVERY = itertools.product((1280, 390), ("light", "dark"), ("mouse", "keyboard"))
+USUAL = [(1280, "light", "mouse"), (390, "dark", "keyboard")]
+SCREENS = [
+    pytest.param(one, id="-".join(map(str, one))) for one in (EVERY if os.environ.get("SCREENS") == "all" else USUAL)
+]
 PICK = "#answer-layout"
 
 
@@ -25,11 +32,12 @@ def opened(browser, server, screen):
     faults, contexts = [], []
 
     def show(address=ASK):
-        width, scheme = screen
+        width, scheme, hands = screen
         context = browser.new_context(viewport={"width": width, "height": 850}, color_scheme=scheme)
         context.set_default_timeout(60_000)
         contexts.append(context)
         page = context.new_page()
+        page.by_keyboard = hands == "keyboard"
         page.on("console", lambda message: faults.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: faults.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
@@ -51,22 +59,61 @@ def settled(page):
     assert re.search("Answered in|allowed", page.inner_text("#state"))
 
 
+def press(page, where):
+    """A user presses a button, a tab or a summary: clicks it, or goes there by Tab and takes Enter."""
+    box = page.locator(where).first if isinstance(where, str) else where
+    if not page.by_keyboard:
+        box.click()
+        return
+    box.wait_for(state="visible")
+    go_to(page, box)
+    page.keyboard.press("Enter")
+
+
+def go_to(page, box):
+    """Tab until something has the focus; a row of tabs is one stop, and arrows go on in it."""
+    is_tab = box.evaluate("(n) => n.getAttribute('role') === 'tab'")
+    for _ in range(250):
+        if box.evaluate("(n) => n === document.activeElement"):
+            return
+        among = is_tab and page.evaluate("() => document.activeElement.getAttribute('role') === 'tab'")
+        page.keyboard.press("ArrowRight" if among else "Tab")
+    raise AssertionError(f"{box} is not reached")
+
+
+def enter(page, where, value):
+    """A user writes into a field, or picks of a list, where it is shown first if it is folded away."""
+    box = page.locator(where)
+    folded = box.locator("xpath=ancestor::details[not(@open)]")
+    while folded.count():
+        press(page, folded.first.locator("xpath=summary"))
+    listed = box.evaluate("(n) => n.tagName") == "SELECT"
+    if not page.by_keyboard:
+        box.select_option(value) if listed else box.fill(value)
+        return
+    go_to(page, box)
+    if not listed:
+        page.keyboard.press("Control+a")
+        page.keyboard.press("Delete")
+        page.keyboard.insert_text(value)
+        return
+    page.keyboard.press("Home")
+    for _ in range(box.evaluate("(n) => n.options.length")):
+        if box.input_value() == value:
+            return
+        page.keyboard.press("ArrowDown")
+    raise AssertionError(f"{where} has no {value}")
+
+
 def change(page, field, value):
     """A user sets a field, and the answer comes."""
-    box = page.locator(f"[id='field-{field}']")
-    if not box.is_visible():
-        page.evaluate("() => document.querySelectorAll('#form details').forEach((d) => { d.open = true; })")
-    if box.evaluate("(n) => n.tagName") == "SELECT":
-        box.select_option(value)
-    else:
-        box.fill(value)
+    enter(page, f"[id='field-{field}']", value)
     settled(page)
 
 
 def choose(page, name, mode, value):
     """A user says of a choice that it may be only some values, or not some."""
-    page.evaluate("() => document.querySelectorAll('#form details').forEach((d) => { d.open = true; })")
-    page.locator(f"#mode-{name}").select_option(mode)
+    enter(page, f"#mode-{name}", mode)
     change(page, name, value)
 
 
@@ -136,9 +183,9 @@ def test_a_pasted_config_takes_the_presets_place(opened):
 
 def test_a_layout_is_pinned_by_hand_and_stays(opened):
     page = opened()
-    page.fill("#pin-tp", "4")
-    page.select_option("#pin-recompute", "full")
-    page.click("text=Pin this layout")
+    enter(page, "#pin-tp", "4")
+    enter(page, "#pin-recompute", "full")
+    press(page, "text=Pin this layout")
     page.wait_for_selector("#pin-answer .verdict")
     assert page.inner_text("#pin-answer h3") == "Why not tp 4, recompute full?"
     assert "recomputed forward" in page.inner_text("#pin-answer")
@@ -147,23 +194,23 @@ def test_a_layout_is_pinned_by_hand_and_stays(opened):
     change(page, "gpus", "32")
     page.wait_for_function("(t) => document.querySelector('#pin-answer .verdict').textContent !== t", arg=before)
     assert page.inner_text("#pin-answer h3") == "Why not tp 4, recompute full?"
-    page.click("text=Unpin")
+    press(page, "text=Unpin")
     assert page.inner_text("#pin-answer") == ""
 
 
 def test_the_layout_shown_is_pinned(opened):
     page = opened()
-    page.click("text=Pin the layout shown")
+    press(page, "text=Pin the layout shown")
     page.wait_for_selector("#pin-answer .verdict")
     assert page.inner_text("#pin-answer .verdict") == "The best is like that."
 
 
 def test_a_layout_is_taken_from_megatrons_arguments(opened):
     page = opened()
-    page.click("text=From Megatron-LM's arguments")
+    press(page, "text=From Megatron-LM's arguments")
     sizes = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 2 --odd-thing 3 "
-    page.fill("#pin-text", sizes + "--global-batch-size 128 --recompute-granularity full --recompute-method uniform")
-    page.click("text=Take its layout")
+    enter(page, "#pin-text", sizes + "--global-batch-size 128 --recompute-granularity full --recompute-method uniform")
+    press(page, "text=Take its layout")
     page.wait_for_selector("#pin-answer .verdict")
     assert page.input_value("#pin-tp") == "4"
     assert "recompute full" in page.inner_text("#pin-answer h3")
@@ -172,16 +219,16 @@ def test_a_layout_is_taken_from_megatrons_arguments(opened):
 
 def test_an_illegal_pin_says_the_rule(opened):
     page = opened(ASK.split("&tp")[0])
-    page.fill("#pin-tp", "3")
-    page.click("text=Pin this layout")
+    enter(page, "#pin-tp", "3")
+    press(page, "text=Pin this layout")
     page.wait_for_selector("#pin-answer .verdict")
     assert "Not legal: tp 3 doesn't divide 16 GPUs" in page.inner_text("#pin-answer")
 
 
 def test_a_link_is_a_plan(opened):
     page = opened()
-    page.fill("#pin-tp", "4")
-    page.click("text=Pin this layout")
+    enter(page, "#pin-tp", "4")
+    press(page, "text=Pin this layout")
     page.wait_for_selector("#pin-answer .verdict")
     change(page, "max_memory_gib", "60")
     page.wait_for_selector("#pin-answer .verdict")
@@ -200,20 +247,20 @@ def test_another_address_is_another_question(opened):
     )
     settled(page)
     assert "on 32 GPUs" in page.inner_text("h1")
-    page.click("text=Start anew")
+    press(page, "text=Start anew")
     page.wait_for_function("() => document.querySelector('h1').textContent.startsWith('llama2-70b on 256')")
 
 
 def test_the_front_and_the_fastest_are_selected(opened):
     page = opened("model=llama-13b&cluster=dgx-a100-80gb&gpus=16&batch=128")
-    page.click("#choices summary")
-    page.locator("#front-table button").last.click()
+    press(page, "#choices summary")
+    press(page, page.locator("#front-table button").last)
     assert page.inner_text("#details .layout") == page.locator("#front-table button").last.inner_text()
     assert page.locator("#selected").is_visible()
-    page.click("text=Back to the recommended")
+    press(page, "text=Back to the recommended")
     ends = page.locator("#reasons button.link")
     if ends.count():
-        ends.first.click()
+        press(page, ends.first)
         assert page.inner_text("#details .layout") == ends.first.inner_text()
 
 
@@ -225,10 +272,10 @@ def test_reasons_come_after_the_answer(opened):
 def test_the_timeline_is_drawn_when_asked_for(opened):
     page = opened()
     assert page.locator("canvas").count() == 0
-    page.click("text=Draw the timeline")
+    press(page, "text=Draw the timeline")
     page.wait_for_selector("canvas", state="visible")
     page.wait_for_selector("text=Drawn are the first and the last micro-batches")
-    page.get_by_role("button", name="Show the whole step").click()
+    press(page, page.get_by_role("button", name="Show the whole step"))
     assert page.locator("text=Drawn are the first and the last micro-batches").count() == 0
 
 
@@ -240,12 +287,12 @@ def test_days_and_dollars(opened):
 
 def test_exports_and_the_report_are_saved(opened):
     page = opened()
-    page.get_by_role("tab", name="Megatron-LM").click()
+    press(page, page.get_by_role("tab", name="Megatron-LM"))
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save megatron.sh").click()
+        press(page, page.get_by_role("button", name="Save megatron.sh"))
     assert "--tensor-model-parallel-size" in download.value.path().read_text()
     with page.expect_download() as download:
-        page.click("text=Save the report")
+        press(page, "text=Save the report")
     text = download.value.path().read_text()
     assert text.startswith("<!doctype html>")
     assert page.inner_text(PICK) in text
@@ -267,19 +314,19 @@ def test_a_figure_that_leaves_the_profile_is_marked(opened):
 
 def test_curves_along_gpus_and_bandwidth(opened):
     page = opened()
-    page.click("#along-gpus")
+    press(page, "#along-gpus")
     page.wait_for_selector("#along svg")
     rows = page.locator("#along tbody tr")
     assert [rows.nth(i).locator("td").first.inner_text() for i in range(7)] == ["2", "4", "8", "16", "32", "64", "128"]
     assert rows.nth(3).locator("td").last.inner_text() == page.inner_text(PICK)
-    page.click("#along-bandwidth")
+    press(page, "#along-bandwidth")
     page.wait_for_selector("#along th:has-text('Gb/s per NIC')")
     assert page.locator("#along svg .point").count() == 7
 
 
 def test_nothing_is_wider_than_the_screen(opened, screen):
     page = opened()
-    page.click("#along-batch")
+    press(page, "#along-batch")
     page.wait_for_selector("#along table")
     page.evaluate("() => document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= screen[0]
@@ -316,9 +363,9 @@ def test_axe_finds_nothing(opened):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: pip install '.[browser]'")
     page = opened(f"{ASK}&pin=tp%3D4")
     page.wait_for_selector("#pin-answer .verdict")
-    page.click("text=Draw the timeline")
+    press(page, "text=Draw the timeline")
     page.wait_for_selector("canvas", state="visible")
-    page.click("#along-gpus")
+    press(page, "#along-gpus")
     page.wait_for_selector("#along svg")
     page.evaluate("() => document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     found = axe.Axe().run(page).response["violations"]
