@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import plain_table, plain_text, stacked
 
 WORDS = st.text("abcdefg -", min_size=0, max_size=40)
 FIGURES = st.floats(0, 1e9).map(lambda x: f"{x:,.4g}")
@@ -63,3 +63,15 @@ def test_a_sentence_keeps_its_indent(width):
     assert lines[0] == "head"
     assert all(line.startswith("  ") for line in lines[1:])
     assert all(len(line) <= width for line in lines)
+
+
+def test_a_figure_stays_with_its_unit():
+    text = "  15.42 s per step, MFU 52.4%, 518 TFLOP/s/GPU, 57.62 GiB of 79.19 GiB, in 80 % of cases; dp 8 tp 4 mb 1 sp"
+    for width in range(24, 110):
+        lines = plain_text(stacked(text), width=width).splitlines()
+        assert " ".join(line.strip() for line in lines) == text.strip()
+        for line in lines[1:]:
+            assert line.split()[0] not in ("s", "TFLOP/s/GPU,", "GiB", "GiB,", "%")
+    assert any(
+        line.endswith("tp 4") for w in range(24, 110) for line in plain_text(stacked(text), width=w).splitlines()
+    )
