@@ -14,9 +14,9 @@ from planner.cli.choices import searches
 @searches
 @a.assumes()
 def command(
-    cluster: o.ClusterName,
     pictures: o.Pictures,
     *,
+    cluster: o.ClusterName = "dgx-h100",
     months: Annotated[float, o.asks("--months", "The training must end within so many months.")] = 3.0,
     gpus: Annotated[int | None, o.asks("--gpus", "Most GPUs; else as many as help.")] = None,
     power_mw: Annotated[float | None, o.asks("--power-mw", "Most MW, of the whole site.")] = None,
@@ -39,7 +39,7 @@ def command(
 
     From 1e22 FLOP on, a decade at a time: the fewest GPUs that keep the time, every batch and layout searched.
 
-    Example: planner largest --cluster dgx-h100 --months 3
+    Example: planner largest --months 3
     """
     from planner.api.inputs import Cluster
     from planner.api.limits import largest

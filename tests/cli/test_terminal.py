@@ -40,7 +40,7 @@ COMMANDS = {
     "fewest": ["fewest", "llama-13b", *ON, "--max-gpus", "32", "--tokens", "1e11", "--global-batch", "64", "--pp", "2"],
     "fastest": ["fastest", "llama-13b", *ON, "--max-gpus", "256", "--strategies", "data", "--any-framework"],
     "fastest beside": ["fastest", "llama-13b", *ON, "--max-gpus", "64", "--strategies", "data,data+tensor"],
-    "largest": ["largest", "--cluster", "dgx-h100", "--gpus", "16"],
+    "largest": ["largest", "--gpus", "16"],
     "explain": ["explain", "llama-13b", *ON, *FEW],
     "network": ["network", "llama-13b", *ON, *FEW, "--price", "2"],
     "sites": ["sites", "llama-13b", *ON, "--sites", "2x16", "--gbit", "1", "--global-batch", "64", "--price", "2"],

@@ -50,11 +50,12 @@ def test_the_commands_under_a_figure_print_its_points():
     points = {command: lines for _, command, lines in every()}
     assert len(points) > 70
     kinds = {
+        "a layout": [c for c in points if c.startswith("recommend")],
         "intensities": [c for c in points if c.endswith("--json")],
         "few GPUs": [c for c in points if "--paper" in c and "--max-gpus" in c],
         "node sizes": [c for c in points if "--paper" in c and "--node-size 16" not in c],
         "strategies": [c for c in points if "--paper" in c and "--node-size 16" in c and not c.endswith("--json")],
-        "our costs": [c for c in points if "--paper" not in c and c.startswith(("fastest x-40 ", "fastest x-64 "))],
+        "our costs": [c for c in points if c.startswith(("fastest x-40 ", "fastest x-64 ")) and "--paper" not in c],
         "the largest": [c for c in points if c.startswith("largest")],
     }
     draw = random.Random(" ".join(points))  # another draw whenever a notebook prints something else
