@@ -150,3 +150,11 @@ def test_how_old_weights_are_is_counted_in_the_order(name, p, m):
 
 
 LOADS = {"first": (1.0, 1.0, 1.0), "early": (2.0, 3.0, 4.0), "late": (1.0, 3.0, 2.0), "last": (2.0, 2.0, 2.0)}
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_every_rule_has_a_sentence_of_its_own(name):
+    """A layout that breaks it is refused with that."""
+    texts = [rule.text for rule in get_schedule(name).rules(Pipeline(p=2, m=2, v=2, k=2))]
+    assert all(isinstance(text, str) and name in text for text in texts), texts
+    assert len(set(texts)) == len(texts)

@@ -116,3 +116,24 @@ def test_ranks_that_end_apart_update_apart(name):
     assert step.step_time_s == pytest.approx(own.max(), rel=1e-12)
     assert step.step_time_s < (own + begin).max()
     assert step.step_time_s == pytest.approx(plain.step_time_s, rel=0.02)
+
+
+def test_compute_beside_a_transfer_by_hand():
+    """Two ranks, two micro-batches, F 1 s, B 2 s, transfers 0.6 s, half as slow again beside them.
+
+    Rank 0's second forward has the first one's transfer beside it for 0.6 s, in which it does 0.4 s of its work: it
+    ends at 2.2. Its own transfer ends at 2.8, after the first of rank 1's forwards, 1.6 to 2.6.
+    """
+    order = get_schedule("gpipe").order(Pipeline(p=2, m=2))
+    streams = run_streams(order, durations(order, 1.0, 1.0, 1.0), 0.6, True, collectives(2), 0.5)
+    of_rank_1 = int(order.start[1])
+    assert streams.end_s[:2] == pytest.approx([1.0, 2.2])
+    assert streams.start_s[of_rank_1 : of_rank_1 + 2] == pytest.approx([1.6, 2.8])
+    assert streams.end_s[of_rank_1] == pytest.approx(2.6)
+    assert streams.busy_s(2) == pytest.approx([1.2, 1.2])
+    assert streams.busy_s(1).tolist() == [0.0, 0.0]
+    assert streams.busy_s(0)[0] == pytest.approx(2.2 + 4.0)
+    assert streams.makespan_s == streams.end_s.max()
+    inside = run_streams(order, durations(order, 1.0, 1.0, 1.0), 0.6, False, collectives(2), 0.5)
+    assert inside.busy_s(1) == pytest.approx([1.2, 1.2])
+    assert inside.busy_s(2).tolist() == [0.0, 0.0]
