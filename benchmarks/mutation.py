@@ -35,7 +35,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper, cached_property, partial
 from pathlib import Path
@@ -184,9 +184,9 @@ def forked(work: Callable[[], int]) -> int:
 class Runner:
     """A plug-in of pytest that runs the collected tests against one fault after another."""
 
-    def __init__(self, sample: list[Mutant], folder: Path, budget_s: float) -> None:
-        """budget_s: of the processor against one fault, by what the tests took without any."""
-        self.sample, self.folder, self.budget_s = sample, folder, budget_s
+    def __init__(self, sample: list[Mutant], folder: Path, budget_s: float, argued: Container[str] = ()) -> None:
+        """budget_s: of the processor against one fault, by what the tests took without any; argued: not run."""
+        self.sample, self.folder, self.budget_s, self.argued = sample, folder, budget_s, argued
         self.endings: dict[str, str] = {}
         self.log = folder / "endings.jsonl"
         for line in self.log.read_text().splitlines() if self.log.exists() else ():
@@ -203,7 +203,7 @@ class Runner:
             forked(partial(self._look, session, kept))
         callers, seconds = json.loads(kept.read_text())
         for number, mutant in enumerate(self.sample, 1):
-            if mutant.key in self.endings:
+            if mutant.key in self.endings or f"{mutant.name}\n{mutant.diff}" in self.argued:
                 continue
             tests = within_budget(callers.get(f"{mutant.name}::{mutant.function}", []), seconds, self.budget_s)
             ending = self._ending(session, mutant, [items[t] for t in tests if t in items])
@@ -325,12 +325,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.work or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        runner = Runner([m for m in sample if f"{m.name}\n{m.diff}" not in argued], folder, chosen.budget)
+        runner = Runner(sample, folder, chosen.budget, argued)
         for file in files:
             importlib.import_module(str(file.relative_to(ROOT)).removesuffix(".py").replace("/", "."))
         quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "-m", "not slow", "-k", SLOW]
         pytest.main([*quiet, *chosen.tests], plugins=[runner])
-        for mutant in runner.sample if chosen.slowly else ():
+        for mutant in sample if chosen.slowly else ():
             if runner.endings.get(mutant.key) == "survived":
                 runner.endings[mutant.key] = slowly(mutant, folder, chosen.budget)
     killed, real = report(sample, runner.endings, argued)
