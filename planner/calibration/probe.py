@@ -22,7 +22,7 @@ from planner.base.files import read_json, validate
 from planner.calibration.figures import FittedFigure, Profiles
 from planner.calibration.fit import Fit
 from planner.calibration.profile_files import fitted_profiles
-from planner.costs.kernels.attention import FLASH_BLOCK
+from planner.costs.kernels.attention import key_block
 from planner.costs.kernels.device import Device, matmul_s
 from planner.hardware import Cluster, Framework, Link
 from planner.layouts import Precision
@@ -32,7 +32,7 @@ LARGE = 0.25
 SLOWER = 0.05
 """A rank whose products take this much longer than the median's is named."""
 RINGS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
-"""Passes round a ring that a collective takes."""
+"""Passes round a ring that a collective takes; of a reduce-scatter gloo's are told."""
 KERNELS = {"FLASH_ATTENTION": "flash2", "CUDNN_ATTENTION": "flash3"}
 
 
@@ -217,7 +217,7 @@ def _attention(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
             half = e.flash_half_tokens.get(name, 0.0)
             each = []
             for r in (r for r in rows if 2 * r.length >= longest):
-                computed = 0.5 * (1.0 + FLASH_BLOCK / r.length) * (1.0 + half / r.length)
+                computed = 0.5 * (1.0 + key_block(e, r.length) / r.length) * (1.0 + half / r.length)
                 flop = times * 4.0 * r.heads * r.length**2 * r.width * computed
                 each.append(flop / r.seconds / cluster.accelerator.peak_flops[r.precision])
             out += _probed(_figure("efficiency", e.name, field, table[name], (name,)), np.array(each))
@@ -242,12 +242,17 @@ def _memory(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 
 
 def _host(probe: Probe, framework: Framework | None) -> list[ProbedFigure]:
-    """What the calls of a layer's passes take the host."""
-    if framework is None:
+    """What the calls of a layer's passes take the host; what tensor ranks and sharding add to each, of both half."""
+    seconds = {r.kind: r.seconds for r in _timed(probe.host)}
+    if framework is None or not seconds:
         return []
-    timed = [(f"host_layer_{r.kind}_s", r.seconds) for r in _timed(probe.host) if r.kind in ("forward", "backward")]
-    figures = [(_figure("frameworks", framework.name, f, getattr(framework, f)), seconds) for f, seconds in timed]
-    return [found for figure, seconds in figures for found in _probed(figure, np.array([seconds]))]
+    found = {f"host_layer_{kind}_s": seconds[kind] for kind in ("forward", "backward") if kind in seconds}
+    if "plain" in seconds and "forward" in seconds:
+        found["host_layer_backward_s"] = seconds["plain"] - seconds["forward"]
+        for kind in ("tensor", "sharded"):
+            found[f"host_{kind}_s"] = (seconds.get(kind, 0.0) - seconds["plain"]) / 2.0
+    figures = [(_figure("frameworks", framework.name, f, getattr(framework, f)), s) for f, s in found.items()]
+    return [one for figure, s in figures for one in _probed(figure, np.array([s]))]
 
 
 def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
@@ -256,8 +261,16 @@ def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
     Seconds are so many bytes at a rate and so many starts, of which both are told, relative errors alike. A start is a
     figure where processors talk; of GPUs the profile's, which has a protocol for small messages.
     """
-    timed, out = [r for r in _timed(probe.collectives) if r.ranks > 1], []
-    for field, kinds in (("fraction", RINGS), ("send_fraction", {"send and back": 2.0})):
+    timed, out, passes_of = [r for r in _timed(probe.collectives) if r.ranks > 1], [], dict(RINGS)
+    if probe.machine.device == "cpu":  # gloo sums all on every rank, and keeps a part
+        by_size = {(r.kind, r.bytes): r.seconds for r in timed}
+        scattered = [n for kind, n in by_size if kind == "reduce_scatter" and ("all_reduce", n) in by_size]
+        each = np.array([2.0 * by_size["reduce_scatter", n] / by_size["all_reduce", n] for n in scattered])
+        inside = cluster.node_link
+        figure = replace(_figure("links", inside.name, "scatter_passes", inside.scatter_passes), high=2.0)
+        out += _probed(figure, np.clip(each, 1.0, 2.0))
+        passes_of["reduce_scatter"] = out[0].value if out else 1.0
+    for field, kinds in (("fraction", passes_of), ("send_fraction", {"send and back": 2.0})):
         rows = [r for r in timed if r.kind in kinds]
         if len({r.bytes for r in rows}) < 2:
             continue

@@ -29,7 +29,10 @@ LOCAL, LOCAL_WORLD = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("L
 DEVICE = torch.device("cuda", LOCAL) if GPU else torch.device("cpu")
 WIDTHS = (1024, 2048, 4096, 8192) if GPU else (128, 256, 512)
 ROWS = (2048, 8192) if GPU else (64, 256, 1024)
-CACHE = 2**26  # bytes of weights that take turns, more than a cache holds: a step comes back to one after all others
+CACHE = 2**26  # bytes of operands that take turns, more than a cache holds: a step comes back to one after all others
+# A sample lasts so long that the clock and the last launch don't count in it; on a processor several turns of a
+# scheduler, so that where processes share a core all their waits count.
+SAMPLE = 1e-3 if GPU else 2e-2
 LENGTHS = (2048, 4096, 8192, 16384) if GPU else (128, 256, 512)
 BYTES = tuple(2**k for k in ((16, 20, 24, 28, 30) if GPU else (12, 16, 20, 22, 24)))
 FLOATS = {"bf16": torch.bfloat16, "fp16": torch.float16} if GPU else {"fp32": torch.float32}
@@ -50,8 +53,7 @@ def timed(work, seconds, together=False):
     work()
     wait()
     once = max(time.perf_counter() - start, 1e-7)
-    # A sample lasts a millisecond or more, so that the clock and the last launch don't count in it.
-    inner = max(1, int(1e-3 / once))
+    inner = max(1, int(SAMPLE / once))
     samples = max(5, min(50, int(seconds / (once * inner))))
     if together:
         shared = torch.tensor([inner, samples], device=DEVICE)
@@ -69,6 +71,12 @@ def timed(work, seconds, together=False):
         found.append((time.perf_counter() - start) / inner)
     middle = statistics.median(found)
     return {"seconds": middle, "spread": statistics.median(abs(x - middle) for x in found) / middle}
+
+
+def many(dtype, *shape):
+    """Tensors of a shape in turn: in training none is in the cache when its turn comes."""
+    n = max(1, CACHE // (dtype.itemsize * shape[0] * shape[1]))
+    return itertools.cycle(torch.randn(n, *shape, device=DEVICE).to(dtype).unbind())
 
 
 def machine(_):
@@ -94,25 +102,17 @@ def machine(_):
 
 
 def products(seconds):
-    """y = x w, the input's gradient y w^T, the weight's x^T y; sizes: rows x depth times depth x columns.
-
-    Weights take turns, and the inputs kept for their gradients: in training none is in the cache when its turn comes.
-    """
-    out, turn = [], itertools.count()
+    """y = x w, the input's gradient y w^T, the weight's x^T y; sizes: rows x depth times depth x columns."""
+    out = []
     for name, dtype in FLOATS.items():
-
-        def many(*shape):
-            n = max(1, CACHE // (shape[0] * shape[1] * dtype.itemsize))
-            return torch.randn(n, *shape, device=DEVICE, dtype=dtype)
-
         for rows in ROWS:
             for width in WIDTHS:
                 for columns in (width, 4 * width):
-                    x, w, (y, *_) = many(rows, width), many(width, columns), many(rows, columns)
+                    x, w, y = (many(dtype, *s) for s in ((rows, width), (columns, width), (rows, columns)))
                     kinds = {
-                        "forward": ((rows, columns, width), lambda: x[0] @ w[next(turn) % len(w)]),
-                        "input": ((rows, width, columns), lambda: y @ w[next(turn) % len(w)].t()),
-                        "weight": ((width, columns, rows), lambda: x[next(turn) % len(x)].t() @ y),
+                        "forward": ((rows, columns, width), lambda: next(x) @ next(w).t()),
+                        "input": ((rows, width, columns), lambda: next(y) @ next(w)),
+                        "weight": ((columns, width, rows), lambda: next(y).t() @ next(x)),
                     }
                     for kind, (shape, work) in kinds.items():
                         sizes = dict(zip(("rows", "columns", "depth"), shape))
@@ -124,10 +124,10 @@ def attention(seconds):
     """Causal attention, forward and backward, by kernel: PyTorch's flash, and cuDNN's on a GPU."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    out, heads, width = [], 16 if GPU else 4, 128 if GPU else 64
+    out, shapes = [], ((16, 128),) if GPU else ((4, 64), (8, 32))
     name, dtype = ("bf16", torch.bfloat16) if GPU else ("fp32", torch.float32)
     for kernel in ("FLASH_ATTENTION", "CUDNN_ATTENTION") if GPU else ("FLASH_ATTENTION",):
-        for length in LENGTHS:
+        for length, (heads, width) in itertools.product(LENGTHS, shapes):
             q, k, v = (torch.randn(1, heads, length, width, device=DEVICE).to(dtype).requires_grad_() for _ in range(3))
             with sdpa_kernel(getattr(SDPBackend, kernel)):
                 y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -144,19 +144,20 @@ def attention(seconds):
 
 
 def memory(seconds):
-    """Passes over memory, of their own results as in training: tensors of a size that are read and written."""
+    """Passes over memory: tensors of a size that are read and written. heads: queries by head and their positions."""
     out = []
     dtype = torch.bfloat16 if GPU else torch.float32
     for size in [n for n in BYTES if n >= 2**20] if GPU else [2**k for k in range(17, 24)]:
-        a = torch.randn(size // (2 if GPU else 4) // 256, 256, device=DEVICE).to(dtype)
-        b, leaf = a.clone(), a.clone().requires_grad_()
-        made = functional.silu(leaf)
+        shape = size // dtype.itemsize // 256, 256
+        a, b, leaf = many(dtype, *shape), many(dtype, *shape), next(many(dtype, *shape)).requires_grad_()
+        at, made = torch.ones(shape[0], 64, device=DEVICE, dtype=dtype), functional.silu(leaf)
         works = {
-            "copy": (2, lambda: a.clone()),
-            "add": (3, lambda: a + b),
-            "silu": (2, lambda: functional.silu(a)),
-            "silu backward": (3, lambda: torch.autograd.grad(made, leaf, b, retain_graph=True)),
-            "layer_norm": (2, lambda: functional.layer_norm(a, (256,))),
+            "copy": (2, lambda: next(a).clone()),
+            "add": (3, lambda: next(a) + next(b)),
+            "heads": (2, lambda: next(a).view(-1, 4, 64).transpose(0, 1) * at),
+            "silu": (2, lambda: functional.silu(next(a))),
+            "silu backward": (3, lambda: torch.autograd.grad(made, leaf, next(b), retain_graph=True)),
+            "layer_norm": (2, lambda: functional.layer_norm(next(a), (256,))),
         }
         for kind, (times, work) in works.items():
             out.append({"kind": kind, "bytes": times * size} | timed(work, seconds))
@@ -182,23 +183,50 @@ class TinyLayer(torch.nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
     def forward(self, x):
-        """Eight tokens of two heads."""
+        """Eight tokens of two heads, or of one on each of two ranks."""
         n, at = self.norm(x), torch.ones(8, 16, device=DEVICE)
-        q, k, v = (linear(n).view(1, 8, 2, 16).transpose(1, 2) for linear in self.linear[:3])
+        q, k, v = (linear(n).view(1, 8, -1, 16).transpose(1, 2) for linear in self.linear[:3])
         q, k = (y * at + torch.cat((-y[..., 8:], y[..., :8]), -1) * at for y in (q, k))
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.linear[3](y.transpose(1, 2).reshape(1, 8, 32))
+        x = x + self.linear[3](y.transpose(1, 2).reshape(1, 8, -1))
         n = self.norm(x)
         return x + self.linear[6](functional.silu(self.linear[4](n)) * self.linear[5](n))
 
 
 def host(seconds):
-    """The host's time of a layer's forward and backward pass: of eight such layers, an eighth."""
-    layers = torch.nn.Sequential(*(TinyLayer() for _ in range(8)))
-    x = torch.randn(1, 8, 32, device=DEVICE).requires_grad_()
-    y = layers(x)
-    one = timed(lambda: layers(x), 4 * seconds), timed(lambda: y.backward(x, retain_graph=True), 4 * seconds)
-    return [row | {"kind": kind, "seconds": row["seconds"] / 8} for kind, row in zip(("forward", "backward"), one)]
+    """The host's time of a layer's passes, of eight an eighth: plain, cut over two tensor ranks, sharded over two.
+
+    The two ranks are PyTorch's pretended ones, which send nothing: what its Python takes is left.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    x, out = torch.randn(1, 8, 32, device=DEVICE), []
+    plan = {f"linear.{i}": RowwiseParallel() if i in (3, 6) else ColwiseParallel() for i in range(7)}
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    mesh = init_device_mesh(DEVICE.type, (2,))
+    for kind in ("plain", "tensor", "sharded"):
+        layers = torch.nn.Sequential(*(TinyLayer() for _ in range(8)))
+        for layer in layers:
+            if kind == "tensor":
+                parallelize_module(layer, mesh, plan)
+            elif kind == "sharded":
+                fully_shard(layer, mesh=mesh)
+        if kind == "sharded":
+            fully_shard(layers, mesh=mesh)  # else each layer is a root, which stays gathered
+
+        def both():
+            layers(x).backward(x)
+            layers.zero_grad()
+
+        works = {kind: both} | ({"forward": lambda: layers(x)} if kind == "plain" else {})
+        for one, work in works.items():
+            row = timed(work, 4 * seconds)
+            out.append(row | {"kind": one, "seconds": row["seconds"] / 8})
+    dist.destroy_process_group()
+    return out
 
 
 def optimizer(seconds):
@@ -299,13 +327,13 @@ def main():
     given = parser.parse_args()
     if GPU:
         torch.cuda.set_device(DEVICE)
-    if WORLD > 1:
-        dist.init_process_group("nccl" if GPU else "gloo")
     found = {"format": "planner probe 1"}
     for section in SECTIONS:
+        if section is products and WORLD > 1:  # after the pretended ranks of those before
+            dist.init_process_group("nccl" if GPU else "gloo")
         try:
             found[section.__name__] = section(given.seconds)
-        except (RuntimeError, NotImplementedError) as error:  # such as no memory: the other sections still count
+        except (RuntimeError, NotImplementedError, ImportError) as error:  # no memory, say: the other sections count
             found[section.__name__] = []
             found.setdefault("failed", {})[section.__name__] = str(error).splitlines()[0][:200]
         if GPU:

@@ -11,6 +11,7 @@ from planner.hardware.declared import figure, setting, yes
 MEGATRON = "as Megatron-LM's own code does it"
 NONE_KNOWN = "none known"
 GRAPHS = "CUDA graphs, or none known"
+UNPROBED = "none known; planner calibrate --probe measures it on a machine"
 EAGER = "Megatron-LM's passes over the logits, counted one by one"
 
 # fmt: off
@@ -144,6 +145,9 @@ class Framework:
     gathered_context: bool = field(metadata=yes(
         "Context ranks gather all keys and values before attention, wait for it, and keep them.",
         because="they pass them round a ring beside attention, Transformer Engine's default"))
+    flat_copies: bool = field(metadata=yes(
+        "Gathered parameters of a layer are copied out of one buffer, gradients into one, while nothing else computes.",
+        because="they are views of it"))
     ends_gathered_twice: bool = field(metadata=yes(
         "With ZeRO 3 the backward pass gathers embedding and head anew.",
         because="they stay gathered between the passes, as FSDP's root module does"))
@@ -222,6 +226,12 @@ class Framework:
     host_context_s: float = field(metadata=figure(
         0, 1e5, "The host's time beyond that for each further step of a context ring, in either pass.", unit="us",
         default=0.0, because=GRAPHS, kind="host"))
+    host_tensor_s: float = field(metadata=figure(
+        0, 1e5, "The host's time beyond that for either pass of a layer cut over tensor ranks.", unit="us", default=0.0,
+        because=UNPROBED, kind="host"))
+    host_sharded_s: float = field(metadata=figure(
+        0, 1e5, "The host's time beyond that for either pass of a layer that ranks gather and scatter.", unit="us",
+        default=0.0, because=UNPROBED, kind="host"))
     host_fp8_s: float = field(metadata=figure(
         0, 1e5, "The host's time beyond that for either pass of a layer in fp8 or fewer bits.", unit="us", default=0.0,
         because=GRAPHS, kind="host"))

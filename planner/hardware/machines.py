@@ -50,6 +50,9 @@ class Efficiency:
         keys=FLASH, kind="attention"))
     flash_half_tokens: Mapping[str, float] = field(metadata=figure(
         0, 1e5, "Sequence at which a flash kernel reaches half of its share.", keys=FLASH, needed=False))
+    flash_keys: float | None = field(default=None, metadata=figure(
+        1, 65536, "Keys of a flash kernel's block, computed whole at the diagonal, where they are more than 128.",
+        needed=False))
     flash_tail_waves: Mapping[str, float] = field(metadata=figure(
         0, 10, "Waves of blocks more that a flash kernel takes, while its last blocks leave compute units idle.",
         keys=FLASH, needed=False))
@@ -120,6 +123,9 @@ class Link:
         1e-3, 1, "Share of bandwidth that rings of large messages reach.", kind="link"))
     send_fraction: float = field(metadata=figure(
         1e-3, 1, "Share of bandwidth that a send between two reaches.", kind="link"))
+    scatter_passes: float = field(metadata=figure(
+        1, 2, "Passes round a ring that a reduce-scatter takes: 2 where the library sums all on every rank.",
+        default=1.0, because="a ring's, as NCCL's"))
     sources: Mapping[str, str]
     bridge_fraction: float | None = field(default=None, metadata=figure(
         1e-3, 100, "What all that passes between the two halves of a node shares, over one accelerator's bandwidth, "

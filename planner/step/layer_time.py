@@ -14,7 +14,7 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.host_launches import host_s
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.layer_cost import LayerCost
-from planner.costs.network.data_parallel import gathered_twice
+from planner.costs.network.data_parallel import by_layer, gathered_twice
 from planner.costs.network.traffic import LayerTraffic, Traffic, traffic
 from planner.costs.one_layer import OneLayer
 from planner.hardware import Framework
@@ -82,9 +82,10 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     wait_f, wait_b = host_waits_s(case, forward, backward)
     forward, backward = forward + wait_f, backward + wait_b
     gather_link, reduce_link = t.layer_gather_link_s * each, t.layer_reduce_link_s * each
-    gather_f = shown_s(framework, gather_s, gather_link, forward)
+    gather_f = shown_s(framework, gather_s, gather_link, forward) + each * t.layer_copy_out_s
     twice = gathered_twice(layouts)
     gather_b = shown_s(framework, twice * gather_s + reduce_s, twice * gather_link + reduce_link, backward)
+    gather_b = gather_b + each * (twice * t.layer_copy_out_s + t.layer_copy_in_s)
     return LayerTime(
         forward_s=forward + gather_f,
         backward_s=backward + gather_b,
@@ -104,7 +105,7 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     or another micro-batch's backward pass is launched in turn and keeps the GPU busy (model_chunk_schedule_plan.py).
     """
     layouts = case.layouts
-    host_f, host_b = host_s(case)
+    host_f, host_b = host_s(case, by_layer(case))
     host_b = host_b + np.where((layouts.recompute == Recompute.FULL) | by_operation(case), host_f, 0.0)
     if case.framework.blocking_launches:
         return host_f, host_b

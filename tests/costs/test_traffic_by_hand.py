@@ -18,6 +18,7 @@ from planner.costs.network.collectives import (
     hop,
     node_ranks,
     place,
+    reduce_scatter_s,
     send_s,
 )
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
@@ -238,6 +239,28 @@ def test_zero_3_gathers_and_scatters_each_layer():
     assert first(sharded.ends_sharding_s) == pytest.approx(4096 / 2 / 5 + 2 + 8192 / 2 / 5 + 2)
     assert first(whole(LLAMA, zero=3, dp=2).ends_sharding_s) == pytest.approx(8192 / 2 / 5 + 2 + 16384 / 2 / 5 + 2)
     assert first(whole(zero=3).ends_sharding_s) == first(whole(zero=2, dp=2).ends_sharding_s) == 0.0
+
+
+def test_flat_copies_of_what_is_gathered_and_scattered():
+    """Out of a flat buffer 2 B read and 2 B written a parameter; into one 2 B read and the 4 B that are summed."""
+    copying = replace(FRAMEWORK, flat_copies=True, zero2_by_layer=True)
+    for zero in (2, 3):
+        found = whole(framework=copying, zero=zero, dp=2)
+        assert [first(found.layer_copy_out_s), first(found.layer_copy_in_s)] == [4000.0, 6000.0]
+        plain = whole(framework=replace(copying, flat_copies=False), zero=zero, dp=2)
+        assert first(found.ends_sharding_s) - first(plain.ends_sharding_s) == pytest.approx(2048 * (4 + 6))
+        assert first(found.layer_gather_s) == first(plain.layer_gather_s)
+    for other in (whole(framework=copying, zero=1, dp=2), whole(framework=copying, zero=3), whole(zero=3, dp=2)):
+        assert first(other.layer_copy_out_s) == first(other.layer_copy_in_s) == 0.0
+
+
+def test_a_library_may_sum_all_where_each_keeps_a_part():
+    """A reduce-scatter then takes two passes, a gather one, an all-reduce two as ever."""
+    link = replace(CLUSTER.node_link, scatter_passes=2.0)
+    two = place(replace(CLUSTER, node_link=link), np.array([2]), np.array([1]))
+    one = place(CLUSTER, np.array([2]), np.array([1]))
+    assert first(reduce_scatter_s(one, 24.0)) == first(all_gather_s(one, 24.0)) == first(all_gather_s(two, 24.0))
+    assert first(reduce_scatter_s(two, 24.0)) == first(all_reduce_s(two, 24.0)) == first(all_reduce_s(one, 24.0))
 
 
 def test_zero_2_layer_by_layer():

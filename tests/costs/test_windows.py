@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import InputError
-from planner.costs.kernels.attention import computed_share
-from planner.hardware import load_cluster, load_framework
+from planner.costs.kernels.attention import computed_share, key_block
+from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts
 from planner.models import check, load_model
 from planner.models.flops import forward_flops
 from planner.setup import Setup
 from planner.step.estimate import estimate
 
+CPU = load_accelerator("cpu-generic").efficiency
 PLAIN = replace(load_model("llama3-8b"), seq_len=1024)
 
 
@@ -29,6 +30,9 @@ def test_share_of_the_scores():
     band = 0.25 * (1 - 0.125) + 128 / 1024
     assert float(computed_share(windowed(32, 256), 0.0)) == pytest.approx(band)
     assert float(computed_share(windowed(8, 256), 0.0)) == pytest.approx(0.75 * (0.5 + 64 / 1024) + 0.25 * band)
+    # A block of 512 keys or of all: the whole of 256 tokens, three quarters of 1,024.
+    assert float(computed_share(replace(PLAIN, seq_len=256), 0.0, key_block(CPU, 256))) == 1.0
+    assert float(computed_share(PLAIN, 0.0, key_block(CPU, 1024))) == 0.75
     # Rows of few keys are slower, an edge's block counted: here by a third.
     assert float(computed_share(windowed(32, 256), 128.0)) == pytest.approx((1 + 128 / (256 + 128)) * band)
 

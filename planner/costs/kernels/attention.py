@@ -16,6 +16,7 @@ from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.device import aligned_share
 from planner.costs.shapes import has_dropout, is_latent
+from planner.hardware import Efficiency
 from planner.layouts import Attention
 from planner.models import Transformer, mix
 
@@ -35,7 +36,12 @@ def score_elements(case: Case) -> Array:
     return np.asarray(scores, dtype=np.float64)
 
 
-def computed_share(model: Transformer, half_tokens: Any) -> Any:
+def key_block(e: Efficiency, seq_len: Any) -> Any:
+    """Keys of a flash kernel's block: those that a profile says, of a sequence at most; else `FLASH_BLOCK`, padded."""
+    return FLASH_BLOCK if e.flash_keys is None else np.minimum(e.flash_keys, seq_len)
+
+
+def computed_share(model: Transformer, half_tokens: Any, block: Any = FLASH_BLOCK) -> Any:
     """Share of the score matrix that flash kernels compute, in the average layer with attention, as time at full rate.
 
     The causal half, or the band of a sliding window, and half a block at each of their edges; rows of few keys, those
@@ -45,8 +51,8 @@ def computed_share(model: Transformer, half_tokens: Any) -> Any:
     within = np.where(np.asarray(model.window) > 0, np.minimum(model.window, s), s)
 
     def of(keys: Any, edges: Any) -> Any:
-        band = keys / s * (1.0 - keys / (2.0 * s)) + 0.5 * edges * FLASH_BLOCK / s
-        return band * (1.0 + half_tokens / (keys + (edges - 1.0) * FLASH_BLOCK))
+        band = keys / s * (1.0 - keys / (2.0 * s)) + 0.5 * edges * block / s
+        return band * (1.0 + half_tokens / (keys + (edges - 1.0) * block))
 
     whole = of(s, 1.0)
     return whole + mix.window_share(model) * (np.minimum(of(within, np.where(within < s, 2.0, 1.0)), whole) - whole)
@@ -92,9 +98,10 @@ def attention_s(case: Case, *, fp8: bool = False) -> tuple[Array, Array]:
     # The backward kernel recomputes the scores: five products to the forward pass's two.
     half_tokens = np.array([e.flash_half_tokens.get(n, 0.0) for n in names])[kernel]
     tail = np.array([e.flash_tail_waves.get(n, 0.0) for n in names])[kernel]
-    share = share_back = computed_share(model, half_tokens)
+    block = key_block(e, model.seq_len)
+    share = share_back = computed_share(model, half_tokens, block)
     if fp8 and np.any(model.window):
-        whole = computed_share(replace(model, window=0, num_window_layers=0), half_tokens)
+        whole = computed_share(replace(model, window=0, num_window_layers=0), half_tokens, block)
         share_back = np.where(device.matrix_bytes < device.element_bytes, whole, share)
     occupied = 1.0 + idle_share(case, tail)
     flop_flash, flop_back = (flop_blocks * computed * occupied for computed in (share, share_back))

@@ -29,7 +29,8 @@ class Group:
     ring gets of a node's links and of the network; node_send_bytes_per_s, network_send_bytes_per_s: what each member's
     sends to others get; latency_s: start-up of one pass inside a node; tree_latency_s, ring_latency_s: what the other
     nodes add to it, of a tree over nodes and of a ring through all ranks; small_latency_s, small_bytes_per_s: a pass's
-    start-up and rate by the protocol for small messages, 0 bytes/s where there is none.
+    start-up and rate by the protocol for small messages, 0 bytes/s where there is none; scatter_passes: of a
+    reduce-scatter.
     """
 
     ranks: Array
@@ -43,6 +44,7 @@ class Group:
     ring_latency_s: Array
     small_latency_s: Array
     small_bytes_per_s: Array
+    scatter_passes: Any = 1.0
 
     @property
     def bandwidth_bytes_per_s(self) -> Array:
@@ -82,6 +84,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
         ring_latency_s=(nodes - 1.0) * through,
         small_latency_s=(cluster.node_link.small_latency_s or 0.0) + steps,
         small_bytes_per_s=np.where(nodes > 1, 0.0, link * (cluster.node_link.small_fraction or 0.0)),
+        scatter_passes=np.where(nodes > 1, cluster.network.scatter_passes, cluster.node_link.scatter_passes),
     )
 
 
@@ -141,8 +144,13 @@ def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
 
 
 def all_gather_s(group: Group, size_bytes: Any) -> Array:
-    """Seconds to gather `size_bytes` in all on every rank of the group; reduce-scatter takes the same."""
+    """Seconds to gather `size_bytes` in all on every rank of the group."""
     return _pass_s(group, size_bytes, group.ring_latency_s)
+
+
+def reduce_scatter_s(group: Group, size_bytes: Any) -> Array:
+    """Seconds to sum `size_bytes` in all and leave each rank its part: as long as to gather them, or twice."""
+    return np.asarray(group.scatter_passes * all_gather_s(group, size_bytes))
 
 
 def all_reduce_s(group: Group, size_bytes: Any) -> Array:

@@ -11,7 +11,7 @@ from planner.base.arrays import Array, Bools
 from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
-from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, with_startup
+from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, reduce_scatter_s, with_startup
 from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import mix
@@ -95,6 +95,19 @@ def by_layer(case: Case) -> Bools:
     return np.asarray((case.layouts.zero == 3) | ((case.layouts.zero == 2) & case.framework.zero2_by_layer))
 
 
+def flat_copies_s(case: Case) -> tuple[Array, Array]:
+    """Seconds in which a gathered parameter is copied out of the unit's buffer, and its gradient into one, (n,).
+
+    FSDP2 does both on the stream that computes (PyTorch, _fsdp_collectives.py: split_with_sizes_copy, and chunk_cat,
+    which casts to the precision that is reduced).
+    """
+    used = by_layer(case) & (case.layouts.shards > 1) & case.framework.flat_copies
+    own = parameter_bytes(case.layouts)
+    moved = (2.0 * layer_parameter_bytes(case), own + reduced_bytes(case))
+    out, into = (np.where(used, each / case.device.memory_rate, 0.0) for each in moved)
+    return out, into
+
+
 def gathered_twice(layouts: Layouts) -> Bools:
     """Where the backward pass gathers a layer anew; what ZeRO-2 has gathered stays until then."""
     return np.asarray(layouts.zero == 3)
@@ -114,7 +127,7 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
     muon = case.layouts.optimizer == OptimizerKind.MUON
     whole = (zero == 0) | ((zero == 1) & (case.framework.whole_reduces | muon))
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
-    reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(all_gather_s, stage_params))
+    reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(reduce_scatter_s, stage_params))
     if case.framework.reduce_bucket_bytes > 0:
         reduce = reduce + np.where(zero == 0, bucket_starts_s(case, data.by["data"], stage_params), 0.0)
     in_layers = by_layer(case)

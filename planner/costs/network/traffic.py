@@ -23,10 +23,11 @@ from planner.costs.network.collectives import (
     dispatch_s,
     groups,
     rank_send_s,
+    reduce_scatter_s,
     send_s,
     with_startup,
 )
-from planner.costs.network.data_parallel import DataCollectives, by_layer
+from planner.costs.network.data_parallel import DataCollectives, by_layer, flat_copies_s
 from planner.costs.parameters import RankParameters
 from planner.costs.shapes import is_latent
 from planner.layouts import Dispatcher, Precision, Recompute
@@ -61,7 +62,8 @@ class Traffic(LayerTraffic):
 
     send_s: one micro-batch's activations to the next stage.
     layer_gather_s, layer_reduce_s: one layer's parameters gathered, gradients scattered, where layers do so;
-    layer_gather_link_s, layer_reduce_link_s: what the same takes of a node's links and of a ring's steps between nodes.
+    layer_gather_link_s, layer_reduce_link_s: what the same takes of a node's links and of a ring's steps between nodes;
+    layer_copy_out_s, layer_copy_in_s: its copies (`flat_copies_s`).
     ends_sharding_s: both, once, of embedding and head together, whose parameters stay gathered between the passes.
     tied_s: the gradient of an embedding that first and last stage hold, between them.
     """
@@ -71,6 +73,8 @@ class Traffic(LayerTraffic):
     layer_reduce_s: Array
     layer_gather_link_s: Array
     layer_reduce_link_s: Array
+    layer_copy_out_s: Array
+    layer_copy_in_s: Array
     ends_sharding_s: Array
     tied_s: Array
 
@@ -89,7 +93,8 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     model, layouts = case.model, case.layouts
     size = case.pass_tokens * model.hidden * case.device.element_bytes
     operand = np.where(layouts.sequence_parallel, case.device.matrix_bytes / case.device.element_bytes, 1.0)
-    one = layouts.sequence_slices * (all_gather_s(group, size) + all_gather_s(group, operand * size))
+    half = np.where(layouts.sequence_parallel, reduce_scatter_s(group, size), all_gather_s(group, size))
+    one = layouts.sequence_slices * (half + all_gather_s(group, operand * size))
     if case.framework.copied_sequences:
         copied = layouts.sequence_parallel & (layouts.tp > 1) & (layouts.micro_batch > 1)
         one = one + copied * stream_s(case.device, 2.0 * (1.0 + operand) * size, 2.0)
@@ -222,20 +227,24 @@ def traffic(
     cluster = with_startup(cluster, case.framework.network_startup_s)
     hidden_bytes = case.pass_tokens * model.hidden * case.device.element_bytes
     whole = by_layer(case)
-    gather = reduce = gather_link = reduce_link = sharded_ends = np.zeros_like(layer_params)
+    gather = reduce = gather_link = reduce_link = sharded_ends = total = copy_out = copy_in = np.zeros_like(
+        layer_params
+    )
     table = case.padded_vocab / layouts.tp * model.hidden
     if np.any(whole):
         gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
         link, of_moves = data.on_links(), data if moves is None else replace(data, expert_share=moves.expert_share)
         total = layer_params if moves is None else moves.total
-        reduce = np.where(whole, of_moves.reduced_s(all_gather_s, total), 0.0)
+        reduce = np.where(whole, of_moves.reduced_s(reduce_scatter_s, total), 0.0)
         gather_link = np.where(whole, link.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
-        reduce_link = np.where(whole, of_moves.on_links().reduced_s(all_gather_s, total), 0.0)
+        reduce_link = np.where(whole, of_moves.on_links().reduced_s(reduce_scatter_s, total), 0.0)
+        copy_out, copy_in = flat_copies_s(case)
         ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
         dense = replace(data, expert_share=np.zeros(1))
         times = np.where(case.framework.ends_gathered_twice & (layouts.zero == 3), 2.0, 1.0)
         both = times * dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts))
-        both = both + dense.reduced_s(all_gather_s, ends * (1.0 - frozen(case)))
+        both = both + dense.reduced_s(reduce_scatter_s, ends * (1.0 - frozen(case)))
+        both = both + ends * (times * copy_out + (1.0 - frozen(case)) * copy_in)
         sharded_ends = np.where(whole, both, 0.0)
     sent = send_s(cluster, layouts, hidden_bytes, whole=case.framework.whole_sends)
     tied = 2.0 * rank_send_s(cluster, layouts, table * data.grad_bytes)
@@ -246,6 +255,8 @@ def traffic(
         layer_reduce_s=reduce,
         layer_gather_link_s=gather_link,
         layer_reduce_link_s=reduce_link,
+        layer_copy_out_s=layer_params * copy_out,
+        layer_copy_in_s=total * copy_in,
         ends_sharding_s=sharded_ends,
         tied_s=np.where(
             (np.asarray(model.tied) | (np.asarray(model.num_mtp_layers) > 0)) & (layouts.pp > 1) & ~frozen(case),
