@@ -230,7 +230,9 @@ class Storages(TorchDispatchMode):
         self.peak = max(self.peak, self.now)
 
     def seen(self, storage: torch.UntypedStorage) -> None:
-        """Count a storage, once."""
+        """Count a storage, once; not those without bytes, on which DTensor tries an operator's shapes."""
+        if storage.device.type == "meta":
+            return
         key = storage._cdata
         if key not in self.alive:
             weakref.finalize(storage, lambda: self.__dict__.update(now=self.now - self.alive.pop(key)))

@@ -281,6 +281,9 @@ class Framework:
     logit_chunks: float = field(metadata=figure(
         1, 1024, "Parts of a micro-batch whose logits and loss are taken one after another.", whole=True, default=1.0,
         because="all at once"))
+    freed_in_turn: bool = field(metadata=yes(
+        "A step's memory is counted in turn: logits are freed before layers' backward passes, gradients come as "
+        "activations go, embedding and head are gathered one at a time.", because="all counted as if at once"))
     one_sharded_copy: bool = field(metadata=yes(
         "What ZeRO 3 shards is the optimizer's fp32 parameter alone: 16 bits exist of gathered layers.",
         because="a 16-bit parameter is sharded beside it, DeepSpeed's way"))

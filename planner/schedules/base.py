@@ -130,6 +130,8 @@ class Schedule(ABC):
     """Bubble and peak have closed forms; False: one is read from the order itself, seconds for a large pipeline."""
     exact_uneven: bool = False
     """`makespan` follows uneven ranks closely (tested); False: finalists of a search are simulated."""
+    losses_wait: bool = False
+    """All forward passes come before the first backward one: every micro-batch's logits wait for theirs."""
     one_layer_chunks: bool = False
     """A virtual stage is one layer."""
     barriers: int = 0

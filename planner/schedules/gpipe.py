@@ -22,6 +22,7 @@ class GPipe(Schedule):
 
     name = "gpipe"
     exact_uneven = True
+    losses_wait = True
     source = "Huang et al. 2019, arXiv 1811.06965; order read"
 
     def order(self, pipe: Pipeline) -> Order:

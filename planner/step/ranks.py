@@ -11,7 +11,15 @@ from planner.base.arrays import Array
 from planner.costs.memory.rank import Memory, rank_memory
 from planner.layouts import Layouts
 from planner.step.given_stages import is_given
-from planner.step.pipelines import between_share, by_schedule, end_shares, layers_at_once, pipeline, weight_copies
+from planner.step.pipelines import (
+    between_share,
+    by_schedule,
+    end_shares,
+    layers_at_once,
+    pipeline,
+    trait,
+    weight_copies,
+)
 from planner.step.splits import Stages
 
 if TYPE_CHECKING:
@@ -69,6 +77,7 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
 def rank_memories(costs: StepCosts) -> list[Memory]:
     """Of the ranks that may be fullest: the first, one between the ends, and the last with its logits."""
     layouts = costs.case.layouts
+    waiting = trait(layouts, "losses_wait")
     share, n = costs.activations.weight_grad_share, layouts.shape[-1]
     ranks = []
     for rank in key_ranks(layouts, costs.stages):
@@ -91,6 +100,7 @@ def rank_memories(costs: StepCosts) -> list[Memory]:
                 copies=copies,
                 versions=versions,
                 at_once=layers_at_once(layouts, rank.layers),
+                waiting=waiting,
                 held=costs.activations,
             )
         )

@@ -323,6 +323,24 @@ def test_activations_logits_buffers_and_what_is_on_top():
     assert float(loose.total_bytes[0]) == sum(float(x[0]) for x in parts)
 
 
+def test_memory_that_is_freed_in_turn():
+    """Logits before a layer works, gradients as the first of three micro-batches' activations go; 48 x 256 logits."""
+    turn = replace(FRAMEWORK, freed_in_turn=True)
+    working, plain = float(memory().buffers_bytes[0]), memory()
+
+    def of(**chosen):
+        m = memory(framework=turn, **chosen)
+        return float(m.logits_bytes[0]), float(m.gradients_bytes[0])
+
+    assert float(plain.gradients_bytes[0]) == PARAMS * 4 < 12672 * 2 + 768
+    assert of() == (122880.0 - working, 0.0)
+    assert of(in_flight=1.0) == of(dp=2, zero=0) == (122880.0 - working, PARAMS * 4.0)  # another came before; buckets
+    assert of(more={"waiting": True}) == (122880.0 - working + 2 * 48 * 256 * (2 + 4), 0.0)
+    whole, halves = (memory(LLAMA, f, zero=3, dp=8) for f in (FRAMEWORK, turn))
+    ends = rank_parameters(LLAMA, layout(dp=8), 2.0, True, True).ends
+    assert float(whole.buffers_bytes[0] - halves.buffers_bytes[0]) == pytest.approx(float(ends[0]) / 2 * (2 + 4))
+
+
 def test_the_fullest_rank_counts():
     def rank(parameters, logits):
         zero = np.zeros(2)
@@ -344,6 +362,7 @@ def test_what_is_known_is_not_computed_again():
         layer=none,
         embedding=none,
         logits=none,
+        loss=none,
         modules=none,
         working=none,
         keys_values=none,

@@ -109,8 +109,9 @@ class Activations:
     """Bytes that one micro-batch makes a rank hold, arrays of shape (n,), before the allocator's fragmentation.
 
     layer: of each layer until its backward pass; embedding: of the embedding; logits: of the head and of those of
-    multi-token prediction; modules: of its layers and what they project; working: while one layer runs; keys_values:
-    of each layer, where slices of a sequence add up the gradients of its keys and values.
+    multi-token prediction; loss: of these what waits for the backward pass, the logits and their log-softmax; modules:
+    of its layers and what they project; working: while one layer runs; keys_values: of each layer, where slices of a
+    sequence add up the gradients of its keys and values.
     weight_grad_share: what a split backward keeps until the weight gradient, over `layer`.
     whole: what a layer that recomputation leaves alone keeps more than `layer`; again: of `working`, what is made again
     of a layer that it repeats. Both 0 where all layers are alike.
@@ -119,6 +120,7 @@ class Activations:
     layer: Array
     embedding: Array
     logits: Array
+    loss: Array
     modules: Array
     working: Array
     keys_values: Array
@@ -174,6 +176,7 @@ def activations(case: Case) -> Activations:
         layer=kept,
         embedding=embedding_bytes(case),
         logits=logits,
+        loss=at_once * columns * (device.element_bytes + 4.0),
         modules=np.asarray(model.num_mtp_layers) * (module + joined),
         working=working,
         keys_values=keys_values,
@@ -184,7 +187,13 @@ def activations(case: Case) -> Activations:
 
 
 def _whole_bytes(
-    case: Case, own: RankParameters, moves: RankParameters, layers: Any, modules: Any, at_once: Any
+    case: Case,
+    own: RankParameters,
+    moves: RankParameters,
+    layers: Any,
+    modules: Any,
+    at_once: Any,
+    ends: tuple[Any, Any],
 ) -> tuple[Array, Array]:
     """Bytes of what sharding leaves whole for a while: trained gradients with ZeRO-2 and 3, parameters with ZeRO-3.
 
@@ -202,10 +211,13 @@ def _whole_bytes(
         return np.minimum(count, np.maximum(matrix, limit or np.inf))
 
     scattered = at_most(np.minimum(at_once, layers) * layer_of(moves), framework.reduce_bucket_parameters)
-    unscattered = np.maximum(scattered, moves.ends) * reduced_bytes(case)
+    # Embedding and head are gathered, and their gradients scattered, one after the other, or as one.
+    turn = np.maximum(*ends) / np.maximum(sum(ends), 1e-9) if framework.freed_in_turn else 1.0
+    turn = np.where(np.asarray(model.tied), 1.0, turn)
+    unscattered = np.maximum(scattered, turn * moves.ends) * reduced_bytes(case)
     gathered = at_most(np.minimum(2.0 * at_once, layers) * layer_of(own), framework.live_parameters)
     gathered = gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case))
-    gathered = gathered + own.ends * parameter_bytes(case.layouts)
+    gathered = gathered + turn * own.ends * parameter_bytes(case.layouts)
     stage = np.where(case.layouts.shards > 1, case.layouts.zero, 0)  # one rank shards nothing
     return np.where(stage >= 2, unscattered, 0.0), np.where(stage == 3, gathered, 0.0)
 
@@ -222,6 +234,7 @@ def rank_memory(
     copies: Any = 1,
     versions: Any = 1,
     at_once: Any = 1.0,
+    waiting: Any = False,
     held: Activations | None = None,
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
@@ -229,7 +242,8 @@ def rank_memory(
     first, last, modules, dense: what else the rank holds (`planner.costs.parameters.rank_parameters`).
     copies: of all states, where micro-batches enter the pipeline from both ends; versions: of the parameters alone, for
     asynchronous schedules. at_once: layers that ZeRO-3 gathers, and ZeRO-2 and 3 scatter the gradients of, together.
-    held: `activations` of these layouts, where they are known.
+    waiting: where all forward passes come before the first backward one. held: `activations` of these layouts, where
+    they are known.
 
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and a fp32 parameter and the optimizer's moments: 12
     bytes with Adam (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x
@@ -245,13 +259,21 @@ def rank_memory(
     kept = in_flight * (of_layers + first * held.embedding + modules * held.modules)
     slack = 1.0 + framework.fragmentation
     moves = trained(case, own)
+    gradients, logits = np.asarray(_gradients_bytes(case, moves) * copies), last * held.logits
     states = state_parameters(optimizer_bytes(moves, case), layouts, 1) * copies
     # By the time that a layer is made again, those behind it that were kept are freed.
     working = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
     buffers = (working + layers * held.keys_values) * slack
     if np.any(layouts.zero >= 2):
-        unscattered, gathered = _whole_bytes(case, own, moves, layers, modules, at_once)
+        unscattered, gathered = _whole_bytes(case, own, moves, layers, modules, at_once, (first, last))
         buffers = buffers + unscattered + gathered
+    if framework.freed_in_turn:
+        # All micro-batches' logits wait where their backward passes come after all forward ones. Then the gradients
+        # come as the first one's activations go, unless they lie in buckets.
+        logits = np.maximum(logits, working) - working + waiting * (in_flight - 1.0) * last * held.loss
+        fresh = (in_flight >= layouts.micro_batches) & ~((layouts.zero == 0) & (layouts.dp * layouts.cp > 1))
+        freed = of_layers + first * held.embedding + logits / in_flight
+        gradients = np.where(fresh, np.maximum(gradients - freed, 0.0), gradients)
     if framework.pass_gradient_bytes > 0:
         freed = of_layers + first * held.embedding + last * held.logits
         buffers = buffers + _grown_bytes(case, moves, freed)
@@ -259,10 +281,10 @@ def rank_memory(
         buffers = buffers + gather_copy_bytes(case, moves.total, last)
     return Memory(
         parameters_bytes=np.asarray(_parameters_bytes(case, own, moves, copies, versions)),
-        gradients_bytes=np.asarray(_gradients_bytes(case, moves) * copies),
+        gradients_bytes=gradients,
         optimizer_bytes=np.where(layouts.offload_optimizer, 1.0 - layouts.offload_fraction, 1.0) * states,
         activations_bytes=np.asarray(kept * slack),
-        logits_bytes=np.asarray(last * held.logits * slack),
+        logits_bytes=np.asarray(logits * slack),
         buffers_bytes=np.asarray(buffers),
         reserved_bytes=np.broadcast_to(np.float64(framework.reserved_bytes), layouts.shape),
     )
