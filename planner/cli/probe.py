@@ -56,10 +56,10 @@ def _view(record: dict[str, Any], cluster: str) -> list[Any]:
 
     table = plain_table("figure", "profile", "probe", "change", "spread", "kernels", numbers=(1, 2, 3, 4, 5))
     for row in record["figures"]:
-        change, spread = row["probe"] / row["profile"] - 1.0, row["spread"] / row["probe"]
+        change = f"{row['probe'] / row['profile'] - 1.0:+.0%}" if row["profile"] else "new"
         table.add_row(
-            row["figure"], f"{row['profile']:.3g}", f"{row['probe']:.3g}", f"{change:+.0%}", f"{spread:.0%}",
-            str(row["kernels"]),
+            row["figure"], f"{row['profile']:.3g}", f"{row['probe']:.3g}", change,
+            f"{row['spread'] / row['probe']:.0%}", str(row["kernels"]),
         )  # fmt: skip
     machine = record["machine"]
     lines: list[Any] = [f"{machine['name']}, torch {machine['torch']}, beside the profile of {cluster}", table]

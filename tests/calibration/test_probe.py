@@ -188,10 +188,13 @@ def test_a_processor_s_probe_says_ranks_threads_links_and_the_framework_s_host_t
 
 
 def test_host_times_are_written_to_the_framework_that_is_named(tmp_path: Path) -> None:
-    probe = str(written(tmp_path, host=[{"kind": "forward", "seconds": 3e-4}]))
+    kinds = (("forward", 3e-4), ("plain", 1e-3), ("tensor", 3e-3))
+    probe = str(written(tmp_path, host=[{"kind": kind, "seconds": s} for kind, s in kinds]))
     options = ["--cluster", "dgx-h100", "--framework", "transformers", "--profile", str(tmp_path / "m")]
     done = planner("calibrate", "--probe", probe, *options)
     assert done.returncode == 0, done.stderr
+    tensor = [line.split() for line in done.stdout.splitlines() if "host_tensor_us" in line]
+    assert [line[2:5] for line in tensor] == [["0", "1e+03", "new"]]
     framework = load_framework(str(tmp_path / "m" / "frameworks" / "transformers.toml"))
     assert framework.host_layer_forward_s == pytest.approx(3e-4)
     refused = planner("calibrate", "--probe", probe, "--cluster", "dgx-h100", "--framework", "none-such")
