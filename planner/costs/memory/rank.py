@@ -270,9 +270,9 @@ def rank_memory(
     if framework.freed_in_turn:
         # All micro-batches' logits wait where their backward passes come after all forward ones. Then the gradients
         # come as the first one's activations go, unless they lie in buckets.
-        logits = np.maximum(logits, working) - working + waiting * (in_flight - 1.0) * last * held.loss
+        logits = np.maximum(logits, working) - working + waiting * np.maximum(in_flight - 1.0, 0.0) * last * held.loss
         fresh = (in_flight >= layouts.micro_batches) & ~((layouts.zero == 0) & (layouts.dp * layouts.cp > 1))
-        freed = of_layers + first * held.embedding + logits / in_flight
+        freed = of_layers + first * held.embedding + logits / np.maximum(in_flight, 1.0)
         gradients = np.where(fresh, np.maximum(gradients - freed, 0.0), gradients)
     if framework.pass_gradient_bytes > 0:
         freed = of_layers + first * held.embedding + last * held.logits
