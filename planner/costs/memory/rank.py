@@ -242,8 +242,7 @@ def rank_memory(
     first, last, modules, dense: what else the rank holds (`planner.costs.parameters.rank_parameters`).
     copies: of all states, where micro-batches enter the pipeline from both ends; versions: of the parameters alone, for
     asynchronous schedules. at_once: layers that ZeRO-3 gathers, and ZeRO-2 and 3 scatter the gradients of, together.
-    waiting: where all forward passes come before the first backward one. held: `activations` of these layouts, where
-    they are known.
+    waiting: where all forward passes come first. held: `activations` of these layouts, where they are known.
 
     Mixed precision keeps a 16-bit parameter, a gradient buffer, and a fp32 parameter and the optimizer's moments: 12
     bytes with Adam (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x
@@ -253,10 +252,9 @@ def rank_memory(
     held = held or activations(case)
     modules = last if modules is None else modules
     own = case.ranks.rank(layers, first, last, modules, dense)
-    alone = left_alone(layouts, layers, layouts.virtual_stages)
-    moved = moved_layers(layouts, layers, layouts.virtual_stages)
-    of_layers = held.layer * (layers - moved) + held.whole * alone
-    kept = in_flight * (of_layers + first * held.embedding + modules * held.modules)
+    alone, moved = (of(layouts, layers, layouts.virtual_stages) for of in (left_alone, moved_layers))
+    freed = held.layer * (layers - moved) + held.whole * alone + first * held.embedding
+    kept = in_flight * (freed + modules * held.modules)
     slack = 1.0 + framework.fragmentation
     moves = trained(case, own)
     gradients, logits = np.asarray(_gradients_bytes(case, moves) * copies), last * held.logits
@@ -265,18 +263,12 @@ def rank_memory(
     working = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
     buffers = (working + layers * held.keys_values) * slack
     if np.any(layouts.zero >= 2):
-        unscattered, gathered = _whole_bytes(case, own, moves, layers, modules, at_once, (first, last))
-        buffers = buffers + unscattered + gathered
+        buffers = sum(_whole_bytes(case, own, moves, layers, modules, at_once, (first, last)), buffers)
     if framework.freed_in_turn:
-        # All micro-batches' logits wait where their backward passes come after all forward ones. Then the gradients
-        # come as the first one's activations go, unless they lie in buckets.
         logits = np.maximum(logits, working) - working + waiting * np.maximum(in_flight - 1.0, 0.0) * last * held.loss
-        fresh = (in_flight >= layouts.micro_batches) & ~((layouts.zero == 0) & (layouts.dp * layouts.cp > 1))
-        freed = of_layers + first * held.embedding + logits / np.maximum(in_flight, 1.0)
-        gradients = np.where(fresh, np.maximum(gradients - freed, 0.0), gradients)
+        gradients = _gradients_in_turn(layouts, gradients, freed + logits / np.maximum(in_flight, 1.0), in_flight)
     if framework.pass_gradient_bytes > 0:
-        freed = of_layers + first * held.embedding + last * held.logits
-        buffers = buffers + _grown_bytes(case, moves, freed)
+        buffers = buffers + _grown_bytes(case, moves, freed + last * held.logits)
     if framework.gather_copy_bytes > 0:
         buffers = buffers + gather_copy_bytes(case, moves.total, last)
     return Memory(
@@ -288,6 +280,15 @@ def rank_memory(
         buffers_bytes=np.asarray(buffers),
         reserved_bytes=np.broadcast_to(np.float64(framework.reserved_bytes), layouts.shape),
     )
+
+
+def _gradients_in_turn(layouts: Layouts, gradients: Array, freed: Array, in_flight: Any) -> Array:
+    """What gradients add to a peak before the first backward pass, of all micro-batches, that frees as it makes them.
+
+    Where another pass came before, or they lie in buckets (ZeRO 0 of several replicas), they are there already.
+    """
+    fresh = (in_flight >= layouts.micro_batches) & ~((layouts.zero == 0) & (layouts.dp * layouts.cp > 1))
+    return np.where(fresh, np.maximum(gradients - freed, 0.0), gradients)
 
 
 def _is_mixed(case: Case) -> Any:

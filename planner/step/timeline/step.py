@@ -278,12 +278,14 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
     stays = (chunks.layers - moved) * held.layer[0]
     stage_bytes = (stays + alone * held.whole[0] + chunks.modules * held.modules[0]) * slack
     stage_bytes[0] += held.embedding[0] * slack / (1 if costs.head is None else x.pipe.p)
+    loss = held.loss[0] * (schedule.losses_wait and costs.case.framework.freed_in_turn)  # of one it is in the logits
+    stage_bytes[-1] += loss * slack
     static = rank_memory(
         costs.case, layers=ranks.chunks.layers, in_flight=0.0, first=ranks.first,
         last=ranks.last, modules=ranks.chunks.modules, dense=ranks.chunks.dense,
         copies=schedule.copies, versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
         at_once=layers_at_once(costs.case.layouts, ranks.chunks.layers), held=held,
-    ).total_bytes  # fmt: skip
+    ).total_bytes - loss * np.asarray(ranks.last)  # fmt: skip
     gather = x.share * x.data.gather_s
     tokens = 1.0 if x.slices is None else x.slices.tokens[order.slice]
     return StepSimulation(
