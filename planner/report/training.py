@@ -171,7 +171,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
     lines += [table, ""]
     size = format_bytes(assumptions.storage(model).checkpoint_bytes)
     lines.append(
-        f"  a failure each {hours:,.3g} h on {plan.gpus:,} GPUs; a checkpoint of {size} takes "
+        f"  a failure every {hours:,.3g} h on {plan.gpus:,} GPUs; a checkpoint of {size} takes "
         f"{format_seconds(float(run.checkpoint_s[0]))}; write one every {interval / MINUTE:,.3g} min (Daly 2006)"
     )
     lines += [
