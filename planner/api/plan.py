@@ -189,6 +189,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             InputError: another suffix, or a number out of range.
             OutputError: the path can't be written.
         """
+        from planner.api.reports import write_report
+
         target = Path(path)
         if target.suffix not in (".html", ".png", ".pdf"):
             raise InputError(f"path is {target}; allowed: one that ends in .html, .png or .pdf")
@@ -199,14 +201,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         )
         answers = [self.why(wanted) for wanted in why]
         gathered = self.gathered(command, curve=curve, tokens=tokens, loss=loss, answers=answers)
-        if target.suffix == ".html":
-            from planner.report.html import write_html
-
-            write_html(target, gathered)
-        else:
-            from planner.report.slides import write_slides
-
-            write_slides(gathered, **{target.suffix.removeprefix("."): target})
+        write_report(target, gathered)
 
     def gathered(
         self, command: str, *, curve: bool, tokens: float | None, loss: float | None, answers: Sequence[Answer] = (),

@@ -15,6 +15,7 @@ from planner.api.alternatives import reasons
 from planner.api.anchored import interval_s, trust
 from planner.api.training import MOST_GPUS
 from planner.base.errors import LayoutError
+from planner.base.files import write_bytes, write_text
 from planner.exporters.plan_export import TARGETS, export_plan
 from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.tables import question_title
@@ -81,6 +82,18 @@ def gather_report(
         reasons=[] if brief else reasons(plan),
         exports=[] if brief else exported(plan),
     )
+
+
+def write_report(path: Path, report: PlanReport) -> None:
+    """Write a report by the path's suffix: .html, .png or .pdf. Raises OutputError if the path can't be written."""
+    if path.suffix == ".html":
+        from planner.report.html import html_page
+
+        write_text(path, html_page(report))
+    else:
+        from planner.report.slides import slides
+
+        write_bytes(path, slides(report, path.suffix))
 
 
 def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulation]:

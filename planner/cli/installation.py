@@ -1,4 +1,4 @@
-"""What is installed and whether it works: each probe answers with a finding, never with an exception."""
+"""What is installed and whether it works: each probe is a piece of Python in a process of its own, with a limit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 TIMEOUT_S = 30.0
+MPI, BROWSER = "MPI", "browser tests"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,50 @@ class Finding:
     seen: str
     remedy: str = ""
     optional: bool = False
+
+
+PROBES = {
+    "shipped data": ("", False, """
+from planner.base.files import shipped_folder
+from planner.hardware import profile_names
+from planner.models import model_names
+runs, clusters = len(list(shipped_folder("measured_runs").glob("*.csv"))), len(profile_names("clusters"))
+assert runs and clusters, f"{clusters} clusters, {runs} files of measured runs"
+print(f"{len(model_names())} models, {clusters} clusters, {runs} files of measured runs")"""),
+    "search": ("", False, """
+from planner import recommend
+found = recommend("gpt2", "dgx-a100-80gb", gpus=8, batch=64)
+assert len(found), "nothing fits"
+print(f"{found.searched:,} layouts of gpt2 on 8 GPUs")"""),
+    "compiled simulation": ("", False, """
+import numpy as np, numba
+from planner.schedules import Pipeline, get_schedule
+from planner.step.timeline.timeline import run
+order = get_schedule("1f1b").order(Pipeline(p=2, m=4, v=1, k=1))
+run(order, np.ones(len(order)), compiled=True)
+print("numba", numba.__version__)"""),
+    "pictures": ("", False, "import matplotlib, matplotlib.figure; print('matplotlib', matplotlib.__version__)"),
+    BROWSER: ("browser", True, """
+import shutil, playwright
+found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
+assert found, "playwright, but no system Chromium"
+print("playwright,", found[0])"""),
+    MPI: ("mpi", True, """
+from mpi4py import MPI
+ranks, name = MPI.COMM_WORLD.allreduce(1), MPI.Get_library_version()
+assert ranks == 2, "mpirun started ranks that do not see each other: mpi4py is built for another MPI"
+MPI.COMM_WORLD.rank or print(f"{ranks} ranks by", name.split(",")[0].strip())"""),
+    "GPU": ("gpu", True, """
+import cupy
+x = cupy.ones((64, 64))
+assert float((x @ x)[0, 0]) == 64, "a product on it is wrong"
+runtime = cupy.cuda.runtime
+print(runtime.getDeviceCount(), "x", runtime.getDeviceProperties(0)["name"].decode() + ", CuPy", cupy.__version__)"""),
+    "sweeps": ("sweep", True, """
+import pyarrow
+print("pyarrow", pyarrow.__version__)"""),
+}  # fmt: skip
+"""By what is tried: the extra that installs it, whether the rest does without, and the Python that tries it."""
 
 
 def requirements() -> list[Requirement]:
@@ -72,35 +116,37 @@ def machine() -> dict[str, str]:
     import platform
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    out = {
+    known = hasattr(os, "sysconf") and {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys()
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else 0
+    return {
         "python": f"{platform.python_version()} at {sys.executable}",
         "system": platform.platform(),
         "processors": f"{usable} of {os.cpu_count()} usable ({platform.machine()})",
+        "memory": f"{total / 2**30:.1f} GiB" if known else "not told by this system",
     }
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        out["memory"] = f"{total / 2**30:.1f} GiB"
-    except (AttributeError, ValueError, OSError):
-        out["memory"] = "not told by this system"
-    return out
 
 
 def findings() -> list[Finding]:
-    """What works, probed at the same time; what may hang runs in a process of its own, with a limit."""
+    """What works, all tried at the same time."""
     from concurrent.futures import ThreadPoolExecutor
 
-    probes: list[Callable[[], Finding]] = [_data, _search, _compiled, _pictures, _browser, _mpi, _gpu, _sweeps]
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(_safely, probes))
+        return list(pool.map(tried, PROBES))
 
 
-def _safely(probe: Callable[[], Finding]) -> Finding:
-    """The finding, or that the probe failed with its error: a doctor reports what is broken."""
-    try:
-        return probe()
-    except Exception as error:
-        name = probe.__name__.removeprefix("_").replace("_", " ")
-        return Finding(name=name, works=False, seen=f"{type(error).__name__}: {error}", remedy=install_command(""))
+def tried(name: str) -> Finding:
+    """What one probe finds."""
+    extra, optional, code = PROBES[name]
+    remedy = install_command(extra) + (" && playwright install chromium" if name == BROWSER else "")
+    before: tuple[str, ...] = ()
+    if name == MPI:
+        beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        launcher = shutil.which("mpirun", path=beside) or shutil.which("mpiexec", path=beside)
+        if launcher is None:
+            return Finding(name=name, works=False, seen="no mpirun", remedy=remedy, optional=optional)
+        before = (launcher, "-n", "2")
+    works, seen = _python(code, *before)
+    return Finding(name=name, works=works, seen=seen, remedy=remedy, optional=optional)
 
 
 def install_command(extra: str) -> str:
@@ -127,111 +173,6 @@ def _python(code: str, *before: str) -> tuple[bool, str]:
         return False, str(error)
     lines = [line for line in (done.stdout if done.returncode == 0 else done.stderr).splitlines() if line.strip()]
     return done.returncode == 0, lines[-1].strip() if lines else f"exit code {done.returncode}"
-
-
-def _data() -> Finding:
-    from planner.base.files import shipped_folder
-    from planner.hardware import profile_names
-    from planner.models import model_names
-
-    runs = len(list(shipped_folder("measured_runs").glob("*.csv")))
-    clusters = len(profile_names("clusters"))
-    seen = f"{len(model_names())} models, {clusters} clusters, {runs} files of measured runs"
-    return Finding(name="shipped data", works=bool(clusters and runs), seen=seen, remedy=install_command(""))
-
-
-def _search() -> Finding:
-    import time
-
-    from planner.question import load_setup, numerics
-    from planner.search import recommend
-
-    begun = time.perf_counter()
-    asked = load_setup("gpt2", "dgx-a100-80gb")
-    precision, attention = numerics(asked.cluster, None, None)
-    found = recommend(asked, gpus=8, global_batch=64, precision=precision, attention=attention)
-    seen = f"{found.legal:,} layouts of gpt2 on 8 GPUs in {time.perf_counter() - begun:.1f} s"
-    return Finding(name="search", works=len(found.best) > 0, seen=seen, remedy=install_command(""))
-
-
-def _compiled() -> Finding:
-    return _ran("compiled simulation", (
-        "import time, numpy as np, numba; from planner.schedules import Pipeline, get_schedule; "
-        "from planner.step.timeline.timeline import run; t = time.perf_counter(); "
-        "o = get_schedule('1f1b').order(Pipeline(p=2, m=4, v=1, k=1)); run(o, np.ones(len(o)), compiled=True); "
-        "print(f'numba {numba.__version__}, ready in {time.perf_counter() - t:.1f} s')"
-    ))  # fmt: skip
-
-
-def _pictures() -> Finding:
-    return _ran("pictures", "import matplotlib, matplotlib.figure; print('matplotlib', matplotlib.__version__)")
-
-
-def _ran(name: str, code: str) -> Finding:
-    """Whether a part works, by a piece of Python that needs it."""
-    works, seen = _python(code)
-    return Finding(name=name, works=works, seen=seen, remedy=install_command(""))
-
-
-def _browser() -> Finding:
-    """Only the tests of the HTML report open one."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = next(filter(None, map(shutil.which, names)), None)
-    package = _version("playwright")
-    seen = f"playwright {package or 'missing'}, {found or 'no system Chromium'}"
-    remedy = f"{install_command('browser')} && playwright install chromium"
-    return Finding(name="browser tests", works=bool(package and found), seen=seen, remedy=remedy, optional=True)
-
-
-def _mpi() -> Finding:
-    remedy = install_command("mpi")
-    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    launcher = shutil.which("mpirun", path=beside) or shutil.which("mpiexec", path=beside)
-    if _version("mpi4py") is None or launcher is None:
-        seen = f"mpi4py {_version('mpi4py') or 'missing'}, {launcher or 'no mpirun'}"
-        return Finding(name="MPI", works=False, seen=seen, remedy=remedy, optional=True)
-    code = (
-        "from mpi4py import MPI; c = MPI.COMM_WORLD; n = c.allreduce(1); name = MPI.Get_library_version(); "
-        "c.rank or print(f'{n} ranks by', name.split(',')[0].strip()); assert n == 2, 'mpirun started ranks that "
-        "do not see each other: mpi4py is built for another MPI'"
-    )
-    works, seen = _python(code, launcher, "-n", "2")
-    return Finding(name="MPI", works=works, seen=seen, remedy=remedy, optional=True)
-
-
-def _gpu() -> Finding:
-    driver = _driver()
-    if (version := _version("cupy-cuda12x") or _version("cupy-cuda13x") or _version("cupy")) is None:
-        seen = f"{driver or 'no NVIDIA GPU seen'}, CuPy missing"
-        remedy = (
-            install_command("gpu") if driver else "needs an NVIDIA GPU; all but planner train --device gpu runs without"
-        )
-        return Finding(name="GPU", works=False, seen=seen, remedy=remedy, optional=True)
-    code = (
-        "import cupy; n = cupy.cuda.runtime.getDeviceCount(); "
-        "x = cupy.ones((64, 64)); assert float((x @ x)[0, 0]) == 64; "
-        "print(n, 'x', cupy.cuda.runtime.getDeviceProperties(0)['name'].decode())"
-    )
-    works, seen = _python(code)
-    return Finding(
-        name="GPU", works=works, seen=f"{seen}, CuPy {version}", remedy="a driver and a GPU that CuPy can use"
-    )
-
-
-def _driver() -> str:
-    """Devices as the driver names them, or nothing."""
-    if (tool := shutil.which("nvidia-smi")) is None:
-        return ""
-    query = [tool, "--query-gpu=name", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    names = done.stdout.splitlines() if done.returncode == 0 else []
-    return f"{len(names)} x {names[0]}" if names else ""
-
-
-def _sweeps() -> Finding:
-    parquet, dask = _version("pyarrow"), _version("distributed")
-    seen = f"pyarrow {parquet or 'missing'}, distributed {dask or 'missing'}"
-    return Finding(name="sweeps", works=bool(parquet), seen=seen, remedy=install_command("sweep"), optional=True)
 
 
 def _version(package: str) -> str | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli import completion as complete
 from planner.cli import options as o
-from planner.cli import recommend_report as report
+from planner.cli.assumed import count
 from planner.cli.choices import searches
 from planner.cli.export import Base
 from planner.cli.positional import positional
@@ -19,6 +20,59 @@ from planner.cli.positional import positional
 if TYPE_CHECKING:
     from planner.api.answer import Answer
     from planner.api.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The reports to write, an HTML page and pictures of its plots, as the options say it."""
+
+    html: Annotated[Path | None, o.writes("--html", says="Write a report to read and play with: one file.")] = None
+    png: Annotated[Path | None, o.writes("--png", says="Write the report's plots as one picture.")] = None
+    pdf: Annotated[Path | None, o.writes("--pdf", says="Write the report's plots as slides.")] = None
+    tokens: Annotated[
+        float | None,
+        o.writes(
+            "--tokens", says="For the report's shortest time: tokens; else compute-optimal.", parser=count,
+            metavar="<float>",
+        ),
+    ] = None  # fmt: skip
+    loss: Annotated[float | None, o.writes("--loss", says="For the report's shortest time: a target loss.")] = None
+    curve: Annotated[
+        bool, o.writes("--curve/--no-curve", says="In a report: the shortest time to train (takes seconds).")
+    ] = True
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where to write."""
+        return [path for path in (self.html, self.png, self.pdf) if path is not None]
+
+    def check(self) -> None:
+        """Asks before the search whether the files can be written. Raises as `planner.cli.options.check_files`.
+
+        Raises InputError if tokens or a loss are given, and no report will say how long these take.
+        """
+        from planner.base.errors import InputError
+
+        o.check_files({"--html": (self.html, ".html"), "--png": (self.png, ".png"), "--pdf": (self.pdf, ".pdf")})
+        for option, value in (("--tokens", self.tokens), ("--loss", self.loss)):
+            if value is not None and not (self.curve and self.paths):
+                rule = "allowed: with --html, --png or --pdf, and no --no-curve"
+                raise InputError(f"{option} is {value:g}, for a report's curve; {rule}")
+
+    def write(self, plan: Plan, answers: list[Answer]) -> None:
+        """Write every report that is asked for; stderr says what was written."""
+        if not self.paths:
+            return
+        from planner.api.reports import write_report
+
+        command = shlex.join(["planner", *sys.argv[1:]])
+        shown = plan.gathered(
+            command, curve=self.curve, tokens=self.tokens, loss=self.loss, answers=answers, working=o.working
+        )
+        for path in self.paths:
+            with o.working("drawing"):
+                write_report(path, shown)
+            typer.echo(f"{path}: {path.stat().st_size / 1e3:,.0f} kB", err=True)
 
 
 @positional
@@ -44,12 +98,7 @@ def command(
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
     why: Annotated[list[str] | None, typer.Option(help="Why not such a layout: tp=8,pp=1.")] = None,
     save: Annotated[Path | None, o.writes("--save", says="Write the plan, as --json prints it, to a file.")] = None,
-    html: report.Html = None,
-    png: report.Png = None,
-    pdf: report.Pdf = None,
-    tokens: report.ReportTokens = None,
-    loss: report.ReportLoss = None,
-    curve: report.WithCurve = True,
+    report: Report,
     export: Annotated[
         list[str] | None,
         o.writes("--export", says="Write the best for a framework (planner export): megatron=launch.sh."),
@@ -68,8 +117,9 @@ def command(
     from planner.cli.export import check_base, targets_and_files, write_best
     from planner.search.why import parse_wanted
 
-    report.check_files(html, png, pdf, save)
-    report.check_aim(tokens, loss, used=curve and bool(html or png or pdf))
+    if save is not None:
+        o.check_files({"--save": (save, save.suffix)})
+    report.check()
     setup = place.setup(model, anchor)
     batch = size.sequences(setup.model.seq_len)
     targets = targets_and_files(export or [])
@@ -84,30 +134,13 @@ def command(
         answers = [plan.why(wanted) for wanted in why or []]
     if save is not None and len(plan):
         plan.save(save)
-    if html or png or pdf:
-        shown = plan.gathered(
-            shlex.join(["planner", *sys.argv[1:]]), curve=curve, tokens=tokens, loss=loss, answers=answers,
-            working=o.working,
-        )  # fmt: skip
-        report.write_reports(shown, html, png, pdf)
-    _show(plan, answers, json)
-    if not len(plan):
-        _nothing_written(([save] if save is not None else []) + [file for _, file in targets])
-    write_best(targets, plan, base)
-
-
-def _show(plan: Plan, answers: list[Answer], json: bool) -> None:
-    """The plan on stdout, then why it is not otherwise, where that was asked."""
+    report.write(plan, answers)
     if json:
         o.print_json(plan.to_dict() | ({"why": [answer.record for answer in answers]} if answers else {}))
-        return
-    o.print_view(*plan.lines)
-    for answer in answers:
-        o.print_view("", answer.view)
-
-
-def _nothing_written(files: list[Path]) -> NoReturn:
-    """Says on stderr which files were not written, for nothing fits in memory; exit code 1."""
-    for path in files:
-        typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
-    o.finish(1)
+    else:
+        o.print_view(*plan.lines, *(part for answer in answers for part in ("", answer.view)))
+    if not len(plan):
+        for path in ([save] if save is not None else []) + [file for _, file in targets]:
+            typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
+        o.finish(1)
+    write_best(targets, plan, base)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.base import records
 from planner.base.arrays import Array
-from planner.base.files import write_bytes
 from planner.base.units import DAY, GIB, format_bytes, format_seconds
 from planner.report.mfu import mfu_text
 from planner.report.pictures import drawing_style
@@ -46,16 +44,10 @@ STYLE: Any = {
 Panel = Callable[[Any], None]
 
 
-def write_slides(report: PlanReport, *, png: Path | None = None, pdf: Path | None = None) -> None:
-    """Write the picture, the pages, or both; where nothing fits in memory they show the nearest miss.
-
-    Raises OutputError if a path can't be written.
-    """
+def slides(report: PlanReport, suffix: str) -> bytes:
+    """The picture (.png) or the pages (.pdf); where nothing fits in memory they show the nearest miss."""
     with drawing_style(STYLE):
-        if png is not None:
-            write_bytes(png, _png(report))
-        if pdf is not None:
-            write_bytes(pdf, _pdf(report))
+        return _png(report) if suffix == ".png" else _pdf(report)
 
 
 def _row(report: PlanReport) -> int:

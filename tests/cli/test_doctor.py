@@ -49,14 +49,10 @@ def test_a_working_installation_is_found_to_work():
 
 
 def test_a_broken_probe_is_a_finding(monkeypatch):
-    def broken() -> Finding:
-        raise OSError("no such library")
-
-    f = installation._safely(broken)
-    assert not f.works
-    assert f.name == "broken"
-    assert "no such library" in f.seen
-    assert f.remedy
+    monkeypatch.setitem(installation.PROBES, "broken", ("mpi", True, "raise OSError('no such library')"))
+    f = installation.tried("broken")
+    assert (f.works, f.optional, f.seen) == (False, True, "OSError: no such library")
+    assert f.remedy == install_command("mpi")
 
 
 def test_a_failing_process_says_its_last_line():

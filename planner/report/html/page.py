@@ -10,17 +10,11 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from planner.base.files import write_text
 from planner.report.html.record import report_record
 from planner.report.plan_report import PlanReport
 from planner.report.tables import layout_text
 
 ASSETS = Path(__file__).with_name("assets")
-
-
-def write_html(path: Path, report: PlanReport) -> None:
-    """Write `html_page` to a file. Raises OutputError if the path can't be written."""
-    write_text(path, html_page(report))
 
 
 def html_page(report: PlanReport) -> str:
