@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from planner.api.inputs import Cluster, Model
     from planner.api.layout_estimate import LayoutEstimate, estimate
-    from planner.api.limits import largest
-    from planner.api.networks import network
+    from planner.api.limits import largest, network
     from planner.api.plan import Plan
     from planner.api.questions import compare, explain, export, fastest, sweep, time, validate, why
     from planner.api.recommended import recommend
@@ -72,7 +71,7 @@ __all__ = [
 
 _MODULE = {
     "Cluster": "api.inputs", "Model": "api.inputs", "LayoutEstimate": "api.layout_estimate",
-    "estimate": "api.layout_estimate", "largest": "api.limits", "network": "api.networks", "Plan": "api.plan",
+    "estimate": "api.layout_estimate", "largest": "api.limits", "network": "api.limits", "Plan": "api.plan",
     "recommend": "api.recommended", "schedule": "api.schedules", "Simulation": "api.simulated",
     "simulate": "api.simulated",
     **dict.fromkeys(

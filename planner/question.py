@@ -15,7 +15,7 @@ from planner.choices.choice import LARGEST, flag, real, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
-from planner.hardware import Cluster, Framework, load_cluster, load_framework
+from planner.hardware import Cluster, load_cluster, load_framework
 from planner.hardware.framework import Runs
 from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
@@ -193,7 +193,9 @@ def careful(
     if named and fixed.pp is None and not any(s.name == "1f1b" or s.one_layer_chunks for s in named):
         fixed = replace(fixed, pipelined=True)
     if not flag("any_framework", any_framework):
-        fixed = replace(fixed, **_runs_only(setup.framework, fixed))
+        # What the framework runs of the choices that the user has not settled, where it does not run all.
+        has = {name: getattr(setup.framework.runs, name) for name in RUNS if getattr(fixed, name) is None}
+        fixed = replace(fixed, **{name: values for name, values in has.items() if values})
     for text in exclude or ():
         fixed = without(fixed, text)
     return replace(setup, cluster=replace(setup.cluster, accelerator=accelerator)), fixed
@@ -235,12 +237,6 @@ def largest_question(
         deadline_s=months * MONTH, max_gpus=gpus, max_power_w=None if power_mw is None else power_mw * MEGA,
         max_cost=max_cost, batch_law=critical_batch_law, rule=batch_rule, asked=asked,
     )  # fmt: skip
-
-
-def _runs_only(framework: Framework, fixed: Fixed) -> dict[str, Any]:
-    """What a framework runs of the choices that the user has not settled, where it does not run all."""
-    has = {name: getattr(framework.runs, name) for name in RUNS}
-    return {name: values for name, values in has.items() if values and getattr(fixed, name) is None}
 
 
 def _check_names(choices: Mapping[str, Any], known: Iterable[str] = CHOICES) -> None:

@@ -1,17 +1,20 @@
-"""One layout under every schedule, its layers split over stages, and two plans side by side."""
+"""Layouts set side by side: under every schedule, over stages, two plans, launch arguments before they are merged."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from planner.api.answer import Answer
+from planner.api.existing_run import run_of_megatron
+from planner.base.units import GIB
 from planner.plan_file import SavedPlan, read_plan
 from planner.question import one_layout
 from planner.report.difference import difference_record, plans_view
 from planner.report.records import estimate_record
 from planner.report.simulations import comparison_record, comparison_view, split_record, split_view
-from planner.report.tables import question_title
+from planner.report.tables import chance_text, layout_text, mfu_text, question_title
 from planner.search.compare import compare
 from planner.search.stage_split import stage_split
 from planner.setup import Setup
@@ -61,3 +64,72 @@ def _figures(plan: SavedPlan) -> dict[str, Any]:
     setup = plan.setup
     record = estimate_record(timed_estimate(setup, plan.layouts), 0, setup.cluster)
     return record | plan.figures()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What the arguments don't say: the cluster, its network and framework, GPUs, model and vocabulary."""
+
+    cluster: str
+    network: str | None = None
+    framework: str | None = None
+    gpus: int | None = None
+    model: str | None = None
+    vocab: int | None = None
+
+
+@dataclass(frozen=True)
+class Checked(Answer):
+    """What is said of launch arguments; fits: whether they fit with the chance that was asked for."""
+
+    fits: bool = False
+
+
+def check_megatron(
+    text: str, launch: Launch, *, name: str, before: tuple[str, str] | None, fit_chance: float
+) -> Checked:
+    """Megatron-LM's arguments: seconds per step and GiB per GPU, beside those of an earlier version.
+
+    name: of the file. before: the earlier version's name and its arguments, None for none.
+
+    Raises as `planner.imports.megatron.megatron_run`.
+    """
+    after = _launch_figures(text, launch)
+    fits = after["fit_chance"] >= fit_chance
+    record = {"file": name, "cluster": launch.cluster, "least_chance": fit_chance, "fits": fits, "after": after}
+    lines = [f"{name} on {launch.cluster}: {_line(after)}"]
+    if before is not None:
+        old, earlier = before[0], _launch_figures(before[1], launch)
+        record |= {"against": old, "before": earlier}
+        lines += [f"before ({old}): {_line(earlier)}", f"change: {_change(earlier, after)}"]
+    if not fits:
+        lines.append(f"It may run out of memory: at least {fit_chance:.0%} is asked for.")
+    return Checked("", record, "\n".join(lines), fits)
+
+
+def _launch_figures(text: str, launch: Launch) -> dict[str, Any]:
+    run = run_of_megatron(text, **asdict(launch))
+    found = timed_estimate(run.setup, run.layouts)
+    return {
+        "layout": layout_text(run.layouts.row(0)),
+        "global_batch": int(run.layouts.global_batch[0]),
+        "step_time_s": float(found.step_time_s[0]),
+        "mfu": float(found.mfu[0]),
+        "mfu_text": mfu_text(float(found.mfu[0]), run.setup.model),
+        "tokens_per_s_per_gpu": float(found.tokens_per_s_per_gpu[0]),
+        "memory_gib": float(found.memory_bytes[0]) / GIB,
+        "fit_chance": float(found.fit_chance[0]),
+    }
+
+
+def _line(f: dict[str, Any]) -> str:
+    return (
+        f"{f['layout']}, batch {f['global_batch']:,}: {f['step_time_s']:.4g} s per step, {f['mfu_text']}, "
+        f"{f['memory_gib']:.1f} GiB per GPU (fits in {chance_text(f['fit_chance'])} of such cases)"
+    )
+
+
+def _change(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Tokens per second as a share, since a batch may change with the rest, and GiB."""
+    gain = after["tokens_per_s_per_gpu"] / before["tokens_per_s_per_gpu"] - 1.0
+    return f"{gain:+.1%} tokens per second, {after['memory_gib'] - before['memory_gib']:+.1f} GiB per GPU"

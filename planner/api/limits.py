@@ -1,18 +1,27 @@
-"""The largest training within a time: `planner largest`, and `planner.largest` in Python."""
+"""What suffices: the largest training within a time, and the network that a training needs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from planner.api.answer import Drawn
-from planner.api.inputs import Cluster
-from planner.base.errors import InputError
-from planner.question import largest_question
+from planner.api.inputs import Cluster, Model, setup_of
+from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
+from planner.base.errors import InputError, UnknownNameError
+from planner.choices.choice import real
+from planner.hardware import load_link
+from planner.question import largest_question, request, whole
 from planner.report.largest import draw_largest, largest_record, largest_view
+from planner.report.network import draw_network, network_record, network_view
+from planner.report.plain_table import stacked
+from planner.step.timeline.timed import timed_estimate
+from planner.training_time.assumptions import assume
 from planner.training_time.largest import COMPUTES, plan_largest
+from planner.training_time.network import AXES, STRATEGIES, NetworkCase, curve, need_of, ways
 
 
 def largest(
@@ -43,3 +52,45 @@ def largest(
         raise InputError("experts is empty; allowed: at least one number of experts, 0 for dense models")
     record = largest_record(kinds)
     return Drawn("", record, largest_view(record), partial(draw_largest, record))
+
+
+SLOW = "ethernet-25g"
+"""The slow network of the first paper's question, where none is named."""
+
+
+def network(
+    model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], *, gpus: int, batch: int,
+    framework: str | None = None, along: str = "bandwidth", slow: str = SLOW, price: float | None = None,
+    network_price: float | None = None, **choices: Any,
+) -> Drawn:  # fmt: skip
+    """Step time of the best layout against the bandwidth between nodes, or its latency, and what each strategy needs.
+
+    along: "bandwidth" (1 to 3,200 Gb/s of a node) or "latency" (1 us to 10 ms). slow: the network that the improved
+    way is asked on. price: USD for an hour of a GPU; network_price: USD for an hour of each Gb/s of a node's network.
+    choices: what the search may choose from, as of `planner.recommend`.
+
+    Raises:
+        InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
+        LayoutError: No layout is legal, or none fits in memory.
+    """
+    if along not in AXES:
+        raise UnknownNameError("axis", along, AXES)
+    whole("gpus", gpus)
+    whole("batch", batch)
+    for name, value in (("price", price), ("network_price", network_price)):
+        if value is not None:
+            real(name, value, least=0.0, most=1e6)
+    setup, question = request(setup_of(model, cluster, framework), gpus=gpus, batch=batch, **choices)
+    own = setup.cluster
+    if gpus <= own.gpus_per_node:
+        raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")
+    given = frozenset(name for name, value in choices.items() if value is not None)
+    case = NetworkCase(setup=setup, axis=AXES[along], asked=question, given=given)
+    found = curve(case)
+    needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
+    both = ways(case, replace(own, network=load_link(slow))) if along == "bandwidth" else ()
+    hourly = assume(own, {"price_usd_per_hour": price}).prices.price_per_hour
+    on = case.on(found.values[-1])
+    one = LayoutEstimate(on, timed_estimate(on, found.layouts.take([-1])), 0)
+    record = network_record(case, found, needs, both, hourly, network_price) | closing_record(one)
+    return Drawn("", record, stacked(network_view(record), *closing(one)), partial(draw_network, record))

@@ -18,7 +18,7 @@ from planner.choices.table import CHOICES
 from planner.imports.run_log import RunLog, read_log
 from planner.layouts import Layouts
 from planner.plan_file import read_plan
-from planner.report.observed import observed_view
+from planner.report.imported import observed_view
 from planner.search.found import largest_part
 from planner.setup import Setup
 from planner.step.estimate import Estimate

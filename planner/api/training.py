@@ -13,12 +13,11 @@ from planner.base.errors import LayoutError
 from planner.hardware import Cluster
 from planner.question import check_tokens, whole
 from planner.report import fastest as fastest_report
-from planner.report.fewest import fewest_record, fewest_view
+from planner.report.fastest import sensitivity_record, sensitivity_view
 from planner.report.plain_table import stacked
 from planner.report.records import estimate_record, question_record
-from planner.report.sensitivity import sensitivity_record, sensitivity_view
 from planner.report.tables import layout_text
-from planner.report.training import time_record, time_view
+from planner.report.training import fewest_record, fewest_view, time_record, time_view
 from planner.search import recommend
 from planner.setup import Setup
 from planner.training_time.assumptions import assume

@@ -16,7 +16,7 @@ from planner.api.answer import Shown
 from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.calibration.anchor import Anchor
-from planner.report.validation import publications_view, scores_view
+from planner.report.calibration import publications_view, scores_view
 from planner.validation import Predictions, read_runs, scores, shipped_files
 from planner.validation.errors import held_out_mape
 from planner.validation.interval import held_shares

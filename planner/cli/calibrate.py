@@ -67,7 +67,8 @@ def command(
     """
     from planner.base.errors import InputError
 
-    given = [p for p in context.command.params if _was_given(context, p.name)]
+    sources = {p: context.get_parameter_source(p.name or "") for p in context.command.params}
+    given = [p for p, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     mine = RUNS if from_ else PROBE if probe else MACHINE
     for parameter in given:
         other = getattr(parameter, "rich_help_panel", None)
@@ -104,9 +105,3 @@ def command(
     from planner.cli.calibrate_machine import measure_machine
 
     measure_machine(paths[0], seconds=seconds, quick=quick, profile=profile, device=device)
-
-
-def _was_given(context: typer.Context, name: str | None) -> bool:
-    """Whether an option stands in the command line."""
-    source = context.get_parameter_source(name) if name else None
-    return source is not None and source.name == "COMMANDLINE"

@@ -38,7 +38,7 @@ def command(
 
     Exit code 1 where it may not fit.
     """
-    from planner.api.checked import Launch, check_megatron
+    from planner.api.compared import Launch, check_megatron
 
     framework = o.profile_of(framework)
     text = launch_script(file)

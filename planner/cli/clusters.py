@@ -27,7 +27,7 @@ def command(
     from planner.base.units import GBIT, GIB, TERA
     from planner.hardware import load_cluster, load_link, profile_names
     from planner.report.plain_table import plain_table, stacked
-    from planner.report.sources import figure_sources
+    from planner.report.records import figure_sources
 
     if name is not None:
         cluster = load_cluster(name, network=network)

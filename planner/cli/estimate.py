@@ -54,44 +54,28 @@ def command(
     if save is not None:
         o.check_files({"--save": (save, save.suffix)})
     if megatron_args is not None or deepspeed is not None:
+        from planner.api.existing_run import review_deepspeed, review_megatron
+
         _check_beside(megatron_args, deepspeed, choices | vars(place) | vars(size), anchor)
         with o.working("searching what else it could run"):
+            known = place.names() | {"model": model, "gpus": gpus, "attention": choices["attention"]}
             if deepspeed is not None:
-                answer = _deepspeed_run(deepspeed, place, choices, model=model, gpus=gpus)
+                python = {name: choices[name] for name in OF_PYTHON}
+                answer: Shown = review_deepspeed(deepspeed, seq_len=place.seq_len, **known, **python)
             else:
-                answer = _megatron_run(str(megatron_args), place, choices, model=model, gpus=gpus, vocab=vocab)
+                answer = review_megatron(text_of(str(megatron_args)), vocab=vocab, **known)
     else:
         if vocab is not None:
             raise InputError("--vocab is for an existing run, with --megatron-args or --deepspeed")
         if model is None:
             raise InputError("MODEL is missing; give it, or an existing run with --megatron-args or --deepspeed")
-        answer = _one_layout(model, place, size, filling(gpus, choices), anchor)
+        from planner.api.layout_estimate import estimate_one
+
+        setup, row = place.setup(model, anchor), filling(gpus, choices)
+        answer = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **row)
     if save is not None:
         write_text(save, answer.to_json() + "\n")
     o.show(answer, json)
-
-
-def _one_layout(model: str, place: o.Place, size: o.StepBatch, choices: dict[str, Any], anchor: Path | None) -> Shown:
-    """The estimate of the layout that the options say."""
-    from planner.api.layout_estimate import estimate_one
-
-    setup = place.setup(model, anchor)
-    return estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **choices)
-
-
-def _deepspeed_run(path: Path, place: o.Place, choices: dict[str, Any], **known: Any) -> Shown:
-    """An existing run of DeepSpeed, with what its JSON can't say."""
-    from planner.api.existing_run import review_deepspeed
-
-    python = {name: choices[name] for name in (*OF_PYTHON, "attention")}
-    return review_deepspeed(path, **place.names(), seq_len=place.seq_len, **known, **python)
-
-
-def _megatron_run(arguments: str, place: o.Place, choices: dict[str, Any], **known: Any) -> Shown:
-    """An existing run of Megatron-LM."""
-    from planner.api.existing_run import review_megatron
-
-    return review_megatron(text_of(arguments), **place.names(), attention=choices["attention"], **known)
 
 
 def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any], anchor: Path | None) -> None:

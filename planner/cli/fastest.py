@@ -71,7 +71,9 @@ def command(
         settled: dict[str, Any] = {"nics-per-node": nics_per_node, "max-cost": max_cost, "tokens": aim.tokens}
         settled |= {"loss": aim.loss, "seq-len": seq_len}
         own = {"network": network, "node-size": node_size, "max-gpus": max_gpus}
-        _settled(settled | ({"framework": framework} if cluster else own))
+        settled |= {"framework": framework} if cluster else own
+        if taken := [name for name, value in settled.items() if value]:
+            raise InputError(f"--{taken[0]} is given, and settled by --paper; leave one of them out")
         with o.working("searching GPUs, batches and layouts"):
             if cluster:
                 cases = clusters(cluster, network or [], node_size or [])
@@ -93,14 +95,6 @@ def command(
             nics_per_node=nics_per_node, **choices,
         )  # fmt: skip
     o.show(answer, json)
-
-
-def _settled(options: dict[str, Any]) -> None:
-    """Raises InputError if an option is given whose value a paper's question has."""
-    from planner.base.errors import InputError
-
-    if taken := [name for name, value in options.items() if value]:
-        raise InputError(f"--{taken[0]} is given, and settled by --paper; leave one of them out")
 
 
 def clusters(names: list[str], networks: list[str], sizes: list[int]) -> list[Cluster]:

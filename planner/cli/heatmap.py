@@ -30,7 +30,7 @@ def command(
     Example: planner heatmap results.parquet --x accelerator.memory_gib --y network.bandwidth_gbit_per_s --png map.png
     """
     from planner.base.errors import InputError
-    from planner.report.heatmap import draw_heatmap, heatmap_record
+    from planner.report.pareto import draw_heatmap, heatmap_record
     from planner.report.pictures import write_picture
     from planner.sweeps.grid import grid
     from planner.sweeps.results import load_results

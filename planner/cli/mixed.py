@@ -25,7 +25,7 @@ def command(
     Example: planner mixed llama2-7b mixed.toml --global-batch 512
     """
     from planner.api.inputs import Model
-    from planner.api.mixed import training_on_groups
+    from planner.api.sites import training_on_groups
 
     shape = Model(model, seq_len=seq_len)
     with o.working("searching every set of groups"):

@@ -40,7 +40,7 @@ def command(
     Example: planner network gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --global-batch 1536
     """
     from planner.api.inputs import Cluster, Model
-    from planner.api.networks import network as suffices
+    from planner.api.limits import network as suffices
 
     pictures.checked()
     shape = Model(model, seq_len=seq_len)

@@ -27,16 +27,8 @@ class Accelerate(Target):
 
     def only(self, fixed: Fixed) -> Fixed:
         """No pipeline, no experts of one's own, gradients sharded or all replicated."""
-        return allowed(
-            fixed,
-            pp=(1,),
-            ep=(1,),
-            zero=(0, 2, 3),
-            schedule=("1f1b",),
-            ulysses=(1,),
-            recompute_layers=(0,),
-            offload_layers=(0,),
-        )
+        return allowed(fixed, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,), recompute_layers=(0,),
+                       offload_layers=(0,))  # fmt: skip
 
     def adapt(self, nearest: Nearest) -> None:
         """FSDP over dp x cp, tensor and context parallelism."""

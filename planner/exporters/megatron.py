@@ -98,7 +98,7 @@ class Megatron(Target):
             lines += ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
         lines += ["", f"NNODES=${{NNODES:-{nodes}}}", f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{each}}}", ""]
         for name, arguments in groups:
-            lines += [f"{name}=(", *(f"  {_shell(a)}" for a in arguments), ")", ""]
+            lines += [f"{name}=(", *("  " + " ".join([a[0], *map(shlex.quote, a[1:])]) for a in arguments), ")", ""]
         return "\n".join([*lines, LAUNCH.replace("@VOCAB@", str(job.model.vocab - 1)), ""])
 
 
@@ -256,10 +256,6 @@ def check_rules(job: Job) -> None:
     for text, kept in table:
         if not kept:
             raise LayoutError(f"Megatron-LM needs {text}")
-
-
-def _shell(argument: tuple[str, ...]) -> str:
-    return " ".join([argument[0], *(shlex.quote(v) for v in argument[1:])])
 
 
 USAGE = """\

@@ -15,6 +15,7 @@ from planner.exporters.megatron import (
     MOMENTS,
     SCHEDULES,
     SHARDING,
+    Megatron,
     adapt_optimizer,
     check_rules,
     context_parts,
@@ -25,7 +26,7 @@ from planner.exporters.megatron import (
 )
 from planner.exporters.megatron_model import modules, recompute_method
 from planner.exporters.safe_text import comments, quoted
-from planner.exporters.target import Job, Nearest, Target, allowed
+from planner.exporters.target import Job, Nearest, Target
 from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 
@@ -62,9 +63,8 @@ class MegatronBridge(Target):
     adapters = ""
 
     def only(self, fixed: Fixed) -> Fixed:
-        """1F1B and its interleaved form; ZeRO 2 and 3, which are Megatron-FSDP's, only where they are asked for."""
-        fixed = allowed(fixed, schedule=SCHEDULES)
-        return fixed if fixed.zero else allowed(fixed, zero=(0, 1))
+        """As Megatron-LM."""
+        return Megatron().only(fixed)
 
     def adapt(self, nearest: Nearest) -> None:
         """As Megatron-LM, but that the model is not exported."""
@@ -89,21 +89,13 @@ class MegatronBridge(Target):
         check_rules(job)
         recipe = _shipped_recipe(job.model)
         module, function = recipe or ("your.recipes", "your_pretrain_config")
-        train = job.row["train"] == "full"
+        full = job.row["train"] == "full"
+        way, after = ("pretrain", "") if full else ("finetune", "  # with cfg.checkpoint.pretrained_checkpoint")
         usage = [
             f"from {'megatron.bridge.recipes.' if recipe else ''}{module} import {function}",
             "from megatron.bridge.training.gpt_step import forward_step",
-            *(
-                [
-                    "from megatron.bridge.training.pretrain import pretrain",
-                    f"pretrain(apply_plan({function}()), forward_step)",
-                ]
-                if train
-                else [
-                    "from megatron.bridge.training.finetune import finetune",
-                    f"finetune(apply_plan({function}()), forward_step)  # with cfg.checkpoint.pretrained_checkpoint",
-                ]
-            ),
+            f"from megatron.bridge.training.{way} import {way}",
+            f"{way}(apply_plan({function}()), forward_step)" + after,
         ]
         return "\n".join([
             *comments(job.head),

@@ -130,18 +130,12 @@ class _Groups:
         out: list[Event] = []
         for first, last, rank, start, end in zip(*columns, strict=True):
             operation = operations[first]
-            out.append(
-                {
-                    "ph": "X",
-                    "name": "".join(str(each) for each in operations[first : last + 1]),
-                    "cat": NAMES[operation.kind] if first == last else "forward and backward",
-                    "pid": rank,
-                    "tid": 0,
-                    "ts": start / 1e3,
-                    "dur": (end - start) / 1e3,
-                    "args": {"stage": operation.stage, "micro_batch": operation.micro_batch, "slice": operation.slice},
-                }
-            )
+            out.append({
+                "ph": "X", "name": "".join(str(each) for each in operations[first : last + 1]),
+                "cat": NAMES[operation.kind] if first == last else "forward and backward", "pid": rank, "tid": 0,
+                "ts": start / 1e3, "dur": (end - start) / 1e3,
+                "args": {"stage": operation.stage, "micro_batch": operation.micro_batch, "slice": operation.slice},
+            })  # fmt: skip
         return out
 
     def arrows(self) -> list[Event]:

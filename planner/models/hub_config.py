@@ -125,9 +125,9 @@ def window_fields(c: Config, layers: int, window: int) -> dict[str, Any]:
     return {"window": window, "window_layers": layers} if window and layers else {}
 
 
-def bias_fields(c: Config) -> dict[str, Any]:
+def bias_fields(c: Config, default: bool = False) -> dict[str, Any]:
     """Biases of attention's products, by one flag."""
-    bias = c.flag("attention_bias", False)
+    bias = c.flag("attention_bias", default)
     return {"qkv_bias": bias, "output_bias": bias}
 
 

@@ -49,21 +49,30 @@ def qwen3_moe(c: Config) -> dict[str, Any]:
 
 def gpt_oss(c: Config) -> dict[str, Any]:
     """Every other layer has a window; attention's learned sinks, one a head, aren't counted."""
-    bias, common = c.flag("attention_bias", True), common_fields(c, "moe", kv_absent=8)
+    common = common_fields(c, "moe", kv_absent=8) | bias_fields(c, True)
     # Every other layer from the first, unless layer_types says which.
     windows = window_fields(c, (common["layers"] + 1) // 2, c.size("sliding_window", 0, absent=128))
     return common | windows | {
-        "qkv_bias": bias, "output_bias": bias, "expert_bias": True, "clamped": True,
-        "head_dim": c.size("head_dim", 64),
+        "expert_bias": True, "clamped": True, "head_dim": c.size("head_dim", 64),
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 128),
         "top_k": c.size("num_experts_per_tok", 4),
     }  # fmt: skip
 
 
-def _groups(c: Config) -> dict[str, Any]:
-    """Routing limited to some groups of experts; all of them is no limit."""
+def _shared_and_routed(c: Config, dense: int) -> dict[str, Any]:
+    """DeepSeek's MLPs: dense ones first, then experts, some shared by all tokens; multi-token prediction.
+
+    Routing may be limited to some groups of experts; all of them is no limit.
+    """
     groups, chosen = c.size("n_group", 1, absent=8), c.size("topk_group", 1, absent=4)
-    return {"expert_groups": groups, "top_k_groups": chosen} if groups > chosen else {}
+    limited = {"expert_groups": groups, "top_k_groups": chosen} if groups > chosen else {}
+    return limited | {
+        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
+        "dense_layers": min(c.size("first_k_dense_replace", 0, least=0, absent=dense), c.size("num_hidden_layers")),
+        "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
+        "shared_experts": c.size("n_shared_experts", 0, least=0, absent=1),
+        "mtp_layers": c.size("num_nextn_predict_layers", 0, least=0),
+    }  # fmt: skip
 
 
 def deepseek_v2(c: Config) -> dict[str, Any]:
@@ -77,30 +86,18 @@ def deepseek_v3(c: Config) -> dict[str, Any]:
     c.require("attention_bias", False)
     if c.size("moe_layer_freq", 1) != 1:
         raise c.fault("moe_layer_freq", "1; others aren't supported")
-    layers, rope = c.size("num_hidden_layers"), c.size("qk_rope_head_dim")
-    return common_fields(c, "moe") | {
+    rope = c.size("qk_rope_head_dim")
+    return common_fields(c, "moe") | _shared_and_routed(c, 3) | {
         "kv_heads": c.size("num_attention_heads"), "head_dim": c.size("qk_nope_head_dim") + rope,
-        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
-        "dense_layers": min(c.size("first_k_dense_replace", 0, least=0, absent=3), layers),
-        "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
-        "shared_experts": c.size("n_shared_experts", 0, least=0, absent=1), **_groups(c),
         "q_lora_rank": c.size("q_lora_rank", 0, absent=1536), "kv_lora_rank": c.size("kv_lora_rank"),
         "qk_rope_head_dim": rope, "v_head_dim": c.size("v_head_dim"),
-        "mtp_layers": c.size("num_nextn_predict_layers", 0, least=0),
     }  # fmt: skip
 
 
 def glm4_moe(c: Config) -> dict[str, Any]:
     """GLM-4.5: DeepSeek-V3's experts behind grouped-query attention."""
-    layers = c.size("num_hidden_layers")
-    return common_fields(c, "moe") | {
-        "qkv_bias": c.flag("attention_bias", False), "qk_norm": c.flag("use_qk_norm", False),
-        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
-        "dense_layers": min(c.size("first_k_dense_replace", 0, least=0, absent=1), layers),
-        "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
-        "shared_experts": c.size("n_shared_experts", 0, least=0, absent=1), **_groups(c),
-        "mtp_layers": c.size("num_nextn_predict_layers", 0, least=0),
-    }  # fmt: skip
+    own = {"qkv_bias": c.flag("attention_bias", False), "qk_norm": c.flag("use_qk_norm", False)}
+    return common_fields(c, "moe") | _shared_and_routed(c, 1) | own
 
 
 def olmoe(c: Config) -> dict[str, Any]:

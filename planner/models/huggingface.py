@@ -22,55 +22,25 @@ def _gpt2(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _gpt_neox(c: Config) -> dict[str, Any]:
-    bias = c.flag("attention_bias", True)
-    return common_fields(c, "gpt") | {
-        "ffn": c.size("intermediate_size"), "rotary": True, "max_positions": 0, "qkv_bias": bias,
-        "output_bias": bias,
-    }  # fmt: skip
-
-
 def _llama(c: Config) -> dict[str, Any]:
     common = common_fields(c, "llama") | bias_fields(c)
     return common | {"ffn": c.size("intermediate_size"), "mlp_bias": c.flag("mlp_bias", False)}
 
 
-def _mistral(c: Config) -> dict[str, Any]:
-    common = common_fields(c, "llama", kv_absent=8)
-    window = c.size("sliding_window", 0, absent=4096)
+def _windowed(c: Config, window: int, kv_absent: int | None = None) -> dict[str, Any]:
+    """A sliding window in every layer, 0 for none."""
+    common = common_fields(c, "llama", kv_absent=kv_absent)
     return common | {"ffn": c.size("intermediate_size")} | window_fields(c, common["layers"], window)
 
 
-def _qwen2(c: Config) -> dict[str, Any]:
-    return common_fields(c, "llama") | {"ffn": c.size("intermediate_size"), "qkv_bias": True} | late_window_fields(c)
-
-
-def _qwen3(c: Config) -> dict[str, Any]:
-    common = common_fields(c, "llama") | bias_fields(c) | late_window_fields(c)
-    return common | {"ffn": c.size("intermediate_size"), "qk_norm": True, "head_dim": c.size("head_dim", 128)}
-
-
-def _olmo2(c: Config) -> dict[str, Any]:
-    """Norms over queries and keys whole, and after a block instead of before it, are counted as others are."""
-    return _llama(c) | {"qk_norm": True}
-
-
-def _phi3(c: Config) -> dict[str, Any]:
-    common = common_fields(c, "llama")
-    window = c.size("sliding_window", 0)
-    return common | {"ffn": c.size("intermediate_size")} | window_fields(c, common["layers"], window)
+def _qwen(c: Config) -> dict[str, Any]:
+    return common_fields(c, "llama") | {"ffn": c.size("intermediate_size")} | late_window_fields(c)
 
 
 def _gemma(c: Config) -> dict[str, Any]:
     """GeGLU is counted as SwiGLU; embedding and head are one table unless said otherwise."""
     tied = {"tied": c.flag("tie_word_embeddings", True), "head_dim": c.size("head_dim", 256)}
     return common_fields(c, "llama") | bias_fields(c) | {"ffn": c.size("intermediate_size")} | tied
-
-
-def _gemma2(c: Config) -> dict[str, Any]:
-    """Every other layer from the first has a window; two norms more a layer, and caps on scores, aren't counted."""
-    common = _gemma(c)
-    return common | window_fields(c, (common["layers"] + 1) // 2, c.size("sliding_window", 0, absent=4096))
 
 
 def _bloom(c: Config) -> dict[str, Any]:
@@ -96,14 +66,16 @@ def _opt(c: Config) -> dict[str, Any]:
 
 MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "gpt2": _gpt2,
-    "gpt_neox": _gpt_neox,
+    "gpt_neox": lambda c: common_fields(c, "gpt") | bias_fields(c, True) | {
+        "ffn": c.size("intermediate_size"), "rotary": True, "max_positions": 0,
+    },
     "llama": _llama,
     "granite": _llama,
-    "mistral": _mistral,
+    "mistral": lambda c: _windowed(c, c.size("sliding_window", 0, absent=4096), 8),
     "mixtral": hub_mixtures.mixtral,
-    "qwen2": _qwen2,
+    "qwen2": lambda c: _qwen(c) | {"qkv_bias": True},
     "qwen2_moe": hub_mixtures.qwen2_moe,
-    "qwen3": _qwen3,
+    "qwen3": lambda c: _qwen(c) | bias_fields(c) | {"qk_norm": True, "head_dim": c.size("head_dim", 128)},
     "qwen3_moe": hub_mixtures.qwen3_moe,
     "gpt_oss": hub_mixtures.gpt_oss,
     "deepseek_v2": hub_mixtures.deepseek_v2,
@@ -111,14 +83,18 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "kimi_k2": hub_mixtures.deepseek_v3,
     "glm4_moe": hub_mixtures.glm4_moe,
     "gemma": _gemma,
-    "gemma2": _gemma2,
-    "phi3": _phi3,
-    "olmo2": _olmo2,
+    # Every other layer from the first has a window; two norms more a layer, and caps on scores, aren't counted.
+    "gemma2": lambda c: _gemma(c) | window_fields(
+        c, (c.size("num_hidden_layers") + 1) // 2, c.size("sliding_window", 0, absent=4096)
+    ),
+    "phi3": lambda c: _windowed(c, c.size("sliding_window", 0)),
+    # Norms over queries and keys whole, and after a block instead of before it, are counted as others are.
+    "olmo2": lambda c: _llama(c) | {"qk_norm": True},
     "olmoe": hub_mixtures.olmoe,
     "bloom": _bloom,
     "opt": _opt,
     "nemotron_h": hub_mixtures.nemotron_h,
-}
+}  # fmt: skip
 
 
 def from_config(path: Path) -> Transformer:

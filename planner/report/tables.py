@@ -14,8 +14,7 @@ from planner.base.units import GIB, TERA, format_bytes, format_seconds
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES, usual
 from planner.hardware import Framework
-from planner.models import Transformer
-from planner.report.mfu import mfu_text, shown_mfu
+from planner.models import Transformer, flops
 from planner.report.plain_table import plain_table, stacked
 from planner.schedules import get_schedule
 from planner.search.found import largest_part
@@ -247,3 +246,22 @@ def closing_lines(assumed: Sequence[str], accuracy: str = "") -> list[str]:
     """What an answer takes for granted, and how accurate such answers have been: paragraphs, none for what is empty."""
     said = [f"Assumed: {'; '.join(assumed)}."] * bool(assumed) + [f"How accurate: {accuracy}"] * bool(accuracy)
     return [line for text in said for line in ("", text)]
+
+
+VISIBLE = 0.9
+"""Share of the counted FLOP that a causal model has, under which it is said: whole attention may pass 100 %."""
+
+
+def shown_mfu(model: Transformer) -> tuple[str, float]:
+    """The name of the MFU that is shown first, and its share of that by PaLM's convention.
+
+    PaLM's convention counts attention whole. For long sequences the MFU of causal attention is shown first.
+    """
+    share = float(flops.causal_share(model))
+    return ("causal MFU", share) if share < VISIBLE else ("MFU", 1.0)
+
+
+def mfu_text(mfu: float, model: Transformer) -> str:
+    """The MFU that is shown first; after a causal one, that with whole attention."""
+    name, share = shown_mfu(model)
+    return f"{name} {mfu * share:.1%}" + (f" ({mfu:.1%} with whole attention)" if share < 1.0 else "")

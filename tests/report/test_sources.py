@@ -3,7 +3,7 @@
 import pytest
 
 from planner.hardware import changed_cluster, load_cluster, profile_names
-from planner.report.sources import figure_sources
+from planner.report.records import figure_sources
 
 
 @pytest.mark.parametrize("name", profile_names("clusters"))

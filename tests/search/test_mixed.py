@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import Cluster, Model, recommend
-from planner.api.mixed import question, training_on_groups
+from planner.api.sites import question, training_on_groups
 from planner.base.errors import FileFormatError, InputError, LayoutError, UnknownNameError
 from planner.hardware import load_cluster, load_link
 from planner.hardware.groups import load_mixed
