@@ -6,7 +6,7 @@ from pathlib import Path
 import planner
 
 LONGEST = 60
-SIGNATURES_ARE_TABLES = {"cli": "command", "api/recommended.py": "recommend"}
+SIGNATURES_ARE_TABLES = {"cli": "command"}
 """Of these the signature does not count: it is a table of data, an option a line with its type, default and help."""
 
 

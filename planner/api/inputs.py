@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from planner import hardware, models
 from planner.api.frameworks import setup_under
@@ -15,6 +15,79 @@ from planner.models import Transformer
 from planner.report import records
 from planner.report.notebook import html_of
 from planner.setup import Setup
+
+Numbers = int | Sequence[int] | None
+Names = str | Sequence[str] | None
+
+
+class SharedChoices(TypedDict, total=False):
+    """Choices of which one holds for all layouts of a search; what is not given is usual, as for those below."""
+
+    precision: str | None
+    attention: str | None
+    grad_dtype: str | None
+    grad_reduce_dtype: str | None
+    optimizer: str
+    offload_fraction: float
+    dispatcher: str | None
+    expert_imbalance: float
+    capacity_factor: float
+    train: str
+
+
+class LayoutChoices(SharedChoices, total=False):
+    """What `estimate` and `simulate` take of a layout: its choices by name (`planner.choices.table` has them all)."""
+
+    dp: int
+    tp: int
+    pp: int
+    cp: int
+    ulysses: int
+    ep: int
+    etp: int | None
+    micro_batch: int
+    virtual_stages: int
+    sequence_slices: int
+    schedule: str | None
+    zero: int
+    dp_replicate: int
+    recompute: str
+    recompute_layers: int
+    layer_split: str | None
+    pipeline_layout: str
+    sequence_parallel: bool
+    fused_norm: bool
+    offload_optimizer: bool
+    offload_layers: int
+
+
+class SearchChoices(SharedChoices, total=False):
+    """What a search may choose from: of a choice one value, or several; and what may be advised."""
+
+    tp: Numbers
+    pp: Numbers
+    dp: Numbers
+    cp: Numbers
+    ulysses: Numbers
+    ep: Numbers
+    etp: Numbers
+    micro_batch: Numbers
+    virtual_stages: Numbers
+    zero: Numbers
+    dp_replicate: Numbers
+    recompute: Names
+    recompute_layers: Numbers
+    offload_layers: Numbers
+    schedule: Names
+    layer_split: Names
+    sequence_parallel: bool | None
+    allow_offload: bool
+    allow_async: bool
+    any_framework: bool
+    exclude: Sequence[str] | None
+    fit_chance: float | None
+    headroom_gib: float | None
+    max_memory_gib: float | None
 
 
 def _name(kind: str, value: Any) -> str:

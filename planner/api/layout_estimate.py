@@ -6,13 +6,12 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, trust, unlike_measured
 from planner.api.answer import Shown
 from planner.api.assumed import assumed
-from planner.api.inputs import Cluster, Model, setup_of
-from planner.choices.table import CHOICES
+from planner.api.inputs import Cluster, LayoutChoices, Model, setup_of
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import one_layout, word
@@ -205,39 +204,9 @@ def estimate(
     cluster: Cluster | str | os.PathLike[str],
     *,
     batch: int,
-    dp: int = 1,
-    tp: int = 1,
-    pp: int = 1,
-    cp: int = 1,
-    ulysses: int = 1,
-    ep: int = 1,
-    etp: int | None = None,
-    micro_batch: int = 1,
-    virtual_stages: int = 1,
-    sequence_slices: int = 1,
-    schedule: str | None = None,
-    zero: int = 1,
-    dp_replicate: int = 1,
-    recompute: str = "none",
-    recompute_layers: int = 0,
-    layer_split: str | None = None,
-    pipeline_layout: str = "",
-    sequence_parallel: bool = False,
-    fused_norm: bool = True,
-    offload_optimizer: bool = False,
-    offload_fraction: float = 1.0,
-    offload_layers: int = 0,
-    grad_dtype: str | None = None,
-    grad_reduce_dtype: str | None = None,
-    optimizer: str = "adam",
-    dispatcher: str | None = None,
-    expert_imbalance: float = 1.0,
-    capacity_factor: float = 0.0,
-    train: str = "full",
     framework: str | None = None,
-    precision: str | None = None,
-    attention: str | None = None,
     anchor: str | os.PathLike[str] | None = None,
+    **choices: Unpack[LayoutChoices],
 ) -> LayoutEstimate:
     """Seconds and bytes of one layout's step, with what they are made of.
 
@@ -249,8 +218,9 @@ def estimate(
     layer_split: even, balanced (by cost), parameters, products, ends (embedding and head count as a layer each) or
     last (a short last stage); None is the framework's own.
     pipeline_layout: the stages layer by layer instead, as Megatron-LM writes them: "Et*3|(tt|)*29m|L".
-    framework, precision, attention: None is what is usual on the cluster. anchor: a CSV of runs measured on such a
-    machine, which correct its figures.
+    framework, precision, attention: None is what is usual on the cluster. What is not given is 1 of a degree, a
+    micro-batch, zero; Adam; no recomputation. anchor: a CSV of runs measured on such a machine, which correct its
+    figures.
 
     Raises:
         InputError: a value out of range, or of the wrong kind; names the field.
@@ -258,8 +228,7 @@ def estimate(
         FileFormatError: a file that can't be read, parsed or validated.
         LayoutError: a layout that breaks a rule of parallelism.
     """
-    given = {name: value for name, value in locals().items() if name in CHOICES}
-    return estimate_one(anchored(setup_of(model, cluster, framework), anchor), global_batch=batch, **given)
+    return estimate_one(anchored(setup_of(model, cluster, framework), anchor), global_batch=batch, **choices)
 
 
 def estimate_one(setup: Setup, **choices: Any) -> LayoutEstimate:

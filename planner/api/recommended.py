@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from planner.api.anchored import anchored
 from planner.api.frameworks import held_request
-from planner.api.inputs import Cluster, Model, setup_of
+from planner.api.inputs import Cluster, Model, SearchChoices, setup_of
 from planner.api.plan import Plan
-from planner.choices.table import SETTLED, SHARED
 from planner.question import RUNS, whole, word
 from planner.search import recommend as search
 from planner.setup import Setup
-
-Numbers = int | Sequence[int] | None
-Names = str | Sequence[str] | None
 
 
 def recommend(
@@ -25,45 +20,12 @@ def recommend(
     *,
     gpus: int,
     batch: int,
-    tp: Numbers = None,
-    pp: Numbers = None,
-    dp: Numbers = None,
-    cp: Numbers = None,
-    ulysses: Numbers = None,
-    ep: Numbers = None,
-    etp: Numbers = None,
-    micro_batch: Numbers = None,
-    virtual_stages: Numbers = None,
-    zero: Numbers = None,
-    dp_replicate: Numbers = None,
-    recompute: Names = None,
-    recompute_layers: Numbers = None,
-    offload_layers: Numbers = None,
-    schedule: Names = None,
-    layer_split: Names = None,
-    sequence_parallel: bool | None = None,
-    allow_offload: bool = False,
-    allow_async: bool = False,
-    any_framework: bool = False,
-    exclude: Sequence[str] | None = None,
-    fit_chance: float | None = None,
-    headroom_gib: float | None = None,
-    max_memory_gib: float | None = None,
     framework: str | None = None,
-    precision: str | None = None,
-    attention: str | None = None,
-    grad_dtype: str | None = None,
-    grad_reduce_dtype: str | None = None,
-    optimizer: str = "adam",
-    offload_fraction: float = 1.0,
-    dispatcher: str | None = None,
-    expert_imbalance: float = 1.0,
-    capacity_factor: float = 0.0,
-    train: str = "full",
     base: str | None = None,
     top: int = 5,
     objective: str = "time",
     anchor: str | os.PathLike[str] | None = None,
+    **choices: Unpack[SearchChoices],
 ) -> Plan:
     """Search every legal layout of a model on so many accelerators; the best `top`, and why the rest lost.
 
@@ -83,13 +45,10 @@ def recommend(
         FileFormatError: a file that can't be read, parsed or validated.
         LayoutError: no layout is legal, or the framework can run none of the model; says why.
     """
-    given = {name: value for name, value in locals().items() if name in (*SETTLED, *SHARED, "precision", "attention")}
+    setup = anchored(setup_of(model, cluster, framework), anchor)
     return search_plan(
-        anchored(setup_of(model, cluster, framework), anchor), gpus=gpus, global_batch=whole("batch", batch), top=top,
-        objective=objective, base=base, allow_offload=allow_offload, allow_async=allow_async,
-        any_framework=any_framework, exclude=exclude, fit_chance=fit_chance, headroom_gib=headroom_gib,
-        max_memory_gib=max_memory_gib, **given,
-    )  # fmt: skip
+        setup, gpus=gpus, global_batch=whole("batch", batch), top=top, objective=objective, base=base, **choices
+    )
 
 
 def search_plan(

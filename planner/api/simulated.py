@@ -6,15 +6,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from planner.api.answer import Shown
-from planner.api.inputs import Cluster, Model, setup_of
+from planner.api.inputs import Cluster, LayoutChoices, Model, setup_of
 from planner.base.errors import InputError
 from planner.base.units import GIB
-from planner.choices.table import CHOICES
 from planner.exporters.step_trace import write_step_trace
 from planner.layouts import Layouts
 from planner.question import one_layout
@@ -160,40 +159,10 @@ def simulate(
     cluster: Cluster | str | os.PathLike[str],
     *,
     batch: int,
-    dp: int = 1,
-    tp: int = 1,
-    pp: int = 1,
-    cp: int = 1,
-    ulysses: int = 1,
-    ep: int = 1,
-    etp: int | None = None,
-    micro_batch: int = 1,
-    virtual_stages: int = 1,
-    sequence_slices: int = 1,
-    schedule: str | None = None,
     schedule_file: str | os.PathLike[str] | None = None,
-    zero: int = 1,
-    dp_replicate: int = 1,
-    recompute: str = "none",
-    recompute_layers: int = 0,
-    layer_split: str | None = None,
-    pipeline_layout: str = "",
-    sequence_parallel: bool = False,
-    fused_norm: bool = True,
-    offload_optimizer: bool = False,
-    offload_fraction: float = 1.0,
-    offload_layers: int = 0,
-    grad_dtype: str | None = None,
-    grad_reduce_dtype: str | None = None,
-    optimizer: str = "adam",
-    dispatcher: str | None = None,
-    expert_imbalance: float = 1.0,
-    capacity_factor: float = 0.0,
-    train: str = "full",
     slices: str = "",
     framework: str | None = None,
-    precision: str | None = None,
-    attention: str | None = None,
+    **choices: Unpack[LayoutChoices],
 ) -> Simulation:
     """The exact timeline of one layout's step; arguments as of `planner.estimate`.
 
@@ -205,8 +174,6 @@ def simulate(
         InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.estimate`.
         ScheduleError: a schedule that is incomplete, deadlocks, or is not of the layout's size.
     """
-    given = {name: value for name, value in locals().items() if name in CHOICES}
     file = None if schedule_file is None else Path(schedule_file)
-    return simulate_one(
-        setup_of(model, cluster, framework), Timing(schedule_file=file, slices=slices), global_batch=batch, **given
-    )
+    how = Timing(schedule_file=file, slices=slices)
+    return simulate_one(setup_of(model, cluster, framework), how, global_batch=batch, **choices)

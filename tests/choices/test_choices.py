@@ -1,12 +1,13 @@
 """The table of choices is the one list: columns, signatures, options and files have what it has."""
 
-import inspect
 from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import pytest
 from typer.main import get_command
 
 import planner
+from planner.api.inputs import LayoutChoices, SearchChoices
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.table import AXES, CHOICES, NUMERICS, SETTLED, SHARED, TEXTS
 from planner.cli import app
@@ -23,21 +24,25 @@ def test_columns_of_layouts_are_the_choices_in_order():
     assert [f.name for f in fields(Layouts)] == [*(f"{text}_names" for text in TEXTS), *CHOICES]
 
 
-@pytest.mark.parametrize("function", [planner.estimate, planner.simulate])
-def test_functions_of_one_layout_take_every_choice_with_its_default(function):
-    taken = inspect.signature(function).parameters
-    assert set(CHOICES) - {"global_batch"} <= set(taken)
-    for name in set(CHOICES) - {"global_batch"}:
+def test_functions_of_one_layout_take_every_choice_by_its_kind():
+    taken = get_type_hints(LayoutChoices)
+    assert set(taken) == set(CHOICES) - {"global_batch"}
+    for name, kind in taken.items():
         choice = CHOICES[name]
-        assert taken[name].default == (None if choice.derived else choice.plain(choice.default)), name
+        by_none = choice.derived or choice.plain(choice.default) is None
+        assert kind == (choice.plain_kind | None if by_none else choice.plain_kind), name
+    for function in (planner.estimate, planner.simulate):
+        assert get_args(get_type_hints(function)["choices"]) == (LayoutChoices,)
+        with pytest.raises(TypeError, match="dq is no choice"):
+            function("gpt2", "dgx-h100", batch=8, dq=2)
 
 
 ADVISED = {"fit_chance", "headroom_gib", "max_memory_gib", "any_framework", "exclude"}
 
 
 def test_recommend_takes_every_choice_that_a_search_can_be_held_to():
-    taken = set(inspect.signature(planner.recommend).parameters)
-    assert set(SETTLED) | OF_THE_QUESTION <= taken
+    assert set(get_type_hints(SearchChoices)) == {*SETTLED, *OF_THE_QUESTION, *ADVISED, "allow_offload", "allow_async"}
+    assert get_args(get_type_hints(planner.recommend)["choices"]) == (SearchChoices,)
     assert all(getattr(Fixed(**{name: (1,)}), name) == (1,) and getattr(Fixed(), name) is None for name in SETTLED)
     assert set(SETTLED) == set(SearchTable.model_fields) - ADVISED - set(SHARED) - {"allow_offload", "allow_async"}
 
