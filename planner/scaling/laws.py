@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -133,29 +134,11 @@ def _chosen(kind: str, what: str, name: str) -> Any:
     return shipped[name]
 
 
-def get_loss_law(name: str) -> LossLaw:
-    """The loss law of that name, or the one in a TOML file.
-
-    Raises UnknownNameError if there is none, with the nearest; FileFormatError for a file that does not validate, or
-    holds another number of such laws than one.
-    """
-    law: LossLaw = _chosen("loss", "loss law", name)
-    return law
-
-
-def get_critical_batch_law(name: str) -> CriticalBatchLaw:
-    """The law of the critical batch of that name, or the one in a TOML file; raises as `get_loss_law`."""
-    law: CriticalBatchLaw = _chosen("critical_batch", "law of the critical batch", name)
-    return law
-
-
-def get_compute_optimal(name: str) -> ComputeOptimal:
-    """The compute-optimal front of that name, or the one in a TOML file; raises as `get_loss_law`."""
-    law: ComputeOptimal = _chosen("compute_optimal", "compute-optimal front", name)
-    return law
-
-
-def get_replica_law(name: str) -> ReplicaLaw:
-    """The law of replicas that exchange seldom of that name, or the one in a TOML file; raises as `get_loss_law`."""
-    law: ReplicaLaw = _chosen("replicas", "law of replicas", name)
-    return law
+# Each raises UnknownNameError if there is no law of that name, with the nearest; FileFormatError for a file that does
+# not validate, or holds another number of such laws than one.
+get_loss_law: Callable[[str], LossLaw] = partial(_chosen, "loss", "loss law")
+get_critical_batch_law: Callable[[str], CriticalBatchLaw] = partial(
+    _chosen, "critical_batch", "law of the critical batch"
+)
+get_compute_optimal: Callable[[str], ComputeOptimal] = partial(_chosen, "compute_optimal", "compute-optimal front")
+get_replica_law: Callable[[str], ReplicaLaw] = partial(_chosen, "replicas", "law of replicas")
