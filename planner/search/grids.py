@@ -25,7 +25,7 @@ from planner.step.legality import legal
 
 A_GRID = 8_192  # layouts that take as long as a grid's calls without any
 KINDS = 4_096  # more than there are kinds of axes: layouts of two of them never share a number
-CHUNK = 65_536  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
+CHUNK = 32_768  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
 A_NODE_EACH = 0  # dp_replicate of a grid: as many copies as a data-parallel group has nodes
 
