@@ -11,7 +11,7 @@ from planner.base.errors import InputError, UnknownNameError
 from planner.base.units import DAY, GIB
 from planner.hardware import Cluster
 from planner.models import Transformer
-from planner.report.fastest_of_paper import paper_fastest_view, paper_model_view, point
+from planner.report.fastest import paper_fastest_view, paper_model_view, point
 from planner.report.tables import layout_text
 from planner.reproductions import get_paper, preset_of
 from planner.reproductions.shortest import (

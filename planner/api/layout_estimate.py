@@ -16,7 +16,7 @@ from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import one_layout, word
 from planner.report import records, tables
-from planner.report.columns import layout_frame
+from planner.report.records import layout_frame
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import check_legal

@@ -20,8 +20,8 @@ from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB
 from planner.report import records, tables
-from planner.report.columns import layout_frame
 from planner.report.difference import why_record, why_view
+from planner.report.records import layout_frame
 from planner.search import Recommendation
 from planner.search.scan import every_estimate
 from planner.search.why import parse_wanted, why_not

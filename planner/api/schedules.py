@@ -13,10 +13,10 @@ import numpy as np
 from planner.api.answer import Shown
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import is_path
-from planner.report.columns import operation_frame
 from planner.report.drawing import draw_timeline
+from planner.report.pictures import plot_timeline, timeline_figure
 from planner.report.plain_table import plain_table
-from planner.report.timeline_plot import plot_timeline, timeline_figure
+from planner.report.records import operation_frame
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.schedules.csv_file import read_schedule
 from planner.step.timeline.critical_path import critical_path

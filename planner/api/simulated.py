@@ -14,12 +14,12 @@ from planner.api.answer import Shown
 from planner.api.inputs import Cluster, LayoutChoices, Model, setup_of
 from planner.base.errors import InputError
 from planner.base.units import GIB
-from planner.exporters.step_trace import write_step_trace
+from planner.exporters.perfetto import write_step_trace
 from planner.layouts import Layouts
 from planner.question import one_layout
 from planner.report import simulations, tables
-from planner.report.columns import operation_frame
-from planner.report.timeline_plot import plot_timeline, timeline_svg
+from planner.report.pictures import plot_timeline, timeline_svg
+from planner.report.records import operation_frame
 from planner.schedules.csv_file import read_schedule
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -91,7 +91,7 @@ class Simulation(Shown, simulations.Simulated):
 
     def plot(self) -> Figure:
         """The timeline as a figure of matplotlib."""
-        from planner.report.timeline_plot import timeline_figure
+        from planner.report.pictures import timeline_figure
 
         return timeline_figure(self.step.timeline, self._drawn_title, "s")
 

@@ -28,7 +28,6 @@ def command(
     from planner.base.errors import InputError
     from planner.base.files import write_text
     from planner.report import papers as report
-    from planner.report import papers_page as page
     from planner.reproductions import get_paper, paper_names, reproduce, reproduce_all, systems
 
     o.check_files({"--html": (html, ".html"), "--markdown": (markdown, ".md")})
@@ -40,7 +39,7 @@ def command(
         return
     with o.working("computing the claims"):
         done = reproduce_all() if name == "all" else [reproduce(name)]
-    for path, make in ((html, page.papers_html), (markdown, page.papers_markdown)):
+    for path, make in ((html, report.papers_html), (markdown, report.papers_markdown)):
         if path is not None:
             write_text(path, make(done, systems()))
     records = [report.paper_record(d) for d in done]

@@ -12,10 +12,9 @@ import numpy as np
 from planner.base import records
 from planner.base.arrays import Array
 from planner.base.units import DAY, GIB, format_bytes, format_seconds
-from planner.report.pictures import drawing_style
+from planner.report.pictures import COLOURS, drawing_style
 from planner.report.plan_report import PlanReport, shown_layouts
 from planner.report.tables import PARTS, layout_text, mfu_text
-from planner.report.timeline_plot import COLOURS
 from planner.report.training import count_text
 from planner.schedules.operations import KINDS, NAMES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.base.units import GIB
-from planner.exporters.step_trace import host_spans, write_step_trace
+from planner.exporters.perfetto import host_spans, write_step_trace
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
