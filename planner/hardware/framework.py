@@ -148,6 +148,10 @@ class Framework:
     flat_copies: bool = field(metadata=yes(
         "Gathered parameters of a layer are copied out of one buffer, gradients into one, while nothing else computes.",
         because="they are views of it"))
+    sdpa_context: bool = field(metadata=yes(
+        "Context ranks run PyTorch's context_parallel of scaled_dot_product_attention: keys and values of all query "
+        "heads are gathered, their fp32 gradients go round a ring. In compiled layers all of it is waited for.",
+        because="they pass them round a ring beside attention, Transformer Engine's default"))
     ends_gathered_twice: bool = field(metadata=yes(
         "With ZeRO 3 the backward pass gathers embedding and head anew.",
         because="they stay gathered between the passes, as FSDP's root module does"))

@@ -69,9 +69,11 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     hidden_b = np.minimum(beside * on_wire_f, COLUMN_PARALLEL * cost.weight_grad_s)
     tensor_f, tensor_b = shown * on_wire_f, shown * (on_wire_b - hidden_b)
     context_f, context_b = t.context_forward_s, t.context_backward_s
-    if not framework.gathered_context:
-        context_f = np.maximum(t.context_forward_s - cost.forward_attention_s, RING_SHOWS * t.context_forward_s)
-        context_b = np.maximum(t.context_backward_s - cost.backward_attention_s, RING_SHOWS * t.context_backward_s)
+    if not framework.gathered_context and not (framework.sdpa_context and framework.compiled_layers):
+        # PyTorch's gather is waited for after the first part of the sequence.
+        parts = layouts.cp / layouts.ulysses if framework.sdpa_context else 1.0
+        context_f = np.maximum(context_f - cost.forward_attention_s / parts, RING_SHOWS * context_f)
+        context_b = np.maximum(context_b - cost.backward_attention_s, RING_SHOWS * context_b)
     context_f, context_b = context_f + t.exchange_forward_s, context_b + t.exchange_backward_s
     forward, backward = cost.forward_s + tensor_f + context_f, cost.backward_s + tensor_b + context_b
     # Another micro-batch's passes run beside the experts' all-to-alls, where the framework interleaves two.

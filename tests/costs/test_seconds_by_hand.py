@@ -218,6 +218,22 @@ def test_passes_over_memory():
     assert values(pointwise_s(case(BYTES, LLAMA, tp))[:2])[0] == 2 * 3840 + 7680 + 6144 + 2304
 
 
+# Bytes an element of queries on average over ranks, as `python benchmarks/oracle/sdpa_ring.py` prints them.
+TRACED_COPIES = {2: (60.8, 164.5), 4: (142.3, 281.5), 8: (305.4, 515.6)}
+
+
+@pytest.mark.parametrize("ranks", TRACED_COPIES)
+def test_what_pytorchs_ring_of_attention_copies_is_as_traced(ranks):
+    model = replace(LLAMA, seq_len=64)
+    both = [
+        values(pointwise_s(case(BYTES, model, layout(cp=ranks), framework=f))[:2])
+        for f in (FRAMEWORK, replace(FRAMEWORK, sdpa_context=True))
+    ]
+    queries = 3 * 64 / ranks * model.num_heads * model.head_dim
+    more = [(ring - plain) / queries for plain, ring in zip(*both, strict=True)]
+    assert more == pytest.approx(TRACED_COPIES[ranks], rel=0.01)
+
+
 def test_latent_attention_turns_a_part_of_its_channels():
     """Of 2 heads' queries 2 channels each and one key's 2, for 48 tokens; queries and keys of 6, values of 4 copied."""
     flash = layout()

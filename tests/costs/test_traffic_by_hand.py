@@ -185,6 +185,21 @@ def test_logits_that_are_gathered():
     assert first(within(framework=gathers).logits_s) == first(within(tp=2).logits_s) == 0.0
 
 
+def test_the_ring_of_pytorchs_attention():
+    """Keys and values of all heads are gathered, 1,536 B of 48 tokens; each rank's fp32 gradients go on once a rank."""
+    of = replace(FRAMEWORK, sdpa_context=True)
+    for heads in (1, 2):
+        ring = within(replace(LLAMA, num_kv_heads=heads), of, cp=2)
+        assert first(ring.context_forward_s) == pytest.approx(155.6)
+        assert first(ring.context_backward_s) == pytest.approx(155.6 + 2 * (768 * 2 / 2 + 2))  # two hops, 2 B/s, 2 s
+    again = within(LLAMA, of, cp=2, recompute=Recompute.FULL)
+    assert first(again.context_backward_s) == pytest.approx(2 * 155.6 + 2 * (768 + 2))
+    # Between nodes of four tensor ranks: 0.375 B/s by a rank's own NIC, which starts after 10 s more.
+    apart = within(replace(LLAMA, num_heads=4, num_kv_heads=4, head_dim=2), of, cp=2, tp=4)
+    gather = first(apart.context_forward_s)
+    assert first(apart.context_backward_s) == pytest.approx(gather + 2 * (768 * 2 / 4 / 0.375 + 11))
+
+
 def test_context_ring_and_experts():
     """Keys and values of 48 tokens: 2 x 8 elements each, 1,536 B; backward their gradients too."""
     ring = within(cp=2)

@@ -64,6 +64,15 @@ def test_the_context_ring_hides_under_attention_but_for_a_tenth():
     assert hidden["backward_s"] == pytest.approx(32.8)
 
 
+def test_pytorchs_gather_hides_under_the_first_part_alone():
+    """Attention takes 4 s forward, the first of two parts 2; compiled layers wait for all."""
+    ring, two = replace(FRAMEWORK, sdpa_context=True), layout(cp=2)
+    alone, halved = (time(f, two, context_forward_s=10.0)["context_s"] for f in (FRAMEWORK, ring))
+    assert halved - alone == 2.0
+    compiled = time(replace(ring, compiled_layers=True), two, context_forward_s=10.0, context_backward_s=30.0)
+    assert compiled["context_s"] == 40.0
+
+
 def test_expert_exchanges_show():
     shown = time(expert_forward_s=3.0, expert_backward_s=5.0)
     assert (shown["forward_s"], shown["backward_s"], shown["expert_s"]) == (19.0, 37.0, 8.0)

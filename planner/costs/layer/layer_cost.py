@@ -114,6 +114,11 @@ CLAMP = (8.0, 10.0, 3.0)
 ROTARY = (8.0, 8.0, 6.0)  # per element of queries and keys: rotate halves, two products, sum
 ROTARY_FUSED = (2.0, 2.0, 2.0)  # r x, w y, of queries and of keys
 LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and transpose
+# PyTorch's ring of attention, an element of queries: once, and for each further rank. It joins keys and values,
+# merges outputs in fp32 and adds up gradients (traced and counted: benchmarks/oracle/sdpa_ring.py). Compiled, a sum and
+# its casts are one kernel: r output, r w sum | the same of queries' gradients, those of keys and values joined.
+RING_COPIES = ((10.0, 53.0, 9.0), (20.4, 29.3, 9.0))
+RING_COPIES_COMPILED = ((4.0, 26.0, 5.0), (5.0, 15.0, 3.0))
 
 
 def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
@@ -155,6 +160,11 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
         (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if framework.fused_rotary else ROTARY, mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),
     ]
+    if framework.sdpa_context:
+        further, queries = layouts.cp / layouts.ulysses - 1.0, heads * model.num_heads * model.head_dim
+        copies = RING_COPIES_COMPILED if framework.compiled_layers else RING_COPIES
+        times = zip((np.minimum(further, 1.0), further), copies, strict=True)
+        terms += [(queries * n, part.attention * n, passes, 0.0) for n, passes in times]
     forward = backward = fine = np.asarray(0.0)
     for elements, layers, (reads, reads_back, kernels), repeated in terms:
         used = (np.asarray(elements) > 0) * layers * kernels

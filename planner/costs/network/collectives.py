@@ -178,6 +178,12 @@ def all_to_all_s(group: Group, size_bytes: Any) -> Array:
     return _sends_s(group, size_bytes * (k - 1.0) / n, size_bytes * (n - k) / n)
 
 
+def shift_s(group: Group, size_bytes: Any) -> Array:
+    """Seconds for each rank to send `size_bytes` to the next one; between nodes by one NIC's share."""
+    crosses = group.ranks > group.local
+    return _sends_s(group, np.where(crosses, 0.0, size_bytes), np.where(crosses, size_bytes, 0.0))
+
+
 def dispatch_s(
     group: Group, token_bytes: Any, reached_ranks: Any, reached_nodes: Any, node_bytes_per_s: Any = np.inf
 ) -> Array:

@@ -25,6 +25,7 @@ from planner.costs.network.collectives import (
     rank_send_s,
     reduce_scatter_s,
     send_s,
+    shift_s,
     with_startup,
 )
 from planner.costs.network.data_parallel import DataCollectives, by_layer, flat_copies_s
@@ -124,15 +125,25 @@ def context_s(case: Case, group: Group) -> tuple[Array, Array]:
     Ranks that gather all keys and values keep them, and send their gradients alone backward.
 
     Attention that is recomputed, alone or with its layer, passes keys and values round once more.
+
+    PyTorch's scaled_dot_product_attention repeats keys and values for every query head before they are gathered, and
+    sends the fp32 gradients of those on once for each rank (torch/distributed/tensor/experimental/_attention.py,
+    _templated_ring_attention_backward: allgather and all_to_all rotaters).
     """
-    model, layouts = case.model, case.layouts
+    model, layouts, repeated = case.model, case.layouts, case.framework.sdpa_context
     latent = is_latent(model)
-    heads = np.where(latent, model.num_heads, np.maximum(model.num_kv_heads, layouts.tp))
+    kv_heads = np.where(repeated, model.num_heads, model.num_kv_heads)
+    heads = np.where(latent, model.num_heads, np.maximum(kv_heads, layouts.tp))
     channels = model.head_dim + np.where(latent, model.v_head_dim, model.head_dim)
     size = layouts.micro_batch * model.seq_len * heads * channels / (layouts.tp * layouts.ulysses)
     size = size * case.device.element_bytes
     once = mix.shares(model).attention * all_gather_s(group, size)
     attends = (layouts.recompute == Recompute.SELECTIVE) | (layouts.recompute == Recompute.FULL)
+    if repeated:
+        attends = attends & ~by_operation(case)
+        gradients = size / group.ranks * 4.0 / case.device.element_bytes
+        round_s = mix.shares(model).attention * group.ranks * shift_s(group, gradients)
+        return once, np.where(attends, 2.0, 1.0) * once + round_s
     passes = np.where(attends, 3.0, 2.0) - case.framework.gathered_context
     return once, passes * once
 

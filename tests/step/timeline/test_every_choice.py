@@ -69,10 +69,11 @@ def test_gathered_keys_take_what_the_closed_form_says(way):
     x = Layouts.of(**{"pp": 4, "global_batch": 64, "zero": 0} | way)
     check_legal(load_model(DENSE), cluster, x)
     seconds = {}
-    for gathered in (True, False):
-        setup = Setup(load_model(DENSE), cluster, replace(framework, gathered_context=gathered))
+    for gathered, sdpa in ((True, False), (False, True), (False, False)):
+        chosen = replace(framework, gathered_context=gathered, sdpa_context=sdpa)
+        setup = Setup(load_model(DENSE), cluster, chosen)
         closed, exact = estimate(setup, x), simulate(setup, x)
         assert closed.step_time_s[0] == pytest.approx(exact.step_time_s, rel=1e-7)
         assert closed.memory_bytes[0] == pytest.approx(exact.peak_bytes.max(), rel=1e-9)
-        seconds[gathered] = float(closed.time.context_comm_s[0])
-    assert seconds[True] > seconds[False]  # nothing hides under attention
+        seconds[gathered, sdpa] = float(closed.time.context_comm_s[0])
+    assert seconds[True, False] > seconds[False, False]  # nothing hides under attention
