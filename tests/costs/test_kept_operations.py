@@ -112,6 +112,15 @@ def test_gathered_keys_and_values_stay_and_go_back_once():
     assert one(ring.context_backward_s) == pytest.approx(2.0 * one(ring.context_forward_s))
 
 
+def test_pytorchs_ring_keeps_keys_and_values_of_every_query_head():
+    """One head of keys and values for two of queries, of 4 channels: 8 elements a token more, its own tokens alone."""
+    model, none = replace(LLAMA, num_kv_heads=1), {"recompute": Recompute.NONE, "dp": 1}
+    sdpa = replace(FRAMEWORK, sdpa_context=True)
+    for ranks, more in ((1, 0), (2, 8), (4, 8)):
+        kept = [one(layer_tensors(of(model, f, cp=ranks, **none)).heads) for f in (FRAMEWORK, sdpa)]
+        assert kept[1] - kept[0] == TOKENS / ranks * E * more
+
+
 def test_a_norm_of_queries_and_keys_keeps_them():
     plain, normed = (layer_tensors(of(m, FRAMEWORK)).heads for m in (LLAMA, replace(LLAMA, qk_norm=True)))
     assert one(normed - plain) == TOKENS * E * 16

@@ -87,9 +87,9 @@ def predicted():
         ("vocabulary-v-half", 0.036, 0.076),
         ("torchtitan-a100", 0.032, 0.05),
         # As found 8.5 and 9.0 %: copies around gathers of several sequences came of the second.
-        ("torchtitan-h100-2024", 0.086, 0.35),  # its context parallelism of four and eight ranks is not understood
+        ("torchtitan-h100-2024", 0.074, 0.305),  # 8B over four and eight context ranks is not understood
         ("torchtitan-h100-2025", 0.045, 0.122),
-        ("torchtitan-h100-async-tp", 0.111, 0.324),  # async TP is not described, nor the same context parallelism
+        ("torchtitan-h100-async-tp", 0.062, 0.148),  # async TP is not described
         ("torchtitan-h200", 0.033, 0.038),  # found 6.2
         ("torchtitan-gb200", 0.096, 0.127),  # bf16 12 % too slow, MXFP8 4 and 10 too fast; as found
         ("torchtitan-b200-deepep", 0.19, 0.195),  # its copies are added number by number, which is not counted
@@ -114,6 +114,15 @@ def test_step_times_are_as_close_as_the_documentation_says(predicted, source, ma
     assert score["unpredicted"] == 0
     assert score["mape"] <= mape
     assert score["max_error"] <= worst
+
+
+def test_pytorchs_context_parallelism_over_a_million_tokens():
+    """Hugging Face's on 8 to 32 H100, found after torchtitan's; 5 to 14 % too fast as Megatron's ring."""
+    p = predict(read_runs(unseen_files()[0].parents[1] / "fine_tuning" / "trl.csv"))
+    error = p.step_time_s / p.measured_s - 1.0
+    assert len(error) == 8
+    assert np.abs(error).mean() < 0.068
+    assert -0.12 < error.min() < error.max() < 0.0
 
 
 def test_memory_of_pipelines_of_many_schedules(predicted):

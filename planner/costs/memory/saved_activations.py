@@ -74,11 +74,14 @@ def layer_tensors(case: Case) -> LayerTensors:
     v_dim = np.where(mla, model.v_head_dim, model.head_dim)
     kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
     out = model.num_heads * v_dim
-    # Context ranks that gather all keys and values keep them; a norm of queries and keys keeps what it is of.
+    # Context ranks that gather all keys and values keep them, PyTorch's its own ones for every query head; a norm of
+    # queries and keys keeps what it is of.
     ring = np.where(case.framework.gathered_context, layouts.cp / layouts.ulysses, 1)
     beyond = np.where(eager, case.framework.eager_norm_bytes, 0.0)
     normed = np.asarray(model.qk_norm) * (model.num_heads + kv_heads) * model.head_dim * (1.0 + beyond / e)
-    each = model.num_heads * model.head_dim + ring * kv_heads * (model.head_dim + v_dim) + normed
+    repeated = case.framework.sdpa_context & (layouts.cp > layouts.ulysses)
+    kept_heads = ring * np.where(repeated, model.num_heads, kv_heads)
+    each = model.num_heads * model.head_dim + kept_heads * (model.head_dim + v_dim) + normed
     heads = part.attention * tokens / t * e * each
     # Inner elements: two (activation's input and output), or four when gated (gate, up, silu, product); the last is
     # the next product's input.
