@@ -63,7 +63,7 @@ def predicted():
         # The first two as found; that experts run in one kernel with their activation came of the other two.
         ("megatron-bridge-26.04", 0.055, 0.1),  # LLaMA 3 of 70B and 405B
         ("megatron-bridge-26.04-experts", 0.092, 0.28),  # GPT-OSS is off, whose biases were counted after a look at it
-        ("megatron-bridge-26.06-experts", 0.175, 0.53),  # GPT-OSS with a regression that its page names
+        ("megatron-bridge-26.06-experts", 0.175, 0.53),  # GPT-OSS with a kernel nine times too slow
         ("megatron-bridge-26.08-experts", 0.115, 0.24),
         # Lightning within 1 % in bf16; that in 16 bits no launch has casts came of Super on B300.
         ("megatron-bridge-nemotron-3", 0.08, 0.17),
