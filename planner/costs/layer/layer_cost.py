@@ -160,11 +160,7 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
         (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if framework.fused_rotary else ROTARY, mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),
     ]
-    if framework.sdpa_context:
-        further, queries = layouts.cp / layouts.ulysses - 1.0, heads * model.num_heads * model.head_dim
-        copies = RING_COPIES_COMPILED if framework.compiled_layers else RING_COPIES
-        times = zip((np.minimum(further, 1.0), further), copies, strict=True)
-        terms += [(queries * n, part.attention * n, passes, 0.0) for n, passes in times]
+    terms += _ring_copies(case, heads * model.num_heads * model.head_dim)
     forward = backward = fine = np.asarray(0.0)
     for elements, layers, (reads, reads_back, kernels), repeated in terms:
         used = (np.asarray(elements) > 0) * layers * kernels
@@ -183,6 +179,16 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
         forward, backward = forward + biases, backward + biases_back
     added, added_back = adapters_pass_s(case)
     return forward + added, backward + added_back, fine
+
+
+def _ring_copies(case: Case, queries: Array) -> list[Any]:
+    """The passes of PyTorch's ring of attention over so many elements of queries, as `pointwise_s` counts passes."""
+    if not case.framework.sdpa_context:
+        return []
+    attends, further = mix.shares(case.model).attention, case.layouts.cp / case.layouts.ulysses - 1.0
+    copies = RING_COPIES_COMPILED if case.framework.compiled_layers else RING_COPIES
+    times = zip((np.minimum(further, 1.0), further), copies, strict=True)
+    return [(queries * n, attends * n, passes, 0.0) for n, passes in times]
 
 
 def last_s(case: Case) -> Array:
