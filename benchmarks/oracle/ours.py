@@ -78,7 +78,7 @@ def sent_bytes(case: Case) -> dict[str, float]:
     def twice(group: Any, size: Any) -> Any:
         return 2.0 * once(group, size)
 
-    fakes = {"all_gather_s": once, "all_reduce_s": twice, "all_to_all_s": once}
+    fakes = {"all_gather_s": once, "reduce_scatter_s": once, "all_reduce_s": twice, "all_to_all_s": once}
     with patch.multiple(traffic, **fakes):
         layer = traffic.layer_traffic(case)
     own = rank_parameters(case.model, case.layouts, 1.0, False, False)

@@ -23,6 +23,7 @@ SOUND = {
     "largest": "--cluster dgx-h100 --gpus 8 --months 1",
     "sweep": "@sweep.toml --workers 1 --output @none/out.parquet",
     "doctor": "",
+    "mcp": "",
     "serve": "--host 0.0.0.0",  # which is refused
     "pareto": "@results.parquet",
     "heatmap": "@results.parquet --x accelerator.memory_gib --y cluster --where model=gpt2 --json",
@@ -55,11 +56,16 @@ VALUES = (
 
 
 def option_cases() -> list[tuple[str, ...]]:
-    """Every command with every option once with each value, every flag once: the arguments of each case."""
+    """Every command with every option once with each value, every flag once: the arguments of each case.
+
+    A command without any is drawn with each value as a word that it doesn't take.
+    """
     root = typer.main.get_command(app)
     cases: list[tuple[str, ...]] = []
     for name, command in sorted(root.commands.items()):  # type: ignore[attr-defined]
         sound = SOUND.get(name, "").split()
+        if all(parameter.name == "help" for parameter in command.params):
+            cases += [(name, value) for value in VALUES if value != "--"]
         for parameter in command.params:
             option = parameter.opts[0]
             if parameter.name == "help":
