@@ -295,6 +295,35 @@ def test_runs_without_gradient_buckets_wait_for_their_reduction(reference_runs):
     assert np.all(said[~staged] > 1.003 * other[~staged])
 
 
+def unseen_run(file, source, name):
+    """One run of a file of unseen ones, under another source."""
+    path = next(p for p in unseen_files() if p.name == file)
+    run = next(r for r in read_runs(path) if r["run"] == name)
+    return replace(run, cells=run.cells | {"source": source})
+
+
+def test_runs_whose_recipes_leave_tensor_overlap_off_wait_for_their_collectives():
+    """AWS's, by plain all-to-alls: six tenths of tensor-parallel traffic would hide as in NVIDIA's tables."""
+    run = ("aws_megatron_bridge.csv", "a2a-ep32-pp8-mb4-off")
+    said, other = (
+        predict([unseen_run(run[0], s, run[1])]).step_time_s[0] for s in ("aws-bridge-dsv3-b300-nccl", "mine")
+    )
+    assert said > 1.05 * other
+
+
+def test_runs_on_servers_that_are_said_to_dispatch_by_hybridep():
+    """Else the profile's flex dispatcher is DeepEP there, whose kernels inside a node are slower."""
+    run = ("nvidia_bridge_2026.csv", "qwen3-30b-a3b-b200-8-mx")
+    said, other = (
+        predict([unseen_run(run[0], s, run[1])]).step_time_s[0] for s in ("megatron-bridge-26.04-mine", "mine")
+    )
+    assert said < 0.99 * other
+    # A profile without a flex dispatcher keeps its plain all-to-all.
+    plain = unseen_run("nvidia_bridge_2026.csv", "megatron-bridge-26.04-mine", "qwen3-235b-a22b-b300-256-mx")
+    framework = load_framework("megatron-bridge-alltoall")
+    assert candidates(plain, load_model("qwen3-235b-a22b"), framework)[0]["dispatcher"] == "framework"
+
+
 def test_peak_memory_is_compared_with_what_its_source_measured(reference_runs):
     """nanotron's table is of the allocator on rank 0: less than the last stage of a pipeline, whose logits it lacks."""
     runs = read_runs(reference_runs("nanotron_h100.csv"))
