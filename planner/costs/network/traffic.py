@@ -94,8 +94,8 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     model, layouts = case.model, case.layouts
     size = case.pass_tokens * model.hidden * case.device.element_bytes
     operand = np.where(layouts.sequence_parallel, case.device.matrix_bytes / case.device.element_bytes, 1.0)
-    half = np.where(layouts.sequence_parallel, reduce_scatter_s(group, size), all_gather_s(group, size))
-    one = layouts.sequence_slices * (half + all_gather_s(group, operand * size))
+    scattered = np.where(layouts.sequence_parallel, group.scatter_passes, 1.0) * all_gather_s(group, size)
+    one = layouts.sequence_slices * (scattered + all_gather_s(group, operand * size))
     if case.framework.copied_sequences:
         copied = layouts.sequence_parallel & (layouts.tp > 1) & (layouts.micro_batch > 1)
         one = one + copied * stream_s(case.device, 2.0 * (1.0 + operand) * size, 2.0)
