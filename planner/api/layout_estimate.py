@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -192,10 +193,9 @@ def closing_record(one: LayoutEstimate) -> dict[str, Any]:
     return {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
 
 
-def closing(one: LayoutEstimate) -> list[str]:
-    """The same for a reader, a paragraph each."""
-    record = closing_record(one)
-    more = anchor_lines(one.setup)
+def closing(record: Mapping[str, Any], setup: Setup) -> list[str]:
+    """The same for a reader, from the answer's record, a paragraph each."""
+    more = anchor_lines(setup)
     return [*tables.closing_lines(record["assumed"], record["accuracy"]), *([""] * bool(more)), *more]
 
 

@@ -93,4 +93,4 @@ def network(
     on = case.on(found.values[-1])
     one = LayoutEstimate(on, timed_estimate(on, found.layouts.take([-1])), 0)
     record = network_record(case, found, needs, both, hourly, network_price) | closing_record(one)
-    return Drawn("", record, stacked(network_view(record), *closing(one)), partial(draw_network, record))
+    return Drawn("", record, stacked(network_view(record), *closing(record, one.setup)), partial(draw_network, record))

@@ -51,9 +51,9 @@ def training_time(
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
     plan = plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
     one, factors = _factors(plan)
-    record = question_record(setup, gpus) | time_record(plan, factors)
+    record = question_record(setup, gpus) | time_record(plan, factors) | closing_record(one)
     title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"
-    return Answer(title, record | closing_record(one), stacked(time_view(plan, factors), *closing(one)))
+    return Answer(title, record, stacked(time_view(plan, factors), *closing(record, one.setup)))
 
 
 def _factors(plan: TrainingPlan) -> tuple[LayoutEstimate, tuple[float, float]]:
@@ -88,8 +88,9 @@ def fewest_gpus(
     found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
     record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, days=days, max_cost=max_cost)
     one, factors = _factors(found.keeps)
-    view = stacked(fewest_view(found, factors), *closing(one))
-    return Answer(f"{setup.model.name} on {cluster.name}", record | closing_record(one), view)
+    record |= closing_record(one)
+    view = stacked(fewest_view(found, factors), *closing(record, one.setup))
+    return Answer(f"{setup.model.name} on {cluster.name}", record, view)
 
 
 def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **choices: Any) -> Answer:
@@ -111,7 +112,8 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
     title = (
         f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}, batch {batch:,}: {text}, {step:.4g} s per step"
     )
-    return Answer(title, record | sensitivity_record(result), stacked(sensitivity_view(result), *closing(one)))
+    view = stacked(sensitivity_view(result), *closing(record, setup))
+    return Answer(title, record | sensitivity_record(result), view)
 
 
 def fastest(
