@@ -58,8 +58,9 @@ class _Changes:
 
 
 def fitted_profiles(fit: Fit, clusters: Iterable[str], frameworks: Iterable[str], about: str) -> dict[str, str]:
-    """Texts of the profiles by path in the folder. clusters, frameworks: names or paths, as the runs say them.
+    """Texts of the profiles by path in the folder, each behind those that it names, as they should be written.
 
+    clusters, frameworks: names or paths, as the runs say them.
     about: what was fitted to what and when; each file adds its figures' standard errors.
 
     Raises InputError if two profiles of one's own have one file name, FileFormatError if a profile can't be read.
@@ -69,7 +70,7 @@ def fitted_profiles(fit: Fit, clusters: Iterable[str], frameworks: Iterable[str]
         changes.place("clusters", name, Path())
     for name in frameworks:
         changes.place("frameworks", name, Path())
-    return dict(sorted(changes.texts.items()))
+    return changes.texts
 
 
 def check_folder(folder: Path) -> None:

@@ -6,6 +6,7 @@ import builtins
 import io
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.calibration.test_probe import made
 from tests.fuzz.corpus import MODEL, PLAN_WITH_SHAPE
 from tests.fuzz.harness import Outcome, run, snapshot
 
@@ -83,6 +85,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "model.toml").write_text(MODEL)
     (tmp_path / "plan.json").write_text(json.dumps(PLAN_WITH_SHAPE))
     (tmp_path / "sweep.toml").write_text(SWEEP)
+    (tmp_path / "probe.json").write_text(json.dumps(made()))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -143,3 +146,68 @@ def test_a_sweep_whose_writing_fails_goes_on(
         run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here())
         assert (folder / "out.parquet").read_bytes() == whole
         assert not (folder / "out.parquet.parts").exists()
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def attempt_killed(words: str, folder: Path, at: int) -> int:
+    """The command in a process of its own that is killed before the n-th call that writes; its exit status."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            code = attempt(words, folder, at, killed)[0].code or 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    """What lies in a folder, but for a neighbour that was begun: kill -9 leaves nobody who could take it away."""
+    return {name: data for name, data in snapshot(folder).items() if not name.endswith(".tmp")}
+
+
+CALIBRATE = "calibrate --probe probe.json --cluster dgx-h100 --profile mine"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "checkpoint"])
+def test_kill_9_while_a_file_is_written(name: str, folder: Path) -> None:
+    words, output = COMMANDS[name]
+    done, calls = attempt(words, folder, 0, killed)
+    assert done.code == 0, (done.stderr, done.crash)
+    new = (folder / output).read_bytes()
+    for at in range(1, calls + 1):
+        (folder / output).write_bytes(b"old")
+        before = written(folder)
+        assert attempt_killed(words, folder, at) == -signal.SIGKILL
+        assert written(folder) in (before, before | {output: new}), at
+    assert attempt_killed(words, folder, 0) == 0
+    assert (folder / output).read_bytes() == new
+
+
+def test_kill_9_while_calibrate_writes_profiles(folder: Path) -> None:
+    """Over older profiles every file is the old or the new one. In a new folder none names one that isn't there."""
+    done, calls = attempt(CALIBRATE, folder, 0, killed)
+    assert done.code == 0, (done.stderr, done.crash)
+    new = written(folder / "mine")
+    assert len(new) > 1
+    cluster = next(name for name in new if name.startswith("clusters/"))
+    for at in range(1, calls + 1):
+        for name in new:
+            (folder / "mine" / name).write_bytes(b"old")
+        assert attempt_killed(CALIBRATE, folder, at) == -signal.SIGKILL
+        now = written(folder / "mine")
+        assert now.keys() == new.keys()
+        assert all(data in (b"old", new[name]) for name, data in now.items()), at
+        shutil.rmtree(folder / "mine")
+        assert attempt_killed(CALIBRATE, folder, at) == -signal.SIGKILL
+        now = written(folder / "mine")
+        assert now.items() <= new.items(), at
+        if cluster in now:
+            outcome = run(["clusters", f"mine/{cluster}"], 30.0)
+            assert outcome.code == 0, (at, outcome.stderr)
+        (folder / "mine").mkdir(exist_ok=True)
+        for name in new:
+            (folder / "mine" / name).parent.mkdir(exist_ok=True)
