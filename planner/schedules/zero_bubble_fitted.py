@@ -108,7 +108,7 @@ def _warm_up(at: _GreedyRows, overrun: bool) -> None:
         returns = max(clock, back) + at.cost[_I][r]
     # A rank can't be ahead of the one before it.
     for r in range(1, p):
-        while more[r] > 0 and more[r] >= more[r - 1] and 1 + more[r] < m:
+        while more[r] and (more[r] > more[r - 1] or more[r] == more[r - 1] < m - 1):
             more[r] -= 1
     for r in range(p):
         for _ in range(more[r]):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.schedules import SCHEDULES, Loads, Operation, Order, Pipeline, get_schedule
+from planner.schedules import SCHEDULES, Loads, Operation, Order, Pipeline, get_schedule, usual_schedule
 from planner.schedules.dependencies import dependencies
 from planner.step.timeline.timeline import durations, run
 
@@ -158,3 +158,11 @@ def test_every_rule_has_a_sentence_of_its_own(name):
     texts = [rule.text for rule in get_schedule(name).rules(Pipeline(p=2, m=2, v=2, k=2))]
     assert all(isinstance(text, str) and name in text for text in texts), texts
     assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("v", [1, 2])
+def test_the_schedule_of_a_layout_that_names_none_takes_its_stages_and_slices(v, k):
+    name = usual_schedule(v, k)
+    assert name == {(1, 1): "1f1b", (2, 1): "interleaved", (1, 2): "seq1f1b", (2, 2): "seq1f1b-interleaved"}[v, k]
+    assert not any(any(np.ravel(rule)) for rule in broken(name, p=2, m=4, v=v, k=k).values())

@@ -290,6 +290,33 @@ def test_fitted_orders_are_complete_and_keep_their_memory(name, limit, data, see
     assert timeline.peak(kept=kept).max() / schedule.chunks <= limit * pipe.p + 1e-9
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 9), st.sampled_from([1, 2]), st.integers(0, 2**32 - 1))
+def test_orders_fitted_to_ranks_of_their_own_pace_are_complete(p, m, depth, seed):
+    """Each rank has each pass of all micro-batches, none waits for itself, and no rank holds more than it may."""
+    rng = np.random.default_rng(seed)
+    seconds, transfer, kept = rng.uniform(0.3, 2.0, size=(3, p)), float(rng.uniform(0.0, 0.5)), float(rng.uniform())
+    order = get_schedule(f"zb-{depth}p").fitted(Pipeline(p=p, m=m), tuple(seconds), transfer, kept)
+    assert (
+        np.bincount(order.rank * 8 + order.kind, minlength=8 * p).reshape(p, 8)[:, [0, 2, 3]].tolist() == [[m] * 3] * p
+    )
+    timeline = run(order, durations(order, *seconds), transfer)
+    assert timeline.peak(kept=kept).max() <= depth * p + 1e-9
+
+
+@pytest.mark.parametrize("name", ["zb-1p", "zb-2p"])
+def test_a_fitted_order_idles_no_longer_than_it_must(name):
+    """F 4 s, I 1 s, W 4 s, three ranks and micro-batches: rank 0's first gradient is there at 3 F + 2 I = 14 s.
+
+    No W can come before it, so rank 0 can but do its three F, 12 s: of its 29 s it idles the 2 s that it must.
+    """
+    pipe = Pipeline(p=3, m=3)
+    order = get_schedule(name).fitted(pipe, (4.0, 1.0, 4.0))
+    timeline = run(order, durations(order, 4.0, 1.0, 4.0))
+    ends = timeline.end_s[order.start[1:] - 1] - timeline.start_s[order.start[:-1]]
+    assert ends.max() == pytest.approx(29.0)
+
+
 @settings(max_examples=150, deadline=None)
 @given(named_pipelines())
 def test_operations_lie_where_rank_of_says(case):
