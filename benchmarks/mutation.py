@@ -50,7 +50,7 @@ PACKAGES = tuple(target.replace("/", ".") for target in TARGETS)
 TESTS = (
     "tests/costs", "tests/schedules", "tests/step", "tests/search", "tests/metamorphic",
     "tests/export/test_pytorch_orders.py", "tests/export/test_schedule_csv.py",
-    "tests/trainer/test_cost_model_bytes.py", "tests/api",
+    "tests/trainer/test_cost_model_bytes.py", "tests/training_time/test_fastest.py", "tests/api",
 )  # fmt: skip
 SLOW = "not (test_bubble_rates_of_fitted_zero_bubble or test_more_machines_never_hurt or test_the_order_of_the_groups)"
 """Left out: a minute of four minutes' tests."""

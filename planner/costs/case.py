@@ -45,7 +45,7 @@ class Case:
     @cached_property
     def local_tokens(self) -> Array:
         """Tokens of one micro-batch on one context rank, shape (n,)."""
-        return np.asarray(self.layouts.micro_batch * self.model.seq_len / self.layouts.cp, dtype=np.float64)
+        return np.asarray(self.layouts.micro_batch * self.model.seq_len / self.layouts.cp)
 
     @cached_property
     def pass_tokens(self) -> Array:

@@ -65,11 +65,8 @@ def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     once = counts.total_params(model)
     whole = (once - experts) * layouts.dp * layouts.cp + experts * layouts.expert_replicas
     held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)
-    return np.asarray(
-        np.where(layouts.offload_optimizer, layouts.offload_fraction * held, 0.0)
-        * (main_bytes(layouts) + moment_bytes(layouts)),
-        dtype=np.float64,
-    )
+    host = np.where(layouts.offload_optimizer, layouts.offload_fraction * held, 0.0)
+    return np.asarray(host * (main_bytes(layouts) + moment_bytes(layouts)))
 
 
 STEPS = 5  # of Newton-Schulz, in Jordan's Muon, Moonlight's and Megatron-Core's

@@ -130,11 +130,7 @@ class RankParts:
             # The embedding again, where it is not the head's table.
             again = (np.asarray(first) < modules) & (further > 0) & ~(np.asarray(model.tied) & (np.asarray(last) > 0))
             ends = ends + np.where(again, modules * counts.head_params(replace(mine, tied=False)), 0.0)
-        return RankParameters(
-            layers=np.asarray(of_layers, dtype=np.float64),
-            experts=np.asarray(of_experts, dtype=np.float64),
-            ends=np.asarray(ends, dtype=np.float64),
-        )
+        return RankParameters(layers=np.asarray(of_layers), experts=np.asarray(of_experts), ends=np.asarray(ends))
 
 
 def rank_parameters(

@@ -35,4 +35,4 @@ def is_latent(model: Transformer) -> Any:
 def padded_vocab(model: Transformer, layouts: Layouts) -> Array:
     """Vocabulary rows as stored: a multiple of 128 t, Megatron-LM's default, shape (n,)."""
     block = 128 * layouts.tp
-    return np.asarray(np.ceil(np.asarray(model.vocab) / block) * block, dtype=np.float64)
+    return np.asarray(np.ceil(np.asarray(model.vocab) / block) * block)

@@ -268,4 +268,4 @@ def largest_sum(F: Any, I: Any, W: Any, *sums: tuple[Any, Any, Any]) -> Array:
     A step is a longest path through operations in order, so its length is the largest of such sums; where F, I and W
     differ, different paths are the longest. Families found by simulation list theirs.
     """
-    return np.asarray(reduce(np.maximum, (a * F + b * I + c * W for a, b, c in sums), 0.0), dtype=np.float64)
+    return np.asarray(reduce(np.maximum, (a * F + b * I + c * W for a, b, c in sums), 0.0))

@@ -46,7 +46,7 @@ class Interleaved(Schedule):
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """(2(p - 1 - r) + (v - 1) p + k)/(v k), at most m; on rank 0 and k = 1 that is p + (p - 1)/v."""
         p, v, k = pipe.p, pipe.v, pipe.k
-        return np.asarray(np.minimum((2 * (p - 1 - rank) + (v - 1) * p + k) / (v * k), pipe.m), dtype=np.float64)
+        return np.asarray(np.minimum((2 * (p - 1 - rank) + (v - 1) * p + k) / (v * k), pipe.m))
 
 
 class Seq1F1BInterleaved(Interleaved):

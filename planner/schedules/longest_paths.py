@@ -19,24 +19,17 @@ _AT_ONCE = 512
 
 
 class LongestPaths:
-    """An order's operations in a sequence that respects what they wait for; fused ones are one node."""
+    """An order's operations, none of them fused, in a sequence that respects what they wait for."""
 
     def __init__(self, order: Order) -> None:
-        joined = np.roll(order.fused, 1)
-        node = np.cumsum(~joined) - 1
-        count = np.zeros((int(node[-1]) + 1, 3), dtype=np.int64)
-        np.add.at(count, node, _COUNTS[order.kind])
+        count = _COUNTS[order.kind]
         self._kinds, self._kind = np.unique(count, axis=0, return_inverse=True)
-        self._work = _COUNTS[order.kind[: int(order.start[1])]].sum(axis=0)
-        self._first, self._last = node[order.start[:-1]], node[order.start[1:] - 1]
-        before: list[set[int]] = [set() for _ in count]
-        for i, row in zip(node.tolist(), dependencies(order).tolist(), strict=True):
-            before[i].update(row)
-        of = [*node.tolist(), -1]
+        self._work = count[: int(order.start[1])].sum(axis=0)
+        self._first, self._last = order.start[:-1], order.start[1:] - 1
         heads = set(self._first.tolist())
         self._before = [
-            sorted({of[w] for w in waits} - {i, -1} | ({i - 1} if i not in heads else set()))
-            for i, waits in enumerate(before)
+            sorted({*waits} - {-1} | ({i - 1} if i not in heads else set()))
+            for i, waits in enumerate(dependencies(order).tolist())
         ]
         self._sequence = self._in_sequence()
 

@@ -42,7 +42,7 @@ class OneFOneB(Schedule):
 
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """(p - r + k - 1)/k, at most m."""
-        return np.asarray(np.minimum((pipe.p - rank + pipe.k - 1) / pipe.k, pipe.m), dtype=np.float64)
+        return np.asarray(np.minimum((pipe.p - rank + pipe.k - 1) / pipe.k, pipe.m))
 
     def makespan(self, pipe: Pipeline, loads: Loads) -> Array:
         """Seconds of a step of uneven ranks: the longest path that stays on one rank but for two detours.

@@ -50,4 +50,4 @@ class TwoStageBackward(Schedule):
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """1F1B's p - r, at most m, and what W still needs of the other micro-batches."""
         whole = np.minimum(np.asarray(pipe.p) - rank, pipe.m)
-        return np.asarray(whole + (np.asarray(pipe.m) - whole) * np.asarray(kept), dtype=np.float64)
+        return np.asarray(whole + (np.asarray(pipe.m) - whole) * np.asarray(kept))

@@ -60,7 +60,7 @@ class ZeroBubbleH1(Schedule):
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """(p - r) and, of what W still needs, r more; H2: 2(p - r) - 1 and 2r. On slices (p - r + k - 1)/k and r/k."""
         d, p, k = self.depth, pipe.p, pipe.k
-        return np.asarray((d * (p - 1 - rank) + k + d * rank * np.asarray(kept)) / k, dtype=np.float64)
+        return np.asarray((d * (p - 1 - rank) + k + d * rank * np.asarray(kept)) / k)
 
 
 class ZeroBubbleH2(ZeroBubbleH1):

@@ -48,7 +48,7 @@ class ZeroBubbleV(Schedule):
                 row += (i0, w0, f1, i1, w1)
                 deep += 1
             row += [i0, i1] * r + [i0, w0] * (p - r)
-            row += [w1] * (n - row.count(w1)) + [w0] * (n - row.count(w0))
+            row += [w1] * n + [w0] * n
             rows.append(_table(row, (r, 2 * p - 1 - r), m))
         return Order.of_tables(rows)
 

@@ -198,6 +198,19 @@ def test_balanced_load_is_the_least(L, p, e, g):
     assert got == pytest.approx(brute_force_load(L, p, e, g), abs=1e-6)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.integers(2, 40), st.integers(2, 8), st.floats(0, 3), st.floats(0, 6))
+def test_a_balanced_split_has_all_layers_and_the_least_load(L, p, e, g):
+    """Of splits in which a rank between the ends has a layer: where there is none, no such layout is legal."""
+    layouts = Layouts.of(pp=p, layer_split=Split.BALANCED, global_batch=8)
+    layers = split_layers(layouts, L, np.array([e]), np.array([g])).layers(0, p)
+    if layers.min() < 1:
+        return
+    assert layers.sum() == L
+    load = layers + np.array([e, *[0.0] * (p - 2), g])
+    assert load.max() == pytest.approx(brute_force_load(L, p, e, g), abs=1e-6)
+
+
 def filled_from_the_first(L: int, p: int, e: float, g: float) -> list[int]:
     """Layers of each rank when ranks are filled one after another up to the least bound that all items fit under."""
     items = [e, *[1.0] * L, g]

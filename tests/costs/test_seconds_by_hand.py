@@ -293,6 +293,8 @@ def test_recomputation_that_stops_early_leaves_out_the_last_product_and_its_resi
     assert saved(FLOP, LLAMA, layout(recompute=Recompute.FULL, tp=2)) == 48 * 32 * 8
     assert saved(FLOP, GPT, layout(recompute=Recompute.FULL, attention=Attention.FUSED)) == 0.0
     assert saved(FLOP, MOE) == 2 * 48 * 32 * 8 / 2  # every other layer has experts
+    quarter = accelerator(flops=1.0, aligned_fraction={"bytes_16": 1.0, "bytes_4": 1.0, "bytes_2": 0.25})
+    assert saved(quarter, replace(LLAMA, ffn=31)) == 4 * 2 * 48 * 31 * 8  # rows of 62 bytes, at a quarter of the pace
     for mode in (Recompute.NONE, Recompute.SELECTIVE):
         assert saved(FLOP, LLAMA, layout(recompute=mode)) == 0.0
     names = ("fsdp", "megatron-core", "megatron-lm", "nanotron")

@@ -317,6 +317,18 @@ def test_a_fitted_order_idles_no_longer_than_it_must(name):
     assert ends.max() == pytest.approx(29.0)
 
 
+def test_a_weight_gradient_may_overrun_a_wait_where_idling_costs_more():
+    """Rank 1's first gradient is there at 9 s, before which it does two F from 1 s on: 4 s idle, and 18 s of work.
+
+    So it takes 22 s at least; and no more where its W of 5 s fills the wait of 4 s for the second gradient, at 15 s.
+    """
+    seconds = np.array([[1.0, 2.0, 5.0], [1.0, 2.0, 1.0], [2.0, 5.0, 4.0]])
+    order = get_schedule("zb-1p").fitted(Pipeline(p=3, m=2), tuple(seconds))
+    timeline = run(order, durations(order, *seconds))
+    lasted = timeline.end_s[order.start[1:] - 1] - timeline.start_s[order.start[:-1]]
+    assert (lasted[1], lasted.max()) == (22.0, 22.0)
+
+
 @settings(max_examples=150, deadline=None)
 @given(named_pipelines())
 def test_operations_lie_where_rank_of_says(case):

@@ -12,7 +12,9 @@ from planner.report.tables import layout_text
 from planner.schedules import get_schedule
 from planner.search import Fixed, recommend
 from planner.search.compare import compare
+from planner.search.finalists import refine
 from planner.search.other_schedules import WORTH_IT, try_others
+from planner.search.pick import kinds
 from planner.search.space import default_schedules
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -122,3 +124,19 @@ def test_another_schedule_is_taken_where_it_just_fits():
     again, less = within(peak), within(peak - 1.0)
     assert again.layouts.row(0) == found.layouts.row(0)
     assert less is None or less.layouts.row(0) != found.layouts.row(0)
+
+
+@pytest.mark.parametrize("plainest", [True, False])
+def test_layouts_that_are_listed_once_count_once_among_those_that_are_run(plainest, monkeypatch):
+    """A plain answer lists the best of each kind: so many kinds are run, not so many layouts of one."""
+    seen = []
+
+    def looked_at(setup, result, order, top, kind=None):
+        seen.append(None if kind is None else kind.tolist() == kinds(result.layouts).tolist())
+        return refine(setup, result, order, top, kind)
+
+    monkeypatch.setattr("planner.search.ranking.refine", looked_at)
+    cluster = load_cluster("dgx-a100-80gb")
+    setup = Setup(load_model("gpt2"), cluster, load_framework(cluster.framework))
+    recommend(setup, fixed=Fixed(pp=(2,), schedule=("1f1b",)), plainest=plainest, **ASKED)
+    assert seen == [True if plainest else None]

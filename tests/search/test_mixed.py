@@ -16,7 +16,15 @@ from planner.hardware import load_cluster, load_link
 from planner.hardware.groups import load_mixed
 from planner.layouts import Layouts
 from planner.question import load_setup
-from planner.search.mixed import _candidates, least_makespan_s, mixed_ways, pipeline_of, shared_out
+from planner.search.mixed import (
+    MixedQuestion,
+    MixedWay,
+    _candidates,
+    least_makespan_s,
+    mixed_ways,
+    pipeline_of,
+    shared_out,
+)
 from planner.step.partition import partition
 from planner.step.timeline.mixed import mixed_step
 from planner.step.timeline.step import simulate
@@ -229,3 +237,25 @@ def test_a_group_whose_memory_is_short_gets_fewer_layers(two):
     assert max(peaks[2:]) <= cap
     assert sum(map(sum, way.layers)) == 32
     assert way.step_s > free.step_s
+
+
+def test_a_pipeline_is_looked_for_up_to_half_as_slow_again_as_the_fastest_way_so_far(monkeypatch):
+    """Replicas of both groups take 4 s; so a pipeline under 6 s is listed, whatever the seconds of a step are."""
+    asked_under = []
+
+    def pipeline(asked, some, under_s):
+        asked_under.append(under_s)
+        return MixedWay(name="pipeline", groups=some, step_s=5.0, layouts=())
+
+    def other(name, step_s):
+        return lambda asked, some, _: MixedWay(name=name, groups=some, step_s=step_s, layouts=())
+
+    monkeypatch.setattr("planner.search.mixed._pipeline", pipeline)
+    monkeypatch.setattr("planner.search.mixed._replicas", other("replicas", 4.0))
+    monkeypatch.setattr("planner.search.mixed._one_group", other("one group", 7.0))
+    asked = MixedQuestion(
+        setups=(None, None), gpus=(8, 8), network=None, batch=8, numerics=({}, {}), alone=lambda g, b: (1.0, None)
+    )
+    ways = mixed_ways(asked)
+    assert asked_under == [6.0]
+    assert [way.name for way in ways] == ["replicas", "pipeline", "one group", "one group"]

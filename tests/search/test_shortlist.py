@@ -109,6 +109,21 @@ def test_all_that_may_overtake_the_best_is_kept(number):
     assert kept.ties(best).shape[1] == int((pairs[0] <= 1.01 * best).sum())
 
 
+@pytest.mark.parametrize("many", [16, 100])
+def test_what_is_sifted_first_of_too_many_changes_nothing(many, monkeypatch):
+    """Of a grid with more candidates than may wait some go first, which leaves the same kept, whatever the number."""
+    model, asked = SPACES[0]
+
+    def ask():
+        kept = search(Setup(model, CLUSTER, MEGATRON), Request(**asked), rivals=50, chunk=3000)
+        return [kept.fits.serial[:50].tolist(), kept.over.serial.tolist(), kept.legal, kept.fitting]
+
+    usual = ask()
+    monkeypatch.setattr("planner.search.shortlist.MANY", many)
+    monkeypatch.setattr("planner.search.shortlist.SEED", many // 4)
+    assert ask() == usual
+
+
 def everything(found):
     """A recommendation as plain values."""
     ran = np.flatnonzero(found.estimate.simulated)

@@ -32,8 +32,8 @@ PRODUCT_BYTES = 2.0  # the scores that a product writes or reads
 def score_elements(case: Case) -> Array:
     """Elements of the score matrices b a s^2 / (t c) of one micro-batch on one rank, shape (n,)."""
     model, layouts = case.model, case.layouts
-    scores: Any = layouts.micro_batch * model.num_heads / layouts.tp * model.seq_len * (model.seq_len / layouts.cp)
-    return np.asarray(scores, dtype=np.float64)
+    scores = layouts.micro_batch * model.num_heads / layouts.tp * model.seq_len * (model.seq_len / layouts.cp)
+    return np.asarray(scores)
 
 
 def key_block(e: Efficiency, seq_len: Any) -> Any:

@@ -76,7 +76,7 @@ def dropped_products_s(case: Case) -> Array:
         if np.any(count):
             along = aligned_share(case.device, case.device.matrix_bytes, depth)
             one = matmul_s(case.device, case.pass_tokens * rows, columns, depth, along)
-            seconds = seconds + count * (1.0 - np.asarray(share, dtype=np.float64)) * one
+            seconds = seconds + count * (1.0 - np.asarray(share)) * one
     for rows, columns, depth, each in expert_products(case):
         if np.any(each):
             along, local = aligned_share(case.device, case.device.matrix_bytes, depth), case.local_experts

@@ -64,7 +64,7 @@ class StreamTimeline:
         """Seconds that a lane of each rank is busy, shape (p,)."""
         lasts = np.where(self.lane == lane, self.end_s - self.start_s, 0.0)
         lasts[: len(self.order)][np.roll(self.order.fused, 1)] = 0.0
-        return np.asarray(np.bincount(self.rank, weights=lasts, minlength=self.order.ranks), dtype=np.float64)
+        return np.asarray(np.bincount(self.rank, weights=lasts, minlength=self.order.ranks))
 
 
 @dataclass(frozen=True, kw_only=True)

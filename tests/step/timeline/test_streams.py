@@ -84,6 +84,29 @@ def test_collectives_wait_for_their_chunk_and_delay_what_is_behind():
     assert half.start_s[again[0]] == half.end_s[half.cause[again[0]]] - 1.0
 
 
+def test_a_pass_hides_its_part_of_a_gather():
+    """Of a gather of 4 s a quarter hides behind the pass that needs it, which starts 1 s before its end."""
+    order = get_schedule("gpipe").order(Pipeline(p=1, m=2))
+    streams = run_streams(order, durations(order, 1.0, 1.0, 1.0), 0.0, True, collectives(1, 4.0, 0.0, 0.25))
+    assert streams.start_s[0] == 3.0
+    assert streams.busy_s(2).tolist() == [4.0]
+
+
+def test_passes_that_take_no_time_are_no_deadlock():
+    order = get_schedule("1f1b").order(Pipeline(p=2, m=2))
+    assert run_streams(order, durations(order, 0.0, 0.0, 0.0), 0.0, True, collectives(2)).makespan_s == 0.0
+
+
+@pytest.mark.parametrize(("dp", "lane"), [(4, 1), (16, 2)])
+def test_gradients_of_replicas_on_several_nodes_go_over_the_network(dp, lane):
+    """Eight GPUs a node: four replicas of two stages share one, sixteen lie on four."""
+    cluster = load_cluster("dgx-a100-80gb")
+    setup = Setup(load_model("gpt2-xl"), cluster, load_framework(cluster.framework))
+    step = simulate_streams(setup, Layouts.of(pp=2, dp=dp, zero=1, global_batch=4 * dp))
+    kinds = {name: set(step.streams.lane[step.streams.name == name].tolist()) for name in ("gather", "reduce")}
+    assert kinds == {"gather": {lane}, "reduce": {lane}}
+
+
 def test_a_step_with_links():
     model, cluster = load_model("llama-13b"), load_cluster("dgx-a100-80gb")
     framework = load_framework(cluster.framework)
