@@ -102,7 +102,7 @@ def recommend(
     tried = [] if objective == "memory" else _tried(setup, asked, closed, top, plainest)
     result = Estimate.concatenate(tried) if tried else closed
     legal, fitting, fits = shortlist.legal + max(len(tried) - 1, 0), shortlist.fitting, int(closed.fits.sum())
-    pick = plainest and objective != "memory"
+    kind = kinds(result.layouts) if plainest and objective != "memory" else None
     for rounds in count():
         order = _ranked(result, objective)
         order = order if rounds < ROUNDS else order[known(result)[order]]
@@ -111,7 +111,7 @@ def recommend(
             estimate=result,
             legal=legal,
             fitting=fitting + int(result.fits.sum()) - fits,
-            best=_best(result, order, pick)[:top],
+            best=_best(result, order, kind)[:top],
             fastest=int(order[0]) if len(order) else None,
             front=order[pareto_front(result.step_time_s[order], result.memory_bytes[order])],
             ties=0,
@@ -150,6 +150,6 @@ def _tried(setup: Setup, asked: Request, closed: Estimate, top: int, plainest: b
     return out if more is None else [*out, more]
 
 
-def _best(result: Estimate, order: Ints, pick: bool) -> Ints:
-    """The layouts to list, best first; pick: of those that can't be told apart the plainest, and one of a kind."""
-    return first_of_each(plainest_first(result, order), kinds(result.layouts)) if pick else order
+def _best(result: Estimate, order: Ints, kind: Ints | None) -> Ints:
+    """The layouts to list, best first; by kind: of those that can't be told apart the plainest, and one of a kind."""
+    return order if kind is None else first_of_each(plainest_first(result, order), kind)

@@ -32,14 +32,14 @@ def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) 
     in memory by the closed form; the fastest of these are run on the timeline.
     """
     fixed = asked.fixed
-    full = [int(i) for i in order if result.layouts.recompute[i] == Recompute.FULL][:MOST_LAYOUTS]
-    best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if full else 0.0
+    full = order[result.layouts.recompute[order] == FULL][:MOST_LAYOUTS]
+    best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(full) else 0.0
     out: list[Estimate] = []
-    if full and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):
+    if len(full) and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):
         out += _faster(setup, _fewest(setup, result.layouts.take(full)), best)
-    alone = [i for i in full if result.layouts.pp[i] == 1]
+    alone = full[result.layouts.pp[full] == 1]
     kept = Recompute.NONE in (fixed.recompute or (Recompute.NONE,)) and fixed.offload_layers is None
-    if alone and fixed.offload and setup.framework.offloads_layers and kept:
+    if len(alone) and fixed.offload and setup.framework.offloads_layers and kept:
         whole = replace(result.layouts.take(alone), recompute=np.full(len(alone), Recompute.NONE))
         out += _faster(setup, _fewest(setup, whole, "offload_layers"), best)
     return min(out, key=lambda one: float(one.step_time_s[0]), default=None)

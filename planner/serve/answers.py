@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from planner.api.alternatives import reasons
@@ -41,10 +42,15 @@ def planned(question: AskedQuestion) -> Planned:
     """The plan of a question, and what the page shows at once: all of a report that takes no simulation."""
     plan = question.plan()
     report = gather_report(plan, command=question.command, aim=_aim(question), brief=True)
-    own = cluster_figures(question.texts["cluster"], network=question.texts.get("network"))
+    own = _figures(question.texts["cluster"], question.texts.get("network"))
     profile = {name: own.get(name) for name in CHANGED}
     record = report_record(report) | {"python": question.python, "profile": profile}
     return Planned(question, plan, _json(record))
+
+
+@lru_cache(maxsize=64)
+def _figures(cluster: str, network: str | None) -> Mapping[str, float]:
+    return cluster_figures(cluster, network=network)
 
 
 def _aim(question: AskedQuestion) -> Goal:

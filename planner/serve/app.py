@@ -27,6 +27,7 @@ from planner.serve.fields import FIELDS, form_record
 from planner.serve.guard import LOOPBACK, Guard, body_of
 from planner.serve.question import read_question
 from planner.serve.searches import BusyError, Gone, Searches
+from planner.step.timeline.engine import compile_engine
 
 ASSETS = Path(__file__).with_name("assets")
 UNKEPT = {"x-content-type-options": "nosniff", "cache-control": "no-store", "referrer-policy": "no-referrer"}
@@ -37,8 +38,8 @@ def make_app(
 ) -> Any:
     """The ASGI application.
 
-    hosts: the names by which a browser may ask, any where None. token: what it must show then, "" for none. warm: the
-    question that an empty form asks is searched at the start.
+    hosts: the names by which a browser may ask, any where None. token: what it must show then, "" for none. warm: at
+    the start the question that an empty form asks is searched, and the timeline's engine compiled.
     """
     pool, (html, policy) = searches or Searches(), page_html()
     headers = {**UNKEPT, "content-security-policy": policy}
@@ -55,7 +56,9 @@ def make_app(
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
         texts = {name: field.default for name, field in FIELDS.items() if field.default}
-        first = [asyncio.ensure_future(_plan(pool, texts, asyncio.Event().wait))] if warm else []
+        never = asyncio.Event().wait
+        due = (_plan(pool, texts, never), pool.get("engine", compile_engine, never)) if warm else ()
+        first = [asyncio.ensure_future(one) for one in due]
         yield
         for task in first:
             task.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -117,12 +117,17 @@ def read_question(texts: Mapping[str, str]) -> AskedQuestion:
             given |= {} if value is None else {name: value}
     return AskedQuestion(
         model=model,
-        cluster=Cluster(said["cluster"], network=said.get("network"), figures=figures_of(said)),
+        cluster=_cluster(said["cluster"], said.get("network"), tuple(figures_of(said).items())),
         gpus=whole("gpus", number(said["gpus"]), most=MOST_GPUS),
         batch=whole("batch", batch_of(said, model.seq_len), most=MOST_BATCH),
         given=given | ({"exclude": exclude} if exclude else {}),
         texts=said,
     )
+
+
+@lru_cache(maxsize=64)
+def _cluster(name: str, network: str | None, figures: tuple[tuple[str, float], ...]) -> Cluster:
+    return Cluster(name, network=network, figures=dict(figures))
 
 
 def figures_of(said: Mapping[str, str]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.choices.table import CHOICES
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.validation.errors import HeldOut, all_errors, errors_of_kind, rows_of
@@ -89,7 +90,8 @@ def interval_factors(like: tuple[float, ...], its_traits: tuple[str, ...], share
 def layout_traits(setup: Setup, result: Estimate, i: int) -> tuple[str, ...]:
     """The `traits` of layout i of an estimate."""
     x = result.layouts
-    return traits(setup.model, setup.cluster, setup.framework, int(x.gpus[i]), x.row(i)["precision"])
+    precision = CHOICES["precision"].plain(x.precision[i].item())
+    return traits(setup.model, setup.cluster, setup.framework, int(x.gpus[i]), precision)
 
 
 def step_interval_s(setup: Setup, result: Estimate, i: int, share: float = 0.8) -> tuple[float, float]:

@@ -98,6 +98,12 @@ def _compiled() -> Callable[..., int]:
     return njit(cache=True, nogil=True)(_advance)
 
 
+def compile_engine() -> None:
+    """Import and compile, so that small schedules too are run compiled from now on: for a process that lives long."""
+    one = np.zeros(1)
+    run_lanes(np.array([0, 1]), np.array([[-1]]), one[:, None], one, one > 0.0, compiled=True)
+
+
 def run_lanes(
     lane_start: Ints,
     waits: Ints,

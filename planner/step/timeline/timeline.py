@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from planner.schedules.operations import Order
 from planner.step.timeline.chunk_links import ChunkLinks
 from planner.step.timeline.engine import needed, run_lanes
 
-MOST_KEPT = 8_000  # passes of an order that is kept, with what it waits for, for the next layout that has it
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
 
 
@@ -136,8 +135,7 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
         return []
     waits_of: dict[Any, _Waits] = {}
     for one in runs:
-        find = _kept_waits if len(one.order) <= 2 * MOST_KEPT else _waits
-        waits_of[id(one.order), one.head_lag_s] = find(one.order, transfer_s, one.head_lag_s)
+        waits_of[id(one.order), one.head_lag_s] = _kept_waits(one.order, transfer_s, one.head_lag_s)
     made = [_lanes(one, waits_of[id(one.order), one.head_lag_s]) for one in runs]
     width = max(x.waits.shape[1] for x in made)
     counts = np.array([len(x.duration) for x in made])
@@ -194,7 +192,15 @@ def _waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _W
     return waits, lag, needed(order.start, waits, lag, order.fused)
 
 
-_kept_waits = lru_cache(maxsize=8)(_waits)
+_WAITS: WeakKeyDictionary[Order, dict[Any, _Waits]] = WeakKeyDictionary()
+
+
+def _kept_waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _Waits:
+    """As `_waits`, worked out once for as long as the order is in use."""
+    kept, key = _WAITS.setdefault(order, {}), (transfer_s, head_lag_s)
+    if key not in kept:
+        kept[key] = _waits(order, transfer_s, head_lag_s)
+    return kept[key]
 
 
 def _lanes(one: TimedOrder, waits: _Waits) -> _Lanes:

@@ -93,3 +93,10 @@ def test_what_is_expected_to_be_faster_runs(compiled_s, python_s, compiled):
         timeline = run(order, durations(order, 1.0, 1.0, 1.0))
     assert ran == [True] * compiled
     assert timeline.makespan_s == 3 * (8 + 3)
+
+
+def test_a_process_that_lives_long_compiles_at_its_start():
+    ran = []
+    with patch.object(engine, "_compiled", lambda: lambda *given: ran.append(engine._advance(*given))):
+        engine.compile_engine()
+    assert ran == [1]
