@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sized
 from threading import Lock
 from typing import Generic, TypeVar
@@ -12,24 +11,18 @@ V = TypeVar("V", bound=Sized)
 
 
 class Kept(Generic[K, V]):
-    """most: of what is kept, the sum of its lengths; what alone is longer is not kept."""
+    """most: of what is kept, the sum of its lengths, and of one more for each."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._total = most, 0
-        self._made: OrderedDict[K, V] = OrderedDict()
-        self._lock = Lock()
+        self._most, self._made, self._lock = most, dict[K, V](), Lock()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """What `make` made for the key, now or before."""
         with self._lock:
-            if key in self._made:
-                self._made.move_to_end(key)
-                return self._made[key]
-        made = make()
+            made = self._made.pop(key, None)
+        made = make() if made is None else made
         with self._lock:
-            if key not in self._made:
-                self._made[key] = made
-                self._total += len(made)
-            while self._total > self._most:
-                self._total -= len(self._made.popitem(last=False)[1])
+            self._made[key] = made  # behind all others
+            while sum(1 + len(x) for x in self._made.values()) > self._most:
+                del self._made[next(iter(self._made))]
         return made

@@ -15,18 +15,20 @@ from planner.base.errors import InputError, PlannerError, shown
 from planner.base.units import GBIT
 from planner.choices.table import CHOICES, SETTLED
 from planner.hardware import cluster_figures
+from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.report.html import html_page
 from planner.report.html.record import answer_record, export_records, report_record, timeline_text
 from planner.report.plan_report import shown_layouts
 from planner.report.tables import layout_text
 from planner.serve.fields import CHANGED, SEQUENCES
-from planner.serve.question import AskedQuestion, read_question
+from planner.serve.question import AskedQuestion, pasted, read_question
 from planner.step.timeline.step import simulate
 from planner.training_time.goal import Goal, goal
 
 TIMES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Of what is asked: where a curve has its points."""
+_figures_of = lru_cache(maxsize=64)(cluster_figures)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +44,10 @@ def planned(question: AskedQuestion) -> Planned:
     """The plan of a question, and what the page shows at once: all of a report that takes no simulation."""
     plan = question.plan()
     report = gather_report(plan, command=question.command, aim=_aim(question), brief=True)
-    own = _figures(question.texts["cluster"], question.texts.get("network"))
+    own = _figures_of(question.texts["cluster"], network=question.texts.get("network"))
     profile = {name: own.get(name) for name in CHANGED}
     record = report_record(report) | {"python": question.python, "profile": profile}
     return Planned(question, plan, _json(record))
-
-
-@lru_cache(maxsize=64)
-def _figures(cluster: str, network: str | None) -> Mapping[str, float]:
-    return cluster_figures(cluster, network=network)
 
 
 def _aim(question: AskedQuestion) -> Goal:
@@ -109,10 +106,13 @@ def _point(question: AskedQuestion, texts: Mapping[str, str], x: float) -> dict[
 
 
 def taken(planned: Planned, *, text: str) -> str:
-    """The choices of a run from its Megatron-LM arguments, with the question's own model."""
-    q = planned.question
-    setup = planned.plan.setup
-    run = megatron_run(text, setup.cluster, setup.framework, gpus=q.gpus, model=q.model.transformer, vocab=None)
+    """The choices of a run from its Megatron-LM arguments, or DeepSpeed's JSON, with the question's own model."""
+    q, setup = planned.question, planned.plan.setup
+    if text.lstrip().startswith("{"):
+        with pasted(text, "ds_config.json") as path:
+            run = deepspeed_run(path, setup, gpus=q.gpus, pp=1, ep=1, recompute="none", attention=None)
+    else:
+        run = megatron_run(text, setup.cluster, setup.framework, gpus=q.gpus, model=q.model.transformer, vocab=None)
     row = run.layouts.row(0)
     said = [f"{name}={_word(row[name])}" for name in SETTLED if _matters(name, row)]
     return _json({"wanted": ",".join(said), "notes": [*run.notes, *(f"not understood: {x}" for x in run.unknown)]})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from planner.serve.fields import CHANGED, FIELDS, batch_of, decimal
 MOST_GPUS, MOST_BATCH = 100_000, 1_000_000
 CONFIG = "config.json"
 FLAGS = {"on": True, "off": False}
+_cluster = lru_cache(maxsize=64)(lambda name, network, figures: Cluster(name, network=network, figures=dict(figures)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,17 +119,12 @@ def read_question(texts: Mapping[str, str]) -> AskedQuestion:
             given |= {} if value is None else {name: value}
     return AskedQuestion(
         model=model,
-        cluster=_cluster(said["cluster"], said.get("network"), tuple(figures_of(said).items())),
+        cluster=_cluster(said["cluster"], network=said.get("network"), figures=tuple(figures_of(said).items())),
         gpus=whole("gpus", number(said["gpus"]), most=MOST_GPUS),
         batch=whole("batch", batch_of(said, model.seq_len), most=MOST_BATCH),
         given=given | ({"exclude": exclude} if exclude else {}),
         texts=said,
     )
-
-
-@lru_cache(maxsize=64)
-def _cluster(name: str, network: str | None, figures: tuple[tuple[str, float], ...]) -> Cluster:
-    return Cluster(name, network=network, figures=dict(figures))
 
 
 def figures_of(said: Mapping[str, str]) -> dict[str, float]:
@@ -137,7 +134,8 @@ def figures_of(said: Mapping[str, str]) -> dict[str, float]:
 
 def _model(said: Mapping[str, str], length: int | None) -> Model:
     if "config" in said:
-        return _pasted(said["config"], length)
+        with pasted(said["config"], CONFIG) as path:
+            return Model(path, seq_len=length)
     if "model" not in said:
         raise InputError("Model is missing; allowed: a preset, or a config.json that you paste")
     return Model(said["model"], seq_len=length)
@@ -148,16 +146,17 @@ def _folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="planner-serve-")
 
 
-def _pasted(text: str, length: int | None) -> Model:
-    """The model of a pasted config.json, which the reader of such files takes from a folder of our own."""
+@contextmanager
+def pasted(text: str, name: str) -> Iterator[Path]:
+    """A pasted file in a folder of our own, for the reader of such files, whose faults then name it so."""
     with TemporaryDirectory(dir=_folder().name) as own:
-        path = Path(own) / "pasted-model" / CONFIG
+        path = Path(own) / "pasted-model" / name
         path.parent.mkdir()
         path.write_text(text, encoding="utf-8", errors="replace")
         try:
-            return Model(path, seq_len=length)
+            yield path
         except PlannerError as error:
-            raise InputError(str(error).replace(str(path), CONFIG)) from None
+            raise InputError(str(error).replace(str(path), name)) from None
 
 
 def _chosen(choice: Choice, text: str, exclude: list[str]) -> Any:

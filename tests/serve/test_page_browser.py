@@ -207,7 +207,7 @@ def test_the_layout_shown_is_pinned(opened):
 
 def test_a_layout_is_taken_from_megatrons_arguments(opened):
     page = opened()
-    press(page, "text=From Megatron-LM's arguments")
+    press(page, "text=From my configuration")
     sizes = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 2 --odd-thing 3 "
     enter(page, "#pin-text", sizes + "--global-batch-size 128 --recompute-granularity full --recompute-method uniform")
     press(page, "text=Take its layout")
@@ -215,6 +215,24 @@ def test_a_layout_is_taken_from_megatrons_arguments(opened):
     assert page.input_value("#pin-tp") == "4"
     assert "recompute full" in page.inner_text("#pin-answer h3")
     assert "--odd-thing" in page.inner_text("#pin-form")
+
+
+def test_a_layout_is_taken_from_deepspeeds_json(opened):
+    page = opened(ASK.split("&tp")[0])
+    press(page, "text=From my configuration")
+    said = {"train_batch_size": 128, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 9}, "odd": 1}
+    enter(page, "#pin-text", json.dumps(said))
+    press(page, "text=Take its layout")
+    page.wait_for_selector("#pin-form .fault")
+    assert page.inner_text("#pin-form .fault") == (
+        "ds_config.json: field zero_optimization.stage is 9; allowed: a whole number from 0 to 3"
+    )
+    enter(page, "#pin-text", json.dumps(said | {"zero_optimization": {"stage": 2}}))
+    press(page, "text=Take its layout")
+    page.wait_for_selector("#pin-answer .verdict")
+    assert [page.input_value(f"#pin-{name}") for name in ("dp", "tp", "zero", "micro_batch")] == ["16", "1", "2", "2"]
+    assert page.inner_text("#pin-form .plain.note") == "not understood: odd"
+    assert "zero 2" in page.inner_text("#pin-answer h3")
 
 
 def test_an_illegal_pin_says_the_rule(opened):

@@ -71,6 +71,36 @@ def test_why_and_timeline_and_arguments(server):
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"train_batch_size": "auto"}', "ds_config.json: field train_batch_size is 'auto', which"),
+        ('{"train_batch_size": 128, "train_batch_size": 64}', "ds_config.json: "),
+        ("{", "ds_config.json: not valid JSON: "),
+        ("[" * 5000, "no argument is in the text"),
+        ('{"a": ' * 5000, "ds_config.json: not valid JSON: its lists or objects are nested too deeply"),
+        ('{"train_batch_size": 100}', "ds_config.json: train_batch_size 100 isn't train_micro_batch_size_per_gpu 6"),
+    ],
+)  # fmt: skip
+def test_a_wrong_configuration_names_the_users_field(server, text, said):
+    status, record = post(server, "/taken", {"question": ASK, "text": text})
+    assert status == 200
+    assert record["error"].startswith(said)
+    assert "\n" not in record["error"]
+    assert "/" not in record["error"]  # no path of this machine
+
+
+def test_deepspeeds_json_is_taken(server):
+    config = {"train_batch_size": 128, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 1},
+              "pipeline": {"stages": 2}, "tensor_parallel": {"autotp_size": 2}, "steps": 1}  # fmt: skip
+    status, taken = post(server, "/taken", {"question": ASK, "text": "\n" + json.dumps(config)})
+    assert status == 200
+    said = dict(part.split("=") for part in taken["wanted"].split(","))
+    wanted = {"dp": "4", "tp": "2", "pp": "2", "zero": "1", "micro_batch": "8"}
+    assert {name: said[name] for name in wanted} == wanted
+    assert taken["notes"] == ["not understood: steps"]
+
+
+@pytest.mark.parametrize(
     ("headers", "status"),
     [
         ({"host": "evil.example"}, 403), ({"host": "127.0.0.1.evil.example"}, 403), ({"host": ""}, 403),

@@ -1,4 +1,4 @@
-// My layout: choices by hand or from Megatron-LM's arguments, and why the best isn't so, part by part.
+// My layout: choices by hand, or from a framework's configuration, and why the best isn't so, part by part.
 
 const Pins = new Map();
 function drawPin() {
@@ -18,8 +18,8 @@ function drawPin() {
     }).catch((error) => notes.replaceChildren(el("li", { class: "state fault" }, error.message)));
   put("pin-form",
     el("div", { class: "row" }, fields),
-    el("details", null, el("summary", null, "From Megatron-LM's arguments"),
-      el("div", { class: "field" }, el("label", { for: "pin-text" }, "A launch script, or its arguments"), text),
+    el("details", null, el("summary", null, "From my configuration"),
+      el("div", { class: "field" }, el("label", { for: "pin-text" }, "Megatron-LM's arguments or launch script, or DeepSpeed's JSON"), text),
       el("button", { type: "button", onclick: take }, "Take its layout"), notes),
     el("div", { class: "buttons" },
       el("button", { type: "submit" }, "Pin this layout"),

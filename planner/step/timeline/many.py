@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
+from hashlib import sha256
 
 import numpy as np
 
@@ -22,10 +23,9 @@ from planner.step.timeline.step import PreparedStep, Sized, StepSimulation, fini
 from planner.step.timeline.timeline import run_all
 
 TOGETHER = 250_000  # operations of layouts that are run side by side
-MOST_STEPS = 10_000  # of a setup whose seconds and bytes are kept
 _ORDERS: Kept[tuple[Schedule, Pipeline], Order] = Kept(500_000)  # operations: some 40 MB with what they wait for
-
-Said = tuple[float, float]
+_STEPS: Kept[bytes, dict[tuple[object, ...], tuple[float, float]]] = Kept(50_000)
+"""Seconds and bytes of layouts that were simulated, by the setup's identity: some 40 MB."""
 
 
 def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
@@ -35,29 +35,21 @@ def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
     of a user mostly has them in common with the last.
     """
     one_model = records.take(setup.model, [0]) is setup.model
-    kept, keys = _said(_identity(setup)) if one_model else {}, _keys(layouts)
-    said = [kept.get(key) for key in keys]
-    due = [i for i, known in enumerate(said) if known is None]
+    said = _STEPS.get(_identity(setup), dict) if one_model else {}
+    keys = _keys(layouts) if one_model else [(i,) for i in range(len(layouts))]
+    due = [i for i, key in enumerate(keys) if key not in said]
     some = replace(setup, model=records.take(setup.model, due))
     for at, step in simulate_each(some, layouts.take(due)) if due else ():
-        said[due[at]] = step.step_time_s, float(step.peak_bytes.max())
-    if len(kept) > MOST_STEPS:
-        kept.clear()
-    kept |= {keys[i]: said[i] for i in due}
-    seconds, peak_bytes = np.array(said, dtype=np.float64).reshape(-1, 2).T
+        said[keys[due[at]]] = step.step_time_s, float(step.peak_bytes.max())
+    seconds, peak_bytes = np.array([said[key] for key in keys]).reshape(-1, 2).T
     return seconds, peak_bytes
-
-
-@lru_cache(maxsize=8)
-def _said(setup: bytes) -> dict[tuple[object, ...], Said | None]:
-    """Seconds and bytes of the layouts of a setup that were simulated."""
-    return {}
 
 
 def _identity(setup: Setup) -> bytes:
     """All that a step depends on besides its layout."""
     accelerator = replace(setup.cluster.accelerator, room_bytes=None)
-    return pickle.dumps((setup.model, replace(setup.cluster, accelerator=accelerator), setup.framework))
+    all_of_it = setup.model, replace(setup.cluster, accelerator=accelerator), setup.framework
+    return sha256(pickle.dumps(all_of_it)).digest()
 
 
 def _keys(layouts: Layouts) -> list[tuple[object, ...]]:

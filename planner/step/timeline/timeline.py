@@ -133,10 +133,7 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
     """The timelines of several orders, side by side; raises what `run` does. Runs may share an order."""
     if not runs:
         return []
-    waits_of: dict[Any, _Waits] = {}
-    for one in runs:
-        waits_of[id(one.order), one.head_lag_s] = _kept_waits(one.order, transfer_s, one.head_lag_s)
-    made = [_lanes(one, waits_of[id(one.order), one.head_lag_s]) for one in runs]
+    made = [_lanes(one, _kept_waits(one.order, transfer_s, one.head_lag_s)) for one in runs]
     width = max(x.waits.shape[1] for x in made)
     counts = np.array([len(x.duration) for x in made])
     offset = np.cumsum(counts) - counts
@@ -155,7 +152,7 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
     for one, x, at in zip(runs, made, offset, strict=True):
         order, n = one.order, len(one.order)
         begin, finish = start[at : at + n], end[at : at + n]
-        waits, lag, _ = waits_of[id(order), one.head_lag_s]
+        waits, lag, _ = _kept_waits(order, transfer_s, one.head_lag_s)
         if (finish < 0).any():
             stops = stopped[lane : lane + order.ranks] - at
             raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, finish, stops)}")

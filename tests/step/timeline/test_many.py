@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.base.kept import Kept
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Recompute, Split
 from planner.models import load_model
@@ -51,11 +52,11 @@ def test_every_pipeline_has_the_timeline_s_step_and_what_has_none_the_closed_for
     assert np.all(told.step_time_s[1:] != closed.step_time_s[1:])
 
 
-def counted(monkeypatch):
+def counted(monkeypatch, most=100):
     """Layouts that are simulated, in the order of the calls."""
     calls, own = [], many.simulate_each
     monkeypatch.setattr(many, "simulate_each", lambda *given: calls.append(len(given[1])) or own(*given))
-    many._said.cache_clear()
+    monkeypatch.setattr(many, "_STEPS", Kept(most))
     return calls
 
 
@@ -105,9 +106,7 @@ def test_one_model_a_layout_is_simulated_each_time(monkeypatch):
 
 def test_what_is_kept_of_a_setup_is_bounded(monkeypatch):
     setup = Setup(load_model("llama-13b"), load_cluster("dgx-h100"), load_framework("megatron-core"))
-    calls = counted(monkeypatch)
-    monkeypatch.setattr(many, "MOST_STEPS", 1)
-    for pp in (2, 4, 8, 2):
+    calls = counted(monkeypatch, most=2)
+    for pp in (2, 2, 4, 2, 2):
         simulate_all(setup, Layouts.of(pp=pp, tp=2, global_batch=32))
-        assert len(many._said(many._identity(setup))) <= 2
-    assert calls == [1, 1, 1, 1]
+    assert calls == [1, 1, 1]
