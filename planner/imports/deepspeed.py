@@ -59,7 +59,7 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
     if _table(zero, "offload_param", path, "zero_optimization.").get("device", "none") != "none":
         notes.append("zero_optimization.offload_param: not counted; planner offloads the optimizer's state alone")
     if "activation_checkpointing" in config and python["recompute"] == "none":
-        notes.append("activation_checkpointing: the model's code turns it on; give --recompute full if it does")
+        notes.append("activation_checkpointing: the model's code turns it on; ask for recompute full if it does")
     precision = "bf16" if _on(config, "bf16", path) else "fp16" if _on(config, "fp16", path) else "fp32"
     layouts = one_layout(
         profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
