@@ -1,5 +1,6 @@
 """Shared by all tests."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +8,11 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Each pytest worker has one core. More threads of a matrix product than cores wait for each other and burn both: a tiny
+# training takes twenty times the processor's time. Set before numpy is loaded; commands that tests start inherit it.
+for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("planner", deadline=None)

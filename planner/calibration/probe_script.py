@@ -53,7 +53,7 @@ def timed(work, seconds, together=False):
     work()
     wait()
     once = max(time.perf_counter() - start, 1e-7)
-    inner = max(1, int(SAMPLE / once))
+    inner = max(1, int(min(SAMPLE, seconds) / once))
     samples = max(5, min(50, int(seconds / (once * inner))))
     if together:
         shared = torch.tensor([inner, samples], device=DEVICE)

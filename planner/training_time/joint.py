@@ -228,16 +228,16 @@ def coarse(model: Transformer, cluster: Cluster, fam: Families, asked: Request, 
     replicas = octaves(1, sizes.max_gpus, 1)
     units = np.array([0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024])
     pp = fam.column("pp")[:, None]
-    m = np.unique(np.maximum(np.rint(units[None, :] * pp), 1).astype(np.int64), axis=1)
+    m = np.maximum(np.rint(units[None, :] * pp), 1).astype(np.int64)
     size = fam.column("tp") * fam.column("pp") * fam.column("cp")
-    f, d, k = np.meshgrid(np.arange(len(fam.table)), np.arange(len(replicas)), np.arange(m.shape[1]), indexing="ij")
-    index = f.ravel()
-    dp = _whole_nodes(replicas[d.ravel()], size[index], cluster.gpus_per_node)
-    steps = m[index, k.ravel()]
-    batch = dp * steps * fam.column("micro_batch")[index]
+    index, replica = (axis.ravel() for axis in np.indices((len(size), len(replicas))))
+    dp = _whole_nodes(replicas[replica], size[index], cluster.gpus_per_node)
     gpus = dp * size[index]
-    ok = (gpus <= sizes.max_gpus) & (gpus >= sizes.least_gpus)
-    ok &= (batch >= sizes.least_batch) & (batch <= sizes.most_batch)
+    within = np.flatnonzero((gpus <= sizes.max_gpus) & (gpus >= sizes.least_gpus))
+    index, dp = (np.repeat(rows[within], m.shape[1]) for rows in (index, dp))
+    steps = m[index[:: m.shape[1]]].ravel()
+    batch = dp * steps * fam.column("micro_batch")[index]
+    ok = (batch >= sizes.least_batch) & (batch <= sizes.most_batch)
     triples = _distinct(np.stack([index[ok], dp[ok], steps[ok]]))
     if not triples.shape[1]:
         raise LayoutError(

@@ -22,10 +22,7 @@ def needs_mpi(test: Any) -> Any:
 
 
 def mpirun(num_ranks: int, arguments: list[str], timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run this Python with those arguments on so many ranks, one thread each."""
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    """Run this Python with those arguments on so many ranks."""
     command = [str(MPIRUN), "--allow-run-as-root", "--oversubscribe", "-n", str(num_ranks), sys.executable]
     root = Path(__file__).parents[2]
-    return subprocess.run(
-        command + arguments, capture_output=True, text=True, timeout=timeout_s, env=environment, cwd=root, check=False
-    )
+    return subprocess.run(command + arguments, capture_output=True, text=True, timeout=timeout_s, cwd=root, check=False)
