@@ -227,8 +227,9 @@ def paper_fastest_view(r: dict[str, Any], paper: Paper) -> RenderableType:
         Text(title, style="bold"), f"  {paper.title}; {paper.source}", "",
         f"Its question: {r['tokens'] / 1e9:,.0f}B tokens at its critical batch, no failures, nodes of 16 A100, "
         "200 Gb/s per GPU.",
-        f"Its assumptions, as derived here, give {r['paper_days']:.2f} days on {r['paper_gpus']:,} GPUs; our costs "
-        f"take {ours['gpus']:,} ({r['framework']}, {ours['layout']}).",
+        f"Its {r['published_days']:.3g} days are worked out from its configuration, as recalled. Its assumptions, as "
+        f"derived here, give {r['paper_days']:.2f} days on {r['paper_gpus']:,} GPUs; our costs take "
+        f"{ours['gpus']:,} ({r['framework']}, {ours['layout']}).",
         "", parts, "", today,
     )  # fmt: skip
 

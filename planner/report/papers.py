@@ -53,8 +53,20 @@ def off_by(o: Outcome) -> str:
 
 def note(o: Outcome) -> str:
     """What ours is made of, and why it is off or missing."""
-    parts = [FROM.get(o.claim.by, ""), o.note, o.claim.why if o.verdict in ("off", "not reproduced") else ""]
+    parts = [FROM.get(o.claim.by, ""), o.note, o.claim.why if o.verdict != "agrees" else ""]
     return "; ".join(part for part in parts if part)
+
+
+def notes(outcomes: Sequence[Outcome]) -> list[str]:
+    """The note of each; a reason that a row above gives is not repeated."""
+    out: list[str] = []
+    told: set[str] = set()
+    for o in outcomes:
+        words = note(o)
+        out.append(words.replace(o.claim.why, "as above") if o.claim.why in told else words)
+        if o.claim.why and o.claim.why in words:
+            told.add(o.claim.why)
+    return out
 
 
 def groups(outcomes: Sequence[Outcome]) -> list[tuple[str, list[Outcome]]]:
@@ -101,10 +113,10 @@ def paper_record(done: Reproduction) -> dict[str, Any]:
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
     table = plain_table("claim", "paper", "ours", "unit", "off by", "", "where", "ours from", numbers=(1, 2, 4))
-    for o in outcomes:
+    for o, words in zip(outcomes, notes(outcomes), strict=True):
         verdict = Text({"agrees": "agrees", "off": "OFF"}.get(o.verdict, ""), style="red" if o.verdict == "off" else "")
         c = o.claim
-        table.add_row(c.sentence, said(o), number(o.ours), c.unit, off_by(o), verdict, c.where, note(o))
+        table.add_row(c.sentence, said(o), number(o.ours), c.unit, off_by(o), verdict, c.where, words)
     return table
 
 
@@ -148,8 +160,12 @@ def all_view(done: Sequence[Reproduction], systems: dict[int, str]) -> Renderabl
     return stacked(Text(summary_of_all(done, systems) + ".", style="bold"), HOW + ".", "", table)
 
 
-HEAD = ("claim", "paper", "ours", "unit", "off by", "", "where", "ours from, and why")
-WIDTH, ROW, LEFT = 760, 22, 170
+DOTS = (
+    "A dot is a claim that counts. It lies left where ours is less than the paper's figure, right where it is more; at "
+    "the edge, less than half or more than twice. The green band is 15 %; a ratio agrees within 10 %. Red is off."
+)
+HEAD = ("claim", "paper", "ours", "unit", "off by", "verdict", "where in the paper", "ours from, and why off")
+WIDTH, ROW, LEFT = 560, 22, 170
 MOST = math.log(2.0)  # of the picture: twice or half the paper's figure; beyond, a dot lies at its edge
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b; }
@@ -158,14 +174,18 @@ th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e2e2
 td:nth-child(2), td:nth-child(3), td:nth-child(5) { text-align: right; white-space: nowrap; }
 th:nth-child(2), th:nth-child(3), th:nth-child(5) { text-align: right; }
 .off { color: #b3261e; font-weight: 600; } h2 { margin-top: 2.2rem; } h3 { font-size: 15px; margin-bottom: 0; }
-@media (max-width: 700px) { table { display: block; } } table, .wide { overflow-x: auto; }
-.small { color: #555; } svg text { font: 12px system-ui, sans-serif; }
+svg { width: 760px; max-width: 100%; height: auto; } svg text { font: 10px system-ui, sans-serif; }
+@media (max-width: 700px) {
+  table { display: block; overflow-x: auto; } svg text { font-size: 15px; }
+  .claims td:first-child, .claims td:last-child { min-width: 15rem; } .claims td { min-width: 3rem; }
+}
+.small { color: #555; }
 """
 
 
-def _cells(o: Outcome) -> tuple[str, ...]:
+def _cells(o: Outcome, words: str) -> tuple[str, ...]:
     verdict = "OFF" if o.verdict == "off" else o.verdict if o.verdict == "agrees" else ""
-    return o.claim.sentence, said(o), number(o.ours), o.claim.unit, off_by(o), verdict, o.claim.where, note(o)
+    return o.claim.sentence, said(o), number(o.ours), o.claim.unit, off_by(o), verdict, o.claim.where, words
 
 
 def papers_markdown(done: Sequence[Reproduction], systems: dict[int, str]) -> str:
@@ -183,7 +203,8 @@ def papers_markdown(done: Sequence[Reproduction], systems: dict[int, str]) -> st
         lines += ["", f"## {d.paper.name}", "", f"*{d.paper.title}.* {d.paper.source}. {summary(d.outcomes)}."]
         for title, some in groups(d.outcomes):
             lines += ["", f"**{title}**", "", _row(HEAD), _row(["---"] * len(HEAD))]
-            lines += [_row(cell.replace("|", "\\|") for cell in _cells(o)) for o in some]
+            rows = zip(some, notes(some), strict=True)
+            lines += [_row(cell.replace("|", "\\|") for cell in _cells(o, words)) for o, words in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -211,10 +232,10 @@ def papers_html(done: Sequence[Reproduction], systems: dict[int, str]) -> str:
         body.append(f"<p>{summary(d.outcomes)}.</p>")
         for title, some in groups(d.outcomes):
             head = "".join(f"<th>{word}</th>" for word in HEAD)
-            body.append(f"<h3>{title}</h3><table><tr>{head}</tr>")
-            for o in some:
+            body.append(f"<h3>{title}</h3><table class='claims'><tr>{head}</tr>")
+            for o, words in zip(some, notes(some), strict=True):
                 kind = " class='off'" if o.verdict == "off" else ""
-                cells = [f"<td{kind if i in (4, 5) else ''}>{escape(c)}</td>" for i, c in enumerate(_cells(o))]
+                cells = [f"<td{kind if i in (4, 5) else ''}>{escape(c)}</td>" for i, c in enumerate(_cells(o, words))]
                 body.append(f"<tr>{''.join(cells)}</tr>")
             body.append("</table>")
     head = "<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>planner: papers</title>"
@@ -233,11 +254,11 @@ def _picture(done: Sequence[Reproduction]) -> str:
     def place(deviation: float) -> float:
         return middle + span * max(-1.0, min(1.0, math.log(max(1.0 + deviation, 1e-9)) / MOST))
 
-    size = f"viewBox='0 0 {WIDTH} {height}' width='{WIDTH}'"
-    out = [f"<div class='wide'><svg {size} role='img' aria-label='how far ours are off'>"]
+    size = f"viewBox='0 0 {WIDTH} {height}'"
+    out = [f"<p class='small'>{DOTS}</p><svg {size} role='img' aria-label='how far ours are off'>"]
     low, high = place(-0.15), place(0.15)
     out.append(f"<rect x='{low:.1f}' y='0' width='{high - low:.1f}' height='{height - ROW}' fill='#e8f1ea'/>")
-    for deviation, word in ((-0.5, "half"), (-0.15, "-15 %"), (0.0, "equal"), (0.15, "+15 %"), (1.0, "twice")):
+    for deviation, word in ((-0.5, "half"), (-0.15, "-15 %"), (0.0, "0 %"), (0.15, "+15 %"), (1.0, "twice")):
         x = place(deviation)
         out.append(f"<line x1='{x:.1f}' x2='{x:.1f}' y1='0' y2='{height - ROW}' stroke='#cfcfcf'/>")
         out.append(f"<text x='{x:.1f}' y='{height - 6}' text-anchor='middle' fill='#555'>{word}</text>")
@@ -248,4 +269,4 @@ def _picture(done: Sequence[Reproduction]) -> str:
             colour = "#b3261e" if o.verdict == "off" else "#2e6b3f"
             x = place(o.deviation or 0.0)
             out.append(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='4.5' fill='{colour}' fill-opacity='.55'/>")
-    return "".join(out) + "</svg></div>"
+    return "".join(out) + "</svg>"

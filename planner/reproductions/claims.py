@@ -22,7 +22,7 @@ class Claim:
     standing: read in a source that a reader can open, recalled, or derived here, which agrees with nothing.
     figure: in `unit`; None where the paper prints none and ours is only shown. where: in the paper.
     says: whether the figure is a value or a bound. by, arguments: the evaluator of ours and what it takes (`evaluate`).
-    why: why ours is off or missing.
+    why: why ours is off, missing, or shown alone.
     """
 
     sentence: str
