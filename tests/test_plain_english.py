@@ -81,7 +81,7 @@ def test_every_option_and_command_says_what_it_is_and_every_command_has_an_examp
     assert [name for name, one in commands.items() if f"planner {name}" not in (one.help or "")] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/concepts.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/concepts.md", "docs/accuracy.md"])
 def test_no_sentence_of_a_first_page_is_longer_than_a_reader_holds(page):
     text = (Path(planner.__file__).parents[1] / page).read_text(encoding="utf-8")
     text = re.sub(r"```.*?```", "\n\n", text, flags=re.DOTALL)

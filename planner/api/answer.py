@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
+from planner.base.errors import InputError
+from planner.base.files import check_writable, write_bytes
 from planner.report.notebook import html_of
 from planner.report.plain_table import plain_text
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+
+
+PICTURES = (".svg", ".png", ".html")
+"""How a picture's path ends."""
 
 
 class Shown(ABC):
@@ -30,6 +37,26 @@ class Shown(ABC):
     @abstractmethod
     def lines(self) -> tuple[RenderableType, ...]:
         """The answer as a person reads it."""
+
+    @abstractmethod
+    def plot(self) -> Figure:
+        """The answer as a figure of matplotlib."""
+
+    def save_picture(self, path: str | os.PathLike[str]) -> None:
+        """What `plot` draws, as .svg or .png; as .html a page with it above what is printed.
+
+        Raises:
+            InputError: Another suffix, or an answer that has nothing to draw.
+            OutputError: The path can't be written.
+        """
+        from planner.report.pictures import page, picture
+
+        target = Path(path)
+        if target.suffix not in PICTURES:
+            raise InputError(f"path is {target}; allowed: one that ends in {', '.join(PICTURES)}")
+        check_writable(target)
+        html = target.suffix == ".html"
+        write_bytes(target, page(self.plot, *self.lines) if html else picture(self.plot, target.suffix[1:]))
 
     def to_json(self) -> str:
         """`to_dict` as JSON: of a plan or a layout what `planner train` and other commands read."""
@@ -50,11 +77,19 @@ class Answer(Shown):
         title: The question in one line; empty where the view says it.
         record: The answer as plain values, which `--json` prints (docs/json.md has the keys).
         view: The answer as a person reads it.
+        draw: Makes the picture, a figure of matplotlib; None where there is nothing to draw.
     """
 
     title: str
     record: dict[str, Any]
     view: RenderableType
+    draw: Callable[[], Figure] | None = None
+
+    def plot(self) -> Figure:
+        """The picture as a figure of matplotlib. Raises InputError where there is nothing to draw."""
+        if self.draw is None:
+            raise InputError("a picture is asked for, of an answer that has nothing to draw")
+        return self.draw()
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain values."""
@@ -71,29 +106,3 @@ class Answer(Shown):
     def lines(self) -> tuple[RenderableType, ...]:
         """The title, where there is one, and the view."""
         return (self.title, "", self.view) if self.title else (self.view,)
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Drawn(Answer):
-    """An answer that can draw itself.
-
-    Attributes:
-        draw: Makes the picture, a figure of matplotlib.
-    """
-
-    draw: Callable[[], Any]
-
-    def plot(self) -> Figure:
-        """The picture as a figure of matplotlib."""
-        figure: Figure = self.draw()
-        return figure
-
-    def save_picture(self, path: str | Path) -> None:
-        """The picture as SVG or PNG, by the path's suffix.
-
-        Raises:
-            OutputError: The path can't be written.
-        """
-        from planner.report.pictures import write_picture
-
-        write_picture(self.draw, Path(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from planner.base.units import GIB
 from planner.plan_file import SavedPlan, read_plan
 from planner.question import one_layout
 from planner.report.difference import difference_record, plans_view
+from planner.report.plots import draw_layouts, draw_rows
 from planner.report.records import estimate_record
 from planner.report.simulations import comparison_record, comparison_view, split_record, split_view
 from planner.report.tables import chance_text, layout_text, mfu_text, question_title
@@ -29,7 +31,11 @@ def compare_schedules(setup: Setup, **choices: Any) -> Answer:
     layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
     rows, refused = compare(setup, layouts)
     title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
-    return Answer(title, comparison_record(rows, refused, setup.cluster), comparison_view(rows, refused, setup.cluster))
+    record = comparison_record(rows, refused, setup.cluster)
+    told = {x.step.schedule.name: one for x, one in zip(rows, record["schedules"], strict=True)}
+    figures = ("step_time_s", "seconds per step"), ("peak_gib", "GiB of the fullest rank")
+    draw = partial(draw_rows, title, told, *figures)
+    return Answer(title, record, comparison_view(rows, refused, setup.cluster), draw)
 
 
 def partition(setup: Setup, **choices: Any) -> Answer:
@@ -56,7 +62,9 @@ def compare_plans(
     a, b = (_figures(plan) for plan in plans)
     titles = [question_title(p.setup, p.gpus, int(p.layouts.global_batch[0])) for p in plans]
     record = {"a": a, "b": b, "difference": difference_record(a, b)}
-    return Answer("", record, plans_view((str(first), str(second)), (titles[0], titles[1]), a, b))
+    names = (str(first), str(second))
+    view = plans_view(names, (titles[0], titles[1]), a, b)
+    return Answer("", record, view, partial(draw_layouts, "Two plans", a, b, series=names))
 
 
 def _figures(plan: SavedPlan) -> dict[str, Any]:
@@ -104,7 +112,7 @@ def check_megatron(
         lines += [f"before ({old}): {_line(earlier)}", f"change: {_change(earlier, after)}"]
     if not fits:
         lines.append(f"It may run out of memory: at least {fit_chance:.0%} is asked for.")
-    return Checked("", record, "\n".join(lines), fits)
+    return Checked("", record, "\n".join(lines), fits=fits)
 
 
 def _launch_figures(text: str, launch: Launch) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _answer(run: ExistingRun, target: Target) -> Answer:
     own = LayoutEstimate(run.setup, review.run, 0)
     record = own.to_dict()
     more = review_record(review, run.setup.cluster) | {"assumed": [*review.notes, *record["assumed"]]}
-    return Answer(str(own.lines[0]), record | more, review_view(review, own.lines[2]))
+    return Answer(str(own.lines[0]), record | more, review_view(review, own.lines[2]), own.plot)
 
 
 def _review(run: ExistingRun, target: Target) -> Review:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from planner.api.answer import Answer
@@ -12,15 +13,10 @@ from planner.base.units import DAY, GIB
 from planner.hardware import Cluster
 from planner.models import Transformer
 from planner.report.fastest import paper_fastest_view, paper_model_view, point
+from planner.report.plots import bars, draw_rows, figure_of
 from planner.report.tables import layout_text
 from planner.reproductions import get_paper, preset_of
-from planner.reproductions.shortest import (
-    paper_question,
-    parts_of_ours,
-    parts_of_the_paper,
-    shortest,
-    towards_today,
-)
+from planner.reproductions.shortest import paper_question, parts_of_ours, parts_of_the_paper, shortest, towards_today
 from planner.scaling import lamy_poirier as lp
 
 MOST_GPUS = 100_000
@@ -58,7 +54,9 @@ def fastest_of_paper(paper: str, model: str, framework: str | None = None) -> An
         "failures_and_checkpoints_days": lost,
         "towards_today": [{"change": name} | point(one) for name, one in changes],
     }
-    return Answer("", record, paper_fastest_view(record, get_paper(paper)))
+    rows = {row["part"]: [row["paper_days"], row["ours_days"]] for row in record["parts"]}
+    panel = partial(bars, rows=rows, title="The shortest training", unit="days", series=(paper, "planner"))
+    return Answer("", record, paper_fastest_view(record, get_paper(paper)), partial(figure_of, model, panel))
 
 
 def fastest_by_paper(
@@ -83,7 +81,9 @@ def fastest_by_paper(
     ]  # fmt: skip
     record = {"paper": paper, "model": model.name, "parameters": task.parameters,
               "critical_batch": float(lp.critical_batch(task.x)), "steps": task.steps, "results": results}  # fmt: skip
-    return Answer("", record, paper_model_view(record, get_paper(paper)))
+    rows = {f"{r['cluster']}, {r['strategy']}": r for r in results if "none" not in r}
+    draw = partial(draw_rows, f"{model.name} by {paper}", rows, ("days", "days"), ("gpus", "GPUs"))
+    return Answer("", record, paper_model_view(record, get_paper(paper)), draw)
 
 
 def _by_paper(task: lp.PaperTask, way: lp.PaperStrategy, on: lp.Hardware, most: int | None) -> dict[str, Any]:

@@ -168,9 +168,9 @@ class LayoutEstimate(Shown):
 
     def plot(self) -> Figure:
         """Seconds and GiB by part, as a figure of matplotlib."""
-        from planner.report.slides import parts_figure
+        from planner.report.plots import draw_layouts
 
-        return parts_figure(self.table, self.row)
+        return draw_layouts(self._title, self._record)
 
     @property
     def _title(self) -> str:

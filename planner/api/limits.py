@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from planner.api.answer import Drawn
+from planner.api.answer import Answer
 from planner.api.inputs import Cluster, Model, setup_of
 from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
 from planner.base.errors import InputError, UnknownNameError
@@ -29,7 +29,7 @@ def largest(
     power_mw: float | None = None, max_cost: float | None = None, experts: Sequence[int] = (0,), aspect: float = 128.0,
     seq_len: int = 8192, framework: str | None = None, critical_batch_law: str = "zhang-2024",
     batch_rule: str = "overhead", given: Mapping[str, float | None] | None = None, **choices: Any,
-) -> Drawn:  # fmt: skip
+) -> Answer:  # fmt: skip
     """The largest compute-optimal training that such accelerators finish within a time, and what binds on the way.
 
     gpus, power_mw, max_cost: most of each, USD at the GPU's price. experts: of each kind of model that is asked, 0 for
@@ -51,7 +51,7 @@ def largest(
     if not kinds:
         raise InputError("experts is empty; allowed: at least one number of experts, 0 for dense models")
     record = largest_record(kinds)
-    return Drawn("", record, largest_view(record), partial(draw_largest, record))
+    return Answer("", record, largest_view(record), partial(draw_largest, record))
 
 
 SLOW = "ethernet-25g"
@@ -62,7 +62,7 @@ def network(
     model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], *, gpus: int, batch: int,
     framework: str | None = None, along: str = "bandwidth", slow: str = SLOW, price: float | None = None,
     network_price: float | None = None, **choices: Any,
-) -> Drawn:  # fmt: skip
+) -> Answer:  # fmt: skip
     """Step time of the best layout against the bandwidth between nodes, or its latency, and what each strategy needs.
 
     along: "bandwidth" (1 to 3,200 Gb/s of a node) or "latency" (1 us to 10 ms). slow: the network that the improved
@@ -93,4 +93,4 @@ def network(
     on = case.on(found.values[-1])
     one = LayoutEstimate(on, timed_estimate(on, found.layouts.take([-1])), 0)
     record = network_record(case, found, needs, both, hourly, network_price) | closing_record(one)
-    return Drawn("", record, stacked(network_view(record), *closing(record, one.setup)), partial(draw_network, record))
+    return Answer("", record, stacked(network_view(record), *closing(record, one.setup)), partial(draw_network, record))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,6 +21,7 @@ from planner.base.files import check_writable, write_text
 from planner.base.units import GIB
 from planner.report import records, tables
 from planner.report.difference import why_record, why_view
+from planner.report.plots import draw_layouts
 from planner.report.records import layout_frame
 from planner.search import Recommendation
 from planner.search.scan import every_estimate
@@ -241,7 +242,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         """
         setup = self.setup
         answer = why_not(setup, self.found, parse_wanted(wanted))
-        return Answer("", why_record(answer, setup.cluster), why_view(answer, setup.cluster))
+        record, draw = why_record(answer, setup.cluster), None
+        if record["difference"] is not None:
+            names = ("the best", tables.layout_text(record["layout"]["layout"]))
+            draw = partial(draw_layouts, f"Why not {wanted}?", record["best"], record["layout"], series=names)
+        return Answer("", record, why_view(answer, setup.cluster), draw)
 
     @property
     def _title(self) -> str:

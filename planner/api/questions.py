@@ -156,16 +156,20 @@ def sweep(
     Raises:
         FileFormatError, InputError, OutputError, MissingPackageError, ExecutionError: as `planner sweep`.
     """
+    from planner.report.pareto import draw_fronts
     from planner.report.sweep import sweep_record, sweep_view
     from planner.sweeps import run
     from planner.sweeps.local import Local
+    from planner.sweeps.pareto import fronts
     from planner.sweeps.parquet import read_results
+    from planner.sweeps.results import load_results
     from planner.sweeps.sweep import load_sweep
 
     begun, path = monotonic(), Path(output)
     done = run.run_sweep(load_sweep(Path(definition)), path, Local(workers), restart=restart)
     table, seconds = read_results(path), monotonic() - begun
-    return Answer("", sweep_record(path, done, table, seconds), sweep_view(path, done, table, seconds))
+    what = (path, done, table, seconds)
+    return Answer("", sweep_record(*what), sweep_view(*what), lambda: draw_fronts(fronts(load_results(path))))
 
 
 def export(plan: Plan | LayoutEstimate, to: str, path: str | os.PathLike[str] | None = None) -> Export:

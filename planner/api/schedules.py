@@ -14,7 +14,7 @@ from planner.api.answer import Shown
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import is_path
 from planner.report.drawing import draw_timeline
-from planner.report.pictures import plot_timeline, timeline_figure
+from planner.report.pictures import timeline_figure
 from planner.report.plain_table import plain_table
 from planner.report.records import operation_frame
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
@@ -62,7 +62,7 @@ class ScheduleTimeline(Shown):
         return timeline_figure(self.timeline, self.title, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it: .svg or .png draw it, .csv is `to_csv`.
+        """Write it: .svg, .png or .html draw it, .csv is `to_csv`.
 
         Raises:
             InputError: Another suffix.
@@ -72,10 +72,8 @@ class ScheduleTimeline(Shown):
         target = Path(path)
         if target.suffix == ".csv":
             self.to_csv(target)
-        elif target.suffix in (".svg", ".png"):
-            plot_timeline(self.timeline, target, self.title)
         else:
-            raise InputError(f"path is {target}; allowed: one that ends in .svg, .png or .csv")
+            self.save_picture(target)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write it in the form of PyTorch's pipeline runtime, whatever the path's suffix; raises as `save`."""

@@ -18,7 +18,7 @@ from planner.exporters.perfetto import write_step_trace
 from planner.layouts import Layouts
 from planner.question import one_layout
 from planner.report import simulations, tables
-from planner.report.pictures import plot_timeline, timeline_svg
+from planner.report.pictures import svg_element, timeline_figure
 from planner.report.records import operation_frame
 from planner.schedules.csv_file import read_schedule
 from planner.setup import Setup
@@ -67,7 +67,7 @@ class Simulation(Shown, simulations.Simulated):
         return self.step.bubble
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline: .svg or .png draw it, .json is a trace for Perfetto or Chrome.
+        """Write the timeline: .svg, .png or .html draw it, .json is a trace for Perfetto or Chrome.
 
         Raises:
             InputError: another suffix.
@@ -76,10 +76,8 @@ class Simulation(Shown, simulations.Simulated):
         target = Path(path)
         if target.suffix == ".json":
             write_step_trace(target, self.step, self.streams)
-        elif target.suffix in (".svg", ".png"):
-            plot_timeline(self.step.timeline, target, self._drawn_title, "s")
         else:
-            raise InputError(f"path is {target}; allowed: one that ends in .svg, .png or .json")
+            self.save_picture(target)
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner simulate --json` prints; docs/json.md has the keys."""
@@ -91,8 +89,6 @@ class Simulation(Shown, simulations.Simulated):
 
     def plot(self) -> Figure:
         """The timeline as a figure of matplotlib."""
-        from planner.report.pictures import timeline_figure
-
         return timeline_figure(self.step.timeline, self._drawn_title, "s")
 
     @property
@@ -112,7 +108,7 @@ class Simulation(Shown, simulations.Simulated):
 
     def _repr_html_(self) -> str:
         drawn = len(self.step.timeline.order) <= MOST_DRAWN
-        picture = timeline_svg(self.step.timeline, "", "s") if drawn else ""
+        picture = svg_element(lambda: timeline_figure(self.step.timeline, "", "s")) if drawn else ""
         return f'<div style="overflow-x:auto">{picture}</div>{super()._repr_html_()}'
 
 

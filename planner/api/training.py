@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from planner.api.anchored import trust
@@ -13,6 +14,7 @@ from planner.base.errors import LayoutError
 from planner.hardware import Cluster
 from planner.question import check_tokens, whole
 from planner.report import fastest as fastest_report
+from planner.report import plots
 from planner.report.fastest import sensitivity_record, sensitivity_view
 from planner.report.plain_table import stacked
 from planner.report.records import estimate_record, question_record
@@ -53,7 +55,8 @@ def training_time(
     one, factors = _factors(plan)
     record = question_record(setup, gpus) | time_record(plan, factors) | closing_record(one)
     title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"
-    return Answer(title, record, stacked(time_view(plan, factors), *closing(record, one.setup)))
+    view = stacked(time_view(plan, factors), *closing(record, one.setup))
+    return Answer(title, record, view, partial(plots.draw_time, title, record))
 
 
 def _factors(plan: TrainingPlan) -> tuple[LayoutEstimate, tuple[float, float]]:
@@ -90,7 +93,8 @@ def fewest_gpus(
     one, factors = _factors(found.keeps)
     record |= closing_record(one)
     view = stacked(fewest_view(found, factors), *closing(record, one.setup))
-    return Answer(f"{setup.model.name} on {cluster.name}", record, view)
+    title = f"{setup.model.name} on {cluster.name}"
+    return Answer(title, record, view, partial(plots.draw_fewest, title, record))
 
 
 def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **choices: Any) -> Answer:
@@ -113,7 +117,8 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
         f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}, batch {batch:,}: {text}, {step:.4g} s per step"
     )
     view = stacked(sensitivity_view(result), *closing(record, setup))
-    return Answer(title, record | sensitivity_record(result), view)
+    record |= sensitivity_record(result)
+    return Answer(title, record, view, partial(plots.draw_explained, title, record))
 
 
 def fastest(
@@ -160,4 +165,5 @@ def fastest(
     if not isinstance(found, str):
         view = fastest_report.fastest_view(found, case)
         views += [f"{model.name} on {case.setup.cluster.name}", "", view, "", f"How accurate: {trust(case.setup)}"]
-    return Answer("", {"model": model.name, "seq_len": int(model.seq_len), "results": results}, stacked(*views))
+    record = {"model": model.name, "seq_len": int(model.seq_len), "results": results}
+    return Answer("", record, stacked(*views), partial(plots.draw_fastest, record))

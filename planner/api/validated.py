@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.calibration.anchor import Anchor
 from planner.report.calibration import publications_view, scores_view
+from planner.report.plots import bars, figure_of
 from planner.validation import Predictions, read_runs, scores, shipped_files
 from planner.validation.errors import held_out_mape
 from planner.validation.interval import held_shares
@@ -26,6 +28,7 @@ from planner.validation.publications import publications_of
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
 FITTED = (
@@ -83,6 +86,19 @@ class Validated(Shown):
         runs = pandas.DataFrame([run.cells for run in self.predictions.runs])
         predicted = pandas.read_csv(StringIO(predictions_csv(self.predictions, self.ends)))
         return runs.join(predicted.drop(columns=["source", "run"]))
+
+    def plot(self) -> Figure:
+        """The errors of all runs, and the mean error of each source, as fitted and held out."""
+        from planner.report.slides import accuracy_panel
+
+        errors = self.predictions.step_time_s / self.predictions.measured_s - 1.0
+        rows = {
+            n: [100 * x for x in (s["mape"], (self.unseen or {}).get(n)) if x is not None]
+            for n, s in self.sources.items()
+            if s["timed_rows"]
+        }
+        sources = partial(bars, rows=rows, title="Mean error", unit="%", series=("as fitted", "held out"))
+        return figure_of("", partial(accuracy_panel, errors=errors[np.isfinite(errors)]), sources, bars=2 * len(rows))
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:

@@ -27,6 +27,8 @@ def command(
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
+    *,
+    pictures: o.Pictures,
     json: o.Json = False,
     **choices: Any,
 ) -> None:
@@ -47,7 +49,7 @@ def command(
         second, cluster = None, str(second)
     if second is not None:
         plans = compare_plans(Path(first), second, cluster=cluster, network=network, framework=framework)
-        o.show(plans, json)
+        pictures.show(plans, json)
         return
     if cluster is None or global_batch is None:
         option = "--cluster" if cluster is None else "--global-batch"
@@ -55,4 +57,4 @@ def command(
     setup = load_setup(first, cluster, network=network, framework=framework, seq_len=seq_len)
     with o.working("simulating every schedule"):
         answer = compare_schedules(setup, global_batch=global_batch, **filling(gpus or job, choices))
-    o.show(answer, json)
+    pictures.show(answer, json)

@@ -40,6 +40,7 @@ def command(
     save: Annotated[
         Path | None, o.writes("--save", says="Write the layout as a plan, as --json prints it, to a file.")
     ] = None,
+    pictures: o.Pictures,
     json: o.Json = False,
     **choices: Any,
 ) -> None:
@@ -75,7 +76,7 @@ def command(
         answer = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **row)
     if save is not None:
         write_text(save, answer.to_json() + "\n")
-    o.show(answer, json)
+    pictures.show(answer, json)
 
 
 def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any], anchor: Path | None) -> None:

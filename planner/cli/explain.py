@@ -22,6 +22,7 @@ def command(
     tokens: a.Tokens = None,
     anchor: o.Anchor = None,
     critical_batch_law: a.BatchLawName = "zhang-2024",
+    pictures: o.Pictures,
     json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
@@ -38,4 +39,4 @@ def command(
     batch = size.sequences(setup.model.seq_len)
     with o.working("searching every legal layout"):
         answer = explain(setup, aim, given, gpus=gpus, batch=batch, **choices)
-    o.show(answer, json)
+    pictures.show(answer, json)

@@ -51,6 +51,7 @@ def command(
     nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
+    pictures: o.Pictures,
     json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
@@ -78,9 +79,10 @@ def command(
             if cluster:
                 cases = clusters(cluster, network or [], node_size or [])
                 ways = [s.strip() for s in strategies.split(",")]
-                o.show(fastest_by_paper(paper, load_model(model), cases, ways, max_gpus), json)
+                answer = fastest_by_paper(paper, load_model(model), cases, ways, max_gpus)
             else:
-                o.show(fastest_of_paper(paper, model, o.profile_of(framework)), json)
+                answer = fastest_of_paper(paper, model, o.profile_of(framework))
+        pictures.show(answer, json)
         return
     if not cluster:
         raise InputError("--cluster is missing; give a cluster (planner clusters lists them), or --paper")
@@ -94,7 +96,7 @@ def command(
             shape, cases, aim.goal(shape), given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
             nics_per_node=nics_per_node, **choices,
         )  # fmt: skip
-    o.show(answer, json)
+    pictures.show(answer, json)
 
 
 def clusters(names: list[str], networks: list[str], sizes: list[int]) -> list[Cluster]:

@@ -29,18 +29,18 @@ def command(
 
     Example: planner heatmap results.parquet --x accelerator.memory_gib --y network.bandwidth_gbit_per_s --png map.png
     """
+    from planner.api.answer import Answer
     from planner.base.errors import InputError
     from planner.report.pareto import draw_heatmap, heatmap_record
-    from planner.report.pictures import write_picture
     from planner.sweeps.grid import grid
     from planner.sweeps.results import load_results
 
-    paths = pictures.checked()
-    if not paths and not json:
-        raise InputError("a heat map needs --svg or --png with a path, or --json")
+    if not pictures.paths and not json:
+        raise InputError("a heat map needs --svg, --png or --html with a path, or --json")
     rows = load_results(results).where(where or [])
     found = grid(rows, x, y, value, by)
-    for path in paths:
-        write_picture(lambda: draw_heatmap(found, rows), path)
+    answer = Answer("heat map", heatmap_record(found, rows), "", lambda: draw_heatmap(found, rows))
+    for path in pictures.paths:
+        answer.save_picture(path)
     if json:
-        o.print_json(heatmap_record(found, rows))
+        o.print_json(answer.record)

@@ -44,7 +44,6 @@ def command(
     from planner.api.inputs import Cluster
     from planner.api.limits import largest
 
-    pictures.checked()
     with o.working("searching GPUs, batches and layouts of larger and larger trainings"):
         answer = largest(
             Cluster(cluster, network=network), months=months, gpus=gpus, power_mw=power_mw, max_cost=max_cost,

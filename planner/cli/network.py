@@ -42,7 +42,6 @@ def command(
     from planner.api.inputs import Cluster, Model
     from planner.api.limits import network as suffices
 
-    pictures.checked()
     shape = Model(model, seq_len=seq_len)
     batch = size.sequences(shape.seq_len)
     with o.working("searching along the network"):

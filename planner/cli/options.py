@@ -16,7 +16,7 @@ from planner.cli.notes import note
 from planner.cli.process import keep_freed_memory
 
 if TYPE_CHECKING:
-    from planner.api.answer import Drawn, Shown
+    from planner.api.answer import Shown
     from planner.setup import Setup
 
 USUAL_BATCH_TOKENS = 4e6
@@ -92,6 +92,7 @@ Anchor = Annotated[
 ]
 Svg = Annotated[Path | None, writes("--svg", says="Write a picture as SVG.")]
 Png = Annotated[Path | None, writes("--png", says="Write a picture as PNG.")]
+Html = Annotated[Path | None, writes("--html", says="Write a page: the picture, and what is printed.")]
 Json = Annotated[bool, writes("--json", says="Print JSON (docs/json.md) and nothing else.")]
 
 
@@ -101,15 +102,20 @@ class Pictures:
 
     svg: Svg = None
     png: Png = None
+    html: Html = None
 
-    def checked(self) -> list[Path]:
-        """Their paths. Raises as `check_files`, before long work."""
-        check_files({"--svg": (self.svg, ".svg"), "--png": (self.png, ".png")})
-        return [path for path in (self.svg, self.png) if path is not None]
+    def __post_init__(self) -> None:
+        """Raises as `check_files`: a command makes its options before its work."""
+        check_files({"--svg": (self.svg, ".svg"), "--png": (self.png, ".png"), "--html": (self.html, ".html")})
 
-    def show(self, answer: Drawn, json: bool) -> None:
+    @property
+    def paths(self) -> list[Path]:
+        """Where to write."""
+        return [path for path in (self.svg, self.png, self.html) if path is not None]
+
+    def show(self, answer: Shown, json: bool) -> None:
         """Write an answer's pictures, then the answer on stdout."""
-        for path in self.checked():
+        for path in self.paths:
             answer.save_picture(path)
         show(answer, json)
 

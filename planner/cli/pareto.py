@@ -30,12 +30,11 @@ def command(
 
     Example: planner pareto results.parquet --of time --of cost --svg pareto.svg
     """
-    from planner.api.answer import Drawn
+    from planner.api.answer import Answer
     from planner.report.pareto import draw_fronts, pareto_record, pareto_view
     from planner.sweeps.pareto import fronts
     from planner.sweeps.results import load_results
 
-    pictures.checked()
     rows = load_results(results).where(where or [])
-    found = fronts(rows, of or ["time", *(["cost"] if rows.priced() else []), "power"])
-    pictures.show(Drawn("", pareto_record(found), pareto_view(found), lambda: draw_fronts(found)), json)
+    found = fronts(rows, of)
+    pictures.show(Answer("", pareto_record(found), pareto_view(found), lambda: draw_fronts(found)), json)

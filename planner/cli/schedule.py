@@ -9,8 +9,10 @@ import typer
 
 from planner.cli import completion as complete
 from planner.cli import options as o
+from planner.cli.unfold import unfolded
 
 
+@unfolded
 def command(
     name: Annotated[
         str | None,
@@ -27,8 +29,8 @@ def command(
     input_grad: Annotated[float, typer.Option(help="The same of its input gradient (I).")] = 1.0,
     weight_grad: Annotated[float, typer.Option(help="The same of its weight gradient (W).")] = 1.0,
     transfer: Annotated[float, typer.Option(help="Time of a transfer between ranks, beside the compute.")] = 0.0,
-    svg: Annotated[Path | None, o.writes("--svg", says="Write the drawing as SVG.")] = None,
-    png: Annotated[Path | None, o.writes("--png", says="Write the drawing as PNG.")] = None,
+    *,
+    pictures: o.Pictures,
     csv: Annotated[Path | None, o.writes("--csv", says="Write it in the form of PyTorch's pipeline runtime.")] = None,
     json: o.Json = False,
 ) -> None:
@@ -43,16 +45,14 @@ def command(
 
     from planner.api.schedules import COLUMNS, schedule
 
-    o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png")})
     answer = schedule(
         name, pp=pp, micro_batches=micro_batches, virtual_stages=virtual_stages, slices=slices, steps=steps,
         forward=forward, input_grad=input_grad, weight_grad=weight_grad, transfer=transfer,
     )  # fmt: skip
     if csv is not None:
         answer.to_csv(csv)
-    for path in (svg, png):
-        if path is not None:
-            answer.save(path)
+    for path in pictures.paths:
+        answer.save_picture(path)
     console = Console()
     if json:
         o.print_json(answer.to_dict())

@@ -27,8 +27,7 @@ def command(
     slow_down: Annotated[float, typer.Option(help="With --links: compute beside them is 1 + this slower.")] = 0.0,
     schedule_file: Annotated[Path | None, typer.Option(help="A CSV with a schedule of your own.")] = None,
     trace: Annotated[Path | None, o.writes("--trace", says="Write a Chrome/Perfetto trace (JSON).")] = None,
-    svg: Annotated[Path | None, o.writes("--svg", says="Write the timeline as SVG.")] = None,
-    png: Annotated[Path | None, o.writes("--png", says="Write the timeline as PNG.")] = None,
+    pictures: o.Pictures,
     json: o.Json = False,
     **choices: Any,
 ) -> None:
@@ -39,14 +38,13 @@ def command(
     from planner.api.simulated import Timing, simulate_one
     from planner.base.errors import InputError
 
-    o.check_files({"--svg": (svg, ".svg"), "--png": (png, ".png"), "--trace": (trace, ".json")})
+    o.check_files({"--trace": (trace, ".json")})
     if schedule_file is not None and choices["schedule"] is not None:
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
     setup = place.setup(model)
     how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down)
     batch = size.sequences(setup.model.seq_len)
     step = simulate_one(setup, how, global_batch=batch, **filling(gpus, choices))
-    for path in (trace, svg, png):
-        if path is not None:
-            step.save(path)
-    o.show(step, json)
+    if trace is not None:
+        step.save(trace)
+    pictures.show(step, json)

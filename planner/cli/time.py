@@ -25,6 +25,7 @@ def command(
     ] = None,
     batch_tokens: o.BatchTokens = None,
     anchor: o.Anchor = None,
+    pictures: o.Pictures,
     json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
@@ -45,4 +46,4 @@ def command(
         answer = training_time(
             setup, aim.goal(setup.model), given, gpus=gpus, batch=batch, exact_tokens=aim.loss is None, **choices
         )
-    o.show(answer, json)
+    pictures.show(answer, json)

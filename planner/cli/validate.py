@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from planner.cli import options as o
+from planner.cli.unfold import unfolded
 
 
+@unfolded
 def command(
     files: Annotated[list[Path] | None, typer.Argument(help="CSV files of measured runs; none: the shipped.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Write a CSV, a row a run.")] = None,
@@ -20,6 +22,8 @@ def command(
     anchor: Annotated[
         Path | None, typer.Option(help="Known runs of such a machine, whose figures follow them; they aren't scored.")
     ] = None,
+    *,
+    pictures: o.Pictures,
     json: o.Json = False,
 ) -> None:
     """Predict measured runs and score the predictions, by source and overall.
@@ -40,4 +44,4 @@ def command(
         answer = validate(files, profiles, anchor)
     if predictions is not None:
         write_text(predictions, predictions_csv(answer.predictions, answer.ends))
-    o.show(answer, json)
+    pictures.show(answer, json)

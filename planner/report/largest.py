@@ -11,6 +11,7 @@ from rich.text import Text
 from planner.base.units import DAY, MEGA, MONTH
 from planner.models import counts
 from planner.report.plain_table import plain_table, stacked
+from planner.report.plots import SERIES, figure_of
 from planner.report.tables import layout_text
 from planner.report.training import assumptions_record, count_text, finite
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from planner.training_time.largest import Largest, LargestQuestion, LargestTraining
-
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#6b6b6b", "#D55E00", "#56B4E9", "#000000")
-"""Okabe and Ito's, told apart by colour-blind readers."""
 
 
 def largest_record(kinds: Sequence[tuple[LargestQuestion, Largest]]) -> dict[str, Any]:
@@ -133,30 +131,26 @@ def _curve(kind: Mapping[str, Any]) -> RenderableType:
 
 def draw_largest(r: Mapping[str, Any]) -> Figure:
     """Curves of a record of `planner largest`: all kinds on the left, what binds the first kind on the right."""
-    from matplotlib.figure import Figure
+    title = f"Compute-optimal training in {r['months']:.3g} months, {r['cluster']}"
+    done = [[t for t in kind["curve"] if t["gpus"] is not None] for kind in r["kinds"]]
 
-    figure = Figure(figsize=(11.5, 4.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for kind, colour in zip(r["kinds"], COLOURS, strict=False):
-        done = [t for t in kind["curve"] if t["gpus"] is not None]
-        if not done:
-            continue
-        x, y = [t["flop"] for t in done], [100 * t["utilisation"] for t in done]
-        says = f"{kind_name(kind)}: up to {x[-1]:.1e} FLOP, on {done[-1]['gpus']:,} GPUs"
-        left.semilogx(x, y, marker="o", color=colour, label=says)
-        left.axvline(x[-1], color=colour, linestyle=":", linewidth=1.2)
-    left.set(xlabel="training compute (FLOP)", ylabel="utilisation, % of peak", xlim=(5e21, 2e32))
-    left.set_ylim(bottom=0)
-    left.set_title(f"Compute-optimal training in {r['months']:.3g} months, {r['cluster']}", fontsize=10)
-    left.legend(frameon=False, fontsize=8, loc="upper right")
-    done = [t for t in r["kinds"][0]["curve"] if t["gpus"] is not None]
-    for name, colour in zip(done[0]["gains_if_relaxed_twofold"] if done else (), COLOURS, strict=False):
-        gains = [100 * t["gains_if_relaxed_twofold"][name] for t in done]
-        right.semilogx([t["flop"] for t in done], gains, marker=".", color=colour, label=name)
-    right.set(xlabel="training compute (FLOP)", ylabel="time saved if twice as good, %")
-    right.set_title(f"What binds ({kind_name(r['kinds'][0])})", fontsize=10)
-    right.legend(frameon=False, fontsize=8)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.3)
-    return figure
+    def used(axis: Any) -> None:
+        for kind, ran, colour in zip(r["kinds"], done, SERIES, strict=False):
+            if ran:
+                x, y = [t["flop"] for t in ran], [100 * t["utilisation"] for t in ran]
+                says = f"{kind_name(kind)}: up to {x[-1]:.1e} FLOP, on {ran[-1]['gpus']:,} GPUs"
+                axis.semilogx(x, y, marker="o", color=colour, label=says)
+                axis.axvline(x[-1], color=colour, linestyle=":", linewidth=1.2)
+        axis.set(xlabel="training compute (FLOP)", ylabel="utilisation, % of peak", xlim=(5e21, 2e32))
+        axis.set_ylim(bottom=0)
+        axis.legend(frameon=False, fontsize=8, loc="upper right")
+
+    def binds(axis: Any) -> None:
+        for name, colour in zip(done[0][0]["gains_if_relaxed_twofold"] if done[0] else (), SERIES, strict=False):
+            gains = [100 * t["gains_if_relaxed_twofold"][name] for t in done[0]]
+            axis.semilogx([t["flop"] for t in done[0]], gains, marker=".", color=colour, label=name)
+        axis.set(xlabel="training compute (FLOP)", ylabel="time saved if twice as good, %")
+        axis.set_title(f"What binds ({kind_name(r['kinds'][0])})")
+        axis.legend(frameon=False, fontsize=8)
+
+    return figure_of(title, used, binds)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from planner.report.pictures import label, said
 from planner.report.plain_table import plain_table, stacked
+from planner.report.plots import ruled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 MOST_PANELS = 6
-LOG_FROM = 10.0  # largest over smallest value
-DECADES = 1000.0  # up to here 1, 2 and 5 of each are marked
-THOUSANDS = 10_000.0  # from here on ticks say k, M
 
 
 def pareto_record(fronts: list[Front]) -> dict[str, Any]:
@@ -110,8 +108,8 @@ def _panel(figure: Any, axes: Any, front: Front) -> None:
         figure.colorbar(points, ax=axes, label=label(more[0], front.best.unit(more[0])), shrink=0.9)
     else:
         axes.plot(best_x, best_y, color="#31688e", linewidth=1.2, marker="o", markersize=4, label=said)
-    _ruled(axes.xaxis, grey.numbers(x))
-    _ruled(axes.yaxis, grey.numbers(y))
+    ruled(axes.xaxis, grey.numbers(x))
+    ruled(axes.yaxis, grey.numbers(y))
     axes.margins(0.12)
     _name_ends(axes, front, best_x, best_y)
     axes.set_xlabel(label(x, grey.unit(x)))
@@ -121,21 +119,6 @@ def _panel(figure: Any, axes: Any, front: Front) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper right", fontsize=8, frameon=False)
-
-
-def _ruled(axis: Any, values: Any) -> None:
-    """A logarithmic axis for what spans a decade, with ticks that stay apart; k and M for large numbers."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
-
-    low, high = float(values.min()), float(values.max())
-    large = EngFormatter(sep=" ") if high >= THOUSANDS else None
-    if low > 0 and high / low > LOG_FROM:
-        (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < DECADES else (1.0,)))
-        axis.set_major_formatter(large or FuncFormatter(lambda v, _: f"{v:,g}"))
-        axis.set_minor_formatter(NullFormatter())
-    elif large:
-        axis.set_major_formatter(large)
 
 
 def _name_ends(axes: Any, front: Front, x: Any, y: Any) -> None:

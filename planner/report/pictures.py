@@ -6,17 +6,20 @@ import io
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.base.files import check_writable, write_bytes
+from planner.base.arrays import Ints
+from planner.report.notebook import html_of
+from planner.report.plain_table import plain_text
 from planner.schedules.operations import KINDS, NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.console import RenderableType
 
     from planner.step.timeline.timeline import Timeline
 
@@ -71,63 +74,60 @@ def picture(draw: Callable[[], Figure], kind: str) -> bytes:
     return out.getvalue()
 
 
-def write_picture(draw: Callable[[], Figure], path: Path) -> None:
-    """Write a figure; its kind is the path's suffix, .svg or .png. Raises OutputError if the path can't be written."""
-    check_writable(path)
-    write_bytes(path, picture(draw, path.suffix.removeprefix(".")))
+def svg_element(draw: Callable[[], Figure]) -> str:
+    """The picture as an SVG element, to stand in a page."""
+    text = picture(draw, "svg").decode()
+    return text[text.index("<svg") :]
+
+
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>
+body {{ font: 15px/1.5 system-ui, sans-serif; margin: 1rem auto; max-width: 75rem; padding: 0 1rem }}
+div {{ overflow-x: auto }} svg {{ max-width: 100%; height: auto; min-width: 40rem }} td {{ white-space: nowrap }}
+</style><main aria-label="{title}"><div tabindex="0">{svg}</div>{text}</main></html>
+"""
+
+
+def page(draw: Callable[[], Figure], *views: RenderableType) -> bytes:
+    """One file for a browser, which loads nothing: the picture, and below it what is printed."""
+    title = escape(plain_text(*views, width=500).strip().split("\n")[0])
+    return PAGE.format(title=title, svg=svg_element(draw), text=html_of(*views)).encode()
 
 
 # Colours that differ in lightness too, so that they can be told apart in grey and by colour-blind readers.
 COLOURS = dict(
     zip(KINDS, ["#9ecae1", "#31a354", "#74c476", "#fed976", "#d4b9da", "#df65b0", "#c994c7", "#fdae6b"], strict=True)
 )
-MOST_LABELS = 2000
+MOST_ACROSS, EACH = 100, 0.35  # operations of a rank that are drawn, and inches of each
 LEAST_WIDE = 8.0  # inches
 LEAST_LABELLED = 0.6  # of the boxes must have room for theirs
 
 
-def plot_timeline(timeline: Timeline, path: Path, title: str, unit: str = "") -> None:
-    """Write the picture; its kind is the path's suffix, .svg or .png. Time in `unit`.
-
-    Raises OutputError if the path can't be written.
-    """
-    write_picture(lambda: timeline_figure(timeline, title, unit), path)
-
-
-def timeline_svg(timeline: Timeline, title: str, unit: str = "") -> str:
-    """The picture as an SVG element, to stand in a page."""
-    text = picture(lambda: timeline_figure(timeline, title, unit), "svg").decode()
-    return text[text.index("<svg") :]
-
-
 def timeline_figure(timeline: Timeline, title: str, unit: str) -> Figure:
-    """The picture, of no window and no global state: a notebook's own plots stay as they are."""
+    """The picture, of no window and no global state: a notebook's own plots stay as they are.
+
+    Of a step of many operations it shows the beginning and the end, as wide as can be read.
+    """
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     order, whole = timeline.order, float(timeline.end_s.max())
-    wide = _width(timeline)
+    share = MOST_ACROSS * order.ranks / max(len(order), 1)
+    parts = [(0.0, whole)] if share >= 1 else [(0.0, share * whole / 2), (whole - share * whole / 2, whole)]
+    wide = _width(timeline) if share >= 1 else MOST_ACROSS * EACH
     figure = Figure(figsize=(wide, 1.4 + 0.45 * order.ranks), layout="constrained")
-    axes = figure.subplots()
+    for axes, (start, end) in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts, strict=True):
+        at = np.flatnonzero((timeline.start_s < end) & (timeline.end_s > start))
+        _boxes(axes, timeline, at)
+        _label(axes, timeline, at, wide * 0.9 / (len(parts) * (end - start)))
+        axes.set_yticks(range(order.ranks), [f"rank {r}" for r in range(order.ranks)])
+        axes.invert_yaxis()
+        axes.set_xlim(start, end)
+        axes.set_xlabel(f"time{f' ({unit})' if unit else ''}")
+        axes.spines[["top", "right"]].set_visible(False)
+        said = "" if share >= 1 else f", the last {end - start:.3g}" if start else f", the first {end - start:.3g}"
+        axes.set_title(title + (said and f"{said} {unit} of {whole:.4g}"), loc="left", fontsize=10)
     kinds = [k for k in KINDS if np.any(order.kind == KINDS.index(k))]
-    # Two fused operations share their time: one above, one below.
-    second = np.roll(order.fused, 1)
-    halves = ((~order.fused & ~second, 0.42, 0.84), (order.fused, 0.42, 0.42), (second, 0.0, 0.42))
-    rank = order.rank
-    for kind, (among, up, height) in product(kinds, halves):
-        for r in range(order.ranks):
-            at = np.flatnonzero(among & (rank == r) & (order.kind == KINDS.index(kind)))
-            spans = [(timeline.start_s[i], timeline.end_s[i] - timeline.start_s[i]) for i in at]
-            if spans:
-                axes.broken_barh(spans, (r - up, height), facecolors=COLOURS[kind], edgecolor="white", linewidth=0.4)
-    if len(order) <= MOST_LABELS:
-        _label(axes, timeline, wide)
-    axes.set_yticks(range(order.ranks), [f"rank {r}" for r in range(order.ranks)])
-    axes.invert_yaxis()
-    axes.set_xlim(0, whole)
-    axes.set_xlabel(f"time{f' ({unit})' if unit else ''}")
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
     figure.legend(
         handles=[Patch(color=COLOURS[k], label=f"{k}  {NAMES[k]}") for k in kinds],
         loc="outside lower center", ncols=len(kinds), frameon=False, fontsize=9,
@@ -135,14 +135,27 @@ def timeline_figure(timeline: Timeline, title: str, unit: str) -> Figure:
     return figure
 
 
+def _boxes(axes: Any, timeline: Timeline, at: Ints) -> None:
+    """A box for each of some operations; two fused ones share their time: one above, one below."""
+    order = timeline.order
+    rank, second, kind = order.rank[at], np.roll(order.fused, 1)[at], order.kind[at]
+    fused = order.fused[at]
+    for among, up, height in ((~fused & ~second, 0.42, 0.84), (fused, 0.42, 0.42), (second, 0.0, 0.42)):
+        for r, code in product(range(order.ranks), np.unique(kind[among]).tolist()):
+            chosen = at[among & (rank == r) & (kind == code)]
+            spans = [(timeline.start_s[i], timeline.end_s[i] - timeline.start_s[i]) for i in chosen]
+            look = {"facecolors": COLOURS[KINDS[code]], "edgecolor": "white", "linewidth": 0.4}
+            axes.broken_barh(spans, (r - up, height), **look)
+
+
 def _width(timeline: Timeline) -> float:
     """Inches: by the operations, or where that is no more than twice the least, so that every label has room."""
     order = timeline.order
     lasts = timeline.end_s - timeline.start_s
     shortest = float(lasts[lasts > 0].min()) if np.any(lasts > 0) else 1.0
-    longest = max(len(_text(timeline, i)) for i in range(len(order))) if len(order) <= MOST_LABELS else 99
+    longest = max(len(_text(timeline, i)) for i in range(len(order)))
     room = 0.078 * longest * float(timeline.end_s.max()) / shortest / 0.9
-    return min(max(LEAST_WIDE, len(order) / order.ranks * 0.35, room if room <= 2 * LEAST_WIDE else 0.0), 40.0)
+    return max(LEAST_WIDE, len(order) / order.ranks * EACH, room if room <= 2 * LEAST_WIDE else 0.0)
 
 
 def _text(timeline: Timeline, i: int) -> str:
@@ -154,19 +167,18 @@ def _text(timeline: Timeline, i: int) -> str:
     return f"{op.stage}{op.kind}{op.micro_batch}{part}" if chunks else f"{op.micro_batch}{part}"
 
 
-def _label(axes: Any, timeline: Timeline, wide: float) -> None:
-    """Micro-batch numbers in the boxes that have room for them, the stage above it where a rank has several."""
-    order = timeline.order
-    inch = wide * 0.9 / float(timeline.end_s.max())
+def _label(axes: Any, timeline: Timeline, at: Ints, inch: float) -> None:
+    """Micro-batch numbers in the boxes that have room for them, the stage above it where a rank has several.
+
+    inch: inches of a unit of time.
+    """
+    order, lasts = timeline.order, timeline.end_s - timeline.start_s
     rank = order.rank
-    labels = []
-    for i in range(len(order)):
-        text = _text(timeline, i)
-        if (timeline.end_s[i] - timeline.start_s[i]) * inch > 0.075 * len(text):
-            labels.append((i, text))
-    if len(labels) < LEAST_LABELLED * len(order):
+    texts = {i: _text(timeline, i) for i in at.tolist()}
+    labels = {i: text for i, text in texts.items() if lasts[i] * inch > 0.075 * len(text)}
+    if len(labels) < LEAST_LABELLED * len(at):
         return  # a few labels among many boxes would look as if they meant something
-    for i, text in labels:
+    for i, text in labels.items():
         shift = -0.2 if order.fused[i] else 0.2 if i and order.fused[i - 1] else 0.0
         middle = (timeline.start_s[i] + timeline.end_s[i]) / 2.0
-        axes.text(middle, rank[i] + shift, text, ha="center", va="center", fontsize=7)
+        axes.text(middle, rank[i] + shift, text, ha="center", va="center", fontsize=7, clip_on=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,8 @@ from planner.base.arrays import Array
 from planner.base.units import DAY, GIB, format_bytes, format_seconds
 from planner.report.pictures import COLOURS, drawing_style
 from planner.report.plan_report import PlanReport, shown_layouts
-from planner.report.tables import PARTS, layout_text, mfu_text
+from planner.report.plots import BLUE, Panel, figure_of, parts
+from planner.report.tables import layout_text, mfu_text
 from planner.report.training import count_text
 from planner.schedules.operations import KINDS, NAMES
 
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from planner.search import Recommendation
-    from planner.step.estimate import Estimate
     from planner.step.timeline.step import StepSimulation
     from planner.training_time.fastest import Fastest
     from planner.training_time.goal import Goal
 
 MOST_DRAWN = 12_000  # operations of a timeline: more would be a grey band
-BLUE, RED, GREY = "#0a5fd0", "#b42318", "#94a0ae"
+RED, GREY = "#b42318", "#94a0ae"
 STYLE: Any = {
     "font.size": 11,
     "axes.spines.top": False,
@@ -39,7 +38,6 @@ STYLE: Any = {
     "figure.constrained_layout.wspace": 0.06,
     "figure.constrained_layout.hspace": 0.06,
 }
-Panel = Callable[[Any], None]
 
 
 def slides(report: PlanReport, suffix: str) -> bytes:
@@ -58,8 +56,9 @@ def _panels(report: PlanReport, i: int) -> list[Panel]:
     found, x, curve = report.found, report.found.estimate, report.curve
     out: list[Panel] = [
         partial(front_panel, found=found, capacity_gib=report.cluster.accelerator.memory_bytes / GIB, i=i),
-        partial(time_panel, estimate=x, i=i),
-        partial(memory_panel, estimate=x, i=i),
+        *parts(
+            {"time_s": records.parts(x.time, i, "_s"), "memory_parts_gib": records.parts(x.memory, i, "_bytes", GIB)}
+        ),
     ]
     if i in report.steps:
         out.append(partial(timeline_panel, step=report.steps[i]))
@@ -117,22 +116,7 @@ def _headline(report: PlanReport, i: int) -> list[str]:
 
 def front_figure(found: Recommendation, memory_bytes: float) -> Figure:
     """Step time against memory, alone."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
-    front_panel(figure.subplots(), found, memory_bytes / GIB, int(found.best[0]))
-    return figure
-
-
-def parts_figure(estimate: Estimate, i: int) -> Figure:
-    """Seconds and memory of a layout by part, side by side."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11.0, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    time_panel(left, estimate, i)
-    memory_panel(right, estimate, i)
-    return figure
+    return figure_of("", partial(front_panel, found=found, capacity_gib=memory_bytes / GIB, i=int(found.best[0])))
 
 
 def front_panel(axis: Any, found: Recommendation, capacity_gib: float, i: int) -> None:
@@ -151,26 +135,6 @@ def front_panel(axis: Any, found: Recommendation, capacity_gib: float, i: int) -
     axis.set(title="Time against memory", xlabel="memory of the fullest rank, GiB", ylabel="seconds per step")
     axis.legend(frameon=False)
     axis.grid(alpha=0.3)
-
-
-def _bars(axis: Any, parts: list[tuple[str, float]], colour: str, title: str, unit: str) -> None:
-    shown = sorted((p for p in parts if p[1] > 1e-3 * max(v for _, v in parts)), key=lambda p: p[1])
-    bars = axis.barh([name for name, _ in shown], [value for _, value in shown], color=colour)
-    axis.bar_label(bars, [f"{value:.3g}" for _, value in shown], padding=4, fontsize=9)
-    axis.margins(x=0.15)
-    axis.set(title=title, xlabel=unit)
-
-
-def time_panel(axis: Any, estimate: Estimate, i: int) -> None:
-    """Seconds of the step by part."""
-    parts = [(PARTS[name], seconds) for name, seconds in records.parts(estimate.time, i, "_s").items()]
-    _bars(axis, parts, BLUE, "Where the time goes", "seconds of a step")
-
-
-def memory_panel(axis: Any, estimate: Estimate, i: int) -> None:
-    """Memory of the fullest rank by content."""
-    parts = records.parts(estimate.memory, i, "_bytes", GIB)
-    _bars(axis, list(parts.items()), "#7a5cc4", "Where the memory goes", "GiB of the fullest rank")
 
 
 def timeline_panel(axis: Any, step: StepSimulation) -> None:

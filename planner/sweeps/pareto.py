@@ -40,13 +40,15 @@ def nondominated(points: Array) -> Ints:
     return np.array(kept, dtype=np.int64)
 
 
-def fronts(results: Results, of: list[str]) -> list[Front]:
+def fronts(results: Results, of: list[str] | None = None) -> list[Front]:
     """A front for each model and sequence length; a model none of whose cases has all figures is left out.
 
-    of: short names (`time`, `cost`, `power`, `energy`, `memory`) or columns of numbers.
+    of: short names (`time`, `cost`, `power`, `energy`, `memory`) or columns of numbers; else time, power, and cost if
+    priced.
 
     Raises InputError for fewer than two figures, or if no row has them all; UnknownNameError for an unknown column.
     """
+    of = of or ["time", *(["cost"] if results.priced() else []), "power"]
     columns = tuple(dict.fromkeys(results.column(name) for name in of))
     if len(columns) < 2:
         raise InputError(f"--of is {', '.join(of)}; allowed: two figures or more, such as --of time --of cost")

@@ -23,7 +23,7 @@ from planner.validation.errors import HeldOut, all_errors, errors_of_kind, rows_
 from planner.validation.likeness import TRAIT_WORDS, TRAITS, likeness, likeness_of_runs, traits
 from planner.validation.predict import Predictions
 
-# Chosen for `coverage` (docs/accuracy.md). Octaves: runs that differ by a factor 1,000 in one size count 0.6 of those
+# Chosen for `coverage`. Octaves: runs that differ by a factor 1,000 in one size count 0.6 of those
 # that don't. A run whose traits spread errors by REACH more than the nearest run's counts 0.6 of that.
 WIDTH, REACH = 10.0, 0.03
 SPREAD = 0.9  # of what `spread.csv` says

@@ -68,10 +68,39 @@ def test_answers_print_show_and_turn_into_tables(answers):
     assert list(answers["compare"].to_pandas()["layout.schedule"]) == [
         row["layout"]["schedule"] for row in answers["compare"].to_dict()["schedules"]
     ]
-    for name in ("recommend", "estimate", "simulate"):
-        figure = answers[name].plot()
-        assert isinstance(figure, matplotlib.figure.Figure)
-        assert figure.axes[0].get_xlabel() or figure.axes[0].get_title()
+
+
+@pytest.mark.parametrize("name", list(FROZEN["keys"]))
+def test_each_answer_is_drawn_and_no_label_lies_on_another(answers, name):
+    figure = answers[name].plot()
+    assert isinstance(figure, matplotlib.figure.Figure)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        assert axes.get_xlabel() or axes.get_title()
+        for ticks in (axes.xaxis, axes.yaxis):
+            shown = [t for t in ticks.get_ticklabels() if t.get_text() and t.get_window_extent().width]
+            low, high = sorted(axes.get_xlim() if ticks is axes.xaxis else axes.get_ylim())
+            at = [t.get_position()[ticks is axes.yaxis] for t in shown]
+            boxes = [t.get_window_extent() for t, x in zip(shown, at, strict=True) if low <= x <= high]
+            assert not [1 for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)], (name, ticks)
+        boxes = [t.get_window_extent() for t in axes.texts]
+        assert not [1 for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)], name
+
+
+def test_a_picture_is_svg_png_or_a_page_and_nothing_else(answers, tmp_path):
+    answer = answers["time"]
+    for ending, begins in ((".svg", b"<?xml"), (".png", b"\x89PNG"), (".html", b"<!doctype html>")):
+        answer.save_picture(tmp_path / f"a{ending}")
+        assert (tmp_path / f"a{ending}").read_bytes().startswith(begins)
+    page = (tmp_path / "a.html").read_text()
+    assert "<title>llama-13b on 16 GPUs of dgx-a100-80gb</title>" in page
+    assert "Where the days go" in page
+    assert "How accurate: " in page
+    with pytest.raises(planner.InputError, match=r"ends in \.svg, \.png, \.html"):
+        answer.save_picture(tmp_path / "a.pdf")
+    nothing = planner.why(answers["recommend"], "tp=7")
+    with pytest.raises(planner.InputError, match="nothing to draw"):
+        nothing.plot()
 
 
 def test_time_is_the_commands(answers):

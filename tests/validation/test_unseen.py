@@ -165,7 +165,7 @@ def test_how_many_runs_have_state_spaces(predicted):
 
 
 def test_qwen_30b_under_megatron_bridge_is_predicted_too_fast(predicted):
-    """A known weakness, in docs/accuracy.md: if this changes, so must that."""
+    """A known weakness, in docs/accuracy-findings.md: if this changes, so must that."""
     rows = [i for i, r in enumerate(predicted.runs) if r["source"] == "megatron-bridge-h100-experts"]
     ratio = {predicted.runs[i]["run"]: predicted.step_time_s[i] / predicted.measured_s[i] for i in rows}
     small = [x for name, x in ratio.items() if name.startswith("qwen3-30b")]
@@ -183,7 +183,7 @@ def test_qwen_30b_under_megatron_bridge_is_predicted_too_fast(predicted):
 
 
 def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes(predicted):
-    """A known weakness, in docs/accuracy.md: if this changes, so must that."""
+    """A known weakness, in docs/accuracy-findings.md: if this changes, so must that."""
     ratio = predicted.step_time_s / predicted.measured_s
     small = [
         x

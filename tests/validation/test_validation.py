@@ -173,7 +173,7 @@ HAGEMANN = ("hagemann-13b-2k-32gpu-sp", "hagemann-13b-2k-64gpu", "hagemann-30b-2
 RANK_MISSED = pytest.mark.xfail(
     strict=True,
     reason="0.77 on 16 runs, ten of them within 10 % of each other: with two pipeline stages their time grows with the "
-    "micro-batch as no bubble does (docs/accuracy.md)",
+    "micro-batch as no bubble does (docs/accuracy-findings.md)",
 )
 
 
