@@ -50,7 +50,7 @@ def line(architecture: str, experts: bool, where: str, errors: HeldOut) -> str:
     held = f"{100 * np.nanmean(inside):.0f} %" if np.isfinite(inside).any() else "none made"
     return (
         f"| {GPUS[architecture]} | {KINDS[experts]} | {where} | {len(off)} in {len(sets)} | "
-        f"{100 * np.mean(list(sets.values())):.1f} % | {100 * sets[worst]:.0f} % | {held} | "
+        f"{100 * np.mean(list(sets.values())):.1f} % | {100 * sets[worst]:.0f} % ({worst}) | {held} | "
         f"{BELIEVE[architecture, experts]} |"
     )
 

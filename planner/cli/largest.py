@@ -26,7 +26,7 @@ def command(
         typer.Option(help="Experts, of which 8 see a token; 0: dense models; several are set side by side."),
     ] = None,
     aspect: Annotated[float, typer.Option(help="The models' width over their layers; GPT-3's is 128.")] = 128.0,
-    seq_len: Annotated[int, typer.Option(help="Tokens a sequence.")] = 8192,
+    seq_len: Annotated[int, typer.Option(help="Tokens per sequence.")] = 8192,
     critical_batch_law: a.BatchLawName = "zhang-2024",
     batch_rule: a.BatchRule = "overhead",
     network: o.Network = None,

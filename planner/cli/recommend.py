@@ -111,6 +111,7 @@ def command(
     Example: planner recommend llama-13b --cluster dgx-a100-80gb --gpus 64 --global-batch 2048
 
     MFU counts all of attention, as PaLM did. Causal MFU counts what the mask leaves; it comes first where they differ.
+    A layout names its ranks, then v: virtual stages per rank, mb: micro-batch, sp: sequence parallelism, its schedule.
     Exit code 1 where nothing fits in memory.
     """
     from planner.api.recommended import search_plan

@@ -45,7 +45,7 @@ def pareto_view(fronts: list[Front]) -> RenderableType:
     for front in fronts:
         names = ", ".join(label(name, "") for name in front.columns)
         lines += [
-            Text(f"{front.model}, {front.seq_len:,} tokens a sequence", style="bold"),
+            Text(f"{front.model}, {front.seq_len:,} tokens per sequence", style="bold"),
             f"  {len(front.best):,} of {len(front.cases):,} cases are not beaten in {names}",
             _table(front),
             "",
@@ -114,7 +114,7 @@ def _panel(figure: Any, axes: Any, front: Front) -> None:
     _name_ends(axes, front, best_x, best_y)
     axes.set_xlabel(label(x, grey.unit(x)))
     axes.set_ylabel(label(y, grey.unit(y)))
-    axes.set_title(f"{front.model}, {front.seq_len:,} tokens a sequence", loc="left", fontsize=10)
+    axes.set_title(f"{front.model}, {front.seq_len:,} tokens per sequence", loc="left", fontsize=10)
     axes.grid(True, which="major", color="#eeeeee", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -185,7 +185,7 @@ def draw_heatmap(grid: CaseGrid, results: Results) -> Figure:
 
 def _title(grid: CaseGrid, results: Results) -> str:
     models, lengths = (dict.fromkeys(results.values(name)) for name in ("model", "seq_len"))
-    what = f"{next(iter(models))}, {next(iter(lengths)):,} tokens a sequence" if len(models) == 1 else "all models"
+    what = f"{next(iter(models))}, {next(iter(lengths)):,} tokens per sequence" if len(models) == 1 else "all models"
     over = f"\nbest by {label(grid.by, '')} over {', '.join(label(n, '') for n in grid.over)}" if grid.over else ""
     return f"{what}: {label(grid.value, '')}{over}"
 
