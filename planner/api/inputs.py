@@ -101,7 +101,7 @@ def _name(kind: str, value: Any) -> str:
 class Model:
     """A transformer by name: a preset (`planner models` lists them), a Hugging Face config.json or a TOML file.
 
-    seq_len: tokens a sequence, instead of the model's own.
+    seq_len: tokens per sequence, instead of the model's own.
 
     Attributes:
         transformer: the shape that the cost models read.
@@ -167,7 +167,7 @@ class Model:
 
     @property
     def seq_len(self) -> int:
-        """Tokens a sequence."""
+        """Tokens per sequence."""
         return int(self.transformer.seq_len)
 
     def to_dict(self) -> dict[str, Any]:

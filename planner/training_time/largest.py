@@ -42,7 +42,7 @@ FIRST_SIZES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The family that is scaled: width over layers, experts (0: dense), tokens a sequence."""
+    """The family that is scaled: width over layers, experts (0: dense), tokens per sequence."""
 
     aspect: float
     experts: int

@@ -139,7 +139,7 @@ def test_the_commands_print_and_draw(file, tmp_path, planner):
     drawn = {
         name: "".join(ElementTree.parse(tmp_path / name).getroot().itertext()) for name in ("front.svg", "map.svg")
     }
-    for text in ("training time (days)", "training cost (USD)", "power (kW)", "gpt2, 1,024 tokens a sequence"):
+    for text in ("training time (days)", "training cost (USD)", "power (kW)", "gpt2, 1,024 tokens per sequence"):
         assert text in drawn["front.svg"]
     for text in ("accelerator memory (GiB)", "GPUs", "training time (days)", "no layout fits"):
         assert text in drawn["map.svg"]
@@ -148,7 +148,7 @@ def test_the_commands_print_and_draw(file, tmp_path, planner):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["heatmap", "FILE", "--x", "gpus", "--y", "cluster"], "needs --svg or --png"),
+        (["heatmap", "FILE", "--x", "gpus", "--y", "cluster"], "needs --svg, --png or --html"),
         (["heatmap", "FILE", "--x", "gpus", "--y", "cluster", "--svg", "a.png"], "ends in .svg"),
         (["pareto", "nothing.parquet"], "nothing.parquet: can't be read"),
         (["sweep", "nothing.toml", "-o", "out.parquet"], "nothing.toml: can't be read"),
