@@ -16,7 +16,7 @@ from planner.search.grids import CHUNK, Grid
 from planner.search.shortlist import Shortlist
 from planner.search.space import Request, space, whole_space
 from planner.setup import Setup
-from planner.step.estimate import Estimate, estimate, peak_bytes, totals
+from planner.step.estimate import Estimate, estimate, totals
 
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
 PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
@@ -50,7 +50,7 @@ def search(
     for whole, one in _parts(setup, asked, chunk):
         grid = whole
         if prune and (unpruned <= 0 or reach_s < np.inf):
-            grid, one = _pruned(setup, shortlist, whole, one)
+            grid, one = _pruned(shortlist, whole, one)
             patience = 2 * patience if len(grid.serial) == len(whole.serial) else PATIENCE
             unpruned = patience if patience > PATIENCE else 0
         unpruned -= 1
@@ -70,18 +70,13 @@ def _parts(setup: Setup, asked: Request, chunk: int) -> Iterator[tuple[Grid, One
             yield (whole.take(part), one.take(part)) if n > rows else (whole, one)
 
 
-def _pruned(setup: Setup, shortlist: Shortlist, grid: Grid, one: OneLayer) -> tuple[Grid, OneLayer]:
-    """The rows that may matter; the others are counted: none of them fits, or their memory says how many do."""
+def _pruned(shortlist: Shortlist, grid: Grid, one: OneLayer) -> tuple[Grid, OneLayer]:
+    """The rows that may matter. The others are counted, of which none fits; those slower than `reach_s` are not."""
     bound = bounds(grid.layouts, one)
     out = shortlist.out(bound)
     if np.count_nonzero(out) <= WORTH_PRUNING * len(out):
         return grid, one
-    over = bound.memory_bytes > setup.cluster.accelerator.usable_bytes
-    shortlist.count(grid.take(out & over))
-    slow = np.flatnonzero(out & ~over)
-    if len(slow) and shortlist.reach_s == np.inf:
-        some = grid.take(slow)
-        shortlist.count(some, peak_bytes(setup, some.layouts, one.take(slow)))
+    shortlist.count(grid.take(out & (bound.memory_bytes > shortlist.capacity_bytes)))
     rest = np.flatnonzero(~out)
     return grid.take(rest), one.take(rest)
 

@@ -86,18 +86,16 @@ class Shortlist:
         """For each bin of memory the step above which a layout is dominated."""
 
     def out(self, bound: Bounds) -> Bools:
-        """Rows of a grid whose every layout `add` would only count."""
+        """Rows of a grid whose every layout `add` would only count: over memory, as what fits may be on the front."""
         reach = np.maximum.accumulate(self._limit[::-1])[::-1]
         least, memory = bound.step_time_s, bound.memory_bytes
         if self.reach_s < np.inf:
             return (least > self.reach_s) | (memory > self.capacity_bytes)
-        return (least > reach[self._bin(memory)]) & ((least > self._slower) | (memory > self.capacity_bytes))
+        return least > reach[self._bin(memory)]
 
-    def count(self, grid: Grid, memory_bytes: Array | None = None) -> None:
-        """Count a grid's layouts that can't matter; without their memory, none fits."""
+    def count(self, grid: Grid) -> None:
+        """Count a grid's layouts that can't matter, of which none fits."""
         self.legal += int(np.count_nonzero(grid.legal))
-        if memory_bytes is not None:
-            self.fitting += int(np.count_nonzero((memory_bytes <= self.capacity_bytes) & grid.legal))
 
     def _bin(self, memory_bytes: Array) -> NDArray[np.intp]:
         """The bin of a size of memory; what just fits lies in the last bin of those that fit."""

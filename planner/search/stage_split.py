@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -99,23 +100,30 @@ def _held(setup: Setup, layouts: Layouts, costs: StepCosts, layers: int) -> tupl
     stages = np.arange(int(layouts.pp[0] * layouts.virtual_stages[0]))
     ranks = np.array([int(schedule.rank_of(pipe, np.array([s]), np.array([0]))[0]) for s in stages])
 
-    def size(layers_held: float, first: float, last: float) -> float:
+    def size(layers_held: float, first: float, last: float, versions: float) -> float:
         """Bytes of a rank but for its activations."""
         memory = rank_memory(
-            costs.case, layers=layers_held, in_flight=0.0, first=first, last=last,
-            copies=schedule.copies, at_once=layers_at_once(layouts, layers / int(layouts.pp[0])),
+            costs.case, layers=layers_held, in_flight=0.0, first=first, last=last, copies=schedule.copies,
+            versions=versions, at_once=layers_at_once(layouts, layers / int(layouts.pp[0])),
         )  # fmt: skip
         return float(memory.total_bytes[0])
 
-    fixed = size(0.0, 0.0, 0.0)
-    layer_state = (size(float(layers), 0.0, 0.0) - fixed) / layers
-    embedding_state, head_state = size(0.0, 1.0, 0.0) - fixed, size(0.0, 0.0, 1.0) - fixed
+    fixed = size(0.0, 0.0, 0.0, 1.0)
+
+    @cache
+    def states(versions: float) -> tuple[float, float, float]:
+        """Bytes of the states of the embedding, a layer and the head."""
+        embedding, all_layers, head = (size(*held, versions) - fixed for held in ((0, 1, 0), (layers, 0, 0), (0, 0, 1)))
+        return embedding, all_layers / layers, head
+
     slack = 1.0 + setup.framework.fragmentation
     saved = float(costs.activations.layer[0]) * slack
     looked_up = float(embedding_bytes(costs.case)[0]) * slack
 
     def held(stage: int) -> Array:
-        flight = float(schedule.in_flight(pipe, int(ranks[stage]))[0])
-        return np.array([embedding_state + looked_up * flight, *[layer_state + saved * flight] * layers, head_state])
+        at = int(ranks[stage])
+        embedding, layer, head = states(float(np.ravel(schedule.weight_versions(pipe, at))[0]))
+        flight = float(schedule.in_flight(pipe, at, costs.activations.weight_grad_share)[0])
+        return np.array([embedding + looked_up * flight, *[layer + saved * flight] * layers, head])
 
     return ranks, fixed, held

@@ -159,11 +159,6 @@ def _with_rows(of_all: Array, rows: Any, of_some: Array) -> Array:
     return out
 
 
-def peak_bytes(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Array:
-    """The peak memory alone of what `totals` takes, of the layouts' shape."""
-    return _peak_bytes(step_costs(setup, layouts, one))
-
-
 def _peak_bytes(costs: StepCosts) -> Array:
     memory = [rank.total_bytes for rank in rank_memories(costs)]
     return np.broadcast_to(reduce(np.maximum, memory), costs.case.layouts.shape)

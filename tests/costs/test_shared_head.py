@@ -12,7 +12,7 @@ from planner.costs.case import Case
 from planner.costs.kernels.device import matmul_s, stream_s
 from planner.costs.network.collectives import all_gather_s, all_reduce_s, place
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Layouts, Precision
+from planner.layouts import Layouts, Precision, Recompute
 from planner.models import from_shape, load_model
 from planner.schedules import Pipeline, get_schedule
 from planner.setup import Setup
@@ -57,6 +57,17 @@ def test_the_parts_of_the_head_by_hand(name):
     mine = [float(last[(order.kind == code) & (order.rank == 3)].mean()) for code in (4, 5, 6, 7) if code in order.kind]
     assert mine == pytest.approx([s, t] if name == "vocab-1" else [u, v], rel=1e-9)
     assert step.timeline.busy_s == pytest.approx(np.full(8, step.timeline.busy_s[0]), rel=5e-3)
+
+
+@pytest.mark.parametrize("name", ["vocab-1", "vocab-2"])
+def test_a_shared_head_is_not_recomputed(name):
+    """Nor where a framework recomputes its own: there is no layer around it whose input would be kept."""
+    again = replace(setup(), framework=replace(setup().framework, recomputed_head=True))
+    kept, full = (
+        step_costs(again, layout(schedule=name, recompute=mode)).head.parts_s
+        for mode in (Recompute.NONE, Recompute.FULL)
+    )
+    assert [float(x[0]) for x in full] == [float(x[0]) for x in kept]
 
 
 def test_every_rank_holds_an_eighth_of_both_tables():

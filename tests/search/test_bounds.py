@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.base.pareto import pareto_front
 from planner.choices.training import read_training
 from planner.costs.one_layer import one_layer
 from planner.hardware import load_cluster, load_framework
@@ -15,8 +16,9 @@ from planner.layouts import Attention, Precision, Recompute
 from planner.models import from_shape, load_model
 from planner.search import Fixed
 from planner.search import scan as passes
-from planner.search.bounds import bounds
+from planner.search.bounds import Bounds, bounds
 from planner.search.scan import search
+from planner.search.shortlist import ALTERED, Shortlist
 from planner.search.space import Request, space
 from planner.setup import Setup
 from planner.step.estimate import totals
@@ -79,7 +81,7 @@ def test_no_layout_is_below_its_row_s_bounds_where_all_to_alls_hide():
 )
 def test_a_pruned_search_keeps_what_an_unpruned_one_keeps(model, cluster, asked, by_memory, rivals, chunk):
     options = {"top": 3, "by_memory": by_memory, "rivals": rivals, "chunk": chunk}
-    with patch.object(passes, "WORTH_PRUNING", 0.0), patch.object(passes, "PATIENCE", 0):
+    with patch.multiple(passes, WORTH_PRUNING=0.0, PATIENCE=0):
         pruned = search(Setup(model, cluster, FRAMEWORK), asked, **options)
     whole = search(Setup(model, cluster, FRAMEWORK), asked, prune=False, **options)
     assert (pruned.legal, pruned.fitting) == (whole.legal, whole.fitting)
@@ -88,6 +90,38 @@ def test_a_pruned_search_keeps_what_an_unpruned_one_keeps(model, cluster, asked,
         for f in fields(a):
             if f.name != "layouts":
                 assert np.array_equal(getattr(a, f.name), getattr(b, f.name)), f.name
+
+
+def test_under_the_tightest_bounds_nothing_that_matters_is_discarded():
+    """Bounds that are the least of each row itself: only rows over memory are out, and the answer is the same."""
+    asked = Request(gpus=16, global_batch=64, precision=Precision.BF16, attention=Attention.FUSED, fixed=Fixed())
+    setup = Setup(load_model("gpt2-xl"), with_memory(load_cluster("dgx-a100-80gb"), 8e9), FRAMEWORK)
+    whole, counted = search(setup, asked, prune=False, chunk=500), []
+
+    def tight(layouts, one):
+        sums = totals(setup, layouts, one)
+        own = [np.broadcast_to(x, layouts.shape) for x in (sums.step_time_s - sums.bubble_s, sums.memory_bytes)]
+        least = [x.min(axis=tuple(range(x.ndim - 1))) for x in own]
+        return Bounds(step_time_s=least[0], memory_bytes=least[1])
+
+    def count(self, grid):
+        counted.append(totals(setup, grid.layouts).memory_bytes.min(initial=np.inf))
+        self.legal += int(np.count_nonzero(grid.legal))
+
+    early = patch.multiple("planner.search.shortlist", MANY=64, SEED=16)  # what rules others out is known soon
+    late = patch.multiple(passes, WORTH_PRUNING=0.0, PATIENCE=0, bounds=tight)
+    with early, late, patch.object(Shortlist, "count", count):
+        pruned = search(setup, asked, chunk=500)
+    assert min(counted) > whole.capacity_bytes
+    assert (pruned.legal, pruned.fitting) == (whole.legal, whole.fitting)
+    assert np.array_equal(pruned.fits.step_time_s[:ALTERED], whole.fits.step_time_s[:ALTERED])
+    assert front(pruned.over) == front(whole.over)
+
+
+def front(some):
+    """Step and memory of the layouts that no other beats in both."""
+    keep = pareto_front(some.step_time_s, some.memory_bytes)
+    return list(zip(some.step_time_s[keep].tolist(), some.memory_bytes[keep].tolist(), strict=True))
 
 
 def test_bounds_discard_rows_where_there_is_much_to_discard():
@@ -111,9 +145,11 @@ def test_bounds_discard_rows_where_there_is_much_to_discard():
 
 @pytest.mark.parametrize("numbers", [(0, 1, 3), (2,)])
 def test_no_layout_is_below_its_row_s_bounds_where_some_layers_are_recomputed(numbers):
+    """Of a model that is next to nothing but its layers, so that the bounds are tight."""
+    model = replace(DENSE, vocab=1024)
     fixed = Fixed(recompute=(Recompute.FULL,), recompute_layers=numbers)
     asked = Request(gpus=8, global_batch=16, precision=Precision.BF16, attention=Attention.FLASH2, fixed=fixed)
     cluster = load_cluster("dgx-a100-80gb")
-    some = [tuple(np.unique(grid.layouts.recompute_layers).tolist()) for grid in space(DENSE, cluster, asked)]
+    some = [tuple(np.unique(grid.layouts.recompute_layers).tolist()) for grid in space(model, cluster, asked)]
     assert set(some) == {numbers}
-    check_bounds(DENSE, cluster, FRAMEWORK, asked)
+    check_bounds(model, cluster, FRAMEWORK, asked)

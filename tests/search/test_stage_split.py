@@ -50,3 +50,13 @@ def test_less_memory_moves_layers_off_the_first_stages_until_nothing_fits():
     none = replace(CLUSTER, accelerator=replace(CLUSTER.accelerator, memory_bytes=8e9))
     with pytest.raises(LayoutError, match=r"no split of 32 layers over 4 stages fits in 7\.45 GiB per GPU"):
         stage_split(Setup(MODEL, none, FRAMEWORK), layouts)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1", "zb-2p", "2bw", "pipedream"])
+def test_a_rank_s_bytes_are_those_of_the_timeline_with_its_layers(schedule):
+    """What a split backward keeps for its weight gradients is among them, and the versions of the weights."""
+    setup, chosen = Setup(MODEL, CLUSTER, FRAMEWORK), {"tp": 8, "pp": 4, "global_batch": 16, "schedule": schedule}
+    split = stage_split(setup, Layouts.of(**chosen))
+    given = "E" + "|".join("t" * int(n) for n in split.layers) + "L"
+    exact = simulate(setup, Layouts.of(**chosen, pipeline_layout=given))
+    assert split.size_bytes == pytest.approx(exact.peak_bytes, rel=1e-9)

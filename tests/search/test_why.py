@@ -58,6 +58,7 @@ REASONS = [
     ("tp=8", {"tp": 4}, "settled", "only tp 4 was allowed"),
     ("recompute=full", {"recompute": ["none", "selective"]}, "settled", "only recompute none, selective was allowed"),
     ("schedule=2bw", {}, "asynchronous", "--allow-async searches it"),
+    ("schedule=2bw,pp=1", {}, "slower", "Slower by"),  # one stage alone waits for nobody
     ("offload_optimizer=on", {}, "offload", "--allow-offload tries"),
     ("tp=8,sp=off", {}, "slower", "Slower by"),
     ("attention=unfused,tp=8", {}, "slower", "Slower by"),
