@@ -53,7 +53,7 @@ class Shown(ABC):
 
         target = Path(path)
         if target.suffix not in PICTURES:
-            raise InputError(f"path is {target}; allowed: one that ends in {', '.join(PICTURES)}")
+            raise InputError(f"path is {target}; allowed for a picture: one that ends in {', '.join(PICTURES)}")
         check_writable(target)
         html = target.suffix == ".html"
         write_bytes(target, page(self.plot, *self.lines) if html else picture(self.plot, target.suffix[1:]))
