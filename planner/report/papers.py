@@ -258,7 +258,7 @@ def _picture(done: Sequence[Reproduction]) -> str:
     out = [f"<p class='small'>{DOTS}</p><svg {size} role='img' aria-label='how far ours are off'>"]
     low, high = place(-0.15), place(0.15)
     out.append(f"<rect x='{low:.1f}' y='0' width='{high - low:.1f}' height='{height - ROW}' fill='#e8f1ea'/>")
-    for deviation, word in ((-0.5, "half"), (-0.15, "-15 %"), (0.0, "0 %"), (0.15, "+15 %"), (1.0, "twice")):
+    for deviation, word in ((-0.5, "half"), (-0.15, "-15 %"), (0.0, "0"), (0.15, "+15 %"), (1.0, "twice")):
         x = place(deviation)
         out.append(f"<line x1='{x:.1f}' x2='{x:.1f}' y1='0' y2='{height - ROW}' stroke='#cfcfcf'/>")
         out.append(f"<text x='{x:.1f}' y='{height - 6}' text-anchor='middle' fill='#555'>{word}</text>")
