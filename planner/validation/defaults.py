@@ -113,6 +113,7 @@ def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> li
         "grad_dtype": said(run, "gradients") or "framework",
         "layer_split": framework.layer_split,
         "train": run["train"] or "full",
+        "ulysses": cp if said(run, "context") == "heads" else 1,
         "sequence_parallel": unstated.sequence_parallel and tp > 1 if spread is None else spread,
     }  # fmt: skip
     micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)

@@ -1,6 +1,7 @@
 """All-reduces inside a node and single products, measured by Azure: github.com/Azure/AI-benchmarking-guide.
 
-Azure_Results/ND_A100_v4_results.md, and ND_MI300X_v5_results.md as its fork samuel-bohman/AI-benchmarking-guide has it:
+Azure_Results/ND_A100_v4_results.md, ND_GB200_v6_results.md (four GPUs, rings; products in fp8, driver 570.133.20), and
+ND_MI300X_v5_results.md as its fork samuel-bohman/AI-benchmarking-guide has it:
 bus bandwidth in GB/s over eight GPUs (nccl-tests and rccl-tests), TFLOP/s of products in fp16 (cuBLASLt).
 """
 
@@ -19,22 +20,42 @@ BUS_GBYTE_PER_S = {
     "mi300x-server": [22.41, 43.41, 82.53, 131.57, 171.46, 230.35, 266.34, 290.81, 302.80, 308.89, 313.92, 315.06,
                       314.85, 316.82],
 }  # fmt: skip
+GB200_RINGS = [
+    80.48,
+    110.43,
+    146.27,
+    253.46,
+    331.09,
+    422.62,
+    550.73,
+    574.19,
+    593.53,
+    618.74,
+    646.87,
+    666.63,
+    673.06,
+    679.61,
+]
+GB200_PRODUCTS = {
+    (8192, 8192, 8192): 2876.6, (16384, 16384, 16384): 2906.9, (32768, 32768, 32768): 2825.6,
+    (6144, 12288, 12288): 2895.6,
+}  # fmt: skip
 A100_PRODUCTS = {
     (1024, 1024, 1024): 119.4, (2048, 2048, 2048): 221.8, (4096, 4096, 4096): 228.0, (8192, 8192, 8192): 253.7,
     (16384, 16384, 16384): 256.5, (6144, 12288, 12288): 250.8, (802816, 192, 768): 157.8,
 }  # fmt: skip
 
 
-def errors(cluster: str) -> np.ndarray:
+def errors(cluster: str, bus_gbyte_per_s: list[float], gpus: int = 8) -> np.ndarray:
     """Of predicted seconds, over measured ones, less one."""
-    eight, stride = np.full(len(SIZES), 8), np.ones(len(SIZES), dtype=int)
-    measured = SIZES * 2.0 * 7.0 / 8.0 / (np.array(BUS_GBYTE_PER_S[cluster]) * 1e9)
-    return all_reduce_s(place(load_cluster(cluster), eight, stride), SIZES) / measured - 1.0
+    ranks, stride = np.full(len(SIZES), gpus), np.ones(len(SIZES), dtype=int)
+    measured = SIZES * 2.0 * (gpus - 1) / gpus / (np.array(bus_gbyte_per_s) * 1e9)
+    return all_reduce_s(place(load_cluster(cluster), ranks, stride), SIZES) / measured - 1.0
 
 
 def test_a100_from_1_mib_to_8_gib():
     """Its figures were chosen by these; without the protocol for small messages 1 MiB takes four times as long."""
-    found = np.abs(errors("dgx-a100-80gb"))
+    found = np.abs(errors("dgx-a100-80gb", BUS_GBYTE_PER_S["dgx-a100-80gb"]))
     assert found.max() < 0.17
     assert np.median(found) < 0.015
     assert found[-4:].max() < 0.01
@@ -42,10 +63,26 @@ def test_a100_from_1_mib_to_8_gib():
 
 def test_mi300x_which_nothing_was_chosen_by():
     """Its rate was AMD's own of 1 GiB and more, its start assumed."""
-    found = np.abs(errors("mi300x-server"))
+    found = np.abs(errors("mi300x-server", BUS_GBYTE_PER_S["mi300x-server"]))
     assert found.max() < 0.15
     assert found[4:].max() < 0.1
     assert found[-6:].max() < 0.01
+
+
+def test_gb200_s_rings_of_64_to_256_mib_which_nothing_was_chosen_by():
+    """The rate is that of gathers and scatters on B200, as much at a time. Larger ones are 12 % faster in the end."""
+    found = errors("gb200-nvl72", GB200_RINGS, 4)
+    assert np.abs(found[6:9]).max() < 0.03
+    assert found[9:].max() < 0.13
+
+
+@pytest.mark.parametrize(("shape", "tflops"), GB200_PRODUCTS.items(), ids=lambda x: str(x))
+def test_hot_fp8_products_on_gb200(shape: tuple[int, int, int], tflops: float):
+    """The profile's rate was assumed before they were found; by an older driver they take 8 % longer."""
+    rows, columns, depth = shape
+    device = Device.of(load_accelerator("gb200"), np.array([Precision.FP8]), 1)
+    predicted = 2.0 * rows * columns * depth / float(matmul_s(device, rows, columns, depth)[0]) / 1e12
+    assert predicted / tflops == pytest.approx(1.0, abs=0.06)
 
 
 @pytest.mark.parametrize(("shape", "tflops"), A100_PRODUCTS.items(), ids=lambda x: str(x))

