@@ -95,7 +95,10 @@ def _advance(
 def _compiled() -> Callable[..., int]:
     from numba import njit
 
-    return njit(cache=True, nogil=True)(_advance)
+    try:
+        return njit(cache=True, nogil=True)(_advance)
+    except RuntimeError:  # no folder to keep it in can be written
+        return njit(nogil=True)(_advance)
 
 
 def compile_engine() -> None:

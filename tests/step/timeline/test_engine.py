@@ -100,3 +100,12 @@ def test_a_process_that_lives_long_compiles_at_its_start():
     with patch.object(engine, "_compiled", lambda: lambda *given: ran.append(engine._advance(*given))):
         engine.compile_engine()
     assert ran == [1]
+
+
+def test_it_compiles_where_no_folder_can_be_written(monkeypatch):
+    caching = pytest.importorskip("numba.core.caching")
+    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+    order = get_schedule("1f1b").order(Pipeline(p=4, m=8))
+    compiled = engine._compiled.__wrapped__()
+    with patch.object(engine, "_compiled", lambda: compiled):
+        assert run(order, durations(order, 1.0, 1.0, 1.0), compiled=True).makespan_s == 3 * (8 + 3)
