@@ -141,15 +141,18 @@ def draw_largest(r: Mapping[str, Any]) -> Figure:
                 says = f"{kind_name(kind)}: up to {x[-1]:.1e} FLOP, on {ran[-1]['gpus']:,} GPUs"
                 axis.semilogx(x, y, marker="o", color=colour, label=says)
                 axis.axvline(x[-1], color=colour, linestyle=":", linewidth=1.2)
-        axis.set(xlabel="training compute (FLOP)", ylabel="utilisation, % of peak", xlim=(5e21, 2e32))
+        axis.margins(y=0.1)
+        axis.set(xlabel="training compute (FLOP)", ylabel="utilisation, % of peak")
         axis.set_ylim(bottom=0)
-        axis.legend(frameon=False, fontsize=8, loc="upper right")
+        axis.legend(frameon=False, fontsize=8)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
 
     def binds(axis: Any) -> None:
         for name, colour in zip(done[0][0]["gains_if_relaxed_twofold"] if done[0] else (), SERIES, strict=False):
             gains = [100 * t["gains_if_relaxed_twofold"][name] for t in done[0]]
             axis.semilogx([t["flop"] for t in done[0]], gains, marker=".", color=colour, label=name)
         axis.set(xlabel="training compute (FLOP)", ylabel="time saved if twice as good, %")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
         axis.set_title(f"What binds ({kind_name(r['kinds'][0])})")
         axis.legend(frameon=False, fontsize=8)
 
