@@ -1,7 +1,7 @@
 """What of planner needs a GPU, checked on one NVIDIA GPU within 20 minutes: CuPy's arrays against numpy's.
 
 Every kernel, schedule, choice and precision of the trainer, both kinds of offload, streams, NCCL with one rank; then
-passes are timed, prices and a profile fitted to them, a training's step predicted and measured; last PyTorch's kernels
+passes are timed, prices fitted to them, a training's step predicted and measured; last PyTorch's kernels
 by `planner probe`. Writes a JSON file and a page. Needs CuPy (pip install '.[gpu]'); what is missing is said.
 Never yet run on a GPU.
 
@@ -19,12 +19,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from trainer_prediction import training
+from trainer_step import predicted_step_s
 
 from planner.choices.enumerations import Recompute
 from planner.models import Transformer, from_shape
@@ -328,31 +331,32 @@ def nccl(xp: Any, report: Report) -> Iterator[Check]:
 
 
 def measured(xp: Any, report: Report) -> Iterator[Check]:
-    """Passes timed, prices and a profile fitted, steps of a training predicted and measured by the commands."""
+    """Passes timed and prices fitted to them; steps of a training predicted with them, and measured by the command."""
     if not isinstance(xp, type(np)):
         report.skipped["measured"] = "the commands know cpu and gpu alone"
         return
     device = "cpu" if xp is np else "gpu"
     with tempfile.TemporaryDirectory() as folder:
-        prices, profile = Path(folder, "prices.toml"), Path(folder, "profile")
-        calibrate = ["calibrate", str(prices), "--quick", "--device", device, "--profile", str(profile)]
-        train = ["train", "--model", "gpt2", "--scale", "small", "--steps", "20", "--device", device]
-        start = time.perf_counter()
-        for name, command in (("calibrate", calibrate), ("train", [*train, "--prices", str(prices), "--json"])):
-            done = subprocess.run([*PLANNER, *command], capture_output=True, text=True, timeout=600, check=False)
+        file, start = Path(folder, "prices.toml"), time.perf_counter()
+        passes = [sys.executable, str(Path(__file__).with_name("trainer_passes.py"))]
+        train = ["--model", "gpt2", "--scale", "small", "--micro-batch", "4", "--micro-batches", "4"]
+        for name, command in (
+            ("passes", [*passes, str(file), "--quick", "--device", device]),
+            ("train", [*PLANNER, "train", *train, "--steps", "20", "--device", device, "--json"]),
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
             said = (done.stderr.strip().splitlines() or [""])[-1][:300]
             yield Check(name, done.returncode == 0, said=said, seconds=time.perf_counter() - start)
             if done.returncode:
                 return
-        report.measured = steps_of(json.loads(done.stdout)) | {
-            "prices": prices.read_text(encoding="utf-8"),
-            "profile": {f.name: f.read_text(encoding="utf-8") for f in sorted(profile.rglob("*.toml"))},
-        }
+        prices = file.read_text(encoding="utf-8")
+    predicted = predicted_step_s(training(train), tomllib.loads(prices)["seconds"], "serial")
+    report.measured = steps_of(json.loads(done.stdout), predicted) | {"prices": prices}
 
 
-def steps_of(record: dict[str, Any]) -> dict[str, float]:
-    """A step as measured and as predicted of a training's JSON."""
-    step, predicted = (float(record[name]) for name in ("step_time_s", "predicted_step_time_s"))
+def steps_of(record: dict[str, Any], predicted: float) -> dict[str, float]:
+    """A step as measured, of a training's JSON, and as predicted."""
+    step = float(record["step_time_s"])
     return {"step_s": step, "predicted_s": predicted, "off": predicted / step - 1.0}
 
 

@@ -1,6 +1,6 @@
 """Predicted against measured step time of the mini-trainer on this machine, two ranks under mpirun.
 
-First `planner calibrate` on both ranks, then one training run a row: model kind and size, micro-batch, and pp = 2 under
+First `trainer_passes.py` on both ranks, then one training run a row: model kind and size, micro-batch, and pp = 2 under
 several schedules, dp = 2, tp = 2. Steps and microbenchmarks in which another process had a rank's processor don't
 count; a run starts when the machine is quiet, and is repeated up to five times until ranks had their processors.
 Bars: 10 % median, 20 % worst.
@@ -20,11 +20,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from itertools import product
 from pathlib import Path
 
+from trainer_step import predicted_step_s
+
+from planner.cli.train_plan import Choices, make_training, read_plan
+from planner.trainer.loop import Training
+
 MPIRUN = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", "2"]
 PLANNER = [sys.executable, "-c", "from planner.cli import main; main()"]
+PASSES = [sys.executable, str(Path(__file__).with_name("trainer_passes.py"))]
 ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 LAYOUTS = [
@@ -73,8 +80,20 @@ def fixed() -> list[list[str]]:
     ]
 
 
-def run(*arguments: str) -> str:
-    done = subprocess.run([*MPIRUN, *PLANNER, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+def training(options: list[str]) -> Training:
+    """What `planner train` trains with these options."""
+    given = dict(zip((name[2:].replace("-", "_") for name in options[::2]), options[1::2], strict=True))
+    shape, row = read_plan(None, given.pop("model"))
+    sizes = {name: int(given.pop(name)) if name in given else None for name in ("micro_batch", "micro_batches")}
+    how = Choices(
+        scale=given.pop("scale"), steps=24, precision="fp32", allow_async=False, seed=0, clip=1.0, text=None, **sizes
+    )
+    words = {name: given.pop(name) for name in ("schedule", "recompute") if name in given}
+    return make_training(shape, row | words | {name: int(value) for name, value in given.items()}, how)
+
+
+def run(*command: str) -> str:
+    done = subprocess.run([*MPIRUN, *command], capture_output=True, text=True, env=ENVIRONMENT, check=False)
     if done.returncode:
         sys.exit(done.stderr)
     return done.stdout
@@ -94,18 +113,18 @@ def main() -> None:
     parser.add_argument("prices", nargs="?", type=Path, default=Path(tempfile.mkdtemp()) / "prices.toml")
     parser.add_argument("--draw", type=int, metavar="SEED")
     arguments = parser.parse_args()
-    prices = str(arguments.prices)
     if not arguments.prices.exists():
-        run("calibrate", prices)
+        run(*PASSES, str(arguments.prices))
+    prices = tomllib.loads(arguments.prices.read_text(encoding="utf-8"))["seconds"]
     errors = []
     print(f"{'run':<100} {'measured':>9} {'predicted':>9}  error  of the processor")
     for options in fixed() if arguments.draw is None else drawn(arguments.draw):
         for _ in range(5):
             wait_until_quiet()
-            record = json.loads(run("train", *options, "--steps", "24", "--prices", prices, "--json"))
+            record = json.loads(run(*PLANNER, "train", *options, "--steps", "24", "--json"))
             if record["processor_share"] > 0.9:
                 break
-        measured, predicted = record["undisturbed_step_time_s"], record["predicted_step_time_s"]
+        measured, predicted = record["undisturbed_step_time_s"], predicted_step_s(training(options), prices, "mpi")
         errors.append(predicted / measured - 1)
         shown = " ".join(options).replace("--", "")
         times = f"{measured * 1e3:>6.1f} ms {predicted * 1e3:>6.1f} ms"

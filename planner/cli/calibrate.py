@@ -1,4 +1,4 @@
-"""`planner calibrate`: this machine measured for the trainer, or profiles fitted to measured runs."""
+"""`planner calibrate`: profiles fitted to measured runs, or made of a probe of a node."""
 
 from __future__ import annotations
 
@@ -10,29 +10,16 @@ import typer
 
 from planner.cli import options as o
 
-MOST_SECONDS = 600
-MACHINE, RUNS, PROBE = "Measuring this machine", "Fitting profiles to measured runs", "From a probe of a machine"
-measuring, fitting, probing = (partial(o.in_group, group) for group in (MACHINE, RUNS, PROBE))
-NEEDS = {MACHINE: "a file of prices", RUNS: "--from RUNS.csv", PROBE: "--probe FILE"}
+RUNS, PROBE = "Fitting profiles to measured runs", "From a probe of a machine"
+fitting, probing = (partial(o.in_group, group) for group in (RUNS, PROBE))
+NEEDS = {RUNS: "--from RUNS.csv", PROBE: "--probe FILE"}
 
 
 def command(
     context: typer.Context,
-    paths: Annotated[
-        list[Path] | None, typer.Argument(help="The file of prices to write; with --from more CSV files of runs.")
-    ] = None,
-    seconds: Annotated[
-        float, measuring("How long each model of the grid is stepped.", min=0.01, max=MOST_SECONDS)
-    ] = 0.4,
-    quick: Annotated[bool, measuring("A small grid: rough prices in a few seconds.")] = False,
-    device: Annotated[str, measuring("cpu or gpu.")] = "cpu",
+    paths: Annotated[list[Path] | None, typer.Argument(help="With --from: more CSV files of runs.")] = None,
     profile: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile",
-            "--profiles",
-            help="Folder for hardware profiles: FOLDER/cluster.toml; with --from as in hardware_profiles/.",
-        ),
+        Path | None, typer.Option("--profile", "--profiles", help="Folder for the profiles, as hardware_profiles/ is.")
     ] = None,
     from_: Annotated[
         list[Path] | None, fitting("CSV files of measured runs (docs/measured-runs.md).", "--from")
@@ -53,11 +40,7 @@ def command(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).")] = False,
 ) -> None:
-    """Measure this machine for the trainer; or make profiles from measured training runs, or from a probe of a node.
-
-    Example: mpirun -n 2 planner calibrate prices.toml, then mpirun -n 2 planner train --pp 2 --prices prices.toml
-
-    Every rank measures at the same time, as ranks train at the same time; the first one's figures are written.
+    """Make profiles from measured training runs, or from a probe of a node.
 
     Example: planner calibrate --from measured_runs/*.csv --architecture hopper --hold-out dgxc --profile mine
 
@@ -69,12 +52,13 @@ def command(
 
     sources = {p: context.get_parameter_source(p.name or "") for p in context.command.params}
     given = [p for p, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    mine = RUNS if from_ else PROBE if probe else MACHINE
+    if from_ and probe:
+        raise InputError("--probe stands beside --from; allowed: one of them")
+    mine = RUNS if from_ else PROBE if probe else ""
     for parameter in given:
         other = getattr(parameter, "rich_help_panel", None)
         if other in NEEDS and other != mine:
-            rule = f"doesn't go with {NEEDS[mine]}" if mine != MACHINE and other == MACHINE else f"needs {NEEDS[other]}"
-            raise InputError(f"{parameter.opts[0]} {rule}: it is for {other[0].lower()}{other[1:]}")
+            raise InputError(f"{parameter.opts[0]} needs {NEEDS[other]}: it is for {other[0].lower()}{other[1:]}")
     if probe is not None:
         from planner.cli.probe import probe_to_profiles
 
@@ -82,26 +66,17 @@ def command(
             raise InputError(f"{paths[0]} stands beside --probe; allowed: --profile FOLDER to write profiles")
         probe_to_profiles(probe, cluster, framework, profile, json)
         return
-    if from_:
-        from planner.cli.calibrate_runs import fit_runs
+    if not from_:
+        raise InputError(f"nothing says what to make profiles of; allowed: {NEEDS[RUNS]} or {NEEDS[PROBE]}")
+    from planner.cli.calibrate_runs import fit_runs
 
-        fit_runs(
-            [*from_, *(paths or [])],
-            hold_out=hold_out or [],
-            cross_validate=cross_validate,
-            architecture=architecture,
-            all_figures=all_figures,
-            max_evaluations=max_evaluations,
-            folder=profile,
-            json=json,
-        )
-        return
-    if json:
-        raise InputError(f"--json needs {NEEDS[RUNS]}, or {NEEDS[PROBE]}")
-    if paths is None or len(paths) != 1:
-        raise InputError(
-            f"{len(paths or [])} files to write prices to; allowed: one, or --from RUNS.csv to fit profiles"
-        )
-    from planner.cli.calibrate_machine import measure_machine
-
-    measure_machine(paths[0], seconds=seconds, quick=quick, profile=profile, device=device)
+    fit_runs(
+        [*from_, *(paths or [])],
+        hold_out=hold_out or [],
+        cross_validate=cross_validate,
+        architecture=architecture,
+        all_figures=all_figures,
+        max_evaluations=max_evaluations,
+        folder=profile,
+        json=json,
+    )

@@ -17,7 +17,6 @@ from planner.cli import options as o
 from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
 from planner.cli.train_outcome import After, finish
 from planner.cli.train_plan import Choices, make_training, read_plan
-from planner.cli.train_prediction import read_prices
 from planner.cli.unfold import unfolded
 
 if TYPE_CHECKING:
@@ -90,7 +89,6 @@ def command(
     checkpoint: Annotated[Path | None, typer.Option(help="Folder; goes on from its latest checkpoint.")] = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
     noise_scale: Annotated[bool, typer.Option(help="Measure the gradient noise scale every 10 steps.")] = False,
-    prices: Annotated[Path | None, typer.Option(help="File of planner calibrate: predicts the step time.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write the last step as a Perfetto trace.")] = None,
     allow_async: Annotated[bool, typer.Option(help="Allow schedules that take gradients at older weights.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON and nothing else.")] = False,
@@ -107,8 +105,6 @@ def command(
 
     def prepare() -> Training:
         o.check_finite(learning_rate=learning_rate, clip=clip)
-        if prices is not None:
-            read_prices(prices)  # before the run: a fault found after it would cost the whole training
         if trace is not None:
             check_writable(trace)
         shape, row = read_plan(plan, model)
@@ -122,7 +118,7 @@ def command(
             checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
 
-    _run(engine, device, precision, prepare, After(prices=prices, trace=trace, json=json))
+    _run(engine, device, precision, prepare, After(trace=trace, json=json))
 
 
 def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -> None:

@@ -1,4 +1,4 @@
-"""What a training run took, beside what was predicted of it: as tables, as JSON, as a trace."""
+"""What a training run took: as a table, as JSON, as a trace."""
 
 from __future__ import annotations
 
@@ -7,39 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.cli import options as o
-from planner.cli.train_prediction import Prediction, predict, read_prices
 
 if TYPE_CHECKING:
     from planner.trainer.loop import Measured, Training
     from planner.trainer.worker import Task
-
-PASSES = {"F": "a forward pass", "B": "a backward pass", "I": "an input gradient", "W": "a weight gradient"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class After:
     """What is made of a run once it has ended."""
 
-    prices: Path | None
     trace: Path | None
     json: bool
 
 
 def finish(training: Training, measured: Measured, engine: str, after: After) -> None:
-    """What the run took, as tables or as JSON; its trace where asked for."""
+    """What the run took, as a table or as JSON; its trace where asked for."""
     task, times = training.task, measured.step_time_s
-    prediction = None
-    if after.prices is not None:
-        prediction = predict(training, read_prices(after.prices), engine)
     if after.trace is not None and times:
         write_measured_trace(after.trace, task, measured)
     record = _record(training, measured, engine)
-    if prediction is not None:
-        record |= {
-            "predicted_step_time_s": prediction.step_s, "predicted_pass_s": prediction.pass_s,
-            "predicted_busy_s": prediction.busy_s, "predicted_waiting_s": prediction.waiting_s,
-            "predicted_update_s": prediction.update_s, "predicted_passes_held": prediction.passes,
-        }  # fmt: skip
     if after.json:
         o.print_json(record)
         return
@@ -48,15 +35,12 @@ def finish(training: Training, measured: Measured, engine: str, after: After) ->
     table = plain_table("", "")
     if times:
         table.add_row("loss", f"{measured.loss[0]:.4f} to {measured.loss[-1]:.4f} nats per byte")
-        table.add_row("step time", f"{_ms(record['step_time_s'])} (median of {len(times)})")
+        table.add_row("step time", f"{record['step_time_s'] * 1e3:,.1f} ms (median of {len(times)})")
     table.add_row("in passes, by rank", "  ".join(f"{x * 1e3:,.1f}" for x in measured.busy_s[:8]) + " ms")
     table.add_row("most activations, by rank", "  ".join(f"{x / 2**20:,.1f}" for x in measured.peak_bytes[:8]) + " MiB")
     for kind, size in measured.sent_bytes.items():
         table.add_row(f"sent per step for {kind}, rank 0", f"{size / 2**20:,.2f} MiB")
     o.print_view(f"{task.model.name}: {task.num_ranks} ranks, engine {engine}", table)
-    if prediction is not None and times:
-        busy, waiting = (_of_pipeline(training, x) for x in (measured.busy_s, measured.waiting_s))
-        o.print_view("", "Predicted beside measured", _beside(prediction, record, engine, busy, waiting))
 
 
 def _record(training: Training, measured: Measured, engine: str) -> dict[str, Any]:
@@ -76,7 +60,6 @@ def _record(training: Training, measured: Measured, engine: str) -> dict[str, An
         "undisturbed_step_time_s": usual_s(times, measured.processor_share) if times else None,
         "undisturbed_steps": int(undisturbed(measured.processor_share).sum()) if times else 0,
         "processor_share": statistics.median(measured.processor_share) if times else None,
-        "predicted_step_time_s": None,
         "busy_s": [float(x) for x in measured.busy_s], "waiting_s": [float(x) for x in measured.waiting_s],
         "pass_s": _mean_pass_s(measured), "passes_held": [int(x) for x in _of_pipeline(training, measured.peak_passes)],
         "peak_activation_bytes": [int(x) for x in measured.peak_bytes],
@@ -108,34 +91,6 @@ def _mean_pass_s(measured: Measured) -> dict[str, float]:
         for kind in KINDS
         if any(e.kind == kind for e in events)
     }
-
-
-def _beside(
-    prediction: Prediction, record: dict[str, Any], engine: str, busy_s: list[float], waiting_s: list[float]
-) -> Any:
-    """Predicted beside measured: the step (undisturbed), its passes (last step), waiting, activations."""
-    from planner.report.plain_table import plain_table
-    from planner.schedules.operations import NAMES
-
-    table = plain_table("", "predicted", "measured", "", numbers=(1, 2, 3))
-
-    def row(name: str, predicted_s: float, measured_s: float) -> None:
-        error = f"{predicted_s / measured_s - 1.0:+.1%}" if measured_s > 0 else ""
-        table.add_row(name, _ms(predicted_s), _ms(measured_s), error)
-
-    row("step", prediction.step_s, record["undisturbed_step_time_s"])
-    for kind, seconds in prediction.pass_s.items():
-        row(PASSES.get(kind, NAMES[kind]), seconds, record["pass_s"].get(kind, 0.0))
-    for p in range(min(len(busy_s), 8)):
-        row(f"stage rank {p}: in passes", prediction.busy_s[p], busy_s[p])
-        if engine != "serial":
-            row(f"stage rank {p}: waiting", prediction.waiting_s[p], waiting_s[p])
-        table.add_row(f"stage rank {p}: passes held", str(prediction.passes[p]), str(record["passes_held"][p]), "")
-    return table
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:,.1f} ms"
 
 
 def write_measured_trace(path: Path, task: Task, measured: Measured) -> None:

@@ -295,12 +295,11 @@ def test_the_command_prints_what_was_fitted_and_what_was_left(tmp_path, made):
 
 
 BAD = [
-    (["calibrate"], "allowed: one, or --from"),
-    (["calibrate", "a.toml", "b.toml"], "2 files"),
-    (["calibrate", "prices.toml", "--hold-out", "x"], "--hold-out needs --from"),
-    (["calibrate", "prices.toml", "--json"], "--json needs --from"),
-    (["calibrate", "--from", "RUNS", "--quick"], "--quick doesn't go with --from"),
-    (["calibrate", "--from", "RUNS", "--seconds", "1"], "--seconds doesn't go with --from"),
+    (["calibrate"], "allowed: --from RUNS.csv or --probe FILE"),
+    (["calibrate", "RUNS", "--json"], "allowed: --from RUNS.csv or --probe FILE"),
+    (["calibrate", "RUNS", "--hold-out", "x"], "--hold-out needs --from"),
+    (["calibrate", "--from", "RUNS", "--probe", "probe.json"], "--probe stands beside --from"),
+    (["calibrate", "--from", "RUNS", "--cluster", "selene"], "--cluster needs --probe"),
     (["calibrate", "--from", "nothing.csv"], "nothing.csv"),
     (["calibrate", "--from", "RUNS", "--hold-out", "korthikanti"], "left to fit"),
     (["calibrate", "--from", "RUNS", "--hold-out", "bloom"], "unknown source 'bloom'"),

@@ -116,7 +116,7 @@ def test_an_empty_probe_and_missing_options_are_refused(tmp_path: Path) -> None:
         (["--probe", path], "--cluster is missing"),
         (["--probe", path, "--cluster", "dgx-h100", "x.toml"], "stands beside --probe"),
         (["--cluster", "dgx-h100", "x.toml"], "--cluster needs --probe FILE"),
-        (["--probe", path, "--quick"], "--quick doesn't go with --probe FILE"),
+        (["--probe", path, "--all-figures"], "--all-figures needs --from RUNS.csv"),
     ):
         refused = planner("calibrate", *options)
         assert refused.returncode == 2

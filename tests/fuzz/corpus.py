@@ -332,8 +332,6 @@ def kinds() -> tuple[Kind, ...]:
         Kind(name="results.parquet", examples=(swept(),),
              commands=("pareto @results.parquet", "pareto @results.parquet --json",
                        "heatmap @results.parquet --x accelerator.memory_gib --y cluster --where model=gpt2 --json")),
-        Kind(name="prices.toml", examples=(_prices(),),
-             commands=("train --scale tiny --steps 1 --prices @prices.toml --json",), slow=True),
         Kind(name="laws.toml", examples=(LAWS,), slow=True,
              commands=("time gpt2 --cluster dgx-a100-80gb --gpus 2 --tp 1 --pp 1 --tokens 1e9 --batch 8 "
                        "--critical-batch-law @laws.toml",
@@ -358,17 +356,6 @@ def swept() -> bytes:
         (folder / "model.toml").write_text(MODEL)
         run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here(), restart=True)
         return (folder / "out.parquet").read_bytes()
-
-
-def _prices() -> str:
-    """Prices as `planner calibrate` writes them."""
-    parts = {"layer": 6, "embedding": 2, "head": 4}
-    rows = [f'"{family} {part} {kind}" = {[1e-4] * size}' for family in ("gelu", "swiglu") for part, size in
-            parts.items() for kind in "FBIW"]  # fmt: skip
-    rows += ['"update" = [1e-4, 1e-4]'] + [
-        f'"{name}" = [1e-5, 1e-4]' for name in ("all_reduce", "all_gather", "reduce_scatter", "send")
-    ]
-    return "ranks = 1\n[seconds]\n" + "\n".join(rows) + "\n"
 
 
 KINDS = kinds()

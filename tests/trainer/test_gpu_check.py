@@ -125,6 +125,6 @@ def test_its_files_and_its_exit_status(tmp_path, monkeypatch, capsys):
 
 
 def test_a_step_beside_its_prediction():
-    assert gpu_check.steps_of({"step_time_s": 0.4, "predicted_step_time_s": 0.5}) == {
+    assert gpu_check.steps_of({"step_time_s": 0.4}, 0.5) == {
         "step_s": 0.4, "predicted_s": 0.5, "off": pytest.approx(0.25),
     }  # fmt: skip

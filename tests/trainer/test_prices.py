@@ -1,19 +1,29 @@
-"""Prices of passes: sizes counted right, coefficients recovered, and a calibration that runs."""
+"""Prices of the trainer's passes (benchmarks/trainer_prices.py): sizes, coefficients recovered, a step predicted."""
 
 from __future__ import annotations
 
-import json
+import os
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from planner.trainer.attention import BLOCK
-from planner.trainer.microbenchmarks import grid, passes
-from planner.trainer.prices import FEATURES, PriceSizes, features, fit, score_elements
 from planner.trainer.stopwatch import undisturbed, usual_s
-from tests.cli.test_train import TINY, planner
 from tests.trainer.helpers import llama
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+try:
+    from trainer_passes import grid, passes
+    from trainer_prediction import training
+    from trainer_prices import FEATURES, PriceSizes, features, fit, score_elements
+    from trainer_step import predicted_step_s
+finally:
+    sys.path.remove(str(BENCHMARKS))
 
 
 def test_coefficients_are_recovered_though_one_measurement_is_disturbed():
@@ -60,24 +70,31 @@ def test_disturbed_timings_do_not_count():
     assert undisturbed([0.5, 0.2]).tolist() == [True, False]
 
 
+def test_a_step_is_its_passes_one_after_the_other_and_a_pipeline_shorter():
+    """Passes of 1, 2 and 3 seconds by kind, nothing else: a step by hand."""
+    prices = {f"gelu {part} {kind}": [0.0] * len(FEATURES[part]) for part in FEATURES for kind in "FBIW"}
+    prices |= {f"gelu layer {kind}": [seconds] + [0.0] * 5 for kind, seconds in zip("FB", (1.0, 2.0), strict=True)}
+    prices |= {"update": [3.0, 0.0], "send": [0.5, 0.0], "all_reduce": [0.0, 0.0]}
+    options = ["--model", "gpt2", "--scale", "tiny", "--micro-batch", "1", "--micro-batches", "4"]
+    run = training([*options, "--pp", "2", "--schedule", "gpipe"])
+    layers = run.task.model.num_layers
+    assert predicted_step_s(run, prices, "serial") == pytest.approx(4 * layers * 3.0 + 2 * 3.0)
+    each = layers / 2
+    assert predicted_step_s(run, prices, "mpi") == pytest.approx((4 + 1) * each * 3.0 + 2 * 0.5 + 3.0)
+    with pytest.raises(Exception, match="prices have no 'send'"):
+        predicted_step_s(run, {k: v for k, v in prices.items() if k != "send"}, "mpi")
+
+
 @pytest.mark.slow
-def test_calibrate_writes_prices_that_train_predicts_with(tmp_path):
+def test_measured_prices_say_what_a_step_takes(tmp_path):
     prices = tmp_path / "prices.toml"
-    done = planner("calibrate", str(prices), "--quick", "--seconds", "0.02")
+    command = [sys.executable, BENCHMARKS / "trainer_passes.py", prices, "--quick", "--seconds", "0.02"]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "gelu layer F" in done.stdout
     table = tomllib.loads(prices.read_text())
     assert table["ranks"] == 1
     assert set(table["median_error"]) == set(table["seconds"])
-    done = planner(*TINY, "--pp", "2", "--prices", str(prices), "--json")
-    record = json.loads(done.stdout)
-    assert record["predicted_step_time_s"] > 0
-    assert record["predicted_passes_held"] == record["passes_held"]
-    assert set(record["predicted_pass_s"]) == set(record["pass_s"]) == {"F", "B"}
-    table = planner(*TINY, "--pp", "2", "--prices", str(prices)).stdout
-    assert "Predicted beside measured" in table
-    assert "stage rank 1: passes held" in table
-    (tmp_path / "other.toml").write_text("x = 1\n")
-    done = planner(*TINY, "--prices", str(tmp_path / "other.toml"))
-    assert done.returncode == 2
-    assert "no prices; write them with planner calibrate" in done.stderr
+    run = training(["--model", "gpt2", "--scale", "tiny", "--micro-batch", "1", "--micro-batches", "4", "--pp", "2"])
+    assert predicted_step_s(run, table["seconds"], "serial") > 0

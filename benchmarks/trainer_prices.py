@@ -1,7 +1,7 @@
 """What passes of this trainer cost on a machine: seconds linear in a few sizes, fitted to measured passes.
 
 A pass of a layer does products, passes over hidden, inner and head elements, and attention over scores; each has a
-rate of its own on a machine (`planner calibrate` measures them), and a pass has fixed seconds besides.
+rate of its own on a machine (`trainer_passes.py` measures them), and a pass has fixed seconds besides.
 
 Letters: T tokens of a pass on one rank, h hidden, f inner, n query and g key heads, d head size, v vocabulary, t tp.
 """
@@ -119,5 +119,5 @@ def _non_negative(a: Any, y: Any) -> Any:
 def price_s(prices: Mapping[str, Any], key: str, row: Sequence[float]) -> float:
     """Seconds of a part by its fitted coefficients. Raises InputError if the prices lack that part."""
     if key not in prices:
-        raise InputError(f"prices have no {key!r}; write them anew with planner calibrate")
+        raise InputError(f"prices have no {key!r}; write them anew, with benchmarks/trainer_passes.py on as many ranks")
     return float(np.dot(prices[key], row))

@@ -1,5 +1,8 @@
-"""Passes of the trainer's own layers, timed one by one on this machine over a grid of shapes.
+"""Passes of the trainer's own layers, timed one by one over a grid of shapes, and prices fitted to them.
 
+    mpirun -n 2 python benchmarks/trainer_passes.py prices.toml
+
+Every rank measures at the same time, as ranks train at the same time; the first one's figures are written.
 The model is cut into three stages on one rank (embedding, two layers, head) and stepped; the executor's own record
 of each operation is the measurement, so conditions are those of training. Steps in which others
 had this processor don't count (`planner.trainer.stopwatch`).
@@ -7,26 +10,34 @@ had this processor don't count (`planner.trainer.stopwatch`).
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
+
+share_processors()  # before numpy is loaded
+
 import numpy as np
+from trainer_prices import FEATURES, PriceSizes, features, fit
 
 from planner.models import Transformer, from_shape
 from planner.schedules.operations import Operation
+from planner.trainer.arrays import xp_for
 from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.executor import Batch
 from planner.trainer.optimizers import Adam
-from planner.trainer.prices import PriceSizes, features
 from planner.trainer.serial import run_serial
 from planner.trainer.stopwatch import Stopwatch, usual_s
 from planner.trainer.worker import Task, Worker
 
 LAYERS = 2
 LEAST_STEPS = 6
+ROUNDS = 3  # over the grid: what slows the machine for a while then spoils one time of three
 STAGES = ("embedding", "layer", "head")
 # Two micro-batches in flight, as in a pipeline: one has its backward pass whole, one in two parts.
 ROW = [
@@ -109,19 +120,6 @@ def _sample(model: Transformer, b: int, part: str, kind: str, time_s: float, cou
     return Sample(f"{'swiglu' if model.gated else 'gelu'} {part} {kind}" if part != "update" else "update", row, time_s)
 
 
-def copy_rate(xp: Any, size_bytes: int = 2**26, repeats: int = 15) -> float:
-    """Bytes per second of a copy too large for any cache, what is read and what is written."""
-    source = xp.ones(size_bytes // 4, dtype=xp.float32)
-    target = xp.zeros_like(source)
-    timings = []
-    for _ in range(repeats):
-        watch = Stopwatch()
-        target[...] = source
-        float(target[-1])  # waits for a device
-        timings.append(watch.stop())
-    return 2.0 * size_bytes / usual_s(*zip(*timings, strict=True))
-
-
 def collectives(communicator: Communicator, repeats: int = 20) -> list[Sample]:
     """Time each collective over all ranks, and a message to the next rank and back, by size in bytes."""
     xp, group, samples = communicator.xp, RankGroup("all", tuple(range(communicator.size))), []
@@ -153,3 +151,52 @@ def collectives(communicator: Communicator, repeats: int = 20) -> list[Sample]:
             took = usual_s(*zip(*timings, strict=True)) / (2 if name == "send" else 1)
             samples.append(Sample(name, [1.0, x.nbytes / 1e6], took))
     return samples
+
+
+def measure(output: Path, seconds: float, quick: bool, device: str) -> None:
+    """Time passes and messages, and write their prices; `seconds` of each model of the grid."""
+    keep_freed_memory()
+    xp, communicator = xp_for(device), None
+    if started_by_mpirun():
+        from planner.trainer.mpi import MPICommunicator
+
+        communicator = MPICommunicator(xp)
+    wait = communicator.barrier if communicator else lambda: None
+    rounds = [[passes(xp, model, b, seconds / ROUNDS, wait) for model, b in grid(quick)] for _ in range(ROUNDS)]
+    samples = [sample for repeated in zip(*rounds, strict=True) for sample in fastest(repeated)]
+    if communicator and communicator.size > 1 and communicator.size % 2 == 0:
+        samples += collectives(communicator)
+    if communicator and communicator.rank:
+        return
+    by_key = defaultdict(list)
+    for sample in samples:
+        by_key[sample.key].append(sample)
+    fits = {key: fit([s.row for s in group], [s.time_s for s in group]) for key, group in sorted(by_key.items())}
+    lines = [
+        "# Written by benchmarks/trainer_passes.py: seconds per unit of each size, by pass of the trainer's parts.",
+        f"# {', '.join(f'{part}: {names}' for part, names in FEATURES.items())}; messages: fixed, megabytes",
+        f"ranks = {communicator.size if communicator else 1}",
+        "[seconds]",
+        *(f'"{key}" = [{", ".join(f"{x:.6g}" for x in f.seconds)}]' for key, f in fits.items()),
+        "[median_error]",
+        *(f'"{key}" = {f.median_error:.4f}' for key, f in fits.items()),
+        "[worst_error]",
+        *(f'"{key}" = {f.worst_error:.4f}' for key, f in fits.items()),
+    ]
+    output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for key, f in fits.items():
+        print(f"{key:<20} {f.measured:>3} passes, median error {f.median_error:.1%}, worst {f.worst_error:.1%}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--seconds", type=float, default=0.4, help="How long each model of the grid is stepped.")
+    parser.add_argument("--quick", action="store_true", help="A small grid: rough prices in a few seconds.")
+    parser.add_argument("--device", default="cpu", help="cpu or gpu")
+    asked = parser.parse_args()
+    measure(asked.output, asked.seconds, asked.quick, asked.device)
+
+
+if __name__ == "__main__":
+    main()
