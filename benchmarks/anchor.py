@@ -21,6 +21,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from folds import origin_of
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import gammaln
@@ -28,7 +29,6 @@ from scipy.special import gammaln
 from planner.calibration.anchor import Spread, slopes_of, update
 from planner.calibration.moved import KINDS, moved_cluster, moved_framework
 from planner.calibration.next_runs import best_two
-from planner.calibration.selection import origin_of
 from planner.hardware import load_cluster, load_framework
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, shipped_files, unseen_files
 from planner.validation.errors import all_errors, held_out, unseen

@@ -26,13 +26,14 @@ from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
+from folds import Fold, folds, origin_of
 from residuals import pairs_in_order
 
 from planner.calibration.figures import Profiles
 from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.identified import calibrate
 from planner.calibration.parameters import PARAMETERS
-from planner.calibration.selection import Fold, architecture_of, folds, origin_of, select
+from planner.calibration.selection import architecture_of, select
 from planner.hardware import Cluster, Efficiency, Link, load_cluster, load_framework
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, scores, shipped_files, unseen_files
 from planner.validation.errors import COLUMNS

@@ -18,11 +18,12 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
+from folds import folds
 from memory_errors import held_out, known_runs
 from near_pairs import ALIKE
 
 from planner.calibration.fit import Problem, fit_figures
-from planner.calibration.selection import folds, select
+from planner.calibration.selection import select
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.question import FIT_CHANCE

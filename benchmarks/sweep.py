@@ -1,9 +1,8 @@
-"""Sweeps: how they scale over processes, and a hundred million layouts, undisturbed, killed, and on a Dask cluster.
+"""Sweeps: how they scale over processes, and a hundred million layouts, undisturbed, and killed.
 
 python benchmarks/sweep.py scaling          the same sweep on one process, two, up to a process a core
 python benchmarks/sweep.py 100m             a hundred million layouts on every core
 python benchmarks/sweep.py killed           the same, killed five times at random and resumed: equal bytes?
-python benchmarks/sweep.py dask             the same on a local Dask cluster of two workers, one killed midway
 
 The last two compare with what `100m` wrote, and run it first if it has not been. Linux only: memory is read from /proc.
 """
@@ -73,7 +72,7 @@ class Peak(threading.Thread):
 
 
 def measured(definition: Path, output: Path, *options: object) -> None:
-    """Run a sweep to its end and print a line; processor seconds are of its own processes, not of a Dask cluster."""
+    """Run a sweep to its end and print a line; processor seconds are of its own processes."""
     begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(command(definition, output, *options, "--json"), stdout=subprocess.PIPE, text=True)
     peak = Peak(process)
@@ -135,38 +134,9 @@ def killed(seed: int) -> None:
     compared(output)
 
 
-def dask() -> None:
-    output, address = FOLDER / "dask.parquet", FOLDER / "scheduler.json"
-    output.unlink(missing_ok=True)
-    address.unlink(missing_ok=True)
-    program = [sys.executable, "-m"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    file = ["--scheduler-file", str(address)]
-    begin = [[*program, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", *file]]
-    begin += [[*program, "distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1", "--no-dashboard", *file]] * 2
-    cluster = [subprocess.Popen(line, **quiet) for line in begin]
-    try:
-        while not address.exists():
-            time.sleep(0.1)
-        threading.Thread(target=kill_midway, args=(cluster[1], output), daemon=True).start()
-        heading()
-        measured(SWEEP, output, "--scheduler", f"dask:{address}")
-    finally:
-        for process in cluster:
-            process.kill()
-    compared(output)
-
-
-def kill_midway(worker: "subprocess.Popen[bytes]", output: Path) -> None:
-    while parts(output) < 100:
-        time.sleep(0.2)
-    worker.kill()
-    print(f"killed a worker: {parts(output)} of 240 cases are kept", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("scaling", "100m", "killed", "dask"))
+    parser.add_argument("what", choices=("scaling", "100m", "killed"))
     parser.add_argument("--seed", type=int, default=1, help="of the moments at which `killed` kills")
     asked = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
@@ -177,8 +147,6 @@ def main() -> None:
         hundred_million()
     if asked.what == "killed":
         killed(asked.seed)
-    elif asked.what == "dask":
-        dask()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from planner.calibration.fit import Problem
 from planner.calibration.parameters import parameters_of
 from planner.validation import MeasuredRun
 from planner.validation.defaults import framework_name
-from planner.validation.publications import publication_of
 from planner.validation.software import cluster_name
 
 
@@ -89,39 +88,3 @@ def select(runs: Sequence[MeasuredRun], architecture: str | None = None, hold_ou
 def architecture_of(run: MeasuredRun, base: Profiles) -> str:
     """The architecture of the accelerators that a run was measured on."""
     return base.cluster(cluster_name(run)).accelerator.efficiency.name
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fold:
-    """Runs that are left out together, and the others."""
-
-    name: str
-    rest: list[MeasuredRun]
-    held: list[MeasuredRun]
-
-
-def origin_of(run: MeasuredRun) -> str:
-    """The publication of a shipped run, which stands for all its sources; the source of one's own."""
-    publication = publication_of(run["source"])
-    return publication.sets if publication else str(run["source"])
-
-
-def folds(runs: Sequence[MeasuredRun], key: Callable[[MeasuredRun], str] = origin_of) -> list[Fold]:
-    """One for each value of a key: for each origin, or what else is left out together.
-
-    Raises InputError if there is one only.
-    """
-    of = [key(run) for run in runs]
-    names = list(dict.fromkeys(of))
-    if len(names) < 2:
-        raise InputError(
-            f"--cross-validate leaves out each source in turn, and all runs are {names[0]}'s; allowed: 2 or more"
-        )
-    return [
-        Fold(
-            name=name,
-            rest=[run for run, its in zip(runs, of, strict=True) if its != name],
-            held=[run for run, its in zip(runs, of, strict=True) if its == name],
-        )
-        for name in names
-    ]

@@ -27,9 +27,6 @@ def command(
     hold_out: Annotated[
         list[str] | None, fitting("A source to leave out of the fit, then score; the beginning of its name.")
     ] = None,
-    cross_validate: Annotated[
-        bool, fitting("Fit without each publication in turn; score it.", "--cross-validate")
-    ] = False,
     architecture: Annotated[str | None, fitting("Of the GPUs, such as ampere; else that of most runs.")] = None,
     all_figures: Annotated[bool, fitting("Also those that the shipped fit leaves alone.", "--all-figures")] = False,
     max_evaluations: Annotated[int, fitting("Steps of the least-squares fit.", min=1, max=10_000)] = 40,
@@ -73,7 +70,6 @@ def command(
     fit_runs(
         [*from_, *(paths or [])],
         hold_out=hold_out or [],
-        cross_validate=cross_validate,
         architecture=architecture,
         all_figures=all_figures,
         max_evaluations=max_evaluations,

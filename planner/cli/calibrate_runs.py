@@ -18,7 +18,6 @@ def fit_runs(
     files: Sequence[Path],
     *,
     hold_out: Sequence[str],
-    cross_validate: bool,
     architecture: str | None,
     all_figures: bool,
     max_evaluations: int,
@@ -29,20 +28,18 @@ def fit_runs(
     from planner.base.errors import InputError, one_line
     from planner.calibration.identified import calibrate
     from planner.calibration.profile_files import check_folder, fitted_profiles, write_profiles
-    from planner.calibration.selection import folds, select
+    from planner.calibration.selection import select
     from planner.validation import read_runs
 
     runs = [run for path in files for run in read_runs(path)]
     if not runs:
         raise InputError(f"{', '.join(map(str, files))}: no runs in the file")
     chosen = select(runs, architecture, hold_out)
-    if cross_validate:
-        folds(chosen.runs)  # refuses a single source before the fit
     if folder is not None:
         check_folder(folder)
     with o.working(f"fitting figures of {chosen.architecture} GPUs to {len(chosen.runs)} runs"):
         found = calibrate(*chosen.problem(all_figures), max_evaluations)
-    sets = _scores(chosen, found, max_evaluations if cross_validate else None)
+    sets = _scores(chosen, found)
     written = []
     if folder is not None:
         names = sorted({one_line(run.path.name) for run in chosen.runs})
@@ -64,17 +61,13 @@ def fit_runs(
         o.print_view(f"Errors with them: planner validate RUNS.csv --profiles {folder}")
 
 
-def _scores(chosen: Selection, found: Calibration, max_evaluations: int | None) -> dict[str, Any]:
-    """Scores by source and overall: by the profiles as they are, by the fit, and by fits without each publication."""
-    from planner.calibration.cross_validation import cross_validated
+def _scores(chosen: Selection, found: Calibration) -> dict[str, Any]:
+    """Scores by source and overall: by the profiles as they are, and by the fit."""
     from planner.validation import predict, scores
 
     sets = {"before": scores(predict(chosen.runs)), "after": scores(found.fit.predict(chosen.runs))}
     if chosen.held:
         sets |= {"held_before": scores(predict(chosen.held)), "held_after": scores(found.fit.predict(chosen.held))}
-    if max_evaluations is not None:
-        with o.working("fitting without each publication in turn"):
-            sets["cross_validated"] = scores(cross_validated(chosen.runs, found.fit, max_evaluations))
     return sets
 
 
@@ -88,5 +81,3 @@ def _show(chosen: Selection, found: Calibration, sets: dict[str, Any]) -> None:
     o.print_view(report.two_scores_view(title, sets["before"], sets["after"]))
     if chosen.held:
         o.print_view("", report.two_scores_view("Held out of the fit", sets["held_before"], sets["held_after"]))
-    if "cross_validated" in sets:
-        o.print_view("", report.cross_validation_view(sets["after"], sets["cross_validated"]))

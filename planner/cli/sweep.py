@@ -13,7 +13,7 @@ import typer
 from planner.cli import options as o
 
 if TYPE_CHECKING:
-    from planner.sweeps.run import Scheduler, SweepProgress
+    from planner.sweeps.run import SweepProgress
 
 LINE_EVERY_S = 60.0  # where stderr is no terminal
 
@@ -21,10 +21,7 @@ LINE_EVERY_S = 60.0  # where stderr is no terminal
 def command(
     definition: Annotated[Path, typer.Argument(help="A TOML file (docs/sweep.md): what is varied, what is settled.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The results, a Parquet file.")],
-    scheduler: Annotated[
-        str, typer.Option(help="local, or a Dask cluster: dask://host:8786, dask:scheduler-file.json.")
-    ] = "local",
-    workers: Annotated[int | None, typer.Option(help="Processes of the local scheduler; else one a core.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; else one a core.")] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Forget what an earlier run kept or wrote.")] = False,
     json: o.Json = False,
 ) -> None:
@@ -36,11 +33,12 @@ def command(
     """
     from planner.api.answer import Answer
     from planner.report.sweep import sweep_record, sweep_view
+    from planner.sweeps.local import Local
     from planner.sweeps.parquet import read_results
     from planner.sweeps.run import run_sweep
     from planner.sweeps.sweep import load_sweep
 
-    crew = _scheduler(scheduler, workers)
+    crew = Local(workers)
     sweep = load_sweep(definition)
     begun = time.monotonic()
     try:
@@ -51,20 +49,6 @@ def command(
         raise
     what = (output, done, read_results(output), time.monotonic() - begun)
     o.show(Answer("", sweep_record(*what), sweep_view(*what)), json)
-
-
-def _scheduler(name: str, workers: int | None) -> Scheduler:
-    from planner.base.errors import InputError
-
-    if name == "local":
-        from planner.sweeps.local import Local
-
-        return Local(workers)
-    if workers is not None:
-        raise InputError(f"--workers is {workers}; allowed with --scheduler local only: a Dask cluster has its own")
-    from planner.sweeps.dask import Dask
-
-    return Dask(name)
 
 
 @contextmanager

@@ -74,15 +74,6 @@ def two_scores_view(title: str, before: Scores, after: Scores) -> RenderableType
     return stacked(title, table)
 
 
-def cross_validation_view(fitted: Scores, held: Scores) -> RenderableType:
-    """Scores by source of the fit to all runs, and of fits that had not seen the source's publication."""
-    table = plain_table("source", "timed", "mape", "held", "max held", "rank", "held", numbers=tuple(range(1, 7)))
-    for name, fit, out in _rows(fitted, held):
-        cells = [percent(fit["mape"]), percent(out["mape"]), percent(out["max_error"]), rank_text(fit), rank_text(out)]
-        table.add_row(name, str(out["timed_rows"]), *cells, style="bold" if name == "overall" else "")
-    return stacked("Cross-validated, errors in %: of the fit, and held out of fits without the publication", table)
-
-
 def _rows(a: Scores, b: Scores) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     return [*((name, a[0][name], b[0][name]) for name in a[0]), ("overall", a[1], b[1])]
 

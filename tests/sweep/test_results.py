@@ -153,7 +153,6 @@ def test_the_commands_print_and_draw(file, tmp_path, planner):
         (["pareto", "nothing.parquet"], "nothing.parquet: can't be read"),
         (["sweep", "nothing.toml", "-o", "out.parquet"], "nothing.toml: can't be read"),
         (["sweep", "nothing.toml", "-o", "out.parquet", "--workers", "0"], "--workers is 0"),
-        (["sweep", "nothing.toml", "-o", "out.parquet", "--scheduler", "slurm"], "allowed: local, dask://host:port"),
     ],
 )
 def test_bad_commands_are_one_line_and_exit_code_2(file, planner, args, said):
