@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from planner.api.layout_estimate import LayoutEstimate, estimate
     from planner.api.limits import largest, network
     from planner.api.plan import Plan
-    from planner.api.questions import compare, explain, export, fastest, sweep, time, validate, why
+    from planner.api.questions import compare, explain, export, fastest, sweep, time, why
     from planner.api.recommended import recommend
     from planner.api.schedules import schedule
     from planner.api.simulated import Simulation, simulate
+    from planner.api.validated import validate
     from planner.base.errors import (
         ExecutionError,
         FileFormatError,
@@ -73,9 +74,8 @@ _MODULE = {
     "Cluster": "api.inputs", "Model": "api.inputs", "LayoutEstimate": "api.layout_estimate",
     "estimate": "api.layout_estimate", "largest": "api.limits", "network": "api.limits", "Plan": "api.plan",
     "recommend": "api.recommended", "schedule": "api.schedules", "Simulation": "api.simulated",
-    "simulate": "api.simulated",
-    **dict.fromkeys(
-        ("compare", "explain", "export", "fastest", "sweep", "time", "validate", "why"), "api.questions"),
+    "simulate": "api.simulated", "validate": "api.validated",
+    **dict.fromkeys(("compare", "explain", "export", "fastest", "sweep", "time", "why"), "api.questions"),
 }  # fmt: skip
 """Where a name is loaded from; errors are `planner.base.errors`'."""
 

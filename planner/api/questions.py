@@ -1,9 +1,9 @@
-"""The questions of other commands: time, fastest, explain, compare, validate, sweep, export, and --why."""
+"""The questions of other commands: time, fastest, explain, compare, sweep, export, and --why."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,6 @@ from planner.api.fastest_of_paper import fastest_by_paper
 from planner.api.inputs import Cluster, Model, setup_of
 from planner.api.layout_estimate import LayoutEstimate
 from planner.api.plan import Plan
-from planner.api.validated import Validated
-from planner.api.validated import validate as validate_files
 from planner.base.errors import InputError
 from planner.question import whole
 from planner.training_time.goal import Goal, goal
@@ -24,6 +22,7 @@ from planner.training_time.joint import strategy
 
 if TYPE_CHECKING:
     from planner.exporters.plan_export import Export
+    from planner.sweeps.run import SweepProgress
 
 Given = Mapping[str, float | None]
 ModelLike = Model | str | os.PathLike[str]
@@ -131,27 +130,14 @@ def why(plan: Plan, wanted: str) -> Answer:
     return plan.why(wanted)
 
 
-def validate(
-    files: Sequence[str | os.PathLike[str]] = (), *, anchor: str | os.PathLike[str] | None = None
-) -> Validated:
-    """Predictions beside measured runs, of CSV files or those that planner ships.
-
-    anchor: a CSV of runs measured on such a machine, which correct the figures.
-
-    Raises:
-        InputError: The files have no runs, or none that can be predicted.
-        FileFormatError: A file can't be read, parsed or validated.
-    """
-    return validate_files([Path(file) for file in files], None, None if anchor is None else Path(anchor))
-
-
 def sweep(
     definition: str | os.PathLike[str], output: str | os.PathLike[str], *, workers: int | None = None,
-    restart: bool = False,
+    restart: bool = False, on_progress: Callable[[SweepProgress], None] = lambda _: None,
 ) -> Answer:  # fmt: skip
     """Every case of a sweep's file, to a Parquet file; interrupted, the same call goes on where it was.
 
-    workers: processes; None is one per core.
+    workers: processes; None is one per core. restart: forget what an earlier run kept or wrote.
+    on_progress: told how far it is.
 
     Raises:
         FileFormatError, InputError, OutputError, MissingPackageError, ExecutionError: as `planner sweep`.
@@ -165,8 +151,8 @@ def sweep(
     from planner.sweeps.results import load_results
     from planner.sweeps.sweep import load_sweep
 
-    begun, path = monotonic(), Path(output)
-    done = run.run_sweep(load_sweep(Path(definition)), path, Local(workers), restart=restart)
+    path, crew, begun = Path(output), Local(workers), monotonic()
+    done = run.run_sweep(load_sweep(Path(definition)), path, crew, restart=restart, on_progress=on_progress)
     table, seconds = read_results(path), monotonic() - begun
     what = (path, done, table, seconds)
     return Answer("", sweep_record(*what), sweep_view(*what), lambda: draw_fronts(fronts(load_results(path))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -127,19 +128,25 @@ class Validated(Shown):
         ]
 
 
-def validate(files: Sequence[Path] | None, profiles: Path | None, anchor: Path | None = None) -> Validated:
-    """The shipped runs, or those of some files, as the shipped profiles predict them, or those of a folder.
+def validate(
+    files: Sequence[str | os.PathLike[str]] = (), *, profiles: str | os.PathLike[str] | None = None,
+    anchor: str | os.PathLike[str] | None = None,
+) -> Validated:  # fmt: skip
+    """Predictions beside measured runs, of CSV files or those that planner ships.
 
-    anchor: measured runs of the same machine, which correct the figures.
+    profiles: a folder of profiles to use before the shipped ones. anchor: a CSV of runs measured on such a machine,
+    which correct the figures.
 
-    Raises InputError if the files have no runs, or none that can be predicted; FileFormatError if a file can't be read,
-    parsed or validated.
+    Raises:
+        InputError: The files have no runs, or none that can be predicted.
+        FileFormatError: A file can't be read, parsed or validated.
     """
-    paths = files or shipped_files()
+    paths = [Path(file) for file in files] or shipped_files()
     runs = [run for path in paths for run in read_runs(path)]
     if not runs:
         raise InputError(f"{', '.join(map(str, paths))}: no runs in the file")
-    found, ends, known = predicted_runs(runs, anchor, *loaders(profiles))
+    folder, own_runs = (None if path is None else Path(path) for path in (profiles, anchor))
+    found, ends, known = predicted_runs(runs, own_runs, *loaders(folder))
     if not np.isfinite(found.step_time_s).any():
         first = found.runs[0]
         raise InputError(f"{first.path}:{first.line}: no run can be predicted: {found.reasons[0]}")

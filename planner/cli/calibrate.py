@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.base.errors import InputError
 from planner.cli import options as o
+
+if TYPE_CHECKING:
+    from planner.calibration.identified import Calibration
+    from planner.calibration.selection import Selection
 
 RUNS, PROBE = "Fitting profiles to measured runs", "From a probe of a machine"
 fitting, probing = (partial(o.in_group, group) for group in (RUNS, PROBE))
@@ -45,8 +52,6 @@ def command(
 
     Robust least squares within physical bounds, every source alike. Figures that the runs don't tell stay as they are.
     """
-    from planner.base.errors import InputError
-
     sources = {p: context.get_parameter_source(p.name or "") for p in context.command.params}
     given = [p for p, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if from_ and probe:
@@ -57,17 +62,13 @@ def command(
         if other in NEEDS and other != mine:
             raise InputError(f"{parameter.opts[0]} needs {NEEDS[other]}: it is for {other[0].lower()}{other[1:]}")
     if probe is not None:
-        from planner.cli.probe import probe_to_profiles
-
         if paths:
             raise InputError(f"{paths[0]} stands beside --probe; allowed: --profile FOLDER to write profiles")
-        probe_to_profiles(probe, cluster, framework, profile, json)
+        _probe_to_profiles(probe, cluster, framework, profile, json)
         return
     if not from_:
         raise InputError(f"nothing says what to make profiles of; allowed: {NEEDS[RUNS]} or {NEEDS[PROBE]}")
-    from planner.cli.calibrate_runs import fit_runs
-
-    fit_runs(
+    _fit_runs(
         [*from_, *(paths or [])],
         hold_out=hold_out or [],
         architecture=architecture,
@@ -76,3 +77,115 @@ def command(
         folder=profile,
         json=json,
     )
+
+
+def _fit_runs(
+    files: Sequence[Path],
+    *,
+    hold_out: Sequence[str],
+    architecture: str | None,
+    all_figures: bool,
+    max_evaluations: int,
+    folder: Path | None,
+    json: bool,
+) -> None:
+    """Fit, print figures and scores, and write the profiles where a folder is given."""
+    from planner.base.errors import one_line
+    from planner.calibration.identified import calibrate
+    from planner.calibration.profile_files import check_folder, fitted_profiles, write_profiles
+    from planner.calibration.selection import select
+    from planner.validation import read_runs
+
+    runs = [run for path in files for run in read_runs(path)]
+    if not runs:
+        raise InputError(f"{', '.join(map(str, files))}: no runs in the file")
+    chosen = select(runs, architecture, hold_out)
+    if folder is not None:
+        check_folder(folder)
+    with o.working(f"fitting figures of {chosen.architecture} GPUs to {len(chosen.runs)} runs"):
+        found = calibrate(*chosen.problem(all_figures), max_evaluations)
+    sets = _scores(chosen, found)
+    written = []
+    if folder is not None:
+        names = sorted({one_line(run.path.name) for run in chosen.runs})
+        options = [*(f"--hold-out {x}" for x in hold_out), *(["--all-figures"] if all_figures else [])]
+        command = " ".join(["planner calibrate --from", *names, "--architecture", chosen.architecture, *options])
+        about = f"fitted by {command}, every source alike, to {found.fit.timed_runs} timed runs of {found.fit.sources}"
+        about += f" source{'s' * (found.fit.sources != 1)} ({date.today().isoformat()})"
+        written = write_profiles(folder, fitted_profiles(found.fit, *chosen.named(), about))
+    if json:
+        from planner.report.calibration import calibration_record, scores_records
+
+        record = calibration_record(chosen, found) | scores_records(sets)
+        o.print_json(record | {"written": [str(path) for path in written]})
+        return
+    _show(chosen, found, sets)
+    if written:
+        own = next(path for path in written if path.parent.name == "clusters")
+        o.print_view("", f"Wrote {len(written)} profiles to {folder}; to plan with them: --cluster {own}")
+        o.print_view(f"Errors with them: planner validate RUNS.csv --profiles {folder}")
+
+
+def _scores(chosen: Selection, found: Calibration) -> dict[str, Any]:
+    """Scores by source and overall: by the profiles as they are, and by the fit."""
+    from planner.validation import predict, scores
+
+    sets = {"before": scores(predict(chosen.runs)), "after": scores(found.fit.predict(chosen.runs))}
+    if chosen.held:
+        sets |= {"held_before": scores(predict(chosen.held)), "held_after": scores(found.fit.predict(chosen.held))}
+    return sets
+
+
+def _show(chosen: Selection, found: Calibration, sets: dict[str, Any]) -> None:
+    from planner.report import calibration as report
+
+    o.print_view(*report.selection_lines(chosen), "", report.calibration_view(found), "")
+    if chosen.held and found.left:
+        o.print_view("What was left as it is may have been fitted to the runs held out.", "")
+    title = "Scores with the profiles as they are and now, errors in %"
+    o.print_view(report.two_scores_view(title, sets["before"], sets["after"]))
+    if chosen.held:
+        o.print_view("", report.two_scores_view("Held out of the fit", sets["held_before"], sets["held_after"]))
+
+
+def _probe_to_profiles(path: Path, cluster: str | None, framework: str | None, folder: Path | None, json: bool) -> None:
+    """Say how a probe's figures differ from the profile's, and write the profiles where a folder is given."""
+    from planner.calibration.probe import probe_profiles, probe_record, probed_figures, read_probe
+    from planner.calibration.profile_files import check_folder, write_profiles
+    from planner.hardware import load_cluster, load_framework
+
+    if cluster is None:
+        raise InputError("--cluster is missing; the probe's figures replace those of the cluster that it ran on")
+    if folder is not None:
+        check_folder(folder)
+    probe = read_probe(path)
+    found = probed_figures(probe, load_cluster(cluster), None if framework is None else load_framework(framework))
+    record = probe_record(found, probe)
+    texts = probe_profiles(found, probe, cluster, [framework] if framework else [])
+    written = [] if folder is None else write_profiles(folder, texts)
+    if json:
+        o.print_json(record | {"files": [str(file) for file in written]})
+        return
+    o.print_view(*_probe_view(record, cluster))
+    o.print_view(*(f"wrote {file}" for file in written))
+
+
+def _probe_view(record: dict[str, Any], cluster: str) -> list[Any]:
+    from planner.report.plain_table import plain_table
+
+    table = plain_table("figure", "profile", "probe", "change", "spread", "kernels", numbers=(1, 2, 3, 4, 5))
+    for row in record["figures"]:
+        change = f"{row['probe'] / row['profile'] - 1.0:+.0%}" if row["profile"] else "new"
+        table.add_row(
+            row["figure"], f"{row['profile']:.3g}", f"{row['probe']:.3g}", change,
+            f"{row['spread'] / row['probe']:.0%}", str(row["kernels"]),
+        )  # fmt: skip
+    machine = record["machine"]
+    lines: list[Any] = [f"{machine['name']}, torch {machine['torch']}, beside the profile of {cluster}", table]
+    lines += [
+        f"rank {row['rank']} on {row['host']}: products {row['slower']:.0%} slower than the median's"
+        for row in record["slow_ranks"]
+    ]
+    if record["hidden_share"] is not None:
+        lines.append(f"A product and an all-reduce at once: {record['hidden_share']:.0%} of the shorter one hides.")
+    return lines

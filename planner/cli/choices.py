@@ -16,11 +16,12 @@ from planner.choices.choice import Choice, number
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
-from planner.cli.unfold import Command, unfolded, with_signature
+from planner.cli.unfold import Command, in_place_of, unfolded, with_signature
 
 LAYOUT = "The layout"
 SEARCHED = "What may be chosen: all that is legal, unless given; 2,4 means 2 or 4"
 ADVISED = "What may be advised"
+INSTEAD = "In place of the plan's layout"
 
 
 def takes_layout(*without: str) -> Callable[[Command], Command]:
@@ -53,8 +54,15 @@ def searches(command: Command) -> Command:
     return _with_options(command, [*_care(), *options])
 
 
+def replaces(*without: str) -> Callable[[Command], Command]:
+    """Gives a command that takes `instead` an option for what a search can be held to, in place of a plan's choice."""
+    rows = [CHOICES[name] for name in SETTLED if name not in without]
+    options = [_parameter(c, c.plain_kind | None, None, c.says, INSTEAD, c.kind is bool) for c in rows]
+    return lambda command: in_place_of(command, "instead", options, dict)
+
+
 def _care() -> list[inspect.Parameter]:
-    """The options that say what may be advised: how much memory, and whose schedules."""
+    """The options that say what may be advised: how much memory, whose and which schedules, the host's memory."""
 
     def option(field: str, name: str, kind: Any, default: Any, says: str, **more: Any) -> inspect.Parameter:
         kind = Annotated[kind, typer.Option(*name.split(), help=says, rich_help_panel=ADVISED, **more)]
@@ -67,6 +75,8 @@ def _care() -> list[inspect.Parameter]:
         option("headroom_gib", "--headroom", float | None, None, "Memory to leave free, such as 8GiB.", **size),
         option("max_memory_gib", "--max-memory", float | None, None, "Memory to take at most, such as 70GiB.", **size),
         option("any_framework", "--any-framework", bool, False, "Also schedules that the framework does not have."),
+        option("allow_async", "--allow-async", bool, False, "Also schedules that change the training, such as 2bw."),
+        option("allow_offload", "--allow-offload", bool, False, "Also optimizer state and activations in host memory."),
         option("exclude", "--exclude --not", list[str] | None, None,
                "What must not be chosen: schedule=zb-*, tp=8, cp (any but its default)."),
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,34 @@ from planner.cli import options as o
 from planner.cli.choices import searches
 
 if TYPE_CHECKING:
+    from planner.api.answer import Answer
     from planner.hardware import Cluster
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clusters:
+    """Clusters to set side by side, as the options say it."""
+
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option("--cluster", help="A cluster; several are set side by side.", autocompletion=complete.clusters),
+    ] = None
+    node_size: Annotated[
+        list[int] | None, typer.Option(help="GPUs per node, 0: unlimited; several are set side by side.")
+    ] = None
+    network: Annotated[
+        list[str] | None,
+        typer.Option("--network", help="Another network; several are set side by side.", autocompletion=complete.links),
+    ] = None
+
+    def loaded(self) -> list[Cluster]:
+        """Every cluster over every network with every node size that is named."""
+        from planner.hardware import load_cluster
+        from planner.training_time.variants import with_node_size
+
+        over: list[str | None] = [*(self.network or [])] or [None]
+        out = [load_cluster(name, network=network) for name in self.cluster or [] for network in over]
+        return [with_node_size(c, size) for c in out for size in self.node_size] if self.node_size else out
 
 
 @searches
@@ -20,11 +48,8 @@ if TYPE_CHECKING:
 def command(
     model: o.Model,
     aim: a.Aim,
+    clusters: Clusters,
     *,
-    cluster: Annotated[
-        list[str] | None,
-        typer.Option("--cluster", help="A cluster; several are set side by side.", autocompletion=complete.clusters),
-    ] = None,
     paper: Annotated[
         str | None,
         typer.Option(
@@ -41,13 +66,6 @@ def command(
             "with --paper, :improved."
         ),
     ] = "3d",
-    node_size: Annotated[
-        list[int] | None, typer.Option(help="GPUs per node, 0: unlimited; several are set side by side.")
-    ] = None,
-    network: Annotated[
-        list[str] | None,
-        typer.Option("--network", help="Another network; several are set side by side.", autocompletion=complete.links),
-    ] = None,
     nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
@@ -62,35 +80,26 @@ def command(
 
     Example: planner fastest x-160 --cluster dgx-a100-80gb --max-gpus 100000 --network infiniband-hdr
     """
-    from planner.api.fastest_of_paper import fastest_by_paper, fastest_of_paper
+    from planner.api.inputs import Model
     from planner.api.training import fastest
     from planner.base.errors import InputError
-    from planner.models import load_model, with_seq_len
     from planner.training_time.joint import strategy
 
+    ways = [way.strip() for way in strategies.split(",")]
     if paper is not None:
         settled: dict[str, Any] = {"nics-per-node": nics_per_node, "max-cost": max_cost, "tokens": aim.tokens}
         settled |= {"loss": aim.loss, "seq-len": seq_len}
-        own = {"network": network, "node-size": node_size, "max-gpus": max_gpus}
-        settled |= {"framework": framework} if cluster else own
+        own = {"network": clusters.network, "node-size": clusters.node_size, "max-gpus": max_gpus}
+        settled |= {"framework": framework} if clusters.cluster else own
         if taken := [name for name, value in settled.items() if value]:
             raise InputError(f"--{taken[0]} is given, and settled by --paper; leave one of them out")
-        with o.working("searching GPUs, batches and layouts"):
-            if cluster:
-                cases = clusters(cluster, network or [], node_size or [])
-                ways = [s.strip() for s in strategies.split(",")]
-                answer = fastest_by_paper(paper, load_model(model), cases, ways, max_gpus)
-            else:
-                answer = fastest_of_paper(paper, model, o.profile_of(framework))
-        pictures.show(answer, json)
+        pictures.show(_by_paper(paper, model, clusters, ways, max_gpus, framework), json)
         return
-    if not cluster:
+    if not clusters.cluster:
         raise InputError("--cluster is missing; give a cluster (planner clusters lists them), or --paper")
-    shape = load_model(model)
-    if seq_len is not None:
-        shape = with_seq_len(shape, seq_len)
-    plans = [strategy(s.strip()) for s in strategies.split(",")]
-    cases = clusters(cluster, network or [], node_size or [])
+    shape = Model(model, seq_len=seq_len).transformer
+    plans = [strategy(way) for way in ways]
+    cases = clusters.loaded()
     with o.working("searching GPUs, batches and layouts"):
         answer = fastest(
             shape, cases, aim.goal(shape), given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
@@ -99,11 +108,14 @@ def command(
     pictures.show(answer, json)
 
 
-def clusters(names: list[str], networks: list[str], sizes: list[int]) -> list[Cluster]:
-    """Every cluster over every network with every node size that is named."""
-    from planner.hardware import load_cluster
-    from planner.training_time.variants import with_node_size
+def _by_paper(
+    paper: str, model: str, clusters: Clusters, ways: list[str], max_gpus: int | None, framework: str | None
+) -> Answer:
+    """The paper's answer beside ours, or on some clusters what its own model of costs says there."""
+    from planner.api.fastest_of_paper import fastest_by_paper, fastest_of_paper
+    from planner.models import load_model
 
-    over: list[str | None] = [*networks] or [None]
-    out = [load_cluster(name, network=network) for name in names for network in over]
-    return [with_node_size(c, size) for c in out for size in sizes] if sizes else out
+    with o.working("searching GPUs, batches and layouts"):
+        if clusters.cluster:
+            return fastest_by_paper(paper, load_model(model), clusters.loaded(), ways, max_gpus)
+        return fastest_of_paper(paper, model, o.profile_of(framework))

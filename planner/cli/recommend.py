@@ -88,12 +88,6 @@ def command(
         str,
         o.asks("--objective", "time, throughput, cost (one order) or memory.", autocompletion=complete.objectives),
     ] = "time",
-    allow_async: Annotated[
-        bool, o.asks("--allow-async", "Also schedules that change the training, such as 2bw.")
-    ] = False,
-    allow_offload: Annotated[
-        bool, o.asks("--allow-offload", "Also try optimizer state and activations in host memory.")
-    ] = False,
     base: Base = None,
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
     why: Annotated[list[str] | None, typer.Option(help="Why not such a layout: tp=8,pp=1.")] = None,
@@ -128,10 +122,7 @@ def command(
     for wanted in why or []:
         parse_wanted(wanted)
     with o.working("searching every legal layout"):
-        plan = search_plan(
-            setup, gpus=gpus, global_batch=batch, top=top, objective=objective, base=base,
-            allow_async=allow_async, allow_offload=allow_offload, **choices,
-        )  # fmt: skip
+        plan = search_plan(setup, gpus=gpus, global_batch=batch, top=top, objective=objective, base=base, **choices)
         answers = [plan.why(wanted) for wanted in why or []]
     if save is not None and len(plan):
         plan.save(save)

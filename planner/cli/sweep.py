@@ -31,24 +31,15 @@ def command(
 
     Example: planner sweep sweep.toml -o results.parquet
     """
-    from planner.api.answer import Answer
-    from planner.report.sweep import sweep_record, sweep_view
-    from planner.sweeps.local import Local
-    from planner.sweeps.parquet import read_results
-    from planner.sweeps.run import run_sweep
-    from planner.sweeps.sweep import load_sweep
+    from planner.api.questions import sweep
 
-    crew = Local(workers)
-    sweep = load_sweep(definition)
-    begun = time.monotonic()
     try:
         with _shown() as shown:
-            done = run_sweep(sweep, output, crew, restart=restart, on_progress=shown)
+            answer = sweep(definition, output, workers=workers, restart=restart, on_progress=shown)
     except KeyboardInterrupt:
         typer.echo("planner: sweep: what is done is kept; run the same command to go on", err=True)
         raise
-    what = (output, done, read_results(output), time.monotonic() - begun)
-    o.show(Answer("", sweep_record(*what), sweep_view(*what)), json)
+    o.show(answer, json)
 
 
 @contextmanager

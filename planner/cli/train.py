@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -11,13 +10,13 @@ import typer
 
 from planner.base.errors import ExecutionError, InputError, PlannerError
 from planner.base.files import check_writable
-from planner.choices.enumerations import Recompute, names
+from planner.choices.table import CHOICES
 from planner.cli import completion as complete
 from planner.cli import options as o
+from planner.cli.choices import replaces
 from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
 from planner.cli.train_outcome import After, finish
 from planner.cli.train_plan import Choices, make_training, read_plan
-from planner.cli.unfold import unfolded
 
 if TYPE_CHECKING:
     from planner.trainer.communicator import Communicator
@@ -28,44 +27,15 @@ _OUT_OF_MEMORY = "out of memory; try a smaller --scale or --micro-batch, or --re
 
 MOST_SERIAL_RANKS = 256  # each a thread, and each wakes all when it sends
 
-Override = Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")]
+
+def _given(instead: dict[str, Any]) -> dict[str, Any]:
+    """What is given in place of a plan's choices; a way to recompute means all layers, unless it is said how many."""
+    rows = {name: CHOICES[name] for name, value in instead.items() if value is not None}
+    given = {name: choice.plain(choice.coded(instead[name])) for name, choice in rows.items()}
+    return ({"recompute_layers": 0} if "recompute" in given else {}) | given
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instead:
-    """Choices that the plan's layout gives way to, as the options say them."""
-
-    schedule: Annotated[str | None, typer.Option(help="Instead of the plan's.", autocompletion=complete.schedules)] = (
-        None
-    )
-    dp: Override = None
-    tp: Override = None
-    cp: Override = None
-    ulysses: Override = None
-    ep: Override = None
-    pp: Override = None
-    virtual_stages: Override = None
-    sequence_slices: Annotated[int | None, typer.Option("--slices", min=1, help="Instead of the plan's.")] = None
-    micro_batch: Override = None
-    zero: Annotated[int | None, typer.Option(min=0, max=3, help="Instead of the plan's.")] = None
-    dp_replicate: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None
-    recompute: Annotated[
-        str | None,
-        typer.Option(
-            help="none, selective or full, instead of the plan's.", autocompletion=complete.one_of(names(Recompute))
-        ),
-    ] = None
-    recompute_layers: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's.")] = None
-    offload_layers: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's.")] = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Their values by name; a way to recompute that is given means all layers, unless it is said how many."""
-        values = {name: value for name, value in vars(self).items() if value is not None}
-        return ({"recompute_layers": 0} if self.recompute else {}) | values
-
-
-@unfolded
+@replaces("etp", "layer_split")
 def command(
     plan: Annotated[Path | None, typer.Argument(help="JSON of planner recommend or estimate --json.")] = None,
     model: Annotated[
@@ -76,8 +46,9 @@ def command(
     ] = "small",
     steps: Annotated[int, typer.Option(min=1, max=100_000_000, help="Optimizer steps.")] = 100,
     *,
-    instead: Instead,
-    micro_batches: Override = None,
+    instead: dict[str, Any],
+    slices: Annotated[int | None, typer.Option(min=1, help="Of a sequence, instead of the plan's.")] = None,
+    micro_batches: Annotated[int | None, typer.Option(min=1, help="Of a step, instead of the plan's.")] = None,
     engine: Annotated[str | None, typer.Option(help="serial (default), mpi (default under mpirun) or nccl.")] = None,
     device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp16 (with a loss scale; not under mpi), fp32 or fp64.")] = "fp32",
@@ -108,9 +79,9 @@ def command(
         if trace is not None:
             check_writable(trace)
         shape, row = read_plan(plan, model)
-        row |= instead.given
+        row |= _given(instead | {"sequence_slices": slices})
         choices = Choices(
-            scale=scale, steps=steps, micro_batch=instead.micro_batch, micro_batches=micro_batches,
+            scale=scale, steps=steps, micro_batch=instead["micro_batch"], micro_batches=micro_batches,
             precision=precision, allow_async=allow_async, seed=seed, clip=clip, text=text,
         )  # fmt: skip
         return make_training(

@@ -41,7 +41,7 @@ def command(
     if predictions is not None:
         check_writable(predictions)
     with o.working("predicting measured runs"):
-        answer = validate(files, profiles, anchor)
+        answer = validate(files or (), profiles=profiles, anchor=anchor)
     if predictions is not None:
         write_text(predictions, predictions_csv(answer.predictions, answer.ends))
     pictures.show(answer, json)

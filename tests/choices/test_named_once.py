@@ -11,7 +11,6 @@ from planner.hardware.declared import declared
 
 MOST = 2
 MAY_LIST = {
-    "calibration/machine.py": "what it measures, where a fit of it starts, and the files that it writes",
     "choices/table.py": "the table itself",
     "cli/estimate.py": "what DeepSpeed's JSON can't say is DeepSpeed's to decide",
     "exporters/target.py": "the layout nearest to a plan that a framework runs",
