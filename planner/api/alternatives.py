@@ -12,8 +12,8 @@ from planner.api.layout_estimate import LayoutEstimate
 from planner.base import records
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import format_bytes, format_seconds
+from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
-from planner.report.difference import value_text
 from planner.report.tables import PARTS
 from planner.search import Recommendation
 from planner.search import recommend as search

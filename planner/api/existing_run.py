@@ -10,6 +10,7 @@ from planner.api.answer import Answer
 from planner.api.frameworks import held_request
 from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError
+from planner.choices.choice import value_text
 from planner.choices.table import SHARED
 from planner.exporters.plan_export import get_target
 from planner.exporters.target import Target
@@ -18,7 +19,7 @@ from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
 from planner.question import load_setup
-from planner.report.difference import differing, value_text
+from planner.report.difference import differing
 from planner.report.imported import Review, Suggestion, review_record, review_view
 from planner.search import default_attention, recommend
 from planner.search.neighbours import one_change

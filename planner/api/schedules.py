@@ -143,8 +143,8 @@ def _order(
         stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
         return None, Pipeline(p=order.ranks, m=m, v=max(stages // order.ranks, 1), k=k), order
     found = get_schedule(name)
-    v = (2 if found.chunks is None else found.chunks) if virtual_stages is None else virtual_stages
-    k = (2 if found.sliced else 1) if slices is None else slices
+    v = found.least_size["virtual_stages"] if virtual_stages is None else virtual_stages
+    k = found.least_size["sequence_slices"] if slices is None else slices
     pipe = Pipeline(p=pp, m=micro_batches, v=v, k=k)
     check_size(pipe, steps if found.steady else 1)
     for rule in found.rules(pipe):

@@ -146,3 +146,10 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{name} is {shown(value)}; allowed: True or False")
     return value
+
+
+def value_text(value: Any) -> str:
+    """A choice's value as people write it: on, full, 8."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value.name.lower() if isinstance(value, IntEnum) else str(value)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.choices.choice import value_text
 from planner.choices.table import CHOICES, usual
 from planner.hardware import Cluster
 from planner.report.plain_table import PlainTable, plain_table, stacked
@@ -125,8 +126,3 @@ FIGURES = (
 def differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     """The choices in which two layouts differ, without what only follows another choice in both."""
     return [k for k in a if a[k] != b[k] and any(row[k] != usual(CHOICES[k], row) for row in (a, b))]
-
-
-def value_text(value: Any) -> str:
-    """A choice's value as people write it."""
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -184,6 +184,12 @@ class Schedule(ABC):
         return np.asarray(np.where(down < p, down, 2 * p - 1 - down), dtype=np.int64)
 
     @property
+    def least_size(self) -> dict[str, int]:
+        """The fewest virtual stages and sequence slices that a layout has under it."""
+        chunks = 2 if self.chunks is None else self.chunks
+        return {"virtual_stages": chunks, "sequence_slices": 2 if self.sliced else 1}
+
+    @property
     def has_ends(self) -> bool:
         """Whether the embedding lies on the first rank alone, and the head on the last."""
         return self.end_shares() == ((1.0, 0.0), (0.0, 1.0))

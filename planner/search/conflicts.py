@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice, product
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from planner.base.errors import LayoutError
+from planner.choices.choice import value_text
 from planner.choices.table import CHOICES, DEGREES
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.schedules import get_schedule
-from planner.search.request import LEAST_TOKENS, Fixed, Request, divisors
+from planner.search.request import LEAST_TOKENS, Fixed, Request, degrees_left
 from planner.step.legality import rules
 
 AROUND = 256  # accelerators more or fewer that are near by
@@ -97,27 +97,15 @@ def _rule(model: Transformer, cluster: Cluster, asked: Request, settled: dict[st
 
 def _rows(asked: Request, wanted: dict[str, Any]) -> list[dict[str, Any]]:
     """Layouts with these choices, legal or not: every way to share out the accelerators that are left."""
-    rest, uneven = divmod(asked.gpus, prod(wanted.get(key, 1) for key in DEGREES))
-    free = [key for key in DEGREES if key not in wanted]
-    if uneven or (not free and rest > 1):
-        return []
     schedule = get_schedule(
         wanted.get("schedule") or ("interleaved" if wanted.get("virtual_stages", 1) > 1 else "1f1b")
     )
-    base = {
-        "schedule": schedule.name, "virtual_stages": 2 if schedule.chunks is None else schedule.chunks,
-        "sequence_slices": 2 if schedule.sliced else 1, "zero": 0, "sequence_parallel": "etp" in wanted,
-    }  # fmt: skip
-    out = []
-    for degrees in product(*(divisors(rest) for _ in free[1:])):
-        first, uneven = divmod(rest, prod(degrees))
-        if not uneven:
-            out.append(base | dict(zip(free, (first, *degrees), strict=bool(free))) | wanted)
-    return out
+    base = {"schedule": schedule.name, "zero": 0, "sequence_parallel": "etp" in wanted} | schedule.least_size
+    return [base | some | wanted for some in degrees_left(asked.gpus, wanted)]
 
 
 def _word(value: Any) -> str:
     if isinstance(value, tuple):
         name, code = value
         return f"{name}={CHOICES[name].plain(code)}"
-    return "on" if value is True else "off" if value is False else getattr(value, "name", str(value)).lower()
+    return value_text(value)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import product
+from math import prod
 from typing import Any, TypeVar
 
-from planner.choices.table import SETTLED
+from planner.choices.table import DEGREES, SETTLED
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision, Split, choice
 
@@ -102,6 +104,16 @@ def divisors(n: int) -> list[int]:
     """The divisors of n, ascending."""
     small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
     return sorted({*small, *(n // i for i in small)})
+
+
+def degrees_left(gpus: int, given: Mapping[str, Any]) -> list[dict[str, int]]:
+    """Every way to share the accelerators that the given degrees leave out over the others; none if they can't be."""
+    rest, uneven = divmod(gpus, prod(given.get(name, 1) for name in DEGREES))
+    free = [name for name in DEGREES if name not in given]
+    if uneven or (not free and rest > 1):
+        return []
+    others = [some for some in product(*(divisors(rest) for _ in free[1:])) if rest % prod(some) == 0]
+    return [dict(zip(free, (rest // prod(some), *some), strict=bool(free))) for some in others]
 
 
 def default_precision(cluster: Cluster) -> Precision:

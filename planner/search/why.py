@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,14 @@ import numpy as np
 from planner.base import records
 from planner.base.errors import InputError, LayoutError, UnknownNameError, shown
 from planner.base.units import GIB
-from planner.choices.choice import Choice
+from planner.choices.choice import Choice, value_text
 from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED, called
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
 from planner.search.found import Recommendation
 from planner.search.ranking import recommend
-from planner.search.request import attention_kernels
+from planner.search.request import attention_kernels, degrees_left
 from planner.search.scan import estimate_all
 from planner.search.space import divisors
 from planner.setup import Setup
@@ -106,7 +105,7 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
         allowed = getattr(found.asked.fixed, key)
         lacks = allowed is not None and allowed == getattr(setup.framework.runs, key, None)
         if key in wanted and allowed is not None and not lacks and _coded(key, wanted[key]) not in allowed:
-            words = ", ".join(_word(value) for value in allowed)
+            words = ", ".join(value_text(value) for value in allowed)
             return because("settled", f"Not searched: only {key} {words} was allowed.")
     kernels = [kernel.name.lower() for kernel in attention_kernels(setup.cluster)]
     if wanted.get("attention", kernels[0]) not in kernels:
@@ -202,7 +201,7 @@ def _outside_the_search(
     if gpus % used or (len(given) == len(DEGREES) and used != gpus):
         said += f" is {used}, which" if len(given) > 1 else ""
         return None, False, f"Not legal: {said} doesn't divide {gpus} GPUs."
-    rows = _rows(found, wanted, gpus // used)
+    rows = _rows(found, wanted)
     layouts = Layouts.of_rows(rows)
     table = rules(model, setup.cluster, layouts)
     broken = np.array([rule.broken for rule in table])
@@ -219,29 +218,19 @@ def _outside_the_search(
     return None, False, f"Not legal: {text} ({shape})."
 
 
-def _rows(found: Recommendation, wanted: dict[str, Any], rest: int) -> list[dict[str, Any]]:
+def _rows(found: Recommendation, wanted: dict[str, Any]) -> list[dict[str, Any]]:
     """Layouts as wanted, legal or not: every way to share the remaining accelerators out."""
-    free = [key for key in DEGREES if key not in wanted]
     asked = found.asked
     base = Layouts.of(
         global_batch=asked.global_batch, precision=asked.precision, attention=asked.attention,
         **dict(asked.fixed.shared),
     ).row(0)  # fmt: skip
-    v, k = wanted.get("virtual_stages", 1), wanted.get("sequence_slices", 1)
     if "schedule" not in wanted:
-        base["schedule"] = usual_schedule(v, k)
+        base["schedule"] = usual_schedule(wanted.get("virtual_stages", 1), wanted.get("sequence_slices", 1))
     else:
-        schedule = get_schedule(wanted["schedule"])
-        base["virtual_stages"] = schedule.chunks if schedule.chunks is not None else 2
-        base["sequence_slices"] = 2 if schedule.sliced else 1
-    out: list[dict[str, Any]] = []
-    for degrees in product(*(divisors(rest) for _ in free[1:])):
-        first, uneven = divmod(rest, int(np.prod(degrees)) if degrees else 1)
-        if uneven:
-            continue
-        shares = dict(zip(free, (first, *degrees), strict=True)) if free else {}
-        out.extend(base | shares | {"zero": stage} | wanted for stage in found.asked.fixed.zero or range(4))
-    return out
+        base |= get_schedule(wanted["schedule"]).least_size
+    shares = degrees_left(asked.gpus, wanted)
+    return [base | some | {"zero": stage} | wanted for some in shares for stage in asked.fixed.zero or range(4)]
 
 
 def _coded(key: str, value: Any) -> Any:
@@ -271,10 +260,3 @@ def _difference(best: Estimate | None, other: Estimate) -> str:
     if share < 0:
         return f"It would be {-share:.1%} faster: {steps}."
     return f"Slower by {share:.1%}: the best of its kind takes {steps}."
-
-
-def _word(value: Any) -> str:
-    name = getattr(value, "name", None)
-    return (
-        name.lower() if isinstance(name, str) else ("on" if value else "off") if isinstance(value, bool) else str(value)
-    )
