@@ -99,11 +99,10 @@ def command(
         raise InputError("--cluster is missing; give a cluster (planner clusters lists them), or --paper")
     shape = Model(model, seq_len=seq_len).transformer
     plans = [strategy(way) for way in ways]
-    cases = clusters.loaded()
     with o.working("searching GPUs, batches and layouts"):
         answer = fastest(
-            shape, cases, aim.goal(shape), given, plans, framework=framework, max_gpus=max_gpus, max_cost=max_cost,
-            nics_per_node=nics_per_node, **choices,
+            shape, clusters.loaded(), aim.goal(shape), given, plans, framework=framework, max_gpus=max_gpus,
+            max_cost=max_cost, nics_per_node=nics_per_node, **choices,
         )  # fmt: skip
     pictures.show(answer, json)
 
