@@ -52,7 +52,7 @@ class LayerTime:
 
 
 def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
-    """A layer's passes with exposed communication, and the host's launches where they take longer.
+    """A layer's passes with exposed communication, and the host's launches where they take longer than both.
 
     The context ring hides under the attention it feeds, ZeRO-3's gathers and scatters under the passes (`shown_s`).
     Where all micro-batches pass a layer before the next it is gathered and reduced once for all of them (Lamy-Poirier
@@ -81,16 +81,16 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     expert_f = np.maximum(t.expert_forward_s - two * forward, (1.0 - two) * t.expert_forward_s)
     expert_b = np.maximum(t.expert_backward_s - two * backward, (1.0 - two) * t.expert_backward_s)
     forward, backward = forward + expert_f, backward + expert_b
-    wait_f, wait_b = host_waits_s(case, forward, backward)
-    forward, backward = forward + wait_f, backward + wait_b
     gather_link, reduce_link = t.layer_gather_link_s * each, t.layer_reduce_link_s * each
     gather_f = shown_s(framework, gather_s, gather_link, forward) + each * t.layer_copy_out_s
     twice = gathered_twice(layouts)
     gather_b = shown_s(framework, twice * gather_s + reduce_s, twice * gather_link + reduce_link, backward)
     gather_b = gather_b + each * (twice * t.layer_copy_out_s + t.layer_copy_in_s)
+    forward, backward = forward + gather_f, backward + gather_b
+    wait_f, wait_b = host_waits_s(case, forward, backward)
     return LayerTime(
-        forward_s=forward + gather_f,
-        backward_s=backward + gather_b,
+        forward_s=forward + wait_f,
+        backward_s=backward + wait_b,
         tensor_s=tensor_f + tensor_b,
         context_s=context_f + context_b,
         expert_s=expert_f + expert_b,
