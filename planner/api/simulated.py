@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.api.answer import Shown
 from planner.api.inputs import Cluster, LayoutChoices, Model, setup_of
+from planner.base.errors import InputError
 from planner.base.units import GIB
 from planner.exporters.perfetto import write_step_trace
 from planner.layouts import Layouts
@@ -26,6 +27,7 @@ from planner.step.legality import check_legal
 from planner.step.slice_program import cut
 from planner.step.timeline.critical_path import critical_path
 from planner.step.timeline.step import simulate as simulate_step
+from planner.step.timeline.step_streams import simulate_streams
 
 if TYPE_CHECKING:
     import pandas
@@ -73,7 +75,7 @@ class Simulation(Shown, simulations.Simulated):
         """
         target = Path(path)
         if target.suffix == ".json":
-            write_step_trace(target, self.step)
+            write_step_trace(target, self.step, self.streams)
         else:
             self.save_picture(target)
 
@@ -115,11 +117,14 @@ class Timing:
     """How a step is simulated besides its layout.
 
     schedule_file: a CSV with a schedule of one's own instead of the layout's. slices: how the sequence is cut
-    (`planner.step.slice_program.cut`); empty is that all slices take alike.
+    (`planner.step.slice_program.cut`); empty is that all slices take alike. links: transfers and collectives queue on
+    links; slow_down: with links, compute beside them is 1 + this slower.
     """
 
     schedule_file: Path | None = None
     slices: str = ""
+    links: bool = False
+    slow_down: float = 0.0
 
 
 def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) -> Simulation:
@@ -132,7 +137,12 @@ def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) 
     closed = None
     if order is None:
         closed = float(np.asarray(estimate(setup, layouts).step_time_s)[0])
-    return Simulation(setup, layouts, step, critical_path(step.timeline), closed, slices)
+    streams = None
+    if how.links or how.slow_down:
+        if order is not None or slices is not None:
+            raise InputError("--links is given with --schedule-file or --slices; allowed: one of them")
+        streams = simulate_streams(setup, layouts, how.slow_down)
+    return Simulation(setup, layouts, step, critical_path(step.timeline), closed, streams, slices)
 
 
 def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Simulation:

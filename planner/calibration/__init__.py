@@ -1,1 +1,1 @@
-"""Hardware profiles from measurements: of training runs, or of a probe of a machine; answers anchored on a few runs."""
+"""Hardware profiles from measurements: of this machine's passes, or of training runs on GPUs."""

@@ -23,6 +23,8 @@ def command(
     slices: Annotated[
         str, typer.Option(help="How the sequence is cut: work, even, auto (TeraPipe's program), or each one's tokens.")
     ] = "",
+    links: Annotated[bool, typer.Option("--links", help="Transfers and collectives queue on links.")] = False,
+    slow_down: Annotated[float, typer.Option(help="With --links: compute beside them is 1 + this slower.")] = 0.0,
     schedule_file: Annotated[Path | None, typer.Option(help="A CSV with a schedule of your own.")] = None,
     trace: Annotated[Path | None, o.writes("--trace", says="Write a Chrome/Perfetto trace (JSON).")] = None,
     pictures: o.Pictures,
@@ -40,7 +42,7 @@ def command(
     if schedule_file is not None and choices["schedule"] is not None:
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
     setup = place.setup(model)
-    how = Timing(schedule_file=schedule_file, slices=slices)
+    how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down)
     batch = size.sequences(setup.model.seq_len)
     step = simulate_one(setup, how, global_batch=batch, **filling(gpus, choices))
     if trace is not None:

@@ -22,6 +22,8 @@ from planner.base.units import GIB
 from planner.schedules.dependencies import F, S
 from planner.schedules.operations import KINDS, NAMES
 from planner.step.timeline.step import StepSimulation
+from planner.step.timeline.step_streams import StreamStep
+from planner.step.timeline.streams import LANES
 from planner.step.timeline.timeline import Timeline
 
 Event = dict[str, Any]
@@ -179,10 +181,34 @@ class _Groups:
         ]
 
 
-def write_step_trace(path: Path, step: StepSimulation) -> None:
-    """The step as a Perfetto trace; every rank's memory is its counter. Raises OutputError if it can't be written."""
+def write_step_trace(path: Path, step: StepSimulation, links: StreamStep | None = None) -> None:
+    """The step as a Perfetto trace, with links where they were simulated; every rank's memory is its counter.
+
+    Raises OutputError if the path can't be written.
+    """
     memory = Counter(name="memory (GiB)", values=step.held_bytes / GIB, base=step.static_bytes / GIB)
-    write_trace(path, step.timeline, spans=step_spans(step), counters=[memory])
+    if links is None:
+        write_trace(path, step.timeline, spans=step_spans(step), counters=[memory])
+    else:
+        write_trace(path, links.timeline, spans=link_spans(links), counters=[memory])
+
+
+def link_spans(links: StreamStep) -> list[Span]:
+    """The operations of every rank's links, named by the operation that they follow or precede, and the update."""
+    streams, n = links.streams, len(links.streams.order)
+    spans = [
+        Span(rank=int(streams.rank[i]), stream=LANES[streams.lane[i]],
+             name=f"{streams.name[i]} {streams.order.operation(int(streams.cause[i]))}",
+             start_s=float(streams.start_s[i]), end_s=float(streams.end_s[i]))
+        for i in range(n, len(streams.start_s))
+        if streams.end_s[i] > streams.start_s[i]
+    ]  # fmt: skip
+    update = links.plain.update_end_s - links.plain.update_start_s
+    last = [float(x) for x in links.update_start_s]
+    return spans + [
+        Span(rank=r, stream=COMPUTE, name="update", start_s=at, end_s=at + float(update[r]))
+        for r, at in enumerate(last)
+    ]
 
 
 def host_spans(step: StepSimulation) -> list[Span]:

@@ -21,8 +21,16 @@ if TYPE_CHECKING:
     from planner.search.stage_split import StageSplit
     from planner.step.timeline.critical_path import CriticalPath
     from planner.step.timeline.step import StepSimulation
+    from planner.step.timeline.step_streams import StreamStep
 
 MOST_RANKS = 16
+
+
+def _links_line(links: StreamStep) -> str:
+    """The step with links in words."""
+    busy = ", ".join(f"{lane} {s / links.step_time_s:.0%}" for lane, s in links.busiest_s.items())
+    change = links.step_time_s / links.plain.step_time_s - 1
+    return f"  with queues on links: {format_seconds(links.step_time_s)} ({change:+.2%}); busiest rank's {busy}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -30,6 +38,7 @@ class Simulated:
     """A simulated step, to be shown.
 
     path: the operations whose seconds the step is. closed_form_s: its seconds by the closed form, where there is one.
+    streams: the step with queues on links.
     """
 
     setup: Setup
@@ -37,6 +46,7 @@ class Simulated:
     step: StepSimulation
     path: CriticalPath
     closed_form_s: float | None
+    streams: StreamStep | None
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -51,12 +61,12 @@ class Simulated:
 
 def simulation_record(x: Simulated) -> dict[str, Any]:
     """A simulated step: total, by rank, the critical path."""
-    step = x.step
+    step, links = x.step, x.streams
     return {
         "layout": x.layout,
         "step_time_s": step.step_time_s,
         "closed_form_s": x.closed_form_s,
-        "with_links": None,  # of a mode that is gone; the key goes a minor version later (docs/python-api.md)
+        "with_links": None if links is None else {"step_time_s": links.step_time_s, "busiest_s": links.busiest_s},
         "operations": len(step.timeline.order),
         "bubble": step.bubble,
         "fits": x.fits,
@@ -90,6 +100,8 @@ def simulation_view(x: Simulated) -> RenderableType:
     ]
     if (closed := x.closed_form_s) is not None:
         lines.append(f"  closed form: {format_seconds(closed)} ({closed / step.step_time_s - 1:+.2%})")
+    if x.streams is not None:
+        lines.append(_links_line(x.streams))
     if step.steps > 1:
         lines.append(f"  never drained: the step is the period of the steady state; {step.schedule.staleness()}")
     table = plain_table("rank", "layers", "busy s", "idle s", "exposed comm s", "update s", "peak GiB",

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.base.errors import LayoutError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
@@ -15,6 +16,7 @@ from planner.step.estimate import estimate
 from planner.step.legality import first_broken
 from planner.step.timeline.chunk_links import chunk_links
 from planner.step.timeline.step import simulate
+from planner.step.timeline.step_streams import simulate_streams
 from planner.step.timeline.timeline import TimedOrder, durations, run_all
 
 
@@ -94,3 +96,10 @@ def test_more_micro_batches_never_take_less_time():
         assert exact[1] >= exact[0] * (1 - 1e-9), (setup.model.name, two[0].row(0))
         if two[0].zero[0] == 3:
             assert closed == pytest.approx(exact, rel=0.04)
+
+
+def test_links_are_not_shown_where_chunks_are_gathered():
+    setup = Setup(load_model("llama-13b"), load_cluster("dgx-h100"), load_framework("megatron-core"))
+    layouts = Layouts.of(schedule="breadth-first", dp=2, pp=2, virtual_stages=2, zero=3, global_batch=8, precision=2)
+    with pytest.raises(LayoutError, match="links are not simulated for breadth-first with zero 3"):
+        simulate_streams(setup, layouts)

@@ -1,1 +1,1 @@
-"""The exact timeline of one layout: operations with durations, memory over time, the critical path."""
+"""The exact timeline of one layout: operations with durations, streams, memory over time, the critical path."""

@@ -104,7 +104,7 @@ def _compiled() -> Callable[..., int]:
 def compile_engine() -> None:
     """Import and compile, so that small schedules too are run compiled from now on: for a process that lives long."""
     one = np.zeros(1)
-    run_lanes(np.array([0, 1]), np.array([[-1]]), one[:, None], one, one > 0.0, one, compiled=True)
+    run_lanes(np.array([0, 1]), np.array([[-1]]), one[:, None], one, one > 0.0, compiled=True)
 
 
 def run_lanes(
@@ -119,8 +119,8 @@ def run_lanes(
 ) -> tuple[Array, Array, Ints]:
     """Start and end of every operation in seconds, shape (n,), end -1 where never done; where each lane stopped.
 
-    lane_start: (lanes + 1,); waits, lag: (n, width); duration, fused: (n,); release: (lanes,), by
-    default 0.
+    lane_start: (lanes + 1,); waits, lag: (n, width); duration, fused: (n,); release: (lanes,), from 0, which is the
+    default.
     """
     n, width = waits.shape
     lanes = len(lane_start) - 1
