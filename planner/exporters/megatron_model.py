@@ -24,36 +24,28 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
     m = model
     biased = m.output_bias or m.mlp_bias or m.expert_bias
     return chosen(
-        (True, "--num-layers", m.num_layers),
-        (True, "--hidden-size", m.hidden),
-        (True, "--ffn-hidden-size", m.ffn or m.moe_ffn),
-        (True, "--num-attention-heads", m.num_heads),
-        (True, "--seq-length", m.seq_len),
-        (True, "--max-position-embeddings", max(m.seq_len, m.max_positions)),
+        (True, "--num-layers", m.num_layers), (True, "--hidden-size", m.hidden),
+        (True, "--ffn-hidden-size", m.ffn or m.moe_ffn), (True, "--num-attention-heads", m.num_heads),
+        (True, "--seq-length", m.seq_len), (True, "--max-position-embeddings", max(m.seq_len, m.max_positions)),
         (True, "--normalization", "RMSNorm" if m.rms_norm else "LayerNorm"),
         (True, "--position-embedding-type", "rope" if m.rotary else "learned_absolute" if m.max_positions else "none"),
         (m.rotary and m.rotary_base, "--rotary-base", m.rotary_base),
         (m.rotary and 0 < m.rotary_percent < 1, "--rotary-percent", m.rotary_percent),
         (m.rotary and m.rope_scaling > 1, "--use-rope-scaling"),
         (m.rotary and m.rope_scaling > 1, "--rope-scaling-factor", m.rope_scaling),
-        (m.norm_epsilon, "--norm-epsilon", m.norm_epsilon),
-        (m.clamped, "--quick-geglu"),
-        (m.clamped, "--glu-linear-offset", 1.0),
-        (m.clamped, "--activation-func-clamp-value", 7.0),
+        (m.norm_epsilon, "--norm-epsilon", m.norm_epsilon), (m.clamped, "--quick-geglu"),
+        (m.clamped, "--glu-linear-offset", 1.0), (m.clamped, "--activation-func-clamp-value", 7.0),
         (m.gated and not m.clamped, "--swiglu"),
         (m.family == "nemotron" and not (m.gated or m.clamped), "--squared-relu"),
-        (not biased, "--disable-bias-linear"),
-        (not biased and m.qkv_bias, "--add-qkv-bias"),
-        (not m.tied, "--untie-embeddings-and-output-weights"),
-        (m.qk_norm, "--qk-layernorm"),
+        (not biased, "--disable-bias-linear"), (not biased and m.qkv_bias, "--add-qkv-bias"),
+        (not m.tied, "--untie-embeddings-and-output-weights"), (m.qk_norm, "--qk-layernorm"),
         (m.num_window_layers, "--window-size", f"{m.window},0"),
         (m.num_window_layers and _whole_every(m), "--window-attn-skip-freq", _whole_every(m)),
         (m.num_mtp_layers, "--mtp-num-layers", m.num_mtp_layers),
         (m.num_mtp_layers and m.mtp_shared, "--mtp-use-repeated-layer"),
         *((True, *argument) for argument in (*_attention(m), *_experts(m, grouped, dispatcher))),
-        (not dropout, "--attention-dropout", 0.0),
-        (not dropout, "--hidden-dropout", 0.0),
-    )
+        (not dropout, "--attention-dropout", 0.0), (not dropout, "--hidden-dropout", 0.0),
+    )  # fmt: skip
 
 
 def model_notes(model: Transformer) -> list[str]:

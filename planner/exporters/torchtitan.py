@@ -88,7 +88,7 @@ class Torchtitan(Target):
         if row["recompute"] == "selective":
             nearest.note("recompute selective: SelectiveAC recomputes other operations than the attention core")
         nearest.whole_layers("it recomputes whole layers or chosen operations, not modules")
-        if row["ep"] > 1 and row["tp"] > 1:
+        if row["ep"] > 1 and row["etp"] > 1 and self.takes_base:
             nearest.note(
                 f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too"
             )

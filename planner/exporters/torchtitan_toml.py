@@ -35,7 +35,7 @@ class TorchtitanToml(Torchtitan):
     def adapt(self, nearest: Nearest) -> None:
         """As the recipe, but that replicas stand alone and sequence parallelism comes with tensor parallelism."""
         row = nearest.row
-        if row["zero"] == 0 and row["dp"] > 1 and row["tp"] * row["pp"] * row["cp"] > 1:
+        if row["zero"] == 0 and row["dp"] * row["cp"] > 1 and row["tp"] * row["pp"] * row["cp"] > 1:
             nearest.change("zero", 1, "it has no replicas beside other parallelism")
         super().adapt(nearest)
         if row["tp"] > 1:
@@ -46,6 +46,8 @@ class TorchtitanToml(Torchtitan):
         row, known = job.row, registered(job.model)
         fields = parallel_fields(job, self.head_module)
         del fields["enable_sequence_parallel"]
+        if row["ep"] > 1:
+            fields["expert_tensor_parallel_degree"] = str(row["etp"])
         csv = csv_path(job)
         if csv is not None:
             fields["pipeline_parallel_schedule_csv"] = quoted(str(csv))

@@ -56,15 +56,9 @@ def megatron_run(
     other = [name for name in a.words if name not in known]
     unknown = tuple(one_line(f"--{name}") for name in other if not name.startswith(NO_MATTER))
     return ExistingRun(
-        title="Megatron-LM",
-        setup=replace(profile, framework=actual),
-        layouts=layouts,
-        profile=profile,
-        switches=switches,
-        notes=tuple(notes),
-        unknown=unknown,
-        ignored=len(other) - len(unknown),
-    )
+        title="Megatron-LM", setup=replace(profile, framework=actual), layouts=layouts, profile=profile,
+        switches=switches, notes=tuple(notes), unknown=unknown, ignored=len(other) - len(unknown),
+    )  # fmt: skip
 
 
 def _launched(a: Arguments) -> int:

@@ -53,29 +53,15 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
     experts = _experts(a, ffn)
     kinds, modules = _kinds(a, layers, hidden, experts["num_experts"]), _modules(a)
     model = Transformer(
-        name=name,
-        family=_family(a, kinds, experts["num_experts"], gated),
-        hidden=hidden,
-        ffn=ffn if kinds["num_dense_layers"] else 0,
-        vocab=_vocab(a, vocab, notes),
-        seq_len=seq_len,
-        gated=gated,
-        rms_norm=a.text("normalization", "LayerNorm") == "RMSNorm",
-        tied="untie-embeddings-and-output-weights" not in a,
-        qkv_bias=biased or "add-qkv-bias" in a,
-        output_bias=biased,
-        mlp_bias=biased and kinds["num_dense_layers"] > 0,
-        expert_bias=biased and experts["num_experts"] > 0,
-        clamped=gated and "activation-func-clamp-value" in a,
-        qk_norm="qk-layernorm" in a,
-        num_mtp_layers=modules,
-        mtp_shared=modules > 0 and "mtp-use-repeated-layer" in a,
-        norm_epsilon=a.real("norm-epsilon", 1e-5, 1),
-        **_positions(a, seq_len),
-        **_attention(a, hidden, heads),
-        **experts,
-        **kinds,
-    )
+        name=name, family=_family(a, kinds, experts["num_experts"], gated), hidden=hidden,
+        ffn=ffn if kinds["num_dense_layers"] else 0, vocab=_vocab(a, vocab, notes), seq_len=seq_len, gated=gated,
+        rms_norm=a.text("normalization", "LayerNorm") == "RMSNorm", tied="untie-embeddings-and-output-weights" not in a,
+        qkv_bias=biased or "add-qkv-bias" in a, output_bias=biased, mlp_bias=biased and kinds["num_dense_layers"] > 0,
+        expert_bias=biased and experts["num_experts"] > 0, clamped=gated and "activation-func-clamp-value" in a,
+        qk_norm="qk-layernorm" in a, num_mtp_layers=modules, mtp_shared=modules > 0 and "mtp-use-repeated-layer" in a,
+        norm_epsilon=a.real("norm-epsilon", 1e-5, 1), **_positions(a, seq_len), **_attention(a, hidden, heads),
+        **experts, **kinds,
+    )  # fmt: skip
     window, layers = _windows(a, model.num_attention_layers)
     return check(replace(model, window=window, num_window_layers=layers)), notes
 

@@ -34,10 +34,13 @@ def virtual_stages(a: Arguments, layers: int, pp: int) -> int:
 
 def with_stages(a: Arguments, profile: Setup, layouts: Layouts) -> Layouts:
     """The layout with the run's split of layers, where it says one by numbers: ours of that name, or stage by stage."""
+    stages = _run_stages(a, int(profile.model.num_layers), int(layouts.pp[0]), int(layouts.virtual_stages[0]))
+    return layouts if stages is None else split_so(profile, layouts, stages)
+
+
+def split_so(profile: Setup, layouts: Layouts, stages: list[int]) -> Layouts:
+    """The layout with so many layers on each virtual stage: a split of ours that has them, or stage by stage."""
     pp, layers, v = int(layouts.pp[0]), int(profile.model.num_layers), int(layouts.virtual_stages[0])
-    stages = _run_stages(a, layers, pp, v)
-    if stages is None:
-        return layouts
     heads = int(profile.model.output_heads)
     possible = [Split.EVEN, Split.ENDS, Split.LAST] if v > 1 else list(Split)
     if layers % (pp * v) and v > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +16,7 @@ from planner.base.errors import InputError, PlannerError, shown
 from planner.base.units import GBIT
 from planner.choices.table import CHOICES, SETTLED
 from planner.hardware import cluster_figures
-from planner.imports.deepspeed import deepspeed_run
+from planner.imports.config_file import deepspeed_run, torchtitan_run
 from planner.imports.megatron import megatron_run
 from planner.report.html import html_page
 from planner.report.html.record import answer_record, export_records, report_record, timeline_text
@@ -106,11 +107,14 @@ def _point(question: AskedQuestion, texts: Mapping[str, str], x: float) -> dict[
 
 
 def taken(planned: Planned, *, text: str) -> str:
-    """The choices of a run from its Megatron-LM arguments, or DeepSpeed's JSON, with the question's own model."""
+    """The choices of a run from Megatron-LM's arguments, DeepSpeed's JSON or torchtitan's TOML, with the own model."""
     q, setup = planned.question, planned.plan.setup
     if text.lstrip().startswith("{"):
         with pasted(text, "ds_config.json") as path:
             run = deepspeed_run(path, setup, gpus=q.gpus, pp=1, ep=1, recompute="none", attention=None)
+    elif re.search(r"(?m)^[ \t]*\[[a-z_][\w.]*\][ \t\r]*(#.*)?$", text):
+        with pasted(text, "torchtitan.toml") as path:
+            run = torchtitan_run(path, setup, gpus=q.gpus)
     else:
         run = megatron_run(text, setup.cluster, setup.framework, gpus=q.gpus, model=q.model.transformer, vocab=None)
     row = run.layouts.row(0)

@@ -1,4 +1,4 @@
-"""Runs read from Megatron-LM's arguments and DeepSpeed's JSON: what is written is read back, the rest is said."""
+"""Runs read from Megatron-LM's arguments, DeepSpeed's JSON, torchtitan's TOML: what is written is read back."""
 
 import json
 from dataclasses import fields, replace
@@ -16,7 +16,7 @@ from planner.exporters.plan_export import export_plan, get_target
 from planner.exporters.target import stage_layers
 from planner.hardware import load_cluster, load_framework
 from planner.imports.arguments import read_arguments
-from planner.imports.deepspeed import deepspeed_run
+from planner.imports.config_file import deepspeed_run, torchtitan_run
 from planner.imports.megatron import megatron_run
 from planner.imports.megatron_names import ARGUMENTS
 from planner.imports.run import ExistingRun
@@ -645,3 +645,143 @@ def test_states_take_the_bytes_that_megatrons_own_formula_counts(framework, argu
 def test_nvfp4_is_read():
     run = megatron(BASE + "--bf16 --fp4-format e2m1 --fp4-recipe nvfp4", cluster="dgx-b200")
     assert run.layouts.row(0)["precision"] == "nvfp4"
+
+
+def torchtitan(folder: Path, text: str, gpus: int = 16, model: str = "llama3-8b") -> ExistingRun:
+    path = folder / "job.toml"
+    path.write_text(text)
+    return torchtitan_run(path, question(model, framework="torchtitan"), gpus=gpus)
+
+
+TITAN = [
+    ("llama3-8b", {"dp": 16, "zero": 0, "recompute": Recompute.SELECTIVE}),
+    ("llama3-8b", {"dp": 16, "zero": 3, "dp_replicate": 4, "micro_batch": 2, "recompute": Recompute.FULL}),
+    ("llama3-8b", {"dp": 4, "tp": 4, "zero": 2, "sequence_parallel": True, "grad_dtype": GradDtype.FP32,
+                    "grad_reduce_dtype": GradDtype.BF16}),
+    ("llama3-8b", {"dp": 4, "cp": 2, "tp": 2, "zero": 3, "sequence_parallel": True, "offload_optimizer": True}),
+    ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "micro_batch": 2, "precision": Precision.FP32}),
+    ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "virtual_stages": 4, "schedule": "interleaved"}),
+    ("llama3-8b", {"dp": 4, "pp": 2, "zero": 3, "virtual_stages": 4, "schedule": "breadth-first"}),
+    ("llama3-70b", {"dp": 2, "tp": 8, "pp": 8, "zero": 1, "virtual_stages": 2, "schedule": "zb-v",
+                    "sequence_parallel": True}),
+    ("llama3-70b", {"dp": 2, "tp": 8, "pp": 7, "zero": 1, "layer_split": Split.BALANCED, "sequence_parallel": True}),
+    ("qwen3-30b-a3b", {"dp": 8, "tp": 2, "ep": 8, "zero": 3, "etp": 1, "sequence_parallel": True}),
+    ("qwen3-30b-a3b", {"dp": 8, "tp": 2, "ep": 4, "zero": 2, "sequence_parallel": True, "recompute": Recompute.FULL}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "choices"), TITAN)
+def test_layouts_go_through_torchtitans_toml(tmp_path, model, choices):
+    asked = question(model, framework="torchtitan")
+    layouts = Layouts.of(global_batch=64, attention=Attention.FLASH3, **choices)
+    assert legal(asked.model, asked.cluster, layouts)[0]
+    done = export_plan(SavedPlan(setup=asked, layouts=layouts, record={}), get_target("torchtitan-toml"))
+    run = torchtitan(tmp_path, done.text, int(layouts.gpus[0]), model)
+    assert run.layouts.row(0) == layouts.row(0)
+    assert (run.unknown, run.notes) == ((), ())
+    same(asked, layouts, run)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dp=SIZES, tp=SIZES, cp=st.sampled_from([1, 2]), pp=st.sampled_from([1, 2, 4]), zero=st.integers(0, 3),
+    micro_batch=st.sampled_from([1, 2]), recompute=st.sampled_from([0, 1, 2]), dp_replicate=st.sampled_from([1, 2]),
+    schedule=st.sampled_from(["1f1b", "gpipe", "interleaved", "breadth-first", "zb-v", "dualpipev"]),
+    virtual_stages=st.sampled_from([1, 2, 4]), precision=st.sampled_from([Precision.BF16, Precision.FP32]),
+    layer_split=st.sampled_from([Split.EVEN, Split.BALANCED]),
+)  # fmt: skip
+def test_legal_layouts_go_through_torchtitans_toml(tmp_path_factory, **choices):
+    asked = question(framework="torchtitan")
+    choices |= {"schedule": "1f1b", "virtual_stages": 1} if choices["pp"] == 1 else {}
+    layouts = Layouts.of(global_batch=64, attention=Attention.FLASH3, **choices)
+    if not legal(asked.model, asked.cluster, layouts)[0]:
+        return
+    done = export_plan(SavedPlan(setup=asked, layouts=layouts, record={}), get_target("torchtitan-toml"))
+    run = torchtitan(tmp_path_factory.mktemp("titan"), done.text, int(layouts.gpus[0]))
+    was, now = done.layouts.row(0), run.layouts.row(0)
+    assert stage_layers(asked, done.layouts) == stage_layers(asked, run.layouts)
+    was |= {name: now[name] for name in ("layer_split", "pipeline_layout")}
+    if was["dp"] * was["cp"] == was["dp_replicate"] or was["dp"] == 1 == was["cp"]:
+        was |= {name: now[name] for name in ("zero", "dp_replicate")}  # nothing is sharded
+    if was["pp"] > 1 and was["zero"] == 2:
+        was["zero"] = 1  # the file says alike of both
+    assert now == was
+    assert run.unknown == ()
+
+
+def test_torchtitans_own_defaults_count(tmp_path):
+    own = torchtitan(tmp_path, "").layouts.row(0)
+    assert {x: own[x] for x in ("dp", "zero", "micro_batch", "global_batch", "precision", "recompute_layers")} == {
+        "dp": 16, "zero": 3, "micro_batch": 8, "global_batch": 128, "precision": "bf16", "recompute_layers": 16,
+    }  # fmt: skip
+    text = "[training]\nlocal_batch_size = 4\n[parallelism]\npipeline_parallel_degree = 4\n"
+    looped = text + 'pipeline_parallel_schedule = "Interleaved1F1B"\n[activation_checkpoint]\nmode = "none"\n'
+    each = looped.replace("[activation", "pipeline_parallel_layers_per_stage = 3\n[activation")
+    found = [torchtitan(tmp_path, x) for x in (text, looped, each)]
+    rows = [run.layouts.row(0) for run in found]
+    assert [(x["virtual_stages"], x["micro_batch"], x["zero"]) for x in rows] == [(1, 1, 1), (2, 1, 1), (3, 1, 1)]
+    # 34 layers with one less on the first and the last stage, as generate_llm_fqn_per_model_part has them.
+    assert [stage_layers(run.setup, run.layouts) for run in found[:2]] == [[8, 9, 8, 7], [4, 5, 4, 4, 4, 4, 4, 3]]
+    assert found[0].notes == ("selective_ac_option 2: counted as 3 layers of each stage, recomputed in full",)
+
+
+def test_what_torchtitan_says_beside_is_listed(tmp_path):
+    text = """[job]
+description = "Llama"
+[model]
+name = "llama3"
+converters = ["quantize.linear.float8"]
+[training]
+steps = 3
+global_batch_size = 128
+dtype = "bfloat16"
+[parallelism]
+enable_async_tensor_parallel = true
+disable_loss_parallel = false
+fsdp_reshard_after_forward = "always"
+expert_tensor_parallel_degree = 1
+pipeline_parallel_degree = 2
+[activation_checkpoint]
+mode = "full"
+[compile]
+enable = true
+[optimizer]
+name = "AdamW"
+"""
+    run = torchtitan(tmp_path, text)
+    assert run.layouts.row(0)["precision"] == "fp8"
+    assert run.unknown == ("training.dtype", "parallelism.enable_async_tensor_parallel", "compile.enable")
+    assert run.notes == (
+        "parallelism.fsdp_reshard_after_forward always: counted as never, in a pipeline",
+        "training.global_batch_size 128: 2 pipelines per step counted as one",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("training = 3", "field training is 3; allowed: a table"),
+        ("[parallelism", "not valid TOML"),
+        ("[parallelism]\ntensor_parallel_degree = 0", "parallelism.tensor_parallel_degree is 0; allowed: a whole"),
+        ("[parallelism]\ntensor_parallel_degree = 3", "data_parallel_shard_degree 5 * the rest's 3 isn't 16 GPUs"),
+        ("[parallelism]\ndata_parallel_shard_degree = 0", "data_parallel_shard_degree 0 * the rest's 1 isn't 16"),
+        ('[parallelism]\npipeline_parallel_schedule = "Fast"', "schedule is 'Fast'; allowed: 1F1B, GPipe, Inter"),
+        ("[parallelism]\nmodule_fqns_per_model_part = 3\npipeline_parallel_degree = 2",
+         "module_fqns_per_model_part is 3; allowed: a multiple of 2 lists, in all with layers.0 to layers.31 in order"),
+        ("[parallelism]\npipeline_parallel_layers_per_stage = 7\npipeline_parallel_degree = 2",
+         "layers_per_stage 7, less_layers 1 and 1 make 5 stages of 6; allowed: a multiple of pipeline_p"),
+        ("[parallelism]\npipeline_parallel_first_stage_less_layers = 10000000\npipeline_parallel_degree = 2\n"
+         "pipeline_parallel_layers_per_stage = 1", "stages of 1; allowed"),
+        ("[parallelism]\nexpert_parallel_degree = 2\nexpert_tensor_parallel_degree = 4", "is 4; allowed: 1, 1"),
+        ('[activation_checkpoint]\nmode = "memory_budget"', "mode is 'memory_budget'; allowed: none, selective, full"),
+        ("[activation_checkpoint]\nselective_ac_option = 2", "selective_ac_option is 2; allowed: op, 1, 2, 3"),
+        ("[training]\nglobal_batch_size = 100", "global_batch_size 100, local_batch_size 8 * 16 replicas"),
+        ("[training]\nglobal_batch_size = 0", "global_batch_size 0, local_batch_size 8 * 16 replicas"),
+        ('[training]\nmixed_precision_param = "float16"', "is 'float16'; allowed: bfloat16, float32"),
+        ("[training]\nenable_cpu_offload = 3", "enable_cpu_offload is 3; allowed: true, false"),
+    ],
+)  # fmt: skip
+def test_torchtitans_faults_name_the_field(tmp_path, text, said):
+    with pytest.raises(PlannerError, match=None) as caught:
+        torchtitan(tmp_path, text)
+    assert said in str(caught.value)

@@ -235,6 +235,24 @@ def test_a_layout_is_taken_from_deepspeeds_json(opened):
     assert "zero 2" in page.inner_text("#pin-answer h3")
 
 
+def test_a_layout_is_taken_from_torchtitans_toml(opened):
+    page = opened(ASK.split("&tp")[0])
+    press(page, "text=From my configuration")
+    said = "[parallelism]\ntensor_parallel_degree = {}\nenable_async_tensor_parallel = true\n[training]\nsteps = 9\n"
+    enter(page, "#pin-text", said.format("true"))
+    press(page, "text=Take its layout")
+    page.wait_for_selector("#pin-form .fault")
+    assert page.inner_text("#pin-form .fault") == (
+        "torchtitan.toml: field parallelism.tensor_parallel_degree is True; allowed: a whole number from 1 to 10000000"
+    )
+    enter(page, "#pin-text", said.format(4) + '[activation_checkpoint]\nmode = "full"\n')
+    press(page, "text=Take its layout")
+    page.wait_for_selector("#pin-answer .verdict")
+    assert [page.input_value(f"#pin-{name}") for name in ("dp", "tp", "zero", "micro_batch")] == ["4", "4", "3", "8"]
+    assert page.inner_text("#pin-form .plain.note") == "not understood: parallelism.enable_async_tensor_parallel"
+    assert "recompute full" in page.inner_text("#pin-answer h3")
+
+
 def test_an_illegal_pin_says_the_rule(opened):
     page = opened(ASK.split("&tp")[0])
     enter(page, "#pin-tp", "3")

@@ -78,6 +78,11 @@ def test_why_and_timeline_and_arguments(server):
         ("{", "ds_config.json: not valid JSON: "),
         ("[" * 5000, "no argument is in the text"),
         ('{"a": ' * 5000, "ds_config.json: not valid JSON: its lists or objects are nested too deeply"),
+        ("[model]\n[training", "torchtitan.toml: not valid TOML: "),
+        ("[parallelism]\ntensor_parallel_degree = 3",
+         "torchtitan.toml: data_parallel_shard_degree 5 * the rest's 3 isn't 16 GPUs"),
+        ('  [parallelism]  # ours\r\nfsdp_reshard_after_forward = "no"\r\n',
+         "torchtitan.toml: field parallelism.fsdp_reshard_after_forward is 'no'; allowed: default, always, never"),
         ('{"train_batch_size": 100}', "ds_config.json: train_batch_size 100 isn't train_micro_batch_size_per_gpu 6"),
     ],
 )  # fmt: skip
@@ -98,6 +103,29 @@ def test_deepspeeds_json_is_taken(server):
     wanted = {"dp": "4", "tp": "2", "pp": "2", "zero": "1", "micro_batch": "8"}
     assert {name: said[name] for name in wanted} == wanted
     assert taken["notes"] == ["not understood: steps"]
+
+
+def test_torchtitans_toml_is_taken(server):
+    text = """[training]
+local_batch_size = 16
+dtype = "bfloat16"
+
+[parallelism]
+tensor_parallel_degree = 2
+pipeline_parallel_degree = 2
+pipeline_parallel_microbatch_size = 2
+pipeline_parallel_schedule = "GPipe"
+
+[activation_checkpoint]
+mode = "full"
+"""
+    status, taken = post(server, "/taken", {"question": ASK, "text": text})
+    assert status == 200
+    said = dict(part.split("=") for part in taken["wanted"].split(","))
+    wanted = {"dp": "4", "tp": "2", "pp": "2", "zero": "1", "micro_batch": "2", "schedule": "gpipe"}
+    assert {name: said[name] for name in wanted} == wanted
+    assert (said["recompute"], said["sequence_parallel"]) == ("full", "on")
+    assert taken["notes"] == ["not understood: training.dtype"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ function drawPin() {
   put("pin-form",
     el("div", { class: "row" }, fields),
     el("details", null, el("summary", null, "From my configuration"),
-      el("div", { class: "field" }, el("label", { for: "pin-text" }, "Megatron-LM's arguments or launch script, or DeepSpeed's JSON"), text),
+      el("div", { class: "field" }, el("label", { for: "pin-text" }, "Megatron-LM's arguments or launch script, DeepSpeed's JSON, or torchtitan's TOML"), text),
       el("button", { type: "button", onclick: take }, "Take its layout"), notes),
     el("div", { class: "buttons" },
       el("button", { type: "submit" }, "Pin this layout"),
