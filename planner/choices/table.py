@@ -40,7 +40,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            tie=12, axis=2, tried=(1,), of_layer=False, depends=True, risky=True, follows=True),
     Choice("sequence_parallel", bool, False, "Sequence parallelism between the products of tensor ranks.", "sp",
            tie=13, axis=3, tried=(False, True), depends=True, follows=True),
-    Choice("recompute", Recompute, Recompute.NONE, "Activations recomputed: none, selective, fine or full.",
+    Choice("recompute", Recompute, Recompute.NONE, "Activations recomputed: none, selective (attention's core), "
+           "fine (norms and experts' activations too), full (layers).",
            "recompute", tie=10, axis=1, tried=tuple(Recompute), risky=True),
     Choice("recompute_layers", int, 0, "Layers of each virtual stage, its first ones, that full recomputation repeats; "
            "0: all.", "first", tie=17, axis=1, tried=(0,), least=0, risky=True),
@@ -61,7 +62,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "which updates it.", "share", settled=False, shared=True, of_layer=False, least=0, most=1),
     Choice("offload_layers", int, 0, "Layers of each virtual stage, its first ones, whose activations wait in host "
            "memory.", "offloaded", tie=18, axis=5, tried=(0,), least=0, of_layer=False, risky=True),
-    Choice("grad_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that micro-batches add up in: fp32 or bf16.",
+    Choice("grad_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that micro-batches add up in: "
+           "fp32 (Megatron's) or bf16.",
            settled=False, shared=True, derived="the framework's own"),
     Choice("grad_reduce_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that replicas sum: fp32 or bf16.",
            settled=False, shared=True, derived="as --grad-dtype, else the framework's own"),

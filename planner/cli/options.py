@@ -52,7 +52,7 @@ ClusterName = Annotated[
 ]
 Gpus = Annotated[int, asks("--gpus", "GPUs to use.")]
 JobGpus = Annotated[int | None, asks("--gpus", "GPUs to use: they say dp.", min=1)]
-GlobalBatch = Annotated[int | None, asks("--global-batch", "Sequences per optimizer step.")]
+GlobalBatch = Annotated[int | None, asks("--global-batch", "Sequences per optimizer step; else about 4M tokens.")]
 BatchTokens = Annotated[
     float | None,
     asks(
@@ -64,11 +64,13 @@ BatchTokens = Annotated[
 Network = Annotated[
     str | None, asks("--network", "Another of planner clusters' networks: ethernet-25g.", autocompletion=complete.links)
 ]
-Nics = Annotated[int | None, asks("--nics-per-node", "NICs of a node, instead of the cluster's.")]
+Nics = Annotated[int | None, asks("--nics-per-node", "NICs of a node; their speed is --network or --figure.")]
 Figures = Annotated[
     list[str] | None,
     asks(
-        "--figure", "A figure in place of the profile's: accelerator.memory_gib=141 (planner clusters NAME lists them)."
+        "--figure",
+        "A figure in place of the profile's: accelerator.memory_gib=141, or network.bandwidth_gbit_per_s=200 per NIC "
+        "(planner clusters NAME lists all).",
     ),
 ]
 FrameworkName = Annotated[
