@@ -110,7 +110,7 @@ def faults(outcome: Outcome, folder: Path, before: dict[str, bytes], outputs: tu
     found = []
     if outcome.code not in (0, 1, 2):
         found.append(f"exit code {outcome.code}")
-    found += _bad_refusal(outcome) if outcome.code == 2 else _bad_answer(outcome)
+    found += _bad_refusal(outcome) if outcome.code == 2 else _bad_answer(outcome, before)
     found += [f"stdout has {c!r}" for c in _controls(outcome.stdout)]
     found += [f"stderr has {c!r}" for c in _controls(outcome.stderr)]
     after = snapshot(folder)
@@ -118,7 +118,7 @@ def faults(outcome: Outcome, folder: Path, before: dict[str, bytes], outputs: tu
     found += [f"{name} was changed" for name, data in kept.items() if after.get(name) != data]
     asked = set(outcome.argv) | set(outputs) if outcome.code == 0 else set()
     new = [name for name in after if name not in before and "--checkpoint" not in outcome.argv]
-    new = [name for name in new if ".parts/" not in name]
+    new = [name for name in new if ".parts/" not in name and "." not in asked]  # "--profile .": into this folder
     found += [f"{name} was left behind" for name in new if Path(name).parts[0] not in asked]
     if outcome.code == 0:
         found += [f"{name} wasn't written" for name in outputs if name not in after]
@@ -137,7 +137,7 @@ def _bad_refusal(outcome: Outcome) -> list[str]:
     return found
 
 
-def _bad_answer(outcome: Outcome) -> list[str]:
+def _bad_answer(outcome: Outcome, before: dict[str, bytes]) -> list[str]:
     found = []
     said = [line for line in outcome.stderr.splitlines() if not SAID.fullmatch(line)]
     if said and outcome.argv[0] not in PROGRESS:
@@ -149,9 +149,17 @@ def _bad_answer(outcome: Outcome) -> list[str]:
             json.loads(outcome.stdout, parse_constant=_no_constant)
         except ValueError as error:
             found.append(f"--json printed no JSON: {error}")
-    elif any(f" {word} " in outcome.stdout for word in ("nan", "inf", "-inf")):
+    elif any(f" {word} " in _without_quoted(outcome.stdout, before) for word in ("nan", "inf", "-inf")):
         found.append("the answer has a nan or inf")
     return found
+
+
+def _without_quoted(said: str, before: dict[str, bytes]) -> str:
+    """What was said without the sentences that stand quoted in the files, such as a figure's source."""
+    for data in before.values():
+        for sentence in re.findall(r'"([^"\n]+ [^"\n]+)"', data.decode(errors="ignore")):
+            said = said.replace(sentence, "")
+    return said
 
 
 def _no_constant(name: str) -> Any:

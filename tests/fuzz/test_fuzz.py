@@ -6,6 +6,7 @@
 import random
 import signal
 import time
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from planner.cli import COMMANDS
 from tests.fuzz.cases import Case, byte_case, judge, option_case, sound_cases, structural_cases
-from tests.fuzz.harness import TimedOut, _time_limit
+from tests.fuzz.harness import Outcome, TimedOut, _time_limit, faults
 from tests.fuzz.options import SOUND, option_cases
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -59,6 +60,17 @@ def test_the_clock_alone_ends_no_case_that_computes() -> None:
         time.sleep(60.0)
     with pytest.raises(TimedOut), _time_limit(0.1):
         computes()
+
+
+def test_a_nan_in_an_answer_is_found_where_no_sentence_of_the_file_has_it(tmp_path: Path) -> None:
+    said = Outcome(argv=("clusters",), code=0, stdout="bandwidth  300  a link of generation nan per GPU\n", stderr="")
+    assert faults(said, tmp_path, {}) == ["the answer has a nan or inf"]
+    (tmp_path / "cluster.toml").write_text(text := 'source = "a link of generation nan per GPU"\nbandwidth = nan')
+    assert not faults(said, tmp_path, {"cluster.toml": text.encode()})
+    as_number = Outcome(
+        argv=("clusters",), code=0, stdout="bandwidth  nan  a link of generation nan per GPU\n", stderr=""
+    )
+    assert faults(as_number, tmp_path, {"cluster.toml": text.encode()}) == ["the answer has a nan or inf"]
 
 
 def test_every_command_is_drawn() -> None:
