@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.base.errors import InputError
+from planner.base.errors import InputError, one_line
 from planner.cli import options as o
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def _fit_runs(
     json: bool,
 ) -> None:
     """Fit, print figures and scores, and write the profiles where a folder is given."""
-    from planner.base.errors import one_line
     from planner.calibration.identified import calibrate
     from planner.calibration.profile_files import check_folder, fitted_profiles, write_profiles
     from planner.calibration.selection import select
@@ -122,8 +121,8 @@ def _fit_runs(
     _show(chosen, found, sets)
     if written:
         own = next(path for path in written if path.parent.name == "clusters")
-        o.print_view("", f"Wrote {len(written)} profiles to {folder}; to plan with them: --cluster {own}")
-        o.print_view(f"Errors with them: planner validate RUNS.csv --profiles {folder}")
+        o.print_view("", one_line(f"Wrote {len(written)} profiles to {folder}; to plan with them: --cluster {own}"))
+        o.print_view(one_line(f"Errors with them: planner validate RUNS.csv --profiles {folder}"))
 
 
 def _scores(chosen: Selection, found: Calibration) -> dict[str, Any]:
@@ -167,7 +166,7 @@ def _probe_to_profiles(path: Path, cluster: str | None, framework: str | None, f
         o.print_json(record | {"files": [str(file) for file in written]})
         return
     o.print_view(*_probe_view(record, cluster))
-    o.print_view(*(f"wrote {file}" for file in written))
+    o.print_view(*(one_line(f"wrote {file}") for file in written))
 
 
 def _probe_view(record: dict[str, Any], cluster: str) -> list[Any]:

@@ -36,6 +36,7 @@ def test_the_unspoilt_files_are_taken(case: Case) -> None:
 FOUND = (
     ("sites", *SOUND["sites"].split(), "--sites", "9" * 5000),
     ("check", *SOUND["check"].split(), "--against", "nul\0byte"),
+    ("calibrate", "--probe", "@probe.json", "--cluster", "dgx-h100", "--profile", "\x1b[31m"),
 )
 """What runs of the benchmark found, mended since."""
 
