@@ -129,10 +129,10 @@ class Validated(Shown):
 
 
 def validate(
-    files: Sequence[str | os.PathLike[str]] = (), *, profiles: str | os.PathLike[str] | None = None,
-    anchor: str | os.PathLike[str] | None = None,
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (), *,
+    profiles: str | os.PathLike[str] | None = None, anchor: str | os.PathLike[str] | None = None,
 ) -> Validated:  # fmt: skip
-    """Predictions beside measured runs, of CSV files or those that planner ships.
+    """Predictions beside measured runs, of a CSV file, several, or those that planner ships.
 
     profiles: a folder of profiles to use before the shipped ones. anchor: a CSV of runs measured on such a machine,
     which correct the figures.
@@ -141,7 +141,8 @@ def validate(
         InputError: The files have no runs, or none that can be predicted.
         FileFormatError: A file can't be read, parsed or validated.
     """
-    paths = [Path(file) for file in files] or shipped_files()
+    named = [files] if isinstance(files, str | os.PathLike) else files
+    paths = [Path(file) for file in named] or shipped_files()
     runs = [run for path in paths for run in read_runs(path)]
     if not runs:
         raise InputError(f"{', '.join(map(str, paths))}: no runs in the file")

@@ -132,6 +132,7 @@ def test_a_plan_is_exported_and_two_are_compared(answers, tmp_path):
         (lambda: planner.fastest("llama-13b", []), "clusters is empty"),
         (lambda: planner.compare(*ASKED, dp=4), "batch is missing"),
         (lambda: planner.validate(["nothing.csv"]), "nothing.csv"),
+        (lambda: planner.validate("nothing.csv"), "nothing.csv"),
         (lambda: planner.time("llama-13b", planner.Cluster("dgx-h100", figures={"nics_per_node": "x"}), gpus=8), "'x'"),
     ],
 )
