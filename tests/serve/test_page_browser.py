@@ -105,6 +105,13 @@ def enter(page, where, value):
     raise AssertionError(f"{where} has no {value}")
 
 
+def paste(page, text, until):
+    """A user pastes a configuration as my layout, and waits for what it gives; its fold opens by itself."""
+    enter(page, "#pin-text", text)
+    press(page, "text=Take its layout")
+    page.wait_for_selector(until)
+
+
 def change(page, field, value):
     """A user sets a field, and the answer comes."""
     enter(page, f"[id='field-{field}']", value)
@@ -207,11 +214,9 @@ def test_the_layout_shown_is_pinned(opened):
 
 def test_a_layout_is_taken_from_megatrons_arguments(opened):
     page = opened()
-    press(page, "text=From my configuration")
     sizes = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 2 --odd-thing 3 "
-    enter(page, "#pin-text", sizes + "--global-batch-size 128 --recompute-granularity full --recompute-method uniform")
-    press(page, "text=Take its layout")
-    page.wait_for_selector("#pin-answer .verdict")
+    rest = "--global-batch-size 128 --recompute-granularity full --recompute-method uniform"
+    paste(page, sizes + rest, "#pin-answer .verdict")
     assert page.input_value("#pin-tp") == "4"
     assert "recompute full" in page.inner_text("#pin-answer h3")
     assert "--odd-thing" in page.inner_text("#pin-form")
@@ -219,17 +224,12 @@ def test_a_layout_is_taken_from_megatrons_arguments(opened):
 
 def test_a_layout_is_taken_from_deepspeeds_json(opened):
     page = opened(ASK.split("&tp")[0])
-    press(page, "text=From my configuration")
     said = {"train_batch_size": 128, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 9}, "odd": 1}
-    enter(page, "#pin-text", json.dumps(said))
-    press(page, "text=Take its layout")
-    page.wait_for_selector("#pin-form .fault")
+    paste(page, json.dumps(said), "#pin-form .fault")
     assert page.inner_text("#pin-form .fault") == (
         "ds_config.json: field zero_optimization.stage is 9; allowed: a whole number from 0 to 3"
     )
-    enter(page, "#pin-text", json.dumps(said | {"zero_optimization": {"stage": 2}}))
-    press(page, "text=Take its layout")
-    page.wait_for_selector("#pin-answer .verdict")
+    paste(page, json.dumps(said | {"zero_optimization": {"stage": 2}}), "#pin-answer .verdict")
     assert [page.input_value(f"#pin-{name}") for name in ("dp", "tp", "zero", "micro_batch")] == ["16", "1", "2", "2"]
     assert page.inner_text("#pin-form .plain.note") == "not understood: odd"
     assert "zero 2" in page.inner_text("#pin-answer h3")
@@ -237,17 +237,12 @@ def test_a_layout_is_taken_from_deepspeeds_json(opened):
 
 def test_a_layout_is_taken_from_torchtitans_toml(opened):
     page = opened(ASK.split("&tp")[0])
-    press(page, "text=From my configuration")
     said = "[parallelism]\ntensor_parallel_degree = {}\nenable_async_tensor_parallel = true\n[training]\nsteps = 9\n"
-    enter(page, "#pin-text", said.format("true"))
-    press(page, "text=Take its layout")
-    page.wait_for_selector("#pin-form .fault")
+    paste(page, said.format("true"), "#pin-form .fault")
     assert page.inner_text("#pin-form .fault") == (
         "torchtitan.toml: field parallelism.tensor_parallel_degree is True; allowed: a whole number from 1 to 10000000"
     )
-    enter(page, "#pin-text", said.format(4) + '[activation_checkpoint]\nmode = "full"\n')
-    press(page, "text=Take its layout")
-    page.wait_for_selector("#pin-answer .verdict")
+    paste(page, said.format(4) + '[activation_checkpoint]\nmode = "full"\n', "#pin-answer .verdict")
     assert [page.input_value(f"#pin-{name}") for name in ("dp", "tp", "zero", "micro_batch")] == ["4", "4", "3", "8"]
     assert page.inner_text("#pin-form .plain.note") == "not understood: parallelism.enable_async_tensor_parallel"
     assert "recompute full" in page.inner_text("#pin-answer h3")
