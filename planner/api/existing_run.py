@@ -15,7 +15,7 @@ from planner.choices.table import SHARED
 from planner.exporters.plan_export import get_target
 from planner.exporters.target import Target
 from planner.hardware import load_cluster, load_framework
-from planner.imports.config_file import deepspeed_run
+from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
 from planner.question import load_setup
@@ -53,7 +53,7 @@ def review_deepspeed(
 ) -> Answer:  # fmt: skip
     """A run of DeepSpeed, from its JSON, with a model named beside it; python: what the JSON can't say.
 
-    Raises as `planner.imports.config_file.deepspeed_run`.
+    Raises as `planner.imports.deepspeed.deepspeed_run`.
     """
     if model is None:
         raise InputError("MODEL is missing; DeepSpeed's configuration has no model: name it")

@@ -16,8 +16,9 @@ from planner.base.errors import InputError, PlannerError, shown
 from planner.base.units import GBIT
 from planner.choices.table import CHOICES, SETTLED
 from planner.hardware import cluster_figures
-from planner.imports.config_file import deepspeed_run, torchtitan_run
+from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
+from planner.imports.torchtitan import torchtitan_run
 from planner.report.html import html_page
 from planner.report.html.record import answer_record, export_records, report_record, timeline_text
 from planner.report.plan_report import shown_layouts

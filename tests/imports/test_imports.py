@@ -16,10 +16,11 @@ from planner.exporters.plan_export import export_plan, get_target
 from planner.exporters.target import stage_layers
 from planner.hardware import load_cluster, load_framework
 from planner.imports.arguments import read_arguments
-from planner.imports.config_file import deepspeed_run, torchtitan_run
+from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.megatron_names import ARGUMENTS
 from planner.imports.run import ExistingRun
+from planner.imports.torchtitan import torchtitan_run
 from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer, counts, load_model, mix
 from planner.plan_file import SavedPlan

@@ -1,0 +1,107 @@
+"""A run from DeepSpeed's JSON; model and GPUs come from elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from planner.base.errors import FileFormatError, LayoutError, one_line
+from planner.base.files import read_json
+from planner.hardware import Framework
+from planner.imports.config_file import FORMATS, Fields
+from planner.imports.run import ExistingRun, stated_gradients
+from planner.question import one_layout
+from planner.setup import Setup
+from planner.step.legality import check_legal
+
+NO_MATTER = (
+    "comment", "optimizer", "scheduler", "gradient_clipping", "steps_per_print", "wall_clock_breakdown",
+    "prescale_gradients", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "tensorboard", "wandb",
+    "csv_monitor", "comms_logger", "flops_profiler", "checkpoint", "dump_state", "bfloat16",
+)  # fmt: skip
+
+
+def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> ExistingRun:
+    """The run that a DeepSpeed configuration describes.
+
+    python: the layout's choices that the JSON can't say: pp, ep, recompute, attention.
+
+    Raises FileFormatError for a key that is missing, left to be filled in, of the wrong kind or out of range;
+    LayoutError for numbers that contradict each other, or a layout that breaks a rule.
+    """
+    config = Fields(path, read_json(path), "an object")
+    notes: list[str] = []
+    stage = config.number("zero_optimization.stage", least=0, most=3)
+    tp = config.number("tensor_parallel.autotp_size", least=0) or 1
+    pipeline = config.table("pipeline")
+    if isinstance(pipeline.get("stages"), int):
+        python["pp"] = config.number("pipeline.stages")
+    if pipeline.get("activation_checkpoint_interval") and python["recompute"] == "none":
+        python["recompute"] = "full"
+    if gpus % (tp * python["pp"]):
+        raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {python['pp']}")
+    dp = gpus // (tp * python["pp"])
+    batch, micro = _batch(config, dp)
+    moved = config.table("zero_optimization.offload_optimizer")
+    offload, ratio = moved.get("device", "none") != "none", moved.get("ratio", 1.0)
+    if type(ratio) not in (int, float) or not 0 <= ratio <= 1:
+        raise config.wrong("zero_optimization.offload_optimizer.ratio", "a number from 0 to 1")
+    if config.table("zero_optimization.offload_param").get("device", "none") != "none":
+        notes.append("zero_optimization.offload_param: not counted; planner offloads the optimizer's state alone")
+    if config.get("activation_checkpointing") is not None and python["recompute"] == "none":
+        notes.append("activation_checkpointing: the model's code turns it on; ask for recompute full if it does")
+    bf16, fp16 = (config.one_of(f"{x}.enabled", (True, False), False) for x in ("bf16", "fp16"))
+    precision = "bf16" if bf16 else "fp16" if fp16 else "fp32"
+    layouts = one_layout(
+        profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
+        offload_optimizer=offload, offload_fraction=float(ratio) if offload else 1.0,
+        **_gradients(config, precision, stage, profile.framework), **python,
+    )  # fmt: skip
+    check_legal(profile.model, profile.cluster, layouts)
+    actual, switches = _turned_off(config.table("zero_optimization"), stage, dp, profile.framework)
+    unknown = tuple(one_line(key) for key in config.content if key not in {*config.read, *NO_MATTER})
+    return ExistingRun(
+        title="DeepSpeed", setup=replace(profile, framework=actual), layouts=layouts, profile=profile,
+        switches=switches, notes=tuple(notes), unknown=unknown,
+        ignored=sum(key in NO_MATTER for key in config.content),
+    )  # fmt: skip
+
+
+def _gradients(config: Fields, precision: str, stage: int, f: Framework) -> dict[str, str]:
+    """The number formats in which gradients add up and are summed, where the profile has others.
+
+    With ZeRO gradients add up in bf16 unless data_types.grad_accum_dtype says otherwise, without it in fp32
+    (deepspeed/runtime/engine.py: get_data_types).
+    """
+    fields = ("data_types.grad_accum_dtype", "communication_data_type")
+    kept, sent = (FORMATS.get(config.one_of(field, FORMATS, ""), "") for field in fields)
+    kept = kept or ("bf16" if stage or precision == "fp16" else "fp32")
+    return stated_gradients(f, precision, kept, sent or kept)
+
+
+def _batch(config: Fields, dp: int) -> tuple[int, int]:
+    """Sequences per step and per micro-batch, of the three numbers any two, or one; DeepSpeed's own rules."""
+    keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    batch, micro, steps = (config.number(key) for key in keys)
+    if not batch and not micro:
+        raise FileFormatError(f"{config.path}: field {keys[0]} is missing; allowed: it or {keys[1]}")
+    batch = batch or micro * (steps or 1) * dp
+    micro = micro or batch // (dp * (steps or 1))
+    if micro < 1 or batch % (micro * dp) or (steps and batch != micro * steps * dp):
+        shown_steps = "" if not steps else f" * {keys[2]} {steps}"
+        raise LayoutError(
+            f"{config.path}: {keys[0]} {batch} isn't {keys[1]} {micro}{shown_steps} * {dp} data-parallel replicas"
+        )
+    return batch, micro
+
+
+def _turned_off(
+    zero: dict[str, Any], stage: int, dp: int, f: Framework
+) -> tuple[Framework, dict[str, tuple[str, ...]]]:
+    """The profile without the overlap that a ZeRO run doesn't turn on; by default only stage 3 overlaps."""
+    nothing = f.overlap_grad_reduce == 0 == f.overlap_grad_reduce_pipelined
+    if dp == 1 or stage == 0 or zero.get("overlap_comm", stage == 3) or nothing:
+        return f, {}
+    fields = ("overlap_grad_reduce", "overlap_grad_reduce_pipelined")
+    return replace(f, overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0), {'"overlap_comm": true': fields}
