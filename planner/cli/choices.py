@@ -78,7 +78,7 @@ def _care() -> list[inspect.Parameter]:
         option("allow_async", "--allow-async", bool, False, "Also schedules that change the training, such as 2bw."),
         option("allow_offload", "--allow-offload", bool, False, "Also optimizer state and activations in host memory."),
         option("exclude", "--exclude --not", list[str] | None, None,
-               "What must not be chosen, once for each: schedule=zb-*, tp=8, or cp for any but its default."),
+               "What must not be chosen: schedule=zb-*, tp=4,8, or cp for any but its default. May be given again."),
     ]  # fmt: skip
 
 

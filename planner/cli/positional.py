@@ -1,6 +1,7 @@
 """The common question in three words: `planner recommend llama3-70b h100 256`.
 
-The cluster and the number of GPUs may follow the model as plain words, in place of `--cluster` and `--gpus`.
+The cluster and the number of GPUs may follow the model as plain words, in place of `--cluster` and `--gpus`. Megatron-LM's
+arguments say the model, so beside them the words may begin with the cluster.
 """
 
 from __future__ import annotations
@@ -28,12 +29,22 @@ def positional(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_words(**given: Any) -> None:
+        if given.get("megatron_args") is not None and given["cluster"] is None:
+            given |= _without_model(given)
         for name in named:
             given[name] = _one_of(name, given.pop(name + SUFFIX), given[name], name in needed)
         command(**given)
 
     options = [_optional(p) if p.name in needed else p for p in signature.parameters.values()]
     return with_signature(with_words, signature, [*options, *(_word(name) for name in named)])
+
+
+def _without_model(given: dict[str, Any]) -> dict[str, Any]:
+    """The words as they are meant where the first is a cluster, not a model: the second is a number, or isn't there."""
+    model, second, third = given["model"], given["cluster" + SUFFIX], given["gpus" + SUFFIX]
+    if model is None or third is not None or isinstance(number(second or "0"), str):
+        return {}
+    return {"model": None, "cluster" + SUFFIX: model, "gpus" + SUFFIX: second}
 
 
 def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:

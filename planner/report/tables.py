@@ -86,7 +86,7 @@ def _line(result: Estimate, i: int, share: float) -> tuple[str, ...]:
         f"{share * result.mfu[i]:.1%}",
         f"{result.memory_bytes[i] / GIB:.1f}",
         chance_text(float(result.fit_chance[i])),
-        f"{part} {of_step:.0%}",
+        f"{PARTS[part]} {of_step:.0%}",
     )
 
 

@@ -16,13 +16,29 @@ from planner.search.space import default_schedules
 
 
 def without(fixed: Fixed, text: str) -> Fixed:
-    """What may be searched, less what a text names: one value of a choice, or all but the choice's default.
+    """What may be searched, less what a text names: values of a choice, or all but the choice's default.
 
-    Schedules may be named with wildcards; one that is not searched anyway changes nothing.
+    Several stand with commas: "tp=4,8", "cp,schedule=zb-*". Schedules may be named with wildcards; one that is not
+    searched anyway changes nothing.
 
     Raises InputError for an unknown choice or value, or if nothing is left to choose; UnknownNameError for a name that
     the enumeration has not.
     """
+    for one in _one_by_one(text):
+        fixed = _without_one(fixed, one)
+    return fixed
+
+
+def _one_by_one(text: str) -> list[str]:
+    """Each thing to leave out, with the name that it is a value of."""
+    each: list[str] = []
+    for part in text.split(","):
+        is_value = each and "=" in each[-1] and "=" not in part and called(part.strip()) not in SETTLED
+        each.append(f"{each[-1].partition('=')[0]}={part}" if is_value else part)
+    return each
+
+
+def _without_one(fixed: Fixed, text: str) -> Fixed:
     name, said, value = (part.strip() for part in text.partition("="))
     name = called(name)
     if name not in SETTLED:

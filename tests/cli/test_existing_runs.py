@@ -32,6 +32,8 @@ def test_a_megatron_run_is_set_beside_the_best_with_what_to_change_first():
     ):  # fmt: skip
         assert text in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+    for words in (["dgx-a100-80gb", "64"], ["dgx-a100-80gb", "--gpus", "64"]):
+        assert planner("estimate", *words, "--megatron-args", RUN).stdout == done.stdout
 
 
 def test_a_run_without_a_batch_is_told_which_one_megatron_takes():

@@ -27,6 +27,11 @@ def listed(fixed):
         ("layer_split=balanced", lambda x: x.layer_split != Split.BALANCED),
         ("recompute=full", lambda x: x.recompute != Recompute.FULL),
         ("virtual-stages", lambda x: x.virtual_stages == 1),
+        ("dp=4,8", lambda x: (x.dp != 4) & (x.dp != 8)),
+        (
+            "cp, dp=4, 8,recompute=full",
+            lambda x: (x.cp == 1) & (x.dp != 4) & (x.dp != 8) & (x.recompute != Recompute.FULL),
+        ),
         ("schedule=zb-*", lambda x: ~np.char.startswith(np.array(x.schedule_names)[x.schedule], "zb-")),
     ],
 )
