@@ -1,7 +1,7 @@
 """The common question in three words: `planner recommend llama3-70b h100 256`.
 
-The cluster and the number of GPUs may follow the model as plain words, in place of `--cluster` and `--gpus`. Megatron-LM's
-arguments say the model, so beside them the words may begin with the cluster.
+The cluster and the number of GPUs may follow the model as plain words, in place of `--cluster` and `--gpus`.
+Megatron-LM's arguments say the model, so beside them the words may begin with the cluster.
 """
 
 from __future__ import annotations
