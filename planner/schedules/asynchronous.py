@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Ints
-from planner.schedules.base import Loads, Order, Pipeline, Rule, Schedule
+from planner.schedules.base import Loads, Order, Pipeline, Schedule
 from planner.schedules.one_f_one_b import OneFOneB
 
 
@@ -61,9 +61,9 @@ class TwoBufferedWeights(PipeDream):
     name = "2bw"
     source = "Narayanan et al. 2021, arXiv 2006.09503; order and versions read"
 
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+    def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """With fewer than p micro-batches a third version would be in flight."""
-        return [Rule(text="2bw needs at least pp micro-batches", broken=np.asarray(pipe.m < pipe.p))]
+        return [("needs at least pp micro-batches", pipe.m < pipe.p)]
 
     def weight_versions(self, pipe: Pipeline, rank: Any) -> Array:
         """2, on every rank."""

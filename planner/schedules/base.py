@@ -164,11 +164,11 @@ class Schedule(ABC):
             table.append(("needs an even pp", pipe.p % 2 != 0))
         if self.whole_rounds:
             table.append((WHOLE_ROUNDS, pipe.m % pipe.p != 0))
-        own = [Rule(text=f"{self.name} {text}", broken=np.asarray(broken)) for text, broken in table]
-        return own + self.own_rules(pipe)
+        table += self.own_rules(pipe)
+        return [Rule(text=f"{self.name} {text}", broken=np.asarray(broken)) for text, broken in table]
 
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
-        """Rules beyond those of chunks and slices."""
+    def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
+        """Rules beyond those of chunks and slices: behind the schedule's name, and where each is broken."""
         return []
 
     @abstractmethod
@@ -176,12 +176,15 @@ class Schedule(ABC):
         """The operations of every rank, in order, of one step; integers in `pipe`, its rules kept."""
 
     def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
-        """The rank that runs a stage for a micro-batch; arrays broadcast."""
-        p, s = np.asarray(pipe.p), np.asarray(stage) + 0 * np.asarray(micro_batch)
-        if self.looped_placement:
-            return np.asarray(s % p, dtype=np.int64)
+        """The rank that runs a stage for a micro-batch; arrays broadcast.
+
+        Of two copies, odd micro-batches run on the one that is entered from the last rank.
+        """
+        p, i = np.asarray(pipe.p), np.asarray(micro_batch)
+        s = np.asarray(stage) + 0 * i
         down = s % (2 * p)
-        return np.asarray(np.where(down < p, down, 2 * p - 1 - down), dtype=np.int64)
+        rank = s % p if self.looped_placement else np.where(down < p, down, 2 * p - 1 - down)
+        return np.asarray(np.where((self.copies > 1) & (i % 2 == 1), p - 1 - rank, rank), dtype=np.int64)
 
     @property
     def least_size(self) -> dict[str, int]:
@@ -226,12 +229,12 @@ class Schedule(ABC):
         """The bubble as a formula, and where that is exact; elsewhere `bubble_s` is the longest path of the order."""
         return self.bubble_s(pipe, F, I, W), np.ones((), dtype=bool)
 
-    @abstractmethod
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
-        """Peak activations that a rank holds, in micro-batches of all its layers.
+        """Peak activations that a rank holds, in micro-batches of all its layers; all m where a schedule says nothing.
 
         kept: the share of a micro-batch's activations that lives on from its input gradient to its weight gradient.
         """
+        return np.asarray(pipe.m + 0.0 * (pipe.p + rank))
 
     def weight_versions(self, pipe: Pipeline, rank: Any) -> Array:
         """Versions of its weights that a rank holds at once."""

@@ -15,26 +15,24 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Ints
-from planner.schedules.base import Operation, Order, Pipeline, Schedule
+from planner.schedules.base import Operation, Order, Pipeline
+from planner.schedules.chimera import Chimera
 
 Pass = tuple[int, int]
 """A chunk's micro-batch: (chunk 0 to 3, its place among that chunk's)."""
 
 
-class BitPipe(Schedule):
+class BitPipe(Chimera):
     """Chimera's two directions with interleaved stages: half of Chimera's bubble for twice its messages."""
 
     name = "bitpipe"
     source = "Wu et al. 2024, arXiv 2410.19367; order read in its repository"
-    copies = 2
-    even_ranks = whole_rounds = True
     chunks = 2
 
     def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
         """Stages r and 2p - 1 - r lie on rank r for even micro-batches, on rank p - 1 - r for odd ones."""
-        p, s = np.asarray(pipe.p), np.asarray(stage)
-        down = np.where(s < p, s, 2 * p - 1 - s)
-        return np.asarray(np.where(np.asarray(micro_batch) % 2 == 0, down, p - 1 - down), dtype=np.int64)
+        shallow = np.minimum(stage, 2 * np.asarray(pipe.p) - 1 - stage)
+        return super().rank_of(pipe, shallow, micro_batch)
 
     def order(self, pipe: Pipeline) -> Order:
         """p + p/2 + min(r, p - 1 - r) forwards, then unit by unit forwards and backwards in turn."""
@@ -46,16 +44,14 @@ class BitPipe(Schedule):
             def operation(kind: str, at: Pass, stage: tuple[int, ...] = stage) -> Operation:
                 return Operation(stage[at[0]], kind, 2 * at[1] + at[0] % 2)
 
-            forwards = [operation("F", at) for unit in range(m // p) for at in _forwards(p, r, unit)]
-            backwards = [operation("B", at) for unit in range(m // p) for at in _backwards(p, r, unit)]
+            forwards = [operation("F", at) for unit in range(m // p) for at in _blend(p, r, unit, deep_first=False)]
+            backwards = [operation("B", at) for unit in range(m // p) for at in _blend(p, r, unit, deep_first=True)]
             rows.append(_weave(forwards, backwards, p, r, m // p))
         return Order.of_rows(rows)
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
-        """(p - 2)(max(F, B) + (m/p - 1)|F - B|)/2, half of Chimera's; for all F and B, found by simulation."""
-        B = I + W
-        longer, gap = np.maximum(F, B), np.abs(F - B)
-        return np.asarray((np.asarray(pipe.p) - 2) * (longer + (np.asarray(pipe.m) / pipe.p - 1) * gap) / 2)
+        """Half of Chimera's for all F and B, found by simulation."""
+        return np.asarray(super().bubble_s(pipe, F, I, W) / 2)
 
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """3p/4 + 1/2 at the ends, half more for each rank towards the middle, up to p."""
@@ -76,24 +72,15 @@ def _weave(forwards: list[Operation], backwards: list[Operation], p: int, r: int
     return row + list(backward)
 
 
-def _forwards(p: int, r: int, unit: int) -> list[Pass]:
-    """The order of a unit's forwards on rank r."""
-    return _blend(p, r, unit, (0, 1, 3, 2))
-
-
-def _backwards(p: int, r: int, unit: int) -> list[Pass]:
-    """The order of a unit's backwards: the forwards', deep chunks first."""
-    return _blend(p, r, unit, (2, 3, 1, 0))
-
-
-def _blend(p: int, r: int, unit: int, chunks: tuple[int, int, int, int]) -> list[Pass]:
+def _blend(p: int, r: int, unit: int, deep_first: bool) -> list[Pass]:
+    """The order of a unit's forwards on rank r, or of its backwards, which take the deep chunks first."""
     half = p // 2
     h = r // half
     ni = half - r if r < half else r - half + 1
     near, far = h, 1 - h
     # Chunks of this half's own direction and of the other: shallow and deep.
     own_shallow, other_shallow, other_deep, own_deep = near, far, 3 - near, 2 + near
-    if chunks[0] == 2:
+    if deep_first:
         own_shallow, other_shallow, other_deep, own_deep = own_deep, other_deep, other_shallow, own_shallow
 
     def at(chunk: int, i: int) -> Pass:

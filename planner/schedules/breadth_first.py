@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Rule, Schedule
+from planner.schedules.base import Order, Pipeline, Schedule
 from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
@@ -45,10 +45,6 @@ class BreadthFirst(Schedule):
         p, m, v = pipe.p, pipe.m, pipe.v
         return np.asarray((p - 1 + (v - 1) * np.maximum(p - m, 0)) * (F + I + W) / v)
 
-    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
-        """All m, on every rank."""
-        return np.asarray(pipe.m + 0.0 * (pipe.p + rank))
-
 
 class Modular(BreadthFirst):
     """Modular pipeline: breadth-first with one layer a chunk, layer l on rank l mod p."""
@@ -66,6 +62,6 @@ class Layered(BreadthFirst):
     several_ranks = False
     one_layer_chunks = True
 
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+    def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """One rank: with more it is the modular pipeline."""
-        return [Rule(text="layered has one pipeline rank; with more it is modular", broken=np.asarray(pipe.p != 1))]
+        return [("has one pipeline rank; with more it is modular", pipe.p != 1)]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array
 from planner.schedules.base import Order, Pipeline, Schedule
 from planner.schedules.one_f_one_b_rows import by_slot, units
 
@@ -28,11 +28,6 @@ class Chimera(Schedule):
     source = "Li and Hoefler 2021, arXiv 2107.06925; order read in its repository (direct concatenation)"
     copies = 2
     even_ranks = whole_rounds = True
-
-    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
-        """Stage s lies on rank s for even micro-batches, on p - 1 - s for odd ones."""
-        s, i = np.asarray(stage), np.asarray(micro_batch)
-        return np.asarray(np.where(i % 2 == 0, s, pipe.p - 1 - s), dtype=np.int64)
 
     def order(self, pipe: Pipeline) -> Order:
         """Stage s, micro-batch i: F in slot t + s, B in t + 2p - 1 - s, with t = 2p (i // p) + 2 ((i mod p) // 2)."""

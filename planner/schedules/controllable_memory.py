@@ -15,7 +15,7 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Pipeline
 from planner.schedules.generated import Generated
-from planner.schedules.operations import KINDS
+from planner.schedules.one_f_one_b_rows import counted
 
 _PERIOD = 6
 _F0, _F1, _I1, _I0, _W1, _W0 = range(6)
@@ -196,14 +196,11 @@ class VHalf(Generated):
         pull_forward(slots, with_weight=False)
         for row in slots:
             place_weight_gradients(row, split=True)
-        rows = squeeze(slots)
         tables = []
-        for r in range(pipe.p):
-            stage = np.array([r, 2 * pipe.p - 1 - r])[[0, 1, 1, 0, 1, 0]]
-            kind = np.array([KINDS.index(k) for k in "FFIIWW"])
-            cell = np.array(rows[r], dtype=np.int64)
-            zero = np.zeros(len(cell), dtype=np.int64)
-            tables.append(np.stack([stage[cell[:, 0]], kind[cell[:, 0]], cell[:, 1], zero], axis=1))
+        for r, done in enumerate(squeeze(slots)):
+            what, micro_batch = np.array(done, dtype=np.int64).T
+            shallow, deep = r, 2 * pipe.p - 1 - r
+            tables.append(counted(what, (shallow, deep, deep, shallow, deep, shallow), "FFIIWW", micro_batch))
         return Order.of_tables(tables)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints
-from planner.schedules.base import Operation, Order, Pipeline, Rule, Schedule
+from planner.base.arrays import Array
+from planner.schedules.base import Operation, Order, Pipeline, Schedule
 
 
 class _Rank:
@@ -105,15 +105,10 @@ class DualPipe(Schedule):
     copies = 2
     even_ranks = True
 
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+    def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """Both halves alike, and enough micro-batches for the middle."""
-        text = "dualpipe needs an even number of micro-batches, at least 2 pp"
-        return [Rule(text=text, broken=np.asarray((pipe.m % 2 != 0) | (np.asarray(pipe.m) < 2 * pipe.p)))]
-
-    def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
-        """Stage s lies on rank s for even micro-batches, on p - 1 - s for odd ones."""
-        s, i = np.asarray(stage), np.asarray(micro_batch)
-        return np.asarray(np.where(i % 2 == 0, s, pipe.p - 1 - s), dtype=np.int64)
+        broken = (np.asarray(pipe.m) % 2 != 0) | (np.asarray(pipe.m) < 2 * pipe.p)
+        return [("needs an even number of micro-batches, at least 2 pp", broken)]
 
     def order(self, pipe: Pipeline) -> Order:
         """The eight steps for each rank, phase 0 being the micro-batches that enter at its half."""
@@ -145,10 +140,9 @@ class DualPipeV(Schedule):
     looped_placement = False
     chunks = 2
 
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+    def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """Enough micro-batches for the middle."""
-        text = "dualpipev needs at least 2 pp micro-batches"
-        return [Rule(text=text, broken=np.asarray(pipe.m < 2 * np.asarray(pipe.p)))]
+        return [("needs at least 2 pp micro-batches", pipe.m < 2 * np.asarray(pipe.p))]
 
     def order(self, pipe: Pipeline) -> Order:
         """The eight steps for each rank, phase 0 being its shallow stage."""

@@ -39,10 +39,6 @@ class GPipe(Schedule):
         """(p - 1)(F + B), and 1/k of it where the unit is a slice."""
         return np.asarray((pipe.p - 1) * (F + I + W) / pipe.k)
 
-    def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
-        """All m, on every rank."""
-        return np.asarray(pipe.m + 0.0 * (pipe.p + rank))
-
     def makespan(self, pipe: Pipeline, loads: Loads) -> Array:
         """Once through all ranks, and every further unit at the pace of the slowest forward and the slowest backward.
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools
-from planner.schedules.base import Operation, Order, Pipeline, Rule
+from planner.schedules.base import Operation, Order, Pipeline
 from planner.schedules.generated import Generated
 
 _FORWARD, _BACKWARD = 1, 2
@@ -34,10 +34,9 @@ class Hanayo(Generated):
     looped_placement = False
     settles = False  # the greedy list changes with m
 
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+    def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """A wave is two chunks."""
-        text = f"{self.name} needs an even number of virtual stages"
-        return [Rule(text=text, broken=np.asarray(np.asarray(pipe.v) % 2 != 0))]
+        return [("needs an even number of virtual stages", pipe.v % 2 != 0)]
 
     def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
         """(p - m) F + (p - 1) B for one wave, m <= p and B >= 2F. Found by simulation."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Rule, Schedule
+from planner.schedules.base import Order, Pipeline, Schedule
 from planner.schedules.one_f_one_b_rows import Table, one_in_one_out, units
 
 
@@ -56,7 +56,6 @@ class Seq1F1BInterleaved(Interleaved):
     source = "Sun et al. 2024, arXiv 2406.03488; Seq1F1B repository; order read"
     sliced = True
 
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+    def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """A group of p units must hold whole micro-batches."""
-        text = f"{self.name} needs pp divisible by the sequence slices"
-        return [*super().own_rules(pipe), Rule(text=text, broken=np.asarray(pipe.p % np.maximum(pipe.k, 1) != 0))]
+        return [("needs pp divisible by the sequence slices", pipe.p % np.maximum(pipe.k, 1) != 0)]

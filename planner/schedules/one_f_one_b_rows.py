@@ -5,6 +5,7 @@ A row is a table, int64 of shape (operations, 4): stage, kind, micro-batch, slic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,20 @@ def one_in_one_out(forward: Table, backward: Table, warmup: int) -> Table:
     out[w + 1 : w + 2 * (n - w) : 2] = backward[: n - w]
     out[w + 2 * (n - w) :] = backward[n - w :]
     return out
+
+
+def counted(what: Any, stages: Sequence[int], kinds: str, micro_batch: Any = None) -> Table:
+    """A rank's operations from what it does, each an index into stages and kinds, shape (operations,).
+
+    micro_batch: of each, shape (operations,); None: those of one kind and stage follow one another.
+    """
+    code = np.asarray(what, dtype=np.int64)
+    if micro_batch is None:
+        micro_batch = np.zeros_like(code)
+        for one in range(len(kinds)):
+            micro_batch[code == one] = np.arange(np.count_nonzero(code == one))
+    kind = np.array([KINDS.index(k) for k in kinds])[code]
+    return np.stack([np.asarray(stages)[code], kind, micro_batch, np.zeros_like(code)], axis=1)
 
 
 def by_slot(tables: list[Table], slots: list[Any]) -> Table:

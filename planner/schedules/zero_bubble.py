@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Rule, Schedule
+from planner.schedules.base import Order, Pipeline, Schedule
 from planner.schedules.one_f_one_b_rows import by_slot, units
 
 
@@ -28,11 +28,10 @@ class ZeroBubbleH1(Schedule):
     """Warm-up forwards for every rank behind: 1 in H1, 2 in H2."""
     spare = "1 micro-batches"
 
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+    def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """The warm-up must not run out of micro-batches."""
         least = self.depth * (pipe.p - 1) + pipe.k
-        text = f"{self.name} needs at least {self.depth} (pp - 1) + {self.spare}"
-        return [Rule(text=text, broken=np.asarray(pipe.m * pipe.k < least))]
+        return [(f"needs at least {self.depth} (pp - 1) + {self.spare}", pipe.m * pipe.k < least)]
 
     def order(self, pipe: Pipeline) -> Order:
         """Rank r: w = depth (p - 1 - r) + k - 1 F; then F, I, and a W once depth r have waited; then the other W.

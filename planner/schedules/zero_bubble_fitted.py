@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Passes, Pipeline, largest_sum
 from planner.schedules.generated import Generated
-from planner.schedules.operations import KINDS
+from planner.schedules.one_f_one_b_rows import counted
 
 _SLACK = 1e-9
 _F, _I, _W = range(3)
@@ -177,17 +177,7 @@ def fitted_order(
         if best.span() <= least:
             break  # no rank idles
     assert best is not None
-    return Order.of_tables([_row(r, kinds) for r, kinds in enumerate(best.rows)])
-
-
-def _row(r: int, kinds: list[int]) -> Ints:
-    """A rank's operations as a table: stage, kind, micro-batch, slice."""
-    kind = np.array(kinds, dtype=np.int64)
-    micro_batch = np.zeros_like(kind)
-    for k in (_F, _I, _W):
-        micro_batch[kind == k] = np.arange(np.count_nonzero(kind == k))
-    code = np.array([KINDS.index(k) for k in "FIW"])[kind]
-    return np.stack([np.full_like(kind, r), code, micro_batch, np.zeros_like(kind)], axis=1)
+    return Order.of_tables([counted(kinds, [r] * 3, "FIW") for r, kinds in enumerate(best.rows)])
 
 
 class ZeroBubble1p(Generated):

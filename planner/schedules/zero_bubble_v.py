@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints
-from planner.schedules.base import Order, Passes, Pipeline, Rule, Schedule, largest_sum
-from planner.schedules.operations import KINDS
+from planner.base.arrays import Array
+from planner.schedules.base import Order, Passes, Pipeline, Schedule, largest_sum
+from planner.schedules.one_f_one_b_rows import counted
 from planner.schedules.zero_bubble_fitted_v import fitted_v_order
 
 
@@ -49,7 +49,8 @@ class ZeroBubbleV(Schedule):
                 deep += 1
             row += [i0, i1] * r + [i0, w0] * (p - r)
             row += [w1] * n + [w0] * n
-            rows.append(_table(row, (r, 2 * p - 1 - r), m))
+            table = counted(row, (r, 2 * p - 1 - r) * 3, "FFIIWW")
+            rows.append(table[table[:, 2] < m])
         return Order.of_tables(rows)
 
     def fitted(self, pipe: Pipeline, seconds: Passes, transfer_s: float = 0.0, kept: float = 1.0) -> Order:
@@ -57,10 +58,9 @@ class ZeroBubbleV(Schedule):
         f, i, w = (float(x) for x in seconds)
         return fitted_v_order(pipe.p, pipe.m, (f, i, w), transfer_s, limit=pipe.p, kept=kept)
 
-    def own_rules(self, pipe: Pipeline) -> list[Rule]:
+    def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """The warm-up of rank 0 must not run out of micro-batches."""
-        text = f"{self.name} needs at least 2 pp - 1 micro-batches"
-        return [Rule(text=text, broken=np.asarray(pipe.m < 2 * pipe.p - 1))]
+        return [("needs at least 2 pp - 1 micro-batches", pipe.m < 2 * pipe.p - 1)]
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """The largest of nine sums, none where F = I = W; from a rank's first operation to its last, for all F, I, W.
@@ -86,14 +86,3 @@ class ZeroBubbleV(Schedule):
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """p on every rank."""
         return np.asarray(1.0 * pipe.p + 0.0 * (np.asarray(rank) + pipe.m))
-
-
-def _table(row: list[int], stages: tuple[int, int], m: int) -> Ints:
-    """A rank's operations from what it does (F, I, W of its shallow or deep stage), but for micro-batches from m on."""
-    what = np.array(row, dtype=np.int64)
-    micro_batch = np.zeros_like(what)
-    for one in range(6):
-        micro_batch[what == one] = np.arange(np.count_nonzero(what == one))
-    kind = np.array([KINDS.index(k) for k in "FIW"])[what // 2]
-    table = np.stack([np.array(stages)[what % 2], kind, micro_batch, np.zeros_like(what)], axis=1)
-    return np.asarray(table[micro_batch < m])
