@@ -12,7 +12,7 @@ from planner.step.estimate import Estimate, estimate
 from planner.validation import MeasuredRun, read_runs, shipped_files
 from planner.validation.defaults import candidates
 from planner.validation.predict import Models
-from planner.validation.software import said
+from planner.validation.runs import said
 
 SOURCE = "hagemann"
 

@@ -31,8 +31,7 @@ from planner.step.estimate import estimate
 from planner.validation.accuracy import shipped_files, unseen_files
 from planner.validation.defaults import candidates, framework_name
 from planner.validation.predict import Models, predict
-from planner.validation.runs import MeasuredRun, read_runs
-from planner.validation.software import cluster_name
+from planner.validation.runs import MeasuredRun, cluster_name, read_runs
 
 BANDS = (0.0, 0.05, 0.3, 0.7, 0.9, 0.95, 0.99, 1.0)
 TELLS = 0.6  # of the memory: a run that fit below it says nothing of the error

@@ -31,7 +31,7 @@ from planner.search.pick import plainest
 from planner.validation import MeasuredRun, predict, read_runs, shipped_files
 from planner.validation.defaults import candidates, framework_name
 from planner.validation.predict import Models
-from planner.validation.software import cluster_name
+from planner.validation.runs import cluster_name
 
 
 def name_of(run: MeasuredRun) -> tuple[str, str]:

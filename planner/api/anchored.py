@@ -22,7 +22,7 @@ from planner.step.estimate import Estimate
 from planner.validation import MeasuredRun, Predictions, accuracy_sentence, predict, read_runs, step_interval_s, unlike
 from planner.validation.interval import intervals
 from planner.validation.predict import LoadCluster, LoadFramework
-from planner.validation.software import cluster_name
+from planner.validation.runs import cluster_name
 
 NORMAL_80 = 1.28
 OPEN = 0.05

@@ -14,8 +14,7 @@ from rich.console import RenderableType
 
 from planner.base.errors import InputError
 from planner.base.files import check_writable, write_bytes
-from planner.report.notebook import html_of
-from planner.report.plain_table import plain_text
+from planner.report.plain_table import html_of, plain_text
 
 if TYPE_CHECKING:
     import pandas

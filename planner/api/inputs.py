@@ -13,7 +13,7 @@ from planner.base.errors import InputError
 from planner.base.units import GBIT, GIB
 from planner.models import Transformer
 from planner.report import records
-from planner.report.notebook import html_of
+from planner.report.plain_table import html_of
 from planner.setup import Setup
 
 Numbers = int | Sequence[int] | None

@@ -17,7 +17,7 @@ from planner.models import Transformer
 from planner.question import check_tokens, load_setup, request, whole
 from planner.report.sites import mixed_record, mixed_view, sites_record, sites_view
 from planner.scaling.laws import get_replica_law
-from planner.scaling.replicas import beyond_fit
+from planner.scaling.loss import beyond_fit
 from planner.search.mixed import MixedQuestion, mixed_ways
 from planner.search.ranking import best_of
 from planner.setup import Setup

@@ -23,9 +23,9 @@ from planner.report.plots import bars, figure_of
 from planner.validation import Predictions, read_runs, scores, shipped_files
 from planner.validation.errors import held_out_mape
 from planner.validation.interval import held_shares
-from planner.validation.own_profiles import loaders
-from planner.validation.predictions import predictions_csv
+from planner.validation.predict import loaders
 from planner.validation.publications import publications_of
+from planner.validation.score import predictions_csv
 
 if TYPE_CHECKING:
     import pandas

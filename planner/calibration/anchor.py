@@ -26,8 +26,7 @@ from planner.hardware import Cluster, load_cluster, load_framework
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 from planner.validation.predict import LoadCluster, LoadFramework, Predictions, predict
-from planner.validation.runs import MeasuredRun
-from planner.validation.software import cluster_name
+from planner.validation.runs import MeasuredRun, cluster_name
 
 STEP = 0.03
 ROUNDS = 3

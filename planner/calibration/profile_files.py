@@ -1,10 +1,12 @@
 """A fit as profile files: the clusters of the runs, and of what they name the files that the fit changed.
 
-The folder is laid out as `hardware_profiles/`; files that it doesn't hold are the shipped ones.
+The folder is laid out as `hardware_profiles/`; files that it doesn't hold are the shipped ones. A profile's text has
+plain fields, figures with their sources, tables of figures, and the sources that are used.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,9 +16,8 @@ from typing import Any
 from planner.base.errors import InputError, OutputError
 from planner.base.files import is_path, make_folder, write_text
 from planner.calibration.fit import Fit
-from planner.calibration.profile_text import profile_text
 from planner.hardware import profile_table
-from planner.hardware.changes import used_sources
+from planner.hardware.read import used_sources
 
 LINKS = ("node_link", "network", "host_link")
 
@@ -119,3 +120,33 @@ def _with_figures(
         figure = {"value": value, "source": source}
         out[path[0]] = figure if len(path) == 1 else out[path[0]] | {path[1]: figure}
     return out
+
+
+def profile_text(data: Mapping[str, Any]) -> str:
+    """The file's text.
+
+    data: as `read_toml` gives it: text, booleans, lists, `{value, source}`, tables of these, and `sources`; those
+    that no figure names are left out, for a profile may not have them.
+    """
+    tables = {k: v for k, v in data.items() if isinstance(v, Mapping) and "value" not in v and k != "sources"}
+    plain = {k: v for k, v in data.items() if k not in tables and k != "sources"}
+    used = used_sources(plain | tables)
+    lines = _lines(plain)
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *_lines(table)]
+    lines += ["", "[sources]", *_lines({k: v for k, v in data["sources"].items() if k in used})]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_plain(value)}" for key, value in table.items()]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(_lines(value))} }}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(_plain(v) for v in value)}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value:.6g}"

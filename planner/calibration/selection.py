@@ -14,7 +14,7 @@ from planner.calibration.fit import Problem
 from planner.calibration.parameters import parameters_of
 from planner.validation import MeasuredRun
 from planner.validation.defaults import framework_name
-from planner.validation.software import cluster_name
+from planner.validation.runs import cluster_name
 
 
 @dataclass(frozen=True, kw_only=True)

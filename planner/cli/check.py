@@ -10,7 +10,7 @@ import typer
 
 from planner.cli import options as o
 from planner.cli.estimate import MOST_BYTES, launch_script
-from planner.cli.positional import positional
+from planner.cli.unfold import positional
 
 GIT_SECONDS = 60
 

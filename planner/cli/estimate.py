@@ -11,7 +11,7 @@ from planner.base.errors import InputError
 from planner.choices.table import CHOICES
 from planner.cli import options as o
 from planner.cli.choices import filling, takes_layout
-from planner.cli.positional import positional
+from planner.cli.unfold import positional
 
 if TYPE_CHECKING:
     from planner.api.answer import Shown

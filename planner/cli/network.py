@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from planner.cli import completion as complete
 from planner.cli import options as o
 from planner.cli.choices import searches
-from planner.cli.positional import positional
+from planner.cli.unfold import positional
 
 
 @positional

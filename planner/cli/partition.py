@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.cli import options as o
 from planner.cli.choices import filling, takes_layout
-from planner.cli.positional import positional
+from planner.cli.unfold import positional
 
 
 @positional

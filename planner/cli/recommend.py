@@ -15,7 +15,7 @@ from planner.cli import options as o
 from planner.cli.assumed import count
 from planner.cli.choices import searches
 from planner.cli.export import Base
-from planner.cli.positional import positional
+from planner.cli.unfold import positional
 
 if TYPE_CHECKING:
     from planner.api.answer import Answer

@@ -32,7 +32,7 @@ def command(
             f"--confirm {EXPOSE}"
         )
     try:
-        from planner.serve.run import run
+        from planner.serve.app import run
     except ImportError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise

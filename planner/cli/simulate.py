@@ -9,7 +9,7 @@ import typer
 
 from planner.cli import options as o
 from planner.cli.choices import filling, takes_layout
-from planner.cli.positional import positional
+from planner.cli.unfold import positional
 
 
 @positional

@@ -9,7 +9,7 @@ from planner.base.errors import InputError, shown
 from planner.cli import assumed as a
 from planner.cli import options as o
 from planner.cli.choices import searches
-from planner.cli.positional import positional
+from planner.cli.unfold import positional
 
 
 def _gpus(text: str) -> tuple[int, ...]:

@@ -1,12 +1,24 @@
-"""One parameter of a command that stands for several options: typer reads a command from its signature."""
+"""Commands whose signature is made: typer reads a command from it.
+
+One parameter may stand for several options. And the common question is three words, `planner recommend llama3-70b h100
+256`: cluster and GPUs may follow the model as plain words, in place of `--cluster` and `--gpus`. Megatron-LM's arguments
+say the model, so beside them the words may begin with the cluster.
+"""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+
+from planner.base.errors import InputError, shown
+from planner.choices.choice import number
+from planner.cli import completion
 
 Command = Callable[..., None]
 
@@ -42,3 +54,66 @@ def with_signature(command: Command, own: inspect.Signature, every: Iterable[ins
     command.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in named}
     return command
+
+
+SAYS = {"cluster": "In place of --cluster: a cluster, or its GPU (h100).", "gpus": "In place of --gpus."}
+SUFFIX = "_word"
+
+
+def positional(command: Command) -> Command:
+    """Lets the command's options `--cluster` and, where it has it, `--gpus` be given as words after the model."""
+    signature = inspect.signature(command, eval_str=True)
+    named = [name for name in SAYS if name in signature.parameters]
+    needed = [name for name in named if signature.parameters[name].default is inspect.Parameter.empty]
+
+    @functools.wraps(command)
+    def with_words(**given: Any) -> None:
+        if given.get("megatron_args") is not None and given["cluster"] is None:
+            given |= _without_model(given)
+        for name in named:
+            given[name] = _one_of(name, given.pop(name + SUFFIX), given[name], name in needed)
+        command(**given)
+
+    options = [_optional(p) if p.name in needed else p for p in signature.parameters.values()]
+    return with_signature(with_words, signature, [*options, *(_word(name) for name in named)])
+
+
+def _without_model(given: dict[str, Any]) -> dict[str, Any]:
+    """The words as they are meant where the first is a cluster, not a model: the second is a number, or isn't there."""
+    model, second, third = given["model"], given["cluster" + SUFFIX], given["gpus" + SUFFIX]
+    if model is None or third is not None or isinstance(number(second or "0"), str):
+        return {}
+    return {"model": None, "cluster" + SUFFIX: model, "gpus" + SUFFIX: second}
+
+
+def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:
+    """The value of an option that a word may stand for.
+
+    Raises InputError if both are given, or neither where one is needed, or the word for the GPUs is no whole number.
+    """
+    if word is None:
+        if option is None and needed:
+            raise InputError(f"--{name} is missing; allowed: --{name} VALUE, or the value as a word after the model")
+        return option
+    if option is not None:
+        raise InputError(f"{name} is given twice, as {shown(word)} and as --{name} {option}; give one of the two")
+    if name == "cluster":
+        return word
+    if not isinstance(given := number(word), int):
+        raise InputError(f"{name} is {shown(word)}; allowed: a whole number")
+    return given
+
+
+def _optional(option: inspect.Parameter) -> inspect.Parameter:
+    """The option, no longer demanded by the option parser."""
+    declared = option.annotation.__metadata__[0]
+    return option.replace(default=None, annotation=Annotated[option.annotation.__origin__ | None, declared])
+
+
+def _word(name: str) -> inspect.Parameter:
+    """The argument that stands for an option."""
+    complete = completion.clusters if name == "cluster" else None
+    declared = typer.Argument(help=SAYS[name], metavar=f"[{name}]", autocompletion=complete, show_default=False)
+    return inspect.Parameter(
+        name + SUFFIX, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, declared]
+    )

@@ -36,7 +36,7 @@ def command(
     """
     from planner.api.validated import validate
     from planner.base.files import check_writable, write_text
-    from planner.validation.predictions import predictions_csv
+    from planner.validation.score import predictions_csv
 
     if predictions is not None:
         check_writable(predictions)

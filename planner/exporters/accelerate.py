@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.exporters.safe_text import comments, quoted
-from planner.exporters.target import Job, Nearest, Target, allowed, launch_shape
+from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, quoted
 from planner.search import Fixed
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}

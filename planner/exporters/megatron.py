@@ -14,8 +14,7 @@ from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.shapes import has_dropout
 from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
-from planner.exporters.safe_text import comments
-from planner.exporters.target import Job, Nearest, Target, allowed, launch_shape, stage_layers
+from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.search import Fixed

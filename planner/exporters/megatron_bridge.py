@@ -25,8 +25,7 @@ from planner.exporters.megatron import (
     uneven_layout,
 )
 from planner.exporters.megatron_model import modules, recompute_method
-from planner.exporters.safe_text import comments, quoted
-from planner.exporters.target import Job, Nearest, Target
+from planner.exporters.target import Job, Nearest, Target, comments, quoted
 from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 

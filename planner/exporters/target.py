@@ -1,14 +1,20 @@
-"""What a framework is to an export: its name and version, the nearest layout that it can run, and the file itself."""
+"""What a framework is to an export: its name and version, the nearest layout that it can run, and the file itself.
+
+Names and sentences in the file are made safe for the program that reads it: one line each, no control characters.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.base.errors import LayoutError
+from planner.base.errors import LayoutError, one_line
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.hardware import Cluster
@@ -235,3 +241,27 @@ def _said(value: Any) -> str:
         return "on" if value else "off"
     name = getattr(value, "name", None)
     return name.lower() if isinstance(name, str) else str(value)
+
+
+WIDTH = 110
+
+
+def comments(sentences: Iterable[str], mark: str = "#") -> list[str]:
+    """Comment lines, a sentence wrapped where it is long; what doesn't print, or would end a line, becomes a space."""
+    out: list[str] = []
+    for sentence in sentences:
+        # A word longer than a line stays in one piece: a comment that breaks inside a name is hard to search for.
+        lines = textwrap.wrap(one_line(sentence), WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
+        out += [f"{mark} {lines[0]}".rstrip(), *(f"{mark}   {line}" for line in lines[1:])]
+    return out
+
+
+def identifier(name: str) -> str:
+    """A name as a function of Python may have it: llama3-8b is llama3_8b."""
+    plain = re.sub(r"[^0-9a-zA-Z]+", "_", name).strip("_").lower() or "model"
+    return plain if plain[0].isalpha() else f"model_{plain}"
+
+
+def quoted(text: str) -> str:
+    """A string as JSON, YAML, TOML and Python all read it: in double quotes, ASCII only."""
+    return json.dumps(one_line(text))

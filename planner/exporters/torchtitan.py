@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.base.errors import LayoutError, OutputError
-from planner.exporters.safe_text import comments, identifier
 from planner.exporters.schedule_csv import schedule_csv
-from planner.exporters.target import Job, Nearest, Target, allowed, stage_layers
+from planner.exporters.target import Job, Nearest, Target, allowed, comments, identifier, stage_layers
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed

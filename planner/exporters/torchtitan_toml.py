@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from planner.exporters.safe_text import comments, quoted
-from planner.exporters.target import Job, Nearest
+from planner.exporters.target import Job, Nearest, comments, quoted
 from planner.exporters.torchtitan import (
     Torchtitan,
     check_precision,

@@ -9,14 +9,17 @@ from pathlib import Path
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError, shown
 from planner.base.files import is_path
-from planner.hardware.changes import WITH, Changes, nested, under
 from planner.hardware.framework import Framework, Unstated
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
 from planner.hardware.read import (
+    WITH,
+    Changes,
     load_record,
+    nested,
     profile_names,
     profile_table,
     read_profile,
+    under,
 )
 
 __all__ = [

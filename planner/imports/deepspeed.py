@@ -9,8 +9,7 @@ from typing import Any
 from planner.base.errors import FileFormatError, LayoutError, one_line
 from planner.base.files import read_json
 from planner.hardware import Framework
-from planner.imports.config_file import FORMATS, Fields
-from planner.imports.run import ExistingRun, stated_gradients
+from planner.imports.run import FORMATS, ExistingRun, Fields, stated_gradients
 from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal

@@ -12,9 +12,8 @@ from pathlib import Path
 from planner.base.errors import LayoutError, one_line
 from planner.base.files import read_toml
 from planner.exporters.torchtitan import CHECKPOINTING, NATIVE
-from planner.imports.config_file import FORMATS, Fields
 from planner.imports.megatron_stages import split_so
-from planner.imports.run import ExistingRun, stated_gradients
+from planner.imports.run import FORMATS, ExistingRun, Fields, stated_gradients
 from planner.question import one_layout
 from planner.schedules import get_schedule
 from planner.setup import Setup

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.base.arrays import Ints
-from planner.report.notebook import html_of
-from planner.report.plain_table import plain_text
+from planner.report.plain_table import html_of, plain_text
 from planner.schedules.operations import KINDS, NAMES
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Tables and sentences that fit the screen: they fold between words, or show row under row, and never cut a figure."""
+"""Tables and sentences that fit the screen: they fold between words, or show row under row, and never cut a figure.
+
+In a notebook's cell they are HTML; what comes from a file is escaped.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import io
 import re
 from copy import copy
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 from rich.cells import cell_len
@@ -132,3 +136,36 @@ def plain_text(*views: RenderableType, width: int = 120) -> str:
 def plain_cell(cell: RenderableType) -> str:
     """A cell's text."""
     return cell.plain if isinstance(cell, Text) else str(cell)
+
+
+def html_of(*views: RenderableType) -> str:
+    """Views under each other; a drawing, which has lines of its own, as it is printed."""
+    return f"<div>{''.join(map(_html, views))}</div>"
+
+
+def _html(view: RenderableType) -> str:
+    if isinstance(view, Group):
+        return "".join(map(_html, view.renderables))
+    if isinstance(view, Padding):
+        return f'<div style="margin-left:{view.left}ch">{_html(view.renderable)}</div>'
+    if isinstance(view, Table):
+        return _table(view)
+    if not isinstance(view, (str, Text)) or "\n" in plain_cell(view):
+        return f"<pre>{escape(plain_text(view))}</pre>"
+    text = escape(plain_cell(view)) or "&nbsp;"
+    return f"<div>{f'<b>{text}</b>' if isinstance(view, Text) and 'bold' in str(view.style) else text}</div>"
+
+
+def _table(view: Table) -> str:
+    """A table, its figures right, with a head where it has one."""
+    sides = [f'style="padding:1px .6em;text-align:{"right" if c.justify == "right" else "left"}"' for c in view.columns]
+
+    def row(cells: list[RenderableType], tag: str, style: str = "") -> str:
+        inner = "".join(f"<{tag} {side}>{escape(plain_cell(c))}</{tag}>" for side, c in zip(sides, cells, strict=True))
+        return f'<tr style="font-weight:{"bold" if "bold" in style else "inherit"}">{inner}</tr>'
+
+    heads = [column.header for column in view.columns]
+    head = f"<thead>{row(heads, 'th')}</thead>" * any(map(plain_cell, heads))
+    cells = zip(*(list(column.cells) for column in view.columns), strict=True)
+    body = "".join(row(list(c), "td", str(r.style or "")) for r, c in zip(view.rows, cells, strict=True))
+    return f"<table>{head}<tbody>{body}</tbody></table>"

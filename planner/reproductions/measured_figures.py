@@ -11,8 +11,7 @@ import numpy as np
 from planner.base.errors import UnknownNameError
 from planner.validation.accuracy import shipped_files, unseen_files
 from planner.validation.predict import Predictions, predict
-from planner.validation.runs import read_runs
-from planner.validation.software import cluster_name
+from planner.validation.runs import cluster_name, read_runs
 
 NEAR_EIGHTY = 0.8
 

@@ -12,13 +12,11 @@ from planner.base.arrays import Ints
 from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
-from planner.search.finalists import refine
+from planner.search.finalists import refine, try_others, try_some_layers
 from planner.search.found import EQUAL, Recommendation, known
-from planner.search.other_schedules import try_others
 from planner.search.pick import first_of_each, kinds, plainest_first
 from planner.search.scan import search
 from planner.search.shortlist import NEAR, Shortlist
-from planner.search.some_layers import try_some_layers
 from planner.search.space import Fixed, Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate

@@ -1,9 +1,14 @@
-"""The server: the page, and what its script asks for. Every answer is JSON, every fault one line."""
+"""The server: the page, and what its script asks for. Every answer is JSON, every fault one line.
+
+Then its process: its socket, its limits, the address that it prints.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import secrets
+import socket
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -131,3 +137,31 @@ def page_html() -> tuple[str, str]:
         form=report_page.script_json(form_record()),
     )  # fmt: skip
     return html, policy
+
+
+MOST_CONNECTIONS = 256
+
+
+def run(host: str, port: int, *, local: bool) -> None:
+    """Serve until interrupted. local: only this machine can ask, so no token is needed.
+
+    Raises InputError if the host or the port can't be listened on.
+    """
+    token = "" if local else secrets.token_urlsafe(24)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise InputError(f"--host is {host!r}, --port is {port}; can't listen there: {error.strerror}") from None
+    name = f"[{host}]" if ":" in host else host
+    where = f"http://{name}:{sock.getsockname()[1]}/"
+    print(f"planner serve: {where}{f'?token={token}' if token else ''}", flush=True)
+    if not local:
+        print("planner serve: others can reach this; whoever has that address can ask. Traffic is not encrypted.")
+    print("planner serve: Ctrl + C ends it.", flush=True)
+    config = uvicorn.Config(
+        make_app(hosts=LOOPBACK if local else None, token=token, warm=True),
+        limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=5, log_level="error", access_log=False,
+        server_header=False, lifespan="on", timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[sock])

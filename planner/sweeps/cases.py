@@ -11,7 +11,7 @@ from typing import Any
 from planner.base.errors import FileFormatError
 from planner.base.files import is_path
 from planner.hardware import Cluster, Framework, cluster_figures, framework_figures, load_cluster, load_framework
-from planner.hardware.changes import nested
+from planner.hardware.read import nested
 from planner.models import Transformer, load_model, with_seq_len
 from planner.sweeps.definition import SweepFile
 

@@ -1,4 +1,4 @@
-"""Optimizers on flat arrays, and clipping by the global norm.
+"""Optimizers on flat arrays, clipping by the global norm, and the loss scale of 16-bit training.
 
 Shapes: k elements that this rank owns of a unit.
 """
@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.base.errors import ExecutionError
 from planner.trainer.arrays import Array
 
 State = dict[str, Array]
@@ -114,3 +115,34 @@ def make_optimizer(name: str, learning_rate: float, weight_decay: float) -> Opti
     if name in ("adam", "adamw"):
         return Adam(learning_rate=learning_rate, weight_decay=weight_decay if name == "adamw" else 0.0)
     raise UnknownNameError("optimizer", name, ["sgd", "adam", "adamw"])
+
+
+GROW_AFTER = 1000  # good steps in a row
+LEAST, MOST = 1.0, 2.0**24
+
+
+@dataclass(kw_only=True)
+class LossScale:
+    """The scale, and how many steps in a row were good; the same on every rank.
+
+    Gradients of a small loss vanish in 16 bits, so the loss is multiplied before the backward pass and gradients are
+    divided after it, in 32 bits. A step whose gradients overflow is left out and the scale halved; after many good ones
+    it doubles (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2).
+    """
+
+    value: float = 2.0**16
+    good_steps: int = 0
+    skipped: int = 0
+
+    def judge(self, finite: bool) -> None:
+        """Learn whether a step's gradients were finite. Raises ExecutionError if they are not, at the least scale."""
+        if not finite:
+            if self.value <= LEAST:
+                raise ExecutionError(
+                    "gradients overflow in 16 bits even without a loss scale; try a lower learning rate or fp32"
+                )
+            self.value, self.good_steps, self.skipped = max(self.value / 2.0, LEAST), 0, self.skipped + 1
+            return
+        self.good_steps += 1
+        if self.good_steps >= GROW_AFTER:
+            self.value, self.good_steps = min(2.0 * self.value, MOST), 0

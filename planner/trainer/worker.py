@@ -23,9 +23,8 @@ from planner.trainer.executor import Batch, Executor, shares_ends
 from planner.trainer.experts import ExpertRanks
 from planner.trainer.host_arena import HostStates
 from planner.trainer.layer import Setting
-from planner.trainer.loss_scale import LossScale
 from planner.trainer.mesh import Mesh
-from planner.trainer.optimizers import Optimizer
+from planner.trainer.optimizers import LossScale, Optimizer
 from planner.trainer.parameters import Unit
 from planner.trainer.shared_ends import shared_units
 from planner.trainer.stage import Stage, make_stages, split_evenly

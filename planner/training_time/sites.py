@@ -15,7 +15,7 @@ from planner.costs.adapters import trained_parameters
 from planner.costs.network.sites import OUTER_BYTES, SiteExchange, enough_bytes_per_s, every_step, exposed_s, share_s
 from planner.layouts import Layouts
 from planner.scaling.laws import ReplicaLaw
-from planner.scaling.replicas import loss_ratio, tokens_ratio
+from planner.scaling.loss import loss_ratio, tokens_ratio
 from planner.scaling.training import TrainingTime
 from planner.search.ranking import best_of
 from planner.search.request import Request

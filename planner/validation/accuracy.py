@@ -17,9 +17,8 @@ from planner.hardware import Cluster, load_cluster
 from planner.models import Transformer
 from planner.validation.errors import LEAST_RUNS, fits_of, held_out, known_errors, unseen
 from planner.validation.predict import Predictions, predict
-from planner.validation.runs import MeasuredRun, read_runs
+from planner.validation.runs import MeasuredRun, cluster_name, read_runs
 from planner.validation.score import score
-from planner.validation.software import cluster_name
 
 STATE_SPACE = " 23 measured runs alone have state-space layers: this model's times are less certain."
 

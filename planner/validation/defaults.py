@@ -36,8 +36,7 @@ from planner.layouts import usual_etp
 from planner.models import Transformer, load_model, model_names
 from planner.schedules import get_schedule
 from planner.step.splits import has_short_last, shared_by_ends
-from planner.validation.runs import COLUMNS, NEEDED, MeasuredRun
-from planner.validation.software import said
+from planner.validation.runs import COLUMNS, NEEDED, MeasuredRun, said
 
 FILLED = tuple(column for column in COLUMNS if column in CHOICES and column not in NEEDED)
 """Cells of a layout that are filled by rule where a row says nothing."""

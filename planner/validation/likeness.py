@@ -13,8 +13,7 @@ from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.models import Transformer
 from planner.validation.defaults import framework_name
 from planner.validation.predict import Models
-from planner.validation.runs import MeasuredRun
-from planner.validation.software import cluster_name
+from planner.validation.runs import MeasuredRun, cluster_name
 
 LIKENESS = ("gpus", "matrix_elements_per_gpu", "tokens_per_gpu", "tp", "pp", "product_elements", "seq_len")
 TRAITS = ("architecture", "stack", "link", "precision", "kind")

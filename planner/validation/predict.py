@@ -1,15 +1,20 @@
-"""Predictions for measured runs: rows to layouts, all of a cluster's in one pass, one chosen for each row."""
+"""Predictions for measured runs: rows to layouts, all of a cluster's in one pass, one chosen for each row.
+
+Profiles of one's own stand in the place of the shipped ones of the same names (`loaders`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from planner.base.arrays import Array, Bools
 from planner.base.errors import InputError
+from planner.base.files import is_path
 from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Layouts, Recompute
@@ -21,8 +26,7 @@ from planner.step.estimate import estimate
 from planner.step.legality import UNEVEN_CHUNKS, first_broken
 from planner.step.timeline.timed import timed
 from planner.validation.defaults import candidates, filled_cells, framework_name, same_preset
-from planner.validation.runs import MeasuredRun
-from planner.validation.software import cluster_name, said
+from planner.validation.runs import MeasuredRun, cluster_name, said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,3 +262,28 @@ def _predict_group(
     for row, c in chosen.items():
         step[row], memory[row], reasons[row] = result.step_time_s[c], seen[c], ""
     np.logical_or.at(fits, rows, result.fits)
+
+
+def loaders(folder: Path | None) -> tuple[LoadCluster, LoadFramework]:
+    """How to load clusters and frameworks by the names that runs say: from a folder where it has one, else the shipped.
+
+    folder: laid out as `hardware_profiles/`, as `planner calibrate --from` writes it; None: the shipped ones only.
+
+    Raises InputError if the folder has no profiles, or one that does not load: all are read, whatever the runs name.
+    """
+    if folder is None:
+        return load_cluster, load_framework
+    clusters, frameworks = (sorted((folder / kind).glob("*.toml")) for kind in ("clusters", "frameworks"))
+    if not clusters and not frameworks:
+        raise InputError(f"{folder}: no profiles in it; allowed: a folder with clusters/*.toml or frameworks/*.toml")
+    own_clusters = {path.stem: load_cluster(str(path)) for path in clusters}
+    own_frameworks = {path.stem: load_framework(str(path)) for path in frameworks}
+    return (
+        lambda name: own_clusters.get(_stem(name)) or load_cluster(name),
+        lambda name: own_frameworks.get(_stem(name)) or load_framework(name),
+    )
+
+
+def _stem(name: str) -> str:
+    """A profile's name, by which one of one's own takes its place, also where it is named by a path."""
+    return Path(name).stem if is_path(name) else name

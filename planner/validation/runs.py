@@ -1,4 +1,5 @@
-"""Measured runs: one CSV format, read with faults that name file, line and column."""
+"""Measured runs: one CSV format, read with faults that name file, line and column; and what a source says of its runs
+in `measured_runs/software.toml`: software, cluster, kernel, memory, tables."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ import csv
 import io
 import math
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from planner.base.errors import FileFormatError, shown
-from planner.base.files import is_path, read_text
+from planner.base.files import is_path, read_text, read_toml, shipped_folder
 
 TEXT = (
     "source", "run", "model", "family", "cluster", "precision", "schedule", "recompute", "attention",
@@ -126,3 +128,21 @@ def _runs(path: Path, reader: Any) -> list[MeasuredRun]:
             cells[pair[0]] = known[pair]
         runs.append(MeasuredRun(path=path, line=line, cells=cells))
     return runs
+
+
+@cache
+def software() -> dict[str, dict[str, Any]]:
+    """The file's tables: of each, what is said by `source/run` or its beginning."""
+    return dict(read_toml(shipped_folder("measured_runs") / "software.toml"))
+
+
+def said(run: MeasuredRun, table: str) -> Any:
+    """What the source of a run says in a table, the most special that holds for it; None where it says nothing."""
+    name = f"{run['source']}/{run['run']}"
+    values = {of: value for of, value in software()[table].items() if name.startswith(of)}
+    return values[max(values, key=len)] if values else None
+
+
+def cluster_name(run: MeasuredRun) -> str:
+    """The cluster that a run's source is known to have used, else the one of its row."""
+    return str(said(run, "cluster") or run.named("cluster"))

@@ -17,12 +17,11 @@ from planner.calibration.figures import FittedFigure, figures_of, predict_with
 from planner.calibration.fit import fit_figures
 from planner.calibration.identified import LEAST_TOLD, calibrate, told
 from planner.calibration.parameters import parameters_of
-from planner.calibration.profile_files import fitted_profiles, write_profiles
-from planner.calibration.profile_text import profile_text
+from planner.calibration.profile_files import fitted_profiles, profile_text, write_profiles
 from planner.calibration.selection import select
 from planner.hardware import load_cluster, load_efficiency, load_framework, profile_names, profile_table
 from planner.validation import MeasuredRun, predict, read_runs, scores, shipped_files
-from planner.validation.own_profiles import loaders
+from planner.validation.predict import loaders
 from tests.cli.test_cli import planner
 
 NOISE = 0.01

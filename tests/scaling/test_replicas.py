@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from planner.base.errors import UnknownNameError
 from planner.scaling.laws import get_loss_law, get_replica_law
-from planner.scaling.loss import loss_at
-from planner.scaling.replicas import beyond_fit, loss_ratio, tokens_ratio
+from planner.scaling.loss import beyond_fit, loss_at, loss_ratio, tokens_ratio
 
 LAWS = ("charles-2025", "rahman-2026")
 # Charles et al. 2025, arXiv 2503.09799, tables 4 and 5: loss of data parallelism, and of DiLoCo with M = 2, 4, 8.

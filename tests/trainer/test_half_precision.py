@@ -8,8 +8,7 @@ import pytest
 
 from planner.base.errors import ExecutionError
 from planner.layouts import Recompute
-from planner.trainer.loss_scale import GROW_AFTER, LEAST, LossScale
-from planner.trainer.optimizers import Adam
+from planner.trainer.optimizers import GROW_AFTER, LEAST, Adam, LossScale
 from planner.trainer.serial import run_serial
 from planner.trainer.worker import Task, Worker
 from tests.trainer.helpers import batch_of, data, gpt, llama, plain_rows

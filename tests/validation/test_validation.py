@@ -267,7 +267,7 @@ def test_a_run_names_its_framework_or_its_source_does(tmp_path, reference_runs):
 
 def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
     from planner.hardware import profile_names
-    from planner.validation.software import software
+    from planner.validation.runs import software
 
     tables = software()
     assert set(tables["framework"].values()) <= set(profile_names("frameworks"))
