@@ -1,8 +1,8 @@
 """Commands whose signature is made: typer reads a command from it.
 
 One parameter may stand for several options. And the common question is three words, `planner recommend llama3-70b h100
-256`: cluster and GPUs may follow the model as plain words, in place of `--cluster` and `--gpus`. Megatron-LM's arguments
-say the model, so beside them the words may begin with the cluster.
+256`: cluster and GPUs may follow the model as plain words, in place of `--cluster` and `--gpus`. Megatron-LM's
+arguments say the model, so beside them the words may begin with the cluster.
 """
 
 from __future__ import annotations
