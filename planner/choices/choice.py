@@ -141,10 +141,16 @@ def word(name: str, value: Any) -> str:
     return value
 
 
+def switch(text: str) -> bool | str:
+    """A flag that a user wrote, such as on or false; what is none stays text for `flag` to refuse."""
+    return {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}.get(text, text)
+
+
 def flag(name: str, value: Any) -> bool:
     """True or False. Raises InputError if the value is something else; the message names the field."""
     if not isinstance(value, bool):
-        raise InputError(f"{name} is {shown(value)}; allowed: True or False")
+        allowed = "on or off" if isinstance(value, str) else "True or False"
+        raise InputError(f"{name} is {shown(value)}; allowed: {allowed}")
     return value
 
 

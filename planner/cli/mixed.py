@@ -13,7 +13,7 @@ from planner.cli.unfold import unfolded
 @unfolded
 def command(
     model: o.Model,
-    groups: Annotated[str, typer.Argument(help="A TOML file with [[groups]], each a cluster and its gpus.")],
+    groups: Annotated[str, typer.Argument(help=r"A TOML file with \[\[groups]], each a cluster and its gpus.")],
     size: o.StepBatch,
     *,
     framework: o.FrameworkName = None,

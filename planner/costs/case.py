@@ -53,6 +53,11 @@ class Case:
         return np.asarray(self.local_tokens / self.layouts.sequence_slices)
 
     @cached_property
+    def boundary_bytes(self) -> Array:
+        """Bytes of the hidden state that a micro-batch takes from stage to stage, of one context rank, shape (n,)."""
+        return np.asarray(self.local_tokens * self.model.hidden * self.device.element_bytes)
+
+    @cached_property
     def token_shares(self) -> Ints:
         """Ranks among which sequence parallelism shares the hidden state's tokens; 1 without it. Shape (n,)."""
         return np.asarray(np.where(self.layouts.sequence_parallel, self.layouts.tp, 1))

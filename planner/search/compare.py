@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.base.errors import LayoutError
+from planner.costs.case import Case
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Schedule
@@ -58,7 +59,7 @@ def compare(setup: Setup, layouts: Layouts) -> tuple[list[Compared], dict[str, s
             refused[schedule.name] = reason
             continue
         step = simulate(setup, one)
-        boundary = float(one.micro_batch[0]) * model.seq_len / float(one.cp[0]) * model.hidden * 2.0
+        boundary = float(Case.of(setup, one).boundary_bytes[0])
         per_rank = 2.0 * boundary / float(one.tp[0]) * step.pipe.m * float(schedule.messages(step.pipe))
         sent = per_rank if step.pipe.p > 1 else 0.0
         busy = float(step.timeline.busy_s.max()) / step.steps

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from planner.base.errors import InputError, shown
-from planner.choices.choice import Choice, number
+from planner.choices.choice import Choice, number, switch
 from planner.choices.table import CHOICES, SETTLED, called
 from planner.schedules import SCHEDULES
 from planner.search.request import Fixed
@@ -64,7 +64,7 @@ def _only_default(fixed: Fixed, choice: Choice, text: str) -> list[Any]:
 def _coded(choice: Choice, value: str) -> Any:
     """A value as a layout's array holds it."""
     if choice.kind is bool:
-        return choice.coded({"true": True, "false": False}.get(value, value))
+        return choice.coded(switch(value))
     return choice.coded(number(value) if choice.kind is int else value)
 
 

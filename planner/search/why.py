@@ -10,7 +10,7 @@ import numpy as np
 from planner.base import records
 from planner.base.errors import InputError, LayoutError, UnknownNameError, shown
 from planner.base.units import GIB
-from planner.choices.choice import Choice, value_text
+from planner.choices.choice import Choice, flag, switch, value_text
 from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED, called
 from planner.hardware import Cluster
 from planner.layouts import Layouts
@@ -27,7 +27,6 @@ from planner.step.timeline.timed import timed
 
 FINALISTS = 64
 TIE = 0.01
-FLAGS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,9 +75,7 @@ def _value(choice: Choice, value: str) -> Any:
             f"--why has {choice.name}, which no search chooses; allowed: other choices, such as layer_split=ends"
         )
     if choice.kind is bool:
-        if value not in FLAGS:
-            raise InputError(f"--why has {choice.name} {shown(value)}; allowed: on or off")
-        return FLAGS[value]
+        return flag(choice.name, switch(value))
     if choice.enumeration or choice.codec:
         return choice.plain(choice.coded(value))
     if choice.kind is float:

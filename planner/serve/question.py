@@ -15,14 +15,13 @@ from planner.api.inputs import Cluster, Model
 from planner.api.plan import Plan
 from planner.api.recommended import recommend
 from planner.base.errors import InputError, PlannerError, shown
-from planner.choices.choice import Choice, number
+from planner.choices.choice import Choice, flag, number, switch
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.question import whole
 from planner.serve.fields import CHANGED, FIELDS, batch_of, decimal
 
 MOST_GPUS, MOST_BATCH = 100_000, 1_000_000
 CONFIG = "config.json"
-FLAGS = {"on": True, "off": False}
 _cluster = lru_cache(maxsize=64)(lambda name, network, figures: Cluster(name, network=network, figures=dict(figures)))
 
 
@@ -168,7 +167,5 @@ def _chosen(choice: Choice, text: str, exclude: list[str]) -> Any:
         exclude += [f"{choice.name}={word}" for word in words]
         return None
     if choice.kind is bool:
-        if text not in FLAGS:
-            raise InputError(f"{choice.name} is {shown(text)}; allowed: on or off")
-        return FLAGS[text]
+        return flag(choice.name, switch(text))
     return [number(word) if choice.kind is int else word for word in words]

@@ -9,22 +9,19 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.base.errors import LayoutError
-from planner.layouts import Layouts, Precision
+from planner.costs.case import Case
+from planner.layouts import Layouts
 from planner.search.request import Fixed, divisors
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 
 SCHEDULES = ("1f1b", "gpipe")
 """Those whose wait for slow links is known in closed form."""
-ACTIVATION_BYTES = 2.0
-"""Of an element, but in fp32, which has twice as many."""
 
 
 def boundary_bytes(setup: Setup, layouts: Layouts) -> Array:
     """Bytes that all replicas of a layout together send to the next stage in one micro-batch, one copy of each."""
-    tokens = layouts.dp * layouts.micro_batch * float(setup.model.seq_len)
-    element = np.where(layouts.precision == Precision.FP32, 2.0, 1.0) * ACTIVATION_BYTES
-    return np.asarray(tokens * setup.model.hidden * element)
+    return np.asarray(layouts.dp * layouts.cp * Case.of(setup, layouts).boundary_bytes)
 
 
 def site_wait_s(

@@ -44,6 +44,12 @@ def test_what_is_left_is_the_space_without_it(text, kept):
     assert int(np.sum(allows(without(Fixed(), text), whole))) == len(left)
 
 
+@pytest.mark.parametrize(("on", "off"), [("on", "off"), ("true", "false"), ("yes", "no")])
+def test_a_flag_is_left_out_as_people_write_it(on, off):
+    assert without(Fixed(), f"sp={on}").excluded == (("sequence_parallel", 1),)
+    assert without(Fixed(), f"sp={off}").excluded == (("sequence_parallel", 0),)
+
+
 def test_several_texts_add_up():
     fixed = without(without(Fixed(), "pp=4"), "pp=2")
     assert not {2, 4} & set(listed(fixed).pp.tolist())
@@ -76,7 +82,7 @@ def test_a_schedule_that_is_not_searched_may_be_left_out_too():
         ("tp=" + "9" * 5000, Fixed(), "tp is '999"),
         ("tp=", Fixed(), "tp is ''; allowed: a whole number"),
         ("tp=x", Fixed(), "tp is 'x'; allowed: a whole number"),
-        ("sequence_parallel=yes", Fixed(), "sequence_parallel is 'yes'; allowed"),
+        ("sequence_parallel=maybe", Fixed(), "sequence_parallel is 'maybe'; allowed: on or off"),
     ],
 )
 def test_a_text_that_excludes_nothing_or_all_is_refused(text, fixed, says):

@@ -81,21 +81,24 @@ class Traffic(LayerTraffic):
 
 
 def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
-    """An all-reduce for each mixer and MLP of a layer and direction (Megatron-LM), or gather and scatter pairs of it.
+    """Seconds of the average layer's tensor-parallel collectives in one micro-batch, forward and backward.
 
-    With sequence parallelism fp8 products gather fp8 operands (Transformer Engine, layernorm_linear.py: cast first).
-    Full recomputation repeats both of the forward pass; with sequence parallelism the backward pass
-    gathers the saved inputs again (Korthikanti et al. 2022, section 4.2.2), under the weight-gradient product.
-    Where several sequences lie one after another, a library may have to copy what is gathered, or scattered, by tokens.
-    Without it, a gate and an up of their own may sum the gradient of the input that they share one by one. With it
-    experts move their own copies (`expert_s`); without it whole ones sum nothing over the tensor group,
-    unless its ranks pick the tokens of their own experts (PPMoE): they sum what comes of these.
+    Each mixer and each MLP takes one all-reduce per direction (Megatron-LM). With sequence parallelism a reduce-scatter
+    and an all-gather take its place; fp8 products then gather fp8 operands (Transformer Engine, layernorm_linear.py:
+    cast first). Full recomputation repeats the forward pass's. With sequence parallelism the backward pass gathers the
+    saved inputs again, under the weight-gradient product (Korthikanti et al. 2022, section 4.2.2). Where several
+    sequences lie one after another, a library may have to copy by tokens what is gathered or scattered.
+
+    Without sequence parallelism a framework may all-reduce the input gradients of the gate and up products separately
+    (`gate_reduces`). Routed experts take an all-reduce only then, where the tensor group shares each of them, or its
+    ranks pick the tokens of their own (PPMoE); else `expert_s` moves copies of tokens.
     """
     model, layouts = case.model, case.layouts
     size = case.pass_tokens * model.hidden * case.device.element_bytes
     operand = np.where(layouts.sequence_parallel, case.device.matrix_bytes / case.device.element_bytes, 1.0)
-    scattered = np.where(layouts.sequence_parallel, group.scatter_passes, 1.0) * all_gather_s(group, size)
-    one = layouts.sequence_slices * (scattered + all_gather_s(group, operand * size))
+    pair = reduce_scatter_s(group, size) + all_gather_s(group, operand * size)
+    one: Array = np.where(layouts.sequence_parallel, pair, all_reduce_s(group, size))
+    one = layouts.sequence_slices * one
     if case.framework.copied_sequences:
         copied = layouts.sequence_parallel & (layouts.tp > 1) & (layouts.micro_batch > 1)
         one = one + copied * stream_s(case.device, 2.0 * (1.0 + operand) * size, 2.0)
