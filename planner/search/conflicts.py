@@ -52,6 +52,8 @@ def _conflicting(asked: Request, legal: Legal) -> dict[str, tuple[Any, ...]]:
     settled: dict[str, tuple[Any, ...]] = {**fixed.settled, **({"excluded": fixed.excluded} if fixed.excluded else {})}
     for name in tuple(settled):
         left_out: dict[str, Any] = {name: () if name == "excluded" else None}
+        if name == "schedule":
+            left_out["pipelined"] = False
         freer = replace(fixed, **left_out)
         if not legal(freer, asked.gpus):
             fixed = freer
@@ -73,11 +75,12 @@ def _rule(model: Transformer, cluster: Cluster, asked: Request, settled: dict[st
     if "excluded" in settled:
         return ""
     sets = [dict(zip(settled, values, strict=True)) for values in islice(product(*settled.values()), MOST_VALUES)]
-    rows = [row for wanted in sets for row in _rows(asked, wanted) if row["pp"] > asked.fixed.pipelined]
-    if not rows:
+    every = [row for wanted in sets for row in _rows(asked, wanted)]
+    if not every:
         given = [key for key in DEGREES if key in settled]
         whole = "be" if len(given) == len(DEGREES) else "divide"
         return f"{' * '.join(given)} must {whole} gpus"
+    rows = [row for row in every if row["pp"] > asked.fixed.pipelined] or every
     columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
     layouts = Layouts.of(
         **columns, global_batch=asked.global_batch, attention=asked.attention, precision=asked.precision,

@@ -1,6 +1,7 @@
 """What a search without a legal layout says: only what is true of everything that was settled."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -70,6 +71,15 @@ def test_numbers_out_of_range_are_refused_before_any_search(settled, said):
     with pytest.raises(InputError, match=said):
         what_is_fixed(**settled)
     assert what_is_fixed(zero=0) == Fixed(zero=(0,))
+
+
+def test_a_named_schedule_that_leaves_no_second_stage_is_part_of_the_conflict():
+    """Two GPUs are both context ranks: cp does divide them."""
+    fixed = replace(what_is_fixed(schedule="interleaved", cp=2), pipelined=True)
+    with pytest.raises(LayoutError) as error:
+        recommend(Setup(LLAMA, CLUSTER, MEGATRON), gpus=2, global_batch=4, fixed=fixed, **NUMERICS)
+    assert "schedule interleaved, cp 2: interleaved needs at least 2 pipeline ranks" in str(error.value)
+    assert str(error.value).endswith("a legal number near by is 4")
 
 
 def test_experts_take_a_number_that_divides_them():

@@ -134,8 +134,9 @@ def drawn(seed: int):
     names = tuple(str(n) for n in rng.choice(SCHEDULES, 3, replace=False))
     held = rng.choice(list(SETTLED), pick(0, 1, 2, 3), replace=False)
     settled = {name: pick(*SETTLED[name]) for name in map(str, held)}
+    named = "pp" not in settled and not {"1f1b", "layered", "modular"} & set(names)
     fixed = Fixed(
-        settled=settled | {"schedule": names}, pipelined=pick(False, False, True), offload=pick(False, False, True),
+        settled=settled | {"schedule": names}, pipelined=named and pick(False, True), offload=pick(False, False, True),
         excluded=pick((), (), (("tp", 2),), (("zero", 1), ("recompute", 2))),
     )  # fmt: skip
     asked = Request(
@@ -158,3 +159,43 @@ def test_a_drawn_question_s_space_is_what_brute_force_finds(seed):
     rows = list(zip(*columns, strict=True))
     assert len(rows) == len(set(rows))
     assert set(rows) == brute_force(model, asked)
+
+
+EMPTY = (2, 33, 38, 48, 50, 52, 55, 73, 79, 129, 139, 147, 148, 149, 151, 177, 183, 208, 212)
+"""Seeds of questions that have no legal layout."""
+
+
+def is_empty(model, asked: Request) -> bool:
+    """Whether a question has no legal layout."""
+    try:
+        whole_space(model, CLUSTER, asked)
+    except LayoutError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("seed", EMPTY)
+def test_an_empty_space_names_a_conflict_of_which_nothing_can_be_left_out_and_the_nearest_number(seed):
+    model, asked = drawn(seed)
+    with pytest.raises(LayoutError) as error:
+        whole_space(model, CLUSTER, asked)
+    said, _, remedy = str(error.value).rpartition("; ")
+    conflict = said.partition(":")[0].partition("global_batch")[2]
+    names = [name for name in (*asked.fixed.settled, "excluded") if f"{name} " in conflict]
+
+    def only(kept: list[str]) -> Request:
+        fixed = Fixed(
+            settled={name: asked.fixed.settled[name] for name in kept if name != "excluded"},
+            pipelined=asked.fixed.pipelined and "schedule" in kept,
+            excluded=asked.fixed.excluded if "excluded" in kept else (),
+        )
+        return replace(asked, fixed=fixed)
+
+    assert is_empty(model, only(names))
+    assert not any(is_empty(model, only([other for other in names if other != name])) for name in names)
+    legal_near = [n for n in range(1, 20) if not is_empty(model, replace(asked, gpus=n))]
+    if legal_near:
+        near = min(legal_near, key=lambda n: (abs(n - asked.gpus), n))
+        assert remedy == f"a legal number near by is {near}"
+    else:
+        assert remedy == (f"leave out one of {', '.join(names)}" if len(names) > 1 else f"give another {names[0]}")
