@@ -26,9 +26,11 @@ SETTLED = 3  # visits after which each further one takes as long as the one befo
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkSeconds:
-    """Of one layer, seconds of shape (n,): its gather forward and backward, its reduction; what each costs its rank.
+    """Seconds of one layer's collectives, shape (n,).
 
-    ends_s: of the embedding or the head, a gather or a reduction each.
+    gather_s, again_s, reduce_s: the gather of the forward pass, that of the backward pass, the reduction.
+    gather_cost_s, again_cost_s, reduce_cost_s: seconds that each takes from the rank's compute.
+    ends_s: one gather, or one reduction, of the embedding or the head.
     """
 
     gather_s: Array
@@ -41,7 +43,7 @@ class ChunkSeconds:
 
 
 def has_chunks(costs: StepCosts) -> Bools:
-    """Where a layout's sharded states are moved chunk by chunk, boolean."""
+    """Whether a layout moves its sharded states chunk by chunk, boolean."""
     return np.asarray(by_chunk(costs.case.layouts) & by_layer(costs.case))
 
 
@@ -82,10 +84,12 @@ def chunk_wait_s(costs: StepCosts, forward_s: Any, backward_s: Any) -> Array:
     layers = np.maximum(
         np.maximum(stages.first, stages.last), np.where(stages.num_early > 0, stages.early, stages.late)
     )
-    every = (layers, forward_s, backward_s, one.ends_s, *(getattr(one, name) for name in NAMES))
-    n, f, b, ends, *moved = [_at(x, some) for x in every]
-    x = Visits(p, m, v, f / v, b / v, ends, *(n / v * seconds for seconds in moved))
-    bare = (v * m + p - 1 + (v - 1) * np.maximum(p - m, 0)) * (x.f + x.b)
+    n, forward, backward = (_at(x, some) for x in (layers, forward_s, backward_s))
+    x = Visits(
+        p=p, m=m, v=v, forward_s=forward / v, backward_s=backward / v, ends_s=_at(one.ends_s, some),
+        **{name: n / v * _at(getattr(one, name), some) for name in NAMES},
+    )  # fmt: skip
+    bare = (v * m + p - 1 + (v - 1) * np.maximum(p - m, 0)) * (x.forward_s + x.backward_s)
     prefetch = costs.case.framework.overlap_param_gather > 0.0
     longer = (_prefetched(x) if prefetch else _blocking(x)) - bare
     waits = np.where(_at(mine, some), np.maximum(longer, 0.0), 0.0)  # without a gather both sums round apart
@@ -94,7 +98,7 @@ def chunk_wait_s(costs: StepCosts, forward_s: Any, backward_s: Any) -> Array:
 
 
 def _along_axes(mine: Bools, ndim: int) -> list[Any]:
-    """Of each axis of a grid the indices at which some layout is one of these, all of an axis that doesn't say."""
+    """For each axis, the indices where any layout gathers by chunk; slice(None) for an axis of length 1."""
     mine = mine.reshape((1,) * (ndim - mine.ndim) + mine.shape)
     others = (tuple(a for a in range(ndim) if a != axis) for axis in range(ndim))
     return [
@@ -112,78 +116,82 @@ def _at(x: Any, some: list[Any]) -> Array:
     return out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Visits:
-    """A rank's visits: f and b seconds of a chunk's passes; g, again, d of its gathers and its reduction; what these
-    cost the rank; ends as in `ChunkSeconds`."""
+    """A rank's visits to its v chunks, with p ranks and m micro-batches.
+
+    forward_s, backward_s: a chunk's passes of one micro-batch. The others are `ChunkSeconds` of a chunk.
+    """
 
     p: Any
     m: Any
     v: Any
-    f: Any
-    b: Any
-    ends: Any
-    g: Any
-    again: Any
-    d: Any
-    g_cost: Any
-    again_cost: Any
-    d_cost: Any
+    forward_s: Any
+    backward_s: Any
+    ends_s: Any
+    gather_s: Any
+    again_s: Any
+    reduce_s: Any
+    gather_cost_s: Any
+    again_cost_s: Any
+    reduce_cost_s: Any
 
 
 def _blocking(x: Visits) -> Array:
-    """Each visit's first micro-batch brings a gather, on every rank in turn; its last one a reduction."""
-
-    m, p, v, again = x.m, x.p, x.v, x.again
-    forward = (p - 1) * (x.f + x.g) + m * x.f + x.g + (v - 1) * np.maximum(m * x.f + x.g, p * (x.f + x.g))
-    own, around = m * x.b + again + x.d, p * (x.b + again)
+    """Seconds of the passes without prefetch: each visit's first micro-batch waits for a gather, its last reduces."""
+    m, p, v, again = x.m, x.p, x.v, x.again_s
+    f, b, gather, reduce = x.forward_s, x.backward_s, x.gather_s, x.reduce_s
+    forward = (p - 1) * (f + gather) + m * f + gather + (v - 1) * np.maximum(m * f + gather, p * (f + gather))
+    own, around = m * b + again + reduce, p * (b + again)
     # The ranks don't gather what they turn with.
-    backward = np.minimum(v - 1, 1) * np.maximum(own, p * x.b + again) + np.maximum(v - 2, 0) * np.maximum(own, around)
-    backward = backward + (p - 1) * (x.b + (v > 1) * again) + m * x.b + x.d
-    return np.asarray(forward + backward + 4.0 * x.ends)
+    backward = np.minimum(v - 1, 1) * np.maximum(own, p * b + again) + np.maximum(v - 2, 0) * np.maximum(own, around)
+    backward = backward + (p - 1) * (b + (v > 1) * again) + m * b + reduce
+    return np.asarray(forward + backward + 4.0 * x.ends_s)
 
 
 def _prefetched(x: Visits) -> Array:
-    """The later of the first rank, whose links go on while the pipeline fills and drains in the middle of the step,
-    and the last rank, whose links do so at its ends."""
+    """Seconds of the slower of the first and the last rank, with prefetch.
+
+    The first rank's links keep working while the rank waits mid-step, the last rank's at both ends of the step.
+    """
     q = x.p - 1
-    first = _rank(x, (x.ends, 0.0, 0.0, x.ends), (0.0, q * (x.f + x.b), 0.0))
-    last = _rank(x, (0.0, x.ends, x.ends, 0.0), (q * x.f, 0.0, q * x.b))
+    first = _rank(x, (x.ends_s, 0.0, 0.0, x.ends_s), (0.0, q * (x.forward_s + x.backward_s), 0.0))
+    last = _rank(x, (0.0, x.ends_s, x.ends_s, 0.0), (q * x.forward_s, 0.0, q * x.backward_s))
     return np.maximum(first, last)
 
 
 def _rank(x: Visits, ends: tuple[Any, ...], idle: tuple[Any, ...]) -> Array:
-    """When a rank's last pass and reduction have ended.
+    """Seconds until a rank's last pass and reduction have ended.
 
-    ends: what the first gather, the last one forward, its chunk's reduction and the last one take besides. idle:
-    seconds before the rank's first pass, at its turn, and after its last pass.
+    ends: further seconds of the first gather, the last forward gather, that chunk's reduction and the last reduction.
+    idle: seconds before the rank's first pass, between its forward and backward passes, and after its last pass.
     """
     m, v = x.m, x.v
-    forward = np.maximum(np.maximum(m, x.p) * x.f, m * x.f + x.g_cost)
-    backward = np.maximum(np.maximum(m, x.p) * x.b, m * x.b + x.again_cost + x.d_cost)
-    link = x.g + ends[0]
-    start = np.maximum(idle[0], link - x.f)
-    before = start + m * x.f
+    forward = np.maximum(np.maximum(m, x.p) * x.forward_s, m * x.forward_s + x.gather_cost_s)
+    backward = np.maximum(np.maximum(m, x.p) * x.backward_s, m * x.backward_s + x.again_cost_s + x.reduce_cost_s)
+    link = x.gather_s + ends[0]
+    start = np.maximum(idle[0], link - x.forward_s)
+    before = start + m * x.forward_s
     earlier = np.zeros_like(before)
     for k in range(1, SETTLED):  # where there are fewer visits nothing changes
-        link_k = np.maximum(link, earlier) + x.g + np.where(k == v - 1, ends[1], 0.0)
-        start_k = np.maximum(start + forward, link_k - x.f)
-        new, old = (link_k, start_k, before, start_k + m * x.f), (link, start, earlier, before)
+        link_k = np.maximum(link, earlier) + x.gather_s + np.where(k == v - 1, ends[1], 0.0)
+        start_k = np.maximum(start + forward, link_k - x.forward_s)
+        new, old = (link_k, start_k, before, start_k + m * x.forward_s), (link, start, earlier, before)
         link, start, earlier, before = (np.where(k < v, a, b) for a, b in zip(new, old, strict=True))
-    more = np.maximum(v - SETTLED, 0) * np.maximum(forward, x.g) + np.where(v > SETTLED, ends[1], 0.0)
+    more = np.maximum(v - SETTLED, 0) * np.maximum(forward, x.gather_s) + np.where(v > SETTLED, ends[1], 0.0)
     # The turn: the last chunk stays, while the one before it is gathered again.
     link, earlier, start = link + more, earlier + more, before + more + idle[1]
-    link = np.where(v > 1, np.maximum(link, earlier) + x.again, link)
-    before = start + m * x.b
-    due = x.d + ends[2]
+    link = np.where(v > 1, np.maximum(link, earlier) + x.again_s, link)
+    before = start + m * x.backward_s
+    due = x.reduce_s + ends[2]
     for k in range(1, SETTLED + 1):
-        start_k = np.maximum(start + backward, link - x.b)
-        reduced = np.maximum(link, before - np.minimum(x.b, due)) + due
-        link_k = np.where(k < v - 1, np.maximum(reduced, before) + x.again, reduced)
-        new, old = (link_k, start_k, start_k + m * x.b, x.d), (link, start, before, due)
+        start_k = np.maximum(start + backward, link - x.backward_s)
+        reduced = np.maximum(link, before - np.minimum(x.backward_s, due)) + due
+        link_k = np.where(k < v - 1, np.maximum(reduced, before) + x.again_s, reduced)
+        new, old = (link_k, start_k, start_k + m * x.backward_s, x.reduce_s), (link, start, before, due)
         link, start, before, due = (np.where(k < v, a, b) for a, b in zip(new, old, strict=True))
-    more = np.maximum(v - 1 - SETTLED, 0) * np.maximum(backward, x.again + x.d)
-    link, before = link + more - np.where(v - 1 > SETTLED, x.again, 0.0), before + more
+    more = np.maximum(v - 1 - SETTLED, 0) * np.maximum(backward, x.again_s + x.reduce_s)
+    link, before = link + more - np.where(v - 1 > SETTLED, x.again_s, 0.0), before + more
     due = due + ends[3]
-    end = np.maximum(link, before - np.minimum(x.b, due)) + due
+    end = np.maximum(link, before - np.minimum(x.backward_s, due)) + due
     return np.asarray(np.maximum(end, before + idle[2]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.kernels.device import stream_s
@@ -20,6 +20,7 @@ from planner.costs.memory.rank import Activations, activations
 from planner.costs.network.collectives import all_gather_s, all_reduce_s, place
 from planner.costs.network.traffic import Traffic
 from planner.costs.placement import node_ranks
+from planner.step.pipelines import trait
 
 LIVE = 2
 """Micro-batches whose logits a rank holds at once: the next one's are made before the gradients of the one before."""
@@ -27,10 +28,10 @@ LIVE = 2
 
 @dataclass(frozen=True, kw_only=True)
 class SharedHead:
-    """Seconds of a rank's part of the head for one micro-batch, arrays of shape (n,), and of what ranks exchange.
+    """Seconds of a rank's part of the head for one micro-batch, and of what ranks exchange; shape (n,).
 
-    parts_s: of operations S, T, U and V. spread_s: hidden states from the last stage to all ranks; told_s: the
-    softmax's numbers among them; summed_s: the input gradient to the last stage.
+    parts_s: operations S, T, U and V. spread_s: hidden states go from the last stage to all ranks. told_s: ranks
+    exchange the softmax's numbers. summed_s: the input gradient is summed on the last stage.
     """
 
     parts_s: tuple[Array, Array, Array, Array]
@@ -45,14 +46,17 @@ class SharedHead:
 
 
 def shared_ends(
-    case: Case, cost: LayerCost, ends: EmbeddingHeadCost, held: Activations, t: Traffic, barriers: Ints
-) -> tuple[EmbeddingHeadCost, Activations, Traffic, SharedHead]:
-    """Ends, activations and traffic of layouts, of which those with barriers share the ends, and the head's passes.
+    case: Case, cost: LayerCost, ends: EmbeddingHeadCost, held: Activations, t: Traffic
+) -> tuple[EmbeddingHeadCost, Activations, Traffic, SharedHead | None]:
+    """Ends, activations and traffic where schedules with barriers share the ends, and the head's passes.
 
-    All are for all ranks together, of which each has a p-th. Of the embedding each writes the whole sum's share, and
-    looks up and scatters a p-th of the tokens on average. Algorithm 2 also reads the targets' rows, and scales and
-    joins two parts of the input gradient, once its barrier is through.
+    Without such a schedule all stay as they are and there is no shared head. Costs are those of all ranks together;
+    each rank has a p-th. Each rank writes the whole embedding output, and looks up and scatters a p-th of the tokens on
+    average. Algorithm 2 also reads the targets' rows, and scales and joins two parts of the input gradient after its
+    barrier.
     """
+    if not np.any(barriers := trait(case.layouts, "barriers")):
+        return ends, held, t, None
     p, model, two = np.asarray(case.layouts.pp, dtype=np.float64), case.model, barriers > 1
     cut = replace(
         case,

@@ -22,7 +22,7 @@ from planner.costs.memory.bytes_per_parameter import reduced_bytes
 from planner.costs.memory.rank import Activations
 from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
-from planner.costs.network.traffic import Traffic, layer_traffic, traffic
+from planner.costs.network.traffic import LayerTraffic, Traffic, layer_traffic, traffic
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import host_link_rate, optimizer_s
 from planner.costs.parameters import RankParameters
@@ -38,7 +38,6 @@ from planner.step.pipelines import (
     end_shares,
     layer_at_a_time,
     shares_ends,
-    trait,
     weight_copies,
 )
 from planner.step.ranks import key_ranks
@@ -50,14 +49,18 @@ from planner.step.splits import Stages, split_layers
 class StepCosts:
     """The parts of every layout's step; arrays of shape (n,), or of a grid as far as they depend on its choices.
 
-    reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap; gather_link_s:
-    what the gather's bytes take of a node's links.
-    send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage. update_s: the optimizer's.
-    busiest_params: parameters of the rank with most, before sharding. alone: a layer that recomputation leaves alone,
-    where some are; `layer` is then one that it repeats. move_s: of a layer's activations to the host, or back; None
-    where none go there. head: a rank's part of it, where layouts share it; None where none does. dense_s: forward,
-    backward, and of that the weight gradient, of a layer with a dense MLP, less those of one with experts; 0 where no
-    layer's place is known.
+    cost, layer: of one layer, without and with its exposed communication. Full recomputation repeats that layer.
+    ends: embedding, head and multi-token prediction modules.
+    reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap.
+    gather_link_s: seconds of a node's links that the gather's bytes need.
+    send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage.
+    update_s: seconds of the optimizer.
+    busiest_params: parameters of the rank with most, before sharding.
+    layer_not_recomputed: a layer that full recomputation leaves out. None if no layout has such layers.
+    offload_layer_s: seconds in which a layer's activations go to the host, or come back. None if no layout offloads.
+    shared_head: a rank's part of the head. None if no layout shares the head.
+    dense_s: forward, backward and weight-gradient seconds of a dense-MLP layer minus those of an expert layer. 0 unless
+    stages are given layer by layer.
     """
 
     case: Case
@@ -73,17 +76,16 @@ class StepCosts:
     send_s: Array
     update_s: Array
     busiest_params: Array
-    alone: LayerTime | None = None
-    move_s: Array | None = None
-    head: SharedHead | None = None
+    layer_not_recomputed: LayerTime | None = None
+    offload_layer_s: Array | None = None
+    shared_head: SharedHead | None = None
     dense_s: tuple[Any, Any, Any] = (0.0, 0.0, 0.0)
 
     def take(self, index: Any) -> StepCosts:
-        """Those of a table's layouts at an index array, mask or slice; no shared head where none of them has one."""
+        """The costs of a table's layouts at an index array, mask or slice."""
         taken = records.take(self, index, len(self.busiest_params))
-        if taken.head is None or np.any(shares_ends(taken.case.layouts)):
-            return taken
-        return replace(taken, head=None)
+        shared = taken.shared_head is not None and np.any(shares_ends(taken.case.layouts))
+        return taken if shared else replace(taken, shared_head=None)
 
 
 def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alike: bool = False) -> StepCosts:
@@ -93,25 +95,14 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
     """
     one = one or one_layer(setup, layouts)
     case, spread = one.case_of(layouts), one.distinct.spread
-    model, cost, ends = case.model, spread(one.cost), spread(one.ends)
     params = case.ranks.rank(1.0, False, False)
-    apart = embedding_apart_from_head(layouts)
-    moves = trained(case, params)
-    cost, ends = with_accumulation(case, moves.total, cost, ends, apart)
-    t = traffic(case, spread(one.traffic), params.total, params.expert_share, moves)
-    t = replace(t, tied_s=np.where(apart, t.tied_s, 0.0))
-    # Where all micro-batches pass a layer before the next, the ends are gathered and reduced once for all of them; in a
-    # pipeline with a chunk (`chunk_gathers`).
-    if np.any(t.ends_sharding_s):
-        once = np.where(layer_at_a_time(layouts) & ~by_chunk(layouts), layouts.micro_batches, 1)
-        t = replace(t, ends_sharding_s=t.ends_sharding_s / once)
-    layer = layer_time(case, cost, t)
-    ends = with_gathered_logits(case, ends, t.logits_s)
-    module = layer if one.module is None else other_layer(case, one, mix.module_layer(model), one.module)[0]
-    ends = with_modules(model, ends, module.forward_s, module.backward_s)
-    held, head = spread(one.activations), None
-    if np.any(barriers := trait(layouts, "barriers")):
-        ends, held, t, head = shared_ends(case, cost, ends, held, t, barriers)
+    cost, bare_ends = with_accumulation(
+        case, trained(case, params).total, spread(one.cost), spread(one.ends), embedding_apart_from_head(layouts)
+    )
+    bare_traffic = _traffic(case, spread(one.traffic), params)
+    layer = layer_time(case, cost, bare_traffic)
+    ends = _with_head_and_modules(case, one, bare_ends, layer, bare_traffic)
+    ends, held, t, shared_head = shared_ends(case, cost, ends, spread(one.activations), bare_traffic)
     stages = _stages(case, layer, ends, params.total, alike)
     ranks = key_ranks(layouts, stages)
     own = records.largest(
@@ -133,39 +124,64 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
         send_s=t.send_s * (1.0 - case.framework.overlap_pipeline),
         update_s=weight_copies(layouts) * optimizer_s(case, own),
         busiest_params=own.total,
-        alone=_alone(case, one, cost, params),
-        move_s=_move_s(case, held),
-        head=head,
+        layer_not_recomputed=_layer_not_recomputed(case, one, cost, params),
+        offload_layer_s=_offload_layer_s(case, held),
+        shared_head=shared_head,
         dense_s=_dense_s(case, one, layer, cost),
     )
 
 
-def _move_s(case: Case, held: Activations) -> Array | None:
+def _traffic(case: Case, of_layer: LayerTraffic, params: RankParameters) -> Traffic:
+    """Communication of every layout. params: of one layer on one rank.
+
+    Layer-at-a-time schedules gather and reduce the ends once for all micro-batches; a pipeline does so with a chunk
+    (`planner.step.chunk_gathers`).
+    """
+    layouts = case.layouts
+    t = traffic(case, of_layer, params.total, params.expert_share, trained(case, params))
+    t = replace(t, tied_s=np.where(embedding_apart_from_head(layouts), t.tied_s, 0.0))
+    if not np.any(t.ends_sharding_s):
+        return t
+    passes = np.where(layer_at_a_time(layouts) & ~by_chunk(layouts), layouts.micro_batches, 1)
+    return replace(t, ends_sharding_s=t.ends_sharding_s / passes)
+
+
+def _with_head_and_modules(
+    case: Case, one: OneLayer, ends: EmbeddingHeadCost, layer: LayerTime, t: Traffic
+) -> EmbeddingHeadCost:
+    """Ends with the gather of the head's logits, and with the layers of multi-token prediction modules."""
+    model = case.model
+    module = layer if one.module is None else other_layer(case, one, mix.module_layer(model), one.module)[0]
+    ends = with_gathered_logits(case, ends, t.logits_s)
+    return with_modules(model, ends, module.forward_s, module.backward_s)
+
+
+def _offload_layer_s(case: Case, held: Activations) -> Array | None:
     """Seconds in which a layer's activations of one micro-batch go to the host, or come back."""
     if not np.any(case.layouts.offload_layers):
         return None
     return np.asarray(held.layer / host_link_rate(case.cluster) + case.cluster.host_link.latency_s)
 
 
-def _alone(case: Case, one: OneLayer, cost: LayerCost, params: RankParameters) -> LayerTime | None:
-    """As `layer_time`, of a layer that is not recomputed where recomputation repeats some alone; None where no layout's
-    does. params: of a layer."""
+def _layer_not_recomputed(case: Case, one: OneLayer, cost: LayerCost, params: RankParameters) -> LayerTime | None:
+    """The time of a layer that is not recomputed where recomputation repeats only some. None if no layout has such
+    layers. params: of a layer."""
     some = case.layouts.recompute_layers > 0
     if not np.any(some):
         return None
 
-    def kept(of: Case) -> Case:
-        named = np.where(of.layouts.recompute_layers > 0, Recompute.NONE, of.layouts.recompute)
-        return of.with_recompute(named)
+    def without_recompute(of_some: Case) -> Case:
+        layouts = of_some.layouts
+        return of_some.with_recompute(np.where(layouts.recompute_layers > 0, Recompute.NONE, layouts.recompute))
 
-    own = kept(case)
-    t = one.distinct.spread(layer_traffic(kept(one.case)))
+    own = without_recompute(case)
+    t = one.distinct.spread(layer_traffic(without_recompute(one.case)))
     t = traffic(own, t, params.total, params.expert_share, trained(own, params))
     return layer_time(own, replace(cost, recompute_s=np.where(some, 0.0, cost.recompute_s)), t)
 
 
 def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tuple[Any, Any, Any]:
-    """What a layer with a dense MLP takes less than one with experts, where layers have a place and kinds differ."""
+    """`StepCosts.dense_s`: a dense-MLP layer's seconds minus an expert layer's."""
     leading = mix.leading_dense(case.model)
     if not np.any(leading) or not np.any(is_given(case.layouts)):
         return 0.0, 0.0, 0.0
@@ -183,7 +199,7 @@ def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tu
 
 
 def _stages(case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params: Array, alike: bool) -> Stages:
-    """The split of the layers over the stages; the embedding and the head count as so many layers each."""
+    """The split of the layers over the stages. The embedding and the head count as a number of layers each."""
     model, layouts, mid = case.model, case.layouts, between_share(case.layouts)
     shares = end_shares(layouts) - mid
     embedding = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
@@ -198,9 +214,9 @@ def _stages(case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params:
 
 
 def _data_collectives(case: Case, own: RankParameters, layers: list[Any]) -> tuple[Array, Array, Array]:
-    """Seconds of the gradient reduction and the parameter gather, and what the gather takes of a node's links.
+    """Seconds of the gradient reduction, of the parameter gather, and of a node's links that the gather needs.
 
-    own: parameters of the rank with most. layers: of each rank that may be the fullest.
+    own: parameters of the rank with most. layers: layers of each rank that may be the fullest.
     """
     framework, layouts, copies = case.framework, case.layouts, weight_copies(case.layouts)
     moves = trained(case, own)

@@ -10,7 +10,7 @@ import pytest
 from planner import Cluster, Model, recommend
 from planner import estimate as estimate_one
 from planner.base.errors import LayoutError
-from planner.costs.memory.rank import moved_layers
+from planner.costs.memory.rank import offloaded_layers
 from planner.costs.optimizer import host_link_rate
 from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
@@ -19,8 +19,8 @@ from planner.models import load_model
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import check_legal
+from planner.step.passes import Share, passes
 from planner.step.step_costs import step_costs
-from planner.step.step_time import passes
 from planner.step.timeline.engine import run_lanes
 from planner.step.timeline.step import simulate
 
@@ -41,8 +41,8 @@ def linked(setup: Setup, times: float) -> Setup:
 def test_the_layers_moved():
     # 5 layers on 2 stages are 3 and 2: one of each, or as many as leave each its last.
     x = Layouts.of(global_batch=1, offload_layers=[1, 2, 9, 0])
-    assert moved_layers(x, 5.0, 2.0).tolist() == [2.0, 3.0, 3.0, 0.0]
-    assert moved_layers(x, 1.0, 1.0).tolist() == [0.0, 0.0, 0.0, 0.0]
+    assert offloaded_layers(x, 5.0, 2.0).tolist() == [2.0, 3.0, 3.0, 0.0]
+    assert offloaded_layers(x, 1.0, 1.0).tolist() == [0.0, 0.0, 0.0, 0.0]
 
 
 def on_lanes(n: int, k: int, layer_s: float, move_s: float, backward: bool) -> float:
@@ -72,9 +72,10 @@ def test_passes_last_what_lanes_of_layers_and_transfers_say(times, moved):
     """A stage in the middle of a pipeline, so that there is nothing but layers; transfers between stages are free."""
     setup = linked(H100, times)
     costs = replace(step_costs(setup, layout(offload_layers=moved)), send_s=np.zeros(1))
-    forward, inputs, weights = passes(costs, 16.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+    share = Share(layers=16.0, embedding=0.0, head=0.0, stages=1.0, modules=0.0, extra_dense=0.0)
+    forward, inputs, weights = passes(costs, share)
     move_s = float(costs.activations.layer[0]) / host_link_rate(setup.cluster)
-    assert float(costs.move_s[0]) == pytest.approx(move_s)
+    assert float(costs.offload_layer_s[0]) == pytest.approx(move_s)
     found = on_lanes(16, moved, float(costs.layer.forward_s[0]), move_s, backward=False)
     assert float(forward[0]) == pytest.approx(found, rel=1e-12)
     found = on_lanes(16, moved, float(costs.layer.backward_s[0]), move_s, backward=True)

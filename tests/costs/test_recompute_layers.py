@@ -9,7 +9,7 @@ import pytest
 
 from planner import Cluster, Model, recommend
 from planner.base.errors import LayoutError
-from planner.costs.memory.rank import left_alone
+from planner.costs.memory.rank import layers_not_recomputed
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Recompute
 from planner.models import load_model
@@ -34,7 +34,8 @@ def layout(**choices) -> Layouts:
 def test_the_layers_left_alone():
     # 5 layers on 2 stages are 3 and 2; two of each are repeated, and of 3 stages with 2 each one.
     x = Layouts.of(global_batch=1, recompute=Recompute.FULL, recompute_layers=[2, 1, 0, 9])
-    assert left_alone(x, np.array([5.0, 6.0, 6.0, 6.0]), np.array([2, 3, 3, 3])).tolist() == [1.0, 3.0, 0.0, 0.0]
+    left_out = layers_not_recomputed(x, np.array([5.0, 6.0, 6.0, 6.0]), np.array([2, 3, 3, 3]))
+    assert left_out.tolist() == [1.0, 3.0, 0.0, 0.0]
 
 
 def test_all_layers_are_as_without_the_choice_and_each_less_saves_the_same():
@@ -46,7 +47,7 @@ def test_all_layers_are_as_without_the_choice_and_each_less_saves_the_same():
     none = estimate(H100, layout(recompute=Recompute.NONE))
     # 32 micro-batches pass, and 3 more in the bubble; each saves what a layer's backward pass does.
     costs = step_costs(H100, layout(recompute_layers=1))
-    saves = 35 * (costs.layer.backward_s - costs.alone.backward_s)
+    saves = 35 * (costs.layer.backward_s - costs.layer_not_recomputed.backward_s)
     assert np.diff(step[1:]) == pytest.approx(np.full(19, saves[0]), rel=1e-9)
     assert step[1] - saves == pytest.approx(none.step_time_s, rel=1e-9)
     # Four micro-batches in flight: each layer left alone keeps all its tensors in place of its input. Where all are

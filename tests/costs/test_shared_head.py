@@ -47,7 +47,7 @@ def test_the_parts_of_the_head_by_hand(name):
     T = T + stream_s(device, tokens * rows * framework.entropy_backward_bytes, 3.0)
     adds = framework.accumulate_bytes * rows * h / device.memory_rate
     joined = stream_s(device, 5.0 * tokens * h * 2.0, 2.0)
-    s, t, u, v = (float(part[0]) for part in costs.head.parts_s)
+    s, t, u, v = (float(part[0]) for part in costs.shared_head.parts_s)
     assert s == pytest.approx(float(np.ravel(S)[0]), rel=1e-12)
     assert t == pytest.approx(float(np.ravel(T + adds)[0]), rel=1e-12)
     assert u + v == pytest.approx(s + t + float(np.ravel(joined)[0]), rel=1e-12)

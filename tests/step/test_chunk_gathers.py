@@ -11,7 +11,7 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
 from planner.schedules import Pipeline, get_schedule
 from planner.setup import Setup
-from planner.step.chunk_gathers import Visits, _blocking, _prefetched
+from planner.step.chunk_gathers import NAMES, Visits, _blocking, _prefetched
 from planner.step.estimate import estimate
 from planner.step.legality import first_broken
 from planner.step.timeline.chunk_links import chunk_links
@@ -28,7 +28,9 @@ def both(p: int, m: int, v: int, f: float, b: float, g: float, d: float, prefetc
     links = chunk_links(order, lasting, (g * stages, g * stages), d * stages, (cost * stages,) * 3, prefetch)
     run = run_all([TimedOrder(order=order, duration_s=lasting, links=links)])[0]
     assert run.link_end_s is not None
-    x = Visits(*(np.array([float(n)]) for n in (p, m, v, f, b, 0, g, g, d, cost, cost, cost)))
+    names = ("p", "m", "v", "forward_s", "backward_s", "ends_s", *NAMES)
+    values = (p, m, v, f, b, 0, g, g, d, cost, cost, cost)
+    x = Visits(**{name: np.array([float(value)]) for name, value in zip(names, values, strict=True)})
     closed = _prefetched(x) if prefetch else _blocking(x)
     return max(run.makespan_s + run.start_s.min(), run.link_end_s.max()), float(closed[0])
 

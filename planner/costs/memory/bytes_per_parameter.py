@@ -17,12 +17,12 @@ def _from_bf16(layouts: Layouts, others: float, bf16: float) -> Array:
 
 
 def parameter_bytes(layouts: Layouts) -> Array:
-    """Of the parameter that products take and ranks gather: 16 bits in mixed precision."""
+    """Bytes of a parameter as products take it and ranks gather it: 2 in mixed precision."""
     return np.asarray(np.where(layouts.precision <= Precision.TF32, 4.0, 2.0))
 
 
 def layer_parameter_bytes(case: Case) -> Array:
-    """The same of a layer's parameter, which a framework may keep in fp8; embedding and head stay in 16 bits.
+    """`parameter_bytes` of a layer's parameter, which a framework may keep in fp8; embedding and head stay in 16 bits.
 
     Without ZeRO no rank has another copy of it to update, and it stays in 16 bits (Megatron-LM, arguments.py:
     fp8-param-gather needs the distributed optimizer).
@@ -33,9 +33,10 @@ def layer_parameter_bytes(case: Case) -> Array:
 
 
 def fp8_copy_bytes(case: Case) -> Array:
-    """Of a layer's parameter in what products keep in fp8 beside it: its transpose, and its value unless that is it.
+    """Bytes per parameter of the fp8 copies that products keep beside a layer's parameter.
 
-    In nvfp4 it stays in 16 bits, and both are kept beside it, in so many bits.
+    The copies are the transpose, and the value unless the parameter itself is in fp8. In nvfp4 the parameter stays in
+    16 bits, and both copies are in nvfp4.
     """
     value = case.framework.fp8_parameter_bytes if case.framework.fp8_parameter_bytes < 2.0 else 0.0
     beside = case.framework.fp8_copy_bytes + np.where(_kept_in_fp8(case.layouts), 0.0, value)
@@ -46,8 +47,8 @@ def _kept_in_fp8(layouts: Layouts) -> Array:
     return np.asarray((layouts.precision == Precision.FP8) & (layouts.zero > 0))
 
 
-def kept_bytes(own: RankParameters, case: Case) -> RankParameters:
-    """Of a rank's parameters in all, before ZeRO's sharding: of its layers, experts and ends."""
+def rank_parameter_bytes(own: RankParameters, case: Case) -> RankParameters:
+    """Bytes of one rank's parameters before ZeRO shards them, split into layers, experts and ends."""
     of_layer = layer_parameter_bytes(case)
     return RankParameters(
         layers=own.layers * of_layer, experts=own.experts * of_layer, ends=own.ends * parameter_bytes(case.layouts)
@@ -64,13 +65,13 @@ def _as_stated(dtype: Any, own: Any, fp32: float = 4.0, bf16: float = 2.0) -> Ar
 
 
 def gradient_bytes(case: Case) -> Array:
-    """The gradient in which micro-batches add up in mixed precision: as the user states, else the framework's own."""
+    """Bytes of the gradient that adds up micro-batches in mixed precision: the user's format, else the framework's."""
     own = _from_bf16(case.layouts, case.framework.gradient_bytes, case.framework.bf16_gradient_bytes)
     return _as_stated(case.layouts.grad_dtype, own)
 
 
 def reduced_bytes(case: Case) -> Any:
-    """The gradient that data-parallel ranks sum: as the user states, else as it is kept, else the framework's own."""
+    """Bytes of the gradient that data-parallel ranks sum: the user's format, else that kept, else the framework's."""
     layouts = case.layouts
     own = _from_bf16(layouts, case.framework.grad_reduce_bytes, case.framework.bf16_grad_reduce_bytes)
     stated = np.where(layouts.grad_reduce_dtype == GradDtype.FRAMEWORK, layouts.grad_dtype, layouts.grad_reduce_dtype)
@@ -84,18 +85,18 @@ MOMENTS = np.array([8.0, 4.0, 2.0 + 2.0 * 4.0 / 256.0, 4.0, 4.0])
 
 
 def moment_bytes(layouts: Layouts, of_ends: bool = False) -> Array:
-    """The optimizer's moments. of_ends: those of embedding and head, which Muon leaves to Adam."""
+    """Bytes of the optimizer's moments. of_ends: those of embedding and head, which Muon leaves to Adam."""
     adam = of_ends & (layouts.optimizer == OptimizerKind.MUON)
     return np.asarray(np.where(adam, MOMENTS[OptimizerKind.ADAM], MOMENTS[layouts.optimizer]))
 
 
 def main_bytes(layouts: Layouts) -> Array:
-    """The optimizer's fp32 copy of a parameter in mixed precision; fp32 training has no second copy."""
+    """Bytes of the optimizer's fp32 copy of a parameter in mixed precision; fp32 training has no second copy."""
     return np.asarray(np.where(layouts.precision <= Precision.TF32, 0.0, 4.0))
 
 
 def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
-    """The optimizer states of a rank before ZeRO's sharding: fp32 parameters, moments, what an update takes."""
+    """Bytes of a rank's optimizer states before ZeRO's sharding: fp32 parameters, moments, what an update takes."""
     layouts, framework = case.layouts, case.framework
     mixed = layouts.precision > Precision.TF32
     remainders = framework.param_remainders & np.isin(layouts.precision, (Precision.BF16, Precision.NVFP4))
@@ -106,7 +107,7 @@ def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
 
 
 def updated_bytes(own: RankParameters, layouts: Layouts) -> RankParameters:
-    """The bytes that a rank's update moves through memory, before ZeRO's sharding.
+    """Bytes that a rank's update moves through memory, before ZeRO's sharding.
 
     It reads and writes fp32 parameter and moments, reads a fp32 gradient and writes a 16-bit parameter: 14 bytes and
     twice the moments. Muon also writes the 16-bit matrix that it orthogonalises, and reads the result: 4 bytes.
@@ -118,7 +119,7 @@ def updated_bytes(own: RankParameters, layouts: Layouts) -> RankParameters:
 
 
 def accumulated_bytes(case: Case) -> Array:
-    """That a parameter's gradient moves through memory when one micro-batch's is added to those before it.
+    """Bytes per parameter that adding one micro-batch's gradient to the sum moves through memory.
 
     A sharded gradient (ZeRO-2 and 3) is a replica's part. The first micro-batch of a step has nothing to add to.
     """

@@ -19,10 +19,10 @@ from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.memory.bytes_per_parameter import (
     fp8_copy_bytes,
     gradient_bytes,
-    kept_bytes,
     layer_parameter_bytes,
     optimizer_bytes,
     parameter_bytes,
+    rank_parameter_bytes,
     reduced_bytes,
 )
 from planner.costs.memory.framework_buffers import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
@@ -58,9 +58,9 @@ def embedding_bytes(case: Case) -> Array:
 
 
 def weight_grad_share(case: Case) -> Array:
-    """What a split backward keeps from input to weight gradient, over what a forward saved, shape (n,).
+    """Bytes that a split backward keeps from input to weight gradient, over those that a forward saved; shape (n,).
 
-    Inputs and output gradients of all linear products: for GPT 32 s b h bytes per layer (Qi et al. 2023,
+    It keeps inputs and output gradients of all linear products: for GPT 32 s b h bytes per layer (Qi et al. 2023,
     arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards; the products up
     from the latents have none, those to and from experts' latents have the shard alone.
     """
@@ -79,42 +79,47 @@ def weight_grad_share(case: Case) -> Array:
     return np.asarray(kept / saved_bytes(case)[0])
 
 
-def first_layers(number: Any, layers: Any, stages: Any, but: int = 0) -> Array:
-    """Of so many layers on virtual stages that share them alike, the first ones of each: a number, and not its last
-    `but`. A remainder lies one each on the first of the stages."""
+def first_layers(number: Any, layers: Any, stages: Any, excluding_last: int = 0) -> Array:
+    """Number of layers among the first `number` of each virtual stage.
+
+    The layers are spread evenly; a remainder goes one each to the first stages. A stage's last `excluding_last` layers
+    never count.
+    """
     least = np.floor(layers / stages)
     more = layers - least * stages
-    longer, shorter = (np.minimum(number, np.maximum(n - but, 0.0)) for n in (least + 1.0, least))
+    longer, shorter = (np.minimum(number, np.maximum(n - excluding_last, 0.0)) for n in (least + 1.0, least))
     return np.asarray(more * longer + (stages - more) * shorter)
 
 
-def left_alone(layouts: Layouts, layers: Any, stages: Any) -> Array:
-    """Of so many layers on so many virtual stages those that full recomputation doesn't repeat."""
+def layers_not_recomputed(layouts: Layouts, layers: Any, stages: Any) -> Array:
+    """Number of a rank's layers that full recomputation leaves alone."""
     some = layouts.recompute_layers
     return np.where(some > 0, layers - first_layers(some, layers, stages), 0.0) if np.any(some) else np.zeros(1)
 
 
-def moved_layers(layouts: Layouts, layers: Any, stages: Any) -> Array:
-    """Of so many layers on so many virtual stages those whose activations wait in host memory.
+def offloaded_layers(layouts: Layouts, layers: Any, stages: Any) -> Array:
+    """Number of a rank's layers whose activations wait in host memory.
 
-    A stage keeps its last layer's, which are needed at once (as Megatron-LM's --cpu-offloading-num-layers does), and
-    has room for one more layer's on their way.
+    A virtual stage keeps the activations of its last layer, which are needed at once (as Megatron-LM's
+    --cpu-offloading-num-layers does), and has room for one more layer's on their way.
     """
     some = layouts.offload_layers
-    return first_layers(some, layers, stages, but=1) if np.any(some) else np.zeros(1)
+    return first_layers(some, layers, stages, excluding_last=1) if np.any(some) else np.zeros(1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Activations:
     """Bytes that one micro-batch makes a rank hold, arrays of shape (n,), before the allocator's fragmentation.
 
-    layer: of each layer until its backward pass; embedding: of the embedding; logits: of the head and of those of
-    multi-token prediction; loss: of these what waits for the backward pass, the logits and their log-softmax; modules:
-    of its layers and what they project; working: while one layer runs; keys_values: of each layer, where slices of a
-    sequence add up the gradients of its keys and values.
-    weight_grad_share: what a split backward keeps until the weight gradient, over `layer`.
-    whole: what a layer that recomputation leaves alone keeps more than `layer`; again: of `working`, what is made again
-    of a layer that it repeats. Both 0 where all layers are alike.
+    layer: each layer's, until its backward pass. embedding: the embedding's.
+    logits: those of the head, and of the multi-token prediction heads.
+    loss: the part of `logits` that waits for the backward pass: the logits and their log-softmax.
+    modules: those of the multi-token prediction layers and of what they project.
+    working: held while one layer runs.
+    keys_values: each layer's, where slices of a sequence add up the gradients of keys and values.
+    weight_grad_share: bytes that a split backward keeps until the weight gradient, over `layer`.
+    whole: bytes that a layer without recomputation keeps beyond `layer`. 0 where all layers are alike.
+    again: the part of `working` that recomputation makes again. 0 where all layers are alike.
     """
 
     layer: Array
@@ -130,7 +135,7 @@ class Activations:
 
 
 def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
-    """What a framework keeps of the average layer until its backward pass, and the extra while one layer recomputes."""
+    """Bytes that the average layer keeps until its backward pass, and further bytes while one layer recomputes."""
     kept, again = saved_bytes(case)
     full = (case.layouts.recompute == Recompute.FULL) | by_operation(case)
     if case.framework.gathered_inputs > 0:
@@ -142,17 +147,16 @@ def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
 
 
 def activations(case: Case) -> Activations:
-    """What one micro-batch makes a rank hold."""
-    device, model, layouts = case.device, case.model, case.layouts
+    """Bytes that one micro-batch makes a rank hold."""
+    device, model, layouts, framework = case.device, case.model, case.layouts, case.framework
     kept, again = kept_bytes_of_layer(case)
     at_once = case.pass_tokens
-    # 16-bit logits and fp32 copies, of which softmax and then the gradient overwrite one. Of several heads, one after
-    # another, those before the last keep the copies alone: no product needs its own output.
-    columns = case.padded_vocab / (1 if case.framework.gathered_logits else layouts.tp)
-    framework = case.framework
-    of_one, of_ranks = framework.logit_copies, framework.split_logit_copies
-    copies = model.output_heads * 4.0 * np.where(layouts.tp > 1, of_ranks, of_one)
-    logits = at_once / case.framework.logit_chunks * columns * (device.element_bytes + copies)
+    # 16-bit logits and fp32 copies; softmax and then the gradient overwrite one copy. Several heads run one after
+    # another, and those before the last keep the copies alone: no product needs its own output.
+    columns = case.padded_vocab / (1 if framework.gathered_logits else layouts.tp)
+    copies = np.where(layouts.tp > 1, framework.split_logit_copies, framework.logit_copies)
+    copies = model.output_heads * 4.0 * copies
+    logits = at_once / framework.logit_chunks * columns * (device.element_bytes + copies)
     # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
     inner = np.maximum(model.ffn, np.asarray(model.moe_ffn) * case.busiest_copies)
     hidden = at_once * model.hidden * device.element_bytes
@@ -195,27 +199,27 @@ def _whole_bytes(
     at_once: Any,
     ends: tuple[Any, Any],
 ) -> tuple[Array, Array]:
-    """Bytes of what sharding leaves whole for a while: trained gradients with ZeRO-2 and 3, parameters with ZeRO-3.
+    """Bytes of gradients before their scatter (ZeRO-2 and 3), and of gathered parameters (ZeRO-3).
 
-    Gradients are of what is at work as it is sent: so many layers', or the ends'. Parameters are of twice as many,
-    those at work and the next, which are fetched beside them; and of the ends between the passes. A framework that
-    takes matrix after matrix (DeepSpeed) holds no more than its limits say, or the largest one.
+    Gradients are those of the `at_once` layers at work, or of the ends. Parameters are those of twice as many layers,
+    the ones at work and the next ones, and those of the ends between the passes. A framework that takes matrix after
+    matrix (DeepSpeed) holds no more than its limits say, or the largest matrix.
     """
     framework, model = case.framework, case.model
     matrix = model.hidden * np.maximum(model.ffn, model.moe_ffn) / case.layouts.tp
 
-    def layer_of(some: RankParameters) -> Any:
+    def of_one_layer(some: RankParameters) -> Any:
         return (some.layers + some.experts) / np.maximum(layers + modules * model.num_mtp_modules, 1)
 
     def at_most(count: Any, limit: float) -> Any:
         return np.minimum(count, np.maximum(matrix, limit or np.inf))
 
-    scattered = at_most(np.minimum(at_once, layers) * layer_of(moves), framework.reduce_bucket_parameters)
+    scattered = at_most(np.minimum(at_once, layers) * of_one_layer(moves), framework.reduce_bucket_parameters)
     # Embedding and head are gathered, and their gradients scattered, one after the other, or as one.
     turn = np.maximum(*ends) / np.maximum(sum(ends), 1e-9) if framework.freed_in_turn else 1.0
     turn = np.where(np.asarray(model.tied), 1.0, turn)
     unscattered = np.maximum(scattered, turn * moves.ends) * reduced_bytes(case)
-    gathered = at_most(np.minimum(2.0 * at_once, layers) * layer_of(own), framework.live_parameters)
+    gathered = at_most(np.minimum(2.0 * at_once, layers) * of_one_layer(own), framework.live_parameters)
     gathered = gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case))
     gathered = gathered + turn * own.ends * parameter_bytes(case.layouts)
     stage = np.where(case.layouts.shards > 1, case.layouts.zero, 0)  # one rank shards nothing
@@ -239,20 +243,21 @@ def rank_memory(
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
 
-    first, last, modules, dense: what else the rank holds (`planner.costs.parameters.rank_parameters`).
-    copies: of all states, where micro-batches enter the pipeline from both ends; versions: of the parameters alone, for
-    asynchronous schedules. at_once: layers that ZeRO-3 gathers, and ZeRO-2 and 3 scatter the gradients of, together.
-    waiting: where all forward passes come first. held: `activations` of these layouts, where they are known.
+    first, last, modules, dense: what else the rank holds (`planner.costs.parameters.RankModel.rank`).
+    copies: of all states, where micro-batches enter the pipeline from both ends.
+    versions: of the parameters alone, in asynchronous schedules.
+    at_once: layers that ZeRO-3 gathers, or whose gradients are scattered, together.
+    waiting: whether all forward passes come first. held: `activations`, if known.
 
-    Mixed precision keeps a 16-bit parameter, a gradient buffer, and a fp32 parameter and the optimizer's moments: 12
-    bytes with Adam (ZeRO, Rajbhandari et al. 2020, section 3.1); fp32 keeps no second copy. ZeRO shards over data x
-    context. In fp8 a layer's parameter and its copies for products count as the framework keeps them.
+    Mixed precision keeps a 16-bit parameter, a gradient, and 12 bytes of fp32 parameter and Adam's moments (ZeRO,
+    Rajbhandari et al. 2020, section 3.1). fp32 keeps no second copy. ZeRO shards over data x context.
     """
     framework, layouts = case.framework, case.layouts
     held = held or activations(case)
     modules = last if modules is None else modules
     own = case.ranks.rank(layers, first, last, modules, dense)
-    alone, moved = (of(layouts, layers, layouts.virtual_stages) for of in (left_alone, moved_layers))
+    alone = layers_not_recomputed(layouts, layers, layouts.virtual_stages)
+    moved = offloaded_layers(layouts, layers, layouts.virtual_stages)
     freed = held.layer * (layers - moved) + held.whole * alone + first * held.embedding
     kept = in_flight * (freed + modules * held.modules)
     slack = 1.0 + framework.fragmentation
@@ -263,7 +268,8 @@ def rank_memory(
     working = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
     buffers = (working + layers * held.keys_values) * slack
     if np.any(layouts.zero >= 2):
-        buffers = sum(_whole_bytes(case, own, moves, layers, modules, at_once, (first, last)), buffers)
+        gradients_whole, parameters_whole = _whole_bytes(case, own, moves, layers, modules, at_once, (first, last))
+        buffers = buffers + gradients_whole + parameters_whole
     if framework.freed_in_turn:
         logits = np.maximum(logits, working) - working + waiting * np.maximum(in_flight - 1.0, 0.0) * last * held.loss
         gradients = _gradients_in_turn(layouts, gradients, freed + logits / np.maximum(in_flight, 1.0), in_flight)
@@ -283,9 +289,9 @@ def rank_memory(
 
 
 def _gradients_in_turn(layouts: Layouts, gradients: Array, freed: Array, in_flight: Any) -> Array:
-    """What gradients add to a peak before the first backward pass, of all micro-batches, that frees as it makes them.
+    """Bytes that gradients add to a peak before the first backward pass, which frees activations as it makes them.
 
-    Where another pass came before, or they lie in buckets (ZeRO 0 of several replicas), they are there already.
+    Gradients are there already after another pass, or in buckets (ZeRO 0 of several replicas).
     """
     fresh = (in_flight >= layouts.micro_batches) & ~((layouts.zero == 0) & (layouts.dp * layouts.cp > 1))
     return np.where(fresh, np.maximum(gradients - freed, 0.0), gradients)
@@ -305,9 +311,9 @@ def _gradients_bytes(case: Case, own: RankParameters) -> Array:
 
 
 def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, copies: Any, versions: Any) -> Array:
-    """Bytes of a rank's parameters, of what products keep of them in fp8, and of adapters beside frozen ones."""
+    """Bytes of a rank's parameters, of their fp8 copies for products, and of adapters beside frozen parameters."""
     layouts = case.layouts
-    parameters = state_parameters(kept_bytes(own, case), layouts, 3) * copies * versions
+    parameters = state_parameters(rank_parameter_bytes(own, case), layouts, 3) * copies * versions
     if case.framework.one_sharded_copy:
         parameters = np.where((layouts.zero == 3) & _is_mixed(case) & ~frozen(case), 0.0, parameters)
     if np.any(frozen(case)):
@@ -319,6 +325,6 @@ def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, co
 
 
 def _grown_bytes(case: Case, own: RankParameters, freed: Array) -> Array:
-    """Bytes of a pass's own gradient over what its backward pass frees meanwhile, where the more of the two counts."""
+    """Bytes by which a pass's own gradient outgrows what its backward pass frees meanwhile."""
     grown = np.where(_is_mixed(case), case.framework.pass_gradient_bytes, 0.0) * own.total
     return np.asarray(np.maximum(grown - freed, 0.0))

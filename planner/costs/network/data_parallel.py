@@ -10,7 +10,12 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.costs.adapters import trained
 from planner.costs.case import Case
-from planner.costs.memory.bytes_per_parameter import kept_bytes, layer_parameter_bytes, parameter_bytes, reduced_bytes
+from planner.costs.memory.bytes_per_parameter import (
+    layer_parameter_bytes,
+    parameter_bytes,
+    rank_parameter_bytes,
+    reduced_bytes,
+)
 from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, reduce_scatter_s, with_startup
 from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts, OptimizerKind
@@ -132,7 +137,7 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
         reduce = reduce + np.where(zero == 0, bucket_starts_s(case, data.by["data"], stage_params), 0.0)
     in_layers = by_layer(case)
     updated = ((zero == 1) | (zero == 2)) & ~in_layers
-    kept = kept_bytes(own, case)
+    kept = rank_parameter_bytes(own, case)
     gather, link = (
         np.where(updated, x.moved_s(all_gather_s, copies * kept.dense, copies * kept.experts), 0.0)
         for x in (data, data.on_links())

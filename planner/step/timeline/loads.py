@@ -9,8 +9,8 @@ import numpy as np
 from planner.base.arrays import Array, Ints
 from planner.schedules import Order
 from planner.step.given_stages import Chunks, chunks_of
+from planner.step.passes import Share, passes
 from planner.step.step_costs import StepCosts
-from planner.step.step_time import passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,15 @@ def stage_loads(costs: StepCosts, stages: int) -> StageLoads:
     layouts = costs.case.layouts
     chunks = chunks_of(layouts, costs.stages, costs.case.model, stages)
     index = np.arange(stages)
-    ends = 1.0 * (index == 0), 1.0 * (index == stages - 1)
-    if costs.head is not None:  # each rank's part of the embedding; the head's are operations of their own
+    embedding, head = 1.0 * (index == 0), 1.0 * (index == stages - 1)
+    if costs.shared_head is not None:  # each rank's part of the embedding; the head's are operations of their own
         p = int(layouts.pp[0])
-        ends = (index < p) / p, np.zeros(stages)
-    forward, input_grad, weight_grad = passes(costs, chunks.layers, *ends, 1.0, chunks.modules, chunks.dense)
+        embedding, head = (index < p) / p, np.zeros(stages)
+    share = Share(
+        layers=chunks.layers, embedding=embedding, head=head, stages=1.0, modules=chunks.modules,
+        extra_dense=chunks.dense,
+    )  # fmt: skip
+    forward, input_grad, weight_grad = passes(costs, share)
     return StageLoads(chunks=chunks, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad)
 
 

@@ -16,17 +16,17 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.base.errors import LayoutError, ScheduleError
 from planner.costs.layer.slices import even_slices
-from planner.costs.memory.rank import left_alone, moved_layers, rank_memory
+from planner.costs.memory.rank import layers_not_recomputed, offloaded_layers, rank_memory
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.schedules.operations import KINDS
 from planner.setup import Setup
 from planner.step.chunk_gathers import NAMES, chunk_seconds, has_chunks
+from planner.step.data_comm import DataComm, data_comm
 from planner.step.legality import check_legal
 from planner.step.pipelines import layers_at_once
 from planner.step.slice_program import times
 from planner.step.step_costs import StepCosts, step_costs
-from planner.step.step_time import DataComm, data_comm
 from planner.step.timeline.chunk_links import ChunkLinks, chunk_links
 from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
 from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, durations, run_all
@@ -220,7 +220,7 @@ def prepare(
     """What an order of so many steps lasts, operation by operation. share: of the busiest rank's parameters."""
     k = pipe.k
     loads = stage_loads(costs, int(order.stage.max()) + 1)
-    head = costs.head
+    head = costs.shared_head
     ranks = rank_loads(order, loads, schedule.copies, head is not None)
     held = ranks.chunks
     params = costs.case.ranks.rank(held.layers, ranks.first, ranks.last, held.modules, held.dense).total
@@ -242,7 +242,7 @@ def prepare(
 
 
 def _links(costs: StepCosts, order: Order, loads: StageLoads, duration_s: Array) -> ChunkLinks | None:
-    """What moves the sharded states of chunks, None where layers or the whole rank have their own collectives."""
+    """Collectives of the chunks' sharded states. None if layers, or the whole rank, have their own."""
     if not has_chunks(costs)[0]:
         return None
     one, layers = chunk_seconds(costs), loads.layers.astype(np.float64)
@@ -274,10 +274,11 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
     held = costs.activations
     slack = (1.0 + costs.case.framework.fragmentation) / x.pipe.k
     chunks = x.loads.chunks
-    alone, moved = (of(costs.case.layouts, chunks.layers, 1.0) for of in (left_alone, moved_layers))
+    whole = layers_not_recomputed(costs.case.layouts, chunks.layers, 1.0)
+    moved = offloaded_layers(costs.case.layouts, chunks.layers, 1.0)
     stays = (chunks.layers - moved) * held.layer[0]
-    stage_bytes = (stays + alone * held.whole[0] + chunks.modules * held.modules[0]) * slack
-    stage_bytes[0] += held.embedding[0] * slack / (1 if costs.head is None else x.pipe.p)
+    stage_bytes = (stays + whole * held.whole[0] + chunks.modules * held.modules[0]) * slack
+    stage_bytes[0] += held.embedding[0] * slack / (1 if costs.shared_head is None else x.pipe.p)
     loss = held.loss[0] * (schedule.losses_wait and costs.case.framework.freed_in_turn)  # of one it is in the logits
     stage_bytes[-1] += loss * slack
     static = rank_memory(
@@ -295,6 +296,6 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
         update_start_s=ready, update_end_s=end,
         held_bytes=timeline.held(lambda stage: stage_bytes[stage] * tokens, float(held.weight_grad_share[0])),
         static_bytes=static,
-        moved_s=moved * (0.0 if costs.move_s is None else costs.move_s[0]),
+        moved_s=moved * (0.0 if costs.offload_layer_s is None else costs.offload_layer_s[0]),
         step_time_s=float((end - begin).max()) if schedule.unsynchronised_end else float(end.max()),
     )  # fmt: skip

@@ -1,0 +1,112 @@
+"""Seconds of one micro-batch's passes on a rank or a stage: its layers, its share of the ends, what it waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.base.arrays import Array
+from planner.costs.memory.rank import layers_not_recomputed, offloaded_layers
+from planner.schedules import Loads
+from planner.step.pipelines import between_share, by_chunk, end_shares
+from planner.step.step_costs import StepCosts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What a rank or a stage has of the model; numbers or arrays.
+
+    embedding, head, modules: shares, 0 to 1, of the embedding, the head and the multi-token prediction modules.
+    stages: virtual stages of the rank. extra_dense: layers with a dense MLP beyond those of as many average layers.
+    """
+
+    layers: Any
+    embedding: Any
+    head: Any
+    stages: Any
+    modules: Any
+    extra_dense: Any
+
+
+def rank_passes(costs: StepCosts) -> Loads:
+    """Passes of every kind of rank. A shared head is left out, whose operations are no part of a layer's passes."""
+    layouts, stages = costs.case.layouts, costs.stages
+    ends, between = end_shares(layouts), between_share(layouts)
+    kinds = zip(
+        (stages.first, stages.early, stages.late, stages.last),
+        (ends[0], between, between, ends[2]),
+        (ends[1] - between, 0.0, 0.0, ends[3] - between),
+        stages.modules,
+        stages.dense,
+        strict=True,
+    )
+    first, early, late, last = (
+        passes(costs, Share(
+            layers=layers, embedding=embedding, head=head, stages=layouts.virtual_stages,
+            modules=modules, extra_dense=dense,
+        ))
+        for layers, embedding, head, modules, dense in kinds
+    )  # fmt: skip
+    return Loads(first=first, early=early, num_early=stages.num_early, late=late, last=last)
+
+
+def passes(costs: StepCosts, share: Share) -> tuple[Array, Array, Array]:
+    """Forward, input-gradient and weight-gradient seconds of one micro-batch.
+
+    They include exposed collectives and transfers. The first stage's forward and the last one's backward receive
+    nothing.
+    """
+    layer, ends, head, embedding = costs.layer, costs.ends, share.head, share.embedding
+    modules, dense = share.modules, share.extra_dense
+    collectives = _ends_collectives_s(costs)
+    forward = share.layers * layer.forward_s + (share.stages - embedding) * costs.send_s
+    backward = share.layers * layer.backward_s + (share.stages - head) * costs.send_s
+    forward, backward = (_plus(x, embedding + head, collectives) for x in (forward, backward))
+    if costs.layer_not_recomputed is not None:
+        saves = layer.backward_s - costs.layer_not_recomputed.backward_s
+        backward = backward - layers_not_recomputed(costs.case.layouts, share.layers, share.stages) * saves
+    forward = _plus(_plus(forward, embedding, ends.embedding_forward_s), head, ends.head_forward_s)
+    backward = _plus(_plus(backward, embedding, ends.embedding_backward_s), head, ends.head_backward_s)
+    forward = _plus(_plus(forward, modules, ends.module_forward_s), dense, costs.dense_s[0])
+    backward = _plus(_plus(backward, modules, ends.module_backward_s), dense, costs.dense_s[1])
+    if costs.offload_layer_s is not None:
+        forward, backward = _with_offload(costs, costs.offload_layer_s, share, forward, backward)
+    # The head's gradient is two equal products, one of them the weight's.
+    weights = _plus(share.layers * costs.cost.weight_grad_s, head, ends.head_backward_s / 2.0)
+    weights = _plus(_plus(weights, modules, ends.module_backward_s / 2.0), dense, costs.dense_s[2])
+    return forward, backward - weights, weights
+
+
+def _ends_collectives_s(costs: StepCosts) -> Array:
+    """Collectives of the embedding, or of the head, in one of the two passes.
+
+    Half of the ends' collectives run with the embedding, half with the head, half of each in either pass.
+    """
+    t, chunks = costs.traffic, by_chunk(costs.case.layouts)
+    return np.asarray((t.ends_s + np.where(chunks, 0.0, t.ends_sharding_s)) / 4.0)
+
+
+def _plus(x: Any, share: Any, more: Any) -> Any:
+    """`x + share * more`; a share of 0 that all have is no array, and costs nothing."""
+    return x if isinstance(share, float) and share == 0.0 else x + share * more
+
+
+def _with_offload(
+    costs: StepCosts, offload_layer_s: Array, share: Share, forward_s: Array, backward_s: Array
+) -> tuple[Array, Array]:
+    """The passes that wait for layers' activations on their way to the host, or back.
+
+    Activations leave layer by layer, from the end of a stage's first layer to the end of its forward pass. They come
+    back from the start of the backward pass on, before the stage's first layer goes backward; a layer's come when
+    another layer's room is free. The two bounds here are the pass and the transfers (tested layer by layer).
+    """
+    layer, ends = costs.layer, costs.ends
+    moved = offloaded_layers(costs.case.layouts, share.layers, share.stages)
+    collectives = share.embedding * _ends_collectives_s(costs)
+    before = share.stages * layer.forward_s + (share.stages - share.embedding) * costs.send_s + collectives
+    before = before + share.embedding * ends.embedding_forward_s
+    after = share.stages * layer.backward_s + collectives + share.embedding * ends.embedding_backward_s
+    out, back = (np.where(moved > 0, x + moved * offload_layer_s, 0.0) for x in (before, after))
+    return np.maximum(forward_s, out), np.maximum(backward_s, back)
