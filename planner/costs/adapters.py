@@ -19,7 +19,7 @@ from planner.costs.kernels.device import stream_s
 from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
 from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts
-from planner.models import counts
+from planner.models import counts, mix
 from planner.setup import Setup
 
 Product = tuple[Any, Any, Any, Any]
@@ -142,7 +142,8 @@ def adapter_inputs(case: Case) -> tuple[Array, Array]:
     channels (Megatron-Bridge gathers the first unless sequence_parallel_input_regather)."""
     e, rank = case.device.element_bytes, adapter_rank(case.layouts.train)
     of = adapted(case)
-    hidden = sum(m.count * m.rows for m in of if m.inward and not m.routed) * case.model.hidden
+    inward = sum(m.count * m.rows for m in of if m.inward and not m.routed)
+    hidden = np.minimum(inward, mix.shares(case.model).norms) * case.model.hidden  # blocks of one norm share its output
     low = sum(m.count * m.rows for m in of) * rank
     return np.asarray(case.local_tokens * e * hidden), np.asarray(case.local_tokens * e * low)
 

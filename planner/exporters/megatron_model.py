@@ -67,6 +67,9 @@ def model_notes(model: Transformer) -> list[str]:
         out.append("experts' latents: --moe-latent-size is newer than Megatron-Core 0.16.1")
     if m.num_mtp_layers and m.mtp_shared:
         out.append("a module used again: --mtp-use-repeated-layer is newer than Megatron-Core 0.16.1")
+    if m.parallel_block:
+        out.append("attention and MLP side by side (parallel_block): Megatron-LM has no argument for it; exported one "
+                   "after the other")  # fmt: skip
     if m.embedding_norm:
         out.append("norm behind the embedding: Megatron-LM has no argument for it; exported without")
     if m.clamped:

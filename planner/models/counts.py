@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.models.mix import blocks, expert_width, sparse_layers, sparse_modules, ssm_channels
+from planner.models.mix import expert_width, norms, sparse_layers, sparse_modules, ssm_channels
 from planner.models.transformer import Transformer
 
 
@@ -98,10 +98,10 @@ def ssm_params(m: Transformer) -> Any:
 
 
 def layers_params(m: Transformer) -> Any:
-    """Of all layers: their mixers and MLPs, each with a norm before it."""
+    """Of all layers: their mixers and MLPs, and the norms before them."""
     mixers = m.num_attention_layers * attention_params(m) + m.num_ssm_layers * ssm_params(m)
     mlps = m.num_dense_layers * mlp_params(m) + sparse_layers(m) * _experts(m)
-    return mixers + mlps + blocks(m) * norm_params(m)
+    return mixers + mlps + norms(m) * norm_params(m)
 
 
 def mtp_projection_params(m: Transformer) -> Any:
@@ -114,8 +114,9 @@ def mtp_params(m: Transformer) -> Any:
 
     Embedding and head are the model's own (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     """
-    layer = attention_params(m) + np.where(sparse_layers(m) > 0, _experts(m), mlp_params(m)) + 5 * norm_params(m)
-    return mtp_projection_params(m) + m.num_mtp_modules * layer
+    layer = attention_params(m) + np.where(sparse_layers(m) > 0, _experts(m), mlp_params(m))
+    own = np.where(np.asarray(m.parallel_block) & ~np.asarray(m.parallel_norms), 4, 5) * norm_params(m)
+    return mtp_projection_params(m) + m.num_mtp_modules * (layer + own)
 
 
 def embedding_params(m: Transformer) -> Any:

@@ -14,8 +14,8 @@ ATTENTION = ("full_attention", "sliding_attention")
 
 KEYS = {
     "layers": ("num_hidden_layers", "n_layer"), "hidden": ("hidden_size", "n_embd", "n_embed"),
-    "heads": ("num_attention_heads", "n_head"), "kv_heads": ("num_key_value_heads",),
-    "head_dim": ("head_dim", "qk_nope_head_dim"), "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
+    "heads": ("num_attention_heads", "n_head"), "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
+    "head_dim": ("head_dim", "qk_nope_head_dim"), "ffn": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
     "vocab": ("vocab_size",), "seq_len": ("max_position_embeddings", "n_positions", "seq_length"),
     "max_positions": ("max_position_embeddings", "n_positions"),
     "experts": ("num_local_experts", "n_routed_experts", "num_experts"), "top_k": ("num_experts_per_tok",),

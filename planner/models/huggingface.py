@@ -64,11 +64,69 @@ def _opt(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _gpt_neox(c: Config) -> dict[str, Any]:
+    beside = c.flag("use_parallel_residual", True)
+    return common_fields(c, "gpt") | bias_fields(c, True) | {
+        "ffn": c.size("intermediate_size"), "rotary": True, "max_positions": 0, "parallel_block": beside,
+        "parallel_norms": beside,
+    }  # fmt: skip
+
+
+def _gptj(c: Config) -> dict[str, Any]:
+    """The head's bias isn't counted. Rotary positions have base 10,000."""
+    share = c.size("rotary_dim", 64) * c.size("n_head") / c.size("n_embd")
+    return _gpt2(c) | {
+        "tied": c.flag("tie_word_embeddings", False), "qkv_bias": False, "output_bias": False, "rotary": True,
+        "max_positions": 0, "rotary_base": 10000, "rope_scaling": 1, "rotary_percent": share, "parallel_block": True,
+    }  # fmt: skip
+
+
+def _falcon(c: Config) -> dict[str, Any]:
+    """From 40B on, `new_decoder_architecture`, keys have heads of their own, and attention and MLP a norm each."""
+    hidden, heads = c.size("hidden_size"), c.first("num_attention_heads", "n_head")
+    new, bias, alibi = (c.flag(key, False) for key in ("new_decoder_architecture", "bias", "alibi"))
+    many = new or not c.flag("multi_query", True)
+    return {
+        "family": "gpt", "layers": c.first("num_hidden_layers", "n_layer"), "hidden": hidden, "heads": heads,
+        "kv_heads": c.size(c.name_of("kv_heads"), heads) if many else 1, "ffn": c.size("ffn_hidden_size", 4 * hidden),
+        "vocab": c.size("vocab_size"), "seq_len": c.size("max_position_embeddings", 2048), "max_positions": 0,
+        "rotary": not alibi, "qkv_bias": bias, "output_bias": bias, "mlp_bias": bias,
+        "tied": c.flag("tie_word_embeddings", True), "parallel_block": new or c.flag("parallel_attn", True),
+        "parallel_norms": new and c.size("num_ln_in_parallel_attn", 2) == 2,
+    }  # fmt: skip
+
+
+def _cohere(c: Config) -> dict[str, Any]:
+    """A norm without bias is counted as an RMSNorm, those of queries and keys as others'."""
+    return common_fields(c, "llama") | bias_fields(c) | {
+        "ffn": c.size("intermediate_size"), "tied": c.flag("tie_word_embeddings", True),
+        "qk_norm": c.flag("use_qk_norm", False), "parallel_block": True,
+    }  # fmt: skip
+
+
+def _cohere2(c: Config) -> dict[str, Any]:
+    """A sliding window in all but every fourth layer."""
+    layers = c.size("num_hidden_layers")
+    whole = layers // c.size("sliding_window_pattern", 4)
+    return _cohere(c) | window_fields(c, layers - whole, c.size("sliding_window", 0, absent=4096))
+
+
+def _phi(c: Config) -> dict[str, Any]:
+    """The head's bias isn't counted."""
+    return common_fields(c, "gpt") | {
+        "ffn": c.size("intermediate_size", 4 * c.size("hidden_size")), "rotary": True, "max_positions": 0,
+        "qk_norm": c.flag("qk_layernorm", False), "parallel_block": True,
+    }  # fmt: skip
+
+
 MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "gpt2": _gpt2,
-    "gpt_neox": lambda c: common_fields(c, "gpt") | bias_fields(c, True) | {
-        "ffn": c.size("intermediate_size"), "rotary": True, "max_positions": 0,
-    },
+    "gpt_neox": _gpt_neox,
+    "gptj": _gptj,
+    "falcon": _falcon,
+    "phi": _phi,
+    "cohere": _cohere,
+    "cohere2": _cohere2,
     "llama": _llama,
     "granite": _llama,
     "mistral": lambda c: _windowed(c, c.size("sliding_window", 0, absent=4096), 8),

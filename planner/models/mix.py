@@ -79,8 +79,18 @@ def expert_width(m: Transformer) -> Any:
 
 
 def blocks(m: Transformer) -> Any:
-    """Mixers and MLPs of all layers, each with a norm before it and a residual: two a layer but in a hybrid."""
+    """Mixers and MLPs of all layers: two a layer but in a hybrid."""
     return 2 * m.num_layers - np.asarray(m.num_mixer_only_layers) - m.num_mlp_only_layers
+
+
+def sums(m: Transformer) -> Any:
+    """How often all layers add to the hidden state: once a block, or once for a parallel layer's two."""
+    return blocks(m) - m.num_layers * np.asarray(m.parallel_block)
+
+
+def norms(m: Transformer) -> Any:
+    """Norms of the hidden state in all layers: one a block, or one for a parallel layer's two."""
+    return np.where(m.parallel_norms, blocks(m), sums(m))
 
 
 def ssm_channels(m: Transformer) -> tuple[Any, Any]:
@@ -90,13 +100,15 @@ def ssm_channels(m: Transformer) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """Of a model's layers, the shares with each kind; blocks: mixers and MLPs of an average layer."""
+    """Of a model's layers, the shares with each kind; blocks, sums, norms: of an average layer."""
 
     attention: Any
     ssm: Any
     dense: Any
     sparse: Any
     blocks: Any
+    sums: Any
+    norms: Any
 
 
 def shares(m: Transformer) -> Shares:
@@ -107,4 +119,6 @@ def shares(m: Transformer) -> Shares:
         dense=np.asarray(m.num_dense_layers) / m.num_layers,
         sparse=sparse_layers(m) / m.num_layers,
         blocks=blocks(m) / m.num_layers,
+        sums=sums(m) / m.num_layers,
+        norms=norms(m) / m.num_layers,
     )

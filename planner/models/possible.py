@@ -23,7 +23,7 @@ def check(model: Transformer) -> Transformer:
     Raises InputError if a size is not a whole number in range, or sizes contradict each other; names the field.
     """
     _check_fields(model)
-    for contradiction in (_layers, _windows, _state_space, _experts, _latent_attention, _routing):
+    for contradiction in (_layers, _parallel, _windows, _state_space, _experts, _latent_attention, _routing):
         if text := contradiction(model):
             raise InputError(f"model {model.name}: {text}")
     if _rough_params(model) > MOST_PARAMS:
@@ -61,6 +61,15 @@ def _layers(m: Transformer) -> str:
         some, more = getattr(m, one), getattr(m, other)
         if some + more > m.num_layers:
             return f"{one} {some} and {other} {more} are over num_layers {m.num_layers}"
+    return ""
+
+
+def _parallel(m: Transformer) -> str:
+    """What contradicts attention and MLP side by side."""
+    if m.parallel_block and m.num_dense_layers < m.num_layers:
+        return "parallel_block is True; allowed: False, for not every layer has attention and a dense MLP"
+    if m.parallel_norms and not m.parallel_block:
+        return "parallel_norms is True; allowed: False, for parallel_block is False"
     return ""
 
 

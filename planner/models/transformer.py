@@ -25,6 +25,8 @@ class Transformer:
     product, in a dense layer's MLP. expert_bias: in the router and in both products of every expert (GPT-OSS).
     clamped: a gated MLP's two inner halves are clamped before they meet (GPT-OSS).
     rms_norm: norms without bias; qk_norm: RMSNorm over each query and key head; embedding_norm: BLOOM's.
+    parallel_block: a layer's attention and MLP take the same input and are added to it at once, x + attention(norm x) +
+    mlp(norm x), from one norm (GPT-J, PaLM), or where parallel_norms from a norm each (GPT-NeoX, Falcon 40B).
     kv_lora_rank > 0: multi-head latent attention (DeepSeek-V2), where head_dim is the query's and key's whole
     head and v_head_dim the value's; q_lora_rank 0: queries straight from the hidden state.
     num_ssm_layers: layers that mix tokens by a Mamba-2 state-space instead of attention (Dao and Gu 2024,
@@ -63,6 +65,8 @@ class Transformer:
     clamped: Any = False
     qk_norm: Any = False
     embedding_norm: Any = False
+    parallel_block: Any = False
+    parallel_norms: Any = False
     num_experts: Any = 0
     top_k: Any = 0
     num_shared_experts: Any = 0

@@ -55,7 +55,7 @@ def block_unit(model: Transformer, index: int) -> Unit:
         *norm_parameters("norm1", m),
         Parameter(name="qkv", shape=(h, g, (r + 2) * d), tp_axis=1),
         Parameter(name="out", shape=(g, r * d, h), tp_axis=0, std=small),
-        *norm_parameters("norm2", m),
+        *(norm_parameters("norm2", m) if m.parallel_norms or not m.parallel_block else []),
     ]
     if index >= m.num_dense_layers:
         parameters.append(Parameter(name="router", shape=(h, m.num_experts)))

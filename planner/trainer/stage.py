@@ -17,6 +17,7 @@ from planner.trainer.embedding_head import Embedding, Head
 from planner.trainer.experts import SparseBlock
 from planner.trainer.host_arena import HostArena
 from planner.trainer.layer import Layer, Setting, SliceOf
+from planner.trainer.parallel_block import ParallelBlock
 from planner.trainer.parameters import Unit, Views
 from planner.trainer.store import Store
 
@@ -112,7 +113,8 @@ def _parameters(store: Store, layer: Layer) -> Views:
 
 
 def _block(setting: Setting, index: int) -> Layer:
-    kind = SparseBlock if index >= setting.model.num_dense_layers else Block
+    of_model = ParallelBlock if setting.model.parallel_block else Block
+    kind = SparseBlock if index >= setting.model.num_dense_layers else of_model
     return kind(setting, index)
 
 

@@ -62,19 +62,21 @@ def same(one: Setup, layouts: Layouts, run: ExistingRun) -> None:
 
 
 MODELS = ["llama3-8b", "gpt3-2.7b", "mixtral-8x7b", "deepseek-v3", "qwen2-1.5b", "mpt-1b", "bloom-176b", "x-32"]
-MODELS += ["mistral-7b", "qwen3-30b-a3b", "kimi-k2", "grok-1", "deepseek-v3-mtp", "gpt-oss-120b"]
+MODELS += ["mistral-7b", "qwen3-30b-a3b", "kimi-k2", "grok-1", "deepseek-v3-mtp", "gpt-oss-120b", "falcon-7b"]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_go_through_megatron_arguments(name):
-    """But for names, what Megatron-LM can't say (BLOOM's norm), and sizes that a sparse model's dense layers lack."""
+    """But for names, what Megatron-LM can't say (BLOOM's norm, parallel blocks), and sizes of absent dense layers."""
     model = load_model(name)
     asked = question(model)
     layouts = Layouts.of(global_batch=8, dp=1)
     plan = SavedPlan(setup=asked, layouts=layouts, record={})
     run = megatron(export_plan(plan, get_target("megatron")).text, gpus=1)
     read = replace(run.setup.model, name=model.name, family=model.family)
-    assert read == replace(model, embedding_norm=False, **of_defaults(model))
+    assert read == replace(
+        model, embedding_norm=False, parallel_block=False, parallel_norms=False, **of_defaults(model)
+    )
     assert not run.unknown
 
 

@@ -79,10 +79,23 @@ GLM4_MOE = hf(
     use_qk_norm=False, first_k_dense_replace=1, n_routed_experts=128, n_shared_experts=1, num_experts_per_tok=8,
     moe_intermediate_size=1408, n_group=1, topk_group=1, num_nextn_predict_layers=0,
 )  # fmt: skip
+GPTJ = {
+    "model_type": "gptj", "n_layer": 28, "n_embd": 4096, "n_head": 16, "n_inner": None, "n_positions": 2048,
+    "vocab_size": 50400, "rotary_dim": 64,
+}  # fmt: skip
+FALCON = {
+    "model_type": "falcon", "num_hidden_layers": 32, "hidden_size": 4544, "num_attention_heads": 71,
+    "vocab_size": 65024, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True, "bias": False,
+    "alibi": False,
+}  # fmt: skip
+PHI = hf("phi", 32, 2560, 32, 10240, 51200, partial_rotary_factor=0.4)
+COHERE = hf("cohere", 40, 8192, 64, 22528, 256000, num_key_value_heads=64)
+COHERE2 = hf("cohere2", 32, 4096, 32, 14336, 256000, num_key_value_heads=8, sliding_window=4096)
 PYTHIA = hf("gpt_neox", 6, 512, 8, 2048, 50304, use_parallel_residual=True)
 
 ALL = (
     GPT2, BLOOM, OPT, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, GPT_OSS, DEEPSEEK_V3, KIMI_K2, PYTHIA,
+    GPTJ, FALCON, PHI, COHERE, COHERE2,
     NEMOTRON_H, GEMMA, GEMMA2, PHI3, GRANITE, OLMO2, OLMOE, QWEN2_MOE, DEEPSEEK_V2, GLM4_MOE,
 )  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {str(c["model_type"]): c for c in ALL}

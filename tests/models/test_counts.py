@@ -120,7 +120,8 @@ def test_total_is_the_sum_of_its_parts(name: str) -> None:
     experts = experts + counts.latent_params(m)
     mixers = attention * counts.attention_params(m) + m.num_ssm_layers * counts.ssm_params(m)
     mlps = m.num_dense_layers * counts.mlp_params(m) + sparse * experts
-    norms = (attention + m.num_ssm_layers + m.num_dense_layers + sparse) * counts.norm_params(m)
+    shared = m.num_layers if m.parallel_block and not m.parallel_norms else 0
+    norms = (attention + m.num_ssm_layers + m.num_dense_layers + sparse - shared) * counts.norm_params(m)
     outside = counts.embedding_params(m) + counts.final_norm_params(m) + counts.head_params(m)
     assert counts.total_params(m) == mixers + mlps + norms + outside + counts.mtp_params(m)
     assert (m.num_mtp_layers > 0) == (counts.mtp_params(m) > 0)

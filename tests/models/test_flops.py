@@ -86,7 +86,7 @@ def test_products_are_two_flop_a_weight_and_token(name: str) -> None:
     latents = (m.num_layers + m.num_mtp_layers) * (m.q_lora_rank + m.kv_lora_rank) if m.kv_lora_rank else 0
     # One module's weights that are used again count again, as ever so many modules.
     m = replace(m, mtp_shared=False)
-    norms = (mix.blocks(m) + 1 + 5 * m.num_mtp_layers) * counts.norm_params(m) + latents
+    norms = (mix.norms(m) + 1 + 5 * m.num_mtp_layers) * counts.norm_params(m) + latents
     # A state-space's convolution, decays, skips and gated norm.
     inner, states = mix.ssm_channels(m)
     norms += m.num_ssm_layers * ((inner + states) * (m.ssm_conv + 1) + 3 * m.ssm_heads + inner)

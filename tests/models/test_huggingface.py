@@ -12,18 +12,27 @@ from planner.base.errors import FileFormatError, UnknownNameError
 from planner.models import Transformer, counts, load_model
 from tests.models.configs import (
     BLOOM,
+    COHERE,
+    COHERE2,
     CONFIGS,
     DEEPSEEK_V2,
     DEEPSEEK_V3,
+    FALCON,
     GPT2,
+    GPTJ,
     LLAMA,
     MISTRAL,
     NEMOTRON_H,
     OPT,
+    PHI,
     PYTHIA,
     QWEN3_MOE,
 )
 
+FALCON_40B = FALCON | {
+    "num_hidden_layers": 60, "hidden_size": 8192, "num_attention_heads": 128, "num_kv_heads": 8,
+    "new_decoder_architecture": True,
+}  # fmt: skip
 # Parameters of the checkpoints on the Hugging Face hub; Pythia's also in its README (EleutherAI/pythia).
 CHECKPOINTS: list[tuple[str, dict[str, Any], int]] = [
     ("gpt2", GPT2, 124_439_808),
@@ -38,6 +47,11 @@ CHECKPOINTS: list[tuple[str, dict[str, Any], int]] = [
     ("Qwen/Qwen3-30B-A3B", QWEN3_MOE, 30_532_122_624),
     ("deepseek-ai/DeepSeek-V3", DEEPSEEK_V3 | {"num_nextn_predict_layers": 0}, 671_026_419_200 - 58 * 256),
     ("EleutherAI/pythia-70m", PYTHIA, 70_426_624),
+    ("EleutherAI/gpt-j-6b", GPTJ, 6_050_882_784 - 50_400),  # the head's bias
+    ("tiiuae/falcon-7b", FALCON, 6_921_720_704),
+    ("tiiuae/falcon-40b", FALCON_40B, 41_303_293_952),
+    ("microsoft/phi-2", PHI, 2_779_683_840 - 51_200),  # the head's bias
+    ("CohereForAI/c4ai-command-r-v01", COHERE, 34_980_831_232),
 ]
 
 
@@ -87,7 +101,7 @@ def test_kv_heads_absent_and_null(config: dict[str, Any], kv_heads: int, write: 
 @pytest.mark.parametrize("model_type", CONFIGS)
 def test_tying_follows_the_type_unless_said(model_type: str, write: Any) -> None:
     config = {k: v for k, v in CONFIGS[model_type].items() if k != "tie_word_embeddings"}
-    default = model_type in ("gpt2", "bloom", "opt", "gemma", "gemma2")
+    default = model_type in ("gpt2", "bloom", "opt", "gemma", "gemma2", "falcon", "cohere", "cohere2")
     assert load_model(write(config)).tied is default
     assert load_model(write(config | {"tie_word_embeddings": None})).tied is default
     assert load_model(write(config | {"tie_word_embeddings": not default})).tied is not default
@@ -170,6 +184,40 @@ def test_sliding_windows(write: Any) -> None:
             load_model(write(CONFIGS["gpt_oss"] | {"layer_types": wrong}))
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (PYTHIA, (True, True)),
+        ({k: v for k, v in PYTHIA.items() if k != "use_parallel_residual"}, (True, True)),
+        (PYTHIA | {"use_parallel_residual": False}, (False, False)),
+        (GPTJ, (True, False)),
+        (FALCON, (True, False)),
+        (FALCON | {"parallel_attn": False}, (False, False)),
+        (FALCON_40B, (True, True)),
+        (FALCON_40B | {"num_ln_in_parallel_attn": 1}, (True, False)),
+        (PHI, (True, False)),
+        (COHERE, (True, False)),
+        (COHERE2, (True, False)),
+        (LLAMA, (False, False)),
+    ],
+)
+def test_attention_and_mlp_side_by_side(config: dict[str, Any], expected: tuple[bool, bool], write: Any) -> None:
+    m = load_model(write(config))
+    assert (m.parallel_block, m.parallel_norms) == expected
+
+
+def test_falcon_s_key_heads_and_cohere_2_s_windows(write: Any) -> None:
+    assert [load_model(write(c)).num_kv_heads for c in (FALCON, FALCON_40B, FALCON | {"multi_query": False})] == [
+        1,
+        8,
+        71,
+    ]
+    assert windows(write(COHERE2)) == (24, 4096)
+    assert windows(write(COHERE2 | {"sliding_window_pattern": 8})) == (28, 4096)
+    assert windows(write(COHERE2 | {"layer_types": ["sliding_attention", "full_attention"] * 16})) == (16, 4096)
+    assert load_model(write(GPTJ)).rotary_percent == 0.25
+
+
 def test_multi_token_prediction_is_read(write: Any) -> None:
     """As the model was trained: the preset with a module; a config without says so."""
     model, preset = load_model(write(DEEPSEEK_V3)), load_model("deepseek-v3-mtp")
@@ -219,7 +267,8 @@ def test_presets_are_what_the_configs_say(write: Any) -> None:
     named = {
         "gpt_oss": "gpt-oss-120b", "kimi_k2": "kimi-k2", "qwen3_moe": "qwen3-30b-a3b", "qwen2_moe": "qwen2-57b-a14b",
         "deepseek_v2": "deepseek-v2", "glm4_moe": "glm-4.5-air", "gemma": "gemma-7b", "gemma2": "gemma2-9b",
-        "phi3": "phi-4", "olmo2": "olmo2-7b", "olmoe": "olmoe-1b-7b",
+        "phi3": "phi-4", "olmo2": "olmo2-7b", "olmoe": "olmoe-1b-7b", "gptj": "gpt-j-6b", "falcon": "falcon-7b",
+        "phi": "phi-2", "cohere": "command-r",
     }  # fmt: skip
     for model_type, name in named.items():
         model, preset = load_model(write(CONFIGS[model_type])), load_model(name)
@@ -293,6 +342,8 @@ def test_nemotron_3_super_has_latents_and_a_module(write: Any) -> None:
         (NEMOTRON_H | {"hybrid_override_pattern": None, "layers_block_type": [["mamba"]]}, "layers_block_type"),
         (NEMOTRON_H | {"num_nextn_predict_layers": 1, "mtp_layers_block_type": ["moe"]}, "attention', 'mlp'"),
         (OPT | {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
+        (PYTHIA | {"use_parallel_residual": "yes"}, "use_parallel_residual is 'yes'; allowed: true or false"),
+        (FALCON | {"rotary_dim": 1, "multi_query": False, "num_kv_heads": 3}, "num_attention_heads 71.*num_kv_heads 3"),
         (OPT | {"do_layer_norm_before": False}, "do_layer_norm_before"),
         ("[1, 2]", "object"),
         ('{"model_type": "llama", ', "not valid JSON"),

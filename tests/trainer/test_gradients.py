@@ -22,6 +22,8 @@ MODELS = {
     "llama": llama(2),
     "llama tied": llama(2, tied=True),
     "plain two-matrix rotary": replace(llama(2), gated=False, rms_norm=False, mlp_bias=True),
+    "side by side": replace(gpt(2), parallel_block=True),
+    "side by side, a norm each": replace(llama(2), parallel_block=True, parallel_norms=True),
     "gated with biases": replace(llama(2), qkv_bias=True, output_bias=True, mlp_bias=True),
 }
 

@@ -102,7 +102,8 @@ def models(draw: st.DrawFn, tp: int, slices: int, shared: int = 1) -> Transforme
     heads, head_dim = kv_heads * draw(st.integers(1, 3)), 2 * draw(st.integers(1, 4))
     layers, seq_len = draw(st.integers(1, 9)), slices * tp * draw(st.integers(1, 4))
     rotary = draw(st.booleans())
-    flags = ("gated", "rms_norm", "tied", "qkv_bias", "output_bias", "mlp_bias")
+    flags = ("gated", "rms_norm", "tied", "qkv_bias", "output_bias", "mlp_bias", "parallel_block")
+    drawn = {flag: draw(st.booleans()) for flag in flags}
     return Transformer(
         name="random",
         family="gpt",
@@ -117,7 +118,8 @@ def models(draw: st.DrawFn, tp: int, slices: int, shared: int = 1) -> Transforme
         seq_len=seq_len,
         rotary=rotary,
         max_positions=0 if rotary else seq_len + draw(st.integers(0, 2)),
-        **{flag: draw(st.booleans()) for flag in flags},
+        parallel_norms=drawn["parallel_block"] and draw(st.booleans()),
+        **drawn,
     )
 
 

@@ -47,7 +47,8 @@ def casts_s(case: Case, in_epilogue: bool) -> tuple[Array, Array]:
     gathered = case.layouts.sequence_parallel & (t > 1)
     # Elements a token on a rank: norms' outputs that products take, and the mixers' and MLPs' inner ones, which lie
     # across the tensor group.
-    normed = (part.attention + part.ssm + part.dense) * h
+    blocks = part.attention + part.ssm + part.dense
+    normed, summed = ((blocks - (part.blocks - n)) * h for n in (part.norms, part.sums))
     of_experts = routed_width(model, case.busiest_copies) / t
     epilogue = of_experts if in_epilogue else 0.0
     v_dim = np.where(is_latent(model), model.v_head_dim, model.head_dim)
@@ -61,15 +62,16 @@ def casts_s(case: Case, in_epilogue: bool) -> tuple[Array, Array]:
     latents = latents + of_latents * (h + model.moe_latent)
     forward = normed_in * normed / np.where(gathered, t, 1) + both * (copies + shared + latents)
     forward = forward + np.where(gathered & ~four_bits, cast, both) * inner
-    # Outputs: of all products that every token meets but the router, in 16 bits; those back to the hidden state.
-    back = normed + shared
+    # Outputs: of all products that every token meets but the router, in 16 bits; those back to the hidden state, whose
+    # gradient blocks that are added at once share.
+    back, summed = blocks * h + shared, summed + shared
     up = np.where(model.gated, 2.0, 1.0)
     columns = sum(rows * c * k for rows, c, _, k in common_products(case))
     columns = columns - back - part.sparse * np.maximum(model.num_experts, 1) + up * (of_experts - epilogue)
     still = frozen(case)
     both, turned = np.where(still, cast, both), np.where(still, 0.0, transpose)
     backward = turned * (normed + np.where(gathered, inner, 0.0)) + both * (columns + np.where(still, 0.0, copies))
-    backward = backward + np.where(gathered, np.where(four_bits, both, cast) / t + turned, both) * back
+    backward = backward + np.where(gathered, np.where(four_bits, both, cast) / t + turned, both) * summed
     tokens, into = case.pass_tokens, part.blocks
     # Of both products of each expert beside the first.
     more = 0.0 if in_epilogue else 2.0 * part.sparse * (case.local_experts - 1.0)

@@ -62,8 +62,8 @@ def kept_operation_bytes(case: Case) -> Array:
     columns = sum(rows * wide * count * share for (rows, wide, _, count), share in _needed(case))
     width = np.where(is_latent(model), model.v_head_dim, model.head_dim)
     attended = part.attention * model.num_heads * width / layouts.tp
-    blocks = part.blocks - case.framework.compiled_layers * (part.dense + part.sparse)
-    summed = np.where(shared > 1, blocks, 0.0)  # a reduce-scatter a block; all-reduces run again
+    sums = part.sums - case.framework.compiled_layers * (part.dense + part.sparse)
+    summed = np.where(shared > 1, sums, 0.0)  # a reduce-scatter each; all-reduces run again
     exchanged = 2.0 * mix.expert_width(model) * part.sparse * np.asarray(model.top_k) * (layouts.ep > 1)
     hidden = (1.0 + summed) * model.hidden + exchanged
     return np.asarray(tokens * e * (columns + attended + hidden / shared))

@@ -143,15 +143,15 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
     norm = np.where(layouts.fused_norm | ~np.asarray(model.rms_norm), 1.0, 0.0)
     narrow = np.asarray(device.element_bytes < 4.0)
     gated = np.asarray(model.gated) * 1.0
-    pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
+    pairs, normed, mlps = part.blocks / 2.0, part.norms / 2.0, part.dense + part.sparse
     # Of the inner elements, those of experts that a token is routed to.
     routed = of_experts / np.maximum(inner, 1.0)
     if framework.fused_experts:
         inner, routed = inner - of_experts, np.zeros_like(routed)
     terms = [
-        (part.blocks * hidden * norm, pairs, NORM_FUSED, 1.0),
-        (part.blocks * hidden * (1 - norm) * narrow, pairs, NORM_EAGER, 1.0),
-        (part.blocks * hidden * (1 - norm) * ~narrow, pairs, NORM_EAGER_FP32, 1.0),
+        (part.norms * hidden * norm, normed, NORM_FUSED, 1.0),
+        (part.norms * hidden * (1 - norm) * narrow, normed, NORM_EAGER, 1.0),
+        (part.norms * hidden * (1 - norm) * ~narrow, normed, NORM_EAGER_FP32, 1.0),
         (part.blocks * hidden, pairs, RESIDUAL, 0.0),
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
         (inner * (1 - gated), mlps, ACTIVATION, routed),

@@ -68,9 +68,9 @@ def layer_tensors(case: Case) -> LayerTensors:
     dropout = has_dropout(model, layouts) * 1.0
     eager = ~layouts.fused_norm & np.asarray(model.rms_norm)
     part, mla = mix.shares(model), is_latent(model)
-    # A norm's and a product's input a block; an eager RMSNorm keeps its fp32 input and product as well. The router's
-    # input stays in 16 bits; latent attention has two products on one input.
-    cast = np.where(mla, 0.0, part.attention) + part.ssm + part.dense
+    # What blocks add to is the next ones' input; an eager RMSNorm keeps its fp32 input and product as well. Blocks of
+    # one norm share its output. The router's input stays in 16 bits; latent attention has two products on one input.
+    cast = np.where(mla, 0.0, part.attention) + part.ssm + part.dense - (part.blocks - part.norms)
     v_dim = np.where(mla, model.v_head_dim, model.head_dim)
     kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
     out = model.num_heads * v_dim
@@ -91,8 +91,8 @@ def layer_tensors(case: Case) -> LayerTensors:
     combined = held * part.sparse * np.asarray(model.moe_latent) * m
     scans = ssm_bytes(case) if np.any(model.num_ssm_layers) else np.asarray(0.0)
     return LayerTensors(
-        norm_inputs=hidden * part.blocks * (e + beyond + dropout),
-        product_inputs=hidden * (part.blocks * e - (e - m) * cast),
+        norm_inputs=hidden * (part.sums * e + part.norms * beyond + part.blocks * dropout),
+        product_inputs=hidden * (part.norms * e - (e - m) * cast),
         latents=combined + part.attention * tokens * e * (np.asarray(model.q_lora_rank) + model.kv_lora_rank),
         from_latents=np.where(mla, heads, 0.0),
         heads=np.where(mla, 0.0, heads),

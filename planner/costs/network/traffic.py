@@ -92,32 +92,41 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     Without sequence parallelism a framework may all-reduce the input gradients of the gate and up products separately
     (`gate_reduces`). Routed experts take an all-reduce only then, where the tensor group shares each of them, or its
     ranks pick the tokens of their own (PPMoE); else `expert_s` moves copies of tokens.
+
+    A mixer and an MLP that are added at once share the sum, and its gradient's gather; those of one norm share its
+    gather, and the sum of its gradient (Chowdhery et al. 2022, arXiv 2204.02311, section 2: parallel layers).
     """
     model, layouts = case.model, case.layouts
     size = case.pass_tokens * model.hidden * case.device.element_bytes
     operand = np.where(layouts.sequence_parallel, case.device.matrix_bytes / case.device.element_bytes, 1.0)
-    pair = reduce_scatter_s(group, size) + all_gather_s(group, operand * size)
-    one: Array = np.where(layouts.sequence_parallel, pair, all_reduce_s(group, size))
-    one = layouts.sequence_slices * one
+    gather, scatter = (
+        layouts.sequence_slices * s for s in (all_gather_s(group, operand * size), reduce_scatter_s(group, size))
+    )
     if case.framework.copied_sequences:
         copied = layouts.sequence_parallel & (layouts.tp > 1) & (layouts.micro_batch > 1)
-        one = one + copied * stream_s(case.device, 2.0 * (1.0 + operand) * size, 2.0)
+        gather = gather + copied * stream_s(case.device, 2.0 * operand * size)
+        scatter = scatter + copied * stream_s(case.device, 2.0 * size)
+    one = np.where(layouts.sequence_parallel, gather + scatter, layouts.sequence_slices * all_reduce_s(group, size))
     part = mix.shares(model)
     routed = np.where(layouts.sequence_parallel | ((layouts.etp < layouts.tp) & (case.pickers == 1)), 0.0, 1.0)
-    blocks = part.blocks + part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
+    shared = part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
+    into, out = part.norms + shared, part.sums + shared
     more, more_back = adapters_gathers(case)
     whole = layouts.sequence_slices * all_gather_s(group, size)
     # In nvfp4 a gradient's rows and its columns are quantized apart, and both are gathered (TE, distributed.py).
     apart = layouts.sequence_parallel & (layouts.precision == Precision.NVFP4) & ~frozen(case)
-    columns = np.where(apart, blocks * layouts.sequence_slices * all_gather_s(group, operand * size), 0.0)
-    again = np.where(layouts.recompute == Recompute.FULL, blocks, 0.0)
+    columns = np.where(apart, out * layouts.sequence_slices * all_gather_s(group, operand * size), 0.0)
+    forward = np.where(layouts.sequence_parallel, into * gather + out * scatter, out * one)
+    backward = np.where(layouts.sequence_parallel, out * gather + into * scatter, into * one)
+    again = np.where(layouts.recompute == Recompute.FULL, forward, 0.0)
     # By operation, what reduce-scatters end with stays: the gathers alone run again.
-    again = np.where(by_operation(case), np.where(layouts.sequence_parallel, 0.5, 1.0) * blocks, again)
+    again = np.where(by_operation(case), np.where(layouts.sequence_parallel, into * one / 2.0, forward), again)
     if case.framework.gate_reduces > 0:
         gates = np.asarray(model.gated) * (part.dense + part.sparse)
-        again = again + case.framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, gates)
+        summed = np.where(layouts.sequence_parallel, 0.0, gates) * one
+        again = again + case.framework.gate_reduces * summed
     repeated = np.where(layouts.recompute == Recompute.FULL, more, 0.0)
-    return blocks * one + more * whole, (blocks + again) * one + (more_back + repeated) * whole + columns
+    return forward + more * whole, backward + again + (more_back + repeated) * whole + columns
 
 
 def context_s(case: Case, group: Group) -> tuple[Array, Array]:
