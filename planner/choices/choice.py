@@ -112,7 +112,9 @@ class Choice:
         """A layout's value as records and files write it."""
         if self.codec:
             return self.codec.write(int(code))
-        return self.enumeration(code).name.lower() if self.enumeration else code
+        if self.enumeration:
+            return self.enumeration(code).name.lower()
+        return bool(code) if self.kind is bool else code
 
 
 def number(text: str) -> int | str:

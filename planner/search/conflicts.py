@@ -42,6 +42,8 @@ def no_layout(model: Transformer, cluster: Cluster, asked: Request, legal: Legal
     near = _nearby(asked, legal)
     if near is not None:
         return LayoutError(f"{text}; a legal number near by is {near}")
+    if list(settled) == ["excluded"]:
+        return LayoutError(f"{text}; exclude less")
     remedy = f"leave out one of {', '.join(settled)}" if len(settled) > 1 else f"give another {''.join(settled)}"
     return LayoutError(f"{text}; {remedy if settled else 'give a batch with more divisors'}")
 
@@ -110,5 +112,5 @@ def _rows(asked: Request, wanted: dict[str, Any]) -> list[dict[str, Any]]:
 def _word(value: Any) -> str:
     if isinstance(value, tuple):
         name, code = value
-        return f"{name}={CHOICES[name].plain(code)}"
+        return f"{name}={value_text(CHOICES[name].plain(code))}"
     return value_text(value)

@@ -98,3 +98,9 @@ def test_an_unknown_member_is_named():
 def test_what_is_left_out_is_named_where_nothing_is_left():
     with pytest.raises(LayoutError, match="and pp 1, excluded pp=1; leave out one of pp, excluded"):
         listed(without(Fixed(pp=(1,)), "pp=1"))
+
+
+def test_what_leaves_nothing_is_named_as_a_user_writes_it():
+    """GPT-2 XL's 25 heads can't be split, so no layout of it has sequence parallelism."""
+    with pytest.raises(LayoutError, match="excluded sequence_parallel=off; exclude less"):
+        listed(without(Fixed(), "sp=off"))
