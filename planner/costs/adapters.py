@@ -97,7 +97,7 @@ def trained(case: Case, own: RankParameters) -> RankParameters:
 
 
 def trained_parameters(setup: Setup, train: int) -> float:
-    """Of the whole model: all of it, or its adapters."""
+    """Number of trained parameters of the whole model: all of them, or the adapters alone."""
     case = Case.of(setup, Layouts.of(global_batch=1, train=train))
     own = trained(case, case.ranks.rank(setup.model.num_layers, True, True))
     return float(own.total[0]) if train else float(counts.total_params(setup.model))

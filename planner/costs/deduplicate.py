@@ -34,7 +34,7 @@ class Distinct:
         return replace(self, index=index[rows])
 
 
-def by_layer(model: Transformer, layouts: Layouts) -> Distinct:
+def distinct_for_one_layer(model: Transformer, layouts: Layouts) -> Distinct:
     """Layouts that differ in what one layer, embedding or head costs one rank for one micro-batch.
 
     That depends on how a layer is cut and run, not on the pipeline, the replicas or their sharding; and on the number

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.base.records import combined
 from planner.costs.case import Case
-from planner.costs.deduplicate import Distinct, by_layer
+from planner.costs.deduplicate import Distinct, distinct_for_one_layer
 from planner.costs.layer.embedding_head import EmbeddingHeadCost, embedding_head_cost
 from planner.costs.layer.layer_cost import LayerCost, layer_cost
 from planner.costs.memory.rank import Activations, activations
@@ -49,7 +49,7 @@ class OneLayer:
 def one_layer(setup: Setup, layouts: Layouts) -> OneLayer:
     """The costs of one layer, embedding and head for one micro-batch; no layout's legality matters."""
     model = setup.model
-    distinct = by_layer(model, layouts)
+    distinct = distinct_for_one_layer(model, layouts)
     case = Case.of(setup, distinct.layouts)
     module = None
     if np.any(mix.has_own_module(model)):

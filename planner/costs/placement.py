@@ -11,9 +11,10 @@ from planner.hardware import Cluster
 
 
 def node_ranks(cluster: Cluster, gpus: Any) -> Array:
-    """Ranks a node of jobs on so many accelerators, shape (n,): equal parts where they fill at least half of each node.
+    """Ranks that a job on `gpus` accelerators has in each of its nodes, shape (n,).
 
-    A job on 256 accelerators of racks of 72 has 64 of each; one on 576 all.
+    Nodes have equal parts of the job where these fill at least half of a node, else all nodes but the last are full. A
+    job on 256 accelerators of racks of 72 has 64 in each rack; one on 576 has 72.
     """
     gpus, node = np.asarray(gpus), cluster.gpus_per_node
 
@@ -27,6 +28,6 @@ def node_ranks(cluster: Cluster, gpus: Any) -> Array:
     return np.array([ranks(int(n)) for n in sizes], dtype=np.int64)[np.ravel(index)].reshape(gpus.shape)
 
 
-def members_in_node(each: Any, ranks: Any, stride: Any) -> Ints:
-    """Members that groups of so many ranks at a stride have in one of their nodes, of `each` ranks."""
-    return np.asarray(np.gcd(np.asarray(ranks), np.maximum(each // np.asarray(stride), 1)))
+def members_in_node(ranks_per_node: Any, ranks: Any, stride: Any) -> Ints:
+    """Members that one node holds of a group of `ranks` ranks, `stride` apart."""
+    return np.asarray(np.gcd(np.asarray(ranks), np.maximum(ranks_per_node // np.asarray(stride), 1)))

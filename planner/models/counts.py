@@ -15,15 +15,15 @@ def _flag(value: Any) -> Any:
 
 
 def norm_params(m: Transformer) -> Any:
-    """Of one norm over the hidden state: a weight, and a bias unless RMSNorm."""
+    """Parameters of one norm over the hidden state: a weight, and a bias unless RMSNorm."""
     return m.hidden * (2 - _flag(m.rms_norm))
 
 
 def attention_params(m: Transformer) -> Any:
-    """Query, key, value and output products with biases, query and key norms; multi-head latent where so.
+    """Parameters of attention: query, key, value and output products with biases, and query and key norms.
 
-    Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): low-rank products down and up,
-    with an RMSNorm on each latent.
+    Multi-head latent attention has low-rank products down and up, with an RMSNorm on each latent (DeepSeek-V2, arXiv
+    2405.04434, section 2.1).
     """
     a, kv, d, h = m.num_heads, m.num_kv_heads, m.head_dim, m.hidden
     plain = h * (a + 2 * kv) * d + a * d * h
@@ -36,26 +36,26 @@ def attention_params(m: Transformer) -> Any:
 
 
 def _mlp(m: Transformer, width: Any, inner: Any, bias: Any) -> Any:
-    """Of one MLP from so many channels and back, with so many inside; bias: 1 where its products have them."""
+    """Parameters of one MLP of `width` channels, `inner` inside. bias: 1 where its products have biases, else 0."""
     matrices = 2 + _flag(m.gated)
     return matrices * width * inner + bias * ((matrices - 1) * inner + width)
 
 
 def _experts(m: Transformer) -> Any:
-    """Of all that one sparse layer has instead of a dense MLP."""
+    """Parameters that one sparse layer has instead of a dense MLP."""
     return m.num_experts * expert_params(m) + shared_expert_params(m) + router_params(m) + latent_params(m)
 
 
 def mlp_params(m: Transformer) -> Any:
-    """Of a dense layer's MLP."""
+    """Parameters of a dense layer's MLP."""
     return _mlp(m, m.hidden, m.ffn, _flag(m.mlp_bias))
 
 
 def head_in_layers(m: Transformer) -> Any:
     """The head's product in units of a layer's, as nanotron counts them to split layers over stages.
 
-    Attention as four products of all heads, without groups, and the MLP (models/llama.py, get_block_compute_costs);
-    of experts, which it has no count of, those of a token where they are wider.
+    A layer counts attention as four products of all heads, without groups, and the MLP (models/llama.py,
+    get_block_compute_costs). nanotron has no count of experts; here a token's experts count where they are wider.
     """
     inner = np.maximum(m.ffn, np.asarray(m.top_k) * m.moe_ffn)
     layer = 4 * m.num_heads * m.head_dim * m.hidden + _mlp(m, m.hidden, inner, 0)
@@ -63,22 +63,22 @@ def head_in_layers(m: Transformer) -> Any:
 
 
 def expert_params(m: Transformer) -> Any:
-    """Of one routed expert, on latents where experts work on those."""
+    """Parameters of one routed expert, which works on the hidden state or on a latent."""
     return _mlp(m, expert_width(m), m.moe_ffn, _flag(m.expert_bias))
 
 
 def shared_expert_params(m: Transformer) -> Any:
-    """Of all shared experts of one sparse layer, each as wide inside as a routed one, on the hidden state."""
+    """Parameters of all shared experts of one sparse layer, each as wide inside as a routed expert."""
     return np.asarray(m.num_shared_experts) * _mlp(m, m.hidden, m.moe_ffn, 0)
 
 
 def latent_params(m: Transformer) -> Any:
-    """Of one sparse layer's products down to its experts' latents and up from them, without biases."""
+    """Parameters of one sparse layer's products down to its experts' latents and up from them, without biases."""
     return 2 * m.hidden * np.asarray(m.moe_latent)
 
 
 def router_params(m: Transformer) -> Any:
-    """Of one sparse layer's router.
+    """Parameters of one sparse layer's router.
 
     DeepSeek-V3's balancing term for each expert isn't counted: no gradient trains it.
     """
@@ -86,7 +86,7 @@ def router_params(m: Transformer) -> Any:
 
 
 def ssm_params(m: Transformer) -> Any:
-    """Of a Mamba-2 mixer (Dao and Gu 2024, arXiv 2405.21060, section 7), as Megatron-LM and mamba-ssm build it.
+    """Parameters of a Mamba-2 mixer (Dao and Gu 2024, arXiv 2405.21060, section 7) as in Megatron-LM and mamba-ssm.
 
     One product to gate, channels, B, C and a step for each head; a causal convolution with bias over channels, B and C;
     step bias, decay and skip of each head; a gated RMSNorm; the product back.
@@ -98,19 +98,19 @@ def ssm_params(m: Transformer) -> Any:
 
 
 def layers_params(m: Transformer) -> Any:
-    """Of all layers: their mixers and MLPs, and the norms before them."""
+    """Parameters of all layers: their mixers and MLPs, and the norms before them."""
     mixers = m.num_attention_layers * attention_params(m) + m.num_ssm_layers * ssm_params(m)
     mlps = m.num_dense_layers * mlp_params(m) + sparse_layers(m) * _experts(m)
     return mixers + mlps + norms(m) * norm_params(m)
 
 
 def mtp_projection_params(m: Transformer) -> Any:
-    """Of the products of all multi-token prediction modules, from hidden state and embedding to one hidden state."""
+    """Parameters of the multi-token prediction modules' products from hidden state and embedding to a hidden state."""
     return m.num_mtp_modules * 2 * m.hidden * m.hidden
 
 
 def mtp_params(m: Transformer) -> Any:
-    """Of all multi-token prediction modules: projection, layer, and norms of state, embedding and output.
+    """Parameters of all multi-token prediction modules: projection, layer, and norms of state, embedding and output.
 
     Embedding and head are the model's own (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     """
@@ -120,17 +120,17 @@ def mtp_params(m: Transformer) -> Any:
 
 
 def embedding_params(m: Transformer) -> Any:
-    """Token table, learned positions, BLOOM's norm after the embedding."""
+    """Parameters of the token table, of learned positions and of BLOOM's norm after the embedding."""
     return (m.vocab + np.asarray(m.max_positions)) * m.hidden + _flag(m.embedding_norm) * norm_params(m)
 
 
 def final_norm_params(m: Transformer) -> Any:
-    """Of the norm before the head."""
+    """Parameters of the norm before the head."""
     return norm_params(m)
 
 
 def head_params(m: Transformer) -> Any:
-    """Of an untied output matrix; 0 where it is the token table."""
+    """Parameters of an untied output matrix; 0 where the head is the token table."""
     return (1 - _flag(m.tied)) * m.vocab * m.hidden
 
 

@@ -24,7 +24,7 @@ from planner.step.estimate import Estimate, estimate, least_step_s, totals
 from planner.step.legality import legal
 from planner.step.pipelines import exact_uneven
 from planner.step.timeline.many import simulate_all
-from planner.step.timeline.timed import has_timeline, operations, timed_estimate
+from planner.step.timeline.timed import has_timeline, most_operations, timed_estimate
 
 MOST_LAYOUTS = 32
 TOGETHER = 12  # simulated side by side where one is due that the others are likely to follow
@@ -41,7 +41,7 @@ def refine(setup: Setup, result: Estimate, order: Any, top: int, kind: Ints | No
     """
     layouts, step, fits = result.layouts, result.step_time_s.copy(), result.fits.copy()
     least = np.where(exact_uneven(layouts), step, step - result.time.bubble_s)
-    size, has = operations(layouts), has_timeline(layouts)
+    size, has = most_operations(layouts), has_timeline(layouts)
     waiting = [int(i) for i in order if has[i]]
     ran: list[int] = []
     known: dict[int, tuple[float, float]] = {}

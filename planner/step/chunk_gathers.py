@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools
-from planner.costs.network.data_parallel import by_layer, gathered_twice
+from planner.costs.network.data_parallel import gathered_twice, shards_per_layer
 from planner.step.pipelines import by_chunk
 from planner.step.step_costs import StepCosts
 
@@ -44,7 +44,7 @@ class ChunkSeconds:
 
 def has_chunks(costs: StepCosts) -> Bools:
     """Whether a layout moves its sharded states chunk by chunk, boolean."""
-    return np.asarray(by_chunk(costs.case.layouts) & by_layer(costs.case))
+    return np.asarray(by_chunk(costs.case.layouts) & shards_per_layer(costs.case))
 
 
 def chunk_seconds(costs: StepCosts) -> ChunkSeconds:

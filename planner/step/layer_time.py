@@ -14,7 +14,7 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.host_launches import host_s
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.layer_cost import LayerCost
-from planner.costs.network.data_parallel import by_layer, gathered_twice
+from planner.costs.network.data_parallel import gathered_twice, shards_per_layer
 from planner.costs.network.traffic import LayerTraffic, Traffic, traffic
 from planner.costs.one_layer import OneLayer
 from planner.hardware import Framework
@@ -107,7 +107,7 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     or another micro-batch's backward pass is launched in turn and keeps the GPU busy (model_chunk_schedule_plan.py).
     """
     layouts = case.layouts
-    host_f, host_b = host_s(case, by_layer(case))
+    host_f, host_b = host_s(case, shards_per_layer(case))
     host_b = host_b + np.where((layouts.recompute == Recompute.FULL) | by_operation(case), host_f, 0.0)
     if case.framework.blocking_launches:
         return host_f, host_b

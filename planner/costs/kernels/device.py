@@ -16,11 +16,11 @@ from planner.base.arrays import Array, Ints
 from planner.hardware import Accelerator
 from planner.layouts import Precision
 
-# Smaller output tiles fill a GPU with small products, at less reuse of what is loaded: the side of a tile
-# relative to the largest one, and the rate relative to it (CUTLASS profiles; library kernels choose the best).
 NVFP4_BYTES = 0.5 + 1.0 / 16.0
 """An element of 4 bits and its part of a block's scale, 8 bits for 16 elements (NVIDIA 2025, arXiv 2509.25149)."""
 
+# Smaller output tiles fill a GPU with small products, at less reuse of what is loaded: the sides of a tile
+# relative to the largest one, and the rate relative to it (CUTLASS profiles; library kernels choose the best).
 TILE_SHRINK = ((1.0, 1.0, 1.0), (0.5, 1.0, 0.93), (0.5, 0.5, 0.75), (0.25, 0.5, 0.55))
 
 
@@ -55,7 +55,7 @@ class Device:
     def of(accelerator: Accelerator, precision: Ints, gpus: Any = 1) -> Device:
         """The device at each layout's precision; NaN rates where the accelerator lacks it.
 
-        Every step waits for the slowest of its `gpus`, whose matrix rate therefore counts. A part with less power than
+        Every step waits for the slowest of its `gpus`, so that one's matrix rate counts. A part with less power than
         the one that was measured clocks lower under load.
         """
         e = accelerator.efficiency
@@ -81,7 +81,7 @@ class Device:
 
     @property
     def wide(self) -> Device:
-        """This device as products see it that stay in 16 bits where the layers' are in fewer."""
+        """This device for products that stay in 16 bits where the layers' products have fewer."""
         return replace(self, matrix_rate=self.wide_rate, matrix_bytes=self.element_bytes)
 
     @property
@@ -96,7 +96,9 @@ class Device:
 
 
 def aligned_share(device: Device, element_bytes: Any, *row_sizes: Any) -> Any:
-    """Share of its rate that a product keeps whose operands have rows of so many elements of these bytes, shape (n,).
+    """Fraction of the peak rate that a product reaches, given how its operands' rows are aligned in memory; shape (n,).
+
+    row_sizes: elements of a row of each operand. element_bytes: bytes of an element.
 
     A GPU loads 16 bytes at once where rows begin at multiples of 16; kernels for other rows load 4 or 2.
     Source: NVIDIA, "Matrix Multiplication Background" (alignment); shares measured: `benchmarks/aligned_products.py`.
@@ -112,12 +114,12 @@ def aligned_share(device: Device, element_bytes: Any, *row_sizes: Any) -> Any:
 
 
 def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any = 1.0, together: Any = 1.0) -> Array:
-    """Seconds of a matrix product, or of so many that run `together`: tile and wave quantization, depth, bytes.
+    """Seconds of a matrix product, or of `together` products in one kernel: tile and wave quantization, depth, bytes.
 
-    An output of rows x columns is cut in tiles, tiles run in waves over the compute units. Of a last partial wave half
-    of what it leaves idle counts too, of an only one all; the best of a few tile sizes counts, as libraries choose.
-    Depth K reaches K / (K + depth_half) of the rate, and `aligned` of it (`aligned_share`). Never faster than the
-    operands cross memory.
+    An output of rows x columns is cut in tiles; tiles run in waves over the compute units. A partly filled last wave
+    counts as if half of its idle units were busy; a single partly filled wave counts as full. The best of a few tile
+    sizes counts, as libraries choose. A depth of K reaches K / (K + depth_half) of the rate, times `aligned`
+    (`aligned_share`). No product is faster than its operands cross memory.
     Source: NVIDIA, "Matrix Multiplication Background" (tile and wave quantization); roofline, Williams 2009.
     """
     e = device.accelerator.efficiency
@@ -137,12 +139,12 @@ def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any =
 def group_s(
     device: Device, rows: Any, columns: Any, depth: Any, aligned: Any, together: Any, in_one_kernel: bool
 ) -> tuple[Array, Array]:
-    """Seconds of a group of products of one shape, a rank's experts', and those in which the GPU waits for launches.
+    """Seconds of a rank's expert products, and the part of them in which the GPU waits for launches. Both shape (n,).
 
-    In one kernel it waits for none. On several streams they share the compute units as in one kernel, but the host
-    launches them one by one, and what that takes is the least that each costs (`expert_product_s`; in 16 bits
-    `wide_expert_product_s`): the host, which waited for the count of tokens that each expert gets, is never far ahead.
-    Transformer Engine, nvte_multi_stream_cublas_gemm.
+    In one kernel the GPU waits for no launch. On several streams the products share the compute units as in one kernel,
+    but the host launches them one by one. A launch is the least that each product costs (`expert_product_s`; in 16 bits
+    `wide_expert_product_s`): the host waited for the count of tokens that each expert gets, and is never far ahead.
+    Source: Transformer Engine, nvte_multi_stream_cublas_gemm.
     """
     group = matmul_s(device, rows, columns, depth, aligned, together)
     e = device.accelerator.efficiency

@@ -37,7 +37,7 @@ class Routing(IntEnum):
 
 
 def routing(framework: Framework, dispatcher: Dispatcher = Dispatcher.FRAMEWORK) -> Routing:
-    """The one of a dispatcher, or that a framework's profile says of every GPU."""
+    """The routing implementation of a dispatcher; by default the framework's own."""
     if dispatcher > Dispatcher.ALLTOALL or (framework.node_dispatch and dispatcher == Dispatcher.FRAMEWORK):
         return Routing.NODES
     return Routing.FUSED if framework.fused_routing else Routing.EAGER

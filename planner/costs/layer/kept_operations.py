@@ -26,18 +26,21 @@ def by_operation(case: Case) -> Bools:
 
 
 def kept_shares(case: Case) -> list[Any]:
-    """Of each of `common_products`, the share of its output that stays: of gate and up, here one product, it is half.
+    """The share of the output that stays, of each of `common_products`; gate and up are one product, and half stays.
 
     Attention has two products, latent attention four, or five with a latent of queries: then the MLP starts with one
     that is dropped.
     """
+    products = common_products(case)
+    if np.any(case.model.num_ssm_layers):
+        return [0.0] * len(products)
     queries = is_latent(case.model) & (np.asarray(case.model.q_lora_rank) > 0)
     attention: list[Any] = [1.0, 1.0, queries, queries, ~queries, ~queries]
     gated = np.asarray(case.model.gated)
     up, down = np.where(gated, 0.5, ~queries), np.where(gated, ~queries, queries)
     mlp = [up, down, up, down]
-    scans = [0.0] * (len(common_products(case)) - len(attention) - len(mlp))
-    return [*attention, *mlp, *scans] if not np.any(case.model.num_ssm_layers) else [0.0] * (len(scans) + 10)
+    scans = [0.0] * (len(products) - len(attention) - len(mlp))
+    return [*attention, *mlp, *scans]
 
 
 def _needed(case: Case) -> list[tuple[tuple[Any, Any, Any, Any], Any]]:

@@ -95,7 +95,7 @@ class DataCollectives:
         return np.asarray(seconds)
 
 
-def by_layer(case: Case) -> Bools:
+def shards_per_layer(case: Case) -> Bools:
     """Where parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
     return np.asarray((case.layouts.zero == 3) | ((case.layouts.zero == 2) & case.framework.zero2_by_layer))
 
@@ -106,7 +106,7 @@ def flat_copies_s(case: Case) -> tuple[Array, Array]:
     FSDP2 does both on the stream that computes (PyTorch, _fsdp_collectives.py: split_with_sizes_copy, and chunk_cat,
     which casts to the precision that is reduced).
     """
-    used = by_layer(case) & (case.layouts.shards > 1) & case.framework.flat_copies
+    used = shards_per_layer(case) & (case.layouts.shards > 1) & case.framework.flat_copies
     own = parameter_bytes(case.layouts)
     moved = (2.0 * layer_parameter_bytes(case), own + reduced_bytes(case))
     out, into = (np.where(used, each / case.device.memory_rate, 0.0) for each in moved)
@@ -122,7 +122,7 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
     """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
 
     And what the gather's bytes take of a node's links. own: of the rank with most, before sharding, of which only the
-    trained ones move; copies: that it holds of them. All are 0 where layers have them (`by_layer`).
+    trained ones move; copies: that it holds of them. All are 0 where layers have them (`shards_per_layer`).
     """
     own = trained(case, own)
     data = DataCollectives.of(case, own.expert_share)
@@ -135,7 +135,7 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
     reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(reduce_scatter_s, stage_params))
     if case.framework.reduce_bucket_bytes > 0:
         reduce = reduce + np.where(zero == 0, bucket_starts_s(case, data.by["data"], stage_params), 0.0)
-    in_layers = by_layer(case)
+    in_layers = shards_per_layer(case)
     updated = ((zero == 1) | (zero == 2)) & ~in_layers
     kept = rank_parameter_bytes(own, case)
     gather, link = (

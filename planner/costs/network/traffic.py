@@ -14,7 +14,7 @@ from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.layer.expert_routing import by_node, dispatchers
 from planner.costs.layer.kept_operations import by_operation
-from planner.costs.memory.bytes_per_parameter import parameter_bytes
+from planner.costs.memory.bytes_per_parameter import parameter_bytes, reduced_bytes
 from planner.costs.network.collectives import (
     Group,
     all_gather_s,
@@ -28,7 +28,7 @@ from planner.costs.network.collectives import (
     shift_s,
     with_startup,
 )
-from planner.costs.network.data_parallel import DataCollectives, by_layer, flat_copies_s
+from planner.costs.network.data_parallel import DataCollectives, flat_copies_s, shards_per_layer
 from planner.costs.parameters import RankParameters
 from planner.costs.shapes import is_latent
 from planner.layouts import Dispatcher, Precision, Recompute
@@ -58,18 +58,15 @@ class LayerTraffic:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic(LayerTraffic):
-    """All communication but the step's data-parallel collectives (`data_parallel` beside it), arrays of shape (n,).
+class ShardedLayer:
+    """Seconds of ZeRO's collectives where layers have their own, arrays of shape (n,); 0 elsewhere.
 
-    send_s: one micro-batch's activations to the next stage.
-    layer_gather_s, layer_reduce_s: one layer's parameters gathered, gradients scattered, where layers do so;
-    layer_gather_link_s, layer_reduce_link_s: what the same takes of a node's links and of a ring's steps between nodes;
-    layer_copy_out_s, layer_copy_in_s: its copies (`flat_copies_s`).
-    ends_sharding_s: both, once, of embedding and head together, whose parameters stay gathered between the passes.
-    tied_s: the gradient of an embedding that first and last stage hold, between them.
+    layer_gather_s, layer_reduce_s: one layer's parameters are gathered, its gradients scattered.
+    layer_gather_link_s, layer_reduce_link_s: of that, a node's links and a ring's steps between nodes.
+    layer_copy_out_s, layer_copy_in_s: the layer's copies (`flat_copies_s`).
+    ends_sharding_s: gather and scatter of embedding and head, once; their parameters stay gathered between the passes.
     """
 
-    send_s: Array
     layer_gather_s: Array
     layer_reduce_s: Array
     layer_gather_link_s: Array
@@ -77,6 +74,17 @@ class Traffic(LayerTraffic):
     layer_copy_out_s: Array
     layer_copy_in_s: Array
     ends_sharding_s: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic(LayerTraffic, ShardedLayer):
+    """All communication but the step's data-parallel collectives (`data_parallel` beside it), arrays of shape (n,).
+
+    send_s: one micro-batch's activations go to the next stage.
+    tied_s: the first and the last stage sum the gradient of an embedding that both hold.
+    """
+
+    send_s: Array
     tied_s: Array
 
 
@@ -242,59 +250,64 @@ def traffic(
 ) -> Traffic:
     """All communication but the step's data-parallel collectives (`planner.costs.network.data_parallel`).
 
-    layer_params: of one layer on one rank, before ZeRO's sharding; expert_share: fraction that are experts'.
-    moves: of those parameters the trained ones, whose gradients are scattered; None: all.
+    layer_params: parameters of one layer on one rank before ZeRO shards them. expert_share: the experts' fraction.
+    moves: the trained ones among them, whose gradients are scattered; None: all.
     """
-    cluster, model, layouts = case.cluster, case.model, case.layouts
-    data = DataCollectives.of(case, expert_share)
-    cluster = with_startup(cluster, case.framework.network_startup_s)
+    model, layouts = case.model, case.layouts
+    cluster = with_startup(case.cluster, case.framework.network_startup_s)
     hidden_bytes = case.pass_tokens * model.hidden * case.device.element_bytes
-    whole = by_layer(case)
-    gather = reduce = gather_link = reduce_link = sharded_ends = total = copy_out = copy_in = np.zeros_like(
-        layer_params
-    )
-    table = case.padded_vocab / layouts.tp * model.hidden
-    if np.any(whole):
-        gather = np.where(whole, data.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
-        link, of_moves = data.on_links(), data if moves is None else replace(data, expert_share=moves.expert_share)
-        total = layer_params if moves is None else moves.total
-        reduce = np.where(whole, of_moves.reduced_s(reduce_scatter_s, total), 0.0)
-        gather_link = np.where(whole, link.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
-        reduce_link = np.where(whole, of_moves.on_links().reduced_s(reduce_scatter_s, total), 0.0)
-        copy_out, copy_in = flat_copies_s(case)
-        ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
-        dense = replace(data, expert_share=np.zeros(1))
-        times = np.where(case.framework.ends_gathered_twice & (layouts.zero == 3), 2.0, 1.0)
-        both = times * dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts))
-        both = both + dense.reduced_s(reduce_scatter_s, ends * (1.0 - frozen(case)))
-        both = both + ends * (times * copy_out + (1.0 - frozen(case)) * copy_in)
-        sharded_ends = np.where(whole, both, 0.0)
     sent = send_s(cluster, layouts, hidden_bytes, whole=case.framework.whole_sends)
-    tied = 2.0 * rank_send_s(cluster, layouts, table * data.grad_bytes)
+    summed = (np.asarray(model.tied) | (np.asarray(model.num_mtp_layers) > 0)) & (layouts.pp > 1) & ~frozen(case)
+    table_bytes = case.padded_vocab / layouts.tp * model.hidden * reduced_bytes(case)
     return Traffic(
         **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
+        **vars(_sharded_layer(case, layer_params, expert_share, moves)),
         send_s=case.framework.send_turns * layouts.sequence_slices * sent,
-        layer_gather_s=gather,
-        layer_reduce_s=reduce,
-        layer_gather_link_s=gather_link,
-        layer_reduce_link_s=reduce_link,
+        tied_s=np.where(summed, 2.0 * rank_send_s(cluster, layouts, table_bytes), 0.0),
+    )
+
+
+def _sharded_layer(case: Case, layer_params: Array, expert_share: Array, moves: RankParameters | None) -> ShardedLayer:
+    """ZeRO's collectives of a layer, and of the ends; arguments as in `traffic`."""
+    model, layouts, whole = case.model, case.layouts, shards_per_layer(case)
+    if not np.any(whole):
+        return ShardedLayer(**{f.name: np.zeros_like(layer_params) for f in fields(ShardedLayer)})
+    data = DataCollectives.of(case, expert_share)
+    trained_data = data if moves is None else replace(data, expert_share=moves.expert_share)
+    trained_params = layer_params if moves is None else moves.total
+    copy_out, copy_in = flat_copies_s(case)
+    table = case.padded_vocab / layouts.tp * model.hidden
+    ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
+    dense = replace(data, expert_share=np.zeros(1))
+    times = np.where(case.framework.ends_gathered_twice & (layouts.zero == 3), 2.0, 1.0)
+    ends_s = times * dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts))
+    ends_s = ends_s + dense.reduced_s(reduce_scatter_s, ends * (1.0 - frozen(case)))
+    ends_s = ends_s + ends * (times * copy_out + (1.0 - frozen(case)) * copy_in)
+
+    def gathered(of: DataCollectives) -> Array:
+        return np.where(whole, of.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
+
+    def reduced(of: DataCollectives) -> Array:
+        return np.where(whole, of.reduced_s(reduce_scatter_s, trained_params), 0.0)
+
+    return ShardedLayer(
+        layer_gather_s=gathered(data),
+        layer_reduce_s=reduced(trained_data),
+        layer_gather_link_s=gathered(data.on_links()),
+        layer_reduce_link_s=reduced(trained_data.on_links()),
         layer_copy_out_s=layer_params * copy_out,
-        layer_copy_in_s=total * copy_in,
-        ends_sharding_s=sharded_ends,
-        tied_s=np.where(
-            (np.asarray(model.tied) | (np.asarray(model.num_mtp_layers) > 0)) & (layouts.pp > 1) & ~frozen(case),
-            tied,
-            0.0,
-        ),
+        layer_copy_in_s=trained_params * copy_in,
+        ends_sharding_s=np.where(whole, ends_s, 0.0),
     )
 
 
 def reached(model: Transformer, units: Any) -> Array:
-    """Of `units` ranks or nodes that share the experts evenly, how many hold one of a token's top_k on average.
+    """Expected number of the `units` (ranks or nodes) that hold at least one of a token's top_k experts.
 
-    Any expert is as likely as another: a unit is missed with probability (1 - 1/units)^top_k. Where routing is limited
-    to some groups of experts (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2: node-limited routing), first groups
-    are drawn, then experts among theirs. units, and the model's fields: numbers or (n,); returns shape (n,).
+    Units share the experts evenly, and any expert is as likely as another: a unit is missed with probability
+    (1 - 1/units)^top_k. Where routing is limited to some groups of experts, first groups are drawn, then experts among
+    theirs (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2: node-limited routing). units, and the model's fields:
+    numbers or (n,); returns shape (n,).
     """
     columns = np.broadcast_arrays(units, model.top_k, model.expert_groups, model.top_k_groups)
     cases, index = np.unique(np.stack([np.ravel(c) for c in columns]), axis=1, return_inverse=True)

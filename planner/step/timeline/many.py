@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.base import records
 from planner.base.arrays import Array
-from planner.base.kept import Kept
+from planner.base.cache import LruCache
 from planner.choices.table import CHOICES, TEXTS
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule
@@ -23,30 +23,31 @@ from planner.step.timeline.step import PreparedStep, Sized, StepSimulation, fini
 from planner.step.timeline.timeline import run_all
 
 TOGETHER = 250_000  # operations of layouts that are run side by side
-_ORDERS: Kept[tuple[Schedule, Pipeline], Order] = Kept(500_000)  # operations: some 40 MB with what they wait for
-_STEPS: Kept[bytes, dict[tuple[object, ...], tuple[float, float]]] = Kept(50_000)
+# Operations: some 40 MB with what they wait for.
+_ORDERS: LruCache[tuple[Schedule, Pipeline], Order] = LruCache(500_000)
+_STEPS: LruCache[bytes, dict[tuple[object, ...], tuple[float, float]]] = LruCache(50_000)
 """Seconds and bytes of layouts that were simulated, by the setup's identity: some 40 MB."""
 
 
 def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
     """Seconds of the step and bytes of the fullest rank of every layout, shape (n,); raises as `simulate_each`.
 
-    What was said of the same layouts of the same setup is said again, whatever memory they may take: the next question
-    of a user mostly has them in common with the last.
+    Results are cached by setup and layout, regardless of the memory limit, because a user's next question mostly
+    repeats layouts.
     """
     one_model = records.take(setup.model, [0]) is setup.model
-    said = _STEPS.get(_identity(setup), dict) if one_model else {}
+    cached = _STEPS.get(_identity(setup), dict) if one_model else {}
     keys = _keys(layouts) if one_model else [(i,) for i in range(len(layouts))]
-    due = [i for i, key in enumerate(keys) if key not in said]
+    due = [i for i, key in enumerate(keys) if key not in cached]
     some = replace(setup, model=records.take(setup.model, due))
     for at, step in simulate_each(some, layouts.take(due)) if due else ():
-        said[keys[due[at]]] = step.step_time_s, float(step.peak_bytes.max())
-    seconds, peak_bytes = np.array([said[key] for key in keys]).reshape(-1, 2).T
+        cached[keys[due[at]]] = step.step_time_s, float(step.peak_bytes.max())
+    seconds, peak_bytes = np.array([cached[key] for key in keys]).reshape(-1, 2).T
     return seconds, peak_bytes
 
 
 def _identity(setup: Setup) -> bytes:
-    """All that a step depends on besides its layout."""
+    """A digest of all that a step depends on besides its layout."""
     accelerator = replace(setup.cluster.accelerator, room_bytes=None)
     all_of_it = setup.model, replace(setup.cluster, accelerator=accelerator), setup.framework
     return sha256(pickle.dumps(all_of_it)).digest()

@@ -71,8 +71,8 @@ def simulate_streams(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> 
     bare = replace(costs, send_s=np.zeros(1))
     loads = stage_loads(bare, len(plain.loads.layers))
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
-    by_layer = bool(layer_at_a_time(layouts)[0])
-    pipelined = plain.pipe.p > 1 and not by_layer
+    in_turn = bool(layer_at_a_time(layouts)[0])
+    pipelined = plain.pipe.p > 1 and not in_turn
     overlap = setup.framework.overlap_grad_reduce_pipelined if pipelined else setup.framework.overlap_grad_reduce
     by = groups(setup.cluster, layouts)
     streams = run_streams(

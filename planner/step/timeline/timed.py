@@ -21,15 +21,15 @@ from planner.step.timeline.many import simulate_all
 MOST_OPERATIONS = 100_000
 
 
-def operations(layouts: Layouts) -> Ints:
-    """At most so many operations has a step of each layout, shape (n,)."""
+def most_operations(layouts: Layouts) -> Ints:
+    """Upper bound on the number of operations in each layout's step, shape (n,)."""
     each = layouts.virtual_stages * layouts.micro_batches * layouts.sequence_slices
     return np.asarray(3 * layouts.pp * each)
 
 
 def has_timeline(layouts: Layouts) -> Bools:
-    """Where the timeline is the answer, boolean of shape (n,)."""
-    return np.asarray((layouts.pp > 1) & (operations(layouts) <= MOST_OPERATIONS))
+    """Whether the timeline is the answer, boolean of shape (n,)."""
+    return np.asarray((layouts.pp > 1) & (most_operations(layouts) <= MOST_OPERATIONS))
 
 
 def timed(setup: Setup, result: Estimate, rows: Any = slice(None)) -> Estimate:

@@ -133,7 +133,7 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
     """The timelines of several orders, side by side; raises what `run` does. Runs may share an order."""
     if not runs:
         return []
-    made = [_lanes(one, _kept_waits(one.order, transfer_s, one.head_lag_s)) for one in runs]
+    made = [_lanes(one, _cached_waits(one.order, transfer_s, one.head_lag_s)) for one in runs]
     width = max(x.waits.shape[1] for x in made)
     counts = np.array([len(x.duration) for x in made])
     offset = np.cumsum(counts) - counts
@@ -152,7 +152,7 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
     for one, x, at in zip(runs, made, offset, strict=True):
         order, n = one.order, len(one.order)
         begin, finish = start[at : at + n], end[at : at + n]
-        waits, lag, _ = _kept_waits(order, transfer_s, one.head_lag_s)
+        waits, lag, _ = _cached_waits(order, transfer_s, one.head_lag_s)
         if (finish < 0).any():
             stops = stopped[lane : lane + order.ranks] - at
             raise ScheduleError(f"the schedule deadlocks: {_cycle(order, waits, finish, stops)}")
@@ -192,7 +192,7 @@ def _waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _W
 _WAITS: WeakKeyDictionary[Order, dict[Any, _Waits]] = WeakKeyDictionary()
 
 
-def _kept_waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _Waits:
+def _cached_waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _Waits:
     """As `_waits`, worked out once for as long as the order is in use."""
     kept, key = _WAITS.setdefault(order, {}), (transfer_s, head_lag_s)
     if key not in kept:

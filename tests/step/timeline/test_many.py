@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.base.kept import Kept
+from planner.base.cache import LruCache
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Recompute, Split
 from planner.models import load_model
@@ -56,7 +56,7 @@ def counted(monkeypatch, most=100):
     """Layouts that are simulated, in the order of the calls."""
     calls, own = [], many.simulate_each
     monkeypatch.setattr(many, "simulate_each", lambda *given: calls.append(len(given[1])) or own(*given))
-    monkeypatch.setattr(many, "_STEPS", Kept(most))
+    monkeypatch.setattr(many, "_STEPS", LruCache(most))
     return calls
 
 

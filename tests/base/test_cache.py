@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from planner.base.kept import Kept
+from planner.base.cache import LruCache
 
 
 def asked(kept, *keys):
@@ -14,7 +14,7 @@ def asked(kept, *keys):
 
 
 def test_the_latest_used_stay_as_far_as_their_lengths_allow():
-    kept = Kept(10)
+    kept = LruCache(10)
     assert asked(kept, 4, 3, 2, 4, 3, 2) == [4, 3, 2]
     assert asked(kept, 4, 5, 4) == [5]  # 3 and 2 had to go, 4 was used later
     assert asked(kept, 3, 2) == [3, 2]
@@ -22,11 +22,11 @@ def test_the_latest_used_stay_as_far_as_their_lengths_allow():
 
 
 def test_what_alone_is_too_long_is_made_each_time():
-    assert asked(Kept(10), 11, 11) == [11, 11]
+    assert asked(LruCache(10), 11, 11) == [11, 11]
 
 
 def test_many_threads_get_what_they_ask_for_and_the_bound_holds():
-    kept, keys = Kept(10), [1, 2, 3, 4] * 500
+    kept, keys = LruCache(10), [1, 2, 3, 4] * 500
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda key: kept.get(key, lambda: "x" * (key - 1)), keys)) == [
             "x" * (key - 1) for key in keys

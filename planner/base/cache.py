@@ -1,4 +1,4 @@
-"""What takes long to make, kept by its key: the latest used, as far as their sizes allow. For many threads."""
+"""`LruCache`: values that take long to make, by their key. The least recently used one goes first. Thread-safe."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Sized)
 
 
-class Kept(Generic[K, V]):
-    """most: of what is kept, the sum of its lengths, and of one more for each."""
+class LruCache(Generic[K, V]):
+    """A cache of values whose lengths, and one more for each value, add up to `most` at most."""
 
     def __init__(self, most: int) -> None:
         self._most, self._made, self._lock = most, dict[K, V](), Lock()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """What `make` made for the key, now or before."""
+        """The value that `make` made for the key, now or before."""
         with self._lock:
             made = self._made.pop(key, None)
         made = make() if made is None else made
