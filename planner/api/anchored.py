@@ -19,12 +19,13 @@ from planner.report.tables import layout_text
 from planner.search import Recommendation
 from planner.setup import Setup
 from planner.step.estimate import Estimate
-from planner.validation import MeasuredRun, Predictions, accuracy_sentence, predict, read_runs, step_interval_s, unlike
+from planner.validation import MeasuredRun, Predictions, accuracy_sentence, predict, step_interval_s, unlike
 from planner.validation.interval import intervals
 from planner.validation.predict import LoadCluster, LoadFramework
-from planner.validation.runs import cluster_name
+from planner.validation.runs import cluster_name, runs_of
 
 NORMAL_80 = 1.28
+TO_ANCHOR_ON = " to anchor on"
 OPEN = 0.05
 """Share of an interval's variance from which on what causes it is named."""
 OWN = "a run's own error"
@@ -42,10 +43,7 @@ def anchored(setup: Setup, path: str | os.PathLike[str] | None) -> Setup:
     """
     if path is None:
         return setup
-    runs = read_runs(Path(path))
-    if not runs:
-        raise InputError(f"{path}: no runs in the file to anchor on")
-    return anchor(runs, setup.cluster).anchored(setup)
+    return anchor(runs_of([Path(path)], TO_ANCHOR_ON), setup.cluster).anchored(setup)
 
 
 def predicted_runs(
@@ -60,9 +58,7 @@ def predicted_runs(
     if path is None:
         p = predict(runs, cluster_of, framework_of)
         return p, intervals(p), None
-    own = read_runs(path)
-    if not own:
-        raise InputError(f"{path}: no runs in the file to anchor on")
+    own = runs_of([path], TO_ANCHOR_ON)
     found = anchor(own, None, cluster_of, framework_of)
     rest = [run for run in runs if all(run.cells != known.cells for known in own)]
     if not rest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,18 +74,6 @@ def _figures(plan: SavedPlan) -> dict[str, Any]:
     return record | plan.figures()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """What the arguments don't say: the cluster, its network and framework, GPUs, model and vocabulary."""
-
-    cluster: str
-    network: str | None = None
-    framework: str | None = None
-    gpus: int | None = None
-    model: str | None = None
-    vocab: int | None = None
-
-
 @dataclass(frozen=True)
 class Checked(Answer):
     """What is said of launch arguments; fits: whether they fit with the chance that was asked for."""
@@ -94,20 +82,21 @@ class Checked(Answer):
 
 
 def check_megatron(
-    text: str, launch: Launch, *, name: str, before: tuple[str, str] | None, fit_chance: float
+    text: str, cluster: str, *, name: str, before: tuple[str, str] | None, fit_chance: float, **known: Any
 ) -> Checked:
     """Megatron-LM's arguments: seconds per step and GiB per GPU, beside those of an earlier version.
 
-    name: of the file. before: the earlier version's name and its arguments, None for none.
+    name: of the file. before: the earlier version's name and its arguments, None for none. known: what arguments don't
+    say, as `run_of_megatron` takes it: network, framework, GPUs, model and vocabulary.
 
     Raises as `planner.imports.megatron.megatron_run`.
     """
-    after = _launch_figures(text, launch)
+    after = _launch_figures(text, cluster, **known)
     fits = after["fit_chance"] >= fit_chance
-    record = {"file": name, "cluster": launch.cluster, "least_chance": fit_chance, "fits": fits, "after": after}
-    lines = [f"{name} on {launch.cluster}: {_line(after)}"]
+    record = {"file": name, "cluster": cluster, "least_chance": fit_chance, "fits": fits, "after": after}
+    lines = [f"{name} on {cluster}: {_line(after)}"]
     if before is not None:
-        old, earlier = before[0], _launch_figures(before[1], launch)
+        old, earlier = before[0], _launch_figures(before[1], cluster, **known)
         record |= {"against": old, "before": earlier}
         lines += [f"before ({old}): {_line(earlier)}", f"change: {_change(earlier, after)}"]
     if not fits:
@@ -115,8 +104,8 @@ def check_megatron(
     return Checked("", record, "\n".join(lines), fits=fits)
 
 
-def _launch_figures(text: str, launch: Launch) -> dict[str, Any]:
-    run = run_of_megatron(text, **asdict(launch))
+def _launch_figures(text: str, cluster: str, **known: Any) -> dict[str, Any]:
+    run = run_of_megatron(text, cluster, **known)
     found = timed_estimate(run.setup, run.layouts)
     return {
         "layout": layout_text(run.layouts.row(0)),

@@ -151,7 +151,7 @@ def sweep(
     from planner.sweeps.results import load_results
     from planner.sweeps.sweep import load_sweep
 
-    path, crew, begun = Path(output), Local(workers), monotonic()
+    path, crew, begun = Path(output), Local(workers).answers, monotonic()
     done = run.run_sweep(load_sweep(Path(definition)), path, crew, restart=restart, on_progress=on_progress)
     table, seconds = read_results(path), monotonic() - begun
     what = (path, done, table, seconds)

@@ -20,11 +20,12 @@ from planner.base.errors import InputError
 from planner.calibration.anchor import Anchor
 from planner.report.calibration import publications_view, scores_view
 from planner.report.plots import bars, figure_of
-from planner.validation import Predictions, read_runs, scores, shipped_files
+from planner.validation import Predictions, scores, shipped_files
 from planner.validation.errors import held_out_mape
 from planner.validation.interval import held_shares
 from planner.validation.predict import loaders
 from planner.validation.publications import publications_of
+from planner.validation.runs import runs_of
 from planner.validation.score import predictions_csv
 
 if TYPE_CHECKING:
@@ -143,9 +144,7 @@ def validate(
     """
     named = [files] if isinstance(files, str | os.PathLike) else files
     paths = [Path(file) for file in named] or shipped_files()
-    runs = [run for path in paths for run in read_runs(path)]
-    if not runs:
-        raise InputError(f"{', '.join(map(str, paths))}: no runs in the file")
+    runs = runs_of(paths)
     folder, own_runs = (None if path is None else Path(path) for path in (profiles, anchor))
     found, ends, known = predicted_runs(runs, own_runs, *loaders(folder))
     if not np.isfinite(found.step_time_s).any():

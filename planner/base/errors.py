@@ -14,21 +14,6 @@ PlannerError
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "ExecutionError",
-    "FileFormatError",
-    "InputError",
-    "LayoutError",
-    "MissingPackageError",
-    "OutputError",
-    "PlannerError",
-    "ScheduleError",
-    "UnknownNameError",
-    "one_line",
-    "shown",
-]
-
-
 _LONGEST = 2_000
 """Characters of a message; what a user gave may be far longer."""
 

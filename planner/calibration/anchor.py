@@ -23,6 +23,7 @@ from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.calibration.moved import KINDS, moved_cluster, moved_framework, over_peak
 from planner.hardware import Cluster, load_cluster, load_framework
+from planner.layouts import Layouts
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 from planner.validation.predict import LoadCluster, LoadFramework, Predictions, predict
@@ -113,6 +114,16 @@ def slopes_of(step_time_s: Callable[[Array], Array], at: Array) -> Array:
     return np.stack([(np.log(step_time_s(at + move)) - here) / STEP for move in STEP * np.eye(len(at))], axis=-1)
 
 
+def layout_slopes(setup: Setup, layouts: Layouts) -> Array:
+    """`slopes_of` the steps of layouts at a setup's figures."""
+
+    def step_time_s(at: Array) -> Array:
+        moved = Setup(setup.model, moved_cluster(setup.cluster, at), moved_framework(setup.framework, at))
+        return np.asarray(estimate(moved, layouts).step_time_s)
+
+    return slopes_of(step_time_s, np.zeros(len(KINDS)))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Anchor:
     """Figures as some measured runs corrected them.
@@ -160,13 +171,7 @@ class AnchoredSetup(Setup):
 
     def interval_s(self, result: Estimate, i: int, share: float = 0.8) -> tuple[float, float]:
         """Between which step times the measured one of layout i of an estimate lies in `share` of such cases."""
-        one = result.layouts.take([i])
-
-        def step_time_s(at: Array) -> Array:
-            moved = Setup(self.model, moved_cluster(self.cluster, at), moved_framework(self.framework, at))
-            return np.asarray(estimate(moved, one).step_time_s)
-
-        slopes = slopes_of(step_time_s, np.zeros(len(KINDS)))
+        slopes = layout_slopes(self, result.layouts.take([i]))
         half, step = float(self.anchor.update.half_width(slopes, share)[0]), float(result.step_time_s[i])
         return step * float(np.exp(-half)), step * float(np.exp(half))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, TypeVar
 
 from planner.base.arrays import Array
@@ -13,6 +13,7 @@ from planner.calibration.parameters import FittedParameter
 from planner.hardware import Cluster, Efficiency, Framework, Link, load_cluster, load_framework
 from planner.hardware.declared import movable
 from planner.validation import MeasuredRun, Predictions, predict
+from planner.validation.predict import LoadCluster, LoadFramework
 
 T = TypeVar("T", Efficiency, Link, Framework)
 
@@ -61,22 +62,10 @@ class FittedFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class Profiles:
-    """The clusters and frameworks that some runs name, by the name that they use; loaded once."""
+    """How the clusters and frameworks that some runs name are loaded, by name or path: each once."""
 
-    clusters: dict[str, Cluster] = field(default_factory=dict)
-    frameworks: dict[str, Framework] = field(default_factory=dict)
-
-    def cluster(self, name: str) -> Cluster:
-        """By name or path; raises as `load_cluster`."""
-        if name not in self.clusters:
-            self.clusters[name] = load_cluster(name)
-        return self.clusters[name]
-
-    def framework(self, name: str) -> Framework:
-        """By name or path; raises as `load_framework`."""
-        if name not in self.frameworks:
-            self.frameworks[name] = load_framework(name)
-        return self.frameworks[name]
+    cluster: LoadCluster = field(default_factory=lambda: cache(load_cluster))
+    framework: LoadFramework = field(default_factory=lambda: cache(load_framework))
 
 
 def figures_of(

@@ -13,14 +13,12 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.base.errors import InputError, LayoutError
-from planner.calibration.anchor import AnchoredSetup, slopes_of
-from planner.calibration.moved import KINDS, moved_cluster, moved_framework
+from planner.calibration.anchor import AnchoredSetup, layout_slopes
 from planner.layouts import Layouts
 from planner.search import Recommendation
 from planner.search import recommend as search
 from planner.search.pick import first_of_each, kinds
 from planner.setup import Setup
-from planner.step.estimate import estimate
 
 SIZES = 2
 """Of the numbers of nodes, doubled from one, on which something fits, the candidates run on so many, the fewest."""
@@ -78,7 +76,7 @@ def next_runs(setup: AnchoredSetup, found: Recommendation) -> NextRuns | None:
     if layouts is None or not len(found.best):
         return None
     u = setup.anchor.update
-    slopes, targets = _slopes(setup, layouts), _slopes(setup, found.estimate.layouts.take(found.best))
+    slopes, targets = layout_slopes(setup, layouts), layout_slopes(setup, found.estimate.layouts.take(found.best))
     pair = best_two(u.covariance, u.before.noise, slopes, targets)
     steps = [u]
     for i in pair:
@@ -93,14 +91,6 @@ def next_runs(setup: AnchoredSetup, found: Recommendation) -> NextRuns | None:
         deviation=np.stack([step.deviation() for step in steps]),
         information=0.5 * np.log(variance[:-1] / variance[1:]),
     )
-
-
-def _slopes(setup: Setup, layouts: Layouts) -> Array:
-    def step_time_s(at: Array) -> Array:
-        moved = Setup(setup.model, moved_cluster(setup.cluster, at), moved_framework(setup.framework, at))
-        return np.asarray(estimate(moved, layouts).step_time_s)
-
-    return slopes_of(step_time_s, np.zeros(len(KINDS)))
 
 
 def _candidates(setup: Setup, found: Recommendation) -> Layouts | None:

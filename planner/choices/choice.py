@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from planner.base.errors import InputError, shown
 from planner.choices.enumerations import choice, names
 
 LARGEST = 10_000_000
+T = TypeVar("T")
 
 
 class Codec(NamedTuple):
@@ -120,6 +121,14 @@ class Choice:
 def number(text: str) -> int | str:
     """A whole number that a user wrote; what is none, or far out of any range, stays text for `whole` to refuse."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST)) + 1 else text
+
+
+def parsed(name: str, text: str, parse: Callable[[str], T], allowed: str) -> T:
+    """A value as people write it, such as 128k. Raises InputError if the text is none; the message names the field."""
+    try:
+        return parse(str(text))
+    except ValueError:
+        raise InputError(f"{name} is {shown(text)}; allowed: {allowed}") from None
 
 
 def whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:

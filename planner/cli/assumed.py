@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.base.units import parse_count
+from planner.choices.choice import parsed
 from planner.cli import completion as complete
-from planner.cli.options import number_of
 from planner.cli.unfold import in_place_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def count(text: str) -> float:
     """A number of tokens: 300e9 or 300B."""
-    return float(number_of("--tokens", text, parse_count, "a number, such as 300e9 or 300B"))
+    return float(parsed("--tokens", text, parse_count, "a number, such as 300e9 or 300B"))
 
 
 Tokens = Annotated[

@@ -38,13 +38,15 @@ def command(
 
     Exit code 1 where it may not fit.
     """
-    from planner.api.compared import Launch, check_megatron
+    from planner.api.compared import check_megatron
 
     framework = o.profile_of(framework)
     text = launch_script(file)
-    launch = Launch(cluster=cluster, network=network, framework=framework, gpus=gpus, model=model, vocab=vocab)
     before = None if against is None else (against, _as_of(against, file))
-    answer = check_megatron(text, launch, name=str(file), before=before, fit_chance=fit_chance)
+    answer = check_megatron(
+        text, cluster, name=str(file), before=before, fit_chance=fit_chance, network=network, framework=framework,
+        gpus=gpus, model=model, vocab=vocab,
+    )  # fmt: skip
     o.show(answer, json)
     if not answer.fits:
         o.finish(1)

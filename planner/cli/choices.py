@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from planner.base.errors import InputError, shown
-from planner.choices.choice import Choice, number
+from planner.base.errors import InputError
+from planner.choices.choice import Choice, number, parsed
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
@@ -84,10 +84,8 @@ def _care() -> list[inspect.Parameter]:
 
 def gib(text: str) -> float:
     """A size in GiB: 8GiB or 8. Raises InputError if the text is no such size."""
-    try:
-        return float(text.strip().lower().removesuffix("gib"))
-    except ValueError:
-        raise InputError(f"a size of memory is {shown(text)}; allowed: a number of GiB, such as 8GiB") from None
+    size = text.strip().lower().removesuffix("gib")
+    return parsed("a size of memory", text, lambda _: float(size), "a number of GiB, such as 8GiB")
 
 
 def _with_options(command: Command, options: list[inspect.Parameter]) -> Command:

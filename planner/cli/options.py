@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from planner.base.units import parse_count, parse_length
+from planner.choices.choice import parsed
 from planner.cli import completion as complete
 from planner.cli.notes import note
 from planner.cli.process import keep_freed_memory
@@ -57,7 +58,7 @@ BatchTokens = Annotated[
     float | None,
     asks(
         "--batch-tokens", "Or tokens per optimizer step, such as 4M: the nearest 2^a or 3 x 2^a sequences.",
-        parser=lambda text: number_of("--batch-tokens", text, parse_count, "a number of tokens, such as 4M"),
+        parser=lambda text: parsed("--batch-tokens", text, parse_count, "a number of tokens, such as 4M"),
         metavar="<tokens>",
     ),
 ]  # fmt: skip
@@ -84,7 +85,7 @@ SeqLen = Annotated[
     int | None,
     asks(
         "--seq-len", "Tokens per sequence, instead of the model's, such as 4096 or 128k.",
-        parser=lambda t: number_of("--seq-len", t, parse_length, "a whole number of tokens, such as 4096 or 128k"),
+        parser=lambda t: parsed("--seq-len", t, parse_length, "a whole number of tokens, such as 4096 or 128k"),
         metavar="<tokens>",
     ),
 ]  # fmt: skip
@@ -158,7 +159,7 @@ class Place:
 def _figure(text: str) -> tuple[str, float]:
     """The name and the value of NAME=VALUE."""
     name, _, value = text.partition("=")
-    return name.strip(), number_of(
+    return name.strip(), parsed(
         "--figure", text, lambda _: float(value), "NAME=NUMBER, such as accelerator.memory_gib=141"
     )
 
@@ -191,16 +192,6 @@ class StepBatch:
             return usual
         check_finite(batch_tokens=self.batch_tokens)
         return batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len))
-
-
-def number_of(option: str, text: str, parse: Callable[[str], Any], allowed: str) -> Any:
-    """A number as people write it. Raises InputError if the text is none; the message names the option."""
-    from planner.base.errors import InputError, shown
-
-    try:
-        return parse(str(text))
-    except ValueError:
-        raise InputError(f"{option} is {shown(text)}; allowed: {allowed}") from None
 
 
 def profile_of(framework: str | None) -> str | None:

@@ -6,6 +6,7 @@ import re
 from typing import Annotated, Any
 
 from planner.base.errors import InputError, shown
+from planner.choices.choice import parsed
 from planner.cli import assumed as a
 from planner.cli import options as o
 from planner.cli.choices import searches
@@ -25,10 +26,8 @@ def _gpus(text: str) -> tuple[int, ...]:
 
 def _rates(text: str) -> tuple[float, ...]:
     """Gb/s of the sites' links: one, or one a site."""
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"--gbit is {shown(text)}; allowed: Gb/s, one for all sites or one a site, as 10,1") from None
+    allowed = "Gb/s, one for all sites or one a site, as 10,1"
+    return parsed("--gbit", text, lambda _: tuple(float(part) for part in text.split(",")), allowed)
 
 
 @positional

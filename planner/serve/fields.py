@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.base.errors import InputError, shown
 from planner.base.units import parse_count, parse_length
-from planner.choices.choice import Choice
+from planner.choices.choice import Choice, parsed
 from planner.choices.enumerations import Attention, Precision, names
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.exporters.plan_export import TARGETS
@@ -54,24 +54,15 @@ class Field:
 
 def decimal(name: str, text: str) -> float:
     """A number. Raises InputError if the text is none; the message names the field."""
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{name} is {shown(text)}; allowed: a number") from None
+    return parsed(name, text, float, "a number")
 
 
 def _length(text: str) -> int:
-    try:
-        return parse_length(text)
-    except ValueError:
-        raise InputError(f"seq_len is {shown(text)}; allowed: tokens, such as 4096 or 128k") from None
+    return parsed("seq_len", text, parse_length, "tokens, such as 4096 or 128k")
 
 
 def _count(text: str) -> float:
-    try:
-        return parse_count(text)
-    except ValueError:
-        raise InputError(f"tokens is {shown(text)}; allowed: a number of tokens, such as 15T") from None
+    return parsed("tokens", text, parse_count, "a number of tokens, such as 15T")
 
 
 def _on(text: str) -> bool:
@@ -83,13 +74,10 @@ def batch_of(said: Mapping[str, str], seq_len: int) -> Any:
 
     Raises InputError if the text is no number, or less than one sequence.
     """
-    text = said["batch"]
-    try:
-        if said.get("batch_in") == TOKENS:
-            return batch_of_tokens("batch", parse_count(text), seq_len)
-        return parse_length(text)
-    except ValueError:
-        raise InputError(f"batch is {shown(text)}; allowed: a number such as 1024, or of tokens such as 4M") from None
+    of_tokens = said.get("batch_in") == TOKENS
+    parse: Callable[[str], float] = parse_count if of_tokens else parse_length
+    batch = parsed("batch", said["batch"], parse, "a number such as 1024, or of tokens such as 4M")
+    return batch_of_tokens("batch", batch, seq_len) if of_tokens else batch
 
 
 ASK, OWN = "The question", "Network, tokens, a model of your own"

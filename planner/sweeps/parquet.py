@@ -37,9 +37,12 @@ def need_pyarrow() -> str:
 def _schema(columns: Sequence[Column], about: Mapping[str, Any]) -> pa.Schema:
     import pyarrow as pa
 
-    kinds = {"int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "string": pa.string()}
     described = [
-        pa.field(c.name, kinds[c.kind], metadata={"unit": c.unit, "meaning": c.meaning, "axis": str(c.axis).lower()})
+        pa.field(
+            c.name,
+            pa.type_for_alias(c.kind),
+            metadata={"unit": c.unit, "meaning": c.meaning, "axis": str(c.axis).lower()},
+        )
         for c in columns
     ]
     return pa.schema(described, metadata={KEY: json.dumps(about, sort_keys=True).encode()})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from planner.base.errors import InputError
 from planner.base.files import check_writable
@@ -21,15 +21,9 @@ from planner.sweeps.versions import difference, versions
 MOST_CHUNKS = 10_000
 
 
-class Scheduler(Protocol):
-    """Who answers chunks."""
-
-    def answers(self, chunks: Iterator[Chunk]) -> Generator[ChunkAnswer]:
-        """Every chunk's answer, in any order; chunks are taken as there is room for them. Closed, it ends its workers.
-
-        Raises ExecutionError if no worker can give an answer.
-        """
-        ...
+Scheduler = Callable[[Iterator[Chunk]], Generator[ChunkAnswer]]
+"""Gives every chunk's answer, in any order; takes chunks as there is room for them; closed, ends its workers. Raises
+ExecutionError if no worker can give an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +44,7 @@ class SweepProgress:
 def run_sweep(
     sweep: Sweep,
     output: Path,
-    scheduler: Scheduler,
+    answers_of: Scheduler,
     *,
     restart: bool = False,
     on_progress: Callable[[SweepProgress], None] = lambda _: None,
@@ -77,7 +71,7 @@ def run_sweep(
         )
         waiting = (_chunk(sweep, n, ranges[n], shown) for n in rows if n not in parts.layouts)
         on_progress(so_far)
-        with closing(scheduler.answers(waiting)) as answers:
+        with closing(answers_of(waiting)) as answers:
             for answer in answers:
                 if answer.chunk in parts.layouts:
                     continue

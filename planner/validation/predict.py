@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -178,20 +179,15 @@ def predict(
     models = Models()
     groups: dict[tuple[str, Software], RunGroup] = {}
     reasons, measured = [""] * n, np.full(n, np.nan)
-    clusters: dict[str, Cluster] = {}
-    frameworks: dict[Software, Framework] = {}
+    cluster_by, framework_by = cache(cluster_of), cache(partial(_as_run, framework_of))
     for i, run in enumerate(runs):
         try:
             where = cluster_name(run)
-            if where not in clusters:
-                clusters[where] = cluster_of(where)
-            cluster = clusters[where]
+            cluster = cluster_by(where)
             name = framework_name(run, cluster)
             tables = ("launches", "repeats", "loss", "reduction", "graphs", "tensor")
             software: Software = (name, *(said(run, table) for table in tables))
-            if software not in frameworks:
-                frameworks[software] = _as_run(framework_of, software)
-            framework = frameworks[software]
+            framework = framework_by(software)
             k = models.of(run)
             options = candidates(run, models.models[k], framework)
             _check_row(run, options[0])

@@ -6,12 +6,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.base.errors import FileFormatError, shown
+from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import is_path, read_text, read_toml, shipped_folder
 
 TEXT = (
@@ -91,6 +92,15 @@ def _cell(path: Path, line: int, column: str, text: str) -> Any:
         raise FileFormatError(
             f"{path}: line {line}: column {column} is {shown(text)}; allowed: {kind} {least}"
         ) from None
+
+
+def runs_of(paths: Iterable[Path], wanted: str = "") -> list[MeasuredRun]:
+    """The runs of tables, each as `read_runs`; wanted: for what. Raises InputError if there are none."""
+    files = list(paths)
+    runs = [run for path in files for run in read_runs(path)]
+    if not runs:
+        raise InputError(f"{', '.join(map(str, files))}: no runs in the file{wanted}")
+    return runs
 
 
 def read_runs(path: Path) -> list[MeasuredRun]:

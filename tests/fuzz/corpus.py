@@ -278,7 +278,7 @@ def _sweep_state(folder: Path) -> dict[str, Any]:
 
     (folder / "sweep.toml").write_text(TINY)
     with suppress(KeyboardInterrupt):
-        run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here(most=1))
+        run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here(most=1).answers)
     found = sorted((folder / "out.parquet.parts").glob("*.json"))
     return {f"out.parquet.parts/{path.name}": json.loads(path.read_text()) for path in found}
 
@@ -354,7 +354,7 @@ def swept() -> bytes:
         folder = Path(name)
         (folder / "sweep.toml").write_text(SWEEP)
         (folder / "model.toml").write_text(MODEL)
-        run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here(), restart=True)
+        run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here().answers, restart=True)
         return (folder / "out.parquet").read_bytes()
 
 

@@ -143,7 +143,7 @@ def test_a_sweep_whose_writing_fails_goes_on(
         assert outcome.crash == ""
         assert outcome.code in codes, (at, outcome)
         assert not (folder / "out.parquet").exists() or (folder / "out.parquet").read_bytes() == whole
-        run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here())
+        run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here().answers)
         assert (folder / "out.parquet").read_bytes() == whole
         assert not (folder / "out.parquet.parts").exists()
 

@@ -32,7 +32,7 @@ micro_batch = [1, 2]
 
 def swept(folder: Path, text: str) -> Results:
     (folder / "sweep.toml").write_text(text)
-    run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here(), restart=True)
+    run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here().answers, restart=True)
     return load_results(folder / "out.parquet")
 
 

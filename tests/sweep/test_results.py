@@ -39,7 +39,7 @@ def test_the_front_is_all_that_nothing_beats(points):
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "sweep.toml").write_text(SMALL.replace('"gpt2"', '"gpt2", "llama-7b"'))
-    run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here())
+    run_sweep(load_sweep(folder / "sweep.toml"), folder / "out.parquet", Here().answers)
     return folder / "out.parquet"
 
 

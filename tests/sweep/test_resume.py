@@ -46,7 +46,7 @@ class Here:
 
 
 def run(definition: Path, output: Path, scheduler: Here | None = None, **options: bool) -> SweepProgress:
-    return run_sweep(load_sweep(definition), output, scheduler or Here(), **options)
+    return run_sweep(load_sweep(definition), output, (scheduler or Here()).answers, **options)
 
 
 def test_any_order_gives_the_same_bytes(small, tmp_path):
@@ -345,7 +345,7 @@ def test_a_workers_death_costs_only_its_chunk(small, tmp_path):
                     os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
                 yield found
 
-    run_sweep(load_sweep(small), tmp_path / "out.parquet", Killing(2))
+    run_sweep(load_sweep(small), tmp_path / "out.parquet", Killing(2).answers)
     assert sorted(seen) == list(range(24))
     assert (tmp_path / "out.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not multiprocessing.active_children()
@@ -359,7 +359,7 @@ def test_a_chunk_that_ends_every_worker_is_given_up(small, tmp_path):
                 worker.process.kill()
 
     with pytest.raises(ExecutionError, match=r"3 workers died on gpt2 on 4 GPUs .* run the same command to go on"):
-        run_sweep(load_sweep(small), tmp_path / "out.parquet", Deadly(1))
+        run_sweep(load_sweep(small), tmp_path / "out.parquet", Deadly(1).answers)
     assert parts_folder(tmp_path / "out.parquet").exists()
 
 
