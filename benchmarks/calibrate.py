@@ -3,7 +3,7 @@
     python -m pip install '.[calibrate]'
     python benchmarks/calibrate.py --cluster dgx-a100 measured_runs/*.csv
 
-Which figures, and their bounds: planner/calibration/parameters.py.
+Which figures, and their bounds: planner/calibration/figures.py.
 """
 
 from __future__ import annotations

@@ -29,15 +29,13 @@ import numpy as np
 from folds import Fold, folds, origin_of
 from residuals import pairs_in_order
 
-from planner.calibration.figures import Profiles
+from planner.calibration.figures import PARAMETERS, Profiles
 from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.identified import calibrate
-from planner.calibration.parameters import PARAMETERS
 from planner.calibration.selection import architecture_of, select
 from planner.hardware import Cluster, Efficiency, Link, load_cluster, load_framework
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, scores, shipped_files, unseen_files
-from planner.validation.errors import COLUMNS
-from planner.validation.likeness import TRAITS, likeness_of_runs
+from planner.validation.errors import COLUMNS, TRAITS, likeness_of_runs
 
 ARCHITECTURES = ("ampere", "hopper", "blackwell-ultra")
 PARTS = 5

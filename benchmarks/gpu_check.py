@@ -313,7 +313,7 @@ def nccl(xp: Any, report: Report) -> Iterator[Check]:
     """NCCL's collectives with one rank, called past the shortcut for groups of one."""
     from planner.base.errors import InputError
     from planner.trainer.communicator import RankGroup
-    from planner.trainer.nccl import NCCLCommunicator, load_nccl
+    from planner.trainer.mpi import NCCLCommunicator, load_nccl
 
     try:
         load_nccl(xp)

@@ -17,9 +17,8 @@ from cross_validate import strangers, timed
 from numpy.typing import NDArray
 
 from planner.validation import Predictions, read_runs, shipped_files, unseen_files
-from planner.validation.errors import HeldOut, all_errors
+from planner.validation.errors import HeldOut, all_errors, likeness_of_runs
 from planner.validation.interval import left_out_quantiles
-from planner.validation.likeness import likeness_of_runs
 
 Array = NDArray[np.float64]
 MOST = 30

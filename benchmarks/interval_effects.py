@@ -26,9 +26,8 @@ from scipy.optimize import minimize
 from scipy.stats import t as student
 
 from planner.validation import predict, read_runs, shipped_files, unseen_files
-from planner.validation.errors import HeldOut, all_errors
+from planner.validation.errors import LIKENESS, TRAITS, HeldOut, all_errors
 from planner.validation.interval import left_out_quantiles
-from planner.validation.likeness import LIKENESS, TRAITS
 
 LEAST, MOST = 1e-4, 3.0  # a deviation that the likelihood puts at zero ends at the first
 SIZES = slice(-1 - len(LIKENESS), -1)

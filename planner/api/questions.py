@@ -146,9 +146,8 @@ def sweep(
     from planner.report.sweep import sweep_record, sweep_view
     from planner.sweeps import run
     from planner.sweeps.local import Local
-    from planner.sweeps.pareto import fronts
     from planner.sweeps.parquet import read_results
-    from planner.sweeps.results import load_results
+    from planner.sweeps.results import fronts, load_results
     from planner.sweeps.sweep import load_sweep
 
     path, crew, begun = Path(output), Local(workers).answers, monotonic()

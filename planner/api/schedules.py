@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.api.answer import Shown
 from planner.base.errors import InputError, LayoutError
-from planner.base.files import is_path
+from planner.base.files import is_path, write_text
 from planner.report.drawing import draw_timeline
 from planner.report.pictures import timeline_figure
 from planner.report.plain_table import plain_table
@@ -77,9 +77,9 @@ class ScheduleTimeline(Shown):
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write it in the form of PyTorch's pipeline runtime, whatever the path's suffix; raises as `save`."""
-        from planner.exporters.schedule_csv import write_schedule_csv
+        from planner.exporters.schedule_csv import schedule_csv
 
-        write_schedule_csv(Path(path), self.timeline.order, self.known)
+        write_text(Path(path), schedule_csv(self.timeline.order, self.known))
 
     def view(self, width: int = COLUMNS) -> tuple[RenderableType, ...]:
         """The drawing in so many columns of text, and the facts."""

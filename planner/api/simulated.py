@@ -13,8 +13,9 @@ import numpy as np
 from planner.api.answer import Shown
 from planner.api.inputs import Cluster, LayoutChoices, Model, setup_of
 from planner.base.errors import InputError
+from planner.base.files import write_text
 from planner.base.units import GIB
-from planner.exporters.perfetto import write_step_trace
+from planner.exporters.perfetto import step_trace
 from planner.layouts import Layouts
 from planner.question import one_layout
 from planner.report import simulations, tables
@@ -75,7 +76,7 @@ class Simulation(Shown, simulations.Simulated):
         """
         target = Path(path)
         if target.suffix == ".json":
-            write_step_trace(target, self.step, self.streams)
+            write_text(target, step_trace(self.step, self.streams))
         else:
             self.save_picture(target)
 

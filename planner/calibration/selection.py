@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.base.errors import InputError, UnknownNameError
-from planner.calibration.figures import FittedFigure, Profiles, figures_of, predict_with
+from planner.calibration.figures import FittedFigure, Profiles, figures_of, parameters_of, predict_with
 from planner.calibration.fit import Problem
-from planner.calibration.parameters import parameters_of
 from planner.validation import MeasuredRun
 from planner.validation.defaults import framework_name
 from planner.validation.runs import cluster_name

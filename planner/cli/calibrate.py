@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -68,37 +67,20 @@ def command(
         return
     if not from_:
         raise InputError(f"nothing says what to make profiles of; allowed: {NEEDS[RUNS]} or {NEEDS[PROBE]}")
-    _fit_runs(
-        [*from_, *(paths or [])],
-        hold_out=hold_out or [],
-        architecture=architecture,
-        all_figures=all_figures,
-        max_evaluations=max_evaluations,
-        folder=profile,
-        json=json,
-    )
+    from planner.calibration.selection import select
+    from planner.validation.runs import runs_of
+
+    chosen = select(runs_of([*from_, *(paths or [])]), architecture, hold_out or [])
+    _fit_runs(chosen, hold_out or [], all_figures, max_evaluations, profile, json)
 
 
 def _fit_runs(
-    files: Sequence[Path],
-    *,
-    hold_out: Sequence[str],
-    architecture: str | None,
-    all_figures: bool,
-    max_evaluations: int,
-    folder: Path | None,
-    json: bool,
+    chosen: Selection, hold_out: list[str], all_figures: bool, max_evaluations: int, folder: Path | None, json: bool
 ) -> None:
     """Fit, print figures and scores, and write the profiles where a folder is given."""
     from planner.calibration.identified import calibrate
     from planner.calibration.profile_files import check_folder, fitted_profiles, write_profiles
-    from planner.calibration.selection import select
-    from planner.validation import read_runs
 
-    runs = [run for path in files for run in read_runs(path)]
-    if not runs:
-        raise InputError(f"{', '.join(map(str, files))}: no runs in the file")
-    chosen = select(runs, architecture, hold_out)
     if folder is not None:
         check_folder(folder)
     with o.working(f"fitting figures of {chosen.architecture} GPUs to {len(chosen.runs)} runs"):

@@ -117,8 +117,7 @@ def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -
         raise InputError(f"engine is {engine!r}; allowed: serial, mpi, nccl")
     if engine == "mpi" and precision == "fp16":
         raise InputError("precision is 'fp16' with the engine mpi, which sends no 16-bit numbers; allowed: fp32, fp64")
-    from planner.trainer.mpi import MPICommunicator
-    from planner.trainer.nccl import NCCLCommunicator
+    from planner.trainer.mpi import MPICommunicator, NCCLCommunicator
 
     communicator = NCCLCommunicator(xp) if engine == "nccl" else MPICommunicator(xp)
     try:

@@ -100,7 +100,8 @@ def write_measured_trace(path: Path, task: Task, measured: Measured) -> None:
     """
     import numpy as np
 
-    from planner.exporters.perfetto import write_trace
+    from planner.base.files import write_text
+    from planner.exporters.perfetto import trace_json
     from planner.schedules import Order
     from planner.schedules.dependencies import dependencies
     from planner.step.timeline.timeline import Timeline
@@ -115,4 +116,4 @@ def write_measured_trace(path: Path, task: Task, measured: Measured) -> None:
         start_s=np.array([event.start_s for event in events]),
         end_s=np.array([event.end_s for event in events]),
     )
-    write_trace(path, timeline)
+    write_text(path, trace_json(timeline))

@@ -11,13 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.base.files import write_text
 from planner.base.units import GIB
 from planner.schedules.dependencies import F, S
 from planner.schedules.operations import KINDS, NAMES
@@ -53,17 +51,6 @@ class Counter:
     name: str
     values: Array
     base: Any = 0.0
-
-
-def write_trace(
-    path: Path,
-    timeline: Timeline,
-    *,
-    spans: Iterable[Span] = (),
-    counters: Iterable[Counter] = (),
-) -> None:
-    """Write `trace_json` to a file. Raises OutputError if the path can't be written."""
-    write_text(path, trace_json(timeline, spans=spans, counters=counters))
 
 
 def trace_json(timeline: Timeline, *, spans: Iterable[Span] = (), counters: Iterable[Counter] = ()) -> str:
@@ -181,16 +168,12 @@ class _Groups:
         ]
 
 
-def write_step_trace(path: Path, step: StepSimulation, links: StreamStep | None = None) -> None:
-    """The step as a Perfetto trace, with links where they were simulated; every rank's memory is its counter.
-
-    Raises OutputError if the path can't be written.
-    """
+def step_trace(step: StepSimulation, links: StreamStep | None = None) -> str:
+    """The step as a Perfetto trace, with links where they were simulated; every rank's memory is its counter."""
     memory = Counter(name="memory (GiB)", values=step.held_bytes / GIB, base=step.static_bytes / GIB)
     if links is None:
-        write_trace(path, step.timeline, spans=step_spans(step), counters=[memory])
-    else:
-        write_trace(path, links.timeline, spans=link_spans(links), counters=[memory])
+        return trace_json(step.timeline, spans=step_spans(step), counters=[memory])
+    return trace_json(links.timeline, spans=link_spans(links), counters=[memory])
 
 
 def link_spans(links: StreamStep) -> list[Span]:

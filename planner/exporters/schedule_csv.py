@@ -7,12 +7,9 @@ rows which rank holds which stage. Format read in torch 2.13.0, torch/distribute
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from planner.base.errors import ScheduleError
-from planner.base.files import write_text
 from planner.schedules.base import Schedule
 from planner.schedules.operations import Operation, Order
 from planner.step.timeline.timeline import run
@@ -31,14 +28,6 @@ def schedule_csv(order: Order, schedule: Schedule | None = None) -> str:
         )
     _check(order)
     return "".join(",".join(_cells(row)) + "\n" for row in order.rows())
-
-
-def write_schedule_csv(path: Path, order: Order, schedule: Schedule | None = None) -> None:
-    """Write `schedule_csv` to a file.
-
-    Raises ScheduleError as `schedule_csv`, OutputError if the path can't be written.
-    """
-    write_text(path, schedule_csv(order, schedule))
 
 
 def _check(order: Order) -> None:

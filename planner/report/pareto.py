@@ -15,9 +15,7 @@ from planner.report.plots import ruled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from planner.sweeps.grid import CaseGrid
-    from planner.sweeps.pareto import Front
-    from planner.sweeps.results import Results
+    from planner.sweeps.results import CaseGrid, Front, Results
 
 MOST_ROWS = 40
 MOST_PANELS = 6

@@ -22,7 +22,7 @@ from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 from planner.step.legality import check_legal
 from planner.training_time.assumptions import assume
-from planner.training_time.site_pipeline import over_links
+from planner.training_time.sites import over_links
 
 DEGREES = ("tp", "pp", "micro_batch", "schedule", "recompute", "zero")
 """A layout that says all of these, one value each, is estimated as it stands; else the rest is searched."""

@@ -11,6 +11,8 @@ rank 1  .  F0 I0 F1 I1 F2 I2 W0 W1 W2
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -21,91 +23,107 @@ from planner.schedules.base import Order, Passes, Pipeline, largest_sum
 from planner.schedules.generated import Generated
 from planner.schedules.one_f_one_b_rows import counted
 
-_SLACK = 1e-9
+SLACK = 1e-9
 _F, _I, _W = range(3)
 
 
-class _GreedyRows:
-    """Every rank's row of one stage as the list grows: what it has done, until when, and what it holds."""
+class Greedy:
+    """Every rank's row as the list grows: what it has done, until when, and what it holds."""
 
-    def __init__(self, p: int, m: int, seconds: Array, transfer: float, limit: float, kept: float) -> None:
+    kind: tuple[int, ...] = (_F, _I, _W)
+    """Of each thing that a rank does with a micro-batch: a forward, an input gradient, a weight gradient."""
+    from_before: tuple[int, ...] = (_F,)
+    """Those that need something of the rank before; other forwards and input gradients do of the rank behind."""
+
+    def __init__(self, p: int, m: int, seconds: Sequence[Any], transfer: float, limit: float, kept: float) -> None:
         self.p, self.m, self.transfer, self.limit = p, m, transfer, limit
-        self.cost: list[list[float]] = seconds.tolist()
+        self.seconds: list[list[float]] = [
+            np.broadcast_to(np.asarray(x, dtype=np.float64), p).tolist() for x in seconds
+        ]
         self.memory = (1.0, kept - 1.0, -kept)
-        self.end: list[list[list[float]]] = [[[], [], []] for _ in range(p)]
-        self.clock = [0.0] * p
-        self.held = [0.0] * p
-        self.idle = [0.0] * p
+        self.end: list[list[list[float]]] = [[[] for _ in self.kind] for _ in range(p)]
+        self.clock, self.held, self.idle, self.allowed = ([0.0] * p for _ in range(4))
         self.rows: list[list[int]] = [[] for _ in range(p)]
-        """Kinds in order; micro-batches of a kind follow one another."""
+        """What was done, in order; micro-batches of a thing follow one another."""
+        self.pending: list[deque[int]] = [deque() for _ in range(p)]
+        """Weight gradients whose input gradients are done."""
 
-    def done(self, r: int, kind: int) -> int:
-        return len(self.end[r][kind])
+    def done(self, r: int, what: int) -> int:
+        """With how many micro-batches a rank has done something."""
+        return len(self.end[r][what])
 
-    def arrival(self, r: int, kind: int) -> float:
-        """When what the rank's next forward or input gradient needs is there."""
-        if kind == _F and r > 0:
-            return self.end[r - 1][_F][len(self.end[r][_F])] + self.transfer
-        if kind == _I and r < self.p - 1:
-            return self.end[r + 1][_I][len(self.end[r][_I])] + self.transfer
-        return 0.0
+    def source(self, r: int, what: int) -> int | None:
+        """The rank that sends what the operation needs; none where it is the rank itself or nothing."""
+        other = r - 1 if what in self.from_before else r + 1
+        return other if 0 <= other < self.p else None
 
-    def put(self, r: int, kind: int) -> None:
-        begin = self.clock[r]
+    def arrival(self, r: int, what: int) -> float:
+        """When what the rank's next such operation needs of another rank is there."""
+        other = self.source(r, what)
+        return 0.0 if other is None else self.end[other][what][self.done(r, what)] + self.transfer
+
+    def put(self, r: int, what: int) -> None:
+        """The rank's next such operation, as soon as it can begin."""
+        kind, begin = self.kind[what], self.clock[r]
         if kind != _W:
-            arrival = self.arrival(r, kind)
-            if arrival > begin:
-                if self.end[r][_F]:
-                    self.idle[r] += arrival - begin
-                begin = arrival
-        self.rows[r].append(kind)
-        self.clock[r] = finish = begin + self.cost[kind][r]
-        self.end[r][kind].append(finish)
+            begin = max(begin, self.arrival(r, what))
+            if self.end[r][0]:
+                self.idle[r] += begin - self.clock[r]
+        self.rows[r].append(what)
+        self.clock[r] = begin + self.seconds[kind][r]
+        self.end[r][what].append(self.clock[r])
         self.held[r] += self.memory[kind]
+        if kind == _I:
+            self.pending[r].append(what + self.kind.count(_I))
 
-    def weights_left(self, r: int) -> bool:
-        _, gradients, weights = self.end[r]
-        return len(weights) < len(gradients)
+    def weight(self, r: int) -> None:
+        """The weight gradient that has waited longest."""
+        self.put(r, self.pending[r].popleft())
+
+    def weights(self) -> None:
+        """All that wait, on every rank."""
+        for r in range(self.p):
+            while self.pending[r]:
+                self.weight(r)
 
     def spare(self, r: int) -> float:
-        """How much the rank may idle without being the one that idles most."""
-        return max(self.idle) - self.idle[r]
+        """How much the rank may idle without being the one that idles most, or more than is allowed."""
+        return max(*self.idle, max(self.allowed) - self.allowed[r], 0.0) - self.idle[r]
 
     def make_room(self, r: int, kind: int) -> None:
-        """Weight gradients until the operation fits into the memory."""
-        most = self.limit + _SLACK - self.memory[kind]
-        while self.held[r] > most and self.weights_left(r):
-            self.put(r, _W)
+        """Weight gradients until an operation of a kind fits into the memory."""
+        while self.held[r] > self.limit + SLACK - self.memory[kind] and self.pending[r]:
+            self.weight(r)
 
-    def fill(self, r: int, kind: int, eager: bool) -> None:
+    def fill(self, r: int, what: int, *, always: bool = False, ever: bool = True) -> None:
         """Weight gradients in the wait for the next operation; one that overruns it, where idling costs the step."""
-        if not self.weights_left(r):
-            return
-        arrival = self.arrival(r, kind)
-        while self.weights_left(r) and self.clock[r] + self.cost[_W][r] <= arrival:
-            self.put(r, _W)
-        if self.weights_left(r) and self.clock[r] < arrival and (eager or arrival - self.clock[r] > self.spare(r)):
-            self.put(r, _W)
+        arrival = self.arrival(r, what)
+        while self.pending[r] and self.clock[r] + self.seconds[_W][r] <= arrival:
+            self.weight(r)
+        wait = arrival - self.clock[r]
+        if self.pending[r] and wait > 0.0 and (always or (ever and wait > self.spare(r))):
+            self.weight(r)
 
     def span(self) -> float:
-        first = [end[_F][0] - self.cost[_F][r] for r, end in enumerate(self.end)]
+        """Seconds from a rank's first operation to its last, the longest of any rank."""
+        first = [end[_F][0] - self.seconds[_F][r] for r, end in enumerate(self.end)]
         return max(clock - begin for clock, begin in zip(self.clock, first, strict=True))
 
 
-def _warm_up(at: _GreedyRows, overrun: bool) -> None:
+def _warm_up(at: Greedy, overrun: bool) -> None:
     """The first forward and as many more as fit before the first input gradient comes back; and that."""
     p, m = at.p, at.m
     for r in range(p):
         at.put(r, _F)
     more = [0] * p
-    returns = at.end[p - 1][_F][0] + at.cost[_I][p - 1]
+    returns = at.end[p - 1][_F][0] + at.seconds[_I][p - 1]
     for r in range(p - 2, -1, -1):
         held, clock, back = at.held[r], at.clock[r], returns + at.transfer
-        while 1 + more[r] < m and held + 1.0 <= at.limit + _SLACK:
-            if clock + at.cost[_F][r] > back if overrun else clock >= back:
+        while 1 + more[r] < m and held + 1.0 <= at.limit + SLACK:
+            if clock + at.seconds[_F][r] > back if overrun else clock >= back:
                 break
-            held, clock, more[r] = held + 1.0, clock + at.cost[_F][r], more[r] + 1
-        returns = max(clock, back) + at.cost[_I][r]
+            held, clock, more[r] = held + 1.0, clock + at.seconds[_F][r], more[r] + 1
+        returns = max(clock, back) + at.seconds[_I][r]
     # A rank can't be ahead of the one before it.
     for r in range(1, p):
         while more[r] and (more[r] > more[r - 1] or more[r] == more[r - 1] < m - 1):
@@ -117,21 +135,21 @@ def _warm_up(at: _GreedyRows, overrun: bool) -> None:
         at.put(r, _I)
 
 
-def _goes_on(at: _GreedyRows, r: int) -> bool:
+def _goes_on(at: Greedy, r: int) -> bool:
     """Whether a rank far ahead of the next one does its forward in this round, the input gradient being dearer."""
     nxt = r + 1
-    due = at.clock[nxt] + at.cost[_F][nxt] + at.cost[_I][nxt] + at.transfer
+    due = at.clock[nxt] + at.seconds[_F][nxt] + at.seconds[_I][nxt] + at.transfer
     if at.clock[r] >= due:
         return False
-    held, weights, left = at.held[r] + 1.0, 0.0, at.done(r, _I) - at.done(r, _W)
-    while held > at.limit + _SLACK and left:
-        held, weights, left = held + at.memory[_W], weights + at.cost[_W][r], left - 1
-    if at.clock[r] + at.cost[_F][r] + weights <= due:
+    held, weights, left = at.held[r] + 1.0, 0.0, len(at.pending[r])
+    while held > at.limit + SLACK and left:
+        held, weights, left = held + at.memory[_W], weights + at.seconds[_W][r], left - 1
+    if at.clock[r] + at.seconds[_F][r] + weights <= due:
         return True
     return due - at.clock[r] > at.spare(r)
 
 
-def _list(at: _GreedyRows, overrun: bool, gradients_first: bool, eager: bool) -> _GreedyRows:
+def _list(at: Greedy, overrun: bool, gradients_first: bool, eager: bool) -> Greedy:
     p, m = at.p, at.m
     _warm_up(at, overrun)
     for _ in range(1, m):
@@ -144,19 +162,15 @@ def _list(at: _GreedyRows, overrun: bool, gradients_first: bool, eager: bool) ->
         for r in range(p):
             if forward[r]:
                 at.make_room(r, _F)
-                if r > 0:
-                    at.fill(r, _F, eager)
+                at.fill(r, _F, always=eager)
                 at.put(r, _F)
         for r in range(p - 1, -1, -1):
             at.make_room(r, _I)
-            if r < p - 1:
-                at.fill(r, _I, eager)
-            while r == 0 and at.done(r, _F) == m and at.weights_left(r):
-                at.put(r, _W)
+            at.fill(r, _I, always=eager)
+            while r == 0 and at.done(r, _F) == m and at.pending[r]:
+                at.weight(r)
             at.put(r, _I)
-    for r in range(p):
-        while at.weights_left(r):
-            at.put(r, _W)
+    at.weights()
     return at
 
 
@@ -167,11 +181,10 @@ def fitted_order(
 
     limit: activations that a rank may hold, in micro-batches. kept: the share that W still needs after I.
     """
-    table = np.stack([np.broadcast_to(np.asarray(x, dtype=np.float64), p) for x in seconds])
-    least = m * float(table.sum(axis=0).max())
-    best: _GreedyRows | None = None
+    least = m * float(np.max(sum(np.asarray(x, dtype=np.float64) for x in seconds)))
+    best: Greedy | None = None
     for choice in product((True, False), repeat=3):
-        made = _list(_GreedyRows(p, m, table, transfer_s, limit, kept), *choice)
+        made = _list(Greedy(p, m, seconds, transfer_s, limit, kept), *choice)
         if best is None or made.span() < best.span():
             best = made
         if best.span() <= least:

@@ -8,85 +8,25 @@ that helps, and the best one is taken. The order by hand, for F = I = W, is in z
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import product
 
-from planner.schedules.base import Operation, Order
+from planner.schedules.base import Order
+from planner.schedules.one_f_one_b_rows import counted
+from planner.schedules.zero_bubble_fitted import SLACK, Greedy
 
-_SLACK = 1e-9
 _F0, _F1, _I1, _I0 = range(4)
 """What a rank does with a micro-batch, by dependency: 0 is its shallow stage, 1 its deep one."""
 
 
-class _GreedyV:
-    """Every rank's row of the V's two stages as the list grows: what it has done, until when, and what it holds."""
+class _GreedyV(Greedy):
+    """Every rank's row of the V's two stages."""
 
-    def __init__(
-        self, p: int, m: int, seconds: tuple[float, float, float], transfer: float, limit: float, kept: float
-    ) -> None:
-        self.p, self.m, self.seconds, self.transfer, self.limit, self.kept = p, m, seconds, transfer, limit, kept
-        self.end: list[list[list[float]]] = [[[] for _ in range(4)] for _ in range(p)]
-        self.clock = [0.0] * p
-        self.held = [0.0] * p
-        self.idle = [0.0] * p
-        self.allowed = [-1.0] * p
-        self.rows: list[list[Operation]] = [[] for _ in range(p)]
-        self.pending: list[deque[tuple[int, int]]] = [deque() for _ in range(p)]
-
-    def done(self, r: int, what: int) -> int:
-        return len(self.end[r][what])
-
-    def source(self, r: int, what: int) -> int | None:
-        """The rank that sends what the operation needs; none where it is the rank itself or nothing."""
-        other = r - 1 if what in (_F0, _I1) else r + 1
-        return other if 0 <= other < self.p else None
-
-    def arrival(self, r: int, what: int) -> float | None:
-        """When what comes from another rank is there."""
-        other = self.source(r, what)
-        return None if other is None else self.end[other][what][self.done(r, what)] + self.transfer
+    kind = (0, 0, 1, 1, 2, 2)
+    from_before = (_F0, _I1)
 
     def sent(self, r: int, what: int) -> bool:
         other = self.source(r, what)
         return other is None or self.done(other, what) > self.done(r, what)
-
-    def put(self, r: int, what: int) -> None:
-        at = self.done(r, what)
-        begin = max(self.clock[r], self.arrival(r, what) or 0.0)
-        if self.done(r, _F0):
-            self.idle[r] += begin - self.clock[r]
-        forward = what in (_F0, _F1)
-        stage = r if what in (_F0, _I0) else 2 * self.p - 1 - r
-        self.clock[r] = begin + self.seconds[0 if forward else 1]
-        self.end[r][what].append(self.clock[r])
-        self.rows[r].append(Operation(stage, "F" if forward else "I", at))
-        self.held[r] += 1.0 if forward else self.kept - 1.0
-        if not forward:
-            self.pending[r].append((stage, at))
-
-    def weight(self, r: int) -> None:
-        stage, micro_batch = self.pending[r].popleft()
-        self.rows[r].append(Operation(stage, "W", micro_batch))
-        self.clock[r] += self.seconds[2]
-        self.held[r] -= self.kept
-
-    def spare(self, r: int) -> float:
-        """How much the rank may idle without being the one that idles most, or more than the last try allowed."""
-        return max(*self.idle, max(self.allowed) - self.allowed[r], 0.0) - self.idle[r]
-
-    def fill(self, r: int, what: int, eager: bool) -> None:
-        """Weight gradients in the wait for the next operation; one that overruns it, where idling costs the step."""
-        arrival = self.arrival(r, what)
-        if arrival is None:
-            return
-        while self.pending[r] and arrival >= self.clock[r] + self.seconds[2]:
-            self.weight(r)
-        if self.pending[r] and eager and arrival - self.clock[r] > self.spare(r):
-            self.weight(r)
-
-    def make_room(self, r: int, change: float) -> None:
-        while self.held[r] + change > self.limit + _SLACK and self.pending[r]:
-            self.weight(r)
 
 
 def _warm_up(at: _GreedyV) -> None:
@@ -98,8 +38,8 @@ def _warm_up(at: _GreedyV) -> None:
         if r < p - 1:
             back = at.end[r + 1][_F1][0] + at.transfer
             while (
-                at.held[r] + 2 + 2 * r <= at.limit + _SLACK
-                and at.clock[r] + at.seconds[0] <= back
+                at.held[r] + 2 + 2 * r <= at.limit + SLACK
+                and at.clock[r] + at.seconds[0][r] <= back
                 and at.done(r, _F0) < m - r
             ):
                 for ahead in range(r + 1):
@@ -122,14 +62,14 @@ def _gradients(at: _GreedyV, eager: bool) -> None:
     shallow: list[int] = []
     deep: list[int] = []
     for r in range(at.p):
-        at.make_room(r, at.kept - 1.0)
+        at.make_room(r, 1)
         ready = at.done(r, _I0) < at.done(r, _I1) and (at.sent(r, _I0) or at.done(r, _I1) >= at.m)
         (shallow if ready else deep).append(r)
     for r in reversed(shallow):
-        at.fill(r, _I0, eager=True)
+        at.fill(r, _I0)
         at.put(r, _I0)
     for r in deep:
-        at.fill(r, _I1, eager)
+        at.fill(r, _I1, ever=eager)
         at.put(r, _I1)
 
 
@@ -146,8 +86,8 @@ def _forwards(at: _GreedyV, eager: bool) -> None:
             what = _F0
         else:
             continue
-        at.make_room(r, 1.0)
-        at.fill(r, what, eager)
+        at.make_room(r, 0)
+        at.fill(r, what, ever=eager)
         at.put(r, what)
 
 
@@ -168,13 +108,15 @@ def fitted_v_order(
             for _ in range(2 * m):
                 _gradients(at, eager_gradient)
                 _forwards(at, eager_forward)
-            for r in range(p):
-                while at.pending[r]:
-                    at.weight(r)
+            at.weights()
             if best is None or max(at.idle) < max(best.idle):
                 best = at
             if 0.0 <= max(allowed) <= max(at.idle):
                 break
             allowed = at.idle
     assert best is not None
-    return Order.of_rows(best.rows)
+    tables = []
+    for r, row in enumerate(best.rows):
+        shallow, deep = r, 2 * p - 1 - r
+        tables.append(counted(row, (shallow, deep, deep, shallow, deep, shallow), "FFIIWW"))
+    return Order.of_tables(tables)

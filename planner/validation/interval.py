@@ -19,8 +19,17 @@ from planner.base.arrays import Array
 from planner.choices.table import CHOICES
 from planner.setup import Setup
 from planner.step.estimate import Estimate
-from planner.validation.errors import HeldOut, all_errors, errors_of_kind, rows_of
-from planner.validation.likeness import TRAIT_WORDS, TRAITS, likeness, likeness_of_runs, traits
+from planner.validation.errors import (
+    TRAIT_WORDS,
+    TRAITS,
+    HeldOut,
+    all_errors,
+    errors_of_kind,
+    likeness,
+    likeness_of_runs,
+    rows_of,
+    traits,
+)
 from planner.validation.predict import Predictions
 
 # Chosen for `coverage`. Octaves: runs that differ by a factor 1,000 in one size count 0.6 of those

@@ -13,10 +13,9 @@ import pytest
 
 from benchmarks.folds import folds
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
-from planner.calibration.figures import FittedFigure, figures_of, predict_with
+from planner.calibration.figures import FittedFigure, figures_of, parameters_of, predict_with
 from planner.calibration.fit import fit_figures
 from planner.calibration.identified import LEAST_TOLD, calibrate, told
-from planner.calibration.parameters import parameters_of
 from planner.calibration.profile_files import fitted_profiles, profile_text, write_profiles
 from planner.calibration.selection import select
 from planner.hardware import load_cluster, load_efficiency, load_framework, profile_names, profile_table

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from planner import schedule
 from planner.base.errors import OutputError, ScheduleError
-from planner.exporters.schedule_csv import schedule_csv, write_schedule_csv
+from planner.exporters.schedule_csv import schedule_csv
 from planner.schedules import SCHEDULES, Operation, Order, Pipeline, get_schedule
 from planner.schedules.csv_file import read_schedule
 from planner.schedules.one_f_one_b import OneFOneB
@@ -63,13 +64,13 @@ def test_refuses_weights_of_several_versions() -> None:
 
 def test_a_refused_schedule_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ScheduleError):
-        write_schedule_csv(tmp_path / "out.csv", order_of("0F0 0F0.1 0B0.1 0B0"))
+        schedule("seq1f1b", pp=2, slices=2).to_csv(tmp_path / "out.csv")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_path_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(OutputError):
-        write_schedule_csv(tmp_path / "none" / "out.csv", order_of("0F0 0B0"))
+        schedule("1f1b", pp=2).to_csv(tmp_path / "none" / "out.csv")
 
 
 @given(named_pipelines([name for name, s in SCHEDULES.items() if s.synchronous and not s.sliced and s.copies == 1]))
@@ -77,7 +78,7 @@ def test_what_is_written_reads_back(tmp_path_factory: pytest.TempPathFactory, ca
     name, pipe = case
     path = tmp_path_factory.getbasetemp() / "out.csv"
     order = get_schedule(name).order(pipe)
-    write_schedule_csv(path, order, get_schedule(name))
+    path.write_text(schedule_csv(order, get_schedule(name)))
     again = read_schedule(path)
     assert again.rows() == order.rows()
     assert run(again, np.ones(len(again))).makespan_s == run(order, np.ones(len(order))).makespan_s

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.base.units import GIB
-from planner.exporters.perfetto import host_spans, write_step_trace
+from planner.exporters.perfetto import host_spans, step_trace
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
@@ -39,7 +39,7 @@ def test_the_trace_is_the_step(tmp_path: Path, name: str) -> None:
     layouts = Layouts.of(**LAYOUT, **LAYOUTS[name])
     step = simulate(Setup(load_model("llama-13b"), cluster, load_framework(cluster.framework)), layouts)
 
-    write_step_trace(tmp_path / "trace.json", step)
+    (tmp_path / "trace.json").write_text(step_trace(step))
 
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     for slices in tracks(events).values():

@@ -15,8 +15,7 @@ from planner.question import load_setup, request
 from planner.scaling.laws import get_replica_law
 from planner.training_time.assumptions import assume
 from planner.training_time.goal import goal
-from planner.training_time.site_pipeline import boundary_bytes, site_wait_s
-from planner.training_time.sites import Sites, SitesCase, best_way, site_ways
+from planner.training_time.sites import Sites, SitesCase, best_way, boundary_bytes, site_wait_s, site_ways
 from planner.training_time.time import plan_time
 
 CLUSTER = load_cluster("dgx-a100-80gb")
