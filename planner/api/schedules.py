@@ -176,6 +176,6 @@ def _facts(
         "weight_versions_by_rank": [float(known.weight_versions(pipe, r)) for r in ranks],
         "weight_copies": known.copies,
         "messages_per_micro_batch": float(known.messages(pipe)),
-        "staleness": known.staleness(),
+        "staleness": known.staleness,
         "known_from": known.source,
     }

@@ -7,26 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from planner.base.files import read_toml, validate
+from planner.base.tables import StrictTable
 from planner.hardware import Cluster, Link, load_cluster, load_link
 
 
-class GroupFile(BaseModel):
+class GroupFile(StrictTable):
     """A table `[[groups]]`: a cluster (a shipped name or a file), of which so many accelerators."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cluster: Annotated[str, Field(min_length=1)]
     gpus: Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
     network: str | None = None
 
 
-class GroupsFile(BaseModel):
+class GroupsFile(StrictTable):
     """A file of groups; network: the link between them, on each group's own number of NICs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(min_length=1)]
     network: str | None = None

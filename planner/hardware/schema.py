@@ -14,41 +14,35 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictBool,
     StrictStr,
     create_model,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
+from planner.base.tables import StrictTable, refuse
 from planner.hardware.declared import Declared, declared, movable
-
-
-def _refuse(allowed: str) -> PydanticCustomError:
-    """A refusal whose whole message is what is allowed; braces would be read as a template's."""
-    return PydanticCustomError("profile", "{allowed}", {"allowed": allowed})
 
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _refuse("a number")
+        raise refuse("a number")
     try:
         return float(value)
     except OverflowError:
-        raise _refuse("a finite number") from None
+        raise refuse("a finite number") from None
 
 
 def _said(text: str) -> str:
     if not text.strip():
-        raise _refuse("text that says where the figure comes from")
+        raise refuse("text that says where the figure comes from")
     return text
 
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise _refuse("characters that print")
+        raise refuse("characters that print")
     return text
 
 
@@ -56,16 +50,10 @@ Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Text = Annotated[StrictStr, Field(min_length=3), AfterValidator(_said)]
 
 
-class Strict(BaseModel):
-    """A table in which no unknown field passes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 OWN, UNSOURCED = "own-file", "a file of one's own, which names no source"
 
 
-class Figure(Strict):
+class Figure(StrictTable):
     """A number and where it comes from: a key of the file's `[sources]`; a bare number says nothing of that."""
 
     value: Number
@@ -77,14 +65,14 @@ class Figure(Strict):
         if isinstance(data, int | float) and not isinstance(data, bool):
             return {"value": data, "source": OWN}
         if not isinstance(data, (dict, Figure)):
-            raise _refuse('a number, or { value = a number, source = "a key of [sources]" }')
+            raise refuse('a number, or { value = a number, source = "a key of [sources]" }')
         return data
 
 
 def _between(low: float, high: float) -> AfterValidator:
     def check(figure: Figure) -> Figure:
         if not low <= figure.value <= high:
-            raise _refuse(f"a value from {low:g} to {high:g}")
+            raise refuse(f"a value from {low:g} to {high:g}")
         return figure
 
     return AfterValidator(check)
@@ -92,14 +80,14 @@ def _between(low: float, high: float) -> AfterValidator:
 
 def _whole(figure: Figure) -> Figure:
     if figure.value != int(figure.value):
-        raise _refuse("a whole number")
+        raise refuse("a whole number")
     return figure
 
 
 Name = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 
 
-class Sourced(Strict):
+class Sourced(StrictTable):
     """A file with `[sources]`, each used and each defined."""
 
     name: Name
@@ -110,10 +98,10 @@ class Sourced(Strict):
         used = {figure.source: field for field, figure in figures(self)}
         for key, field in used.items():
             if key not in self.sources and key != OWN:
-                raise _refuse(f"a source of {field} that stands in [sources]; {key!r} does not")
+                raise refuse(f"a source of {field} that stands in [sources]; {key!r} does not")
         for key in self.sources:
             if key not in used:
-                raise _refuse(f"only sources that a figure uses; sources.{key} is not used")
+                raise refuse(f"only sources that a figure uses; sources.{key} is not used")
         return self
 
 
@@ -136,13 +124,13 @@ def source_texts(model: Sourced) -> dict[str, str]:
     return {name: model.sources.get(figure.source, UNSOURCED) for name, figure in figures(model)}
 
 
-class OneOrMore(Strict):
+class OneOrMore(StrictTable):
     """A table of optional figures that isn't empty."""
 
     @model_validator(mode="after")
     def _not_empty(self) -> OneOrMore:
         if not self.model_fields_set:
-            raise _refuse(f"at least one of {', '.join(type(self).model_fields)}")
+            raise refuse(f"at least one of {', '.join(type(self).model_fields)}")
         return self
 
 
@@ -160,7 +148,7 @@ def _optional(kind: Any, needed: bool) -> tuple[Any, Any]:
 def _table(name: str, d: Declared) -> Any:
     """A small table of figures."""
     fields: dict[str, Any] = {key: _optional(_checked(d), d.every) for key in d.keys}
-    return create_model(name, __base__=Strict if d.every else OneOrMore, __doc__=d.says, **fields)
+    return create_model(name, __base__=StrictTable if d.every else OneOrMore, __doc__=d.says, **fields)
 
 
 def _setting(kind: Any) -> Any:
@@ -171,7 +159,7 @@ def _setting(kind: Any) -> Any:
         fields: dict[str, Any] = {
             f.name: (_setting(get_type_hints(kind)[f.name]), f.default) for f in record_fields(kind)
         }
-        return create_model(kind.__name__, __base__=Strict, **fields)
+        return create_model(kind.__name__, __base__=StrictTable, **fields)
     if get_origin(kind) is tuple:
         return Annotated[kind, Field(min_length=1)]
     if get_origin(kind) is Annotated:
@@ -202,13 +190,13 @@ def _together(record: type) -> Any:
             keys = list(d.names(name))
             given = [key for key in keys if getattr(self, key) is not None]
             if len(keys) > 1 and len(given) != 1:
-                raise _refuse(f"exactly one of {' and '.join(keys)}")
+                raise refuse(f"exactly one of {' and '.join(keys)}")
             if d.beside and bool(given) != (getattr(self, d.beside, given) is not None):
-                raise _refuse(f"both {keys[0]} and {d.beside}, or neither")
+                raise refuse(f"both {keys[0]} and {d.beside}, or neither")
         allowed = movable(record)
         for name in (name for moved in getattr(self, "fitted", {}).values() for name in moved):
             if name not in allowed:
-                raise _refuse(f"in fitted only {', '.join(allowed)}; {name!r} is none")
+                raise refuse(f"in fitted only {', '.join(allowed)}; {name!r} is none")
         return self
 
     return check

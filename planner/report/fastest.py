@@ -104,7 +104,7 @@ def stale_lines(found: Fastest) -> list[str]:
     """A warning for a schedule that changes the training: at which weights it takes gradients."""
     used = {found.estimate.layouts.row(int(i))["schedule"] for i in found.by_gpus}
     schedules = [get_schedule(name) for name in sorted(used)]
-    return [f"  careful: {s.name}: {s.staleness()}" for s in schedules if not s.synchronous]
+    return [f"  careful: {s.name}: {s.staleness}" for s in schedules if not s.synchronous]
 
 
 def fastest_view(found: Fastest, case: TrainingCase) -> RenderableType:

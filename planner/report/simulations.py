@@ -103,7 +103,7 @@ def simulation_view(x: Simulated) -> RenderableType:
     if x.streams is not None:
         lines.append(_links_line(x.streams))
     if step.steps > 1:
-        lines.append(f"  never drained: the step is the period of the steady state; {step.schedule.staleness()}")
+        lines.append(f"  never drained: the step is the period of the steady state; {step.schedule.staleness}")
     table = plain_table("rank", "layers", "busy s", "idle s", "exposed comm s", "update s", "peak GiB",
                         numbers=(0, 1, 2, 3, 4, 5, 6))  # fmt: skip
     order = step.timeline.order

@@ -7,18 +7,18 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field
 
 from planner.base.errors import FileFormatError, UnknownNameError
 from planner.base.files import is_path, read_toml, validate
+from planner.base.tables import StrictTable, refuse
 
 SHIPPED = Path(__file__).with_name("laws.toml")
 
 
 def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
     if not 0 < pair[0] <= pair[1]:
-        raise PydanticCustomError("law", "two numbers above 0, the smaller first")
+        raise refuse("two numbers above 0, the smaller first")
     return pair
 
 
@@ -30,10 +30,8 @@ Mark = Literal["read", "recalled", "derived"]
 """How a figure is known: read in its source, recalled, or derived here."""
 
 
-class Law(BaseModel):
-    """A table in which no unknown field passes; its name is the table's."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Law(StrictTable):
+    """What all laws say; the name is the table's."""
 
     name: str = ""
     source: Text
@@ -95,10 +93,8 @@ class ReplicaLaw(Law):
     fitted_replicas: Span
 
 
-class LawFile(BaseModel):
+class LawFile(StrictTable):
     """`laws.toml`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     loss: dict[str, LossLaw] = {}
     critical_batch: dict[str, CriticalBatchLaw] = {}

@@ -24,6 +24,7 @@ class PipeDream(OneFOneB):
     name = "pipedream"
     source = "Narayanan et al. 2019 (PipeDream); as Li and Hoefler 2021, Table 2, quote it; versions simulated"
     synchronous = False
+    staleness = "a gradient on rank r is taken at weights pp - 1 - r updates old, the same forward and backward"
     steady = True
 
     def steps_order(self, pipe: Pipeline, steps: int) -> Order:
@@ -50,44 +51,39 @@ class PipeDream(OneFOneB):
         """p - 1 - r: the micro-batches between a forward and its backward each update the weights."""
         return np.asarray(np.minimum(np.asarray(pipe.p) - 1 - rank, micro_batch), dtype=np.int64)
 
-    def staleness(self) -> str:
-        """At which weights a gradient is taken."""
-        return "a gradient on rank r is taken at weights pp - 1 - r updates old, the same forward and backward"
+
+class _TwoVersions(PipeDream):
+    def weight_versions(self, pipe: Pipeline, rank: Any) -> Array:
+        """2, on every rank: two that updates made, or the newest and its prediction."""
+        return np.asarray(2.0 + 0.0 * (pipe.p + rank))
 
 
-class TwoBufferedWeights(PipeDream):
+class TwoBufferedWeights(_TwoVersions):
     """PipeDream-2BW: gradients of m >= p micro-batches make one update, and two versions of the weights suffice."""
 
     name = "2bw"
     source = "Narayanan et al. 2021, arXiv 2006.09503; order and versions read"
+    staleness = "every gradient is taken at weights one update old: W(t + 1) = W(t) - lr grad f(W(t - 1)), on all ranks"
 
     def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """With fewer than p micro-batches a third version would be in flight."""
         return [("needs at least pp micro-batches", pipe.m < pipe.p)]
-
-    def weight_versions(self, pipe: Pipeline, rank: Any) -> Array:
-        """2, on every rank."""
-        return np.asarray(2.0 + 0.0 * (pipe.p + rank))
 
     def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> Ints:
         """1 on every rank: micro-batch i uses version max(i // m - 1, 0), forward and backward."""
         since = np.minimum(np.asarray(micro_batch) // pipe.m, 1)
         return np.asarray(since + 0 * (np.asarray(rank) + pipe.p), dtype=np.int64)
 
-    def staleness(self) -> str:
-        """At which weights a gradient is taken."""
-        return "every gradient is taken at weights one update old: W(t + 1) = W(t) - lr grad f(W(t - 1)), on all ranks"
 
-
-class XPipe(PipeDream):
+class XPipe(_TwoVersions):
     """Mini-batches of m micro-batches; a mini-batch runs on weights predicted for it from Adam's moments."""
 
     name = "xpipe"
     source = "Guan et al. 2019, arXiv 1911.04610; recalled; the versions between are counted in the simulated order"
-
-    def weight_versions(self, pipe: Pipeline, rank: Any) -> Array:
-        """2: the weights and their prediction."""
-        return np.asarray(2.0 + 0.0 * (pipe.p + rank))
+    staleness = (
+        "a mini-batch on rank r runs on weights predicted ceil((pp - 1 - r)/micro-batches) updates ahead from "
+        "Adam's moments: stale by the error of the prediction"
+    )
 
     def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> Ints:
         """i // m - (i - (p - 1 - r)) // m: ceil((p - 1 - r)/m) for the first of a mini-batch; predicted away."""
@@ -95,27 +91,13 @@ class XPipe(PipeDream):
         done = np.maximum(i - (np.asarray(pipe.p) - 1 - rank), 0)
         return np.asarray(i // m - done // m, dtype=np.int64)
 
-    def staleness(self) -> str:
-        """At which weights a gradient is taken."""
-        return (
-            "a mini-batch on rank r runs on weights predicted ceil((pp - 1 - r)/micro-batches) updates ahead from "
-            "Adam's moments: stale by the error of the prediction"
-        )
 
-
-class SpecTrain(PipeDream):
+class SpecTrain(_TwoVersions):
     """Every micro-batch runs on weights predicted for its own update from the momentum."""
 
     name = "spectrain"
     source = "Chen et al. 2018, arXiv 1809.02839; recalled; its order is taken to be 1F1B's without a flush"
-
-    def weight_versions(self, pipe: Pipeline, rank: Any) -> Array:
-        """2: the weights and their prediction."""
-        return np.asarray(2.0 + 0.0 * (pipe.p + rank))
-
-    def staleness(self) -> str:
-        """At which weights a gradient is taken."""
-        return (
-            "a forward on rank r runs on weights predicted pp - 1 - r updates ahead from the momentum, W - s lr v: "
-            "stale by the error of the prediction"
-        )
+    staleness = (
+        "a forward on rank r runs on weights predicted pp - 1 - r updates ahead from the momentum, W - s lr v: "
+        "stale by the error of the prediction"
+    )

@@ -112,6 +112,8 @@ class Schedule(ABC):
     """The paper, and how its order is known."""
     synchronous: bool = True
     """Every gradient is taken at the weights it updates. False changes the training: only with --allow-async."""
+    staleness: str = "none: gradients are taken at the weights that they update"
+    """At which weights a gradient is taken, in words."""
     steady: bool = False
     """Never drained: a step is the period of the steady state, as `steps_order` of several steps shows it."""
     splits_backward: bool = False
@@ -250,10 +252,6 @@ class Schedule(ABC):
         micro_batch: counted through all steps from the first, whose weights nothing has updated.
         """
         return np.zeros(np.broadcast(pipe.p, pipe.m, rank, micro_batch).shape, dtype=np.int64)
-
-    def staleness(self) -> str:
-        """For asynchronous schedules: at which weights a gradient is taken, in words."""
-        return "none: gradients are taken at the weights that they update"
 
     def bubble_fraction(self, pipe: Pipeline, F: Any = 1.0, I: Any = 1.0, W: Any = 1.0) -> Array:
         """Idle share of the step: bubble / (m (F + I + W) + bubble)."""

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, create_model, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, StrictBool, StrictStr, create_model, model_validator
 
 from planner.base.files import read_toml, validate
+from planner.base.tables import StrictTable, refuse
 from planner.choices.choice import LARGEST, Choice
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, SETTLED, SHARED
@@ -30,11 +30,6 @@ class Values:
 
     values: tuple[Any, ...]
     multiples: bool = False
-
-
-def refuse(allowed: str) -> PydanticCustomError:
-    """A refusal whose whole message is what is allowed; braces would be read as a template's."""
-    return PydanticCustomError("sweep", "{allowed}", {"allowed": allowed})
 
 
 def whole_numbers(data: Any, least: int = 1) -> tuple[int, ...]:
@@ -142,12 +137,6 @@ Hardware = Annotated[dict[str, Any], BeforeValidator(_axes)]
 Positive = Annotated[float, Field(gt=0, lt=1e300, allow_inf_nan=False)]
 Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 OBJECTIVE = Literal["time", "throughput", "cost", "memory"]
-
-
-class StrictTable(BaseModel):
-    """A table in which no unknown field passes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class DesignTable(StrictTable):

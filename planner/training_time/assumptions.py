@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from planner.base.errors import InputError
 from planner.base.files import read_toml
+from planner.base.tables import StrictTable
 from planner.base.units import GIGA, HOUR, MINUTE
 from planner.hardware import Cluster
 from planner.models import Transformer, counts
@@ -21,10 +22,8 @@ from planner.scaling.training import Prices, Storage
 SHIPPED = Path(__file__).with_name("assumptions.toml")
 
 
-class AssumptionFile(BaseModel):
+class AssumptionFile(StrictTable):
     """A table of `assumptions.toml`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     option: Annotated[str, Field(pattern="^--[a-z-]+$")]
     unit: str
