@@ -49,7 +49,7 @@ class Greedy:
         """Weight gradients whose input gradients are done."""
 
     def done(self, r: int, what: int) -> int:
-        """With how many micro-batches a rank has done something."""
+        """How many micro-batches a rank is through with in one thing."""
         return len(self.end[r][what])
 
     def source(self, r: int, what: int) -> int | None:
