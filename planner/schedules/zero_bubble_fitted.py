@@ -49,7 +49,7 @@ class Greedy:
         """Weight gradients whose input gradients are done."""
 
     def done(self, r: int, what: int) -> int:
-        """How many micro-batches a rank is through with in one thing."""
+        """Micro-batches whose operation of this sort is done on one of the ranks."""
         return len(self.end[r][what])
 
     def source(self, r: int, what: int) -> int | None:
