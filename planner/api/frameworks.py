@@ -16,10 +16,10 @@ from planner.setup import Setup
 
 
 def named_framework(name: str | None) -> tuple[str | None, str | None]:
-    """The profile whose figures a framework's name means, and the export that a search is held to; None: no matter.
+    """Resolve --framework into (profile, export target); None leaves the default.
 
-    A profile's name means the profile, and what it says the framework runs. A name of `planner export` means what that
-    framework can run, by the figures of the profile of that name, else of the one that its export declares.
+    A profile's name gives its figures. A `planner export` name also restricts the search to what that framework runs;
+    its figures are those of the profile of that name, else of the one that the target names.
 
     Raises UnknownNameError for an unknown framework.
     """

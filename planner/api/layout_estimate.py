@@ -158,9 +158,9 @@ class LayoutEstimate(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner estimate --json` prints; docs/json.md has the keys."""
-        asked = records.question_record(self.setup, self.gpus, self.layout["global_batch"])
+        question = records.question_record(self.setup, self.gpus, self.layout["global_batch"])
         trust = {"step_time_interval_s": self.step_time_interval_s, "unlike_measured": self.unlike}
-        return asked | self._record | trust | {"assumed": list(self.assumed)} | anchor_entry(self.setup)
+        return question | self._record | trust | {"assumed": list(self.assumed)} | anchor_entry(self.setup)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row: choices, seconds, GiB, and the parts of both."""
@@ -194,9 +194,9 @@ def closing_record(one: LayoutEstimate) -> dict[str, Any]:
 
 
 def closing(record: Mapping[str, Any], setup: Setup) -> list[str]:
-    """The same for a reader, from the answer's record, a paragraph each."""
+    """The lines of `closing_record` for a reader, from the answer's record, a paragraph each."""
     more = anchor_lines(setup)
-    return [*tables.closing_lines(record["assumed"], record["accuracy"]), *([""] * bool(more)), *more]
+    return tables.closing_lines(record["assumed"], record["accuracy"]) + (["", *more] if more else [])
 
 
 def estimate(

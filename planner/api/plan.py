@@ -105,7 +105,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
 
     @property
     def fitting(self) -> int:
-        """Those that fit in memory."""
+        """Legal layouts that fit in memory."""
         return self.found.fitting
 
     @cached_property
@@ -144,20 +144,20 @@ class Plan(Shown, Sequence[LayoutEstimate]):
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner recommend --json` prints; docs/json.md has the keys."""
-        given = records.question_record(self.setup, self.gpus, self.batch)
-        held = {
+        question = records.question_record(self.setup, self.gpus, self.batch)
+        confidence = {
             "step_time_interval_s": self.step_time_interval_s,
             "unlike_measured": self[0].unlike if len(self) else "",
             "assumed": list(self.assumed),
             "accuracy": self.accuracy,
         }
         faster = None if self.elsewhere is None else self.elsewhere.to_dict()
-        other = {"faster_with_any_framework": faster, "fewest_gpus": self.fewest_gpus}
+        alternatives = {"faster_with_any_framework": faster, "fewest_gpus": self.fewest_gpus}
         return (
-            given
+            question
             | records.recommendation_record(self.found, self.setup.cluster)
-            | other
-            | held
+            | alternatives
+            | confidence
             | anchor_entry(self.setup)
             | self._next
         )

@@ -10,7 +10,7 @@ from planner.api.frameworks import held_request
 from planner.api.inputs import Cluster, Model, SearchChoices, setup_of
 from planner.api.plan import Plan
 from planner.question import RUNS, whole, word
-from planner.search import recommend as search
+from planner.search import recommend as rank_layouts
 from planner.setup import Setup
 
 
@@ -59,9 +59,10 @@ def search_plan(
     whole("gpus", gpus)
     whole("global_batch", global_batch)
     setup, asked = held_request(setup, base, gpus=gpus, batch=global_batch, **choices)
-    found = search(
+    found = rank_layouts(
         setup, **asked.question, top=whole("top", top, most=1000), objective=word("objective", objective), plainest=True
     )
-    held = objective == "memory" or setup.export is not None or bool(choices.get("any_framework"))
-    free = () if held else tuple(name for name in RUNS if choices.get(name) is None)
+    # `Plan.elsewhere` says what would be faster with any framework.
+    elsewhere_is_pointless = objective == "memory" or setup.export is not None or bool(choices.get("any_framework"))
+    free = () if elsewhere_is_pointless else tuple(name for name in RUNS if choices.get(name) is None)
     return Plan(setup, gpus, global_batch, found, free)

@@ -101,7 +101,7 @@ Json = Annotated[bool, writes("--json", says="Print JSON (docs/json.md) and noth
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """The pictures to write, as the options say it."""
+    """The pictures to write."""
 
     svg: Svg = None
     png: Png = None
@@ -125,7 +125,7 @@ class Pictures:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What a model is trained on, as the options say it; `planner.cli.unfold` makes the options."""
+    """What a model is trained on; `planner.cli.unfold` makes the options."""
 
     cluster: ClusterName
     network: Network = None
@@ -166,7 +166,7 @@ def _figure(text: str) -> tuple[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class StepBatch:
-    """The batch of an optimizer step, as the options say it: in sequences or in tokens."""
+    """The batch of an optimizer step, in sequences or in tokens."""
 
     global_batch: GlobalBatch = None
     batch_tokens: BatchTokens = None

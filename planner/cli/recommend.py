@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The reports to write, an HTML page and pictures of its plots, as the options say it."""
+    """The reports to write: an HTML page and pictures of its plots."""
 
     html: Annotated[Path | None, o.writes("--html", says="Write a report to read and play with: one file.")] = None
     png: Annotated[Path | None, o.writes("--png", says="Write the report's plots as one picture.")] = None

@@ -79,12 +79,12 @@ class Nearest:
     def change(self, key: str, value: Any, reason: str) -> None:
         """Export another value of a choice, if it has another."""
         if self.row[key] != value:
-            self.notes.append(f"{key} {_said(self.row[key])}: {reason}; exported as {key} {_said(value)}")
+            self.notes.append(f"{key} {_as_text(self.row[key])}: {reason}; exported as {key} {_as_text(value)}")
             self.row[key] = value
 
     def refuse(self, key: str, reason: str, remedy: str) -> LayoutError:
         """The error for a choice that has no equivalent."""
-        return LayoutError(f"{key} {_said(self.row[key])}: {self.title} {reason}; {remedy}")
+        return LayoutError(f"{key} {_as_text(self.row[key])}: {self.title} {reason}; {remedy}")
 
     def whole_activations(self, setting: str) -> None:
         """Megatron-Core's own rule for activations of layers in host memory (transformer_config.py)."""
@@ -155,7 +155,9 @@ class Nearest:
     def _becomes(self, changes: dict[str, Any]) -> None:
         was, now = self.row["schedule"], changes["schedule"]
         kept = {k: v for k, v in changes.items() if self.row[k] != v}
-        shown = ", ".join(f"{k} {_said(v)} (was {_said(self.row[k])})" for k, v in kept.items() if k != "schedule")
+        shown = ", ".join(
+            f"{k} {_as_text(v)} (was {_as_text(self.row[k])})" for k, v in kept.items() if k != "schedule"
+        )
         self.notes.append(f"schedule {was}: no setting for it; exported as {now}{', ' if shown else ''}{shown}")
         self.row |= changes
 
@@ -168,17 +170,17 @@ class Target(ABC):
     title: str
     """The framework's name."""
     version: str
-    """Whose published argument or key names were read."""
+    """The version whose published argument or key names were read."""
     suffix: str
-    """Of its files."""
+    """File name extension."""
     profile: str | None = None
-    """Whose figures its predictions take; None: the cluster's usual framework's."""
+    """The profile whose figures its predictions take; None: the cluster's usual framework's."""
     takes_base = False
     """Whether its file builds on a recipe of the user's own."""
     mark = "#"
-    """What begins a comment; empty where the format has none."""
+    """The text that begins a comment; empty where the format has none."""
     adapters: str | None = None
-    """What to say of adapters beside frozen weights, perhaps nothing; None: it has none."""
+    """A note on adapters beside frozen weights, perhaps empty; None: the framework has no adapters."""
 
     @abstractmethod
     def adapt(self, nearest: Nearest) -> None:
@@ -230,13 +232,15 @@ def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:
         settled = getattr(fixed, key)
         both = values if settled is None else tuple(v for v in settled if v in values)
         if not both:
-            said = ", ".join(_said(v) for v in settled)
-            raise LayoutError(f"{key} is {said}; the framework to run on allows: {', '.join(_said(v) for v in values)}")
+            said = ", ".join(_as_text(v) for v in settled)
+            raise LayoutError(
+                f"{key} is {said}; the framework to run on allows: {', '.join(_as_text(v) for v in values)}"
+            )
         changes[key] = both
     return replace(fixed, **changes)
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     name = getattr(value, "name", None)

@@ -243,9 +243,13 @@ def estimate_view(
 
 
 def closing_lines(assumed: Sequence[str], accuracy: str = "") -> list[str]:
-    """What an answer takes for granted, and how accurate such answers have been: paragraphs, none for what is empty."""
-    said = [f"Assumed: {'; '.join(assumed)}."] * bool(assumed) + [f"How accurate: {accuracy}"] * bool(accuracy)
-    return [line for text in said for line in ("", text)]
+    """What an answer takes for granted, and how accurate such answers have been: a paragraph each, none if empty."""
+    lines: list[str] = []
+    if assumed:
+        lines += ["", f"Assumed: {'; '.join(assumed)}."]
+    if accuracy:
+        lines += ["", f"How accurate: {accuracy}"]
+    return lines
 
 
 VISIBLE = 0.9

@@ -22,7 +22,7 @@ _F0, _F1, _I1, _I0, _W1, _W0 = range(6)
 """What a rank does in a block, by dependency: 0 is its shallow stage, 1 its deep one."""
 
 Slots = list[list[list[int]]]
-"""By rank, what, micro-batch."""
+"""Slots by rank, by what is done (`_F0` to `_W0`) and by micro-batch."""
 
 
 def place_weight_gradients(row: list[list[int]], split: bool) -> None:

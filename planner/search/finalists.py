@@ -113,8 +113,8 @@ def try_others(setup: Setup, result: Estimate, order: Any, allow_async: bool) ->
 
 
 def _hopeful(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tuple[Layouts, float, float]]:
-    """The candidates that could be faster than the best: not those that aren't without a bubble. Each with its step
-    and the bytes of its fullest rank."""
+    """The candidates that are faster than the best without their bubble: each with its step, and its fullest rank's
+    bytes."""
     if not candidates:
         return []
     table = Layouts.concatenate(candidates)
@@ -133,10 +133,10 @@ MOST_SIMULATED = 2
 def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) -> Estimate | None:
     """An estimate of one more layout that is faster than the best and recomputes fewer layers; None if there is none.
 
-    Not where a question allows `full` alone: it means every layer. Activations go to the host where --allow-offload
-    is given, in layouts that then recompute nothing.
+    A question that allows `full` alone means every layer, and none is tried. With --allow-offload, activations go to
+    the host in layouts that then recompute nothing.
 
-    order: fitting layouts, best first. Of the fastest that recompute all layers each gets the fewest with which it fits
+    order: fitting layouts, best first. Each of the fastest that recompute all layers gets the fewest with which it fits
     in memory by the closed form; the fastest of these are run on the timeline.
     """
     fixed = asked.fixed
@@ -167,21 +167,22 @@ def _faster(setup: Setup, found: tuple[Layouts, Array] | None, best: float) -> l
 
 
 def _fewest(setup: Setup, layouts: Layouts, choice: str = "recompute_layers") -> tuple[Layouts, Array] | None:
-    """Of layouts those that fit with a choice of fewer layers than all, each with the fewest with which it does.
+    """For each layout, the smallest number of layers with which it fits, and the closed form's seconds of its step.
 
-    And the seconds of their steps by the closed form; None where there are none.
+    choice: the choice that counts layers. Layouts that don't fit with fewer than all layers are left out. None if none
+    is left.
     """
     most = -(-int(setup.model.num_layers) // (layouts.pp * layouts.virtual_stages))
-    of = np.repeat(np.arange(len(layouts)), most - 1)
+    source_row = np.repeat(np.arange(len(layouts)), most - 1)
     layers = np.concatenate([np.arange(1, n) for n in most]).astype(np.int64)
-    some: dict[str, Any] = {choice: layers}
-    table = replace(layouts.take(of), **some)
-    ok = np.flatnonzero(legal(setup.model, setup.cluster, table)) if len(of) else of
-    if not len(ok):
+    changes: dict[str, Any] = {choice: layers}
+    table = replace(layouts.take(source_row), **changes)
+    legal_rows = np.flatnonzero(legal(setup.model, setup.cluster, table)) if len(source_row) else source_row
+    if not len(legal_rows):
         return None
-    said = totals(setup, table.take(ok))
-    fits = np.flatnonzero(said.memory_bytes <= setup.cluster.accelerator.usable_bytes)
+    sums = totals(setup, table.take(legal_rows))
+    fits = np.flatnonzero(sums.memory_bytes <= setup.cluster.accelerator.usable_bytes)
     if not len(fits):
         return None
-    first = fits[np.unique(of[ok[fits]], return_index=True)[1]]
-    return table.take(ok[first]), said.step_time_s[first]
+    fewest = fits[np.unique(source_row[legal_rows[fits]], return_index=True)[1]]
+    return table.take(legal_rows[fewest]), sums.step_time_s[fewest]

@@ -1,8 +1,8 @@
-"""The space as grids: rows that no choice is left in but those that all of them share, which are a grid's axes.
+"""The search space as grids. A row fixes degrees, schedule, virtual stages, slices and micro-batch.
 
-A row is degrees, schedule, virtual stages, slices and micro-batch. What combines with every one of them (recomputation,
-sharding, sequence parallelism, split of the layers, offload) is an axis, so that costs that don't depend on it are
-computed once. Rows of the same choices come in chunks of bounded size, whatever the size of the space.
+Every choice that combines with all rows is an axis: recomputation, sharding, sequence parallelism, split of the layers,
+offload. Costs that don't depend on an axis are computed once for all of it. Rows with the same axes come in chunks of
+bounded size, whatever the size of the space.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from planner.layouts import DTYPES, Layouts
 from planner.models import Transformer
 from planner.step.legality import legal
 
-A_GRID = 8_192  # layouts that take as long as a grid's calls without any
+A_GRID = 8_192  # layouts whose arithmetic takes as long as a grid's calls
 KINDS = 4_096  # more than there are kinds of axes: layouts of two of them never share a number
 CHUNK = 32_768  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
@@ -42,7 +42,7 @@ class Degrees(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a schedule may have in a pipeline. schedule: its number among those that are searched."""
+    """A schedule in a pipeline. schedule: its number among those that are searched."""
 
     schedule: int
     virtual_stages: int
@@ -51,7 +51,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class GridAxis:
-    """Choices that combine with every row: their names, and the values that they have together."""
+    """Choices that combine with every row. values: one value for each name, in every combination that is tried."""
 
     names: tuple[str, ...]
     values: tuple[tuple[int, ...], ...]
@@ -62,7 +62,7 @@ class GridAxis:
 
 Axes = tuple[GridAxis, ...]
 ROW = (*Degrees._fields, *Run._fields, "micro_batch")
-"""The choices that a row of a grid has of its own."""
+"""The choices that a row of a grid fixes."""
 SCHEDULE = ROW.index("schedule")
 
 
@@ -93,11 +93,11 @@ class Grid:
     of_choice: Ints
 
     def numbers(self, choice: Ints, row: Ints) -> Ints:
-        """Of layouts, each at a choice (of all axes together) and a row."""
+        """Serial numbers of layouts, given each one's choice (of all axes together) and row."""
         return self.serial[row] + np.broadcast_to(self.of_choice, (len(self.of_choice), len(self.serial)))[choice, row]
 
     def take(self, rows: Any) -> Grid:
-        """Its rows at an index array or mask."""
+        """The grid's rows at an index array or mask."""
         return records.take(self, rows, len(self.serial))
 
     def table(self) -> Layouts:
@@ -119,9 +119,10 @@ class Searched:
 
 @dataclass
 class _Pending:
-    """Families, each with its first row's serial, and then legal rows of one kind of axes that wait for a chunk.
+    """Families with the same axes, then their legal rows, that wait for a chunk.
 
-    each: layouts of a row; kind: its number; size: rows of the families; legal: of those rows.
+    each: layouts in a row. kind: the number of these axes. families: each with the serial of its first row.
+    size: rows of the families. rows: columns of rows that are legal somewhere, and where. legal: number of such rows.
     """
 
     each: int
@@ -174,13 +175,13 @@ class _Rows:
 
     @staticmethod
     def of(axes: Axes, waiting: _Pending) -> _Rows:
-        """Those that wait."""
+        """All pending rows, joined."""
         table = np.concatenate([rows for rows, _ in waiting.rows], axis=1)
         ok = np.concatenate([mask for _, mask in waiting.rows], axis=-1)
         return _Rows(axes=axes, table=table, legal=ok, of_choice=KINDS * np.arange(_size(axes))[:, None])
 
     def among(self, axes: Axes) -> _Rows:
-        """The same rows with axes that have more choices, none of which is theirs."""
+        """The same rows under axes with more values; where a value is not theirs, no layout is legal."""
         rows = len(self)
         places = [[whole.values.index(v) for v in own.values] for own, whole in zip(self.axes, axes, strict=True)]
         at = np.ix_(*map(np.array, places), np.arange(rows))
@@ -198,14 +199,14 @@ class _Rows:
 
 
 def _joined(kinds: list[_Rows]) -> list[_Rows]:
-    """Kinds of few rows together, under axes that have the choices of all of them: a grid costs its calls as well."""
+    """Kinds of few rows joined, under axes that have the values of all of them: each grid costs calls besides."""
     groups = [([set(axis.values) for axis in kind.axes], [kind]) for kind in kinds]
 
     def size(axes: list[set[tuple[int, ...]]], kinds: list[_Rows]) -> int:
         return prod(map(len, axes)) * sum(len(kind) for kind in kinds)
 
     def more(i: int, j: int) -> int:
-        """Layouts that two groups together have more."""
+        """Layouts that two groups have more when joined."""
         (one, kinds), (other, others) = groups[i], groups[j]
         both = [a | b for a, b in zip(one, other, strict=True)]
         return size(both, kinds + others) - size(one, kinds) - size(other, others)
@@ -220,7 +221,7 @@ def _joined(kinds: list[_Rows]) -> list[_Rows]:
 
 
 def _together(kinds: list[_Rows], values: list[set[tuple[int, ...]]]) -> _Rows:
-    axes = tuple(GridAxis(axis.names, tuple(sorted(of))) for axis, of in zip(kinds[0].axes, values, strict=True))
+    axes = tuple(GridAxis(axis.names, tuple(sorted(own))) for axis, own in zip(kinds[0].axes, values, strict=True))
     every = [kind.among(axes) for kind in kinds]
     table, legal, own = (
         np.concatenate(parts, axis=-1) for parts in zip(*((e.table, e.legal, e.of_choice) for e in every), strict=True)
@@ -237,7 +238,7 @@ def _advance(
         table[-1] = KINDS * waiting.each * table[-1] + waiting.kind
         waiting.families, waiting.size = [], 0
         grid = _grid(cluster, table, axes, shared)
-        ok = legal(model, cluster, grid) & _distinct(grid, axes)
+        ok = legal(model, cluster, grid) & _makes_a_difference(grid, axes)
         for name, value in shared.excluded:
             ok = ok & (getattr(grid, name) != value)
         some = np.flatnonzero(ok.any(axis=tuple(range(ok.ndim - 1))))
@@ -256,7 +257,7 @@ def _advance(
 
 
 def _rows(waiting: list[tuple[int, Family]]) -> Ints:
-    """Columns of rows: those of `ROW` and the serial, shape (columns, rows)."""
+    """The columns of `ROW`, and the serial, of every row of the families; shape (columns, rows)."""
     serial, families = np.array([n for n, _ in waiting]), [f for _, f in waiting]
     runs, micro = np.array([len(f.runs) for f in families]), np.array([len(f.micro) for f in families])
     counts = runs * micro
@@ -271,10 +272,11 @@ def _rows(waiting: list[tuple[int, Family]]) -> Ints:
     ])  # fmt: skip
 
 
-def _distinct(layouts: Layouts, axes: Axes) -> Any:
-    """Where a choice makes a difference: nothing to shard on one rank, no sequence parallelism without tensor ranks.
+def _makes_a_difference(layouts: Layouts, axes: Axes) -> Any:
+    """Whether a layout's choices make a difference.
 
-    Nor is a copy in each node another choice than one over all ranks, where there is one node.
+    One rank has nothing to shard, and without tensor ranks there is no sequence parallelism. On one node a copy in each
+    node is the same as one over all ranks.
     """
     x = layouts
     sharded = (x.zero == 0) | (x.dp * x.cp > 1)
@@ -283,7 +285,7 @@ def _distinct(layouts: Layouts, axes: Axes) -> Any:
 
 
 def _columns(axes: Axes) -> dict[str, Ints]:
-    """Each axis's choices along an axis of their own, the rows' last; a choice that its axis does not vary alone."""
+    """Each axis's values along an array axis of their own, before the rows. A value that never varies stands once."""
     out = {}
     for i, axis in enumerate(axes):
         shape = [-1 if i == j else 1 for j in range(len(axes) + 1)]
@@ -294,7 +296,7 @@ def _columns(axes: Axes) -> dict[str, Ints]:
 
 
 def _grid(cluster: Cluster, table: Ints, axes: Axes, shared: Searched) -> Layouts:
-    """Layouts from columns of rows and their axes; a choice that none of them has is at its default."""
+    """Layouts from columns of rows and their axes. A choice in neither has the question's value, else its default."""
     columns = dict(zip(ROW, table, strict=False)) | _columns(axes)
     dp, tp, pp, cp = (columns[name] for name in DEGREES)
     copies = columns["dp_replicate"]

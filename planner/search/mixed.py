@@ -44,8 +44,11 @@ PARTS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class MixedQuestion:
-    """Setups and GPUs of each group, in the order of their memory; alone: the step and layout of a group's own search
-    for a batch, or LayoutError. network: between the groups, None the slower of two."""
+    """Setups and GPUs of each group, in the order of their memory.
+
+    alone: the step and layout of a group's own search for a batch; raises LayoutError if there is none.
+    network: the link between the groups; None takes the slower of two groups' networks.
+    """
 
     setups: tuple[Setup, ...]
     gpus: tuple[int, ...]
@@ -57,8 +60,8 @@ class MixedQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedWay:
-    """A way to train: how, on which groups (their numbers), its step, and of each the layout and what it has of
-    the batch or of the layers."""
+    """A way to train. groups: numbers of the groups that train. layouts, batches, layers: each group's layout, and its
+    part of the batch or its layers by stage."""
 
     name: str
     groups: tuple[int, ...]
@@ -73,13 +76,16 @@ def mixed_ways(asked: MixedQuestion) -> list[MixedWay]:
     asked = replace(asked, alone=lru_cache(maxsize=None)(asked.alone))
     n = len(asked.gpus)
     found: list[MixedWay] = []
+    refused: list[LayoutError] = []
     for size in [size for size in range(n, 0, -1) if n <= ALL_SETS or size in (n, n - 1, 1)]:
         for some in combinations(range(n), size):
             for way in (_replicas, _pipeline) if size > 1 else (_one_group,):
-                with suppress(LayoutError):
+                try:
                     found.append(way(asked, some, NEAR * min((w.step_s for w in found), default=np.inf)))
+                except LayoutError as error:
+                    refused.append(error)
     if not found:
-        raise LayoutError(f"no layout of {asked.setups[0].model.name} on any of the groups fits in memory")
+        raise LayoutError(f"{asked.setups[0].model.name} trains on none of the groups; on the last: {refused[-1]}")
     return sorted(found, key=lambda w: (w.step_s, len(w.groups), w.name))
 
 
@@ -143,7 +149,7 @@ def _between(asked: MixedQuestion, g: int) -> tuple[float, float]:
 
 
 def _pipeline(asked: MixedQuestion, some: tuple[int, ...], under_s: float) -> MixedWay:
-    """The fastest pipeline over the groups, of those under `under_s`: by their bound, until none can be faster.
+    """The fastest pipeline over the groups that takes less than `under_s`; by their bounds, until none can be faster.
 
     Raises LayoutError if there is none.
     """
@@ -161,7 +167,7 @@ def _pipeline(asked: MixedQuestion, some: tuple[int, ...], under_s: float) -> Mi
 
 
 def _candidates(asked: MixedQuestion, some: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
-    """What `pipeline_of` takes for every pipeline over the groups, behind the least seconds of its step."""
+    """For every pipeline over the groups, a bound on its step's seconds and the arguments of `pipeline_of`."""
     L = int(asked.setups[0].model.num_layers)
     orders = list(permutations(range(len(some)))) if len(some) <= ALL_SETS else [tuple(range(len(some)))]
     layer_s = lru_cache(maxsize=None)(partial(_layer_s, asked))
@@ -181,8 +187,9 @@ def _candidates(asked: MixedQuestion, some: tuple[int, ...]) -> Iterator[tuple[A
                 continue
             each = [layer_s(g, t, mb, again) for g, t in zip(some, tp, strict=True)]
             for at in orders:
-                order, ranks, of, seconds = (tuple(x[i] for i in at) for x in (some, tp, stages, each))
-                yield least_makespan_s(L, asked.batch // (dp * mb), of, seconds), order, ranks, of, common
+                order, ranks, stage_counts, seconds = (tuple(x[i] for i in at) for x in (some, tp, stages, each))
+                bound_s = least_makespan_s(L, asked.batch // (dp * mb), stage_counts, seconds)
+                yield bound_s, order, ranks, stage_counts, common
 
 
 def least_makespan_s(layers: int, m: int, stages: Sequence[float], layer_s: Sequence[float]) -> float:
@@ -255,10 +262,12 @@ def pipeline_of(
 
 
 def _between_groups(asked: MixedQuestion, setups: list[Setup], layouts: list[Layouts], group: Ints) -> Any:
-    """What the passes of stages beside another group take longer than over their own network, forward and backward."""
+    """Seconds by which the link between groups lengthens each stage's passes, forward and backward."""
     forward, backward = np.zeros(len(group)), np.zeros(len(group))
     over = [replace(s, cluster=replace(s.cluster, network=asked.network or s.cluster.network)) for s in setups]
-    own, far = ([float(step_costs(s, x).send_s[0]) for s, x in zip(of, layouts, strict=True)] for of in (setups, over))
+    own, far = (
+        [float(step_costs(s, x).send_s[0]) for s, x in zip(some, layouts, strict=True)] for some in (setups, over)
+    )
     for s in np.flatnonzero(np.diff(group)) + 1:
         a, b = group[s - 1], group[s]
         slower = max(far[a], far[b])

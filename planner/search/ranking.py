@@ -24,11 +24,11 @@ from planner.step.timeline.timed import timed
 
 OBJECTIVES = ("time", "throughput", "cost", "memory")
 ALL_AGAIN = 1.5  # times a step without, at most, where all layers are recomputed: fewer may then be (`some_layers`)
-ROUNDS = 4  # in which what an answer names is run on the timeline; then it names only what was
+ROUNDS = 4  # rounds that run what an answer names on the timeline; after them its best are those that were run
 
 
 def _finalists(setup: Setup, shortlist: Shortlist) -> Estimate:
-    """The estimate of all that was kept, with its parts; LayoutError where nothing was."""
+    """The estimate of all layouts that were kept. Raises LayoutError if none was."""
     pools = [pool.layouts for pool in (shortlist.fits, shortlist.over) if pool is not None and len(pool.serial)]
     if not pools:
         raise LayoutError(f"no layout that fits takes at most {shortlist.reach_s:.4g} s per step")
@@ -80,10 +80,10 @@ def recommend(
     """Search all legal layouts.
 
     objective: memory, or time, throughput, cost, which give the same order on a given number of accelerators.
-    rivals: how many of the fastest layouts the estimate should hold at least, of those that fit and of those that
-    would in twice the memory. plainest: of those that can't be told apart from the fastest the plainest is best, and
-    of those that share tp, pp, cp, ep and schedule the best alone is listed (`planner.search.pick`). reach_s: of
-    what is faster than so many seconds, or can't be told apart, only the best is asked for, not the front nor counts.
+    rivals: keep at least this many of the fastest layouts that fit, and as many of those that need up to twice the
+    memory. plainest: among layouts too close to tell apart, prefer the one with the fewest unusual choices; list one
+    layout per tp, pp, cp, ep and schedule (`planner.search.pick`). reach_s: ignore slower layouts; then the front and
+    the counts are incomplete.
 
     Raises LayoutError or InputError if nothing is legal, nothing that fast, or numbers are out of range;
     UnknownNameError for an unknown objective.
@@ -97,28 +97,36 @@ def recommend(
     slowest_s = reach_s * (1.0 + EQUAL) * (ALL_AGAIN if setup.framework.block_recompute else 1.0)
     shortlist = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals, reach_s=slowest_s)
     closed = _finalists(setup, shortlist)
-    tried = [] if objective == "memory" else _tried(setup, asked, closed, top, plainest)
+    tried = [] if objective == "memory" else _simulate_finalists(setup, asked, closed, top, plainest)
     result = Estimate.concatenate(tried) if tried else closed
-    legal, fitting, fits = shortlist.legal + max(len(tried) - 1, 0), shortlist.fitting, int(closed.fits.sum())
+    counts = shortlist.legal + max(len(tried) - 1, 0), shortlist.fitting - int(closed.fits.sum())
     kind = kinds(result.layouts) if plainest and objective != "memory" else None
-    for rounds in count():
+    for rounds in count():  # each round runs at least one more layout on the timeline
         order = _ranked(result, objective)
-        order = order if rounds < ROUNDS else order[known(result)[order]]
-        found = Recommendation(
-            asked=asked,
-            estimate=result,
-            legal=legal,
-            fitting=fitting + int(result.fits.sum()) - fits,
-            best=_best(result, order, kind)[:top],
-            fastest=int(order[0]) if len(order) else None,
-            front=order[pareto_front(result.step_time_s[order], result.memory_bytes[order])],
-            ties=0,
-        )
+        if rounds >= ROUNDS:
+            order = order[known(result)[order]]
+        found = _answer(asked, result, order, _best(result, order, kind)[:top], *counts)
         due = found.nearly_fastest if reach_s < np.inf else found.named
         if known(result)[due].all():
             break
         result = timed(setup, result, due)
     return replace(found, ties=_ties(shortlist, closed, result, order) if len(order) else 0)
+
+
+def _answer(
+    asked: Request, result: Estimate, order: Ints, best: Ints, legal: int, fitting_elsewhere: int
+) -> Recommendation:
+    """The answer from ranked layouts, without its ties. fitting_elsewhere: fitting layouts that were not kept."""
+    return Recommendation(
+        asked=asked,
+        estimate=result,
+        legal=legal,
+        fitting=fitting_elsewhere + int(result.fits.sum()),
+        best=best,
+        fastest=int(order[0]) if len(order) else None,
+        front=order[pareto_front(result.step_time_s[order], result.memory_bytes[order])],
+        ties=0,
+    )
 
 
 def best_of(setup: Setup, asked: Request) -> Estimate:
@@ -132,10 +140,10 @@ def best_of(setup: Setup, asked: Request) -> Estimate:
     return found.estimate.take(found.best[:1])
 
 
-def _tried(setup: Setup, asked: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
-    """The finalists, the best of them simulated; then, a layout each, what a search's grids have none of and may help.
+def _simulate_finalists(setup: Setup, asked: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
+    """The finalists, the best of them simulated; then up to two layouts that a search's grids don't have.
 
-    That is another schedule, and full recomputation of some layers alone.
+    These are one under another schedule, and one with full recomputation, or offload, of some layers alone.
     """
     order = _ranked(closed, "time")
     out = [refine(setup, closed, order, top, kinds(closed.layouts) if plainest else None)]
@@ -149,5 +157,5 @@ def _tried(setup: Setup, asked: Request, closed: Estimate, top: int, plainest: b
 
 
 def _best(result: Estimate, order: Ints, kind: Ints | None) -> Ints:
-    """The layouts to list, best first; by kind: of those that can't be told apart the plainest, and one of a kind."""
+    """The layouts to list, best first. kind: list one per kind, the plainest of those too close to tell apart first."""
     return order if kind is None else first_of_each(plainest_first(result, order), kind)

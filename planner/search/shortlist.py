@@ -33,9 +33,9 @@ MULTIPLES = 4
 class Candidates:
     """Layouts by what they are compared by, arrays of shape (n,).
 
-    serial: a number of each layout's own, by which equals are told apart. least_s: the step without its bubble where
-    the closed form does not follow uneven ranks, else the step. pipelined: more than one stage. layouts: the table,
-    or in place of it where in its grid each is.
+    serial: each layout's own number, which decides between equals. least_s: the step, without its bubble where the
+    closed form does not follow uneven ranks. pipelined: more than one stage. layouts: the table, or each layout's place
+    in its grid.
     """
 
     serial: Ints
@@ -49,11 +49,11 @@ class Candidates:
         return len(self.serial)
 
     def take(self, index: Any) -> Candidates:
-        """Those at an index array or mask."""
+        """The candidates at an index array or mask."""
         return records.take(self, index)
 
     def sorted(self) -> Candidates:
-        """Fastest first, of equally fast ones the smallest, without those that equal the one before in both."""
+        """Fastest first, then smallest, without layouts that equal the one before in both."""
         order = np.lexsort((self.serial, self.memory_bytes, self.step_time_s))
         step, memory = self.step_time_s[order], self.memory_bytes[order]
         new = np.ones(len(order), dtype=bool)
@@ -62,12 +62,12 @@ class Candidates:
 
 
 class Shortlist:
-    """The layouts that may matter, of grids with their totals that it is given.
+    """The layouts that may matter among those of the grids that are added.
 
-    capacity_bytes: of an accelerator; top: how many layouts will be shown; by_memory: least memory is best, not time.
-    rivals: how many of the fastest to keep that fit, and as many that would in twice the memory. reach_s: if less than
-    endless, only what fits and may have such a step is kept.
-    legal, fitting: layouts that passed, and those of them within the capacity. fits, over: those that were kept.
+    capacity_bytes: one accelerator's. top: how many layouts will be shown. by_memory: least memory is best, not time.
+    rivals: keep this many of the fastest that fit, and as many that need up to twice the memory. reach_s: if finite,
+    keep only what fits and may have such a step.
+    legal, fitting: layouts that were added, and those of them within the capacity. fits, over: those that were kept.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Shortlist:
         """For each bin of memory the step above which a layout is dominated."""
 
     def out(self, bound: Bounds) -> Bools:
-        """Rows of a grid whose every layout `add` would only count: over memory, as what fits may be on the front."""
+        """Rows of a grid whose layouts `add` would only count, boolean."""
         reach = np.maximum.accumulate(self._limit[::-1])[::-1]
         least, memory = bound.step_time_s, bound.memory_bytes
         if self.reach_s < np.inf:
@@ -94,13 +94,17 @@ class Shortlist:
         return least > reach[self._bin(memory)]
 
     def count(self, grid: Grid) -> None:
-        """Count a grid's layouts that can't matter, of which none fits."""
+        """Count a grid's layouts that can't matter and don't fit."""
         self.legal += int(np.count_nonzero(grid.legal))
 
     def _bin(self, memory_bytes: Array) -> NDArray[np.intp]:
         """The bin of a size of memory; what just fits lies in the last bin of those that fit."""
         scaled = memory_bytes * (BINS * (1.0 - 1e-9) / self.capacity_bytes)
         return np.minimum(scaled, BINS * MULTIPLES - 1).astype(np.intp)
+
+    def _may_matter(self, step: Array, least: Array, memory: Array, fits: Bools) -> Bools:
+        """Whether a layout is not dominated, or fits and may be a finalist; by the limits so far."""
+        return np.asarray((step <= self._limit[self._bin(memory)]) | ((least <= self._slower) & fits))
 
     def add(self, grid: Grid, totals: Totals) -> None:
         """Count a grid's layouts and keep those that may matter."""
@@ -109,7 +113,7 @@ class Shortlist:
         self.legal += int(np.count_nonzero(grid.legal))
         self.fitting += int(np.count_nonzero(fits))
         least = step - np.where(exact_uneven(grid.layouts), 0.0, totals.bubble_s)
-        hopeful = (step <= self._limit[self._bin(memory)]) & grid.legal | (least <= self._slower) & fits
+        hopeful = grid.legal & self._may_matter(step, least, memory, fits)
         if self.reach_s < np.inf:
             hopeful &= fits & (least <= self.reach_s)
         flat = np.flatnonzero(hopeful)
@@ -132,9 +136,7 @@ class Shortlist:
             self.sift()
             some = some.take(~seed)
             fit = some.memory_bytes <= self.capacity_bytes
-            near = (some.step_time_s <= self._limit[self._bin(some.memory_bytes)]) | (
-                some.least_s <= self._slower
-            ) & fit
+            near = self._may_matter(some.step_time_s, some.least_s, some.memory_bytes, fit)
             if np.count_nonzero(near) > 0.5 * len(some):
                 break
             some = some.take(near)
