@@ -77,7 +77,7 @@ _MODULE = {
     "simulate": "api.simulated", "validate": "api.validated",
     **dict.fromkeys(("compare", "explain", "export", "fastest", "sweep", "time", "why"), "api.questions"),
 }  # fmt: skip
-"""Where a name is loaded from; errors are `planner.base.errors`'."""
+"""The module that each name is loaded from; errors are `planner.base.errors`'."""
 
 
 def __getattr__(name: str) -> Any:

@@ -36,7 +36,7 @@ __all__ = [
 
 
 DTYPES: Mapping[type, Any] = {bool: np.bool_, float: np.float64}
-"""Of the columns that aren't whole numbers."""
+"""Array types of the columns that aren't whole numbers."""
 
 
 def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:
@@ -106,7 +106,7 @@ class Layouts:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Of the table, (n,), or of the grid."""
+        """Shape of the table, (n,), or of the grid."""
         return np.broadcast_shapes(*(getattr(self, name).shape for name in CHOICES))
 
     def __len__(self) -> int:
@@ -134,7 +134,7 @@ class Layouts:
 
     @cached_property
     def state_shards(self) -> dict[int, tuple[Ints, Ints]]:
-        """By the ZeRO stage from which on a state is sharded: ranks that share it, and an expert's; shape (n,)."""
+        """Ranks that share a state, and an expert's state, by the ZeRO stage that first shards it; shape (n,)."""
         whole = {stage: self.zero < stage for stage in (1, 2, 3)}
         return {
             stage: (np.where(one, 1, self.shards), np.where(one, 1, self.expert_shards)) for stage, one in whole.items()

@@ -55,7 +55,7 @@ def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -
 
 
 def fewest_gpus(setup: Setup, asked: Request) -> int | None:
-    """Of 2, 4, 8, ... times the GPUs of a question the fewest on which a layout fits; None where it fits on none."""
+    """The fewest of 2, 4, 8, ... times a question's GPUs on which a layout fits; None where it fits on none."""
     for gpus in (asked.gpus << k for k in range(1, DOUBLINGS + 1)):
         try:
             found = search(setup, **asked.sized(gpus, asked.global_batch).question, top=1, objective="memory")

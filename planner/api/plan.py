@@ -95,7 +95,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
 
     @cached_property
     def fewest_gpus(self) -> int | None:
-        """Where nothing fits: of 2, 4, 8, ... times the GPUs the fewest on which something does."""
+        """The fewest of 2, 4, 8, ... times the GPUs on which something fits, where nothing fits on these."""
         return None if len(self) else fewest_gpus(self.setup, self.found.asked)
 
     @property

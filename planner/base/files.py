@@ -27,14 +27,14 @@ def is_path(name: str, suffixes: tuple[str, ...] = (".toml",)) -> bool:
 
 
 def shipped_folder(name: str) -> Path:
-    """Where a folder of data that ships with the package lies: in the installed wheel, or atop the source tree."""
+    """The path of a data folder that ships with the package: in the installed wheel, or atop the source tree."""
     package = Path(__file__).resolve().parents[1]
     installed = package / name
     return installed if installed.is_dir() else package.parent / name
 
 
 MOST_BYTES = 64 * 2**20
-"""Of a file that is read: far over any real one, well under a machine's memory."""
+"""Most bytes of a file that is read: far over any real one, well under a machine's memory."""
 
 
 def _opened(path: Path, flags: int) -> int:

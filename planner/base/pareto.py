@@ -22,7 +22,7 @@ def pareto_front(first: Any, second: Any) -> Ints:
 
 
 def knee(time_s: Any, cost: Any) -> int:
-    """Where a front bends: the point of least cost times time, shape (n,), positive.
+    """The bend of a front: the point of least cost times time, shape (n,), positive.
 
     There one per cent of time costs one per cent of money; with cost = accelerators x time, twice the accelerators
     shorten the time by the square root of two. Beyond, a share of time costs a larger share of money.

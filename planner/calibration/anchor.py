@@ -67,15 +67,15 @@ class Update:
 
     @property
     def prior_deviation(self) -> Array:
-        """Of each figure before the runs, on the scale after them, shape (6,)."""
+        """Standard deviation of each figure before the runs, on the scale after them, shape (6,)."""
         return self.scale * self.before.figures
 
     def deviation(self) -> Array:
-        """Of each figure's shift, shape (6,)."""
+        """Standard deviation of each figure's shift, shape (6,)."""
         return np.asarray(self.scale * np.sqrt(np.diag(self.covariance)))
 
     def half_width(self, slopes: Array, share: float = 0.8) -> Array:
-        """Of a new run's error in logarithms, shape (n,); slopes: of its step time by the figures, shape (n, 6)."""
+        """Half width of a new run's error in logarithms, (n,). slopes: of its step time by the figures, (n, 6)."""
         variance = np.einsum("ni,ij,nj->n", slopes, self.covariance, slopes) + self.before.noise**2
         return np.asarray(t_quantile((1.0 + share) / 2.0, self.freedom) * self.scale * np.sqrt(variance))
 
@@ -101,7 +101,7 @@ def update(slopes: Array, error: Array, before: Spread) -> Update:
 
 
 def t_quantile(level: float, freedom: float) -> float:
-    """Of Student's t: with x = sqrt(freedom) tan(angle) the density of the angle is cos^(freedom - 1)."""
+    """Quantile of Student's t: with x = sqrt(freedom) tan(angle) the density of the angle is cos^(freedom - 1)."""
     angle = np.linspace(0.0, np.pi / 2, 20_001)
     middle = np.cos((angle[1:] + angle[:-1]) / 2) ** (freedom - 1.0)
     below = np.concatenate([[0.0], np.cumsum(middle)])

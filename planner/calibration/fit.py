@@ -19,9 +19,9 @@ from planner.validation import MeasuredRun, Predictions
 ROBUST = 0.02
 """Relative error from which on a run counts by its size rather than its square."""
 STEP = 0.01
-"""Of the span between its bounds: a step that shows whether a figure matters."""
+"""Fraction of the span between a figure's bounds: a step that shows whether the figure matters."""
 AT_BOUND = 1e-3
-"""Of the span between its bounds: nearer than this to one of them a fitted figure is said to be at it."""
+"""Fraction of the span between a figure's bounds: a fitted figure nearer than this to a bound is said to be at it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +89,12 @@ def in_si(figures: Sequence[FittedFigure], unit: Array) -> Array:
 
 
 def start_of(figures: Sequence[FittedFigure]) -> Array:
-    """Where the figures start, as places in the unit interval, a little inside the bounds."""
+    """The figures' starts, as places in the unit interval, a little inside the bounds."""
     return np.array([np.clip((f.start - f.low) / (f.high - f.low), 0.02, 0.98) for f in figures])
 
 
 def jacobian_at_start(problem: Problem, figures: Sequence[FittedFigure]) -> Array:
-    """Of the weighted errors at the figures' starts; shape (timed runs, figures)."""
+    """Slopes of the weighted errors at the figures' starts; shape (timed runs, figures)."""
     return slopes(lambda unit: problem.weight * problem.errors(figures, unit), start_of(figures))
 
 

@@ -21,7 +21,7 @@ from planner.search.pick import first_of_each, kinds
 from planner.setup import Setup
 
 SIZES = 2
-"""Of the numbers of nodes, doubled from one, on which something fits, the candidates run on so many, the fewest."""
+"""Node counts that candidates run on: the fewest of those doubled from one on which something fits."""
 RIVALS = 100
 USUAL = 1.25
 """Times the fastest that fits on as many GPUs up to which a layout is a candidate: what nobody would train with errs in
@@ -56,7 +56,7 @@ def open_variance(covariance: Array, slopes: Array) -> Array:
 
 
 def best_two(covariance: Array, noise: float, candidates: Array, targets: Array) -> tuple[int, int]:
-    """Of candidates the pair that leaves the targets' step times the least variance, the one that tells more first.
+    """The pair of candidates that leaves the targets' step times the least variance, the one that tells more first.
 
     candidates, targets: slopes of log step times by the figures, shapes (n, 6) and (m, 6).
     """

@@ -28,7 +28,7 @@ from planner.hardware import Cluster, Framework, Link
 from planner.layouts import Precision
 
 LARGE = 0.25
-"""Of the largest of a kind: from this share of its work on a kernel shows its rate."""
+"""Fraction of the work of the largest kernel of a kind, from which on a kernel shows its rate."""
 SLOWER = 0.05
 """A rank whose products take this much longer than the median's is named."""
 RINGS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
@@ -148,7 +148,7 @@ def slow_ranks(probe: Probe) -> list[Row]:
 
 
 def hidden_share(probe: Probe) -> float | None:
-    """Of the shorter of a product and an all-reduce, the share that hides where both run; None without the figures."""
+    """Fraction of the shorter of a product and an all-reduce that hides where both run; None without the figures."""
     time_s = {row.kind: row.seconds for row in probe.overlap if row.seconds}
     if set(time_s) != {"product", "all_reduce", "both"}:
         return None

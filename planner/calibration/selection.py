@@ -48,7 +48,7 @@ class Selection:
 
 
 def select(runs: Sequence[MeasuredRun], architecture: str | None = None, hold_out: Sequence[str] = ()) -> Selection:
-    """Of some runs those for a fit.
+    """The runs for a fit.
 
     architecture: by default the one of most timed runs. hold_out: sources, or how their names begin.
 

@@ -17,7 +17,7 @@ from itertools import groupby
 from planner.base.errors import InputError, shown
 
 MOST_LETTERS = 100_000
-"""Of an unrolled text: far over any real one."""
+"""Most characters of an unrolled text: far over any real one."""
 LETTERS = "letters E t m L, | between stages, and *n behind a letter or a group in parentheses"
 STAGE = re.compile(r"E?t*m*L?")
 

@@ -79,7 +79,7 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "lora:16:qkv+proj.", settled=False, shared=True,
            codec=Codec(read_training, training_text, ALLOWED)),
 )}  # fmt: skip
-"""By name, in the order of records, files and lines of text."""
+"""Choices by name, in the order of records, files and lines of text."""
 
 TEXTS: tuple[str, ...] = tuple(name for name, c in CHOICES.items() if c.kind is str and not c.codec)
 """The choices that are texts: a table of layouts has their names once, and in the column which of them."""

@@ -49,6 +49,6 @@ def adapter_rank(train: Any) -> Ints:
 
 
 def adapts(train: Any, target: str) -> Bools:
-    """Where a target has an adapter."""
+    """Whether a target has an adapter."""
     there: Bools = train >> TARGETS.index(target) & 1 != 0
     return there

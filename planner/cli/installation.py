@@ -78,7 +78,7 @@ print(runtime.getDeviceCount(), "x", runtime.getDeviceProperties(0)["name"].deco
 import pyarrow
 print("pyarrow", pyarrow.__version__)"""),
 }  # fmt: skip
-"""By what is tried: the extra that installs it, whether the rest does without, and the Python that tries it."""
+"""For each thing tried: the extra that installs it, whether the rest does without, and the Python that tries it."""
 
 
 def requirements() -> list[Requirement]:

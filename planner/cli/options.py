@@ -113,7 +113,7 @@ class Pictures:
 
     @property
     def paths(self) -> list[Path]:
-        """Where to write."""
+        """Files to write."""
         return [path for path in (self.svg, self.png, self.html) if path is not None]
 
     def show(self, answer: Shown, json: bool) -> None:

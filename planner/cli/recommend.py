@@ -43,7 +43,7 @@ class Report:
 
     @property
     def paths(self) -> list[Path]:
-        """Where to write."""
+        """Files to write."""
         return [path for path in (self.html, self.png, self.pdf) if path is not None]
 
     def check(self) -> None:

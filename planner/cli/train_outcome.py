@@ -71,7 +71,7 @@ def _record(training: Training, measured: Measured, engine: str) -> dict[str, An
 
 
 def _of_pipeline(training: Training, by_rank: Any) -> list[Any]:
-    """Of figures by rank those of the first replica's pipeline, its first tensor-parallel ranks."""
+    """The first replica's figures among figures by rank: those of its pipeline's first tensor-parallel ranks."""
     from planner.trainer.mesh import Mesh
 
     task = training.task

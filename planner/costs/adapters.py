@@ -41,7 +41,7 @@ class Adapted(NamedTuple):
 
 
 def frozen(case: Case) -> Bools:
-    """Where the model's own parameters are not trained."""
+    """Whether the model's own parameters are not trained."""
     return np.asarray(case.layouts.train > 0)
 
 
@@ -83,7 +83,7 @@ def _params(products: list[Product]) -> Any:
 
 
 def trained(case: Case, own: RankParameters) -> RankParameters:
-    """Of a rank's parameters those that are trained: all, or the adapters of so many layers."""
+    """The trained ones among a rank's parameters: all, or the adapters of its layers."""
     if not np.any(frozen(case)):
         return own
     layer, experts = _params(adapter_products(case, False)), _params(adapter_products(case, True))
@@ -121,7 +121,7 @@ def adapters_pass_s(case: Case) -> tuple[Any, Any]:
 
 
 def adapters_gathers(case: Case) -> tuple[Any, Any]:
-    """Of whole hidden states, how many gathers over the tensor ranks a layer's adapters add forward and backward.
+    """Gathers of whole hidden states over the tensor ranks that a layer's adapters add, forward and backward.
 
     The product up of a matrix whose depth is cut has its columns cut: they are gathered, and with sequence parallelism
     so is the gradient of the tokens. Without it the product down of others sums its input's gradient, which is two.

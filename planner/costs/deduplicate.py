@@ -29,7 +29,7 @@ class Distinct:
         return record if self.index is None else records.take(record, self.index, self.layouts.shape[-1])
 
     def take(self, rows: Any) -> Distinct:
-        """Of all layouts, those rows; all the distinct ones stay."""
+        """The same for some rows of all layouts; all the distinct layouts stay."""
         index = np.arange(self.layouts.shape[-1]) if self.index is None else self.index
         return replace(self, index=index[rows])
 

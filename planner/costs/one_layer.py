@@ -42,7 +42,7 @@ class OneLayer:
         return replace(self.case, device=self.distinct.spread(self.case.device), layouts=layouts)
 
     def take(self, rows: Any) -> OneLayer:
-        """Of the layouts' rows at an index array or mask."""
+        """The costs of the rows at an index array or mask."""
         return replace(self, distinct=self.distinct.take(rows))
 
 

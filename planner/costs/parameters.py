@@ -28,7 +28,7 @@ class RankParameters:
 
     @property
     def dense(self) -> Array:
-        """Those that all replicas share."""
+        """Parameters that all replicas share."""
         return self.layers + self.ends
 
     @property
@@ -38,7 +38,7 @@ class RankParameters:
 
     @property
     def expert_share(self) -> Array:
-        """Those of experts over all; 0 of none, such as adapters of a rank without layers."""
+        """The experts' fraction of all parameters; 0 if there are none, such as adapters of a rank without layers."""
         return np.asarray(self.experts / np.maximum(self.total, 1.0))
 
 

@@ -1,4 +1,4 @@
-"""Where ranks lie on nodes: how many a node has of a job's, and of a group's. Array-first."""
+"""Placement of ranks on nodes: how many ranks of a job, and of a group, a node has. Array-first."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from planner.models import Transformer, mix
 
 
 def has_dropout(model: Transformer, layouts: Layouts) -> Any:
-    """Where the model's recipe has dropout; runs with flash kernels came later, and left it out."""
+    """Whether the model's recipe has dropout; runs with flash kernels came later, and left it out."""
     return np.asarray(model.dropout) & (layouts.attention < Attention.FLASH1)
 
 
@@ -23,12 +23,12 @@ def inner_width(model: Transformer, copies: Any) -> Any:
 
 
 def routed_width(model: Transformer, copies: Any) -> Any:
-    """Of those, the ones in the experts that a token is routed to."""
+    """Inner elements among those of `inner_width` in the experts that a token is routed to."""
     return mix.shares(model).sparse * copies * np.asarray(model.moe_ffn)
 
 
 def is_latent(model: Transformer) -> Any:
-    """Where attention is multi-head latent attention (DeepSeek-V2), boolean."""
+    """Whether attention is multi-head latent attention (DeepSeek-V2), boolean."""
     return np.asarray(model.kv_lora_rank) > 0
 
 

@@ -130,7 +130,7 @@ FINE = ("layernorm", "moe_act", "mla_up_proj")  # what "fine" repeats, where a m
 
 
 def modules(mode: str, model: Transformer) -> list[str]:
-    """Those of a mode, none for none and full."""
+    """The modules that a mode recomputes; none for none and full."""
     if mode == "selective":
         return ["core_attn"]
     has = {"moe_act": model.num_experts > 0, "mla_up_proj": model.kv_lora_rank > 0}

@@ -201,7 +201,7 @@ def local_batch(job: Job) -> int:
 
 
 def csv_path(job: Job) -> Path | None:
-    """Where the schedule's CSV lies, None where PyTorch has a name for the schedule.
+    """The path of the schedule's CSV; None where PyTorch has a name for the schedule.
 
     Raises OutputError if the file itself goes to stdout, which nothing can lie beside.
     """

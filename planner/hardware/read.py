@@ -95,7 +95,7 @@ def profile_names(kind: str) -> list[str]:
 
 
 def _path(kind: str, name: str, beside: Path | None) -> Path:
-    """Where a profile lies: a file of one's own (relative to `beside`), or a shipped one by its name."""
+    """The path of a profile: a file of one's own (relative to `beside`), or a shipped one by its name."""
     if is_path(name):
         path = Path(name)
         return path if beside is None or path.is_absolute() else beside / path

@@ -34,7 +34,7 @@ MODEL_ARGUMENTS = (
 NEWER_MODEL_ARGUMENTS = (
     "moe-latent-size", "mtp-use-repeated-layer", "mtp-hybrid-override-pattern", "hybrid-layer-pattern",
 )  # fmt: skip
-"""Of Nemotron 3's scripts (NVIDIA-NeMo/Nemotron, Megatron-Bridge's list of Megatron-LM's arguments)."""
+"""Arguments of Nemotron 3's scripts (NVIDIA-NeMo/Nemotron, Megatron-Bridge's list of Megatron-LM's arguments)."""
 
 
 def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, list[str]]:

@@ -47,7 +47,7 @@ class RunLog:
 
     @property
     def median(self) -> float:
-        """Of the steady iterations."""
+        """Median of the steady iterations."""
         return float(np.median(self.values))
 
     @property

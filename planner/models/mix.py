@@ -11,7 +11,7 @@ from planner.models.transformer import Transformer
 
 
 def window_share(m: Transformer) -> Any:
-    """Of the layers with attention, the share that attends to a sliding window alone."""
+    """Fraction of the layers with attention that attend to a sliding window alone."""
     return np.asarray(m.num_window_layers) / np.maximum(m.num_attention_layers, 1)
 
 
@@ -26,12 +26,12 @@ def sparse_modules(m: Transformer) -> Any:
 
 
 def is_hybrid(m: Transformer) -> Any:
-    """Where a layer is a mixer or an MLP alone."""
+    """Whether a layer is a mixer or an MLP alone."""
     return np.asarray(m.num_mixer_only_layers) + m.num_mlp_only_layers > 0
 
 
 def has_own_module(m: Transformer) -> Any:
-    """Where multi-token prediction's layer (`module_layer`) is another than the model's average one."""
+    """Whether multi-token prediction's layer (`module_layer`) differs from the model's average one."""
     return (np.asarray(m.num_mtp_layers) > 0) & is_hybrid(m)
 
 
@@ -69,7 +69,7 @@ def module_layer(m: Transformer) -> Transformer:
 
 
 def latent_share(m: Transformer) -> Any:
-    """Of the layers, the share whose experts work on latents."""
+    """Fraction of the layers whose experts work on latents."""
     return shares(m).sparse * (np.asarray(m.moe_latent) > 0)
 
 
@@ -94,13 +94,13 @@ def norms(m: Transformer) -> Any:
 
 
 def ssm_channels(m: Transformer) -> tuple[Any, Any]:
-    """Of a state-space layer: the channels of its heads, and those of the inputs and outputs B and C of its states."""
+    """Channels of a state-space layer's heads, and of the inputs and outputs B and C of its states."""
     return np.asarray(m.ssm_heads) * m.ssm_head_dim, 2 * np.asarray(m.ssm_groups) * m.ssm_state
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Of a model's layers, the shares with each kind; blocks, sums, norms: of an average layer."""
+    """Fractions of a model's layers with each kind; blocks, sums, norms: numbers in an average layer."""
 
     attention: Any
     ssm: Any

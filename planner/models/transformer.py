@@ -113,7 +113,7 @@ class Transformer:
 
     @property
     def has_experts_or_latents(self) -> Any:
-        """Where there is something that fine recomputation is for: experts or latent attention."""
+        """Whether fine recomputation has something to repeat: experts or latent attention."""
         return (np.asarray(self.num_experts) > 0) | (np.asarray(self.kv_lora_rank) > 0)
 
 

@@ -71,7 +71,7 @@ def taken_by(run: TrainingTime, i: int = 0) -> dict[str, Any]:
 
 
 Factors = tuple[float, float] | None
-"""By which a step may be shorter and longer in 80 % of cases like it; None without measured runs like it."""
+"""Factors by which a step is shorter and longer in 80 % of cases like it; None without measured runs like it."""
 
 
 def _around(value: float | None, factors: Factors) -> list[float] | None:

@@ -27,7 +27,7 @@ def _predicted(sources: tuple[str, ...]) -> Predictions:
 
 
 def run_figure(*, quantity: str, source: str, run: str) -> tuple[float, str]:
-    """Of one measured run: seconds of a step, speed (steps per second), MFU by the measured one, GiB.
+    """A figure of one measured run: seconds of a step, speed (steps per second), MFU by the measured one, GiB.
 
     Raises PlannerError for an unknown source or run.
     """
@@ -44,7 +44,7 @@ def run_figure(*, quantity: str, source: str, run: str) -> tuple[float, str]:
 def all_runs_figure(
     *, quantity: str, sources: Sequence[str] = (), having: Mapping[str, Sequence[Any]] | None = None
 ) -> tuple[float, str]:
-    """Of all measured runs, or of those of some sources. having: columns with the cells that a run may have there.
+    """A figure of all measured runs, or of some sources' runs. having: cells that a run may have, by column.
 
     quantity: error (mean of |predicted / measured - 1|), out of memory below 80 % (runs that ran out although
     predicted under four fifths of the memory).

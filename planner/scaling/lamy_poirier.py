@@ -278,7 +278,7 @@ def _space(task: PaperTask, strategy: PaperStrategy, hardware: Hardware, max_gpu
 def allowed(
     task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, least_efficiency: float
 ) -> Bools:
-    """Where the rules hold: data and pipeline traffic hide, and at least half of the time is compute.
+    """Whether the rules hold: data and pipeline traffic hide, and at least half of the time is compute.
 
     A modular pipeline needs a micro-batch a stage. The least efficiency counts every overhead. The paper's own rule is
     not known: its fastest 3d baseline, as recalled, has an efficiency just under one half, so the search takes another.

@@ -121,7 +121,7 @@ def tokens_ratio(law: LossLaw, N: Any, tokens: Any, ratio: Any) -> Array:
 
 
 def beyond_fit(law: ReplicaLaw, N: float, replicas: int, every: float) -> list[str]:
-    """Where a question lies outside of the runs that a law was fitted to, a phrase each."""
+    """The ways in which a question lies outside of the runs that a law was fitted to, a phrase each."""
     spans = {
         "parameters": (N, *law.fitted_parameters), "sites": (replicas, *law.fitted_replicas),
         "steps between exchanges": (every, law.fitted_every, law.fitted_every),

@@ -57,7 +57,7 @@ class Loads:
         return Loads(first=(F, I, W), early=(F, I, W), num_early=0, late=(F, I, W), last=(F, I, W))
 
     def take(self, index: Any) -> Loads:
-        """Those at an index array, mask or slice along the last axis; every field must be an array."""
+        """The loads at an index array, mask or slice along the last axis; every field must be an array."""
         return records.take(self, index)
 
     def blocks(self, p: Any) -> list[tuple[Passes, Any]]:

@@ -38,10 +38,11 @@ class ChronosPipe(Generated):
         return np.asarray((p - 1) * (F + B)), np.asarray((2 * F <= B) & (p * B <= (2 * p + 3) * F))
 
     def order(self, pipe: Pipeline) -> Order:
-        """By slot: micro-batch i's F0 at 6i + r, F1 at 6i + a + r, deep B at 6i + b - 2r, shallow B at 6i + c - 2r.
+        """The order of operations by slot.
 
+        Rank r has micro-batch i's F0 at 6i + r, F1 at 6i + a + r, deep B at 6i + b - 2r, shallow B at 6i + c - 2r. Here
         a is the first slot from p on that is 3 mod 6, b the first after the last F1 that is 1 mod 3, and c the first
-        after the last deep B that is b + 3 mod 6: the four never meet on any rank.
+        after the last deep B that is b + 3 mod 6. The four never meet on any rank.
         """
         p = pipe.p
         a = p + (3 - p) % _PERIOD

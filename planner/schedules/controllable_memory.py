@@ -128,7 +128,7 @@ class _Row:
 
 
 def pull_forward(slots: Slots, with_weight: bool) -> None:
-    """Where the pipeline fills (with_weight only) and drains, move operations earlier within the peak memory."""
+    """Move operations earlier within the peak memory, where the pipeline fills (with_weight only) and drains."""
     if with_weight:
         for row in slots:
             place_weight_gradients(row, split=False)
@@ -172,7 +172,7 @@ class VHalf(Generated):
     chunks = 2
 
     def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
-        """Where F = I = W, p >= 3 and m >= 2p: (3p - 7) F / 2 for an even p, that of p + 1 for an odd one.
+        """The bubble if F = I = W, p >= 3 and m >= 2p: (3p - 7) F / 2 for an even p, that of p + 1 for an odd one.
 
         As the paper counts. Where they differ the sums follow no law in p. Found by simulation.
         """

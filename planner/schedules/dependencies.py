@@ -63,7 +63,7 @@ def _of_head(order: Order, place: _Places) -> Ints:
 
 
 class _Places:
-    """Where each forward and backward is: flat index by unit, which counts stages, then micro-batches, then slices.
+    """Places of all forwards and backwards: flat indices by unit, which counts stages, then micro-batches, then slices.
 
     unit: that of each operation. rows: flat indices of forwards, backwards (B or I) and weight gradients.
     """

@@ -31,7 +31,7 @@ class OneFOneBV(Generated):
     chunks = 2
 
     def order(self, pipe: Pipeline) -> Order:
-        """By slot, the block of micro-batch i shifted by 6i."""
+        """Order by slots: the block of micro-batch i, shifted by 6i."""
         p = pipe.p
         i = np.arange(pipe.m)
         deep, shallow = _backwards(p)

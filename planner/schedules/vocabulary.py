@@ -33,7 +33,7 @@ class Vocabulary1(Generated):
     settles = False  # where backwards don't take twice the forwards, circles of ranks of different lengths compete
 
     def order(self, pipe: Pipeline) -> Order:
-        """By the slots of a pipeline without end, F one and B two long, where the head takes none.
+        """Order by the slots of a pipeline without end, F one and B two long, where the head takes none.
 
         Of barriers d and w = p - 1 - r + d: F of micro-batch j in slot r + j, for j > w behind the backward pass of
         j - w - 1; B of i in slot p + d + 3 i + 2 (p - 1 - r); on every rank the logits half a slot after the last

@@ -31,9 +31,9 @@ class Greedy:
     """Every rank's row as the list grows: what it has done, until when, and what it holds."""
 
     kind: tuple[int, ...] = (_F, _I, _W)
-    """Of each thing that a rank does with a micro-batch: a forward, an input gradient, a weight gradient."""
+    """Whether each thing that a rank does with a micro-batch is a forward, an input gradient or a weight gradient."""
     from_before: tuple[int, ...] = (_F,)
-    """Those that need something of the rank before; other forwards and input gradients do of the rank behind."""
+    """Things that wait for the rank before; other forwards and input gradients wait for the rank behind."""
 
     def __init__(self, p: int, m: int, seconds: Sequence[Any], transfer: float, limit: float, kept: float) -> None:
         self.p, self.m, self.transfer, self.limit = p, m, transfer, limit

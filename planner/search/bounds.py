@@ -28,7 +28,7 @@ FREE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Of each row of a grid, arrays of shape (rows,): no layout is faster, bubble left out, or needs less memory."""
+    """Lower bounds for each row of a grid, arrays of shape (rows,), on the step without its bubble and on memory."""
 
     step_time_s: Array
     memory_bytes: Array

@@ -63,7 +63,7 @@ class Recommendation:
 
     @property
     def faster_over_memory(self) -> int | None:
-        """Of the layouts over memory that are at least 2 % faster than the fastest the one that needs least memory."""
+        """The layout that needs least memory among those over memory and at least 2 % faster than the fastest."""
         if self.fastest is None:
             return None
         step = self.estimate.step_time_s
@@ -74,13 +74,13 @@ class Recommendation:
 
     @property
     def roomiest(self) -> int | None:
-        """Of the layouts at most 5 % slower than the fastest the one that needs least memory; None if nothing fits."""
+        """The layout that needs least memory among those at most 5 % slower than the fastest; None if nothing fits."""
         step = self.estimate.step_time_s[self.front]
         return self._least_memory(self.front[step <= (1.0 + ROOMY) * step.min(initial=np.inf)])
 
 
 def known(result: Estimate) -> Bools:
-    """Where step and memory are what every answer says of the layout (`planner.step.timeline.timed`)."""
+    """Whether step and memory are what every answer says of the layout (`planner.step.timeline.timed`)."""
     return np.asarray(result.simulated | ~has_timeline(result.layouts))
 
 

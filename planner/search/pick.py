@@ -1,4 +1,4 @@
-"""Of layouts that can't be told apart the one to run: the plainest, likeliest to fit. And answers that differ."""
+"""The layout to run among those too close to tell apart: the plainest, likeliest to fit. And answers that differ."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kinds(layouts: Layouts) -> Ints:
 
 
 def first_of_each(order: Any, kind: Ints) -> Ints:
-    """Of indices in order, the first of each kind."""
+    """The first index of each kind, in order."""
     _, first = np.unique(kind[order], return_index=True)
     return np.asarray(order[np.sort(first)])
 

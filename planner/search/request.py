@@ -56,7 +56,7 @@ class Fixed:
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
     def among(self, name: str, values: Iterable[Value]) -> list[Value]:
-        """Of a choice's values, those that are settled; all where none is."""
+        """The settled ones among a choice's values; all where none is settled."""
         settled = self.settled.get(name)
         return list(values) if settled is None else [v for v in values if v in settled]
 

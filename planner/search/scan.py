@@ -121,7 +121,7 @@ def every_estimate(setup: Setup, asked: Request, simulated: Estimate) -> Estimat
 
 
 def _among(layouts: Layouts, some: Layouts) -> Bools:
-    """Where a layout is one of some others."""
+    """Whether a layout is one of some others."""
     columns = list(CHOICES)
     rows = {tuple(int(getattr(some, name)[i]) for name in columns) for i in range(len(some))}
     out = np.zeros(len(layouts), dtype=bool)

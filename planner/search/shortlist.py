@@ -221,7 +221,7 @@ class Shortlist:
 
 
 def _rarely_dominated(values: Array, times: int) -> Bools:
-    """Where fewer than `times` earlier values are as small, boolean; true for some others too.
+    """Whether fewer than `times` earlier values are as small, boolean; true for some others too.
 
     Compared in blocks, each with the smallest values of the blocks before it.
     """

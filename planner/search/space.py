@@ -189,7 +189,7 @@ def runs_of(
 
 
 def allows(fixed: Fixed, layouts: Layouts) -> Bools:
-    """Where a table is within what is fixed, boolean of shape (n,)."""
+    """Whether a layout is within what is fixed, boolean of shape (n,)."""
     out = np.ones(len(layouts), dtype=bool)
     for name in SETTLED:
         values = getattr(fixed, name)

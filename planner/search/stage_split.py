@@ -70,8 +70,8 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
 
 
 def stage_items(setup: Setup, layouts: Layouts) -> tuple[Array, Ints, float, Callable[[int], Array]]:
-    """Of one legal layout: seconds of embedding, layers and head, the rank of every stage, the bytes of a rank without
-    layers, and those of every item on a given stage."""
+    """Items of one legal layout: seconds of embedding, layers and head; the rank of every stage; the bytes of a rank
+    without layers; and the bytes of every item on a given stage."""
     costs, L = step_costs(setup, layouts), int(setup.model.num_layers)
     return _item_seconds(costs, L), *_held(setup, layouts, costs, L)
 

@@ -189,7 +189,7 @@ def _fastest(table: Estimate) -> tuple[Estimate, bool]:
 def _outside_the_search(
     setup: Setup, found: Recommendation, wanted: dict[str, Any]
 ) -> tuple[Estimate | None, bool, str]:
-    """Where the search has nothing: the rule that all such layouts break, or the best that breaks none."""
+    """The answer where the search has nothing: the rule that all such layouts break, or the best that breaks none."""
     model = setup.model
     gpus, batch = found.asked.gpus, found.asked.global_batch
     given = {key: wanted[key] for key in DEGREES if key in wanted}

@@ -29,7 +29,7 @@ from planner.step.timeline.step import simulate
 from planner.training_time.goal import Goal, goal
 
 TIMES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Of what is asked: where a curve has its points."""
+"""Multiples of the question's number at which a curve has its points."""
 _figures_of = lru_cache(maxsize=64)(cluster_figures)
 
 
@@ -147,4 +147,4 @@ ANSWERS: Mapping[str, tuple[Callable[..., str] | None, tuple[str, ...]]] = {
     "answer": (None, ()), "why": (why, ("wanted",)), "timeline": (timeline, ("row",)), "taken": (taken, ("text",)),
     "report": (report, ()), "beside": (beside, ()), "along": (along, ("axis",)),
 }  # fmt: skip
-"""By what the page asks: who answers, None for the plan's own text; and the fields beside the question."""
+"""Who answers each of the page's questions, None for the plan's own text; and the fields beside the question."""

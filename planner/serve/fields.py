@@ -134,7 +134,7 @@ FIELDS: Mapping[str, Field] = {f.name: f for f in (
     Field(name="allow_async", label="Also schedules that change the training", says="", group=MORE, read=_on,
           kind="flag", option="--allow-async"),
 )}  # fmt: skip
-"""By name, in the order of the form."""
+"""Fields by name, in the order of the form."""
 
 
 def form_record() -> dict[str, Any]:

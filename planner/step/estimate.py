@@ -65,7 +65,7 @@ class Estimate:
 
     @property
     def fits(self) -> Bools:
-        """Where the fullest rank's peak memory is within what a layout may take."""
+        """Whether the fullest rank's peak memory is within what a layout may take."""
         return np.asarray(self.memory_bytes <= self.usable_bytes)
 
     @property
@@ -91,7 +91,7 @@ class Estimate:
         return 1.0 if whole else float(fit_chance(self.usable_bytes, self.capacity_bytes, wide))
 
     def take(self, rows: Any) -> Estimate:
-        """That of the layouts at an index array, mask or slice."""
+        """The estimate of the layouts at an index array, mask or slice."""
         return records.take(self, rows)
 
     @staticmethod

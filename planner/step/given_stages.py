@@ -33,7 +33,7 @@ class Chunks:
 
 
 def is_given(layouts: Layouts) -> Bools:
-    """Where a layout gives its stages layer by layer."""
+    """Whether a layout gives its stages layer by layer."""
     return np.array([bool(name) for name in layouts.pipeline_layout_names])[layouts.pipeline_layout]
 
 

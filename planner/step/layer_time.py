@@ -23,7 +23,7 @@ from planner.models import Transformer, mix
 from planner.step.pipelines import by_chunk, layer_at_a_time
 
 COLUMN_PARALLEL = 7.0 / 12.0
-"""Of a GPT layer's 12 h^2 weights, those of its column-parallel products: QKV 3 h^2, the MLP's first 4 h^2.
+"""Fraction of a GPT layer's 12 h^2 weights in its column-parallel products: QKV 3 h^2, the MLP's first 4 h^2.
 
 Their weights' gradients are what runs beside the backward all-reduce (Korthikanti et al. 2022, arXiv 2205.05198,
 section 4.2.2)."""
@@ -123,7 +123,7 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
 
 
 def takes_turns(layouts: Layouts) -> Bools:
-    """Where two micro-batches run in turn: without a pipeline or with virtual stages, and no layer recomputed whole.
+    """Whether two micro-batches run in turn: without a pipeline or with virtual stages, and no layer recomputed whole.
 
     Megatron-Core refuses it elsewhere (NVIDIA-NeMo/Megatron-Bridge, training/comm_overlap.py, says so too).
     """

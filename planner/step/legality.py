@@ -54,7 +54,7 @@ def _schedule_rules(layouts: Layouts) -> list[Rule]:
 
 
 def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> Table:
-    """Those of stages that a layout gives (Megatron-Core, pipeline_parallel_layer_layout.py); none where none does."""
+    """Rules of stages that a layout gives (Megatron-Core, pipeline_parallel_layer_layout.py); none where none does."""
     if not np.any(given):
         return []
     parsed = [parse_pipeline_layout(name) if name else EMPTY for name in x.pipeline_layout_names]
@@ -81,7 +81,7 @@ def _given_rules(model: Transformer, x: Layouts, given: Any, looped: Any) -> Tab
 
 
 def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
-    """Those of a dispatcher that is named, and of the experts' load; none where nothing is said of either."""
+    """Rules of a dispatcher that is named, and of the experts' load; none where a layout has neither."""
     named, uneven = x.dispatcher > Dispatcher.FRAMEWORK, (x.expert_imbalance != 1.0) | (x.capacity_factor > 0.0)
     if not np.any(named | uneven):
         return []
@@ -122,7 +122,7 @@ def rules(model: Transformer, cluster: Cluster, layouts: Layouts) -> list[Rule]:
 
 
 def _size_rules(model: Transformer, x: Layouts) -> Table:
-    """Those of the degrees, the batch and the heads."""
+    """Rules of the degrees, the batch and the heads."""
     heads, kv = np.asarray(model.num_heads), np.asarray(model.num_kv_heads)
     return [
         ("degrees, micro-batch, global batch, virtual stages and sequence slices are at least 1",
@@ -137,7 +137,7 @@ def _size_rules(model: Transformer, x: Layouts) -> Table:
 
 
 def _stage_rules(model: Transformer, x: Layouts) -> Table:
-    """Those of how the layers lie on virtual stages."""
+    """Rules of how the layers lie on virtual stages."""
     layers, heads_out = np.asarray(model.num_layers), np.asarray(model.output_heads)
     ends, last = x.layer_split == Split.ENDS, x.layer_split == Split.LAST
     chunks, given, looped = np.maximum(x.pp * x.virtual_stages, 1), is_given(x), trait(x, "looped_placement")
@@ -162,7 +162,7 @@ def _stage_rules(model: Transformer, x: Layouts) -> Table:
 
 
 def _sequence_rules(model: Transformer, x: Layouts) -> Table:
-    """Those of what cuts a sequence: context ranks, slices, sequence parallelism."""
+    """Rules of what cuts a sequence: context ranks, slices, sequence parallelism."""
     kv, sequence = np.asarray(model.num_kv_heads), np.asarray(model.seq_len)
     return [
         ("cp must divide half the sequence (causal balance takes two chunks per rank)",
@@ -181,7 +181,7 @@ def _sequence_rules(model: Transformer, x: Layouts) -> Table:
 
 
 def _expert_rules(model: Transformer, x: Layouts) -> Table:
-    """Those of models with experts or state-space layers."""
+    """Rules of models with experts or state-space layers."""
     experts, state_space = np.asarray(model.num_experts), np.asarray(model.num_ssm_layers)
     return [
         ("ep must divide the experts (1 for a dense model)",
@@ -199,7 +199,7 @@ def _expert_rules(model: Transformer, x: Layouts) -> Table:
 
 
 def _sharding_rules(model: Transformer, x: Layouts) -> Table:
-    """Those of ZeRO and of copies of what it shards."""
+    """Rules of ZeRO and of copies of what it shards."""
     experts = np.asarray(model.num_experts)
     return [
         ("zero must be 0, 1, 2 or 3", (x.zero < 0) | (x.zero > 3)),
@@ -212,7 +212,7 @@ def _sharding_rules(model: Transformer, x: Layouts) -> Table:
 
 
 def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
-    """Those of recomputation, number formats and optimizers."""
+    """Rules of recomputation, number formats and optimizers."""
     several_heads = np.asarray(model.output_heads) > 1
     lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
     return [
@@ -241,7 +241,7 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
 
 
 def _adapter_rules(model: Transformer, x: Layouts) -> Table:
-    """Those of adapters beside frozen weights; none where all is trained."""
+    """Rules of adapters beside frozen weights; none where all is trained."""
     some = x.train > 0
     if not np.any(some):
         return []
@@ -258,7 +258,7 @@ def _adapter_rules(model: Transformer, x: Layouts) -> Table:
 
 
 def _capacity_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
-    """Those of how much the cluster has."""
+    """Rules of how many accelerators and how much host memory the cluster has."""
     table: Table = [("more accelerators than the cluster has", x.gpus > (cluster.max_gpus or np.inf))]
     if cluster.host_memory_bytes is not None and np.any(x.offload_optimizer):
         nodes = np.ceil(x.gpus / cluster.gpus_per_node)
@@ -267,7 +267,7 @@ def _capacity_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
 
 
 def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> Bools:
-    """Where a layout breaks no rule: boolean of shape (n,), or of the grid's."""
+    """Whether a layout breaks no rule: boolean of shape (n,), or of the grid's."""
     broken: dict[tuple[int, ...], Any] = {}
     # In a grid most rules depend on few axes: those of a shape first, then all together.
     for rule in rules(model, cluster, layouts):

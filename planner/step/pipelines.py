@@ -37,12 +37,12 @@ def trait(layouts: Layouts, name: str) -> Any:
 
 
 def layer_at_a_time(layouts: Layouts) -> Bools:
-    """Where all micro-batches pass a chunk before the next one."""
+    """Whether all micro-batches pass a chunk before the next one."""
     return np.asarray(trait(layouts, "layer_at_a_time"))
 
 
 def by_chunk(layouts: Layouts) -> Bools:
-    """Where the ranks of a pipeline take a chunk at a time, so that its sharded states are moved once a visit."""
+    """Whether the ranks of a pipeline take a chunk at a time, so that its sharded states are moved once a visit."""
     return np.asarray(layer_at_a_time(layouts) & (layouts.pp > 1))
 
 
@@ -52,12 +52,12 @@ def weight_copies(layouts: Layouts) -> Ints:
 
 
 def layers_at_once(layouts: Layouts, layers: Any) -> Array:
-    """Of so many layers per rank, those whose sharded states are gathered and reduced together: one, or a chunk."""
+    """Layers of a rank whose sharded states are gathered and reduced together: one, or a chunk. layers: the rank's."""
     return np.asarray(np.where(layer_at_a_time(layouts), layers / layouts.virtual_stages, 1.0))
 
 
 def exact_uneven(layouts: Layouts) -> Bools:
-    """Where the closed form of the schedule follows uneven ranks closely."""
+    """Whether the closed form of the schedule follows uneven ranks closely."""
     return np.asarray(trait(layouts, "exact_uneven"))
 
 
@@ -70,7 +70,7 @@ def end_shares(layouts: Layouts) -> Array:
 
 
 def shares_ends(layouts: Layouts) -> Bools:
-    """Where embedding and head lie in equal parts on all ranks."""
+    """Whether embedding and head lie in equal parts on all ranks."""
     return np.asarray((trait(layouts, "barriers") > 0) & (layouts.pp > 1))
 
 
@@ -81,6 +81,6 @@ def between_share(layouts: Layouts) -> Any:
 
 
 def embedding_apart_from_head(layouts: Layouts) -> Bools:
-    """Where embedding and head lie on different ranks, so that a tied table's gradients are summed between them."""
+    """Whether embedding and head lie on different ranks, so that a tied table's gradients are summed between them."""
     embedding, head, _, _ = end_shares(layouts)
     return np.asarray(embedding != head)

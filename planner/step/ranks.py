@@ -75,7 +75,7 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
 
 
 def rank_memories(costs: StepCosts) -> list[Memory]:
-    """Of the ranks that may be fullest: the first, one between the ends, and the last with its logits."""
+    """Peak memory of the ranks that may be fullest: the first, some between the ends, and the last with its logits."""
     layouts = costs.case.layouts
     waiting = trait(layouts, "losses_wait")
     share, n = costs.activations.weight_grad_share, layouts.shape[-1]

@@ -46,7 +46,7 @@ def slice_seconds(setup: Setup, layouts: Layouts, tokens: Sequence[int]) -> tupl
 
 
 def pairs(setup: Setup, end: object) -> Array:
-    """Of a query and a key before it, up to so many tokens of a sequence."""
+    """Number of pairs of a query and a key before it, among the first `end` tokens of a sequence."""
     model, tokens = setup.model, np.asarray(end, dtype=np.float64)
     beyond = np.maximum(tokens - model.window, 0.0)
     return np.asarray((tokens * tokens - window_share(model) * beyond * beyond) / 2.0)

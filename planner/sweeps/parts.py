@@ -32,7 +32,7 @@ PLAIN: dict[str, Callable[[Any], bool]] = {
 
 
 def parts_folder(output: Path) -> Path:
-    """Where the parts of a sweep's results are kept until it is done."""
+    """The folder in which the parts of a sweep's results are kept until it is done."""
     return output.with_name(f"{output.name}.parts")
 
 

@@ -21,7 +21,7 @@ from planner.training_time.assumptions import Assumptions, assume
 
 PRICE = "accelerator.price_usd_per_hour"
 ASSUMPTIONS = ("mtbf_hours", "restart_minutes", "checkpoint_bytes_per_parameter", "site_factor")
-"""Those that no profile has; price, power and storage are fields of the hardware."""
+"""Assumptions that no profile has; price, power and storage are fields of the hardware."""
 
 
 @dataclass(frozen=True, kw_only=True)

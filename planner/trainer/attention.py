@@ -122,7 +122,7 @@ class KeysValues:
         return self.k_bgtd[:, :, :stop], self.v_bgtd[:, :, :stop]
 
     def gradients_until(self, xp: Any, stop: int) -> tuple[Array, Array]:
-        """Where gradients of the positions before `stop` add up."""
+        """The array in which gradients of the positions before `stop` add up."""
         if self.dk_bgtd is None:
             self.dk_bgtd = xp.zeros_like(self.k_bgtd)
             self.dv_bgtd = xp.zeros_like(self.v_bgtd)

@@ -116,7 +116,7 @@ def _arrays(worker: Worker) -> dict[str, Array]:
 
 
 def _digest(worker: Worker, step: int, fits: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
-    """Of a rank's arrays, and of when and where they were written; shape (32,), uint8."""
+    """A digest of a rank's arrays, and of when and where they were written; shape (32,), uint8."""
     written = {"step": step, "rank": worker.mesh.rank, "fits": fits, "names": sorted(arrays)}
     data = (np.ascontiguousarray(arrays[key]).reshape(-1).view(np.uint8).data for key in sorted(arrays))
     return np.frombuffer(digest(written, *data), dtype=np.uint8)

@@ -85,7 +85,7 @@ class ExpertRanks:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRoutes:
-    """Where copies of tokens go.
+    """The places that copies of tokens go to.
 
     sent: copies to each rank's experts, shape (ep, E / ep); came: from each rank to the experts here.
     """
@@ -127,7 +127,7 @@ class PickedRoutes:
 
 
 def routes(ranks: ExpertRanks, order_c: Array, counts_E: Array) -> TokenRoutes | PickedRoutes:
-    """Where copies go that are sorted by expert, so many to each."""
+    """The places of copies that are sorted by expert, `counts_E` to each."""
     sent = on_host(counts_E).reshape(len(ranks.group), -1)
     if not ranks.picks:
         return TokenRoutes(ranks=ranks, order_c=order_c, sent=sent, came=ranks.counts_from_all(sent.ravel()))

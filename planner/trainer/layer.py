@@ -104,7 +104,7 @@ class Layer(ABC):
 
     units: tuple[Unit, ...]
     index = -1
-    """Of a transformer layer in the model."""
+    """Number of a transformer layer in the model."""
 
     @abstractmethod
     def forward(self, parameters: Views, x_bsh: Array, part: SliceOf) -> tuple[Array, Any]:

@@ -1,4 +1,4 @@
-"""Where a rank lies: its coordinates along the tensor, data and pipeline axes, and the groups it belongs to.
+"""A rank's place: its coordinates along the tensor, data and pipeline axes, and the groups it belongs to.
 
 Tensor ranks are innermost, then data, then pipeline: rank = t + tp (d + dp p), Megatron-LM's order. Context ranks are
 data ranks beside each other that have parts of the same sequences; gradients and sharded states know no difference.
@@ -85,13 +85,13 @@ class Mesh:
 
     @property
     def shard(self) -> RankGroup:
-        """Of the data ranks those that hold the other parts of this rank's copy."""
+        """The data ranks that hold the other parts of this rank's copy."""
         first = self.d - self.d % self.num_shards
         return RankGroup("dp", tuple(self.at(d=first + i) for i in range(self.num_shards)))
 
     @property
     def copies(self) -> RankGroup:
-        """Of the data ranks those that hold this rank's part of the other copies."""
+        """The data ranks that hold this rank's part of the other copies."""
         return RankGroup("dp", tuple(self.at(d=d) for d in range(self.d % self.num_shards, self.dp, self.num_shards)))
 
     @property

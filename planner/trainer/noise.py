@@ -41,7 +41,7 @@ class NoiseScale:
 
     @property
     def standard_error(self) -> float:
-        """Of `sequences`; not a number with fewer than two steps, or where noise hides the gradient."""
+        """Standard error of `sequences`; not a number with fewer than two steps, or where noise hides the gradient."""
         if len(self.gradient) < 2 or math.isnan(self.sequences):
             return math.nan
         errors = np.array(self.noise) - self.sequences * np.array(self.gradient)

@@ -36,7 +36,7 @@ from planner.trainer.store import Store
 LOOK_UP, OUTPUT, SOFTMAX, HEAD_GRADIENT, EMBEDDING_GRADIENT = range(5)
 MESSAGES = 5
 KIND = "vocabulary"
-"""Of these messages where bytes are counted."""
+"""Kind of these messages where bytes are counted."""
 
 
 def shared_units(model: Transformer) -> list[Unit]:

@@ -113,7 +113,7 @@ class Store:
         return self._cast[name]
 
     def gradients(self, unit: Unit) -> Views:
-        """Where the unit's gradients add up, whole."""
+        """The array in which the unit's gradients add up, whole."""
         tp = self.mesh_of(unit.name).tp
         if self.zero < 2:
             return unit.views(self._gradients[unit.name], tp)

@@ -20,7 +20,7 @@ from planner.trainer.executor import Batch
 VOCAB = 256
 DEFAULT_BYTES = 8_000_000
 MOST_BYTES = 256 * 2**20
-"""Of a text that is read: far more than a small run can see, well under a machine's memory."""
+"""Most bytes of a text that is read: far more than a small run can see, well under a machine's memory."""
 
 
 def load_text(path: Path | None) -> Any:

@@ -10,7 +10,7 @@ from planner.search.request import divisors
 from planner.training_time.time import TrainingPlan
 
 PARTS = (4, 5, 6, 7)
-"""Of an octave of nodes those that are tried: jobs of 11 or 13 nodes divide little."""
+"""Node counts of an octave that are tried: jobs of 11 or 13 nodes divide little."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ TRIED: Mapping[tuple[str, ...], tuple[tuple[int, ...], ...]] = {
     ("recompute",): ((Recompute.NONE,), (Recompute.FULL,)),
     ("zero", "dp_replicate"): ((1, 1), (3, 1)),
 }
-"""Of some axes the values that are tried, where they may be."""
+"""Values of some axes that are tried, where the question allows them."""
 COLUMNS = (*(name for name in ROW if name != "dp"), *chain(*AXES))
 
 
@@ -110,12 +110,12 @@ def octaves(low: float, high: float, per_octave: int) -> Ints:
 
 
 def _few(values: tuple[Value, ...], tried: Sequence[Value]) -> tuple[Value, ...]:
-    """Those of the values that are tried; all, where none of them is."""
+    """The values that are tried; all values where none of them is."""
     return tuple(x for x in values if x in tried) or values
 
 
 def _few_runs(runs: Ints) -> Ints:
-    """Of each schedule's virtual stages, two or more where it can, the least, the most and one between."""
+    """Runs with the least, the most and one number of virtual stages between, two or more where a schedule can."""
     kept = []
     for schedule, slices in sorted({(int(s), int(k)) for s, _, k in runs}):
         rows = runs[(runs[:, 0] == schedule) & (runs[:, 2] == slices)]
@@ -190,7 +190,7 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Request) -> L
 
 
 def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, asked: Request, sizes: JobSizes) -> Layouts:
-    """Those within the bounds and what is settled, legal, and on whole nodes."""
+    """The layouts that are legal, on whole nodes, and within the bounds and what is settled."""
     node = cluster.gpus_per_node
     gpus, batch = layouts.gpus, layouts.global_batch
     whole = (gpus % node == 0) | (gpus < node)

@@ -28,7 +28,7 @@ from planner.training_time.goal import OPTIMAL_TOKENS, Goal, goal
 from planner.training_time.training import TrainingCase
 
 VOCAB, HEAD = 128_256, 128
-"""Of every model: Llama 3's vocabulary, and the width of a head of nearly all of today's."""
+"""Sizes of every model: Llama 3's vocabulary, and the width of a head of nearly all of today's."""
 ACTIVE = 8
 """Experts that a token meets, of a mixture; together they are as wide as the dense model's, as of DeepSeek-V3."""
 SPANS = (8, 1000)
@@ -73,7 +73,7 @@ class LargestQuestion:
 
     @property
     def peak_flops(self) -> float:
-        """Of one accelerator."""
+        """Peak FLOP/s of one accelerator."""
         return float(self.cluster.accelerator.peak_flops[self.asked.precision.name.lower()])
 
     @property
@@ -120,7 +120,7 @@ class Largest:
 
     @property
     def falls_at_flop(self) -> float | None:
-        """Where utilisation falls under `FALLEN` of its most, between two trainings in logarithms; None: nowhere."""
+        """FLOP at which utilisation falls under `FALLEN` of its most, between two trainings in logarithms, or None."""
         done = [t for t in self.trainings if t.run is not None]
         bar = FALLEN * max((t.utilisation for t in done), default=0.0)
         last = max((i for i, t in enumerate(done) if t.utilisation >= bar), default=-1)

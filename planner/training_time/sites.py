@@ -33,7 +33,7 @@ from planner.training_time.training import TrainingCase
 BUSY = 0.95
 """The share of its time that a site computes with the links that are called enough."""
 LAYERS_A_SHARE = 3
-"""Of Streaming DiLoCo's shares where their number is not given: arXiv 2501.18512, table 4."""
+"""Number of Streaming DiLoCo's shares where it is not given: arXiv 2501.18512, table 4."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +205,7 @@ def _pipeline(case: SitesCase) -> SiteWay:
 
 
 SCHEDULES = ("1f1b", "gpipe")
-"""Those whose wait for slow links is known in closed form."""
+"""Schedules whose wait for slow links is known in closed form."""
 
 
 def boundary_bytes(setup: Setup, layouts: Layouts) -> Array:

@@ -102,7 +102,7 @@ class HeldOut:
 
     @cached_property
     def publication(self) -> NDArray[np.str_]:
-        """Where each was published; a source of its own where that isn't known."""
+        """The publication of each run; a source of its own where that isn't known."""
         names, at = np.unique(self.source, return_inverse=True)
         found = [publication_of(str(name)) for name in names]
         return np.array([str(n) if p is None else p.sets for n, p in zip(names, found, strict=True)])[at]
@@ -140,7 +140,7 @@ def unseen() -> HeldOut:
 
 @cache
 def all_errors() -> HeldOut:
-    """Those and the ones on unseen runs."""
+    """Errors on held-out runs and on unseen runs."""
     return _read("held_out.csv", "unseen.csv")
 
 
@@ -171,7 +171,7 @@ def held_out_mape() -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Fits:
-    """Of measured runs, how many there are, of how many it is predicted right whether they fit, how many did not."""
+    """Number of measured runs, of those predicted right whether they fit, and of those that did not fit."""
 
     runs: int
     right: int

@@ -48,7 +48,7 @@ class Predictions:
 
     @property
     def ok(self) -> Bools:
-        """Where the run fit in memory."""
+        """Whether the run fit in memory."""
         return np.array([run["outcome"] == "ok" for run in self.runs], dtype=bool)
 
 

@@ -1,4 +1,4 @@
-"""Where the shipped measured runs were published, and the licence of what they were taken from."""
+"""The publications of the shipped measured runs, and their licences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Publication:
 
 @cache
 def publications() -> tuple[Publication, ...]:
-    """Those of the shipped runs."""
+    """The publications of the shipped runs."""
     table = read_toml(shipped_folder("measured_runs") / "sources.toml")
     return tuple(Publication(**fields) for fields in table["publication"])
 

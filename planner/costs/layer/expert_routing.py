@@ -17,9 +17,9 @@ from planner.layouts import Dispatcher, Layouts
 from planner.models import Transformer, mix
 
 FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell", "blackwell-ultra"), 8
-"""Where the flex dispatcher runs (NVIDIA-NeMo/Megatron-Bridge, training/flex_dispatcher_backend.py)."""
+"""GPUs and servers on which the flex dispatcher runs (Megatron-Bridge, training/flex_dispatcher_backend.py)."""
 FLEX_BY_DEFAULT = ("hopper", "blackwell", "blackwell-ultra")
-"""Where most public recipes of mixtures use it (the profile's source of flex_dispatch counts them)."""
+"""GPUs on which most public recipes of mixtures use it (the profile's source of flex_dispatch counts them)."""
 MOST_RDMA_TOKENS = 21_845  # 3 * 21,845 + 1 is 65,536
 """A token takes three entries of a queue pair, and InfiniBand has 65,535 (Megatron-LM pull request 4094)."""
 
@@ -122,7 +122,7 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
 
 
 def crowds_queues(cluster: Cluster, model: Transformer, x: Layouts) -> Bools:
-    """Where HybridEP's ranks send more tokens between NVLink domains than InfiniBand's queues have entries for."""
+    """Whether HybridEP's ranks send more tokens between NVLink domains than InfiniBand's queues have entries for."""
     tokens = x.micro_batch * np.asarray(model.seq_len) / (x.cp * np.where(x.sequence_parallel, x.tp, 1))
     many = np.asarray(tokens >= MOST_RDMA_TOKENS)
     return many & (x.ep > members_in_node(node_ranks(cluster, x.gpus), x.ep, x.etp)) if np.any(many) else many
@@ -146,7 +146,7 @@ def dispatchers(case: Case) -> Ints:
 
 
 def by_node(case: Case) -> Bools:
-    """Where a token is sent once to each rank and node of its experts."""
+    """Whether a token is sent once to each rank and node of its experts."""
     return dispatchers(case) > Dispatcher.ALLTOALL
 
 

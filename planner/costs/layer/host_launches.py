@@ -13,10 +13,10 @@ from planner.models import mix
 
 
 def host_s(case: Case, gathered: Any = False) -> tuple[Array, Array]:
-    """Of the forward and of the backward pass, without what recomputation repeats.
+    """Host seconds of a layer's forward and backward pass, without what recomputation repeats.
 
     A layer of two blocks (a hybrid's has one), and what experts, latent attention, the further steps of a context ring,
-    tensor ranks, sharding and fp8's casts add to it. Of these it is measured what both passes take together: half of it
+    tensor ranks, sharding and fp8's casts add to it. What both passes take together was measured for these; half of it
     counts in either. gathered: where ranks gather and scatter the layer.
     """
     f, layouts, part = case.framework, case.layouts, mix.shares(case.model)

@@ -21,7 +21,7 @@ from planner.models import mix
 
 
 def by_operation(case: Case) -> Bools:
-    """Where selective recomputation chooses by operation, boolean of shape (n,)."""
+    """Whether selective recomputation chooses by operation, boolean of shape (n,)."""
     return np.asarray((case.layouts.recompute == Recompute.SELECTIVE) & case.framework.selective_operations)
 
 

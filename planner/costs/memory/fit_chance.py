@@ -41,7 +41,7 @@ def kinds_of(setup: Setup, precision: str | None = None) -> tuple[str, ...]:
 
 
 def unmeasured(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of some kinds of which fewer than ten runs stated their memory or ran out of it."""
+    """The kinds of which fewer than ten runs stated their memory or ran out of it."""
     measured = _figures()[3]
     return tuple(kind for kind in kinds if kind not in measured)
 

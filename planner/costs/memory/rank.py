@@ -298,7 +298,7 @@ def _gradients_in_turn(layouts: Layouts, gradients: Array, freed: Array, in_flig
 
 
 def _is_mixed(case: Case) -> Any:
-    """Where training is in mixed precision: products of fewer than 32 bits."""
+    """Whether training is in mixed precision: products of fewer than 32 bits."""
     return case.device.element_bytes < 4.0
 
 

@@ -38,7 +38,7 @@ class DataCollectives:
 
     @staticmethod
     def of(case: Case, expert_share: Array) -> DataCollectives:
-        """Those of layouts' ranks."""
+        """The collectives of a case's ranks."""
         # Seen in measured runs of one trainer's ZeRO-1 on 4 to 32 nodes and of DeepSpeed's ZeRO-3 on 48 to 280, not in
         # DeepSpeed's ZeRO-1 or plain all-reduces: the more nodes a job has, the less bandwidth the sharded collectives
         # get, however few a group spans. Cause not established. Never below one NIC of a node at a send's rate.
@@ -96,7 +96,7 @@ class DataCollectives:
 
 
 def shards_per_layer(case: Case) -> Bools:
-    """Where parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
+    """Whether parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
     return np.asarray((case.layouts.zero == 3) | ((case.layouts.zero == 2) & case.framework.zero2_by_layer))
 
 
@@ -114,7 +114,7 @@ def flat_copies_s(case: Case) -> tuple[Array, Array]:
 
 
 def gathered_twice(layouts: Layouts) -> Bools:
-    """Where the backward pass gathers a layer anew; what ZeRO-2 has gathered stays until then."""
+    """Whether the backward pass gathers a layer anew; what ZeRO-2 has gathered stays until then."""
     return np.asarray(layouts.zero == 3)
 
 

@@ -17,7 +17,7 @@ from planner.hardware import Framework
 from planner.layouts import Precision
 
 OUTER_BYTES = 8.0
-"""Of a parameter, what DiLoCo's outer optimizer keeps: the last shared value and Nesterov's momentum, in 32 bits."""
+"""Bytes per parameter of DiLoCo's outer optimizer: the last shared value and Nesterov's momentum, in 32 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class SiteExchange:
 
 
 BACKWARD = 2.0 / 3.0
-"""Of a micro-batch's time: its backward pass, behind which gradients travel that are exchanged at every step."""
+"""The backward pass's fraction of a micro-batch's time; gradients exchanged at every step travel behind it."""
 
 
 def every_step(framework: Framework, precision: Precision, micro_batches: Any, layers: Any) -> SiteExchange:

@@ -42,7 +42,7 @@ def chunk_links(
     order: Order, duration_s: Array, gathers: tuple[Array, Array], reduce_s: Array, costs: tuple[Array, Array, Array],
     prefetch: bool,
 ) -> ChunkLinks:  # fmt: skip
-    """Those of an order. By stage: gathers forward and backward, a reduction; and what these three cost the rank."""
+    """The links of an order. By stage: gathers (forward, backward), the reduction, and what each costs the rank."""
     rank, stage = order.rank, order.stage
     new = (rank[1:] != rank[:-1]) | (stage[1:] != stage[:-1])
     first = np.flatnonzero(np.r_[True, new])

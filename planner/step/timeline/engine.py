@@ -22,9 +22,9 @@ from planner.base.arrays import Array, Bools, Ints
 from planner.step.timeline.waves import run_waves
 
 PYTHON_S, COMPILED_S = 1.2e-6, 0.03e-6
-"""Of an operation: interpreted, and compiled, from the order to its times."""
+"""Seconds of an operation, interpreted and compiled, from the order to its times."""
 WAVE_S, WAVES_S = 10e-6, 0.06e-6
-"""Of a wave, and of an operation in it."""
+"""Seconds of a wave, and of an operation in it."""
 IMPORT_S = 0.6
 """Until numba is imported."""
 
