@@ -36,11 +36,10 @@ class Clusters:
     def loaded(self) -> list[Cluster]:
         """Every cluster over every network with every node size that is named."""
         from planner.hardware import load_cluster
-        from planner.training_time.variants import with_node_size
 
         over: list[str | None] = [*(self.network or [])] or [None]
         out = [load_cluster(name, network=network) for name in self.cluster or [] for network in over]
-        return [with_node_size(c, size) for c in out for size in self.node_size] if self.node_size else out
+        return [c.with_node_size(size) for c in out for size in self.node_size] if self.node_size else out
 
 
 @searches

@@ -9,6 +9,9 @@ from typing import Annotated, Literal
 from planner.base.errors import InputError
 from planner.hardware.declared import FLASH, PRECISIONS, figure, setting, yes
 
+UNLIMITED = 2**20
+"""Accelerators of a node that is larger than any job."""
+
 # fmt: off
 
 
@@ -186,4 +189,23 @@ class Cluster:
         """Raises InputError if there are not so many accelerators; name: of what asks for them."""
         if self.max_gpus is not None and gpus > self.max_gpus:
             raise InputError(f"{name} is {gpus}; allowed: up to the {self.max_gpus} of cluster {self.name}")
+
+    def with_node_size(self, gpus: int) -> Cluster:
+        """The same accelerators in nodes of another size, 0 for unlimited; network, storage and host keep their share.
+
+        Raises InputError for a negative or impossible size.
+        """
+        if not 0 <= gpus <= UNLIMITED:
+            raise InputError(f"--node-size is {gpus}; allowed: 0 (unlimited) to {UNLIMITED}")
+        size = gpus or UNLIMITED
+        nics, host = size * self.nics_per_node / self.gpus_per_node, self.host_memory_bytes
+        # Whole cards only: what rounding changes in their number, it changes back in the bandwidth of one.
+        cards = max(round(nics), 1)
+        each = self.network.bandwidth_bytes_per_s * nics / cards
+        return replace(
+            self, name=f"{self.name}, nodes of {gpus or 'any number of'} GPUs", gpus_per_node=size, nics_per_node=cards,
+            network=replace(self.network, bandwidth_bytes_per_s=each),
+            storage_bandwidth_bytes_per_s=self.storage_bandwidth_bytes_per_s * size / self.gpus_per_node,
+            host_memory_bytes=None if host is None else host * size / self.gpus_per_node,
+        )
 # fmt: on

@@ -20,7 +20,6 @@ from planner.training_time.fastest import Fastest, plan_fastest
 from planner.training_time.goal import goal
 from planner.training_time.joint import strategy
 from planner.training_time.training import TrainingCase
-from planner.training_time.variants import with_node_size
 
 FIT_CHANCE = 0.95
 NO_FAILURES = 1e12  # hours
@@ -40,7 +39,7 @@ def paper_question(name: str, framework: str | None = None) -> Question:
     """
     p = preset_of(name)
     model = load_model(p["model"])
-    cluster = with_node_size(load_cluster(p["cluster"], network=p["network"]), p["node_size"])
+    cluster = load_cluster(p["cluster"], network=p["network"]).with_node_size(p["node_size"])
     room = cluster.accelerator.memory_bytes * safe_share(FIT_CHANCE)
     cluster = replace(cluster, accelerator=replace(cluster.accelerator, room_bytes=room))
     return Question(

@@ -16,7 +16,7 @@ from planner.base.arrays import Array, Ints
 from planner.layouts import Layouts, Recompute
 from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
-from planner.search.pick import first_of_each
+from planner.search.found import first_of_each
 from planner.search.request import Request
 from planner.search.shortlist import ALTERED
 from planner.setup import Setup
@@ -35,7 +35,7 @@ def refine(setup: Setup, result: Estimate, order: Any, top: int, kind: Ints | No
     """The estimate with the step times of likely winners simulated.
 
     order: fitting layouts, best first. kind: a number for each layout; of those that share it the first alone counts
-    (`planner.search.pick.kinds`). Pipelines among the first `top` are run, until all of these are; then those
+    (`planner.search.found.kinds`). Pipelines among the first `top` are run, until all of these are; then those
     that might belong there: by their step without any bubble, where the closed form does not follow uneven ranks.
     Best first; at most `ALTERED` of the first kind, `MOST_LAYOUTS` with the second, `MOST_OPERATIONS` in all.
     """

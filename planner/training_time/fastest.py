@@ -14,6 +14,7 @@ from planner.base.pareto import knee, pareto_front
 from planner.choices.choice import whole
 from planner.choices.table import DEGREES
 from planner.hardware import Cluster
+from planner.hardware.machines import UNLIMITED
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.scaling.training import TrainingTime
@@ -24,7 +25,6 @@ from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal
 from planner.training_time.joint import JobSizes, Strategy, coarse, families, fine
 from planner.training_time.training import TrainingCase
-from planner.training_time.variants import UNLIMITED, with_node_size
 
 NEAR = 300  # candidates that compete for a point of a front once a constraint is relaxed
 HOPEFUL = 512  # of each octave, estimated before the others
@@ -91,7 +91,7 @@ def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
         ("network", replace(c, network=c.network.faster(2.0))),
         ("node link", replace(c, node_link=c.node_link.faster(2.0))),
         ("latency", sooner),
-        ("node size", with_node_size(c, min(2 * c.gpus_per_node, UNLIMITED))),
+        ("node size", c.with_node_size(min(2 * c.gpus_per_node, UNLIMITED))),
     ):
         out[name] = q.wall_s(estimate_all(replace(q.setup, cluster=other), x).step_time_s, fits, x)
     return out

@@ -15,6 +15,7 @@ import numpy as np
 from planner.costs.network.collectives import groups, hop
 from planner.costs.network.data_parallel import gathered_twice
 from planner.hardware import Accelerator, Cluster
+from planner.hardware.machines import UNLIMITED
 from planner.layouts import Layouts, Precision
 from planner.models.flops import forward_flops
 from planner.search import Recommendation
@@ -24,7 +25,6 @@ from planner.step.legality import legal
 from planner.step.pipelines import layer_at_a_time
 from planner.step.step_costs import step_costs
 from planner.training_time.training import TrainingCase
-from planner.training_time.variants import UNLIMITED, with_node_size
 
 STEP = 0.01
 RIVALS = 400  # layouts that may overtake the best once a quantity changes
@@ -131,7 +131,7 @@ def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
 
     base = float(wall(step(q.setup.cluster, one).step_time_s, one)[0])
     changes = dict(QUANTITIES) | {
-        "node size": lambda c, f: with_node_size(c, min(round(c.gpus_per_node * f), UNLIMITED))
+        "node size": lambda c, f: c.with_node_size(min(round(c.gpus_per_node * f), UNLIMITED))
     }
     out = []
     for name, change in changes.items():

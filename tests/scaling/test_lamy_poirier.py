@@ -20,7 +20,6 @@ from planner.scaling.lamy_poirier import (
     offload_intensities,
     time_s,
 )
-from planner.training_time.variants import with_node_size
 
 TASK, HARDWARE = PaperTask(), Hardware()
 
@@ -107,7 +106,7 @@ def test_ethernet_still_trains_and_a_hopeless_network_leaves_one_node():
 
 
 def test_the_profiles_of_today_are_the_papers_hardware():
-    cluster = with_node_size(load_cluster("dgx-a100-80gb", network="infiniband-hdr"), 16)
+    cluster = load_cluster("dgx-a100-80gb", network="infiniband-hdr").with_node_size(16)
     assert Hardware.of(cluster) == HARDWARE
     assert Hardware.of(replace(cluster, network=load_link("ethernet-25g"))).network_bytes_per_s == ETHERNET
 

@@ -25,7 +25,6 @@ from planner.training_time.fastest import job_bounds, plan_fastest
 from planner.training_time.goal import goal
 from planner.training_time.joint import coarse, families, octaves, strategy
 from planner.training_time.training import TrainingCase
-from planner.training_time.variants import with_node_size
 from tests.training_time.conftest import NEVER_FAILS, usual
 
 CLUSTER = "dgx-a100-80gb"
@@ -163,7 +162,7 @@ def test_x_160_up_to_100_000_gpus_in_under_ten_seconds(fastest):
 
 def test_the_improved_schedule_wins_with_our_models_too():
     model = load_model("x-160")
-    cluster = with_node_size(load_cluster(CLUSTER), 16)
+    cluster = load_cluster(CLUSTER).with_node_size(16)
     from planner.training_time.assumptions import assume
     from planner.training_time.goal import goal
 
@@ -182,13 +181,13 @@ def test_the_improved_schedule_wins_with_our_models_too():
 def test_nodes_of_another_size_keep_their_share_of_network_and_storage():
     cluster = load_cluster("dgx-a100-80gb")
     for size in (1, 3, 16, 72, 0):
-        other = with_node_size(cluster, size)
+        other = cluster.with_node_size(size)
         share = other.network.bandwidth_bytes_per_s * other.nics_per_node / other.gpus_per_node
         assert share == pytest.approx(cluster.network.bandwidth_bytes_per_s)
         assert other.storage_bandwidth_bytes_per_s / other.gpus_per_node == pytest.approx(5e9 / 8)
         assert other.host_memory_bytes / other.gpus_per_node == pytest.approx(2**41 / 8)
     with pytest.raises(InputError, match="node-size is -1"):
-        with_node_size(cluster, -1)
+        cluster.with_node_size(-1)
 
 
 def test_octaves():
