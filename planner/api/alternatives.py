@@ -23,8 +23,6 @@ from planner.search.request import Request
 from planner.setup import Setup
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from planner.api.plan import Plan
     from planner.step.estimate import Estimate
 

@@ -42,6 +42,11 @@ class Fit:
     converged: bool
     base: Profiles
 
+    @property
+    def fitted(self) -> list[tuple[FittedFigure, float, float]]:
+        """Each figure with its value and standard error."""
+        return list(zip(self.figures, self.value.tolist(), self.error.tolist(), strict=True))
+
     def predict(self, runs: list[MeasuredRun]) -> Predictions:
         """Predictions of runs by the fitted profiles."""
         return predict_with(self.figures, self.value, runs, self.base)

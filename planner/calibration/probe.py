@@ -19,8 +19,7 @@ from pydantic import BaseModel, Field
 from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.base.files import read_json, validate
-from planner.calibration.figures import FittedFigure, Profiles
-from planner.calibration.fit import Fit
+from planner.calibration.figures import FittedFigure
 from planner.calibration.profile_files import fitted_profiles
 from planner.costs.kernels.attention import key_block
 from planner.costs.kernels.device import Device, matmul_s
@@ -132,14 +131,9 @@ def probe_profiles(
     found: Sequence[ProbedFigure], probe: Probe, cluster: str, frameworks: Sequence[str] = ()
 ) -> dict[str, str]:
     """Texts of the profiles with a probe's figures, by path in a folder laid out as `hardware_profiles/`."""
-    n = len(found)
-    fit = Fit(
-        figures=tuple(f.figure for f in found), value=np.array([f.value for f in found]),
-        error=np.array([f.spread for f in found]), jacobian=np.zeros((n, n)), variance=0.0, timed_runs=n, sources=1,
-        converged=True, base=Profiles(),
-    )  # fmt: skip
     about = f"planner calibrate --probe: {probe.machine.name}, torch {probe.machine.torch}, {date.today().isoformat()}"
-    return fitted_profiles(fit, [cluster], frameworks, about)
+    figures = [(f.figure, f.value, f.spread) for f in found]
+    return fitted_profiles(figures, [cluster], frameworks, about)
 
 
 def slow_ranks(probe: Probe) -> list[Row]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from planner.base.errors import InputError, OutputError
 from planner.base.files import is_path, make_folder, write_text
-from planner.calibration.fit import Fit
+from planner.calibration.figures import FittedFigure
 from planner.hardware import profile_table
 from planner.hardware.read import used_sources
 
@@ -26,14 +26,14 @@ LINKS = ("node_link", "network", "host_link")
 class _Changes:
     """The fitted figures of each profile by folder and name, and the sentence that says where they come from."""
 
-    fit: Fit
+    figures: Sequence[tuple[FittedFigure, float, float]]
     about: str
     texts: dict[str, str] = field(default_factory=dict)
 
     def of(self, folder: str, name: str) -> dict[tuple[str, ...], tuple[float, float]]:
         """Value and standard error in the profile's units, by the path in its tables."""
         out: dict[tuple[str, ...], tuple[float, float]] = {}
-        for f, value, error in zip(self.fit.figures, self.fit.value, self.fit.error, strict=True):
+        for f, value, error in self.figures:
             if f.folder == folder and name in f.names:
                 pair = (float(value) / f.profile_unit, float(error) / f.profile_unit)
                 out |= {(f.profile_field, key): pair for key in f.keys} if f.keys else {(f.profile_field,): pair}
@@ -58,15 +58,17 @@ class _Changes:
         return f"../{where}"
 
 
-def fitted_profiles(fit: Fit, clusters: Iterable[str], frameworks: Iterable[str], about: str) -> dict[str, str]:
+def fitted_profiles(
+    figures: Sequence[tuple[FittedFigure, float, float]], clusters: Iterable[str], frameworks: Iterable[str], about: str
+) -> dict[str, str]:
     """Texts of the profiles by path in the folder, each behind those that it names, as they should be written.
 
-    clusters, frameworks: names or paths, as the runs say them.
+    figures: each with its value and standard error, SI. clusters, frameworks: names or paths, as the runs say them.
     about: what was fitted to what and when; each file adds its figures' standard errors.
 
     Raises InputError if two profiles of one's own have one file name, FileFormatError if a profile can't be read.
     """
-    changes = _Changes(fit=fit, about=about)
+    changes = _Changes(figures=figures, about=about)
     for name in clusters:
         changes.place("clusters", name, Path())
     for name in frameworks:

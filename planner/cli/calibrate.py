@@ -93,7 +93,7 @@ def _fit_runs(
         command = " ".join(["planner calibrate --from", *names, "--architecture", chosen.architecture, *options])
         about = f"fitted by {command}, every source alike, to {found.fit.timed_runs} timed runs of {found.fit.sources}"
         about += f" source{'s' * (found.fit.sources != 1)} ({date.today().isoformat()})"
-        written = write_profiles(folder, fitted_profiles(found.fit, *chosen.named(), about))
+        written = write_profiles(folder, fitted_profiles(found.fit.fitted, *chosen.named(), about))
     if json:
         from planner.report.calibration import calibration_record, scores_records
 

@@ -35,7 +35,7 @@ class Values:
 def whole_numbers(data: Any, least: int = 1) -> tuple[int, ...]:
     """Whole numbers, none below `least`, from a number, a list or a range."""
     allowed = f"a list of different whole numbers from {least} to 10000000, or {RANGE}"
-    numbers = _range(data, allowed) if isinstance(data, Mapping) else _list(data, allowed)
+    numbers = _several(data, allowed)
     if not all(_is_number(x) and x == int(x) and least <= x <= 10_000_000 for x in numbers):
         raise refuse(allowed)
     return tuple(int(x) for x in numbers)
@@ -47,12 +47,11 @@ def hardware_values(data: Any) -> Values:
     if isinstance(data, Mapping) and "times" in data:
         if set(data) != {"times"}:
             raise refuse(allowed)
-        inner = data["times"]
-        numbers = _range(inner, allowed) if isinstance(inner, Mapping) else _list(inner, allowed)
+        numbers = _several(data["times"], allowed)
         if not all(_is_number(x) and x > 0 for x in numbers):
             raise refuse("multiples above 0")
         return Values(tuple(float(x) for x in numbers), multiples=True)
-    values = _range(data, allowed) if isinstance(data, Mapping) else _list(data, allowed)
+    values = _several(data, allowed)
     kinds = {"number" if _is_number(x) else type(x).__name__ for x in values}
     if len(kinds) != 1 or not kinds <= {"number", "str", "bool"}:
         raise refuse("numbers, or names, or booleans, not a mixture")
@@ -63,7 +62,10 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, (int, float)) and not isinstance(x, bool) and abs(x) < 1e300
 
 
-def _list(data: Any, allowed: str) -> tuple[Any, ...]:
+def _several(data: Any, allowed: str) -> tuple[Any, ...]:
+    """A range's values, a list's, or one value alone."""
+    if isinstance(data, Mapping):
+        return _range(data, allowed)
     values = (data,) if not isinstance(data, Sequence) or isinstance(data, str) else tuple(data)
     if not 1 <= len(values) <= MOST_VALUES or len(set(map(repr, values))) != len(values):
         raise refuse(allowed)

@@ -204,7 +204,7 @@ def test_profiles_of_ones_own_are_written_whole_and_predict_as_the_fit(tmp_path,
     runs = [replace(r, cells=r.cells | {"cluster": str(own / "ours.toml")}) for r in made]
     chosen = select(runs)
     fit = calibrate(*chosen.problem()).fit
-    texts = fitted_profiles(fit, *chosen.named(), "fitted by a test")
+    texts = fitted_profiles(fit.fitted, *chosen.named(), "fitted by a test")
     assert set(texts) >= {"clusters/ours.toml", "accelerators/gpu.toml", "efficiency/hopper.toml"}
     write_profiles(tmp_path / "a", texts)
     (tmp_path / "a").rename(tmp_path / "b")
@@ -247,7 +247,7 @@ def test_two_clusters_of_one_file_name_are_refused(tmp_path, found):
         (tmp_path / name / "mine.toml").write_text(text)
     clusters = [str(tmp_path / name / "mine.toml") for name in ("a", "b")]
     with pytest.raises(InputError, match=r"would both be written to clusters/mine\.toml"):
-        fitted_profiles(c.fit, clusters, [], "x")
+        fitted_profiles(c.fit.fitted, clusters, [], "x")
 
 
 def test_the_command_fits_scores_and_writes(tmp_path, made):
