@@ -13,6 +13,7 @@ import numpy as np
 from planner.api.answer import Shown
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import is_path, write_text
+from planner.choices.choice import whole
 from planner.report.drawing import draw_timeline
 from planner.report.pictures import timeline_figure
 from planner.report.plain_table import plain_table
@@ -125,8 +126,8 @@ def schedule(
 def _check_sizes(sizes: Mapping[str, int | None], seconds: Mapping[str, float], transfer: float) -> None:
     """Raises InputError if a number is out of range; sizes that are not given are the schedule's own."""
     for name, value in sizes.items():
-        if value is not None and (not isinstance(value, int) or not 1 <= value <= 100_000):
-            raise InputError(f"{name} is {value}; allowed: a whole number from 1 to 100000")
+        if value is not None:
+            whole(name, value, most=100_000)
     for name, lasts in seconds.items():
         if not 0.0 < lasts < float("inf"):
             raise InputError(f"{name} is {lasts}; allowed: a number above 0")

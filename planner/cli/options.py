@@ -190,7 +190,6 @@ class StepBatch:
             told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
             note(f"no batch is given, so it is {told}")
             return usual
-        check_finite(batch_tokens=self.batch_tokens)
         return batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len))
 
 
@@ -208,17 +207,6 @@ def _warn_of_length(name: str, model: Any, seq_len: int | None) -> None:
     if seq_len is None and is_path(name, (".json",)) and not name.endswith(".toml"):
         told = f"{model.seq_len:,} tokens per sequence are its max_position_embeddings, no training length"
         note(f"{name}: {told}; --seq-len sets the training's")
-
-
-def check_finite(**values: float) -> None:
-    """Raises InputError if an option's value is nan or infinite, which a range of the option parser lets pass."""
-    import math
-
-    from planner.base.errors import InputError
-
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise InputError(f"--{name.replace('_', '-')} is {value}; allowed: a finite number")
 
 
 def check_files(files: Mapping[str, tuple[Path | None, str]]) -> None:

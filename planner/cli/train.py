@@ -10,9 +10,9 @@ import typer
 
 from planner.base.errors import ExecutionError, InputError, PlannerError
 from planner.base.files import check_writable
+from planner.choices.choice import real
 from planner.choices.table import CHOICES
 from planner.cli import completion as complete
-from planner.cli import options as o
 from planner.cli.choices import replaces
 from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
 from planner.cli.train_outcome import After, finish
@@ -75,7 +75,8 @@ def command(
     engine = engine or ("mpi" if started_by_mpirun() else "serial")
 
     def prepare() -> Training:
-        o.check_finite(learning_rate=learning_rate, clip=clip)
+        for option, value in (("--learning-rate", learning_rate), ("--clip", clip)):
+            real(option, value, least=0.0, most=1e30)  # nan and infinity pass the option parser's range
         if trace is not None:
             check_writable(trace)
         shape, row = read_plan(plan, model)

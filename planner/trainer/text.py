@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import InputError
+from planner.base.files import read_bytes
 from planner.trainer.executor import Batch
 
 VOCAB = 256
@@ -26,19 +27,10 @@ MOST_BYTES = 256 * 2**20
 def load_text(path: Path | None) -> Any:
     """The text as integers, shape (n,), uint8.
 
-    Raises InputError if the file can't be read, or is larger than `MOST_BYTES`.
+    Raises FileFormatError if the file can't be read, or is larger than `MOST_BYTES`.
     """
     if path is not None:
-        try:
-            if not path.is_file():
-                raise InputError(f"{path}: can't be read: not a file")
-            with path.open("rb") as stream:
-                data = stream.read(MOST_BYTES + 1)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: can't be read: {getattr(error, 'strerror', error)}") from None
-        if len(data) > MOST_BYTES:
-            raise InputError(f"{path}: can't be read: it has over {MOST_BYTES:,} bytes; allowed: fewer")
-        return np.frombuffer(data, dtype=np.uint8)
+        return np.frombuffer(read_bytes(path, MOST_BYTES), dtype=np.uint8)
     parts: list[bytes] = []
     for source in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         parts.append(source.read_bytes())
